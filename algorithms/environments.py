@@ -1,0 +1,142 @@
+"""Whether the configured environment can be made and its problems read: known before anything starts."""
+
+import importlib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import gymnasium
+
+import r3env  # noqa: F401  registers its environments
+from algorithms.grpo.config_errors import ConfigError, did_you_mean, nearest, shown
+
+if TYPE_CHECKING:
+    from algorithms.grpo.config import GRPOConfig
+    from r3env.core import VerifiableEnv
+
+_WHERE = "environment.id"
+_UNEXPECTED = re.compile(r"unexpected keyword argument '(\w+)'")
+_FILE_TYPES = (".jsonl", ".json", ".parquet", ".csv")
+_LONGEST = 8
+
+
+@dataclass(frozen=True)
+class EnvironmentFacts:
+    """What an environment holds.
+
+    Args:
+        queries: of training; None if they are on the Hub and were not fetched.
+        held_out: queries of evaluation; None likewise.
+        longest_prompts: the first user turns with the most characters.
+        guidance: the user turn that asks for a second attempt.
+    """
+
+    queries: int | None
+    held_out: int | None
+    longest_prompts: Sequence[str] = ()
+    guidance: str = ""
+
+
+def validate_environment(config: "GRPOConfig", *, fetch: bool = True) -> EnvironmentFacts:
+    """Make the environment for training and for evaluation and read their queries.
+
+    Args:
+        config: the configuration.
+        fetch: whether to read data sets on the Hub too, which downloads them.
+
+    Raises:
+        ConfigError: one line that names `environment.id`, the constructor's argument or the data.
+    """
+    settings, evaluation = config.environment_settings, config.evaluation_settings
+    _check_id(settings.id)
+    arguments = settings.constructor_arguments()
+    environment = _make(settings.id, arguments, "environment")
+    uids = _queries(environment, "environment", settings.data, fetch)
+    held_out_uids = uids
+    if own := evaluation.environment_arguments():
+        held_out = _make(settings.id, {**arguments, **own}, "evaluation")
+        held_out_uids = _queries(held_out, "evaluation", evaluation.data or settings.data, fetch)
+    prompts = [environment.prompt(environment.query(uid)) for uid in uids or ()]
+    return EnvironmentFacts(
+        queries=None if uids is None else len(uids),
+        held_out=None if held_out_uids is None else len(held_out_uids),
+        longest_prompts=tuple(sorted(prompts, key=len, reverse=True)[:_LONGEST]),
+        guidance=environment.reflection_guidance,
+    )
+
+
+def is_on_hub(data: str | None) -> bool:
+    """Whether `environment.data` names a data set on the Hub rather than a file or embedded problems."""
+    if data is None or data.startswith("embedded:"):
+        return False
+    return Path(data).suffix.lower() not in _FILE_TYPES and not Path(data).expanduser().exists()
+
+
+def _check_id(name: str) -> None:
+    module, colon, _ = name.partition(":")
+    if colon:
+        try:
+            importlib.import_module(module)
+        except ModuleNotFoundError as error:
+            fix = "fix: start from the folder that holds it, or put that folder on PYTHONPATH"
+            raise ConfigError(f"{_WHERE}: {shown(name)}: there is no module {error.name}; {fix}") from None
+        except Exception as error:  # the module is the user's: importing it can raise anything
+            raise ConfigError(f"{_WHERE}: {shown(name)}: importing {module} fails: {_line(error)}") from error
+    try:
+        gymnasium.spec(name)
+    except gymnasium.error.Error:
+        # Gymnasium's own games cannot be meant.
+        ours = [
+            spec.id
+            for spec in gymnasium.registry.values()
+            if not str(spec.entry_point).startswith(("gymnasium", "shimmy"))
+        ]
+        known = [f"{module}:{entry}" for entry in ours] if colon else ours
+        match = nearest(name, known) or nearest(name.rpartition(":")[2], ours)
+        ending = f"did you mean {match}?" if match else did_you_mean(name, ours)
+        raise ConfigError(f"{_WHERE}: {shown(name)} is not registered; {ending}") from None
+
+
+def _make(name: str, arguments: dict[str, Any], section: str) -> "VerifiableEnv":
+    from r3env.core import VerifiableEnv
+
+    try:
+        environment = gymnasium.make(name, disable_env_checker=True, **arguments).unwrapped
+    except TypeError as error:
+        if unexpected := _UNEXPECTED.search(str(error)):
+            argument = unexpected[1]
+            place = f"environment.{argument}" if argument in arguments else f"environment.options.{argument}"
+            raise ConfigError(f"{place}: {name} takes no argument {argument}; fix: leave it out") from None
+        raise ConfigError(f"{_WHERE}: {shown(name)} cannot be made: {_line(error)}") from error
+    except Exception as error:  # the environment is the user's: its constructor can raise anything
+        raise ConfigError(
+            f"{_place(error, section)}: {shown(name)} cannot be made: {_line(error)}"
+        ) from error
+    if not isinstance(environment, VerifiableEnv):
+        raise ConfigError(
+            f"{_WHERE}: {shown(name)} is no r3env.core.VerifiableEnv but a {type(environment).__name__}; "
+            "fix: subclass it"
+        )
+    return environment
+
+
+def _queries(environment: "VerifiableEnv", section: str, data: str | None, fetch: bool) -> list[str] | None:
+    if is_on_hub(data) and not fetch:
+        return None
+    try:
+        return environment.uids
+    except Exception as error:  # load_queries is the user's
+        raise ConfigError(f"{_place(error, section)}: {_line(error)}") from error
+
+
+def _place(error: Exception, section: str) -> str:
+    from r3env.data import DataError
+
+    return f"{section}.data" if isinstance(error, DataError) else _WHERE
+
+
+def _line(error: Exception) -> str:
+    text = next(iter(str(error).splitlines()), "")
+    return text if isinstance(error, ValueError) and text else f"{type(error).__name__}: {text}".rstrip(": ")

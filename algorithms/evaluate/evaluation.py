@@ -1,0 +1,111 @@
+"""Held-out evaluation: several samples a problem, pass@k, lengths, and one reflection turn where asked for."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from algorithms.evaluate.pass_at_k import mean_pass_at_k
+from algorithms.grpo.seeds import Purpose, request_seeds
+from algorithms.rollout.types import Attempt, Request, Rollout, Sampling, Split
+
+Play = Callable[[Sequence[Request]], list[Rollout]]
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The outcome of one evaluation.
+
+    Args:
+        uids: the problems.
+        correct: bool [problems, samples].
+        tokens: int [problems, samples], response lengths.
+        truncated: bool [problems, samples].
+        ks: for which k pass@k is reported.
+        reflected: bool [problems, samples], correct at first or after one reflection turn; None where not asked for.
+        rollouts: the plain responses, problem by problem.
+    """
+
+    uids: tuple[str, ...]
+    correct: np.ndarray
+    tokens: np.ndarray
+    truncated: np.ndarray
+    ks: tuple[int, ...]
+    reflected: np.ndarray | None = None
+    rollouts: tuple[Rollout, ...] = field(default=(), repr=False)
+
+    def metrics(self) -> dict[str, float]:
+        """Numbers by name: pass@k, mean_tokens, truncated, problems, samples."""
+        values = {f"pass@{k}": mean_pass_at_k(self.correct, k) for k in self.ks}
+        if self.reflected is not None:
+            values["pass@1_after_reflection"] = float(self.reflected.mean())
+        return values | {
+            "mean_tokens": float(self.tokens.mean()),
+            "truncated": float(self.truncated.mean()),
+            "problems": float(len(self.uids)),
+            "samples": float(self.correct.shape[1]),
+        }
+
+    def per_problem(self) -> np.ndarray:
+        """float [problems]: the share of correct samples of each problem."""
+        return self.correct.mean(axis=1)
+
+
+def evaluate_policy(play: Play, uids: Sequence[str], settings: Any, training: Sampling, seed: int) -> Evaluation:
+    """Sample every held-out problem `settings.samples` times with the same seeds at each evaluation.
+
+    Args:
+        play: plays requests, in order of their ids.
+        settings: the `evaluation` section.
+        training: how training samples; the section's own temperature and top_p replace its.
+    """
+    uids = list(uids)[: settings.limit]
+    samples = settings.samples
+    sampling = replace(
+        training,
+        temperature=training.temperature if settings.temperature is None else settings.temperature,
+        top_p=training.top_p if settings.top_p is None else settings.top_p,
+    )
+    seeds = request_seeds(seed, 0, Purpose.EVALUATION, 2 * len(uids) * samples)
+    requests = [
+        Request(i, uids[i // samples], i // samples, seeds[i], sampling, Split.EVALUATION)
+        for i in range(len(uids) * samples)
+    ]
+    rollouts = play(requests)
+    shape = (len(uids), samples)
+    correct = np.array([rollout.correct for rollout in rollouts]).reshape(shape)
+    reflected = _after_reflection(play, requests, rollouts, seeds).reshape(shape) if settings.reflection else None
+    return Evaluation(
+        uids=tuple(uids),
+        correct=correct,
+        tokens=np.array([rollout.response_length for rollout in rollouts]).reshape(shape),
+        truncated=np.array([rollout.truncated for rollout in rollouts]).reshape(shape),
+        ks=tuple(settings.k),
+        reflected=reflected,
+        rollouts=tuple(rollouts),
+    )
+
+
+def attempt_of(rollout: Rollout) -> Attempt:
+    """A single-turn rollout as the failed attempt of a reflection prompt."""
+    return Attempt(
+        prompt_tokens=rollout.tokens[: rollout.prompt_length],
+        response_tokens=rollout.tokens[rollout.prompt_length :],
+        text=rollout.messages[-1]["content"] if rollout.messages else "",
+    )
+
+
+def _after_reflection(
+    play: Play, requests: Sequence[Request], rollouts: Sequence[Rollout], seeds: Sequence[int]
+) -> np.ndarray:
+    """bool [requests]: correct at first, or in a second turn that follows the failed first one."""
+    correct = np.array([rollout.correct for rollout in rollouts])
+    failed = [i for i, rollout in enumerate(rollouts) if not rollout.correct and rollout.error is None]
+    again = [
+        replace(requests[i], id=n, seed=seeds[len(requests) + i], attempt=attempt_of(rollouts[i]))
+        for n, i in enumerate(failed)
+    ]
+    for index, rollout in zip(failed, play(again) if again else [], strict=True):
+        correct[index] = rollout.correct
+    return correct

@@ -1,0 +1,8 @@
+"""`python -m algorithms.grpo`."""
+
+import sys
+
+from algorithms.grpo.main import main
+
+if __name__ == "__main__":
+    sys.exit(main("grpo"))

@@ -1,0 +1,46 @@
+"""Group-relative advantages (Eq. 1 and Eq. 3 of the R³ paper)."""
+
+import numpy as np
+
+
+def group_advantages(
+    rewards: np.ndarray, *, std_scale: float = 1.0, eps: float = 1e-4, std_floor: float = 0.0
+) -> np.ndarray:
+    """Turn one group's rewards into advantages: `(R - mean) / (std_scale * max(std, std_floor) + eps)`.
+
+    With the defaults this is Eq. 1 (GRPO). Over a group that replay has added to, `std_scale` is the α of
+    Eq. 3. A group of equal rewards gets exact zeros, whatever the rounding of its mean.
+
+    Args:
+        rewards: [G], one scalar reward per member of the group.
+        std_scale: α, the factor on the (floored) standard deviation; not negative.
+        eps: λ, added to the denominator; not negative.
+        std_floor: the least standard deviation to divide by; 0 is the paper.
+
+    Returns:
+        float64 [G]. The standard deviation is the population's (divided by G).
+
+    Raises:
+        ValueError: `rewards` is empty, not one-dimensional or not finite, a setting is negative or not
+            finite, or the denominator is 0.
+
+    Source: Eq. 1 and Eq. 3, arXiv 2601.19620; the floor is ours.
+    """
+    rewards = np.asarray(rewards, dtype=np.float64)
+    if rewards.ndim != 1 or rewards.size == 0:
+        raise ValueError(f"rewards must be a non-empty 1-D array, got shape {rewards.shape}")
+    if not np.isfinite(rewards).all():
+        raise ValueError(f"rewards must be finite, got {rewards}")
+    for name, value in (("std_scale", std_scale), ("eps", eps), ("std_floor", std_floor)):
+        if not (np.isfinite(value) and value >= 0):
+            raise ValueError(f"{name} must be finite and not negative, got {value}")
+
+    # The mean of n equal floats can be off by an ulp, which a small denominator would turn into an advantage.
+    if (rewards == rewards[0]).all():
+        return np.zeros_like(rewards)
+
+    denominator = std_scale * max(float(rewards.std()), std_floor) + eps
+    if denominator == 0.0:
+        raise ValueError("the denominator is 0: give std_scale or eps a positive value")
+    advantages: np.ndarray = (rewards - rewards.mean()) / denominator
+    return advantages

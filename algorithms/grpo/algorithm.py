@@ -1,0 +1,236 @@
+"""GRPO on RLlib: one training step as a list of stages, each a method that a subclass may override."""
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from ray.rllib.algorithms.algorithm import Algorithm
+
+from algorithms.evaluate.evaluation import Evaluation, evaluate_policy
+from algorithms.grpo.advantages import group_advantages
+from algorithms.grpo.config import GRPOConfig
+from algorithms.grpo.groups import Group, Prompt, Sample
+from algorithms.grpo.learners import score_rows, update_learners
+from algorithms.grpo.queries import EpochOrder
+from algorithms.grpo.rewards import length_bonus_reward
+from algorithms.grpo.runners import RunnerPool
+from algorithms.grpo.seeds import Purpose, request_seeds, stream
+from algorithms.grpo.step_metrics import advantage_metrics, group_metrics, mismatch_metrics, update_metrics
+from algorithms.grpo.training_rows import minibatches, scoring_row, spread, training_rows
+from algorithms.models import resolve_model
+from algorithms.rollout.env_runner import environment_makers
+from algorithms.rollout.types import Request, Sampling, Split
+from algorithms.tokenizer import load_tokenizer
+
+T = TypeVar("T")
+
+
+class GRPO(Algorithm):
+    """Group relative policy optimisation (arXiv 2402.03300) over verifiable environments.
+
+    After each `train()`, `record` holds the step's metrics by TensorBoard tag, `groups` its groups, and
+    `evaluation` the last evaluation.
+    """
+
+    config: GRPOConfig
+
+    @classmethod
+    def get_default_config(cls) -> GRPOConfig:
+        return GRPOConfig()
+
+    def setup(self, config: GRPOConfig) -> None:
+        """Build engines and learners through RLlib, then the state of the training loop."""
+        if config.env_runners_settings.num_threads and config.num_env_runners == 0:
+            torch.set_num_threads(config.env_runners_settings.num_threads)
+        super().setup(config)
+        module = config.rl_module_settings
+        self.tokenizer = load_tokenizer(resolve_model(module.model), module.revision, module.trust_remote_code)
+        self.environments = {split: make() for split, make in environment_makers(config).items()}
+        self.seed: int = config.seed or 0
+        self.queries = EpochOrder(self.uids(Split.TRAIN), self.seed)
+        self.runners = RunnerPool(self.env_runner_group, self.learner_group, config.env_runners_settings)
+        self.steps_done = 0
+        self.generated_tokens = 0
+        self.record: dict[str, float] = {}
+        self.groups: list[Group] = []
+        self.evaluation: Evaluation | None = None
+
+    def training_step(self) -> None:
+        """One step of Algorithm 1 (arXiv 2601.19620); with the stages of this class it is plain GRPO."""
+        self.record, started = {}, time.perf_counter()
+        queries = self.run_stage(self.select_queries)
+        prompts = self.run_stage(self.build_prompts, queries)
+        groups = self.run_stage(self.collect_rollouts, prompts)
+        groups = self.run_stage(self.score_tokens, groups)
+        groups = self.run_stage(self.shape_rewards, groups)
+        groups = self.run_stage(self.compose_groups, groups)
+        groups = self.run_stage(self.compute_advantages, groups)
+        self.run_stage(self.remember, groups)
+        self.run_stage(self.update_policy, groups)
+        self.run_stage(self.sync_weights)
+        self.finish_step(groups, time.perf_counter() - started)
+
+    # -- The stages. Each default is plain GRPO. ------------------------------------------------------------------
+
+    def select_queries(self) -> list[str]:
+        """The next batch of the epoch's shuffle."""
+        return self.queries.take(self.config.training_settings.queries_per_step)
+
+    def build_prompts(self, queries: Sequence[str]) -> list[Prompt]:
+        """One plain prompt a query."""
+        return [Prompt(uid) for uid in queries]
+
+    def collect_rollouts(self, prompts: Sequence[Prompt]) -> list[Group]:
+        """`group_size` verified rollouts of each prompt; what could not be graded leaves its group."""
+        size = self.config.training_settings.group_size
+        seeds = request_seeds(self.seed, self.steps_done, Purpose.ROLLOUT, len(prompts) * size)
+        requests = [
+            Request(i, prompts[i // size].uid, i // size, seed, self.sampling(), Split.TRAIN, prompts[i // size].attempt)
+            for i, seed in enumerate(seeds)
+        ]
+        rollouts = self.runners.play(requests)
+        groups = [Group(prompt) for prompt in prompts]
+        for rollout in rollouts:
+            if rollout.error is None and rollout.response_length:
+                groups[rollout.group].samples.append(Sample(rollout, reward=rollout.reward))
+        self.record |= self.runners.metrics(requests, rollouts)
+        return [group for group in groups if group.samples]
+
+    def score_tokens(self, groups: list[Group]) -> list[Group]:
+        """The trainer's log-probs and entropies, of those samples that need them."""
+        entropy_wanted = {id(sample) for sample in self.samples_needing_entropy(groups)}
+        scored = [s for s in self.samples_to_score(groups) if id(s) not in entropy_wanted]
+        ranked = [s for group in groups for s in group.samples if id(s) in entropy_wanted]
+        for samples, entropy in ((scored, False), (ranked, True)):
+            self.score_samples(samples, entropy=entropy)
+        return groups
+
+    def shape_rewards(self, groups: list[Group]) -> list[Group]:
+        """Correctness with a length bonus."""
+        reward = self.config.reward_settings
+        for sample in (sample for group in groups for sample in group.samples if sample.rollout.correct):
+            rollout = sample.rollout
+            bonus = length_bonus_reward(True, rollout.response_length, w_len=reward.w_len, l_max=reward.l_max)
+            sample.reward = rollout.reward * bonus
+        return groups
+
+    def compose_groups(self, groups: list[Group]) -> list[Group]:
+        """The rollouts of a prompt, as they are."""
+        return groups
+
+    def compute_advantages(self, groups: list[Group]) -> list[Group]:
+        """Eq. 1: rewards normalised within each group."""
+        for group in groups:
+            advantages = group_advantages(np.array([sample.training_reward for sample in group.samples]))
+            for sample, advantage in zip(group.samples, advantages, strict=True):
+                sample.advantage = float(advantage)
+        return groups
+
+    def remember(self, groups: Sequence[Group]) -> None:
+        """Keep nothing."""
+
+    def update_policy(self, groups: Sequence[Group]) -> None:
+        """One optimizer step for each mini-batch, over all learners."""
+        training = self.config.training_settings
+        rng = stream(self.seed, self.steps_done, Purpose.MINIBATCH)
+        lr = training.lr * min(1.0, (self.steps_done + 1) / max(1, training.warmup_steps))
+        limit = self.config.env_runners_settings.max_response_tokens
+        statistics = []
+        for samples in minibatches(groups, training.minibatches, rng):
+            rows = training_rows(samples, loss_norm=training.loss_norm, max_response_tokens=limit)
+            statistics.append(update_learners(self.learner_group, rows, lr))
+        self.record |= update_metrics(statistics, lr)
+        self.record |= mismatch_metrics(groups, statistics)
+
+    def sync_weights(self) -> None:
+        """Give the env runners the new policy."""
+        self.runners.push_weights()
+
+    # -- What the stages are made of. ------------------------------------------------------------------------------
+
+    def samples_to_score(self, groups: Sequence[Group]) -> list[Sample]:
+        """Samples whose behaviour log-probs are needed: all when there are several optimizer steps, else none."""
+        several = self.config.training_settings.minibatches > 1
+        return [sample for group in groups for sample in group.samples] if several else []
+
+    def samples_needing_entropy(self, groups: Sequence[Group]) -> list[Sample]:
+        """Samples whose token entropies a later stage reads."""
+        return []
+
+    def score_samples(self, samples: Sequence[Sample], *, entropy: bool = False) -> None:
+        """Fill in the log-probs (and entropies) of samples under the policy as it stands."""
+        results = score_rows(self.learner_group, [scoring_row(sample) for sample in samples], entropy=entropy)
+        for sample, (logprobs, entropies) in zip(samples, results, strict=True):
+            mask = sample.rollout.loss_mask
+            sample.behaviour_logprobs = spread(logprobs, mask)
+            sample.entropies = None if entropies is None else spread(entropies, mask)
+
+    def sampling(self) -> Sampling:
+        """How training rollouts are sampled."""
+        settings = self.config.env_runners_settings
+        return Sampling(settings.temperature, settings.top_p, settings.max_response_tokens)
+
+    def uids(self, split: Split) -> list[str]:
+        """The ids of an environment's queries."""
+        return list(self.environments[split].unwrapped.uids)
+
+    def run_stage(self, stage: Callable[..., T], *arguments: Any) -> T:
+        """Run a stage and log its wall time."""
+        started = time.perf_counter()
+        result = stage(*arguments)
+        self.record[f"time/{stage.__name__}"] = time.perf_counter() - started
+        return result
+
+    def finish_step(self, groups: list[Group], seconds: float) -> None:
+        """Count, and publish the step's metrics: to `record`, and to RLlib's results for Tune."""
+        self.steps_done += 1
+        self.groups = groups
+        fresh = [sample for group in groups for sample in group.samples if not sample.replayed]
+        tokens = sum(sample.rollout.response_length for sample in fresh)
+        self.generated_tokens += tokens
+        self.record |= group_metrics(groups) | advantage_metrics(groups)
+        self.record |= {
+            "throughput/response_tokens_per_s": tokens / seconds,
+            "throughput/samples_per_s": len(fresh) / seconds,
+            "throughput/generated_tokens": float(self.generated_tokens),
+            "time/step": seconds,
+            "run/epoch": self.queries.epoch,
+        }
+        for tag, value in self.record.items():
+            if not isinstance(value, str):
+                self.metrics.log_value(tuple(tag.split("/")), value, window=1)
+
+    # -- Evaluation, by RLlib's own interval. -----------------------------------------------------------------------
+
+    def evaluate(self, parallel_train_future: Any = None) -> dict[str, Any]:
+        """Held-out evaluation with the training runners; the result is also kept in `evaluation`."""
+        self.evaluation = evaluate_policy(
+            self.runners.play, self.uids(Split.EVALUATION), self.config.evaluation_settings, self.sampling(), self.seed
+        )
+        return self.evaluation.metrics()
+
+    def _should_create_evaluation_env_runners(self, *args: Any, **kwargs: Any) -> bool:
+        """No second group: the training runners evaluate, with the engines that are there already."""
+        return False
+
+    # -- What a checkpoint keeps beside weights and optimizer; see algorithms.grpo.checkpoint. ----------------------
+
+    def get_training_state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        """Arrays, and what fits JSON. Random streams need none: they are functions of seed and step."""
+        return {}, {
+            "steps_done": self.steps_done,
+            "query_position": self.queries.position,
+            "generated_tokens": self.generated_tokens,
+            "weights_version": self.runners.version,
+            "runner_restarts": self.runners.restarts,
+        }
+
+    def set_training_state(self, arrays: dict[str, np.ndarray], state: dict[str, Any]) -> None:
+        """Go on from there; the learners' weights are in place already."""
+        self.steps_done = self._iteration = state["steps_done"]
+        self.queries.position = state["query_position"]
+        self.generated_tokens = state["generated_tokens"]
+        self.runners.restarts = state["runner_restarts"]
+        self.runners.push_weights()

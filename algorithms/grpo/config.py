@@ -1,0 +1,179 @@
+"""GRPOConfig: the fluent sections of GRPO, and what RLlib is told to run."""
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from ray.rllib.algorithms.algorithm_config import NotProvided
+from ray.util.debug import log_once
+
+from algorithms.grpo.config_errors import ConfigError, shown
+from algorithms.grpo.machine_settings import EnvRunnerSettings, LearnerSettings, RLModuleSettings
+from algorithms.grpo.schema import Settings
+from algorithms.grpo.sectioned_config import SectionedConfig
+from algorithms.grpo.settings import (
+    SECTIONS,
+    EnvironmentSettings,
+    EvaluationSettings,
+    RewardSettings,
+    TrainingSettings,
+)
+from algorithms.models import resolve_model
+
+if TYPE_CHECKING:
+    from ray.rllib.algorithms.algorithm import Algorithm
+    from ray.rllib.core.learner import Learner
+    from ray.rllib.core.rl_module.rl_module import RLModuleSpec
+
+__all__ = ["ConfigError", "GRPOConfig"]
+
+
+class GRPOConfig(SectionedConfig):
+    """Configuration of GRPO; `docs/config.md` lists every setting.
+
+    A fluent method takes the settings of its section, and the arguments of RLlib's method of that name.
+
+    Example:
+        `GRPOConfig().environment("r3env/Math-v0").training(lr=1e-6, group_size=8).build_algo()`
+    """
+
+    SECTIONS: ClassVar[Mapping[str, type[Settings]]] = SECTIONS
+
+    environment_settings: EnvironmentSettings
+    rl_module_settings: RLModuleSettings
+    env_runners_settings: EnvRunnerSettings
+    learners_settings: LearnerSettings
+    training_settings: TrainingSettings
+    reward_settings: RewardSettings
+    evaluation_settings: EvaluationSettings
+
+    def __init__(self, algo_class: "type[Algorithm] | None" = None) -> None:
+        super().__init__(algo_class=algo_class)
+        # A dead runner comes back at once, and only our own weight push talks to runners: RLlib's merging
+        # of their states waits ten seconds for one that hangs.
+        super().fault_tolerance(delay_between_env_runner_restarts_s=0.0)
+        super().env_runners(merge_env_runner_states=False, broadcast_env_runner_states=False)
+        self._dont_auto_sync_env_runner_states = True
+        # Else RLlib makes the environment just to ask whether it is an Atari game.
+        super().environment(is_atari=False)
+
+    def environment(self, env: Any = NotProvided, *, env_config: Any = NotProvided, **settings: Any) -> Self:
+        """Set what the policy acts in: section `environment`, or RLlib's `env` and `env_config`."""
+        if env_config is not NotProvided:
+            if not isinstance(env_config, Mapping):
+                raise ConfigError(f"environment.env_config: {shown(env_config)} is not a mapping")
+            given = EnvironmentSettings.from_constructor_arguments(env_config)
+            if "options" in given:
+                given["options"] = self.environment_settings.options | given["options"]
+            settings = given | settings
+        return self._set("environment", {"env": env, **settings})
+
+    def rl_module(self, *, model_config: Any = NotProvided, **settings: Any) -> Self:
+        """Set the model that is trained: section `rl_module`, or RLlib's arguments."""
+        if isinstance(model_config, Mapping):
+            ours = {key: value for key, value in model_config.items() if key in RLModuleSettings.model_fields}
+            model_config = {
+                key: value for key, value in model_config.items() if key not in ours
+            } or NotProvided
+            settings = ours | settings
+        return self._set("rl_module", {"model_config": model_config, **settings})
+
+    def env_runners(self, **settings: Any) -> Self:
+        """Set the actors that play episodes: section `env_runners`, or RLlib's arguments."""
+        return self._set("env_runners", settings)
+
+    def learners(self, **settings: Any) -> Self:
+        """Set the processes that train: section `learners`, or RLlib's arguments."""
+        return self._set("learners", settings)
+
+    def training(self, **settings: Any) -> Self:
+        """Set the optimisation: section `training`, or RLlib's arguments."""
+        return self._set("training", settings)
+
+    def reward(self, **settings: Any) -> Self:
+        """Set the length bonus: section `reward`."""
+        return self._set("reward", settings)
+
+    def evaluation(self, **settings: Any) -> Self:
+        """Set evaluation: section `evaluation`, or RLlib's arguments."""
+        return self._set("evaluation", settings)
+
+    def check_settings(self) -> None:
+        """Check what involves more than one setting, without starting or importing anything.
+
+        Raises:
+            ConfigError: settings that contradict each other.
+        """
+        self.check_search_space()
+        training, evaluation = self.training_settings, self.evaluation_settings
+        responses = training.queries_per_step * training.group_size
+        if responses % training.minibatches:
+            most = min(training.minibatches, responses)
+            fix = max(divisor for divisor in range(1, most + 1) if responses % divisor == 0)
+            raise ConfigError(
+                f"training.minibatches: {training.minibatches} does not divide the {responses} responses of "
+                f"a step (training.queries_per_step × group_size); fix: training.minibatches={fix}"
+            )
+        if max(evaluation.k) > evaluation.samples:
+            raise ConfigError(
+                f"evaluation.k: {max(evaluation.k)} is more than evaluation.samples, {evaluation.samples}; "
+                f"fix: evaluation.samples={max(evaluation.k)}"
+            )
+        trained_on = self.environment_settings.data
+        if evaluation.data and trained_on and os.path.abspath(evaluation.data) == os.path.abspath(trained_on):
+            raise ConfigError(
+                f"evaluation.data: {shown(evaluation.data)} is environment.data too; fix: hold problems out"
+            )
+
+    def validate(self) -> None:
+        """Check all settings, ours and RLlib's.
+
+        Raises:
+            ConfigError: settings of ours that contradict each other.
+            ValueError: settings of RLlib's that do.
+        """
+        self.check_settings()
+        if self.algo_class is None:
+            self.algo_class = self.default_algo_class()
+        if self.env_runner_cls is None:
+            from algorithms.rollout.env_runner import LLMEnvRunner
+
+            super().env_runners(env_runner_cls=LLMEnvRunner)
+        # RLlib greets every algorithm on its new API stack with a warning. There is no other stack here.
+        log_once(f"{self.algo_class.__name__}_on_new_api_stack")
+        super().validate()
+
+    # What runs. Imported late: naming a configuration loads neither torch models nor engines.
+
+    @classmethod
+    def default_algo_class(cls) -> "type[Algorithm]":
+        """The algorithm that is built when none was given."""
+        from algorithms.grpo.algorithm import GRPO
+
+        return GRPO
+
+    def build_algo(self, *arguments: Any, **keywords: Any) -> "Algorithm":
+        """Build the algorithm, see RLlib's `AlgorithmConfig.build_algo`."""
+        if self.algo_class is None:
+            self.algo_class = self.default_algo_class()
+        return super().build_algo(*arguments, **keywords)
+
+    def get_default_learner_class(self) -> "type[Learner]":
+        """The learner, for RLlib."""
+        from algorithms.learner.learner import GRPOLearner
+
+        return GRPOLearner
+
+    def get_default_rl_module_spec(self) -> "RLModuleSpec":
+        """The causal language model, for RLlib."""
+        from ray.rllib.core.rl_module.rl_module import RLModuleSpec
+
+        from algorithms.learner.module import CausalLMModule
+
+        return RLModuleSpec(module_class=CausalLMModule)
+
+    @property
+    def _model_config_auto_includes(self) -> dict[str, Any]:
+        settings = self.rl_module_settings
+        resolved = {**settings.model_dump(), "model": resolve_model(settings.model)}
+        return super()._model_config_auto_includes | resolved

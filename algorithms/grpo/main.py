@@ -1,0 +1,81 @@
+"""The command line of every algorithm: `python -m algorithms.r3_grpo --config FILE section.key=value …`.
+
+Exit codes: 0 done, 2 wrong input (the last line names it), 1 anything else, 130 interrupted.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from algorithms.grpo.quiet import hush
+
+hush()  # before anything imports Ray, transformers or vLLM
+
+DONE, FAILED, WRONG_INPUT, INTERRUPTED = 0, 1, 2, 130
+
+
+def main(algorithm: str, argv: Sequence[str] | None = None) -> int:
+    """Run the training script.
+
+    Args:
+        algorithm: `grpo` or `r3_grpo`.
+        argv: command-line arguments; None takes the process's own.
+
+    Returns:
+        The exit code.
+    """
+    arguments = _parser(algorithm).parse_args(argv)
+    from algorithms.grpo.config_errors import ConfigError
+    from algorithms.grpo.checkpoint_errors import CheckpointError
+
+    try:
+        return _run(algorithm, arguments)
+    except (ConfigError, CheckpointError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return WRONG_INPUT
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return INTERRUPTED
+
+
+def _run(algorithm: str, arguments: argparse.Namespace) -> int:
+    from algorithms.check import check, validate_environment, validate_model
+    from algorithms.grpo.config_files import load
+    from algorithms.grpo.train import resume, train
+
+    config_class = _config_class(algorithm)
+    if arguments.resume:
+        resume(Path(arguments.resume), config_class, arguments.overrides)
+        return DONE
+    config, run = load(arguments.config, arguments.overrides, config_class)
+    if arguments.check:
+        print("\n".join(check(config, run)))
+        return DONE
+    validate_model(config)
+    validate_environment(config)
+    train(config, run, name=algorithm)
+    return DONE
+
+
+def _config_class(algorithm: str) -> type:
+    if algorithm == "grpo":
+        from algorithms.grpo.config import GRPOConfig
+
+        return GRPOConfig
+    from algorithms.r3_grpo.config import R3GRPOConfig
+
+    return R3GRPOConfig
+
+
+def _parser(algorithm: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=f"python -m algorithms.{algorithm}",
+        description="Train a language model with verifiable rewards. Without arguments: the quickstart.",
+        epilog="Any setting can be given as section.key=value; docs/config.md lists them.",
+    )
+    parser.add_argument("overrides", nargs="*", metavar="section.key=value", help="settings that replace the file's")
+    parser.add_argument("--config", metavar="FILE", help="a YAML file; default: the packaged quickstart.yaml")
+    parser.add_argument("--resume", metavar="RUN", help="go on with a run directory from its last checkpoint")
+    parser.add_argument("--check", action="store_true", help="say what would run where and how much memory it needs, and exit")
+    return parser

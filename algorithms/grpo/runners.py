@@ -1,0 +1,95 @@
+"""The env runners as one thing that plays requests with weights that are provably the learners'."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import ray
+from ray.rllib.core import COMPONENT_LEARNER, COMPONENT_RL_MODULE
+from ray.rllib.utils.metrics import WEIGHTS_SEQ_NO
+
+from algorithms.rollout.dispatch import dispatch
+from algorithms.rollout.types import Request, Rollout
+
+# Pieces a remote runner gets in turn: more balance unlike lengths, fewer fill its batch better.
+CHUNKS_PER_RUNNER = 2
+
+
+class StaleWeights(RuntimeError):
+    """A rollout was sampled with other weights than the learners hold."""
+
+
+class RunnerPool:
+    """Env runners that hold the current policy.
+
+    Args:
+        runner_group: RLlib's EnvRunnerGroup, with a local runner or remote ones.
+        learner_group: RLlib's LearnerGroup, the source of the weights.
+        settings: the `env_runners` section.
+    """
+
+    def __init__(self, runner_group: Any, learner_group: Any, settings: Any) -> None:
+        self.group, self.learner_group, self.settings = runner_group, learner_group, settings
+        self.restarts = 0
+        self.version = -1
+        self.push_weights()
+
+    def play(self, requests: Sequence[Request]) -> list[Rollout]:
+        """Play every request; rollouts come back sorted by request id.
+
+        Raises:
+            StaleWeights: a runner sampled with other weights than were pushed last.
+        """
+        chunks = CHUNKS_PER_RUNNER * max(1, self.group.num_remote_env_runners())
+        report = dispatch(
+            self.group,
+            requests,
+            chunk=max(1, -(-len(requests) // chunks)),
+            timeout_s=self.settings.timeout_s,
+            restore=self._restore,
+        )
+        self.restarts += report.restarts
+        stale = {rollout.weights_version for rollout in report.rollouts} - {self.version}
+        if stale:
+            raise StaleWeights(f"rollouts came from weights {sorted(stale)}, the learners hold {self.version}")
+        return report.rollouts
+
+    def metrics(self, requests: Sequence[Request], rollouts: Sequence[Rollout]) -> dict[str, float | str]:
+        """What was asked for, what came back, and what went wrong on the way."""
+        groups = {request.group for request in requests}
+        completed = len(requests) == len(rollouts)
+        incomplete = groups - {rollout.group for rollout in rollouts} if not completed else set()
+        return {
+            "rollout/prompts_expected": float(len(groups)),
+            "rollout/prompts_completed": float(len(groups) - len(incomplete)),
+            "rollout/runner_restarts": float(self.restarts),
+            "rollout/engine": self.settings.engine,
+            "grading/timeouts": float(sum(rollout.verdict == "timeout" for rollout in rollouts)),
+            "grading/no_answer": float(sum(rollout.verdict == "no_answer" for rollout in rollouts)),
+            "rollout/environment_errors": float(sum(rollout.verdict == "environment_error" for rollout in rollouts)),
+        }
+
+    def push_weights(self, only: Sequence[int] | None = None) -> None:
+        """Send the learners' weights to every runner, or to some, and remember their version.
+
+        Each runner answers with the version it now holds: RLlib's own sync drops an update without a word.
+        """
+        component = f"{COMPONENT_LEARNER}/{COMPONENT_RL_MODULE}"
+        state = self.learner_group.get_state(components=component, inference_only=True)[COMPONENT_LEARNER]
+        self.version = int(state[WEIGHTS_SEQ_NO])
+        if self.group.num_remote_env_runners() == 0:
+            self.group.local_env_runner.set_state(state)
+            return
+        message = {WEIGHTS_SEQ_NO: self.version, COMPONENT_RL_MODULE: ray.put(state[COMPONENT_RL_MODULE])}
+        self.group.foreach_env_runner(
+            "set_state",
+            kwargs={"state": message},
+            local_env_runner=False,
+            remote_worker_ids=only,
+            timeout_seconds=self.settings.timeout_s,
+        )
+
+    def _restore(self) -> int:
+        recovered = self.group.probe_unhealthy_env_runners(timeout_seconds=1.0)
+        if recovered:
+            self.push_weights(recovered)
+        return len(recovered)

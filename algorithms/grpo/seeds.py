@@ -1,0 +1,25 @@
+"""Random streams that are functions of (run seed, step, purpose): a resumed run draws what it would have drawn."""
+
+from enum import IntEnum
+
+import numpy as np
+
+
+class Purpose(IntEnum):
+    """What a stream is drawn for; each has its own."""
+
+    ROLLOUT = 1
+    MINIBATCH = 2
+    EVALUATION = 3
+    REFLECTION = 4
+    REPLAY = 5
+
+
+def stream(seed: int, step: int, purpose: Purpose) -> np.random.Generator:
+    """A generator of its own for each seed, step and purpose."""
+    return np.random.default_rng([seed, step, purpose])
+
+
+def request_seeds(seed: int, step: int, purpose: Purpose, count: int) -> list[int]:
+    """One sampling seed for each of `count` requests."""
+    return stream(seed, step, purpose).integers(2**63, size=count).tolist()

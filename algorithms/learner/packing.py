@@ -1,0 +1,77 @@
+"""How rows of unlike length are dealt out to learners and cut into micro-batches."""
+
+import heapq
+from collections.abc import Sequence
+
+
+def microbatches(lengths: Sequence[int], token_budget: int) -> list[list[int]]:
+    """Cut rows into micro-batches of similar length, so that rows × longest row stays within the budget.
+
+    Args:
+        lengths: tokens of each row, prompt included.
+        token_budget: the most token slots of a micro-batch; a row above it gets a micro-batch of its own.
+
+    Returns:
+        Row indices by micro-batch, longest rows first: a budget too large for the memory shows at once.
+
+    Raises:
+        ValueError: the budget is below 1, or a length is negative.
+    """
+    if token_budget < 1:
+        raise ValueError(f"token_budget must be at least 1, got {token_budget}")
+    lengths = [int(length) for length in lengths]
+    if any(length < 0 for length in lengths):
+        raise ValueError(f"lengths must not be negative, got {min(lengths)}")
+    longest_first = sorted(range(len(lengths)), key=lambda row: (-lengths[row], row))
+    batches: list[list[int]] = []
+    for row in longest_first:
+        if batches and (len(batches[-1]) + 1) * lengths[batches[-1][0]] <= token_budget:
+            batches[-1].append(row)
+        else:
+            batches.append([row])
+    return batches
+
+
+def shard(costs: Sequence[float], n: int) -> list[list[int]]:
+    """Deal rows out to n learners with balanced costs: the most expensive row to the least loaded learner.
+
+    Args:
+        costs: what each row costs, say its tokens; not negative.
+        n: number of learners.
+
+    Returns:
+        n lists of row indices, each ascending; empty where there are fewer rows than learners. Deterministic.
+
+    Raises:
+        ValueError: `n` is below 1, or a cost is negative.
+
+    Source: R. L. Graham, "Bounds on multiprocessing timing anomalies", 1969.
+    """
+    if n < 1:
+        raise ValueError(f"n must be at least 1, got {n}")
+    if any(cost < 0 for cost in costs):
+        raise ValueError(f"costs must not be negative, got {min(costs)}")
+    shards: list[list[int]] = [[] for _ in range(n)]
+    # Rows break ties of load, so that rows without cost are spread as well.
+    loads: list[tuple[float, int, int]] = [(0, 0, learner) for learner in range(n)]
+    for row in sorted(range(len(costs)), key=lambda row: (-costs[row], row)):
+        load, rows, learner = heapq.heappop(loads)
+        shards[learner].append(row)
+        heapq.heappush(loads, (load + costs[row], rows + 1, learner))
+    return [sorted(rows) for rows in shards]
+
+
+def padding_share(lengths: Sequence[int], batches: Sequence[Sequence[int]]) -> float:
+    """Give the share of token slots that rectangular micro-batches would spend on padding.
+
+    Args:
+        lengths: tokens of each row.
+        batches: row indices by micro-batch.
+
+    Returns:
+        Within [0, 1); 0 without any token.
+    """
+    lengths = [int(length) for length in lengths]  # numpy's int32 could overflow in the sums
+    slots = sum(len(rows) * max(lengths[row] for row in rows) for rows in batches if rows)
+    tokens = sum(lengths[row] for rows in batches for row in rows)
+    return 1.0 - tokens / slots if slots else 0.0

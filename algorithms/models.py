@@ -1,0 +1,217 @@
+"""Which model a name stands for, whether it can be loaded and how large it is, without loading it."""
+
+import os
+import re
+import ssl
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.error import HTTPError, URLError
+from urllib.request import Request, urlopen
+
+import r3env
+from algorithms.grpo.config_errors import ConfigError, nearest, shown
+
+if TYPE_CHECKING:
+    from algorithms.grpo.config import GRPOConfig
+
+EMBEDDED = ("tiny",)
+_WHERE = "rl_module.model"
+_HUB_ID = re.compile(r"[\w.-]+(?:/[\w.-]+)?")
+_TOKENIZER_FILES = (
+    "tokenizer.json",
+    "tokenizer.model",
+    "tokenizer_config.json",
+    "vocab.json",
+    "spiece.model",
+)
+_HUB_TIMEOUT_S = 5.0
+_BYTES = {"float32": 4, "bfloat16": 2}
+
+
+@dataclass(frozen=True)
+class ModelFacts:
+    """The size of a causal language model, from its configuration alone.
+
+    Args:
+        parameters: counted once where they are shared (tied embeddings).
+        context: positions that the model was made for; None when its configuration does not say.
+    """
+
+    name: str
+    architecture: str
+    parameters: int
+    layers: int
+    kv_heads: int
+    head_size: int
+    context: int | None
+
+    def weight_bytes(self, dtype: str) -> int:
+        """Bytes of one copy of the weights."""
+        return self.parameters * _BYTES[dtype]
+
+    def cache_bytes(self, tokens: int, dtype: str) -> int:
+        """Bytes of keys and values of so many tokens, all layers attending to everything."""
+        return 2 * self.layers * self.kv_heads * self.head_size * tokens * _BYTES[dtype]
+
+
+def resolve_model(name: str) -> str:
+    """The folder or Hub id that a model name stands for; `embedded:NAME` is a folder of this package.
+
+    Raises:
+        ConfigError: there is no embedded model of that name.
+    """
+    kind, colon, embedded = name.partition(":")
+    if kind != "embedded" or not colon:
+        return os.path.expanduser(name)
+    if embedded not in EMBEDDED:
+        known = [f"embedded:{model}" for model in EMBEDDED]
+        raise ConfigError(
+            f"{_WHERE}: {shown(name)} is not embedded; did you mean {nearest(name, known) or known[0]}?"
+        )
+    return str(Path(r3env.__file__).parent / "assets" / embedded)
+
+
+def validate_model(config: "GRPOConfig", *, unreachable_ok: bool = False) -> ModelFacts | None:
+    """Check that the configured model is there, complete and a causal language model.
+
+    Args:
+        config: the configuration.
+        unreachable_ok: a Hub model that is neither cached nor reachable is no error.
+
+    Returns:
+        The model's size; None if it could not be reached.
+
+    Raises:
+        ConfigError: one line that names `rl_module.model`.
+    """
+    settings = config.rl_module_settings
+    path = resolve_model(settings.model)
+    if os.path.isdir(path):
+        _check_folder(Path(path), settings.model)
+    elif settings.model.startswith("embedded:"):
+        fix = "install the package again, or build it with `python -m r3env.assets.build`"
+        raise ConfigError(f"{_WHERE}: {shown(settings.model)} is missing from this installation; fix: {fix}")
+    elif not _HUB_ID.fullmatch(path) or os.path.exists(path):
+        raise ConfigError(
+            f"{_WHERE}: {shown(settings.model)} is neither a folder nor a Hub id; {_nearest_folder(path)}"
+        )
+    elif not _is_on_hub(path, settings.revision):
+        if unreachable_ok:
+            return None
+        raise ConfigError(
+            f"{_WHERE}: {shown(settings.model)} is not in the local cache and the Hub cannot be reached; "
+            f"{_nearest_folder(path)}"
+        )
+    return _facts(settings.model, path, settings.revision, settings.trust_remote_code)
+
+
+def _check_folder(folder: Path, name: str) -> None:
+    if not (folder / "config.json").is_file():
+        raise ConfigError(
+            f"{_WHERE}: {shown(name)} has no config.json; fix: name a folder in Hugging Face's format"
+        )
+    weights = [*folder.glob("*.safetensors"), *folder.glob("pytorch_model*.bin")]
+    if not weights:
+        raise ConfigError(
+            f"{_WHERE}: {shown(name)} has no weights (*.safetensors); fix: save the model there again"
+        )
+    if not any((folder / file).is_file() for file in _TOKENIZER_FILES):
+        raise ConfigError(f"{_WHERE}: {shown(name)} has no tokenizer; fix: save the tokenizer there too")
+    from safetensors import SafetensorError, safe_open
+
+    for file in weights:
+        if file.suffix == ".safetensors":
+            try:
+                # Reads the header and compares it with the file's length, so a torn copy shows.
+                with safe_open(file, framework="numpy"):
+                    pass
+            except (SafetensorError, OSError) as error:
+                raise ConfigError(f"{_WHERE}: {file} is damaged ({error}); fix: copy it again") from None
+
+
+def _is_on_hub(repo: str, revision: str | None) -> bool:
+    """Whether the model's configuration is cached or can be fetched; False when the Hub cannot be reached."""
+    import huggingface_hub
+    from huggingface_hub import errors
+
+    if isinstance(huggingface_hub.try_to_load_from_cache(repo, "config.json", revision=revision), str):
+        return True
+    if not _hub_answers():
+        return False
+    try:
+        huggingface_hub.hf_hub_download(repo, "config.json", revision=revision)
+    except errors.GatedRepoError:
+        reason = "is gated; fix: ask for access on its page, then log in with `hf auth login`"
+    except errors.RepositoryNotFoundError:
+        reason = "is not on the Hub, or private; fix: check the spelling, or log in with `hf auth login`"
+    except errors.RevisionNotFoundError:
+        reason = f"has no revision {revision}; fix: rl_module.revision=null"
+    except errors.LocalEntryNotFoundError:
+        return False
+    except errors.EntryNotFoundError:
+        reason = "has no config.json; fix: name a model in Hugging Face's format"
+    except (errors.HfHubHTTPError, errors.HFValidationError, OSError) as error:
+        reason = f"cannot be fetched ({str(error).partition(chr(10))[0]})"
+    else:
+        return True
+    raise ConfigError(f"{_WHERE}: {shown(repo)} {reason}")
+
+
+def _hub_answers() -> bool:
+    """Whether the Hub can be reached at all: asked first, as downloads retry for half a minute."""
+    from huggingface_hub import constants
+
+    if constants.HF_HUB_OFFLINE:
+        return False
+    try:
+        urlopen(Request(constants.ENDPOINT, method="HEAD"), timeout=_HUB_TIMEOUT_S).close()
+    except HTTPError:
+        return True
+    except URLError as error:
+        return isinstance(error.reason, ssl.SSLError)
+    except OSError:
+        return False
+    return True
+
+
+def _facts(name: str, path: str, revision: str | None, trust_remote_code: bool) -> ModelFacts:
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    try:
+        config: Any = AutoConfig.from_pretrained(path, revision=revision, trust_remote_code=trust_remote_code)
+        with torch.device("meta"):
+            model = AutoModelForCausalLM.from_config(config, trust_remote_code=trust_remote_code)
+    except Exception as error:  # anything can be wrong in a file that somebody else wrote
+        reason = next(iter(str(error).splitlines()), "") or type(error).__name__
+        raise ConfigError(
+            f"{_WHERE}: {shown(name)} is not a causal language model that loads: {reason}"
+        ) from error
+    text = config.get_text_config()
+    heads = text.num_attention_heads
+    return ModelFacts(
+        name=name,
+        architecture=type(model).__name__,
+        parameters=sum(parameter.numel() for parameter in model.parameters()),
+        layers=text.num_hidden_layers,
+        kv_heads=getattr(text, "num_key_value_heads", None) or heads,
+        head_size=getattr(text, "head_dim", None) or text.hidden_size // heads,
+        context=getattr(text, "max_position_embeddings", None),
+    )
+
+
+def _nearest_folder(path: str) -> str:
+    return next(
+        _spellings(Path(path)), "fix: name a folder with a model, or a Hub id such as Qwen/Qwen3-0.6B"
+    )
+
+
+def _spellings(path: Path) -> Iterator[str]:
+    if not path.parent.is_dir():
+        yield f"there is no folder {path.parent}"
+    elif match := nearest(path.name, (entry.name for entry in path.parent.iterdir() if entry.is_dir())):
+        yield f"did you mean {path.parent / match}?"
+    elif match := nearest(str(path), [f"embedded:{model}" for model in EMBEDDED]):
+        yield f"did you mean {match}?"

@@ -1,0 +1,207 @@
+"""R³-GRPO (arXiv 2601.19620): replay, reflection and ranking as overridden stages of GRPO."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from algorithms.grpo.advantages import group_advantages
+from algorithms.grpo.algorithm import GRPO
+from algorithms.grpo.groups import Group, Prompt, Sample
+from algorithms.grpo.seeds import Purpose, stream
+from algorithms.r3_grpo.config import R3GRPOConfig
+from algorithms.r3_grpo.memory import attempt_of_entry, bare_sample, entry_of, sample_of
+from algorithms.r3_grpo.ranking import ranked_rewards
+from algorithms.r3_grpo.reflection import is_hard, share_limit
+from algorithms.r3_grpo.replay import ReplayHistory
+from algorithms.rollout.types import Context
+
+GAP_TEXT = "\n[...]\n"
+
+
+class R3GRPO(GRPO):
+    """GRPO that does not go blind when a whole group fails or a whole group passes.
+
+    Its three mechanisms have a switch each; with all of them off every stage is GRPO's own, bit for bit.
+    """
+
+    config: R3GRPOConfig
+
+    @classmethod
+    def get_default_config(cls) -> R3GRPOConfig:
+        return R3GRPOConfig()
+
+    def setup(self, config: R3GRPOConfig) -> None:
+        """Add the history that replay and reflection read."""
+        window = config.reflection_settings.history_window
+        size = config.training_settings.group_size
+        self.history = ReplayHistory(
+            capacity=config.replay_settings.capacity,
+            dedupe=config.replay_settings.dedupe,
+            history_window=4 * size if window is None else window,
+        )
+        super().setup(config)
+        self.gap_tokens = np.array(self.tokenizer.encode(GAP_TEXT, add_special_tokens=False), np.int32)
+
+    def build_prompts(self, queries: Sequence[str]) -> list[Prompt]:
+        """ISR: beside the plain prompts, a second turn after a stored failure for hard queries."""
+        prompts = super().build_prompts(queries)
+        reflections = self._reflection_prompts(queries) if self.config.reflection_settings.enabled else []
+        self.record["reflection/prompts"] = float(len(reflections))
+        return prompts + reflections
+
+    def shape_rewards(self, groups: list[Group]) -> list[Group]:
+        """SERR: rank the unverifiable responses of groups without a correct one."""
+        groups = super().shape_rewards(groups)
+        ranked = sum(self._rank(group) for group in groups) if self.config.ranking_settings.enabled else 0
+        self.record["ranking/ranked"] = float(ranked)
+        reflected = [s.rollout.correct for g in groups if g.prompt.attempt for s in g.samples]
+        self.record["reflection/correct"] = float(np.mean(reflected)) if reflected else 0.0
+        return groups
+
+    def compose_groups(self, groups: list[Group]) -> list[Group]:
+        """CCR: add opposite outcomes of the same query to homogeneous groups."""
+        replayed = self._recall(groups) if self.config.replay_settings.enabled else []
+        if replayed and self.config.replay_settings.ratio == "recomputed":
+            self.score_samples(replayed)
+        self.record["replay/added"] = float(len(replayed))
+        self.record["replay/added_correct"] = float(sum(sample.rollout.correct for sample in replayed))
+        return groups
+
+    def compute_advantages(self, groups: list[Group]) -> list[Group]:
+        """Eq. 3 over mixed groups, Eq. 1 elsewhere; groups without a correct member have a floor under their std."""
+        for group in groups:
+            advantages = self._advantages(group)
+            for sample, advantage in zip(group.samples, advantages, strict=True):
+                sample.advantage = float(advantage)
+        return groups
+
+    def remember(self, groups: Sequence[Group]) -> None:
+        """Write this step's rollouts to the history, never the replayed ones."""
+        if not self.remembers:
+            return
+        fresh = [sample for group in groups for sample in group.samples if not sample.replayed]
+        if self.config.reflection_settings.enabled and self.config.reflection_settings.distil:
+            fresh = self._distilled(groups) + fresh
+        for sample in fresh:
+            self.history.add(entry_of(sample, self.steps_done))
+        for group in groups:
+            if group.prompt.context is Context.PLAIN:
+                for sample in (sample for sample in group.samples if not sample.replayed):
+                    self.history.record(group.prompt.uid, sample.rollout.correct, sample.reward)
+        self.record["replay/stored"] = float(len(self.history))
+
+    @property
+    def remembers(self) -> bool:
+        """Whether anything reads the history."""
+        return self.config.replay_settings.enabled or self.config.reflection_settings.enabled
+
+    def samples_to_score(self, groups: Sequence[Group]) -> list[Sample]:
+        """All samples when the history will keep their log-probs."""
+        if self.remembers:
+            return [sample for group in groups for sample in group.samples]
+        return super().samples_to_score(groups)
+
+    def samples_needing_entropy(self, groups: Sequence[Group]) -> list[Sample]:
+        """The members of all-wrong groups that SERR will rank."""
+        ranking = self.config.ranking_settings
+        if not ranking.enabled:
+            return []
+        unsolved = [sample for group in groups if not group.any_correct for sample in group.samples]
+        return [sample for sample in unsolved if ranking.scope == "all" or sample.rollout.truncated]
+
+    def get_training_state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        """GRPO's state and the history."""
+        arrays, state = super().get_training_state()
+        history, metadata = self.history.state_dict()
+        return arrays | history, state | {"history": metadata}
+
+    def set_training_state(self, arrays: dict[str, np.ndarray], state: dict[str, Any]) -> None:
+        """Put back GRPO's state and the history."""
+        super().set_training_state(arrays, state)
+        self.history.load_state_dict(arrays, state["history"])
+
+    def _reflection_prompts(self, queries: Sequence[str]) -> list[Prompt]:
+        settings = self.config.reflection_settings
+        needed = settings.min_attempts or self.config.training_settings.group_size
+        rng = stream(self.seed, self.steps_done, Purpose.REFLECTION)
+        hard = [
+            uid
+            for uid in queries
+            if is_hard(
+                self.history.mean(uid, settings.statistic),
+                self.history.attempts(uid),
+                threshold=settings.threshold,
+                min_attempts=needed,
+            )
+        ]
+        prompts = []
+        for uid in share_limit(hard, len(queries), settings.max_share, rng):
+            failure = self.history.failure(uid, rng)
+            if failure is not None:
+                attempt = attempt_of_entry(failure, settings.max_attempt_tokens, self.gap_tokens, self.tokenizer)
+                prompts.append(Prompt(uid, attempt))
+        return prompts
+
+    def _rank(self, group: Group) -> int:
+        settings = self.config.ranking_settings
+        rewards, ranked = ranked_rewards(
+            np.array([sample.reward for sample in group.samples]),
+            np.array([sample.rollout.correct for sample in group.samples]),
+            np.array([sample.rollout.truncated for sample in group.samples]),
+            [None if s.entropies is None else s.response_entropies for s in group.samples],
+            top_fraction=settings.top_fraction,
+            max_reward=settings.max_reward,
+            scope=settings.scope,
+            baseline=settings.baseline,
+        )
+        for index in np.flatnonzero(ranked):
+            group.samples[index].ranking_reward = float(rewards[index])
+        return int(ranked.sum())
+
+    def _recall(self, groups: Sequence[Group]) -> list[Sample]:
+        settings = self.config.replay_settings
+        rng = stream(self.seed, self.steps_done, Purpose.REPLAY)
+        replayed = []
+        for index, group in enumerate(groups):
+            if not group.homogeneous:
+                continue
+            entries = self.history.opposites(
+                group.prompt.uid,
+                correct_group=group.any_correct,
+                k=settings.k,
+                contexts=settings.contexts,
+                context=group.prompt.context,
+                rng=rng,
+            )
+            recalled = [sample_of(entry, index) for entry in entries]
+            group.samples += recalled
+            replayed += recalled
+        return replayed
+
+    def _advantages(self, group: Group) -> np.ndarray:
+        replay, ranking = self.config.replay_settings, self.config.ranking_settings
+        rewards = np.array([sample.training_reward for sample in group.samples])
+        replayed = np.array([sample.replayed for sample in group.samples])
+        floor = ranking.std_floor if ranking.enabled and not group.any_correct else 0.0
+        plain = group_advantages(rewards, std_floor=floor)
+        if not replayed.any():
+            return plain
+        scaled = group_advantages(rewards, std_scale=replay.std_scale, std_floor=floor)
+        return scaled if replay.scale_rows == "all" else np.where(replayed, scaled, plain)
+
+    def _distilled(self, groups: Sequence[Group]) -> list[Sample]:
+        """Correct reflected answers under the bare prompt, their log-probs computed there."""
+        bare_prompts = {
+            group.prompt.uid: group.samples[0].rollout for group in groups if group.prompt.context is Context.PLAIN
+        }
+        distilled = [
+            bare_sample(sample, bare_prompts[group.prompt.uid])
+            for group in groups
+            if group.prompt.context is Context.REFLECTION and group.prompt.uid in bare_prompts
+            for sample in group.samples
+            if sample.rollout.correct and not sample.replayed
+        ]
+        self.score_samples(distilled)
+        self.record["reflection/distilled"] = float(len(distilled))
+        return distilled

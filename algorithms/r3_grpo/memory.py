@@ -1,0 +1,84 @@
+"""Between a step's samples and the history's entries."""
+
+from typing import Any
+
+import numpy as np
+
+from algorithms.grpo.groups import Sample
+from algorithms.r3_grpo.reflection import cut_attempt
+from algorithms.r3_grpo.replay import Entry
+from algorithms.rollout.types import Attempt, Context, Rollout
+
+
+def entry_of(sample: Sample, step: int) -> Entry:
+    """A fresh sample as the history keeps it: its outcome reward, never a ranking reward.
+
+    Raises:
+        ValueError: the sample was not scored.
+    """
+    if sample.behaviour_logprobs is None:
+        raise ValueError("only scored samples can be remembered: see R3GRPO.samples_to_score")
+    rollout = sample.rollout
+    return Entry(
+        uid=rollout.uid,
+        context=rollout.context,
+        tokens=rollout.tokens,
+        loss_mask=rollout.loss_mask,
+        behaviour_logprobs=sample.behaviour_logprobs,
+        reward=sample.reward,
+        correct=rollout.correct,
+        truncated=rollout.truncated,
+        step=step,
+        text=rollout.messages[-1]["content"] if rollout.messages else "",
+    )
+
+
+def sample_of(entry: Entry, group: int) -> Sample:
+    """A stored entry as a replayed member of a group, under its own stored prompt."""
+    rollout = Rollout(
+        request_id=-1,
+        uid=entry.uid,
+        group=group,
+        context=entry.context,
+        tokens=entry.tokens,
+        loss_mask=entry.loss_mask,
+        engine_logprobs=np.zeros(len(entry.tokens), np.float32),
+        reward=entry.reward,
+        correct=entry.correct,
+        truncated=entry.truncated,
+        verdict="replayed",
+        weights_version=-1,
+        messages=({"role": "assistant", "content": entry.text},),
+    )
+    return Sample(rollout, reward=entry.reward, behaviour_logprobs=entry.behaviour_logprobs, replayed=True)
+
+
+def bare_sample(reflected: Sample, plain: Rollout) -> Sample:
+    """A reflected answer as if it had been given to the bare prompt; its log-probs are still to be computed."""
+    start = reflected.rollout.prompt_length
+    prompt = plain.tokens[: plain.prompt_length]
+    mask = np.concatenate([np.zeros(len(prompt), bool), reflected.rollout.loss_mask[start:]])
+    rollout = Rollout(
+        request_id=-1,
+        uid=reflected.rollout.uid,
+        group=reflected.rollout.group,
+        context=Context.PLAIN,
+        tokens=np.concatenate([prompt, reflected.rollout.tokens[start:]]),
+        loss_mask=mask,
+        engine_logprobs=np.zeros(len(mask), np.float32),
+        reward=reflected.rollout.reward,
+        correct=reflected.rollout.correct,
+        truncated=reflected.rollout.truncated,
+        verdict=reflected.rollout.verdict,
+        weights_version=reflected.rollout.weights_version,
+        messages=reflected.rollout.messages[-1:],
+    )
+    return Sample(rollout, reward=reflected.reward)
+
+
+def attempt_of_entry(entry: Entry, limit: int | None, gap: np.ndarray, tokenizer: Any) -> Attempt:
+    """A stored failure as a reflection prompt quotes it: everything after its prompt, cut to `limit` tokens."""
+    written = entry.tokens[entry.prompt_length :]
+    quoted = cut_attempt(written, limit, gap)
+    text = entry.text if len(quoted) == len(written) else tokenizer.decode(quoted.tolist(), skip_special_tokens=True)
+    return Attempt(prompt_tokens=entry.tokens[: entry.prompt_length], response_tokens=quoted, text=text)

@@ -1,0 +1,144 @@
+"""SERR: a structural entropy ranking reward for responses whose outcome could not be verified."""
+
+import math
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+
+Scope = Literal["truncated", "all"]
+Baseline = Literal["finished_wrong", "paper"]
+
+
+def structural_entropy_rewards(
+    token_entropies: Sequence[np.ndarray], *, top_fraction: float, max_reward: float
+) -> np.ndarray:
+    """Reward N responses by how decided they are overall and how exploratory at their peaks.
+
+    Response i dominates j when the mean of its `max(1, ⌊top_fraction · L_i⌋)` largest token entropies is
+    larger and the mean of all its token entropies is smaller. Responses are ranked by how many others they
+    dominate; rank k (from 0) earns `max_reward · (1 - k / (N - 1))`, and ties share the mean of their ranks.
+
+    A response of no tokens shows no structure: every other response dominates it, so it ranks last.
+
+    Args:
+        token_entropies: N arrays [L_i] in nats: full-vocabulary, of response tokens only, no padding.
+        top_fraction: share of a response's tokens that make its peak, within [0, 1].
+        max_reward: the best rank's reward, not negative.
+
+    Returns:
+        float64 [N], the paper's values within [0, max_reward]; a single response gets 0.
+
+    Raises:
+        ValueError: entropies are not one-dimensional or not finite, or a setting is out of range.
+
+    Source: SERR, arXiv 2601.19620; shared ranks, N = 1 and empty responses are ours.
+    """
+    if not 0.0 <= top_fraction <= 1.0:
+        raise ValueError(f"top_fraction must lie within [0, 1], got {top_fraction}")
+    if not (math.isfinite(max_reward) and max_reward >= 0):
+        raise ValueError(f"max_reward must be finite and not negative, got {max_reward}")
+    peaks, means = _peaks_and_means(token_entropies, top_fraction)
+    count = len(peaks)
+    if count < 2:
+        return np.zeros(count)
+    dominates = (peaks[:, None] > peaks[None, :]) & (means[:, None] < means[None, :])
+    scores = dominates.sum(axis=1)
+    better = (scores[None, :] > scores[:, None]).sum(axis=1)
+    tied = (scores[None, :] == scores[:, None]).sum(axis=1) - 1
+    ranks = better + tied / 2
+    rewards: np.ndarray = max_reward * (1.0 - ranks / (count - 1))
+    return rewards
+
+
+def ranked_rewards(
+    rewards: np.ndarray,
+    correct: np.ndarray,
+    truncated: np.ndarray,
+    token_entropies: Sequence[np.ndarray | None],
+    *,
+    top_fraction: float,
+    max_reward: float,
+    scope: Scope,
+    baseline: Baseline,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Apply SERR to one group: rank its unverifiable responses if none of its responses is correct.
+
+    Ranked responses get their ranking reward in place of their own; the others keep theirs (0 for wrong
+    ones). With `finished_wrong` the ranked rewards are shifted by `-max_reward`, so that no truncated
+    response earns more than a finished wrong one; a response that is ranked alone gets 0, never shifted.
+
+    Args:
+        rewards: float [G].
+        correct: bool [G].
+        truncated: bool [G], the response hit the length limit.
+        token_entropies: G arrays [L_i] in nats; None where the response is out of scope.
+        top_fraction: see `structural_entropy_rewards`.
+        max_reward: see `structural_entropy_rewards`; below the smallest reward of a correct response.
+        scope: rank only `truncated` responses (Algorithm 1) or `all` of them.
+        baseline: `finished_wrong` shifts, `paper` does not.
+
+    Returns:
+        float64 [G], the new rewards, and bool [G], which responses were ranked. A group with a correct member
+        comes back unchanged with nothing ranked.
+
+    Raises:
+        ValueError: lengths differ, a ranked response has no entropies, or settings are unknown or do not go
+            together.
+
+    Source: Algorithm 1, arXiv 2601.19620; `baseline` is ours.
+    """
+    _check_settings(scope, baseline)
+    shaped = np.array(rewards, dtype=np.float64)
+    correct, truncated = np.asarray(correct, dtype=bool), np.asarray(truncated, dtype=bool)
+    if shaped.ndim != 1 or not shaped.shape == correct.shape == truncated.shape == (len(token_entropies),):
+        raise ValueError(
+            "rewards, correct, truncated and token_entropies must be of one length, got shapes "
+            f"{shaped.shape}, {correct.shape}, {truncated.shape} and {len(token_entropies)} responses"
+        )
+
+    if correct.any():
+        return shaped, np.zeros(len(shaped), dtype=bool)
+    ranked = truncated.copy() if scope == "truncated" else np.ones(len(shaped), dtype=bool)
+    chosen: list[np.ndarray] = []
+    for index in np.flatnonzero(ranked).tolist():
+        entropies = token_entropies[index]
+        if entropies is None:
+            raise ValueError(f"response {index} is to be ranked, but its entropies were not computed")
+        chosen.append(entropies)
+    values = structural_entropy_rewards(chosen, top_fraction=top_fraction, max_reward=max_reward)
+    if baseline == "finished_wrong" and len(values) > 1:
+        values = values - max_reward
+    shaped[ranked] = values
+    return shaped, ranked
+
+
+def _check_settings(scope: str, baseline: str) -> None:
+    if scope not in ("truncated", "all"):
+        raise ValueError(f"scope must be truncated or all, got {scope!r}")
+    if baseline not in ("finished_wrong", "paper"):
+        raise ValueError(f"baseline must be finished_wrong or paper, got {baseline!r}")
+    if baseline == "finished_wrong" and scope != "truncated":
+        raise ValueError("baseline finished_wrong needs scope truncated: use it, or baseline paper")
+
+
+def _peaks_and_means(
+    token_entropies: Sequence[np.ndarray], top_fraction: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Give each response its peak and its mean entropy, [N] each."""
+    peaks = np.full(len(token_entropies), -np.inf)
+    means = np.full(len(token_entropies), np.inf)
+    for index, entropies in enumerate(token_entropies):
+        # Sorted, so that equal entropies in another order sum to the same float and stay a tie.
+        descending = np.sort(np.asarray(entropies, dtype=np.float64))[::-1]
+        if descending.ndim != 1 or not np.isfinite(descending).all():
+            raise ValueError(f"response {index}: entropies must be a finite 1-D array")
+        if descending.size:
+            top = max(1, math.floor(top_fraction * descending.size))
+            peaks[index], means[index] = _mean(descending[:top]), _mean(descending)
+    return peaks, means
+
+
+def _mean(values: np.ndarray) -> float:
+    """Average around the first value: exact for equal ones, so that constant responses of any length tie."""
+    return float(values[0] + (values - values[0]).mean())

@@ -1,0 +1,81 @@
+"""ISR's decisions: which queries are hard, what their reflection prompts quote, how many a batch may hold."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+
+def is_hard(mean: float | None, attempts: int, *, threshold: float, min_attempts: int) -> bool:
+    """Tell whether a query has failed persistently: enough attempts, and their mean below the threshold.
+
+    Args:
+        mean: the mean of the query's historical outcomes (`ReplayHistory.mean`); None without history.
+        attempts: plain attempts so far.
+        threshold: τ; a mean equal to it is not hard.
+        min_attempts: attempts below which nothing is concluded.
+
+    Source: ISR, arXiv 2601.19620; `min_attempts` is ours (the paper: from the second epoch on).
+    """
+    return mean is not None and attempts >= min_attempts and mean < threshold
+
+
+def cut_attempt(tokens: np.ndarray, limit: int | None, gap: np.ndarray) -> np.ndarray:
+    """Shorten a failed attempt for quotation: its head and its tail, with the marked gap in between.
+
+    Args:
+        tokens: int [L], the attempt.
+        limit: the most tokens to return, gap included; None leaves the attempt whole.
+        gap: int [M], the tokens that mark what was left out.
+
+    Returns:
+        int [≤ limit], of the dtype of `tokens`; the attempt itself where it fits. Where the limit leaves no
+        room for the gap and a token on each side, the attempt's tail alone.
+
+    Raises:
+        ValueError: `limit` is negative.
+    """
+    if limit is None or len(tokens) <= limit:
+        return tokens
+    if limit < 0:
+        raise ValueError(f"limit must not be negative, got {limit}")
+    kept = limit - len(gap)
+    if kept < 2:
+        return tokens[len(tokens) - limit :]
+    tail = kept // 2
+    return np.concatenate(
+        [tokens[: kept - tail], np.asarray(gap, dtype=tokens.dtype), tokens[len(tokens) - tail :]]
+    )
+
+
+def share_limit(
+    hard: Sequence[str], batch_size: int, max_share: float, rng: np.random.Generator
+) -> list[str]:
+    """Choose the hard queries that get a reflection prompt: at most a share of the batch, those included.
+
+    With P plain prompts and R reflection prompts, `R ≤ max_share · (P + R)`.
+
+    Args:
+        hard: uids of the batch's hard queries.
+        batch_size: P, the plain prompts of the batch.
+        max_share: the share, within [0, 1]; 1 sets no limit.
+        rng: draws which ones stay where there are too many; not touched otherwise.
+
+    Returns:
+        The chosen uids, in the order of `hard`.
+
+    Raises:
+        ValueError: `max_share` or `batch_size` is out of range.
+    """
+    if not 0.0 <= max_share <= 1.0:
+        raise ValueError(f"max_share must lie within [0, 1], got {max_share}")
+    if batch_size < 0:
+        raise ValueError(f"batch_size must not be negative, got {batch_size}")
+    if max_share == 1.0:
+        return list(hard)
+    # 0.6 · 2 / (1 - 0.6) is 2.9999999999999996 in floats: a whole number must not lose a prompt to rounding.
+    allowed = math.floor(max_share * batch_size / (1.0 - max_share) + 1e-9)
+    if len(hard) <= allowed:
+        return list(hard)
+    chosen = np.sort(rng.choice(len(hard), size=allowed, replace=False))
+    return [hard[index] for index in chosen]

@@ -1,0 +1,108 @@
+"""What a configuration reserves, what there is, and how many bytes its parts hold."""
+
+import importlib.util
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from algorithms.grpo.config_errors import ConfigError
+from algorithms.models import ModelFacts
+
+if TYPE_CHECKING:
+    from algorithms.grpo.config import GRPOConfig
+
+_ADAM_MOMENTS = 2
+
+
+@dataclass(frozen=True)
+class Resources:
+    """CPUs and GPUs, as Ray counts them; `where` says whose they are."""
+
+    cpus: float
+    gpus: float
+    where: str = ""
+
+    def __str__(self) -> str:
+        cpus, gpus = (f"{count:g}" for count in (self.cpus, self.gpus))
+        return f"{cpus} CPU{'' if cpus == '1' else 's'} and {gpus} GPU{'' if gpus == '1' else 's'}"
+
+
+def reserved(config: "GRPOConfig") -> Resources:
+    """What the actors reserve; the driver's own engine and learner count with their GPUs only."""
+    runners, learners = config.env_runners_settings, config.learners_settings
+    return Resources(
+        cpus=runners.num_env_runners * runners.num_cpus_per_env_runner
+        + learners.num_learners * learners.num_cpus_per_learner,
+        gpus=max(1, runners.num_env_runners) * runners.num_gpus_per_env_runner
+        + max(1, learners.num_learners) * learners.num_gpus_per_learner,
+    )
+
+
+def available() -> Resources | None:
+    """What the running Ray has, or else this machine; None on a cluster that is not joined yet."""
+    import ray
+
+    if ray.is_initialized():
+        total = ray.cluster_resources()
+        return Resources(total.get("CPU", 0), total.get("GPU", 0), "the cluster")
+    if os.environ.get("RAY_ADDRESS"):
+        return None
+    import torch
+
+    return Resources(os.cpu_count() or 1, torch.cuda.device_count(), "this machine")
+
+
+def validate_resources(config: "GRPOConfig") -> None:
+    """Check for what an actor would wait for without end, or fail to import.
+
+    Raises:
+        ConfigError: GPUs that this machine does not have, or vLLM where it is not installed. A cluster that
+            is not joined yet is not asked.
+    """
+    there = available()
+    if there is None:
+        return
+    needed = reserved(config)
+    if needed.gpus > there.gpus:
+        runners = config.env_runners_settings.num_gpus_per_env_runner > 0
+        key = "env_runners.num_gpus_per_env_runner" if runners else "learners.num_gpus_per_learner"
+        raise ConfigError(
+            f"{key}: env runners and learners need {needed.gpus:g} GPUs, {there.where} has {there.gpus:g}; "
+            "fix: fewer of them, or a fraction of a GPU each"
+        )
+    if (
+        there.where == "this machine"
+        and not vllm_is_installed()
+        and config.env_runners_settings.engine == "vllm"
+    ):
+        raise ConfigError(
+            "env_runners.engine: 'vllm' is not installed; "
+            "fix: pip install 'r3-grpo[vllm]', or env_runners.engine=transformers"
+        )
+
+
+def vllm_is_installed() -> bool:
+    """Whether the vLLM package is there; it is not imported."""
+    return importlib.util.find_spec("vllm") is not None
+
+
+def learner_bytes(config: "GRPOConfig", model: ModelFacts) -> dict[str, int]:
+    """Bytes that one learner holds all the time, by what they are; activations come on top."""
+    master = model.weight_bytes("float32")
+    parts = {"float32 weights": master, "gradients": master, "Adam moments": _ADAM_MOMENTS * master}
+    if config.rl_module_settings.dtype != "float32":
+        parts[f"{config.rl_module_settings.dtype} copies"] = model.weight_bytes(
+            config.rl_module_settings.dtype
+        )
+    if config.training_settings.beta > 0:
+        parts["reference"] = master
+    return parts
+
+
+def engine_bytes(config: "GRPOConfig", model: ModelFacts, tokens: int) -> dict[str, int]:
+    """Bytes of one engine when all its sequences have grown to `tokens` tokens."""
+    runners = config.env_runners_settings
+    return {
+        "weights": model.weight_bytes(runners.dtype),
+        "cache": model.cache_bytes(runners.max_num_seqs * tokens, runners.dtype),
+    }

@@ -1,0 +1,83 @@
+"""What every generation engine does, and how one is made by name."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Protocol
+
+import numpy as np
+
+from algorithms.rollout.types import Sampling
+
+
+class FinishReason(StrEnum):
+    """Why a response ended."""
+
+    STOP = "stop"
+    LENGTH = "length"
+
+
+@dataclass(frozen=True)
+class GenerationRequest:
+    """One response to sample.
+
+    Args:
+        tokens: int32 [P], the whole context.
+        seed: the only source of randomness of this response, so that batching does not change what is drawn.
+    """
+
+    tokens: np.ndarray
+    seed: int
+    sampling: Sampling
+
+
+@dataclass(frozen=True)
+class Completion:
+    """A sampled response.
+
+    Args:
+        tokens: int32 [L], the end-of-turn token included when one was sampled.
+        logprobs: float32 [L], log-probs under the distribution at the sampling temperature.
+    """
+
+    tokens: np.ndarray
+    logprobs: np.ndarray
+    finish_reason: FinishReason
+
+
+class Engine(Protocol):
+    """A model that samples responses and whose weights can be replaced in place."""
+
+    weights_version: int
+
+    def generate(self, requests: Sequence[GenerationRequest]) -> list[Completion]:
+        """Sample one completion a request, in the order of the requests."""
+        ...
+
+    def load_weights(self, weights: Mapping[str, Any] | Iterable[tuple[str, Any]], version: int) -> None:
+        """Replace the weights by a Hugging Face state dict (tied heads included) and remember its version."""
+        ...
+
+    def close(self) -> None:
+        """Free the model."""
+        ...
+
+
+def make_engine(name: str, **arguments: Any) -> Engine:
+    """Start the engine `transformers` or `vllm`.
+
+    Args:
+        arguments: model (folder or Hub id), dtype, max_num_seqs, max_response_tokens, eos_token_ids, options.
+
+    Raises:
+        ValueError: unknown engine name, or a vLLM that is not installed.
+    """
+    if name == "transformers":
+        from algorithms.rollout.engines.transformers import TransformersEngine
+
+        return TransformersEngine(**arguments)
+    if name == "vllm":
+        from algorithms.rollout.engines.vllm import VLLMEngine
+
+        return VLLMEngine(**arguments)
+    raise ValueError(f"env_runners.engine: {name!r} is not an engine; use 'transformers' or 'vllm'")

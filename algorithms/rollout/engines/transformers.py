@@ -1,0 +1,165 @@
+"""Generation with any Hugging Face causal LM: prompts shared in the prefill, finished rows leave the batch."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import AutoModelForCausalLM, DynamicCache
+
+from algorithms.rollout.engines.base import Completion, FinishReason, GenerationRequest
+from algorithms.rollout.engines.sampling import sample_tokens, uniform_numbers
+
+# A batch is compacted when this share of its rows has finished: copying the cache costs about one decode step.
+COMPACT_WHEN_FINISHED = 0.125
+
+
+class TransformersEngine:
+    """The embedded engine, on the CPU or one GPU.
+
+    Args:
+        model: folder or Hub id.
+        max_num_seqs: rows decoded at once.
+        eos_token_ids: a response ends after any of these.
+    """
+
+    def __init__(
+        self,
+        *,
+        model: str,
+        dtype: str,
+        max_num_seqs: int,
+        eos_token_ids: Sequence[int],
+        trust_remote_code: bool = False,
+        revision: str | None = None,
+        **_: Any,
+    ) -> None:
+        self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        self.model = AutoModelForCausalLM.from_pretrained(
+            model, dtype=getattr(torch, dtype), trust_remote_code=trust_remote_code, revision=revision
+        )
+        self.model.to(self.device).eval()
+        self.max_num_seqs = max_num_seqs
+        self.eos_token_ids = torch.tensor(list(eos_token_ids), device=self.device)
+        self.weights_version = 0
+
+    def load_weights(self, weights: Mapping[str, Any] | Iterable[tuple[str, Any]], version: int) -> None:
+        """Copy a state dict into the model; raises RuntimeError when names or shapes differ."""
+        self.model.load_state_dict(dict(weights), strict=True)
+        self.weights_version = version
+
+    @torch.inference_mode()
+    def generate(self, requests: Sequence[GenerationRequest]) -> list[Completion]:
+        """Sample a completion for each request, longest contexts together to keep the padding small."""
+        completions: dict[int, Completion] = {}
+        order = sorted(range(len(requests)), key=lambda i: len(requests[i].tokens))
+        for start in range(0, len(order), self.max_num_seqs):
+            indices = order[start : start + self.max_num_seqs]
+            batch = _DecodingBatch(self, [requests[i] for i in indices])
+            completions.update(zip(indices, batch.run(), strict=True))
+        return [completions[i] for i in range(len(requests))]
+
+    def close(self) -> None:
+        del self.model
+
+
+class _DecodingBatch:
+    """Rows that decode together, from the prefill to the last token."""
+
+    def __init__(self, engine: TransformersEngine, requests: Sequence[GenerationRequest]) -> None:
+        self.engine = engine
+        device = engine.device
+        sampling = [request.sampling for request in requests]
+        self.limits = torch.tensor([s.max_response_tokens for s in sampling], device=device)
+        self.temperatures = torch.tensor([s.temperature for s in sampling], device=device, dtype=torch.float32)
+        top_p = torch.tensor([s.top_p for s in sampling], device=device, dtype=torch.float32)
+        self.top_p = top_p if bool((top_p < 1).any()) else None
+        self.horizon = int(self.limits.max())
+        self.uniforms = uniform_numbers([request.seed for request in requests], self.horizon).to(device)
+        self.tokens = torch.zeros(len(requests), self.horizon, dtype=torch.int32, device=device)
+        self.logprobs = torch.zeros(len(requests), self.horizon, dtype=torch.float32, device=device)
+        self.lengths = torch.zeros(len(requests), dtype=torch.long, device=device)
+        self.rows = torch.arange(len(requests), device=device)  # which request each row of the cache belongs to
+        self.logits = self._prefill(requests)
+
+    def _prefill(self, requests: Sequence[GenerationRequest]) -> torch.Tensor:
+        """Run each distinct context once, then give every request its copy of the cache; returns logits [B, V]."""
+        distinct: dict[bytes, int] = {}
+        owners = [distinct.setdefault(request.tokens.tobytes(), len(distinct)) for request in requests]
+        contexts: list[np.ndarray] = [np.frombuffer(key, dtype=np.int32) for key in distinct]
+        width = max(map(len, contexts))
+        tokens = torch.zeros(len(contexts), width, dtype=torch.long)
+        mask = torch.zeros(len(contexts), width, dtype=torch.long)
+        for row, context in enumerate(contexts):
+            tokens[row, width - len(context) :] = torch.from_numpy(context.astype(np.int64))
+            mask[row, width - len(context) :] = 1
+        device = self.engine.device
+        tokens, mask = tokens.to(device), mask.to(device)
+        self.cache = DynamicCache(config=self.engine.model.config)
+        output = self.engine.model(
+            input_ids=tokens,
+            attention_mask=mask,
+            position_ids=(mask.cumsum(-1) - 1).clamp(min=0),
+            past_key_values=self.cache,
+            use_cache=True,
+            logits_to_keep=1,
+        )
+        copies = torch.tensor(owners, device=device)
+        self.cache.batch_select_indices(copies)
+        self.mask = mask[copies]
+        self.positions = self.mask.sum(-1)
+        return output.logits[:, -1][copies]
+
+    def run(self) -> list[Completion]:
+        """Decode until every row has ended."""
+        active = torch.ones(len(self.rows), dtype=torch.bool, device=self.engine.device)
+        for step in range(self.horizon):
+            token = self._draw(step, active)
+            ended = torch.isin(token, self.engine.eos_token_ids) | (step + 1 >= self.limits[self.rows])
+            active &= ~ended
+            remaining = int(active.sum())
+            if remaining == 0:
+                break
+            if remaining <= (1 - COMPACT_WHEN_FINISHED) * len(active):
+                token, active = self._compact(active, token)
+            self._forward(token)
+        return self._completions()
+
+    def _draw(self, step: int, active: torch.Tensor) -> torch.Tensor:
+        top_p = None if self.top_p is None else self.top_p[self.rows]
+        token, logprob = sample_tokens(
+            self.logits, self.uniforms[self.rows, step], self.temperatures[self.rows], top_p
+        )
+        rows = self.rows[active]
+        self.tokens[rows, step] = token[active].to(torch.int32)
+        self.logprobs[rows, step] = logprob[active]
+        self.lengths[rows] = step + 1
+        return token
+
+    def _compact(self, active: torch.Tensor, token: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        keep = active.nonzero()[:, 0]
+        self.cache.batch_select_indices(keep)
+        self.rows, self.mask, self.positions = self.rows[keep], self.mask[keep], self.positions[keep]
+        return token[keep], active[keep]
+
+    def _forward(self, token: torch.Tensor) -> None:
+        self.mask = torch.cat([self.mask, self.mask.new_ones(len(token), 1)], dim=-1)
+        output = self.engine.model(
+            input_ids=token[:, None],
+            attention_mask=self.mask,
+            position_ids=self.positions[:, None],
+            past_key_values=self.cache,
+            use_cache=True,
+        )
+        self.positions = self.positions + 1
+        self.logits = output.logits[:, -1]
+
+    def _completions(self) -> list[Completion]:
+        tokens, logprobs = self.tokens.cpu().numpy(), self.logprobs.cpu().numpy()
+        eos = set(self.engine.eos_token_ids.tolist())
+        completions = []
+        for row, length in enumerate(self.lengths.tolist()):
+            stopped = int(tokens[row, length - 1]) in eos
+            reason = FinishReason.STOP if stopped else FinishReason.LENGTH
+            completions.append(Completion(tokens[row, :length].copy(), logprobs[row, :length].copy(), reason))
+        return completions

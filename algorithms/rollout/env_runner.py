@@ -1,0 +1,120 @@
+"""The RLlib EnvRunner that plays explicit requests with a generation engine."""
+
+import functools
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import gymnasium
+import ray
+import torch
+from ray.rllib.core import COMPONENT_RL_MODULE, DEFAULT_MODULE_ID
+from ray.rllib.env import INPUT_ENV_SPACES
+from ray.rllib.env.env_runner import EnvRunner
+from ray.rllib.utils.checkpoints import Checkpointable
+from ray.rllib.utils.metrics import WEIGHTS_SEQ_NO
+
+from algorithms.models import resolve_model
+from algorithms.rollout.engines.base import make_engine
+from algorithms.rollout.episodes import EpisodePlayer
+from algorithms.rollout.types import Request, Rollout, Split
+from algorithms.tokenizer import load_tokenizer, stop_token_ids
+
+
+def environment_makers(config: Any) -> dict[Split, Callable[[], gymnasium.Env[str, str]]]:
+    """How to make the training and the held-out environment of a configuration."""
+
+    def make(arguments: dict[str, Any]) -> gymnasium.Env[str, str]:
+        return gymnasium.make(config.env, disable_env_checker=True, **arguments)
+
+    held_out = {**config.env_config, **config.evaluation_settings.environment_arguments()}
+    return {
+        Split.TRAIN: functools.partial(make, dict(config.env_config)),
+        Split.EVALUATION: functools.partial(make, held_out),
+    }
+
+
+class LLMEnvRunner(EnvRunner, Checkpointable):
+    """Rolls out requests: an engine samples, environments answer and verify."""
+
+    def __init__(self, *, config: Any, **kwargs: Any) -> None:
+        super().__init__(config=config, **kwargs)
+        if self.config.env_runners_settings.num_threads:
+            torch.set_num_threads(self.config.env_runners_settings.num_threads)
+        self.make_module()
+        self.make_env()
+
+    def make_module(self) -> None:
+        """Start the engine and load the tokenizer."""
+        settings, module = self.config.env_runners_settings, self.config.rl_module_settings
+        model = resolve_model(module.model)
+        self.tokenizer = load_tokenizer(model, module.revision, module.trust_remote_code)
+        self.engine = make_engine(
+            settings.engine,
+            model=model,
+            revision=module.revision,
+            trust_remote_code=module.trust_remote_code,
+            dtype=settings.dtype,
+            max_num_seqs=settings.max_num_seqs,
+            max_response_tokens=settings.max_response_tokens,
+            eos_token_ids=stop_token_ids(self.tokenizer, model, module.revision),
+            options=settings.vllm,
+        )
+
+    def make_env(self) -> None:
+        """Prepare the episode player and one environment, which gives the spaces."""
+        makers = environment_makers(self.config)
+        self.env = makers[Split.TRAIN]()
+        self.player = EpisodePlayer(self.engine, self.tokenizer, makers)
+
+    def rollout(self, requests: Sequence[Request]) -> list[Rollout]:
+        """Play every request; an episode's failure is its rollout's `error`."""
+        return self.player.play(requests)
+
+    def sample(self, **kwargs: Any) -> Any:
+        """RLlib's implicit sampling is not used: the driver says which query each episode plays."""
+        raise NotImplementedError("LLMEnvRunner plays explicit requests: use rollout(requests)")
+
+    def assert_healthy(self) -> None:
+        """Answer a ping; an actor that cannot is replaced."""
+        if self.engine is None:
+            raise ValueError("the env runner has no engine")
+
+    def get_spaces(self) -> dict[str, tuple[gymnasium.Space[Any], gymnasium.Space[Any]]]:
+        """The text spaces of the environment."""
+        spaces = (self.env.observation_space, self.env.action_space)
+        return {INPUT_ENV_SPACES: spaces, DEFAULT_MODULE_ID: spaces}
+
+    def get_metrics(self) -> Any:
+        """RLlib's per-runner metrics; ours come from the rollouts themselves."""
+        return self.metrics.reduce()
+
+    def get_pid(self) -> int:
+        """Process id, for people and for fault tests."""
+        return os.getpid()
+
+    def get_state(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """The version of the weights; the weights themselves live in the learner."""
+        return {WEIGHTS_SEQ_NO: self.engine.weights_version}
+
+    def set_state(self, state: dict[str, Any]) -> int:
+        """Take weights and their version; returns the version now in force."""
+        weights = state.get(COMPONENT_RL_MODULE)
+        if weights is not None:
+            if isinstance(weights, ray.ObjectRef):
+                weights = ray.get(weights)
+            self.engine.load_weights(weights[DEFAULT_MODULE_ID], int(state.get(WEIGHTS_SEQ_NO, 0)))
+        return self.engine.weights_version
+
+    def get_ctor_args_and_kwargs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """For RLlib's Checkpointable."""
+        return (), {"config": self.config}
+
+    def get_checkpointable_components(self) -> list[tuple[str, Checkpointable]]:
+        """None: a runner holds nothing that a resumed run needs."""
+        return []
+
+    def stop(self) -> None:
+        """Close environments and engine."""
+        self.player.close()
+        self.env.close()

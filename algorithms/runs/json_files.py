@@ -1,0 +1,59 @@
+"""JSON as the run directory writes it: only plain values, and files that are whole or absent."""
+
+import json
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+
+def plain(value: Any) -> Any:
+    """Turn a value into what strict JSON knows.
+
+    NaN and the infinities become None, numpy and torch scalars Python numbers, paths text.
+
+    Raises:
+        TypeError: for anything else that JSON can't hold, an array among it.
+    """
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    if hasattr(value, "item") and getattr(value, "size", 1) != 0 and getattr(value, "ndim", 0) == 0:
+        return plain(value.item())
+    raise TypeError(f"{type(value).__name__} is no JSON value: {value!r}")
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write indented JSON so that a reader finds the old file or the new one, never a part."""
+    write_text(path, json.dumps(plain(value), indent=2, allow_nan=False) + "\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write UTF-8 text through a temporary file beside it, synced to the disk before it takes the name."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("w", encoding="utf-8", newline="\n") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    _sync_folder(path.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    # The rename itself is only on the disk once the folder is.
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

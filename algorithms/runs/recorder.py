@@ -1,0 +1,73 @@
+"""Writes a step's numbers to metrics.jsonl and TensorBoard at once."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
+from algorithms.rollout.types import Rollout
+from algorithms.runs.conversations import conversation_markdown
+from algorithms.runs.json_files import plain
+from algorithms.runs.run_directory import RunDirectory
+
+
+class Recorder:
+    """The run's log. Use it as a context manager, or call `close`.
+
+    Args:
+        run: where metrics.jsonl and the event files go.
+        start_step: the last step that is already recorded; 0 for a new run. TensorBoard hides what an earlier
+            process wrote for later steps. (metrics.jsonl is cut by `RunDirectory.truncate_after`.)
+    """
+
+    def __init__(self, run: RunDirectory, start_step: int = 0) -> None:
+        # Takes a second to import, and `--help` or a configuration error has no use for it.
+        from torch.utils.tensorboard import SummaryWriter
+
+        self._run = run
+        self._events = SummaryWriter(str(run.path), purge_step=start_step + 1)
+
+    def record(self, row: Mapping[str, Any]) -> None:
+        """Write one step.
+
+        Args:
+            row: flat tag → number (or text) with `step`; see `RunDirectory.append_metrics`. TensorBoard gets
+                the numbers.
+
+        Raises:
+            ValueError: the step is missing, or not above the last one.
+        """
+        self._run.append_metrics(row)
+        values = plain(row)
+        for tag, value in values.items():
+            if tag != "step" and isinstance(value, (int, float)):
+                self._events.add_scalar(tag, value, values["step"])
+        self._events.flush()
+
+    def record_evaluation(self, step: int, results: Mapping[str, float]) -> None:
+        """Write numbers that belong to no training step's row, such as the evaluation before the first step.
+
+        Args:
+            step: where TensorBoard draws them; 0 is before training.
+            results: full tag (`eval/pass@1`) → number.
+        """
+        for tag, value in plain(results).items():
+            if isinstance(value, (int, float)):
+                self._events.add_scalar(tag, value, step)
+        self._events.flush()
+
+    def record_conversations(self, step: int, rollouts: Sequence[Rollout]) -> None:
+        """Show conversations on TensorBoard's text page, tagged `conversations/0` and so on."""
+        for number, rollout in enumerate(rollouts):
+            heading = f"{rollout.uid}, {rollout.context}: reward {rollout.reward:g}, {rollout.verdict}"
+            text = conversation_markdown(rollout.messages, heading=heading)
+            self._events.add_text(f"conversations/{number}", text, step)
+        self._events.flush()
+
+    def close(self) -> None:
+        """Finish the event file. A second call does nothing."""
+        self._events.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

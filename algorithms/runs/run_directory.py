@@ -1,0 +1,124 @@
+"""The folder that a training run leaves behind: `runs/NAME/`."""
+
+import re
+from collections.abc import Mapping
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from algorithms.runs import metrics_file
+from algorithms.runs.json_files import plain, write_json, write_text
+
+
+class RunDirectory:
+    """Names and writes the files of one run.
+
+    ```
+    config.yaml      resolved configuration; its presence marks the folder as a run
+    metrics.jsonl    one object a step
+    rollouts/        step-000001.parquet, …
+    checkpoints/
+    evaluation.json  summary.json  curves.png  and TensorBoard's event files
+    ```
+
+    Make one with `create` or `open`.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.name = path.name
+        self.config_file = path / "config.yaml"
+        self.metrics_file = path / "metrics.jsonl"
+        self.rollouts_folder = path / "rollouts"
+        self.checkpoints_folder = path / "checkpoints"
+        self.evaluation_file = path / "evaluation.json"
+        self.summary_file = path / "summary.json"
+        self.curves_file = path / "curves.png"
+        self._last_step: int | None = None
+
+    @classmethod
+    def create(cls, parent: str | Path, name: str, config_yaml: str) -> "RunDirectory":
+        """Make a new folder for a run; a name already taken gets `-2`, `-3`, …, nothing is ever overwritten.
+
+        Args:
+            parent: where runs lie; made when missing.
+            name: the run's name, one path component.
+            config_yaml: text of the resolved configuration.
+
+        Raises:
+            ValueError: the name is no single path component, or the parent can't hold folders.
+        """
+        if not name or name in {".", ".."} or re.search(r"[/\\\0]", name):
+            raise ValueError(f"run.name: {name!r} can't name a folder; use letters, digits, '-', '_' and '.'")
+        for number in count(1):
+            path = Path(parent) / (name if number == 1 else f"{name}-{number}")
+            try:
+                path.mkdir(parents=True)
+                break
+            except FileExistsError:
+                continue
+            except OSError as error:
+                raise ValueError(f"run.dir: can't make {path}: {error.strerror}") from error
+        run = cls(path)
+        run.rollouts_folder.mkdir()
+        run.checkpoints_folder.mkdir()
+        write_text(run.config_file, config_yaml)
+        return run
+
+    @classmethod
+    def open(cls, path: str | Path) -> "RunDirectory":
+        """Open the folder of an earlier run. Reads nothing and changes nothing yet.
+
+        Raises:
+            ValueError: there is no such folder, or it is not a run.
+        """
+        folder = Path(path)
+        if not folder.is_dir():
+            raise ValueError(f"{folder}: no such run folder")
+        if not (folder / "config.yaml").is_file():
+            raise ValueError(f"{folder}: not a run, it has no config.yaml")
+        return cls(folder)
+
+    def append_metrics(self, row: Mapping[str, Any]) -> None:
+        """Add a step's row to metrics.jsonl.
+
+        Args:
+            row: flat tag → number (or text); `step` counts from 1. NaN and infinities are stored as null.
+
+        Raises:
+            ValueError: `step` is missing, or not above the last step that is stored.
+        """
+        if self._last_step is None:
+            # A run killed in mid-write left half a line, which would swallow this one.
+            metrics_file.drop_torn_line(self.metrics_file)
+            stored = self.read_metrics()
+            self._last_step = stored[-1]["step"] if stored else 0
+        step = plain(row.get("step"))
+        if not isinstance(step, int) or step <= self._last_step:
+            raise ValueError(f"{self.metrics_file}: step {step!r} can't follow step {self._last_step}")
+        metrics_file.append(self.metrics_file, row)
+        self._last_step = step
+
+    def read_metrics(self) -> list[dict[str, Any]]:
+        """Return the stored rows in order, without a torn last line; empty before the first step."""
+        return metrics_file.read(self.metrics_file)
+
+    def truncate_after(self, step: int) -> None:
+        """Forget the steps after `step`, metrics and rollouts, so that a resumed run can do them again."""
+        metrics_file.keep_until(self.metrics_file, step)
+        for file in self.rollouts_folder.glob("step-*.parquet"):
+            if int(file.stem.removeprefix("step-")) > step:
+                file.unlink()
+        self._last_step = None
+
+    def rollout_file(self, step: int) -> Path:
+        """Return where the rollouts of a step lie, or will lie."""
+        return self.rollouts_folder / f"step-{step:06d}.parquet"
+
+    def write_evaluation(self, evaluation: Mapping[str, Any]) -> None:
+        """Write evaluation.json, replacing an earlier one whole."""
+        write_json(self.evaluation_file, evaluation)
+
+    def write_summary(self, summary: Mapping[str, Any]) -> None:
+        """Write summary.json, replacing an earlier one whole."""
+        write_json(self.summary_file, summary)

@@ -1,0 +1,136 @@
+"""The recipe of the embedded model and its problems: `python -m r3env.assets.build`. Minutes on two cores, seeded.
+
+Writes `tiny/` (a Hugging Face folder), `train.jsonl`, `heldout.jsonl` and `report.json`.
+"""
+
+import argparse
+import json
+import random
+import time
+from pathlib import Path
+
+import torch
+from transformers import AutoModelForCausalLM, GenerationConfig, Qwen2Tokenizer, Qwen2Config
+
+from r3env.assets.arithmetic import Chain, random_chain
+from r3env.assets.lessons import Lesson, Teacher
+from r3env.assets.report import measure
+from r3env.assets.tokenizer import build_tokenizer
+
+LENGTHS = range(5, 17)
+TRAINING_PER_LENGTH, HELD_OUT_PER_LENGTH = 16, 10
+LESSONS = (
+    Lesson(500, range(2, 6), reflection=0.0, ways=(0.4, 0.5, 0.1)),
+    Lesson(500, range(2, 9), reflection=0.4, ways=(0.3, 0.5, 0.2)),
+    Lesson(400, range(3, 14), reflection=0.4, ways=(0.2, 0.5, 0.3)),
+)
+ROWS, LEARNING_RATE, WARM_UP, DECAY_FROM = 20, 2e-3, 50, 0.6
+
+
+def main() -> None:
+    """Make everything and print the report."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--seed", type=int, default=0)
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    torch.manual_seed(arguments.seed)
+    arguments.out.mkdir(parents=True, exist_ok=True)
+
+    training, held_out = make_problems(arguments.seed)
+    write_problems(arguments.out / "train.jsonl", training)
+    write_problems(arguments.out / "heldout.jsonl", held_out)
+    tokenizer = build_tokenizer()
+    model = new_model(tokenizer)
+    teacher = Teacher(tokenizer, {str(chain) for chain in held_out}, arguments.seed)
+    warm_start(model, teacher)
+    model.save_pretrained(arguments.out / "tiny")
+    tokenizer.save_pretrained(arguments.out / "tiny")
+    report = measure(model, tokenizer, held_out)
+    (arguments.out / "report.json").write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    print(json.dumps(report, indent=1))
+
+
+def make_problems(seed: int) -> tuple[list[Chain], list[Chain]]:
+    """Training and held-out problems, all different, equally many of each length."""
+    rng = random.Random(seed)
+    per_length = TRAINING_PER_LENGTH + HELD_OUT_PER_LENGTH
+    training, held_out = [], []
+    for length in LENGTHS:
+        chains: dict[str, Chain] = {}
+        while len(chains) < per_length:
+            chain = random_chain(rng, length)
+            chains[str(chain)] = chain
+        drawn = list(chains.values())
+        training += drawn[:TRAINING_PER_LENGTH]
+        held_out += drawn[TRAINING_PER_LENGTH:]
+    return training, held_out
+
+
+def write_problems(path: Path, chains: list[Chain]) -> None:
+    """One JSON object a line: uid, problem, answer, level (how many numbers)."""
+    with path.open("w", encoding="utf-8") as file:
+        for index, chain in enumerate(chains):
+            length = len(chain.terms) + 1
+            row = {
+                "uid": f"{path.stem}-{index:03d}",
+                "problem": str(chain),
+                "answer": str(chain.answer),
+                "level": str(length),
+            }
+            file.write(json.dumps(row) + "\n")
+
+
+def new_model(tokenizer: Qwen2Tokenizer) -> torch.nn.Module:
+    """A small Qwen2 with random weights."""
+    config = Qwen2Config(
+        vocab_size=len(tokenizer),
+        hidden_size=128,
+        num_hidden_layers=4,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        intermediate_size=384,
+        max_position_embeddings=1024,
+        tie_word_embeddings=True,
+        bos_token_id=None,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+    )
+    model = AutoModelForCausalLM.from_config(config)
+    model.generation_config = GenerationConfig(
+        eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id, do_sample=True
+    )
+    return model
+
+
+def warm_start(model: torch.nn.Module, teacher: Teacher) -> None:
+    """Supervised learning on the lessons, one after another."""
+    optimizer = torch.optim.AdamW(model.parameters(), weight_decay=0.01, betas=(0.9, 0.98))
+    total, step, started = sum(lesson.steps for lesson in LESSONS), 0, time.monotonic()
+    model.train()
+    for lesson in LESSONS:
+        batches = teacher.batches(lesson, ROWS)
+        for _ in range(lesson.steps):
+            decay = (total - step) / (total * (1 - DECAY_FROM))
+            optimizer.param_groups[0]["lr"] = LEARNING_RATE * min(1.0, (step + 1) / WARM_UP, max(0.05, decay))
+            tokens, labels, positions, mask = next(batches)
+            hidden = model.get_decoder()(input_ids=tokens, position_ids=positions, attention_mask=mask)
+            targets = labels[:, 1:]
+            chosen = targets != -100
+            logits = model.get_output_embeddings()(hidden.last_hidden_state[:, :-1][chosen])
+            loss = torch.nn.functional.cross_entropy(logits, targets[chosen])
+            optimizer.zero_grad()
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            step += 1
+            if step % 50 == 0:
+                elapsed = time.monotonic() - started
+                left = elapsed / step * (total - step)
+                print(f"warm start {step}/{total}  loss {loss.item():.3f}  {elapsed:.0f} s, {left:.0f} s left", flush=True)
+    model.eval()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,202 @@
+"""A Gymnasium environment of text turns whose answers a verifier checks."""
+
+import abc
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import gymnasium
+from gymnasium.error import ResetNeeded
+
+from r3env.prompts import REFLECTION_GUIDANCE
+from r3env.spaces import UnicodeText
+from r3env.spelling import nearest
+
+_OPTIONS = ("uid", "failed_attempt")
+
+
+@dataclass(frozen=True)
+class Query:
+    """One problem: a stable `uid`, its text, the reference answer and, if known, how hard it is."""
+
+    uid: str
+    problem: str
+    answer: str
+    level: str = ""
+
+
+class Reason(StrEnum):
+    """Why a verdict came out as it did."""
+
+    EQUAL = "equal"
+    DIFFERENT = "different"
+    NO_ANSWER = "no_answer"
+    TIMEOUT = "timeout"
+    ERROR = "error"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a verifier says of a response."""
+
+    correct: bool
+    reason: Reason
+
+    @property
+    def trusted(self) -> bool:
+        """Whether the verifier reached an opinion; after a timeout or an error nothing is known."""
+        return self.reason not in (Reason.TIMEOUT, Reason.ERROR)
+
+
+class VerifiableEnv(gymnasium.Env[str, str], abc.ABC):
+    """Multi-turn text episodes about one query each, with a verified reward.
+
+    An episode begins with a user turn and the policy answers. A rejected answer is met with feedback as the
+    next user turn, until an answer is right or `max_turns` are used up. A subclass writes `load_queries` and
+    `verify`; `prompt`, `feedback` and `reward` have defaults.
+    """
+
+    def __init__(
+        self,
+        *,
+        instruction: str = "",
+        reflection_guidance: str = REFLECTION_GUIDANCE,
+        max_turns: int = 1,
+    ) -> None:
+        """Makes the environment; the queries are loaded when first needed.
+
+        Args:
+            instruction: Text that follows the problem in the first user turn; empty for none.
+            reflection_guidance: The user turn after a rejected answer.
+            max_turns: Answers that the policy may give in an episode.
+
+        Raises:
+            ValueError: `max_turns` is not a whole number of at least 1.
+        """
+        if not isinstance(max_turns, int) or max_turns < 1:
+            raise ValueError(f"max_turns must be a whole number of at least 1, it is {max_turns!r}")
+        self.observation_space = UnicodeText()
+        self.action_space = UnicodeText()
+        self.instruction = instruction
+        self.reflection_guidance = reflection_guidance
+        self.max_turns = max_turns
+        self._loaded: dict[str, Query] | None = None
+        self._current: Query | None = None
+        self._turns_left = 0
+
+    @abc.abstractmethod
+    def load_queries(self) -> Sequence[Query]:
+        """All queries; called once, when the first one is needed."""
+
+    @abc.abstractmethod
+    def verify(self, query: Query, response: str) -> Verdict:
+        """Judges `response`, everything that the policy wrote in this turn."""
+
+    def prompt(self, query: Query) -> str:
+        """The first user turn: the problem, then the instruction."""
+        return f"{query.problem}\n\n{self.instruction}" if self.instruction else query.problem
+
+    def feedback(self, query: Query, response: str, verdict: Verdict) -> str:
+        """The user turn after a rejected response; must not give the reference answer away."""
+        return self.reflection_guidance
+
+    def reward(self, query: Query, verdict: Verdict) -> float:
+        """1.0 for a correct response, 0.0 for any other."""
+        return 1.0 if verdict.correct else 0.0
+
+    @property
+    def uids(self) -> list[str]:
+        """The uids of all queries, in the order of `load_queries`."""
+        return list(self._queries)
+
+    def query(self, uid: str) -> Query:
+        """The query of this uid.
+
+        Raises:
+            ValueError: There is no such query.
+        """
+        queries = self._queries
+        if not isinstance(uid, str) or uid not in queries:
+            raise ValueError(f"unknown uid {uid!r}; the nearest is {nearest(uid, queries)}")
+        return queries[uid]
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[str, dict[str, Any]]:
+        """Begins an episode.
+
+        Args:
+            seed: Seeds the draw of queries, as in any Gymnasium environment.
+            options: `uid` names the query (without it one is drawn). `failed_attempt` is an earlier response
+                to it: the episode then begins with the turn after that response.
+
+        Returns:
+            The user turn, and an info with `uid`. After a `failed_attempt` the user turn is the reflection
+            guidance and `conversation` holds the turns before it.
+
+        Raises:
+            ValueError: An unknown uid or option key, or an attempt that is not text.
+        """
+        options = options or {}
+        for key in options:
+            if key not in _OPTIONS:
+                raise ValueError(f"unknown reset option {key!r}; the nearest is {nearest(key, _OPTIONS)}")
+        uid, attempt = options.get("uid"), options.get("failed_attempt")
+        if attempt is not None and not isinstance(attempt, str):
+            raise ValueError(f"failed_attempt must be text, it is of type {type(attempt).__name__}")
+        named = None if uid is None else self.query(uid)
+        super().reset(seed=seed)
+        query = named or self._draw()
+        self._current, self._turns_left = query, self.max_turns
+        info: dict[str, Any] = {"uid": query.uid}
+        if attempt is None:
+            return self.prompt(query), info
+        info["conversation"] = (
+            {"role": "user", "content": self.prompt(query)},
+            {"role": "assistant", "content": attempt},
+        )
+        return self.feedback(query, attempt, Verdict(False, Reason.DIFFERENT)), info
+
+    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        """Judges a response.
+
+        Args:
+            action: The policy's whole response.
+
+        Returns:
+            The next user turn (empty once the episode is over), the reward, terminated, truncated (always
+            False: cutting a response off is the business of whoever generates it), and an info with `uid`,
+            `correct` and `verdict`, the `Reason` as a string.
+
+        Raises:
+            ResetNeeded: No episode is running.
+            TypeError: The response is not text.
+        """
+        if self._current is None or self._turns_left == 0:
+            raise ResetNeeded("no episode is running: call reset() before step()")
+        if not isinstance(action, str):
+            raise TypeError(f"a response must be text, it is of type {type(action).__name__}")
+        query = self._current
+        verdict = self.verify(query, action)
+        self._turns_left = 0 if verdict.correct else self._turns_left - 1
+        terminated = self._turns_left == 0
+        observation = "" if terminated else self.feedback(query, action, verdict)
+        info = {"uid": query.uid, "correct": verdict.correct, "verdict": str(verdict.reason)}
+        return observation, self.reward(query, verdict), terminated, False, info
+
+    @property
+    def _queries(self) -> dict[str, Query]:
+        if self._loaded is None:
+            queries = self.load_queries()
+            loaded = {query.uid: query for query in queries}
+            if not loaded:
+                raise ValueError(f"{type(self).__name__}.load_queries gave no queries")
+            if len(loaded) < len(queries):
+                raise ValueError(f"{type(self).__name__}.load_queries gave two queries of the same uid")
+            self._loaded = loaded
+        return self._loaded
+
+    def _draw(self) -> Query:
+        uids = self.uids
+        return self._queries[uids[int(self.np_random.integers(len(uids)))]]

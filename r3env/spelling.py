@@ -1,0 +1,15 @@
+"""The nearest right spelling, for error messages."""
+
+import difflib
+from collections.abc import Iterable
+
+
+def nearest(name: object, candidates: Iterable[str]) -> str:
+    """The candidate that looks most like `name`, quoted; "(there is none)" without candidates.
+
+    Args:
+        name: What was written, of any type (a wrong type still deserves a hint).
+        candidates: The names that would have been right.
+    """
+    matches = difflib.get_close_matches(str(name), list(candidates), n=1, cutoff=0.0)
+    return repr(matches[0]) if matches else "(there is none)"

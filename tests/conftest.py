@@ -1,0 +1,41 @@
+"""Sets the stage before torch is imported: few threads, no network, no display."""
+
+import importlib.util
+import os
+
+import pytest
+
+_SETTINGS = {
+    "OMP_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+    "HF_HUB_OFFLINE": "1",
+    "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+    "MPLBACKEND": "Agg",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "VLLM_NO_USAGE_STATS": "1",
+}
+for _name, _value in _SETTINGS.items():
+    os.environ.setdefault(_name, _value)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    _skip_marked(items, "gpu", "needs a CUDA device", _cuda_is_there)
+    _skip_marked(items, "vllm", "vLLM is not installed (make install)", _vllm_is_there)
+
+
+def _skip_marked(items, marker, reason, is_there) -> None:
+    marked = [item for item in items if item.get_closest_marker(marker)]
+    if marked and not is_there():
+        for item in marked:
+            item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def _cuda_is_there() -> bool:
+    import torch
+
+    return torch.cuda.is_available()
+
+
+def _vllm_is_there() -> bool:
+    return importlib.util.find_spec("vllm") is not None

@@ -1,0 +1,29 @@
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+NUMPY_ONLY = [
+    "algorithms.grpo.advantages",
+    "algorithms.grpo.normalisation",
+    "algorithms.grpo.rewards",
+    "algorithms.r3_grpo.ranking",
+    "algorithms.r3_grpo.reflection",
+    "algorithms.r3_grpo.replay",
+    "algorithms.learner.packing",
+    "algorithms.evaluate.pass_at_k",
+]
+WITH_TORCH = ["algorithms.grpo.loss", "algorithms.learner.token_stats"]
+
+
+@pytest.mark.parametrize(
+    ("modules", "kept_out"),
+    [(NUMPY_ONLY, {"ray", "torch", "vllm", "transformers"}), (WITH_TORCH, {"ray", "vllm", "transformers"})],
+    ids=["numpy only", "with torch"],
+)
+def test_the_maths_import_nothing_heavier_than_they_need(modules, kept_out):
+    code = f"import sys, {', '.join(modules)}; print(sorted({kept_out!r} & set(sys.modules)))"
+    found = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"

@@ -1,0 +1,198 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from algorithms.grpo.loss import kl_penalty, policy_loss, truncated_importance_weights
+from algorithms.grpo.normalisation import loss_weights
+
+from .strategies import repeatable, seeds
+
+CLIP = {"clip_low": 0.2, "clip_high": 0.28}
+
+
+@st.composite
+def tokens(draw, columns=5, max_size=12):
+    """Draw [columns, N]: log-probs, behaviour log-probs, advantages, weights, importance weights."""
+    size = draw(st.integers(0, max_size))
+    values = draw(hnp.arrays(np.float64, (columns, size), elements=st.floats(-2.0, 2.0, width=32)))
+    values[:2] = -np.abs(values[:2])
+    values[3:] = np.abs(values[3:])
+    return [torch.tensor(row, dtype=torch.float64) for row in values]
+
+
+def naive_loss_and_gradient(logprobs, old, advantages, weights, is_weights, clip_low, clip_high):
+    """Go token by token with scalars, the gradient by hand."""
+    loss, gradient, clipped = 0.0, [], 0
+    for new, behaviour, advantage, weight, correction in zip(
+        *(column.tolist() for column in (logprobs, old, advantages, weights, is_weights)), strict=True
+    ):
+        ratio = math.exp(new - behaviour)
+        bounded = min(max(ratio, 1 - clip_low), 1 + clip_high)
+        objective = min(ratio * advantage, bounded * advantage)
+        silenced = bounded * advantage < ratio * advantage
+        loss -= weight * correction * objective
+        gradient.append(0.0 if silenced else -weight * correction * advantage * ratio)
+        clipped += silenced
+    return loss, gradient, clipped
+
+
+@repeatable
+@given(tokens(), st.booleans())
+def test_matches_a_naive_recomputation_value_and_gradient(columns, corrected):
+    logprobs, old, advantages, weights, is_weights = columns
+    if not corrected:
+        is_weights = torch.ones_like(weights)
+    expected, gradient, clipped = naive_loss_and_gradient(*columns[:4], is_weights, **CLIP)
+    logprobs.requires_grad_(True)
+    loss, sums = policy_loss(
+        logprobs, old, advantages, weights, is_weights=is_weights if corrected else None, **CLIP
+    )
+    loss.backward()
+    assert loss.item() == pytest.approx(expected, abs=1e-9)
+    np.testing.assert_allclose(logprobs.grad.numpy(), gradient, atol=1e-9)
+    assert sums["clipped"].item() == clipped
+    assert sums["tokens"].item() == len(gradient)
+    assert all(not value.requires_grad and value.ndim == 0 for value in sums.values())
+
+
+def test_the_clip_silences_only_the_side_that_pays():
+    ratios = torch.tensor([0.5, 0.5, 1.5, 1.5, 1.1, 0.9])
+    advantages = torch.tensor([1.0, -1.0, 1.0, -1.0, 1.0, -1.0])
+    logprobs = ratios.log().requires_grad_(True)
+    loss, sums = policy_loss(logprobs, torch.zeros(6), advantages, torch.ones(6), **CLIP)
+    loss.backward()
+    np.testing.assert_array_equal(logprobs.grad.numpy() == 0, [False, True, True, False, False, False])
+    assert sums["clipped"].item() == 2
+
+
+@repeatable
+@given(tokens(), seeds)
+def test_any_split_into_microbatches_adds_up_to_the_same(columns, seed):
+    logprobs, old, advantages, weights, is_weights = columns
+
+    def totals(parts):
+        leaf = logprobs.clone().requires_grad_(True)
+        loss, counts = torch.zeros((), dtype=torch.float64), {}
+        for part in parts:
+            part_loss, sums = policy_loss(
+                leaf[part], old[part], advantages[part], weights[part], is_weights=is_weights[part], **CLIP
+            )
+            part_loss = part_loss + kl_penalty(leaf[part], old[part], weights[part])
+            part_loss.backward()
+            loss = loss + part_loss.detach()
+            counts = {name: counts.get(name, 0.0) + value.item() for name, value in sums.items()}
+        return loss.item(), leaf.grad.numpy(), counts
+
+    rng = np.random.default_rng(seed)
+    order = torch.tensor(rng.permutation(len(logprobs)), dtype=torch.long)
+    bounds = sorted(rng.integers(0, len(order) + 1, size=3).tolist())
+    whole, split = totals([order]), totals(torch.tensor_split(order, bounds))
+    assert split[0] == pytest.approx(whole[0], abs=1e-9)
+    np.testing.assert_allclose(split[1], whole[1], atol=1e-12)
+    assert split[2] == pytest.approx(whole[2], abs=1e-5)
+
+
+@pytest.mark.parametrize("loss_norm", ["token", "response", "constant"])
+def test_weights_of_the_step_make_the_loss_independent_of_how_rows_are_dealt_out(loss_norm):
+    rng = np.random.default_rng(3)
+    lengths, groups = np.array([5, 2, 0, 7, 1]), np.array([0, 0, 0, 1, 1])
+    weights = loss_weights(lengths, groups, loss_norm=loss_norm, max_response_tokens=8)
+    rows = [torch.tensor(rng.normal(size=(2, length))) - 2.0 for length in lengths]
+    advantages = rng.normal(size=5)
+
+    def loss_of(rows_of_a_learner):
+        logprobs = torch.cat([rows[row][0] for row in rows_of_a_learner])
+        old = torch.cat([rows[row][1] for row in rows_of_a_learner])
+
+        def spread(per_row):
+            values = [torch.full((lengths[row],), per_row[row]) for row in rows_of_a_learner]
+            return torch.cat(values).double()
+
+        return policy_loss(logprobs, old, spread(advantages), spread(weights), **CLIP)[0].item()
+
+    everything = loss_of([0, 1, 2, 3, 4])
+    assert loss_of([3]) + loss_of([0, 4]) + loss_of([2, 1]) == pytest.approx(everything, abs=1e-6)
+
+
+def test_an_unchanged_policy_has_ratios_of_exactly_one_and_the_plain_policy_gradient():
+    logprobs = (-torch.rand(50) * 5).requires_grad_(True)
+    advantages, weights = torch.randn(50), torch.rand(50)
+    loss, sums = policy_loss(logprobs, logprobs.detach().clone(), advantages, weights, **CLIP)
+    loss.backward()
+    assert sums["ratio_deviation"].item() == 0.0 and sums["kl"].item() == 0.0
+    assert sums["ratio"].item() == 50.0 and sums["clipped"].item() == 0.0
+    torch.testing.assert_close(logprobs.grad, -weights * advantages)
+
+
+@pytest.mark.parametrize("distance", [-1e4, -90.0, 90.0, 1e4])
+@pytest.mark.parametrize("advantage", [-1.0, 0.0, 1.0])
+def test_absurd_ratios_stay_finite(distance, advantage):
+    logprobs = torch.tensor([distance], requires_grad=True)
+    loss, sums = policy_loss(logprobs, torch.zeros(1), torch.tensor([advantage]), torch.ones(1), **CLIP)
+    (loss + kl_penalty(logprobs, torch.zeros(1), torch.ones(1))).backward()
+    assert torch.isfinite(loss) and torch.isfinite(logprobs.grad).all()
+    assert all(torch.isfinite(value) for value in sums.values())
+
+
+def test_tokens_without_weight_or_advantage_get_exactly_no_gradient():
+    logprobs = torch.tensor([-1.0, -80.0, -0.5, -3.0], requires_grad=True)
+    old = torch.tensor([-2.0, -1.0, -100.0, -3.0])
+    advantages, weights = torch.tensor([1.0, 1.0, -1.0, 0.0]), torch.tensor([0.0, 0.0, 0.0, 1.0])
+    loss, _ = policy_loss(logprobs, old, advantages, weights, **CLIP)
+    loss = loss + kl_penalty(logprobs, old, torch.zeros(4))
+    loss.backward()
+    np.testing.assert_array_equal(logprobs.grad.numpy(), 0.0)
+
+
+def test_gradients_flow_through_the_policys_logprobs_alone():
+    columns = [(-torch.rand(4)).requires_grad_(True) for _ in range(5)]
+    loss, _ = policy_loss(*columns[:4], is_weights=columns[4], **CLIP)
+    (loss + kl_penalty(columns[0], columns[1], columns[3])).backward()
+    assert columns[0].grad is not None
+    assert all(column.grad is None for column in columns[1:])
+    assert not truncated_importance_weights(columns[0], columns[1], 2.0).requires_grad
+
+
+@repeatable
+@given(tokens(columns=4))
+def test_the_kl_penalty_is_k3(columns):
+    logprobs, reference, _, weights = columns
+    logprobs.requires_grad_(True)
+    penalty = kl_penalty(logprobs, reference, weights)
+    penalty.backward()
+    difference = reference - logprobs.detach()
+    expected = weights * (difference.exp() - 1 - difference)
+    assert penalty.item() == pytest.approx(expected.sum().item(), abs=1e-9)
+    assert penalty.item() >= -1e-12
+    np.testing.assert_allclose(logprobs.grad.numpy(), (weights * (1 - difference.exp())).numpy(), atol=1e-9)
+
+
+def test_k3_estimates_the_kl_divergence_without_bias():
+    policy, reference = torch.tensor([0.7, 0.2, 0.1]).log(), torch.tensor([0.3, 0.3, 0.4]).log()
+    exact = (policy.exp() * (policy - reference)).sum()
+    torch.testing.assert_close(kl_penalty(policy, reference, policy.exp()), exact)
+
+
+def test_importance_weights_are_truncated_from_above_only():
+    trainer = torch.tensor([-1.0, -1.0, -1.0, -1.0])
+    engine = torch.tensor([-1.0, -1.5, -9.0, -0.5])
+    expected = torch.tensor([1.0, math.exp(0.5), 2.0, math.exp(-0.5)])
+    torch.testing.assert_close(truncated_importance_weights(trainer, engine, 2.0), expected)
+    assert truncated_importance_weights(trainer, torch.full((4,), -1e4), 2.0).tolist() == [2.0] * 4
+
+
+def test_refuses_shapes_that_would_broadcast():
+    flat, column = torch.zeros(3), torch.zeros(3, 1)
+    with pytest.raises(ValueError, match="one length"):
+        policy_loss(flat, column, flat, flat, **CLIP)
+    with pytest.raises(ValueError, match="one length"):
+        policy_loss(flat, flat, flat, flat, is_weights=torch.ones(1), **CLIP)
+    with pytest.raises(ValueError, match="one length"):
+        kl_penalty(column, column, column)
+    with pytest.raises(ValueError, match="cap"):
+        truncated_importance_weights(flat, flat, 0.0)

@@ -1,0 +1,34 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from algorithms.grpo.rewards import length_bonus_reward
+
+from .strategies import repeatable
+
+
+def test_pays_correctness_and_a_bonus_for_brevity():
+    assert length_bonus_reward(True, 0, w_len=1.0, l_max=100) == 2.0
+    assert length_bonus_reward(True, 25, w_len=1.0, l_max=100) == 1.75
+    assert length_bonus_reward(True, 25, w_len=0.5, l_max=100) == 1.375
+    assert length_bonus_reward(True, 100, w_len=1.0, l_max=100) == 1.0
+    assert length_bonus_reward(True, 250, w_len=1.0, l_max=100) == 1.0
+
+
+@repeatable
+@given(st.integers(0, 10**6), st.floats(0, 3), st.integers(1, 10**6))
+def test_wrong_answers_earn_nothing_and_right_ones_at_least_one(length, w_len, l_max):
+    assert length_bonus_reward(False, length, w_len=w_len, l_max=l_max) == 0.0
+    assert 1.0 <= length_bonus_reward(True, length, w_len=w_len, l_max=l_max) <= 1.0 + w_len
+
+
+@repeatable
+@given(st.integers(0, 10**6))
+def test_without_a_weight_it_is_plain_correctness(length):
+    assert length_bonus_reward(True, length, w_len=0.0, l_max=32768) == 1.0
+
+
+@pytest.mark.parametrize(("length", "l_max"), [(-1, 10), (1, 0)])
+def test_refuses_lengths_out_of_range(length, l_max):
+    with pytest.raises(ValueError, match="must"):
+        length_bonus_reward(True, length, w_len=1.0, l_max=l_max)

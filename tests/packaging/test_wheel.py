@@ -1,0 +1,104 @@
+import shutil
+import subprocess
+import sys
+import sysconfig
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+pytestmark = pytest.mark.slow
+
+
+def run(*command: str | Path, cwd: Path) -> str:
+    done = subprocess.run(
+        [str(part) for part in command], cwd=cwd, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, f"{command}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory) -> Path:
+    # From a copy: setuptools leaves build/ and an egg-info folder in the tree, and packs what lies there.
+    tree = tmp_path_factory.mktemp("tree") / "r3-grpo"
+    for name in ("algorithms", "r3env", "configs"):
+        shutil.copytree(ROOT / name, tree / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, tree)
+    run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", tree / "dist", cwd=tree)
+    (built,) = (tree / "dist").glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def names(wheel) -> set[str]:
+    with zipfile.ZipFile(wheel) as archive:
+        return set(archive.namelist())
+
+
+@pytest.fixture(scope="module")
+def elsewhere(wheel, tmp_path_factory) -> Path:
+    """A virtual environment with the wheel, seeing this environment's packages but not this checkout."""
+    folder = tmp_path_factory.mktemp("elsewhere")
+    run(sys.executable, "-m", "venv", "--without-pip", folder / "venv", cwd=folder)
+    python = folder / "venv" / "bin" / "python"
+    packages = Path(
+        run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=folder).strip()
+    )
+    run(
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--no-deps",
+        "--target",
+        packages,
+        wheel,
+        cwd=folder,
+    )
+    # This appends to the path; the .pth files over there, an editable install of this checkout, stay unread.
+    (packages / "shared.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    return folder
+
+
+def test_every_module_is_in_the_wheel(names):
+    modules = {
+        str(file.relative_to(ROOT))
+        for package in ("algorithms", "r3env")
+        for file in (ROOT / package).rglob("*.py")
+    }
+    assert modules
+    assert modules <= names
+
+
+def test_configs_assets_and_type_markers_are_in_the_wheel(names):
+    configs = {f"algorithms/configs/{file.name}" for file in (ROOT / "configs").glob("*.yaml")}
+    assets = {
+        str(file.relative_to(ROOT))
+        for file in (ROOT / "r3env" / "assets").rglob("*")
+        if file.is_file() and "__pycache__" not in file.parts
+    }
+    assert "algorithms/configs/quickstart.yaml" in configs
+    assert len(assets) > 1
+    assert configs | assets | {"algorithms/py.typed", "r3env/py.typed"} <= names
+
+
+def test_nothing_else_is_in_the_wheel(names):
+    tops = {name.split("/")[0] for name in names}
+    assert {top for top in tops if not top.endswith(".dist-info")} == {"algorithms", "r3env"}
+    assert not [name for name in names if "__pycache__" in name or name.endswith(".pyc")]
+
+
+def test_the_installed_wheel_is_what_runs_and_finds_its_configs(elsewhere):
+    code = "import r3env, algorithms.config_path as c; print(r3env.__file__, c.configs_folder())"
+    module, configs = run(elsewhere / "venv/bin/python", "-c", code, cwd=elsewhere).split()
+    assert module.startswith(str(elsewhere))
+    assert configs.startswith(str(elsewhere))
+    assert (Path(configs) / "quickstart.yaml").is_file()
+
+
+def test_the_installed_wheel_checks_its_default_configuration(elsewhere):
+    run(elsewhere / "venv/bin/python", "-m", "algorithms.r3_grpo", "--check", cwd=elsewhere)

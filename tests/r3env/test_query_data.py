@@ -1,0 +1,174 @@
+"""Loading queries: formats, uids, and errors of one line each."""
+
+import json
+import pickle
+import re
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from r3env.core import Query
+from r3env.data import DataError, gold_check, load_queries
+
+ROWS: list[dict[str, Any]] = [
+    {"problem": "1+1?", "answer": "2", "level": "easy"},
+    {"problem": "Größer: 2 oder 3?", "answer": "3", "level": "hard"},
+]
+
+
+def jsonl(path: Path, rows: list[Any]) -> str:
+    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+    return str(path)
+
+
+def write(folder: Path, suffix: str) -> str:
+    path = folder / f"problems{suffix}"
+    match suffix:
+        case ".jsonl":
+            return jsonl(path, ROWS)
+        case ".json":
+            path.write_text(json.dumps(ROWS))
+        case ".csv":
+            lines = [",".join(row.values()) for row in ROWS]
+            path.write_text("\n".join(["problem,answer,level", *lines]), encoding="utf-8")
+        case ".parquet":
+            pq.write_table(pa.Table.from_pylist(ROWS), path)
+    return str(path)
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".json", ".csv", ".parquet"])
+def test_every_format_gives_the_same_queries(tmp_path: Path, suffix: str) -> None:
+    queries = load_queries(write(tmp_path, suffix))
+    expected = load_queries(write(tmp_path, ".jsonl"))
+    assert queries == expected
+    assert [(query.problem, query.answer, query.level) for query in queries] == [
+        tuple(row.values()) for row in ROWS
+    ]
+
+
+def test_uids_come_from_the_content_whatever_the_order(tmp_path: Path) -> None:
+    forwards = load_queries(jsonl(tmp_path / "a.jsonl", ROWS))
+    backwards = load_queries(jsonl(tmp_path / "b.jsonl", ROWS[::-1]))
+    assert forwards == backwards[::-1]
+    assert all(re.fullmatch("[0-9a-f]{16}", query.uid) for query in forwards)
+    shifted = [{"problem": "1+1?2", "answer": "3"}, {"problem": "1+1?", "answer": "23"}]
+    assert len({query.uid for query in load_queries(jsonl(tmp_path / "c.jsonl", shifted))}) == 2
+
+
+def test_exact_duplicates_are_dropped_and_the_limit_counts_what_is_left(tmp_path: Path) -> None:
+    path = jsonl(tmp_path / "a.jsonl", [ROWS[0], ROWS[0], ROWS[1]])
+    assert len(load_queries(path)) == 2
+    assert [query.problem for query in load_queries(path, limit=2)] == [row["problem"] for row in ROWS]
+    with pytest.raises(ValueError, match="limit"):
+        load_queries(path, limit=0)
+
+
+def test_columns_can_be_mapped_and_numbers_become_text(tmp_path: Path) -> None:
+    rows = [{"id": 7, "question": " What? ", "final": 2.5, "hardness": 3}]
+    columns = {"uid": "id", "problem": "question", "answer": "final", "level": "hardness"}
+    queries = load_queries(jsonl(tmp_path / "a.jsonl", rows), columns=columns)
+    assert queries == [Query("7", "What?", "2.5", "3")]
+
+
+def test_line_separators_inside_json_strings_and_byte_order_marks(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('\ufeff{"problem": "a\u2028b", "answer": "1"}\r\n\n', encoding="utf-8")
+    assert [query.problem for query in load_queries(str(path))] == ["a\u2028b"]
+
+
+def test_csv_cells_may_hold_commas_line_breaks_and_whole_solutions(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    long = "x" * 200_000
+    path.write_text(f'problem,answer\n"a, b\nc",1\n{long},2\n', encoding="utf-8")
+    assert [query.problem for query in load_queries(str(path))] == ["a, b\nc", long]
+
+
+GOOD_LINE = b'{"problem": "p", "answer": "1"}\n'
+BROKEN: list[tuple[str, bytes, dict[str, str], str]] = [
+    ("a.jsonl", GOOD_LINE + b'{"problem": "p", "ans', {}, "row 2: torn or invalid JSON"),
+    ("a.jsonl", b"[1, 2]\n", {}, "row 1: a JSON list; fix: make each row a JSON object"),
+    ("a.json", b'[{"problem": "p"', {}, "torn or invalid JSON"),
+    ("a.json", GOOD_LINE, {}, "holds a JSON dict; fix: one JSON list"),
+    ("a.csv", b'problem,answer\np,1\n"torn,2\n', {}, "row 2: torn CSV"),
+    ("a.csv", b"problem,answer\np,1,2\n", {}, "row 1: more cells than the header"),
+    ("a.csv", b"problem,answer\np\n", {}, "row 1: 'answer' is null"),
+    ("a.parquet", b"PAR1 this is none", {}, "not a Parquet file"),
+    ("a.jsonl", b'{"problem": "p", "anwser": "1"}', {}, "row 1: no column 'answer'; fix: the nearest "),
+    ("a.jsonl", b'{"problem": "p", "anwser": "1"}', {}, "column is 'anwser'; map it with columns"),
+    ("a.jsonl", GOOD_LINE, {"problem": "q"}, "no column 'q'; fix: the nearest column is"),
+    ("a.jsonl", GOOD_LINE, {"uid": "id"}, "no column 'id'"),
+    ("a.jsonl", GOOD_LINE, {"question": "q"}, "columns: unknown field 'question'; fix: map"),
+    ("a.jsonl", b'{"problem": "p", "answer": null}', {}, "row 1: 'answer' is null"),
+    ("a.jsonl", b'{"problem": "p", "answer": NaN}', {}, "row 1: 'answer' is null"),
+    ("a.jsonl", b'\n{"problem": " \\n", "answer": "1"}', {}, "row 2: 'problem' is empty"),
+    ("a.jsonl", b'{"problem": "p", "answer": ["1"]}', {}, "row 1: 'answer' holds a list"),
+    ("a.jsonl", GOOD_LINE + b'{"problem": "\xe4"}', {}, "row 2: not UTF-8 (byte 0xe4)"),
+    (
+        "a.jsonl",
+        b'{"uid": 1, "problem": "p", "answer": "1"}\n{"uid": 1, "problem": "p", "answer": "2"}',
+        {},
+        "row 2: uid '1' already names other content in row 1",
+    ),
+    ("a.jsonl", b"\n", {}, "holds no rows"),
+    ("a.txt", b"", {}, "has no known format (.txt)"),
+]
+
+
+@pytest.mark.parametrize(("name", "content", "columns", "message"), BROKEN)
+def test_broken_data_is_named_in_one_line(
+    tmp_path: Path, name: str, content: bytes, columns: dict[str, str], message: str
+) -> None:
+    path = tmp_path / name
+    path.write_bytes(content)
+    with pytest.raises(DataError) as caught:
+        load_queries(str(path), columns=columns)
+    line = str(caught.value)
+    assert line.startswith(str(path)) and message in line and "; fix: " in line
+    assert len(line.splitlines()) == 1
+    assert str(pickle.loads(pickle.dumps(caught.value))) == line  # it may have to cross processes
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("{folder}/problem.jsonl", "no such file; fix: the nearest name in {folder} is 'problems.jsonl'"),
+        ("{folder}/nowhere/problems.jsonl", "no such file; fix: there is no folder {folder}/nowhere"),
+        ("{folder}", "is a folder; fix: name a file"),
+        ("{folder}/unknown", "neither a file nor a Hub id"),
+        ("embedded:tarin", "no such embedded problems; fix: embedded:train"),
+    ],
+)
+def test_missing_sources_are_named_in_one_line(tmp_path: Path, source: str, message: str) -> None:
+    jsonl(tmp_path / "problems.jsonl", ROWS)
+    with pytest.raises(DataError) as caught:
+        load_queries(source.format(folder=tmp_path))
+    assert message.format(folder=tmp_path) in str(caught.value)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_hub_ids_go_to_the_datasets_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, str | None, str]] = []
+
+    def load_dataset(name: str, configuration: str | None, *, split: str) -> list[dict[str, Any]]:
+        asked.append((name, configuration, split))
+        if split == "none":
+            raise ValueError('Unknown split "none".\nShould be one of [...]')
+        return ROWS
+
+    monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load_dataset))
+    assert len(load_queries("owner/problems")) == 2
+    assert len(load_queries("owner/problems:main", split="test", limit=1)) == 1
+    with pytest.raises(DataError, match="owner/problems: cannot be loaded from the Hub .Unknown split"):
+        load_queries("owner/problems", split="none")
+    assert asked[:2] == [("owner/problems", None, "train"), ("owner/problems", "main", "test")]
+
+
+def test_the_gold_check_finds_answers_that_cannot_be_given() -> None:
+    fine = [Query("a", "p", "\\frac{1}{2}"), Query("b", "p", "x \\in [0, 1)"), Query("c", "p", "\\{1, 2\\}")]
+    broken = [Query("d", "p", "\\frac{1}{2"), Query("e", "p", "\\text{the tag </think>}")]
+    assert gold_check([*fine, *broken]) == broken

@@ -1,0 +1,150 @@
+import json
+import math
+
+import numpy as np
+import pytest
+
+from algorithms.runs.json_files import write_json
+from algorithms.runs.rollout_files import write_rollouts
+from algorithms.runs.run_directory import RunDirectory
+
+
+@pytest.fixture
+def run(tmp_path):
+    return RunDirectory.create(tmp_path / "runs", "first", "run: {}\n")
+
+
+def test_a_new_run_has_its_config_and_folders(run):
+    assert run.config_file.read_text() == "run: {}\n"
+    assert run.rollouts_folder.is_dir()
+    assert run.checkpoints_folder.is_dir()
+    assert run.read_metrics() == []
+
+
+def test_a_taken_name_gets_a_number_and_the_old_run_stays(run):
+    second = RunDirectory.create(run.path.parent, "first", "second\n")
+    third = RunDirectory.create(run.path.parent, "first", "third\n")
+    assert [second.name, third.name] == ["first-2", "first-3"]
+    assert run.config_file.read_text() == "run: {}\n"
+
+
+def test_even_a_file_of_that_name_is_not_overwritten(tmp_path):
+    (tmp_path / "name").write_text("mine")
+    assert RunDirectory.create(tmp_path, "name", "").name == "name-2"
+    assert (tmp_path / "name").read_text() == "mine"
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "../up", "a\0b"])
+def test_a_name_that_leaves_the_folder_is_refused(tmp_path, name):
+    with pytest.raises(ValueError, match=r"^run\.name: "):
+        RunDirectory.create(tmp_path, name, "")
+
+
+def test_a_parent_that_is_a_file_is_refused(tmp_path):
+    (tmp_path / "runs").write_text("")
+    with pytest.raises(ValueError, match=r"^run\.dir: "):
+        RunDirectory.create(tmp_path / "runs", "x", "")
+
+
+def test_opening_finds_what_was_written(run):
+    run.append_metrics({"step": 1, "reward/mean": 0.5})
+    assert RunDirectory.open(run.path).read_metrics() == [{"step": 1, "reward/mean": 0.5}]
+
+
+def test_opening_what_is_no_run_says_so(tmp_path):
+    with pytest.raises(ValueError, match="no such run folder"):
+        RunDirectory.open(tmp_path / "nowhere")
+    with pytest.raises(ValueError, match="not a run, it has no config.yaml"):
+        RunDirectory.open(tmp_path)
+
+
+def test_rows_are_strict_json_one_a_line(run):
+    run.append_metrics(
+        {"step": 1, "a": math.nan, "b": math.inf, "c": np.float32(0.5), "d": np.int64(3), "e": "vllm"}
+    )
+    run.append_metrics({"step": np.int64(2), "a": True})
+    lines = run.metrics_file.read_text().splitlines()
+    assert json.loads(lines[0], parse_constant=pytest.fail) == {
+        "step": 1, "a": None, "b": None, "c": 0.5, "d": 3, "e": "vllm",
+    }  # fmt: skip
+    assert [json.loads(line)["step"] for line in lines] == [1, 2]
+
+
+def test_a_value_that_is_no_number_is_refused_and_leaves_no_trace(run):
+    with pytest.raises(TypeError, match="ndarray"):
+        run.append_metrics({"step": 1, "a": np.zeros(2)})
+    assert run.read_metrics() == []
+
+
+@pytest.mark.parametrize("step", [2, 1, 0, None, "3"])
+def test_a_step_is_written_once_and_in_order(run, step):
+    run.append_metrics({"step": 2})
+    with pytest.raises(ValueError, match="can't follow step 2"):
+        RunDirectory.open(run.path).append_metrics({"step": step})
+    assert len(run.read_metrics()) == 1
+
+
+def test_a_torn_last_line_is_neither_read_nor_continued(run):
+    run.append_metrics({"step": 1})
+    with run.metrics_file.open("a") as file:
+        file.write('{"step": 2, "rew')
+    later = RunDirectory.open(run.path)
+    assert later.read_metrics() == [{"step": 1}]
+    later.append_metrics({"step": 2, "reward/mean": 1.0})
+    assert later.read_metrics() == [{"step": 1}, {"step": 2, "reward/mean": 1.0}]
+
+
+@pytest.mark.parametrize("line", ["nonsense", "[1]", '{"a": 1}', '{"step": 2, "a"', ""])
+def test_a_broken_line_in_the_middle_is_named(run, line):
+    run.metrics_file.write_text('{"step": 1}\n' + line + '\n{"step": 3}\n')
+    with pytest.raises(ValueError, match=r"metrics\.jsonl, line 2: "):
+        run.read_metrics()
+
+
+def test_resuming_drops_later_rows_and_rollouts(run):
+    for step in range(1, 6):
+        run.append_metrics({"step": step})
+        write_rollouts(run.rollout_file(step), [])
+    with run.metrics_file.open("a") as file:
+        file.write('{"st')
+    run.truncate_after(3)
+    assert [row["step"] for row in run.read_metrics()] == [1, 2, 3]
+    assert sorted(file.name for file in run.rollouts_folder.iterdir()) == [
+        f"step-00000{step}.parquet" for step in (1, 2, 3)
+    ]
+    run.append_metrics({"step": 4})
+    assert run.read_metrics()[-1] == {"step": 4}
+
+
+def test_resuming_from_before_the_first_step_leaves_nothing(run):
+    run.append_metrics({"step": 1})
+    run.truncate_after(0)
+    assert run.read_metrics() == []
+    assert run.metrics_file.read_bytes() == b""
+
+
+def test_truncating_a_run_without_metrics_is_no_error(run):
+    run.truncate_after(5)
+    assert run.read_metrics() == []
+
+
+def test_json_files_are_replaced_whole(run):
+    run.write_summary({"steps": 1, "eval": {"before": {"pass@1": math.nan}}})
+    run.write_summary({"steps": 2})
+    assert json.loads(run.summary_file.read_text()) == {"steps": 2}
+    run.write_evaluation({"problems": [{"uid": "a", "correct": np.float64(0.25)}]})
+    assert json.loads(run.evaluation_file.read_text())["problems"][0]["correct"] == 0.25
+
+
+def test_a_failed_write_keeps_the_old_file_and_leaves_no_temporary_one(tmp_path, monkeypatch):
+    path = tmp_path / "summary.json"
+    write_json(path, {"steps": 1})
+
+    def full(_descriptor):
+        raise OSError("disk full")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(OSError, match="disk full"):
+        write_json(path, {"steps": 2})
+    assert json.loads(path.read_text()) == {"steps": 1}
+    assert list(tmp_path.iterdir()) == [path]
