@@ -59,9 +59,7 @@ def check(config: "GRPOConfig", run_settings: "RunSettings") -> list[str]:
 
 
 def _run_lines(config: "GRPOConfig", run: "RunSettings") -> Iterator[tuple[str, str]]:
-    mechanisms = [
-        name for name in config.SECTIONS if getattr(getattr(config, f"{name}_settings"), "enabled", False)
-    ]
+    mechanisms = [name for name in config.SECTIONS if getattr(getattr(config, f"{name}_settings"), "enabled", False)]
     yield (
         "algorithm",
         ": ".join(filter(None, [type(config).__name__[: -len("Config")], ", ".join(mechanisms)])),
@@ -103,14 +101,15 @@ def _actors(count: int, cpus: float, gpus: float) -> str:
     return f"{count} × ({cpus:g} CPU, {gpus:g} GPU)" if count else "in the driver"
 
 
-def _model_lines(
-    config: "GRPOConfig", model: ModelFacts | None, use: ContextUse | None
-) -> Iterator[tuple[str, str]]:
+def _model_lines(config: "GRPOConfig", model: ModelFacts | None, use: ContextUse | None) -> Iterator[tuple[str, str]]:
     if model is None or use is None:
         yield "model", f"{config.rl_module_settings.model}: {_NOT_CACHED}"
         return
     dtype = config.rl_module_settings.dtype
-    yield "model", f"{model.name}: {model.architecture}, {model.parameters:,} parameters, computing in {dtype}"
+    yield (
+        "model",
+        f"{model.name}: {model.architecture}, {model.parameters:,} parameters, computing in {dtype}",
+    )
     yield "learner memory", f"{_sum(learner_bytes(config, model))}, without activations"
     tokens = f"{config.env_runners_settings.max_num_seqs} × {use.plain} tokens"
     yield "engine memory", f"{_sum(engine_bytes(config, model, use.plain))} of {tokens}"
@@ -133,9 +132,7 @@ def _data_lines(config: "GRPOConfig", environment: EnvironmentFacts) -> Iterator
     else:
         steps = environment.queries / config.training_settings.queries_per_step
         yield "environment", f"{data}: {environment.queries} queries, an epoch is {steps:.3g} steps"
-    when = (
-        f"before, after and every {evaluation.interval} steps" if evaluation.interval else "before and after"
-    )
+    when = f"before, after and every {evaluation.interval} steps" if evaluation.interval else "before and after"
     name = evaluation.data or "the training problems"
     if environment.held_out is None:
         yield "evaluation", f"{name}: {_NOT_FETCHED}"
@@ -154,9 +151,7 @@ def _most_reflections(config: "GRPOConfig") -> int:
 
 
 def _sum(parts: Mapping[str, int]) -> str:
-    return (
-        f"{_size(sum(parts.values()))}: {' + '.join(f'{name} {_size(size)}' for name, size in parts.items())}"
-    )
+    return f"{_size(sum(parts.values()))}: {' + '.join(f'{name} {_size(size)}' for name, size in parts.items())}"
 
 
 def _size(count: int) -> str:

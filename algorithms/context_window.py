@@ -35,9 +35,7 @@ def context_use(config: "GRPOConfig", environment: EnvironmentFacts) -> ContextU
     response = config.env_runners_settings.max_response_tokens
     reflection = getattr(config, "reflection_settings", None)
     turns = max(config.environment_settings.max_turns, 2 if config.evaluation_settings.reflection else 1)
-    prompt, guidance = _measured(
-        config, environment, several=turns > 1 or bool(reflection and reflection.enabled)
-    )
+    prompt, guidance = _measured(config, environment, several=turns > 1 or bool(reflection and reflection.enabled))
     longest = prompt + turns * response + (turns - 1) * guidance
     if reflection is not None and reflection.enabled:
         attempt = min(response, reflection.max_attempt_tokens or response)

@@ -111,9 +111,7 @@ def _make(name: str, arguments: dict[str, Any], section: str) -> "VerifiableEnv"
             raise ConfigError(f"{place}: {name} takes no argument {argument}; fix: leave it out") from None
         raise ConfigError(f"{_WHERE}: {shown(name)} cannot be made: {_line(error)}") from error
     except Exception as error:  # the environment is the user's: its constructor can raise anything
-        raise ConfigError(
-            f"{_place(error, section)}: {shown(name)} cannot be made: {_line(error)}"
-        ) from error
+        raise ConfigError(f"{_place(error, section)}: {shown(name)} cannot be made: {_line(error)}") from error
     if not isinstance(environment, VerifiableEnv):
         raise ConfigError(
             f"{_WHERE}: {shown(name)} is no r3env.core.VerifiableEnv but a {type(environment).__name__}; "

@@ -67,9 +67,7 @@ def resolve_model(name: str) -> str:
         return os.path.expanduser(name)
     if embedded not in EMBEDDED:
         known = [f"embedded:{model}" for model in EMBEDDED]
-        raise ConfigError(
-            f"{_WHERE}: {shown(name)} is not embedded; did you mean {nearest(name, known) or known[0]}?"
-        )
+        raise ConfigError(f"{_WHERE}: {shown(name)} is not embedded; did you mean {nearest(name, known) or known[0]}?")
     return str(Path(r3env.__file__).parent / "assets" / embedded)
 
 
@@ -109,14 +107,10 @@ def validate_model(config: "GRPOConfig", *, unreachable_ok: bool = False) -> Mod
 
 def _check_folder(folder: Path, name: str) -> None:
     if not (folder / "config.json").is_file():
-        raise ConfigError(
-            f"{_WHERE}: {shown(name)} has no config.json; fix: name a folder in Hugging Face's format"
-        )
+        raise ConfigError(f"{_WHERE}: {shown(name)} has no config.json; fix: name a folder in Hugging Face's format")
     weights = [*folder.glob("*.safetensors"), *folder.glob("pytorch_model*.bin")]
     if not weights:
-        raise ConfigError(
-            f"{_WHERE}: {shown(name)} has no weights (*.safetensors); fix: save the model there again"
-        )
+        raise ConfigError(f"{_WHERE}: {shown(name)} has no weights (*.safetensors); fix: save the model there again")
     if not any((folder / file).is_file() for file in _TOKENIZER_FILES):
         raise ConfigError(f"{_WHERE}: {shown(name)} has no tokenizer; fix: save the tokenizer there too")
     from safetensors import SafetensorError, safe_open
@@ -186,9 +180,7 @@ def _facts(name: str, path: str, revision: str | None, trust_remote_code: bool) 
             model = AutoModelForCausalLM.from_config(config, trust_remote_code=trust_remote_code)
     except Exception as error:  # anything can be wrong in a file that somebody else wrote
         reason = next(iter(str(error).splitlines()), "") or type(error).__name__
-        raise ConfigError(
-            f"{_WHERE}: {shown(name)} is not a causal language model that loads: {reason}"
-        ) from error
+        raise ConfigError(f"{_WHERE}: {shown(name)} is not a causal language model that loads: {reason}") from error
     text = config.get_text_config()
     heads = text.num_attention_heads
     return ModelFacts(
@@ -203,9 +195,7 @@ def _facts(name: str, path: str, revision: str | None, trust_remote_code: bool) 
 
 
 def _nearest_folder(path: str) -> str:
-    return next(
-        _spellings(Path(path)), "fix: name a folder with a model, or a Hub id such as Qwen/Qwen3-0.6B"
-    )
+    return next(_spellings(Path(path)), "fix: name a folder with a model, or a Hub id such as Qwen/Qwen3-0.6B")
 
 
 def _spellings(path: Path) -> Iterator[str]:

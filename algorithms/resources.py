@@ -70,11 +70,7 @@ def validate_resources(config: "GRPOConfig") -> None:
             f"{key}: env runners and learners need {needed.gpus:g} GPUs, {there.where} has {there.gpus:g}; "
             "fix: fewer of them, or a fraction of a GPU each"
         )
-    if (
-        there.where == "this machine"
-        and not vllm_is_installed()
-        and config.env_runners_settings.engine == "vllm"
-    ):
+    if there.where == "this machine" and not vllm_is_installed() and config.env_runners_settings.engine == "vllm":
         raise ConfigError(
             "env_runners.engine: 'vllm' is not installed; "
             "fix: pip install 'r3-grpo[vllm]', or env_runners.engine=transformers"
@@ -91,9 +87,7 @@ def learner_bytes(config: "GRPOConfig", model: ModelFacts) -> dict[str, int]:
     master = model.weight_bytes("float32")
     parts = {"float32 weights": master, "gradients": master, "Adam moments": _ADAM_MOMENTS * master}
     if config.rl_module_settings.dtype != "float32":
-        parts[f"{config.rl_module_settings.dtype} copies"] = model.weight_bytes(
-            config.rl_module_settings.dtype
-        )
+        parts[f"{config.rl_module_settings.dtype} copies"] = model.weight_bytes(config.rl_module_settings.dtype)
     if config.training_settings.beta > 0:
         parts["reference"] = master
     return parts

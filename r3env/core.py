@@ -121,9 +121,7 @@ class VerifiableEnv(gymnasium.Env[str, str], abc.ABC):
             raise ValueError(f"unknown uid {uid!r}; the nearest is {nearest(uid, queries)}")
         return queries[uid]
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[str, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
         """Begins an episode.
 
         Args:

@@ -42,9 +42,7 @@ class MathEnv(VerifiableEnv):
         Raises:
             ValueError: `max_turns` or `grading_timeout_s` is not positive.
         """
-        super().__init__(
-            instruction=instruction, reflection_guidance=reflection_guidance, max_turns=max_turns
-        )
+        super().__init__(instruction=instruction, reflection_guidance=reflection_guidance, max_turns=max_turns)
         if not grading_timeout_s > 0:
             raise ValueError(f"grading_timeout_s must be positive, it is {grading_timeout_s!r}")
         self.data = data or EMBEDDED_TRAINING_PROBLEMS

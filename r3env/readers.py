@@ -49,9 +49,7 @@ def read_rows(source: str, split: str) -> Iterator[tuple[int, Row]]:
         raise DataError.at(source, kind, f"name a file that ends in {', '.join(_FILE_READERS)}")
     if _HUB_ID.fullmatch(source):
         return _hub(source, split)
-    raise DataError.at(
-        source, "neither a file nor a Hub id", f"name a file ({', '.join(_FILE_READERS)}) or owner/name"
-    )
+    raise DataError.at(source, "neither a file nor a Hub id", f"name a file ({', '.join(_FILE_READERS)}) or owner/name")
 
 
 def _embedded_bytes(source: str) -> bytes:
@@ -123,9 +121,7 @@ def _csv(source: str, raw: bytes) -> Iterator[tuple[int, Row]]:
     try:
         for number, row in enumerate(lines, start=1):
             if None in row:
-                raise DataError.at(
-                    source, "more cells than the header", "quote cells with commas", row=number
-                )
+                raise DataError.at(source, "more cells than the header", "quote cells with commas", row=number)
             yield number, row
     except csv.Error as error:
         raise DataError.at(source, f"torn CSV ({error})", "close the quotes", row=number + 1) from None

@@ -47,9 +47,9 @@ class Evaluation:
             "samples": float(self.correct.shape[1]),
         }
 
-    def per_problem(self) -> np.ndarray:
-        """float [problems]: the share of correct samples of each problem."""
-        return self.correct.mean(axis=1)
+    def share_correct(self) -> dict[str, float]:
+        """By problem: the share of its samples that are correct."""
+        return dict(zip(self.uids, self.correct.mean(axis=1).tolist(), strict=True))
 
 
 def evaluate_policy(play: Play, uids: Sequence[str], settings: Any, training: Sampling, seed: int) -> Evaluation:
@@ -57,8 +57,10 @@ def evaluate_policy(play: Play, uids: Sequence[str], settings: Any, training: Sa
 
     Args:
         play: plays requests, in order of their ids.
+        uids: the held-out problems.
         settings: the `evaluation` section.
         training: how training samples; the section's own temperature and top_p replace its.
+        seed: of the run.
     """
     uids = list(uids)[: settings.limit]
     samples = settings.samples
@@ -99,7 +101,7 @@ def attempt_of(rollout: Rollout) -> Attempt:
 def _after_reflection(
     play: Play, requests: Sequence[Request], rollouts: Sequence[Rollout], seeds: Sequence[int]
 ) -> np.ndarray:
-    """bool [requests]: correct at first, or in a second turn that follows the failed first one."""
+    """Bool [requests]: correct at first, or in a second turn that follows the failed first one."""
     correct = np.array([rollout.correct for rollout in rollouts])
     failed = [i for i, rollout in enumerate(rollouts) if not rollout.correct and rollout.error is None]
     again = [

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 from ray.rllib.algorithms.algorithm import Algorithm
+from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
 
 from algorithms.evaluate.evaluation import Evaluation, evaluate_policy
 from algorithms.grpo.advantages import group_advantages
@@ -38,6 +39,7 @@ class GRPO(Algorithm):
 
     @classmethod
     def get_default_config(cls) -> GRPOConfig:
+        """GRPO with its defaults."""
         return GRPOConfig()
 
     def setup(self, config: GRPOConfig) -> None:
@@ -87,7 +89,15 @@ class GRPO(Algorithm):
         size = self.config.training_settings.group_size
         seeds = request_seeds(self.seed, self.steps_done, Purpose.ROLLOUT, len(prompts) * size)
         requests = [
-            Request(i, prompts[i // size].uid, i // size, seed, self.sampling(), Split.TRAIN, prompts[i // size].attempt)
+            Request(
+                i,
+                prompts[i // size].uid,
+                i // size,
+                seed,
+                self.sampling(),
+                Split.TRAIN,
+                prompts[i // size].attempt,
+            )
             for i, seed in enumerate(seeds)
         ]
         rollouts = self.runners.play(requests)
@@ -135,13 +145,15 @@ class GRPO(Algorithm):
         """One optimizer step for each mini-batch, over all learners."""
         training = self.config.training_settings
         rng = stream(self.seed, self.steps_done, Purpose.MINIBATCH)
-        lr = training.lr * min(1.0, (self.steps_done + 1) / max(1, training.warmup_steps))
+        first_step = self.steps_done * training.minibatches + 1
         limit = self.config.env_runners_settings.max_response_tokens
         statistics = []
-        for samples in minibatches(groups, training.minibatches, rng):
+        for number, samples in enumerate(minibatches(groups, training.minibatches, rng), first_step):
+            lr = training.lr * min(1.0, number / max(1, training.warmup_steps))
             rows = training_rows(samples, loss_norm=training.loss_norm, max_response_tokens=limit)
             statistics.append(update_learners(self.learner_group, rows, lr))
-        self.record |= update_metrics(statistics, lr)
+            self.record["policy/lr"] = lr
+        self.record |= update_metrics(statistics)
         self.record |= mismatch_metrics(groups, statistics)
 
     def sync_weights(self) -> None:
@@ -207,11 +219,16 @@ class GRPO(Algorithm):
     def evaluate(self, parallel_train_future: Any = None) -> dict[str, Any]:
         """Held-out evaluation with the training runners; the result is also kept in `evaluation`."""
         self.evaluation = evaluate_policy(
-            self.runners.play, self.uids(Split.EVALUATION), self.config.evaluation_settings, self.sampling(), self.seed
+            self.runners.play,
+            self.uids(Split.EVALUATION),
+            self.config.evaluation_settings,
+            self.sampling(),
+            self.seed,
         )
         return self.evaluation.metrics()
 
-    def _should_create_evaluation_env_runners(self, *args: Any, **kwargs: Any) -> bool:
+    @classmethod
+    def _should_create_evaluation_env_runners(cls, eval_config: AlgorithmConfig) -> bool:
         """No second group: the training runners evaluate, with the engines that are there already."""
         return False
 

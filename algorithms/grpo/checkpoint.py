@@ -1,10 +1,10 @@
 """Our own checkpoint: a Hugging Face folder, the optimizer, and the training loop's state, without pickle.
 
-    step_000040/
-      model/            config, tokenizer, model.safetensors (float32): loads with AutoModelForCausalLM and vLLM
-      optimizer.safetensors
-      arrays.npz        the replay history
-      state.json        counters, positions, settings of the history
+step_000040/
+  model/            config, tokenizer, model.safetensors (float32): loads with AutoModelForCausalLM and vLLM
+  optimizer.safetensors
+  arrays.npz        the replay history
+  state.json        counters, positions, settings of the history
 """
 
 import json
@@ -91,7 +91,11 @@ def _save_model(algo: Any, folder: Path) -> None:
     component = f"{COMPONENT_LEARNER}/{COMPONENT_RL_MODULE}"
     state = algo.learner_group.get_state(components=component, inference_only=True)[COMPONENT_LEARNER]
     weights = state[COMPONENT_RL_MODULE][DEFAULT_MODULE_ID]
-    save_file({name: tensor.contiguous() for name, tensor in weights.items()}, folder / "model.safetensors", {"format": "pt"})
+    save_file(
+        {name: tensor.contiguous() for name, tensor in weights.items()},
+        folder / "model.safetensors",
+        {"format": "pt"},
+    )
     module = algo.config.rl_module_settings
     source = resolve_model(module.model)
     config = AutoConfig.from_pretrained(source, revision=module.revision, trust_remote_code=module.trust_remote_code)

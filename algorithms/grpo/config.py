@@ -72,9 +72,7 @@ class GRPOConfig(SectionedConfig):
         """Set the model that is trained: section `rl_module`, or RLlib's arguments."""
         if isinstance(model_config, Mapping):
             ours = {key: value for key, value in model_config.items() if key in RLModuleSettings.model_fields}
-            model_config = {
-                key: value for key, value in model_config.items() if key not in ours
-            } or NotProvided
+            model_config = {key: value for key, value in model_config.items() if key not in ours} or NotProvided
             settings = ours | settings
         return self._set("rl_module", {"model_config": model_config, **settings})
 

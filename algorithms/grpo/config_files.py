@@ -23,9 +23,7 @@ DEFAULT_NAME = "quickstart.yaml"
 _NO_SETTINGS = (yaml.YAMLError, OmegaConfBaseException, UnicodeError, RecursionError)
 
 
-def load(
-    path: str | Path | None, overrides: Sequence[str], config_class: type[ConfigT]
-) -> tuple[ConfigT, RunSettings]:
+def load(path: str | Path | None, overrides: Sequence[str], config_class: type[ConfigT]) -> tuple[ConfigT, RunSettings]:
     """Read a configuration file, with overrides `section.key=value` that win over it.
 
     A file may be shared between algorithms: sections of a mechanism that this one does not have are skipped
@@ -131,9 +129,7 @@ def _read(file: Path) -> dict[str, Any]:
     try:
         text = file.read_text(encoding="utf-8")
     except IsADirectoryError:
-        raise ConfigError(
-            f"{file}: is a folder; fix: name a YAML file, such as {file / 'config.yaml'}"
-        ) from None
+        raise ConfigError(f"{file}: is a folder; fix: name a YAML file, such as {file / 'config.yaml'}") from None
     except (FileNotFoundError, NotADirectoryError):
         raise ConfigError(f"{file}: no such file; {_nearest_file(file)}") from None
     except UnicodeDecodeError as error:
@@ -145,9 +141,7 @@ def _read(file: Path) -> dict[str, Any]:
     except _NO_SETTINGS as error:
         raise ConfigError(f"{file}: not a valid configuration: {_place(error)}") from None
     if not isinstance(content, dict):
-        raise ConfigError(
-            f"{file}: holds a list; fix: sections with settings, such as training: {{lr: 1e-6}}"
-        )
+        raise ConfigError(f"{file}: holds a list; fix: sections with settings, such as training: {{lr: 1e-6}}")
     return {str(section): values for section, values in content.items()}
 
 

@@ -16,6 +16,7 @@ class Prompt:
 
     @property
     def context(self) -> Context:
+        """Plain, or reflection where there is an attempt."""
         return Context.REFLECTION if self.attempt else Context.PLAIN
 
 
@@ -66,4 +67,5 @@ class Group:
 
     @property
     def any_correct(self) -> bool:
+        """Whether the group holds a correct response."""
         return any(sample.rollout.correct for sample in self.samples)

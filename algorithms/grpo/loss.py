@@ -59,9 +59,7 @@ def policy_loss(
     return loss, {name: value.detach() for name, value in sums.items()}
 
 
-def kl_penalty(
-    logprobs: torch.Tensor, reference_logprobs: torch.Tensor, weights: torch.Tensor
-) -> torch.Tensor:
+def kl_penalty(logprobs: torch.Tensor, reference_logprobs: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
     """Sum the k3 estimate of KL(policy ‖ reference) over tokens, with their weights.
 
     `k3 = exp(d) - d - 1` with `d = reference - policy`: never negative, unbiased, of low variance. Give

@@ -13,9 +13,7 @@ class RLModuleSettings(Settings):
     model: Annotated[str, Field(min_length=1)] = setting(
         "embedded:tiny", "`embedded:tiny`, a folder in Hugging Face's format or a model's id on the Hub."
     )
-    revision: str | None = setting(
-        None, "Branch, tag or commit of a model on the Hub; null: its main branch."
-    )
+    revision: str | None = setting(None, "Branch, tag or commit of a model on the Hub; null: its main branch.")
     dtype: Literal["float32", "bfloat16"] = setting(
         "float32", "Type that the learners compute in; master weights and moments are always float32."
     )
@@ -33,20 +31,12 @@ class EnvRunnerSettings(Settings):
     dtype: Literal["float32", "bfloat16"] = setting("float32", "Type of the engine's weights and cache.")
     max_response_tokens: int = setting(8192, "Length in tokens at which a response is cut off.", ge=1)
     temperature: float = setting(1.0, "Sampling temperature.", gt=0)
-    top_p: float = setting(
-        1.0, "Nucleus of sampling: the smallest set of tokens with this probability.", gt=0, le=1
-    )
+    top_p: float = setting(1.0, "Nucleus of sampling: the smallest set of tokens with this probability.", gt=0, le=1)
     max_num_seqs: int = setting(128, "Responses that an engine generates at the same time.", ge=1)
-    num_cpus_per_env_runner: float = setting(
-        1.0, "CPUs that each actor reserves in Ray; may be a fraction.", ge=0
-    )
-    num_gpus_per_env_runner: float = setting(
-        0.0, "GPUs that each actor reserves in Ray; may be a fraction.", ge=0
-    )
+    num_cpus_per_env_runner: float = setting(1.0, "CPUs that each actor reserves in Ray; may be a fraction.", ge=0)
+    num_gpus_per_env_runner: float = setting(0.0, "GPUs that each actor reserves in Ray; may be a fraction.", ge=0)
     num_threads: int | None = setting(None, "Torch threads of an engine; null: torch's own choice.", ge=1)
-    timeout_s: float = setting(
-        600.0, "Seconds without an answer after which an env runner counts as lost.", gt=0
-    )
+    timeout_s: float = setting(600.0, "Seconds without an answer after which an env runner counts as lost.", gt=0)
     vllm: dict[str, Any] = setting({}, "Further arguments of vLLM's engine: `{gpu_memory_utilization: 0.8}`.")
 
 
@@ -57,10 +47,6 @@ class LearnerSettings(Settings):
     token_budget: int = setting(
         16384, "Tokens in a micro-batch; a sequence that is longer makes a micro-batch of its own.", ge=1
     )
-    num_cpus_per_learner: float = setting(
-        1.0, "CPUs that each actor reserves in Ray; may be a fraction.", ge=0
-    )
-    num_gpus_per_learner: float = setting(
-        0.0, "GPUs that each actor reserves in Ray; may be a fraction.", ge=0
-    )
+    num_cpus_per_learner: float = setting(1.0, "CPUs that each actor reserves in Ray; may be a fraction.", ge=0)
+    num_gpus_per_learner: float = setting(0.0, "GPUs that each actor reserves in Ray; may be a fraction.", ge=0)
     num_threads: int | None = setting(None, "Torch threads of a learner; null: torch's own choice.", ge=1)

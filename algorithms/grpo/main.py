@@ -26,8 +26,8 @@ def main(algorithm: str, argv: Sequence[str] | None = None) -> int:
         The exit code.
     """
     arguments = _parser(algorithm).parse_args(argv)
-    from algorithms.grpo.config_errors import ConfigError
     from algorithms.grpo.checkpoint_errors import CheckpointError
+    from algorithms.grpo.config_errors import ConfigError
 
     try:
         return _run(algorithm, arguments)
@@ -40,7 +40,7 @@ def main(algorithm: str, argv: Sequence[str] | None = None) -> int:
 
 
 def _run(algorithm: str, arguments: argparse.Namespace) -> int:
-    from algorithms.check import check, validate_environment, validate_model
+    from algorithms.check import check, validate_start
     from algorithms.grpo.config_files import load
     from algorithms.grpo.train import resume, train
 
@@ -52,8 +52,7 @@ def _run(algorithm: str, arguments: argparse.Namespace) -> int:
     if arguments.check:
         print("\n".join(check(config, run)))
         return DONE
-    validate_model(config)
-    validate_environment(config)
+    validate_start(config)
     train(config, run, name=algorithm)
     return DONE
 
@@ -77,5 +76,7 @@ def _parser(algorithm: str) -> argparse.ArgumentParser:
     parser.add_argument("overrides", nargs="*", metavar="section.key=value", help="settings that replace the file's")
     parser.add_argument("--config", metavar="FILE", help="a YAML file; default: the packaged quickstart.yaml")
     parser.add_argument("--resume", metavar="RUN", help="go on with a run directory from its last checkpoint")
-    parser.add_argument("--check", action="store_true", help="say what would run where and how much memory it needs, and exit")
+    parser.add_argument(
+        "--check", action="store_true", help="say what would run where and how much memory it needs, and exit"
+    )
     return parser

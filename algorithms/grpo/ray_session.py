@@ -21,9 +21,7 @@ def start_ray(config: Any) -> None:
     if os.environ.get("RAY_ADDRESS"):
         ray.init(address="auto", **quiet)
         return
-    wanted = (
-        config.num_env_runners * config.num_cpus_per_env_runner + config.num_learners * _learner_cpus(config) + 1
-    )
+    wanted = config.num_env_runners * config.num_cpus_per_env_runner + config.num_learners * _learner_cpus(config) + 1
     ray.init(num_cpus=max(os.cpu_count() or 1, int(wanted + 0.999)), include_dashboard=False, **quiet)
 
 

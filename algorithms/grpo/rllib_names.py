@@ -23,9 +23,7 @@ RLLIB_NAMES: Mapping[tuple[str, str], str] = MappingProxyType(
         ("evaluation", "interval"): "evaluation_interval",
     }
 )
-OUR_NAMES: Mapping[str, tuple[str, str]] = MappingProxyType(
-    {rllib: ours for ours, rllib in RLLIB_NAMES.items()}
-)
+OUR_NAMES: Mapping[str, tuple[str, str]] = MappingProxyType({rllib: ours for ours, rllib in RLLIB_NAMES.items()})
 
 # RLlib switches these off with None, we with 0.
 _NONE_IS_ZERO = frozenset({"evaluation_interval", "grad_clip"})

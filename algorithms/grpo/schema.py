@@ -10,7 +10,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.fields import FieldInfo
 
-from algorithms.grpo.config_errors import ConfigError, did_you_mean, nearest, shown
+from algorithms.grpo.config_errors import ConfigError, nearest, shown
 
 _NAMES = {int: "a whole number", float: "a number", bool: "true or false", str: "text", dict: "a mapping"}
 
@@ -36,9 +36,7 @@ class Settings(BaseModel):
         for key in changes:
             if key not in type(self).model_fields:
                 raise unknown_key(section, str(key), {section: type(self)})
-        plain = {
-            key: value.item() if isinstance(value, np.generic) else value for key, value in changes.items()
-        }
+        plain = {key: value.item() if isinstance(value, np.generic) else value for key, value in changes.items()}
         try:
             return type(self).model_validate({**self.model_dump(), **plain})
         except ValidationError as error:
@@ -69,13 +67,15 @@ def wrong_value(section: str, key: str, value: object, model: type[Settings]) ->
 
 
 def unknown_key(section: str, key: str, sections: Mapping[str, type[Settings]]) -> ConfigError:
-    """The error for a key that a section does not have; the suggestion may lie in another section."""
-    here = [f"{section}.{name}" for name in sections[section].model_fields] if section in sections else []
-    everywhere = [f"{name}.{field}" for name, model in sections.items() for field in model.model_fields]
-    elsewhere = [name for name in everywhere if name.endswith(f".{key}")]
-    match = nearest(f"{section}.{key}", here) or next(iter(elsewhere), None)
-    ending = f"did you mean {match}?" if match else did_you_mean(f"{section}.{key}", here or sections)
-    return ConfigError(f"{section}.{key}: no such setting; {ending}")
+    """The error for a key that a section does not have; it may be right in another section."""
+    here = sections[section].model_fields
+    elsewhere = [f"{name}.{key}" for name, model in sections.items() if key in model.model_fields]
+    match = elsewhere[0] if elsewhere else nearest(key, here)
+    if match is None:
+        return ConfigError(f"{section}.{key}: no such setting; there is: {', '.join(here)}")
+    return ConfigError(
+        f"{section}.{key}: no such setting; did you mean {match if elsewhere else f'{section}.{match}'}?"
+    )
 
 
 def default_of(field: FieldInfo) -> Any:
@@ -139,8 +139,5 @@ def _bare(annotation: Any) -> Any:
 
 def _choices(annotation: Any) -> tuple[Any, ...]:
     return tuple(
-        choice
-        for member in _members(annotation)
-        if get_origin(member) is Literal
-        for choice in get_args(member)
+        choice for member in _members(annotation) if get_origin(member) is Literal for choice in get_args(member)
     )

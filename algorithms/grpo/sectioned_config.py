@@ -52,9 +52,7 @@ class SectionedConfig(AlgorithmConfig):
             if section not in self.SECTIONS:
                 raise ConfigError(f"{section}: no such section; {did_you_mean(str(section), self.SECTIONS)}")
             if not isinstance(values, Mapping | None):
-                raise ConfigError(
-                    f"{section}: {shown(values)} is not a mapping; fix: write {section}: {{key: value}}"
-                )
+                raise ConfigError(f"{section}: {shown(values)} is not a mapping; fix: write {section}: {{key: value}}")
             self._set(section, values or {}, rllib=False)
         return self
 
@@ -84,12 +82,8 @@ class SectionedConfig(AlgorithmConfig):
         for section in self.SECTIONS:
             values = flat.pop(f"{section}{_SUFFIX}").model_dump()
             searched = search_space.get(section, {})
-            named = {
-                RLLIB_NAMES[section, key]: searched[key] for key in searched if (section, key) in RLLIB_NAMES
-            }
-            rest = {
-                key: value for key, value in (values | searched).items() if (section, key) not in RLLIB_NAMES
-            }
+            named = {RLLIB_NAMES[section, key]: searched[key] for key in searched if (section, key) in RLLIB_NAMES}
+            rest = {key: value for key, value in (values | searched).items() if (section, key) not in RLLIB_NAMES}
             flat |= named
             if section == "environment":
                 flat["env_config"] |= {key: value for key, value in rest.items() if key in searched}

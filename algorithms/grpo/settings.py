@@ -50,15 +50,11 @@ class EnvironmentSettings(Settings):
     columns: dict[str, str] = setting(
         {}, "Column of the data that holds each field, where it is not called so: `{problem: question}`."
     )
-    instruction: str | None = setting(
-        None, "Instruction that goes with every problem; null: the environment's own."
-    )
+    instruction: str | None = setting(None, "Instruction that goes with every problem; null: the environment's own.")
     reflection_guidance: str | None = setting(
         None, "Text of the turn that asks for a second attempt; null: the environment's own."
     )
-    max_turns: int = setting(
-        1, "Attempts per episode; from 2 on, reflection is live. Passed on if not 1.", ge=1
-    )
+    max_turns: int = setting(1, "Attempts per episode; from 2 on, reflection is live. Passed on if not 1.", ge=1)
     grading_timeout_s: float = setting(
         5.0, "Seconds that the grader may spend on one answer. Passed on if not 5.", gt=0
     )
@@ -73,9 +69,7 @@ class EnvironmentSettings(Settings):
         """What `gymnasium.make` gets: what differs from the default, as not every environment takes all."""
         fields = type(self).model_fields
         named = {name: getattr(self, name) for name in self.argument_names()}
-        return {
-            name: value for name, value in named.items() if value != default_of(fields[name])
-        } | self.options
+        return {name: value for name, value in named.items() if value != default_of(fields[name])} | self.options
 
     @classmethod
     def from_constructor_arguments(cls, arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -89,16 +83,12 @@ class TrainingSettings(Settings):
     """The optimisation. A training step samples `queries_per_step` times `group_size` responses."""
 
     lr: float = setting(1e-6, "Learning rate of AdamW, after the warm-up.", ge=0)
-    warmup_steps: int = setting(
-        0, "Optimizer steps over which the learning rate rises linearly from 0.", ge=0
-    )
+    warmup_steps: int = setting(0, "Optimizer steps over which the learning rate rises linearly from 0.", ge=0)
     weight_decay: float = setting(0.0, "Weight decay of AdamW.", ge=0)
     grad_clip: float = setting(1.0, "Largest norm of the gradient; 0: not clipped.", ge=0)
     group_size: int = setting(8, "Responses per prompt (G): the group whose mean is the baseline.", ge=2)
     queries_per_step: int = setting(16, "Queries per training step.", ge=1)
-    minibatches: int = setting(
-        1, "Optimizer steps per training step; must divide the number of responses.", ge=1
-    )
+    minibatches: int = setting(1, "Optimizer steps per training step; must divide the number of responses.", ge=1)
     clip_low: float = setting(0.2, "The ratio is clipped from below at 1 - clip_low.", ge=0, lt=1)
     clip_high: float = setting(0.28, "The ratio is clipped from above at 1 + clip_high.", ge=0)
     loss_norm: Literal["token", "response", "constant"] = setting(
@@ -132,9 +122,7 @@ class EvaluationSettings(Settings):
     )
     columns: dict[str, str] = setting({}, "Columns of the held-out problems; empty: `environment.columns`.")
     samples: int = setting(8, "Responses per problem.", ge=1)
-    k: list[Count] = setting(
-        [1, 8], "The k of each pass@k to report; none may exceed `samples`.", min_length=1
-    )
+    k: list[Count] = setting([1, 8], "The k of each pass@k to report; none may exceed `samples`.", min_length=1)
     limit: int | None = setting(None, "Evaluate on this many problems at most; null: on all.", ge=1)
     temperature: float | None = setting(None, "Sampling temperature; null: the one of training.", gt=0)
     top_p: float | None = setting(None, "Nucleus of sampling; null: the one of training.", gt=0, le=1)

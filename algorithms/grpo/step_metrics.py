@@ -35,7 +35,7 @@ def advantage_metrics(groups: Sequence[Group]) -> dict[str, float]:
     return {"groups/zero_advantage": float((advantages == 0).mean())}
 
 
-def update_metrics(steps: Sequence[UpdateStatistics], lr: float) -> dict[str, float]:
+def update_metrics(steps: Sequence[UpdateStatistics]) -> dict[str, float]:
     """The optimizer steps of one training step, averaged over their tokens."""
     total = UpdateStatistics()
     for step in steps:
@@ -47,7 +47,6 @@ def update_metrics(steps: Sequence[UpdateStatistics], lr: float) -> dict[str, fl
         "policy/clip_fraction": total.clipped / tokens,
         "policy/grad_norm": float(np.mean([step.grad_norm for step in steps])) if steps else 0.0,
         "policy/kl": total.kl,
-        "policy/lr": lr,
         "policy/skipped_steps": sum(step.skipped_steps for step in steps),
         "policy/trained_tokens": total.trained_tokens,
     }

@@ -1,19 +1,23 @@
 """The training script's loop: evaluate, train, evaluate, and leave a run directory that can be read and resumed."""
 
+import json
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import yaml
+from ray.rllib.utils.metrics import EVALUATION_RESULTS
 
 from algorithms.grpo.checkpoint import latest_checkpoint, load_checkpoint, save_checkpoint
 from algorithms.grpo.checkpoint_errors import CheckpointError
 from algorithms.grpo.config import GRPOConfig
 from algorithms.grpo.config_files import load
 from algorithms.grpo.ray_session import start_ray
+from algorithms.grpo.rollout_rows import rollout_rows, sample_conversations
 from algorithms.grpo.settings import RunSettings
+from algorithms.rollout.types import Split
 from algorithms.runs.closing_table import print_closing_table
 from algorithms.runs.curves import draw_curves
 from algorithms.runs.progress import Progress
@@ -26,7 +30,7 @@ def train(config: GRPOConfig, run: RunSettings, *, name: str) -> RunDirectory:
     """Train from the start in a new run directory; returns it."""
     resolved = {"algorithm": name, "run": run.model_dump(), **config.to_sections()}
     directory = RunDirectory.create(run.dir, run.name or name, yaml.safe_dump(resolved, sort_keys=False))
-    print(f"run directory: {directory.path}")
+    print(f"run directory: {directory.path}", file=sys.stderr)
     session = _Session(config, run, directory)
     session.evaluate_before()
     session.run_steps()
@@ -44,8 +48,8 @@ def resume(path: Path, config_class: type[GRPOConfig], overrides: Sequence[str])
         directory = RunDirectory.open(path)
     except ValueError as error:
         raise CheckpointError(str(error)) from error
-    config, run = load(directory.path / "config.yaml", overrides, config_class)
-    checkpoint = latest_checkpoint(directory.path / "checkpoints")
+    config, run = load(directory.config_file, overrides, config_class)
+    checkpoint = latest_checkpoint(directory.checkpoints_folder)
     session = _Session(config, run, directory, checkpoint)
     session.run_steps()
     session.close()
@@ -58,19 +62,17 @@ class _Session:
     def __init__(
         self, config: GRPOConfig, run: RunSettings, directory: RunDirectory, checkpoint: Path | None = None
     ) -> None:
-        self.config, self.run, self.directory = config, run, directory
-        start_ray(config)
+        self.run, self.directory = run, directory
+        self.started = time.monotonic()
         self.algo = _build(config, run.seed)
-        self.evaluations: dict[str, Any] = {}
-        self.earlier_wall_s = 0.0
+        self.evaluations: dict[str, dict[str, Any]] = {}
+        self.wall_s_before = 0.0
         if checkpoint is not None:
             load_checkpoint(self.algo, checkpoint)
             directory.truncate_after(self.algo.steps_done)
-            self._recall_evaluations()
-            print(f"resumed {directory.path} after step {self.algo.steps_done}")
-        self.started = time.monotonic()
+            self._recall()
+            print(f"resumed {directory.path} after step {self.algo.steps_done}", file=sys.stderr)
         self.recorder = Recorder(directory, self.algo.steps_done)
-        self.last_checkpoint = self.algo.steps_done
 
     def evaluate_before(self) -> None:
         """Held-out accuracy of the model as it came."""
@@ -81,31 +83,72 @@ class _Session:
         with Progress(self.run.steps, self.algo.steps_done) as progress:
             try:
                 while self.algo.steps_done < self.run.steps:
-                    result = self.algo.train()
-                    self._record(result)
-                    progress.update(self.algo.record | {"step": self.algo.steps_done})
-                    every = self.run.checkpoint_every
-                    if every and self.algo.steps_done % every == 0:
-                        self._checkpoint()
+                    progress.update(self._step())
             except KeyboardInterrupt:
-                self._checkpoint()
-                print(f"stopped after step {self.algo.steps_done}; go on with --resume {self.directory.path}")
+                save_checkpoint(self.algo, self.directory.checkpoints_folder)
+                progress.message(f"stopped after step {self.algo.steps_done}; --resume {self.directory.path} goes on")
                 raise
 
     def close(self) -> None:
-        """Evaluate, write the summary, the curves and the last checkpoint, and print the closing table."""
-        self._checkpoint()
+        """Evaluate, write summary, curves and the last checkpoint, and print the closing table."""
+        save_checkpoint(self.algo, self.directory.checkpoints_folder)
         self._evaluate("after")
         self.recorder.close()
-        before, after = self.evaluations.get("before"), self.evaluations["after"]
+        sides = {side: self.evaluations.get(side, {}) for side in ("before", "after")}
         summary = {
             "algorithm": type(self.algo).__name__,
             "steps": self.algo.steps_done,
             "generated_tokens": self.algo.generated_tokens,
-            "wall_s": round(self.earlier_wall_s + time.monotonic() - self.started, 1),
-            "eval": {"before": _without_details(before), "after": _without_details(after)},
+            "wall_s": round(self._wall_s(), 1),
+            "eval": {side: evaluation.get("metrics", {}) for side, evaluation in sides.items()},
         }
         self.directory.write_summary(summary)
         draw_curves(self.directory.read_metrics(), summary, self.directory.curves_file)
-        print_closing_table(summary, self.directory.path, _per_problem(before), _per_problem(after))
+        correct = [evaluation.get("correct", {}) for evaluation in sides.values()]
+        print_closing_table(summary, self.directory.path, *correct)
         self.algo.stop()
+
+    def _step(self) -> dict[str, Any]:
+        result = self.algo.train()
+        step = self.algo.steps_done
+        row = {"step": step, **self.algo.record, "run/wall_s": self._wall_s()}
+        row |= {f"eval/{name}": value for name, value in (result.get(EVALUATION_RESULTS) or {}).items()}
+        if self.run.save_rollouts:
+            write_rollouts(self.directory.rollout_file(step), rollout_rows(step, self.algo.groups))
+        self.recorder.record(row)
+        self.recorder.record_conversations(step, sample_conversations(self.algo.groups, self.run.log_conversations))
+        if self.run.checkpoint_every and step % self.run.checkpoint_every == 0:
+            save_checkpoint(self.algo, self.directory.checkpoints_folder)
+        return row
+
+    def _evaluate(self, side: str) -> None:
+        problems, samples = (
+            len(self.algo.uids(Split.EVALUATION)),
+            self.algo.config.evaluation_settings.samples,
+        )
+        print(f"evaluating {side} training: {problems} held-out problems × {samples}", file=sys.stderr)
+        metrics = self.algo.evaluate()
+        self.evaluations[side] = {
+            "step": self.algo.steps_done,
+            "metrics": metrics,
+            "correct": self.algo.evaluation.share_correct(),
+        }
+        self.directory.write_evaluation(self.evaluations | {"wall_s": self._wall_s()})
+        tags = {f"eval/{name}": value for name, value in metrics.items()}
+        self.recorder.record_evaluation(self.algo.steps_done, tags)
+
+    def _recall(self) -> None:
+        """Take up the evaluation before training and the time that an earlier process spent."""
+        if self.directory.evaluation_file.is_file():
+            stored = json.loads(self.directory.evaluation_file.read_text(encoding="utf-8"))
+            self.evaluations = {side: stored[side] for side in ("before",) if side in stored}
+        rows = self.directory.read_metrics()
+        self.wall_s_before = float(rows[-1].get("run/wall_s") or 0.0) if rows else 0.0
+
+    def _wall_s(self) -> float:
+        return self.wall_s_before + time.monotonic() - self.started
+
+
+def _build(config: GRPOConfig, seed: int) -> Any:
+    start_ray(config)
+    return config.debugging(seed=seed).build_algo()

@@ -10,7 +10,7 @@ from algorithms.learner.rows import TrainingRow
 
 
 def minibatches(groups: Sequence[Group], count: int, rng: np.random.Generator) -> list[list[tuple[int, Sample]]]:
-    """Deal the samples of all groups, shuffled, into `count` optimizer steps; each sample comes with its group's index."""
+    """Deal the samples of all groups, shuffled, into `count` optimizer steps; each comes with its group's index."""
     samples = [(index, sample) for index, group in enumerate(groups) for sample in group.samples]
     if count == 1:
         return [samples]

@@ -41,10 +41,12 @@ class GRPOLearner(TorchLearner):
 
     @property
     def optimizer(self) -> torch.optim.Optimizer:
+        """The policy's AdamW."""
         return self.get_optimizer(DEFAULT_MODULE_ID)
 
     @property
     def forward_settings(self) -> ForwardSettings:
+        """How this configuration evaluates the policy."""
         return ForwardSettings(
             temperature=self.config.env_runners_settings.temperature,
             token_budget=self.config.learners_settings.token_budget,
@@ -55,7 +57,9 @@ class GRPOLearner(TorchLearner):
         """AdamW over all parameters."""
         parameters = self.get_parameters(self._module[module_id])
         optimizer = torch.optim.AdamW(
-            parameters, lr=self.config.training_settings.lr, weight_decay=self.config.training_settings.weight_decay
+            parameters,
+            lr=self.config.training_settings.lr,
+            weight_decay=self.config.training_settings.weight_decay,
         )
         self.register_optimizer(
             module_id=module_id, optimizer=optimizer, params=parameters, lr_or_lr_schedule=self.config.lr
@@ -69,13 +73,16 @@ class GRPOLearner(TorchLearner):
         raise NotImplementedError("GRPOLearner.update computes its loss itself")
 
     def update(
-        self, *, training_data: TrainingData, lr: float, timesteps: dict[str, int] | None = None, **kwargs: Any
+        self,
+        *,
+        training_data: TrainingData,
+        lr: float,
+        timesteps: dict[str, int] | None = None,
+        **kwargs: Any,
     ) -> UpdateStatistics:
         """Take one optimizer step on this learner's share of the rows."""
         self._check_is_built()
-        rows: list[TrainingRow] = (
-            training_data.batch if training_data.batch is not None else training_data.batches[0]
-        )
+        rows: list[TrainingRow] = training_data.batch if training_data.batch is not None else training_data.batches[0]
         self._weights_seq_no += 1
         self.before_gradient_based_update(timesteps=timesteps or {})
         self.optimizer.zero_grad(set_to_none=True)

@@ -29,6 +29,7 @@ class ForwardSettings:
     dtype: str = "float32"
 
     def autocast(self, device: torch.device) -> AbstractContextManager[Any]:
+        """The context to compute in."""
         if self.dtype == "float32":
             return nullcontext()
         return torch.autocast(device.type, dtype=getattr(torch, self.dtype))
@@ -69,9 +70,7 @@ def score(
     results: list[tuple[np.ndarray, np.ndarray | None]] = [(np.zeros(0, np.float32), None)] * len(rows)
     for indices in microbatches([len(row.tokens) for row in rows], settings.token_budget):
         chosen = [rows[i] for i in indices]
-        logprobs, entropies = response_statistics(
-            lm, PaddedBatch.of(chosen, device), settings, entropy=entropy
-        )
+        logprobs, entropies = response_statistics(lm, PaddedBatch.of(chosen, device), settings, entropy=entropy)
         ends = np.cumsum([row.response_length for row in chosen])[:-1]
         split_logprobs = np.split(logprobs.float().cpu().numpy(), ends)
         split_entropies = np.split(entropies.cpu().numpy(), ends) if entropies is not None else [None] * len(chosen)

@@ -29,10 +29,12 @@ class TrainingRow:
 
     @property
     def on_policy(self) -> bool:
+        """Whether the row was sampled in this step."""
         return self.engine_logprobs is not None
 
     @property
     def response_length(self) -> int:
+        """Policy tokens of the row."""
         return int(self.loss_mask.sum())
 
 

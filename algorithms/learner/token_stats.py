@@ -42,9 +42,7 @@ def token_statistics(
         shapes = [tuple(tensor.shape) for tensor in (hidden, weight, targets)]
         raise ValueError(f"expected hidden [N, D], weight [V, D] and targets [N], got {shapes}")
     if temperature <= 0 or chunk < 1 or (softcap is not None and softcap <= 0):
-        raise ValueError(
-            f"temperature, chunk and softcap must be positive, got {temperature}, {chunk}, {softcap}"
-        )
+        raise ValueError(f"temperature, chunk and softcap must be positive, got {temperature}, {chunk}, {softcap}")
     # One cast for all chunks: float32 masters under a bfloat16 forward.
     weight = weight.to(hidden.dtype)
     bias = None if bias is None else bias.to(hidden.dtype)

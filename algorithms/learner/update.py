@@ -62,6 +62,10 @@ def accumulate_gradients(
     up. Rows without advantage get a forward pass for the statistics only.
 
     Args:
+        lm: the policy; its gradients are added to.
+        rows: this learner's share of one optimizer step.
+        forward: how the policy is evaluated.
+        loss: the loss's settings.
         reference: the frozen policy of the KL term; needed when `loss.beta` is above 0.
     """
     device = next(lm.parameters()).device
@@ -108,7 +112,13 @@ def _microbatch(
         importance = torch.where(on_policy > 0, importance, torch.ones_like(importance))
 
     value, sums = policy_loss(
-        logprobs, old, advantages, weights, clip_low=loss.clip_low, clip_high=loss.clip_high, is_weights=importance
+        logprobs,
+        old,
+        advantages,
+        weights,
+        clip_low=loss.clip_low,
+        clip_high=loss.clip_high,
+        is_weights=importance,
     )
     kl = 0.0
     if loss.beta > 0 and reference is not None:

@@ -29,6 +29,7 @@ class R3GRPO(GRPO):
 
     @classmethod
     def get_default_config(cls) -> R3GRPOConfig:
+        """R³-GRPO with its defaults."""
         return R3GRPOConfig()
 
     def setup(self, config: R3GRPOConfig) -> None:

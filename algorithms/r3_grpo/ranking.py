@@ -122,9 +122,7 @@ def _check_settings(scope: str, baseline: str) -> None:
         raise ValueError("baseline finished_wrong needs scope truncated: use it, or baseline paper")
 
 
-def _peaks_and_means(
-    token_entropies: Sequence[np.ndarray], top_fraction: float
-) -> tuple[np.ndarray, np.ndarray]:
+def _peaks_and_means(token_entropies: Sequence[np.ndarray], top_fraction: float) -> tuple[np.ndarray, np.ndarray]:
     """Give each response its peak and its mean entropy, [N] each."""
     peaks = np.full(len(token_entropies), -np.inf)
     means = np.full(len(token_entropies), np.inf)

@@ -43,14 +43,10 @@ def cut_attempt(tokens: np.ndarray, limit: int | None, gap: np.ndarray) -> np.nd
     if kept < 2:
         return tokens[len(tokens) - limit :]
     tail = kept // 2
-    return np.concatenate(
-        [tokens[: kept - tail], np.asarray(gap, dtype=tokens.dtype), tokens[len(tokens) - tail :]]
-    )
+    return np.concatenate([tokens[: kept - tail], np.asarray(gap, dtype=tokens.dtype), tokens[len(tokens) - tail :]])
 
 
-def share_limit(
-    hard: Sequence[str], batch_size: int, max_share: float, rng: np.random.Generator
-) -> list[str]:
+def share_limit(hard: Sequence[str], batch_size: int, max_share: float, rng: np.random.Generator) -> list[str]:
     """Choose the hard queries that get a reflection prompt: at most a share of the batch, those included.
 
     With P plain prompts and R reflection prompts, `R ≤ max_share · (P + R)`.

@@ -21,9 +21,7 @@ class ReplaySettings(Settings):
         "Whether a group draws on entries of its own context only (plain or reflection) or on any of the "
         "query, each under its own prompt (the paper).",
     )
-    dedupe: bool = setting(
-        True, "Whether a response that is stored already is stored again (false) or not (true)."
-    )
+    dedupe: bool = setting(True, "Whether a response that is stored already is stored again (false) or not (true).")
     ratio: Literal["stored", "recomputed"] = setting(
         "stored",
         "Behaviour log-probs of replayed tokens: those of when they were sampled, or of this step's policy.",
@@ -70,15 +68,11 @@ class RankingSettings(Settings):
     """Structural entropy ranking reward (SERR): an order among responses of a group without a correct one."""
 
     enabled: bool = setting(True, "Whether to rank.")
-    top_fraction: float = setting(
-        0.2, "Share of a response's tokens that its entropy peak is the mean of.", gt=0, le=1
-    )
+    top_fraction: float = setting(0.2, "Share of a response's tokens that its entropy peak is the mean of.", gt=0, le=1)
     max_reward: float = setting(
         0.1, "Reward of the best rank; below 1, the smallest reward of a correct response.", ge=0, lt=1
     )
-    scope: Literal["truncated", "all"] = setting(
-        "truncated", "Which responses of an all-wrong group are ranked."
-    )
+    scope: Literal["truncated", "all"] = setting("truncated", "Which responses of an all-wrong group are ranked.")
     baseline: Literal["finished_wrong", "paper"] = setting(
         "finished_wrong",
         "Whether the ranked rewards are shifted so that no truncated response is worth more than a finished "

@@ -38,6 +38,7 @@ def dispatch(
 
     Args:
         group: RLlib's EnvRunnerGroup.
+        requests: what to play, each with an id of its own.
         chunk: requests handed to a remote runner at once.
         timeout_s: how long to wait without any rollout coming back.
         restore: probes dead runners, gives the recovered ones the current weights, and returns how many came back.
@@ -55,7 +56,12 @@ class _RemoteDispatch:
     """The state of one dispatch over remote runners: what waits, and who holds what."""
 
     def __init__(
-        self, group: Any, requests: Sequence[Request], chunk: int, timeout_s: float, restore: Callable[[], int]
+        self,
+        group: Any,
+        requests: Sequence[Request],
+        chunk: int,
+        timeout_s: float,
+        restore: Callable[[], int],
     ) -> None:
         self.group, self.timeout_s, self.restore = group, timeout_s, restore
         self.waiting = deque(requests[i : i + chunk] for i in range(0, len(requests), chunk))

@@ -136,9 +136,7 @@ class EpisodePlayer:
         episode.done = episode.done or terminated or truncated
         if not episode.done:
             episode.messages.append({"role": "user", "content": observation})
-            episode.append_context(
-                chat.next_turn(self.tokenizer, completion.tokens.tolist(), observation)
-            )
+            episode.append_context(chat.next_turn(self.tokenizer, completion.tokens.tolist(), observation))
 
     @staticmethod
     def _judge(episode: _Episode, reward: float, info: Mapping[str, Any]) -> None:

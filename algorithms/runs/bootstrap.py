@@ -61,8 +61,6 @@ def paired_bootstrap(
         return None
     differences = np.array([after[uid] - before[uid] for uid in common])
     generator = np.random.default_rng(seed)
-    means = np.array(
-        [differences[generator.integers(len(common), size=len(common))].mean() for _ in range(resamples)]
-    )
+    means = np.array([differences[generator.integers(len(common), size=len(common))].mean() for _ in range(resamples)])
     low, high = np.percentile(means, [2.5, 97.5])
     return Change(mean=float(differences.mean()), low=float(low), high=float(high), problems=len(common))

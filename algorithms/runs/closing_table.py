@@ -82,9 +82,7 @@ def gain_sentence(
     )
     points = f"{100 * abs(change.mean):.1f} points"
     if change.trend is Trend.WITHIN_NOISE:
-        return (
-            f"Held-out pass@1 changed by {100 * change.mean:+.1f} points, which is within noise ({interval})."
-        )
+        return f"Held-out pass@1 changed by {100 * change.mean:+.1f} points, which is within noise ({interval})."
     return f"Held-out pass@1 {change.trend} by {points} ({interval})."
 
 

@@ -31,9 +31,7 @@ def literal(text: str) -> str:
 
 def _literal_line(line: str) -> str:
     # Character references pass through Markdown untouched: no list of what its markup is can go stale.
-    return re.sub(
-        r"[^\w ]|_|^ +| {2,}", lambda found: "".join(f"&#{ord(letter)};" for letter in found[0]), line
-    )
+    return re.sub(r"[^\w ]|_|^ +| {2,}", lambda found: "".join(f"&#{ord(letter)};" for letter in found[0]), line)
 
 
 def _shortened(text: str) -> str:

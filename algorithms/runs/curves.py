@@ -73,9 +73,7 @@ def _draw_accuracy(axes: Axes, rows: Rows, summary: Mapping[str, Any]) -> None:
     drawn = _accuracies(rows, summary)
     for (tag, points), colour, marker in zip(drawn.items(), (BLUE, ORANGE), ("o", "s"), strict=False):
         steps = sorted(points)
-        axes.plot(
-            steps, [points[step] for step in steps], color=colour, marker=marker, markersize=5, label=tag
-        )
+        axes.plot(steps, [points[step] for step in steps], color=colour, marker=marker, markersize=5, label=tag)
         for step, side in ((steps[0], "left"), (steps[-1], "right"))[: len(steps)]:
             label, place = f"{points[step]:.1%}", (step, points[step])
             axes.annotate(label, place, (0, 7), textcoords="offset points", ha=side, color=colour, fontsize=8)

@@ -43,9 +43,7 @@ class Progress:
         self._started = clock()
         self._last_line_at = -math.inf
         # End times of the latest steps; the difference of the outer two gives the pace.
-        self._ends: deque[tuple[int, float]] = deque(
-            [(start_step, self._started)], maxlen=STEPS_IN_ESTIMATE + 1
-        )
+        self._ends: deque[tuple[int, float]] = deque([(start_step, self._started)], maxlen=STEPS_IN_ESTIMATE + 1)
         self._step = start_step
         self._row: Mapping[str, Any] = {}
         self._stage = ""

@@ -34,6 +34,7 @@ class Chain:
 
     @property
     def answer(self) -> int:
+        """The last total."""
         return self.totals[-1]
 
     def __str__(self) -> str:

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import torch
-from transformers import AutoModelForCausalLM, GenerationConfig, Qwen2Tokenizer, Qwen2Config
+from transformers import AutoModelForCausalLM, GenerationConfig, Qwen2Config, Qwen2Tokenizer
 
 from r3env.assets.arithmetic import Chain, random_chain
 from r3env.assets.lessons import Lesson, Teacher
@@ -128,7 +128,10 @@ def warm_start(model: torch.nn.Module, teacher: Teacher) -> None:
             if step % 50 == 0:
                 elapsed = time.monotonic() - started
                 left = elapsed / step * (total - step)
-                print(f"warm start {step}/{total}  loss {loss.item():.3f}  {elapsed:.0f} s, {left:.0f} s left", flush=True)
+                print(
+                    f"warm start {step}/{total}  loss {loss.item():.3f}  {elapsed:.0f} s, {left:.0f} s left",
+                    flush=True,
+                )
     model.eval()
 
 

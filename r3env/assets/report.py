@@ -33,7 +33,9 @@ def measure(model: Any, tokenizer: Qwen2Tokenizer, problems: Sequence[Chain]) ->
         "truncated": sum(r[-1] != tokenizer.eos_token_id for r in responses) / len(responses),
         "pass@1_by_length": _by_length(problems, counts),
         "second_try": {
-            "problems missed at least once": _second_tries(model, tokenizer, problems, prompts, grid, solved, range(SAMPLES)),
+            "problems missed at least once": _second_tries(
+                model, tokenizer, problems, prompts, grid, solved, range(SAMPLES)
+            ),
             "problems missed every time": _second_tries(model, tokenizer, problems, prompts, grid, solved, range(1)),
         },
     }

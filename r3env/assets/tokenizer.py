@@ -1,4 +1,4 @@
-"""The embedded model's tokenizer: bytes, so that any text can be written, and a token for each number and signed digit."""
+"""The embedded model's tokenizer: bytes, so that any text can be written, and numbers and signed digits as tokens."""
 
 from tokenizers import AddedToken, pre_tokenizers
 from transformers import Qwen2Tokenizer

@@ -95,8 +95,6 @@ def test_ray_uploads_neither_runs_nor_the_environment(tmp_path):
 
 def test_run_outputs_import_no_ray():
     code = "import sys, pkgutil, importlib, algorithms.runs as p\n"
-    code += (
-        "[importlib.import_module(f'algorithms.runs.{m.name}') for m in pkgutil.iter_modules(p.__path__)]\n"
-    )
+    code += "[importlib.import_module(f'algorithms.runs.{m.name}') for m in pkgutil.iter_modules(p.__path__)]\n"
     code += "sys.exit('ray' in sys.modules or 'torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0

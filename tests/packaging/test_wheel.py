@@ -12,9 +12,7 @@ pytestmark = pytest.mark.slow
 
 
 def run(*command: str | Path, cwd: Path) -> str:
-    done = subprocess.run(
-        [str(part) for part in command], cwd=cwd, capture_output=True, text=True, timeout=300
-    )
+    done = subprocess.run([str(part) for part in command], cwd=cwd, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, f"{command}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
     return done.stdout
 
@@ -44,9 +42,7 @@ def elsewhere(wheel, tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("elsewhere")
     run(sys.executable, "-m", "venv", "--without-pip", folder / "venv", cwd=folder)
     python = folder / "venv" / "bin" / "python"
-    packages = Path(
-        run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=folder).strip()
-    )
+    packages = Path(run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=folder).strip())
     run(
         sys.executable,
         "-m",
@@ -66,9 +62,7 @@ def elsewhere(wheel, tmp_path_factory) -> Path:
 
 def test_every_module_is_in_the_wheel(names):
     modules = {
-        str(file.relative_to(ROOT))
-        for package in ("algorithms", "r3env")
-        for file in (ROOT / package).rglob("*.py")
+        str(file.relative_to(ROOT)) for package in ("algorithms", "r3env") for file in (ROOT / package).rglob("*.py")
     }
     assert modules
     assert modules <= names

@@ -55,9 +55,7 @@ def test_a_run_without_evaluation_claims_nothing(run, evaluations):
 
 
 def test_one_side_alone_is_shown_without_a_change(run):
-    rows = [
-        line.replace("│", " ").split() for line in printed(run, {"eval": {"before": BEFORE}}).splitlines()
-    ]
+    rows = [line.replace("│", " ").split() for line in printed(run, {"eval": {"before": BEFORE}}).splitlines()]
     assert ["pass@1", "25.0%", "–", "–"] in rows
 
 

@@ -48,8 +48,6 @@ def test_the_same_run_gives_the_same_picture_and_another_does_not(tmp_path):
 
 
 def test_accuracy_is_pass_at_1_and_the_largest_k_from_rows_and_summary():
-    rows = [
-        {"step": 5, "eval/pass@1": 0.3, "eval/pass@4": 0.5, "eval/pass@16": 0.9, "eval/pass@1_after_x": 1.0}
-    ]
+    rows = [{"step": 5, "eval/pass@1": 0.3, "eval/pass@4": 0.5, "eval/pass@16": 0.9, "eval/pass@1_after_x": 1.0}]
     summary = {"steps": 9, "eval": {"before": {"pass@1": 0.2}, "after": {"pass@1": 0.4, "pass@16": None}}}
     assert _accuracies(rows, summary) == {"pass@1": {0: 0.2, 5: 0.3, 9: 0.4}, "pass@16": {5: 0.9}}

@@ -40,9 +40,7 @@ def scalars(run, tag):
 
 def test_a_row_reaches_both_files_under_its_own_tags(run):
     with Recorder(run) as recorder:
-        recorder.record(
-            {"step": 1, "reward/mean": 0.5, "eval/pass@1": 0.25, "rollout/engine": "transformers"}
-        )
+        recorder.record({"step": 1, "reward/mean": 0.5, "eval/pass@1": 0.25, "rollout/engine": "transformers"})
         recorder.record({"step": 2, "reward/mean": 0.75, "policy/entropy": math.nan})
     assert [row["step"] for row in run.read_metrics()] == [1, 2]
     assert scalars(run, "reward/mean") == [(1, 0.5), (2, 0.75)]
@@ -76,9 +74,7 @@ def test_the_evaluation_before_training_is_drawn_at_step_0_and_makes_no_row(run)
 
 
 def test_conversations_are_text_events(run):
-    rollout = Rollout(
-        ({"role": "user", "content": "1+1?"}, {"role": "assistant", "content": "<think>2</think>"})
-    )
+    rollout = Rollout(({"role": "user", "content": "1+1?"}, {"role": "assistant", "content": "<think>2</think>"}))
     with Recorder(run) as recorder:
         recorder.record_conversations(1, [rollout, rollout])
     tags = events(run).Tags()["tensors"]

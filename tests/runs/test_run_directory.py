@@ -59,9 +59,7 @@ def test_opening_what_is_no_run_says_so(tmp_path):
 
 
 def test_rows_are_strict_json_one_a_line(run):
-    run.append_metrics(
-        {"step": 1, "a": math.nan, "b": math.inf, "c": np.float32(0.5), "d": np.int64(3), "e": "vllm"}
-    )
+    run.append_metrics({"step": 1, "a": math.nan, "b": math.inf, "c": np.float32(0.5), "d": np.int64(3), "e": "vllm"})
     run.append_metrics({"step": np.int64(2), "a": True})
     lines = run.metrics_file.read_text().splitlines()
     assert json.loads(lines[0], parse_constant=pytest.fail) == {

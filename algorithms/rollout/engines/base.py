@@ -67,6 +67,7 @@ def make_engine(name: str, **arguments: Any) -> Engine:
     """Start the engine `transformers` or `vllm`.
 
     Args:
+        name: of the engine.
         arguments: model (folder or Hub id), dtype, max_num_seqs, max_response_tokens, eos_token_ids, options.
 
     Raises:

@@ -60,6 +60,7 @@ class TransformersEngine:
         return [completions[i] for i in range(len(requests))]
 
     def close(self) -> None:
+        """Free the model."""
         del self.model
 
 
@@ -127,9 +128,7 @@ class _DecodingBatch:
 
     def _draw(self, step: int, active: torch.Tensor) -> torch.Tensor:
         top_p = None if self.top_p is None else self.top_p[self.rows]
-        token, logprob = sample_tokens(
-            self.logits, self.uniforms[self.rows, step], self.temperatures[self.rows], top_p
-        )
+        token, logprob = sample_tokens(self.logits, self.uniforms[self.rows, step], self.temperatures[self.rows], top_p)
         rows = self.rows[active]
         self.tokens[rows, step] = token[active].to(torch.int32)
         self.logprobs[rows, step] = logprob[active]

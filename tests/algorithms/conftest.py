@@ -1,0 +1,81 @@
+"""A Ray for the whole folder, and configurations that train the embedded model for a few steps."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import ray
+
+from algorithms.grpo.config import GRPOConfig
+from algorithms.r3_grpo.config import R3GRPOConfig
+from r3env.assets.arithmetic import REFLECTION_GUIDANCE
+
+RESPONSE_LIMIT = 48
+
+
+@pytest.fixture(scope="session")
+def ray_session() -> Iterator[None]:
+    """More CPU slots than cores: actors share them."""
+    ray.init(num_cpus=8, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    yield
+    ray.shutdown()
+
+
+def configure(config: Any) -> Any:
+    """The quickstart's task at a few seconds a run."""
+    return (
+        config.environment(
+            "r3env/Math-v0",
+            env_config={
+                "data": "embedded:train",
+                "instruction": "",
+                "reflection_guidance": REFLECTION_GUIDANCE,
+            },
+        )
+        .rl_module(model="embedded:tiny")
+        .env_runners(max_response_tokens=RESPONSE_LIMIT, num_cpus_per_env_runner=0.5)
+        .learners(num_cpus_per_learner=0.5)
+        .training(lr=1e-4, group_size=4, queries_per_step=6, minibatches=2)
+        .reward(w_len=0.0)
+        .evaluation(data="embedded:heldout", samples=2, k=[1, 2], limit=8)
+        .debugging(seed=3)
+    )
+
+
+@pytest.fixture
+def grpo_config(ray_session: None) -> GRPOConfig:
+    return configure(GRPOConfig())
+
+
+@pytest.fixture
+def r3_config(ray_session: None) -> R3GRPOConfig:
+    return configure(R3GRPOConfig())
+
+
+@pytest.fixture
+def build() -> Iterator[Callable[[Any], Any]]:
+    """Builds algorithms and stops them at the end of the test."""
+    built = []
+
+    def make(config: Any) -> Any:
+        built.append(config.build_algo())
+        return built[-1]
+
+    yield make
+    for algorithm in built:
+        algorithm.stop()
+
+
+@pytest.fixture
+def small_pool(tmp_path: Any) -> str:
+    """Six training problems of all lengths: every query comes back each step."""
+    import json
+
+    from r3env.data import load_queries
+
+    queries = load_queries("embedded:train")
+    chosen = queries[:: len(queries) // 6][:6]
+    path = tmp_path / "pool.jsonl"
+    rows = [{"uid": q.uid, "problem": q.problem, "answer": q.answer} for q in chosen]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(path)

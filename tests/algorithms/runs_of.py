@@ -1,0 +1,29 @@
+"""Reading off what a run did."""
+
+from typing import Any
+
+import torch
+
+
+def weights(algorithm: Any) -> dict[str, torch.Tensor]:
+    """The policy's weights, copied."""
+    (state,) = [answer.get() for answer in algorithm.learner_group.foreach_learner(_state)][:1]
+    return state
+
+
+def _state(learner: Any) -> dict[str, torch.Tensor]:
+    return {name: tensor.detach().clone() for name, tensor in learner.lm.state_dict().items()}
+
+
+def train(algorithm: Any, steps: int) -> list[dict[str, Any]]:
+    """Train and return each step's record without wall times."""
+    records = []
+    for _ in range(steps):
+        algorithm.train()
+        records.append({k: v for k, v in algorithm.record.items() if not k.startswith(("time/", "throughput/"))})
+    return records
+
+
+def largest_difference(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> float:
+    """Over all weights."""
+    return max(float((first[name] - second[name]).abs().max()) for name in first)

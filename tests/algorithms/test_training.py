@@ -1,0 +1,149 @@
+"""Whole training steps through RLlib, with the real engine, learner and environment."""
+
+import pytest
+from runs_of import largest_difference, train, weights
+
+from algorithms.grpo.checkpoint import load_checkpoint, save_checkpoint
+
+
+def with_everything_off(config):
+    return config.replay(enabled=False).reflection(enabled=False).ranking(enabled=False)
+
+
+def eager_reflection(config):
+    """Reflection from the second visit of a query on, whatever its history."""
+    return config.reflection(min_attempts=1, threshold=1.1, max_share=0.5)
+
+
+def test_r3_with_all_mechanisms_off_is_grpo_bit_for_bit(grpo_config, r3_config, build):
+    plain, off = build(grpo_config), build(with_everything_off(r3_config))
+    records_plain, records_off = train(plain, 3), train(off, 3)
+    assert largest_difference(weights(plain), weights(off)) == 0.0
+    for record_plain, record_off in zip(records_plain, records_off, strict=True):
+        assert record_plain.items() <= record_off.items()
+        for tag in ("replay/added", "reflection/prompts", "ranking/ranked"):
+            assert record_off[tag] == 0
+
+
+def test_same_seed_same_numbers(r3_config, build):
+    first, second = build(eager_reflection(r3_config.copy())), build(eager_reflection(r3_config.copy()))
+    assert train(first, 3) == train(second, 3)
+    assert largest_difference(weights(first), weights(second)) == 0.0
+
+
+def test_another_seed_other_rollouts(r3_config, build):
+    first, second = build(r3_config.copy()), build(r3_config.copy().debugging(seed=4))
+    assert train(first, 1) != train(second, 1)
+
+
+def test_every_mechanism_acts(r3_config, build, small_pool):
+    algorithm = build(eager_reflection(r3_config).environment(data=small_pool))
+    records = train(algorithm, 6)
+    for tag in ("replay/added", "reflection/prompts", "ranking/ranked"):
+        assert sum(record[tag] for record in records) > 0, tag
+
+
+def test_the_engine_samples_with_the_trainers_policy(r3_config, build):
+    records = train(build(r3_config), 3)
+    assert max(record["policy/logp_mismatch_max"] for record in records) < 1e-4
+
+
+def test_two_learners_take_the_step_of_one(grpo_config, build):
+    one, two = build(grpo_config.copy()), build(grpo_config.copy().learners(num_learners=2))
+    train(one, 2), train(two, 2)
+    assert largest_difference(weights(one), weights(two)) < 3e-5
+
+
+def test_three_steps_through_ray_actors(r3_config, build):
+    config = r3_config.env_runners(num_env_runners=2).learners(num_learners=1)
+    algorithm = build(eager_reflection(config))
+    for record in train(algorithm, 3):
+        assert record["rollout/prompts_completed"] == record["rollout/prompts_expected"] >= 6
+        assert record["policy/logp_mismatch_max"] < 1e-4
+        assert record["groups/count"] >= 6
+    names = {type(group.samples[0].rollout).__name__ for group in algorithm.groups}
+    assert names == {"Rollout"}
+    assert {s.rollout.weights_version for g in algorithm.groups for s in g.samples if not s.replayed} != {0}
+
+
+def test_remote_runners_draw_the_same_responses_as_a_local_one(grpo_config, build):
+    local, remote = build(grpo_config.copy()), build(grpo_config.copy().env_runners(num_env_runners=2))
+    train(local, 1), train(remote, 1)
+    for here, there in zip(local.groups, remote.groups, strict=True):
+        assert here.prompt.uid == there.prompt.uid
+        for a, b in zip(here.samples, there.samples, strict=True):
+            assert a.rollout.tokens.tolist() == b.rollout.tokens.tolist()
+
+
+def test_a_resumed_run_goes_on_as_the_uninterrupted_one(r3_config, build, tmp_path, small_pool):
+    config = eager_reflection(r3_config).environment(data=small_pool)
+    whole = build(config.copy())
+    train(whole, 3)
+    path = save_checkpoint(whole, tmp_path)
+    expected = train(whole, 3)
+    resumed = build(config.copy())
+    load_checkpoint(resumed, path)
+    assert train(resumed, 3) == expected
+    assert sum(record["replay/added"] + record["reflection/prompts"] for record in expected) > 0
+    assert largest_difference(weights(whole), weights(resumed)) == 0.0
+
+
+def test_samples_of_this_step_cannot_be_retrieved_in_this_step(r3_config, build, small_pool):
+    algorithm = build(r3_config.environment(data=small_pool))
+    for step in range(4):
+        before = {entry for query in algorithm.history._queries.values() for entry in _entries(query)}
+        train(algorithm, 1)
+        replayed = [s.rollout for group in algorithm.groups for s in group.samples if s.replayed]
+        stored = {entry.tokens.tobytes() for entry in before}
+        assert all(rollout.tokens.tobytes() in stored for rollout in replayed)
+        assert step or not replayed
+
+
+def test_replayed_samples_are_never_written_back(r3_config, build, small_pool):
+    algorithm = build(r3_config.environment(data=small_pool))
+    for _ in range(4):
+        train(algorithm, 1)
+        fresh = sum(not s.replayed for group in algorithm.groups for s in group.samples)
+        steps = [e.step for q in algorithm.history._queries.values() for e in _entries(q)]
+        assert steps.count(algorithm.steps_done - 1) <= fresh + algorithm.record.get("reflection/distilled", 0)
+
+
+def test_an_unchanged_policy_gives_replayed_tokens_a_ratio_of_one(r3_config, build, small_pool):
+    config = eager_reflection(r3_config.copy()).environment(data=small_pool).training(lr=0.0, minibatches=1)
+    algorithm = build(config.replay(contexts="any"))
+    contexts = set()
+    for _ in range(6):
+        train(algorithm, 1)
+        replayed = [s for group in algorithm.groups for s in group.samples if s.replayed]
+        stored = [sample.behaviour_logprobs.copy() for sample in replayed]
+        algorithm.score_samples(replayed)
+        for sample, logprobs in zip(replayed, stored, strict=True):
+            contexts.add(sample.rollout.context)
+            assert abs(sample.behaviour_logprobs - logprobs).max() < 1e-5
+    assert contexts == {"plain", "reflection"}
+
+
+def test_held_out_problems_are_not_training_problems(grpo_config, build):
+    algorithm = build(grpo_config)
+    training, held_out = algorithm.environments["train"].unwrapped, algorithm.environments["evaluation"].unwrapped
+    problems = [{env.query(uid).problem for uid in env.uids} for env in (training, held_out)]
+    assert problems[0] and problems[1] and not problems[0] & problems[1]
+
+
+def test_evaluation_repeats_itself_and_reports_reflection(grpo_config, build):
+    algorithm = build(grpo_config.evaluation(reflection=True))
+    first, second = algorithm.evaluate(), algorithm.evaluate()
+    assert first == second
+    assert first["pass@1"] <= first["pass@1_after_reflection"] <= 1
+    assert first["pass@1"] <= first["pass@2"]
+
+
+@pytest.mark.parametrize("interval", [2])
+def test_rllibs_evaluation_interval_puts_the_result_in_its_own_step(grpo_config, build, interval):
+    algorithm = build(grpo_config.evaluation(evaluation_interval=interval))
+    results = [algorithm.train() for _ in range(3)]
+    assert ["evaluation" in result for result in results] == [False, True, False]
+
+
+def _entries(query):
+    return [*query.positives.values(), *query.negatives.values()]

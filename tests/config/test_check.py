@@ -1,0 +1,137 @@
+"""`--check` says what would run where; what is wrong is one line, and Ray is not started for any of it."""
+
+import pytest
+import ray
+
+from algorithms.check import check, validate_start
+from algorithms.config_path import configs_folder
+from algorithms.grpo.config import ConfigError, GRPOConfig
+from algorithms.grpo.config_files import load
+from algorithms.grpo.settings import RunSettings
+from algorithms.r3_grpo.config import R3GRPOConfig
+
+RUN = RunSettings(name="mine", steps=7)
+
+
+@pytest.fixture
+def config(tiny_model, problems) -> R3GRPOConfig:
+    return (
+        R3GRPOConfig()
+        .environment(data=str(problems), instruction="")
+        .rl_module(model=str(tiny_model))
+        .env_runners(max_response_tokens=64)
+    )
+
+
+def report(config: GRPOConfig) -> dict[str, str]:
+    lines = check(config, RUN)
+    assert all(len(line.splitlines()) == 1 for line in lines)
+    return {line[:16].strip(): line[16:] for line in lines}
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in configs_folder().glob("*.yaml")))
+@pytest.mark.parametrize("config_class", [GRPOConfig, R3GRPOConfig])
+def test_every_shipped_configuration_can_be_checked_offline(name, config_class, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    lines = check(*load(configs_folder() / name, [], config_class))
+    assert any(line.startswith("model") for line in lines)
+    assert not ray.is_initialized()
+
+
+def test_the_report_names_what_runs_where(config):
+    lines = report(config.training(queries_per_step=2, minibatches=2).evaluation(interval=5, samples=8, limit=2))
+    assert lines["algorithm"] == "R3GRPO: replay, reflection, ranking"
+    assert lines["run"] == "runs/mine: 7 steps, seed 0, checkpoint at the end"
+    assert lines["step"] == "2 prompt groups × 8 = 16 responses, 2 optimizer steps"
+    assert lines["driver"] == "training loop and engine and learner"
+    assert lines["env runners"].startswith("in the driver: transformers engine in float32, 128 responses")
+    assert lines["resources"].startswith("0 CPUs and 0 GPUs for actors; this machine has ")
+    assert "Qwen2ForCausalLM, 7,472 parameters, computing in float32" in lines["model"]
+    assert lines["environment"].endswith("problems.jsonl: 3 queries, an epoch is 1.5 steps")
+    assert lines["evaluation"] == "the training problems: 2 problems × 8 responses, before, after and every 5 steps"
+
+
+def test_actors_are_counted(config):
+    config.env_runners(num_env_runners=2, num_cpus_per_env_runner=0.5).learners(
+        num_learners=1, num_gpus_per_learner=0.5
+    )
+    lines = report(config)
+    assert lines["driver"] == "training loop"
+    assert lines["env runners"].startswith("2 × (0.5 CPU, 0 GPU): ")
+    assert lines["learners"].startswith("1 × (1 CPU, 0.5 GPU): ")
+    assert lines["resources"].startswith("2 CPUs and 0.5 GPUs for actors; ")
+
+
+def test_memory_is_what_its_formulas_say(config):
+    lines = report(config)
+    parameters = 7472
+    kib = parameters * 16 / 2**20
+    assert lines["learner memory"].startswith(f"{kib:.1f} MiB: float32 weights {parameters * 4 / 2**20:.1f} MiB + ")
+    # "30+30" and a line break, then the response; keys and values of 3 layers × 2 heads × 4 dimensions.
+    cache = 128 * (6 + 64) * 2 * 3 * 2 * 4 * 4
+    assert lines["engine memory"].endswith(f"cache {cache / 2**20:.1f} MiB of 128 × 70 tokens")
+    assert lines["context"] == "prompt 6 + response 64 = 70 of 512 tokens"
+    bfloat = report(config.rl_module(dtype="bfloat16").training(beta=0.1))["learner memory"]
+    assert "bfloat16 copies" in bfloat and "reference" in bfloat
+
+
+def test_grpo_has_no_mechanisms(tiny_model, problems):
+    config = GRPOConfig().environment(data=str(problems)).rl_module(model=str(tiny_model))
+    assert report(config.env_runners(max_response_tokens=8))["algorithm"] == "GRPO"
+
+
+def test_a_response_that_the_model_has_no_room_for_is_an_error(config):
+    config.env_runners(max_response_tokens=507)
+    line = (
+        r"^env_runners\.max_response_tokens: 507 and prompts of up to 6 tokens are more than the 512 tokens of .*=506$"
+    )
+    with pytest.raises(ConfigError, match=line):
+        check(config, RUN)
+    with pytest.raises(ConfigError, match=line):
+        validate_start(config)
+    validate_start(config.env_runners(max_response_tokens=506))
+
+
+def test_reflection_that_may_not_fit_is_reported(config):
+    long = "\n".join(check(config.env_runners(max_response_tokens=500), RUN))
+    assert "MORE THAN THE MODEL HAS" in long
+    alone = "\n".join(check(config.reflection(enabled=False), RUN))
+    assert "MORE THAN THE MODEL HAS" not in alone
+
+
+def test_missing_gpus_are_reported_by_the_check_and_refused_by_the_start(config, monkeypatch):
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
+    config.env_runners(num_env_runners=2, num_gpus_per_env_runner=1)
+    assert report(config)["resources"].endswith("and 1 GPU: NOT ENOUGH")
+    with pytest.raises(
+        ConfigError, match=r"^env_runners\.num_gpus_per_env_runner: .*need 2 GPUs, this machine has 1; "
+    ):
+        validate_start(config)
+    validate_start(config.env_runners(num_gpus_per_env_runner=0.5))
+
+
+def test_a_missing_vllm_is_reported_by_the_check_and_refused_by_the_start(config, monkeypatch):
+    monkeypatch.setattr("algorithms.check.vllm_is_installed", lambda: False)
+    monkeypatch.setattr("algorithms.resources.vllm_is_installed", lambda: False)
+    config.env_runners(engine="vllm")
+    assert "vLLM is not installed here" in report(config)["env runners"]
+    with pytest.raises(ConfigError, match=r"^env_runners\.engine: 'vllm' is not installed; fix: "):
+        validate_start(config)
+
+
+def test_a_cluster_is_asked_for_what_it_has(config, monkeypatch):
+    monkeypatch.setenv("RAY_ADDRESS", "auto")
+    config.learners(num_learners=3, num_gpus_per_learner=1)
+    assert report(config)["resources"] == "3 CPUs and 3 GPUs for actors; the cluster is asked when the run joins it"
+    validate_start(config)
+    monkeypatch.setattr(ray, "is_initialized", lambda: True)
+    monkeypatch.setattr(ray, "cluster_resources", lambda: {"CPU": 64.0, "GPU": 2.0})
+    assert report(config)["resources"].endswith("the cluster has 64 CPUs and 2 GPUs: NOT ENOUGH")
+    with pytest.raises(ConfigError, match=r"^learners\.num_gpus_per_learner: .*need 3 GPUs, the cluster has 2; "):
+        validate_start(config)
+
+
+def test_nothing_starts_ray(config):
+    check(config, RUN)
+    validate_start(config)
+    assert not ray.is_initialized()

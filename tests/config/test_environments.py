@@ -1,0 +1,88 @@
+"""An environment is made and its problems are read before anything starts."""
+
+import pytest
+
+from algorithms.environments import is_on_hub, validate_environment
+from algorithms.grpo.config import ConfigError, GRPOConfig
+
+
+def test_queries_of_both_data_files_are_counted(problems):
+    held_out = problems.with_name("held_out.jsonl")
+    held_out.write_text('{"problem": "9+9", "answer": "18"}\n')
+    config = GRPOConfig().environment(data=str(problems)).evaluation(data=str(held_out))
+    facts = validate_environment(config)
+    assert (facts.queries, facts.held_out) == (3, 1)
+    assert facts.longest_prompts[0].startswith("30+30")
+    assert facts.guidance
+
+
+def test_without_held_out_problems_evaluation_takes_the_training_ones(problems):
+    facts = validate_environment(GRPOConfig().environment(data=str(problems)))
+    assert facts.held_out == facts.queries == 3
+
+
+def test_an_environment_of_ones_own_needs_no_constructor_arguments(own_environment):
+    assert validate_environment(GRPOConfig().environment(f"{own_environment}:Echo-v0")).queries == 2
+
+
+WRONG_IDS = [
+    ("r3env/Math-v9", "environment.id: 'r3env/Math-v9' is not registered; did you mean r3env/Math-v0?"),
+    ("r3env/Maths-v0", "environment.id: 'r3env/Maths-v0' is not registered; did you mean r3env/Math-v0?"),
+    ("own_env:Ecko-v0", "environment.id: 'own_env:Ecko-v0' is not registered; did you mean own_env:Echo-v0?"),
+    ("own_env:", "environment.id: 'own_env:' is not registered; "),
+    (":Echo-v0", "environment.id: ':Echo-v0' "),
+    ("not an id", "environment.id: 'not an id' is not registered; there is: "),
+    (
+        "own_emv:Echo-v0",
+        "environment.id: 'own_emv:Echo-v0': there is no module own_emv; fix: start from the folder that holds it, or "
+        "put that folder on PYTHONPATH",
+    ),
+    ("broken_env:E-v0", "environment.id: 'broken_env:E-v0': importing broken_env fails: OSError: no"),
+    ("CartPole-v1", "environment.id: 'CartPole-v1' is no r3env.core.VerifiableEnv but a CartPoleEnv; fix: subclass it"),
+]
+
+
+@pytest.mark.usefixtures("own_environment")
+@pytest.mark.parametrize(("name", "line"), WRONG_IDS)
+def test_the_line_of_a_wrong_id(name, line):
+    with pytest.raises(ConfigError) as raised:
+        validate_environment(GRPOConfig().environment(name))
+    assert str(raised.value).startswith(line)
+    assert len(str(raised.value).splitlines()) == 1
+
+
+def test_an_argument_that_the_environment_does_not_take_is_named(own_environment):
+    config = GRPOConfig().environment(f"{own_environment}:Echo-v0", max_turns=2)
+    with pytest.raises(
+        ConfigError, match=r"^environment\.max_turns: .* takes no argument max_turns; fix: leave it out$"
+    ):
+        validate_environment(config)
+    config = GRPOConfig().environment(f"{own_environment}:Echo-v0", options={"zoom": 3})
+    with pytest.raises(
+        ConfigError, match=r"^environment\.options\.zoom: .* takes no argument zoom; fix: leave it out$"
+    ):
+        validate_environment(config)
+
+
+def test_wrong_data_names_its_section(problems):
+    wrong = str(problems.with_name("problem.jsonl"))
+    with pytest.raises(ConfigError, match=r"^environment\.data: .*problem\.jsonl.*problems\.jsonl"):
+        validate_environment(GRPOConfig().environment(data=wrong))
+    with pytest.raises(ConfigError, match=r"^evaluation\.data: .*problem\.jsonl.*problems\.jsonl"):
+        validate_environment(GRPOConfig().environment(data=str(problems)).evaluation(data=wrong))
+
+
+def test_a_wrong_column_is_an_error(problems):
+    config = GRPOConfig().environment(data=str(problems), columns={"problem": "question"})
+    with pytest.raises(ConfigError, match=r"^environment\.data: .*'question'"):
+        validate_environment(config)
+
+
+def test_data_on_the_hub_is_fetched_only_when_asked():
+    facts = validate_environment(GRPOConfig().environment(data="o/data").evaluation(data="o/other"), fetch=False)
+    assert (facts.queries, facts.held_out, facts.longest_prompts) == (None, None, ())
+
+
+def test_what_counts_as_data_on_the_hub(problems):
+    assert is_on_hub("owner/name")
+    assert not any(is_on_hub(data) for data in (None, "embedded:train", "no/such.jsonl", str(problems.parent)))

@@ -1,0 +1,196 @@
+"""YAML files and overrides: types, precedence, round trip, and the line of every mistake."""
+
+from pathlib import Path
+
+import pytest
+
+from algorithms.config_path import configs_folder
+from algorithms.grpo.config import ConfigError, GRPOConfig
+from algorithms.grpo.config_files import load, to_yaml
+from algorithms.r3_grpo.config import R3GRPOConfig
+
+OVERRIDES = [
+    ("training.lr=1e-4", "training", "lr", 1e-4),
+    ("training.lr=1", "training", "lr", 1.0),
+    ("training.group_size=16", "training", "group_size", 16),
+    ("replay.enabled=false", "replay", "enabled", False),
+    ("reflection.max_attempt_tokens=null", "reflection", "max_attempt_tokens", None),
+    ("replay.capacity=", "replay", "capacity", None),
+    ("evaluation.k=[1,2,4]", "evaluation", "k", [1, 2, 4]),
+    ("evaluation.evaluation_interval=4", "evaluation", "interval", 4),
+    ("environment.env=own:Id-v0", "environment", "id", "own:Id-v0"),
+    ("environment.data=123.jsonl", "environment", "data", "123.jsonl"),
+    ("environment.data=123", "environment", "data", "123"),
+    ("environment.data=1e-3", "environment", "data", "1e-3"),
+    ("environment.data=true", "environment", "data", "true"),
+    ("environment.data=null", "environment", "data", None),
+    ("environment.data='null'", "environment", "data", "null"),
+    ("environment.instruction=Solve: ${x} # {now} [a=b]", "environment", "instruction", "Solve: ${x} # {now} [a=b]"),
+    ("environment.columns={problem: question}", "environment", "columns", {"problem": "question"}),
+    ("environment.columns.answer=007", "environment", "columns", {"problem": "q", "answer": "007"}),
+    ("env_runners.vllm.seed=3", "env_runners", "vllm", {"seed": 3}),
+    ("env_runners.vllm.a.b=[1,x]", "env_runners", "vllm", {"a": {"b": [1, "x"]}}),
+    ("rl_module.revision=1.0", "rl_module", "revision", "1.0"),
+]
+WRONG_OVERRIDES = [
+    ("lr=1", "lr: no such section; did you mean training.lr?"),
+    ("trainin.lr=1", "trainin.lr: no such section; did you mean training?"),
+    ("training=3", "training: is a section; fix: write training.key=value"),
+    ("training.lr", "'training.lr': not an override; fix: write section.key=value"),
+    ("training.lr=abc", "training.lr: 'abc' is not a number >= 0; the default is 1e-06"),
+    ("training.lrr=1", "training.lrr: no such setting; did you mean training.lr?"),
+    ("training.lr.x=1", "training.lr.x: training.lr is not a mapping; fix: write training.lr=value"),
+    ("training.lr={", "training.lr: '{' cannot be read: did not find expected node content"),
+    ("run.steps=0", "run.steps: 0 is not a whole number >= 1; the default is 100"),
+    ("rl_module.model=", "rl_module.model: null is not text that is not empty; the default is 'embedded:tiny'"),
+    (
+        "run.name=a/b",
+        "run.name: 'a/b' is not a folder name (letters, digits and _ . + = , @ -), or null; the default is null",
+    ),
+    ("run.stepz=3", "run.stepz: no such setting; did you mean run.steps?"),
+]
+WRONG_FILES = [
+    (b"training: [", "not a valid configuration: line 2, column 1: did not find expected node content"),
+    (b"run:\n\tsteps: 1", "not a valid configuration: line 2, column 1: found character that cannot start any token"),
+    (b"training: {lr: 1, lr: 2}", "not a valid configuration: line 1, column 19: found duplicate key lr"),
+    (b"training:\n  lr: ${no}", "not a valid configuration: Interpolation key 'no' not found"),
+    (b"training: *a", "not a valid configuration: line 1, column 11: found undefined alias"),
+    (
+        b"a: !!python/object:os.system x",
+        "not a valid configuration: line 1, column 4: could not determine a constructor",
+    ),
+    (b"- 1", "holds a list; fix: sections with settings, such as training: {lr: 1e-6}"),
+    (b"\xff", "not UTF-8 (byte 0); fix: save the file as UTF-8"),
+    (b"training: 3", "training: 3 is not a mapping; fix: write training: {key: value}"),
+    (b"run: 3", "run: 3 is not a mapping; fix: write run: {key: value}"),
+    (b"training: {lr: x}", "training.lr: 'x' is not a number >= 0; the default is 1e-06"),
+    (b"environment: {data: 7}", "environment.data: 7 is not text that is not empty, or null; fix: quote it"),
+    (b"traning: {lr: 1}", "traning: no such section; did you mean training?"),
+    (b"training: {1: 2}", "training.1: no such setting; there is: lr, "),
+    (b"run: {seeed: 2}", "run.seeed: no such setting; did you mean run.seed?"),
+]
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "mine.yaml"
+    path.write_text("run: {steps: 3}\ntraining: {lr: 1e-5}\nenvironment: {columns: {problem: q}}\nreplay: {k: 2}\n")
+    return path
+
+
+@pytest.mark.parametrize(("text", "section", "key", "value"), OVERRIDES)
+def test_an_override_wins_and_has_the_type_of_its_setting(file, text, section, key, value):
+    config, _ = load(file, ["training.lr=0.5", text], R3GRPOConfig)
+    found = config.to_sections()[section][key]
+    assert found == value
+    assert type(found) is type(value)
+
+
+def test_a_file_wins_over_the_defaults_and_the_rest_stays(file):
+    config, run = load(str(file), [], R3GRPOConfig)
+    expected = R3GRPOConfig().training(lr=1e-5).environment(columns={"problem": "q"}).replay(k=2)
+    assert config.to_sections() == expected.to_sections()
+    assert run.steps == 3
+
+
+@pytest.mark.parametrize(("text", "line"), WRONG_OVERRIDES)
+def test_the_line_of_a_wrong_override(file, text, line):
+    with pytest.raises(ConfigError) as raised:
+        load(file, [text], R3GRPOConfig)
+    assert str(raised.value) == line
+
+
+@pytest.mark.parametrize(("content", "line"), WRONG_FILES)
+def test_the_line_of_a_wrong_file_begins_with_its_name(tmp_path, content, line):
+    path = tmp_path / "torn.yaml"
+    path.write_bytes(content)
+    with pytest.raises(ConfigError) as raised:
+        load(path, [], R3GRPOConfig)
+    assert str(raised.value).startswith(f"{path}: {line}")
+    assert "\n" not in str(raised.value)
+
+
+def test_a_missing_file_names_the_nearest(file):
+    shipped = configs_folder() / "quickstart.yaml"
+    for wrong, ending in [
+        (file.with_name("mime.yaml"), f"no such file; did you mean {file}?"),
+        (file.parent / "no" / "a.yaml", f"no such file; there is no folder {file.parent / 'no'}"),
+        (file.parent / "quickstart.yaml", f"no such file; did you mean {shipped}?"),
+        (file.parent / "quikstart.yaml", f"no such file; did you mean {shipped}?"),
+        (file.parent, f"is a folder; fix: name a YAML file, such as {file.parent / 'config.yaml'}"),
+    ]:
+        with pytest.raises(ConfigError) as raised:
+            load(wrong, [], R3GRPOConfig)
+        assert str(raised.value) == f"{wrong}: {ending}"
+
+
+def test_contradictions_are_found_after_the_overrides(file):
+    load(file, ["evaluation.samples=4", "evaluation.k=[4]"], R3GRPOConfig)
+    with pytest.raises(ConfigError, match=r"^evaluation\.k: 8 is more than evaluation\.samples, 4"):
+        load(file, ["evaluation.samples=4"], R3GRPOConfig)
+
+
+def test_grpo_skips_the_mechanisms_of_a_shared_file_with_one_note(file, capsys):
+    config, _ = load(file, [], GRPOConfig)
+    assert config.lr == 1e-5
+    assert capsys.readouterr().err == f"note: {file}: GRPO skips what it does not have: replay\n"
+    load(file, [], R3GRPOConfig)
+    assert capsys.readouterr().err == ""
+
+
+def test_grpo_refuses_the_mechanisms_as_overrides(file):
+    with pytest.raises(ConfigError, match=r"^replay\.k: GRPO has no section replay; R3GRPO has$"):
+        load(file, ["replay.k=1"], GRPOConfig)
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in configs_folder().glob("*.yaml")))
+@pytest.mark.parametrize("config_class", [GRPOConfig, R3GRPOConfig])
+def test_every_shipped_file_loads_for_both_algorithms(name, config_class):
+    config, _ = load(configs_folder() / name, [], config_class)
+    config.check_settings()
+
+
+def test_the_default_file_is_the_quickstart():
+    assert load(None, [], R3GRPOConfig)[0].to_sections() == (
+        load(configs_folder() / "quickstart.yaml", [], R3GRPOConfig)[0].to_sections()
+    )
+
+
+def test_the_run_is_named_after_its_file_and_the_time(file):
+    _, run = load(file, [], R3GRPOConfig)
+    stem, day, time = str(run.name).rsplit("-", 2)
+    assert (stem, len(day), len(time)) == ("mine", 8, 6)
+    assert load(file, ["run.name=007"], R3GRPOConfig)[1].name == "007"
+
+
+def test_the_seed_of_the_run_is_rllibs(file):
+    assert load(file, ["run.seed=7"], R3GRPOConfig)[0].seed == 7
+
+
+def test_a_resolved_configuration_reads_back_the_same(file, tmp_path):
+    texts = [
+        "environment.instruction=ü ${x} \\boxed{}\n'now'",
+        "env_runners.vllm.a={b: [1, 2.5, null]}",
+        "training.lr=1e-7",
+    ]
+    config, run = load(file, texts, R3GRPOConfig)
+    resolved = tmp_path / "config.yaml"
+    resolved.write_text(to_yaml(config, run, algorithm="r3_grpo"), encoding="utf-8")
+    again, run_again = load(resolved, [], R3GRPOConfig)
+    assert again.to_sections() == config.to_sections()
+    assert run_again == run
+    assert again.environment_settings.instruction == "ü ${x} \\boxed{}\n'now'"
+
+
+def test_what_is_not_plain_data_cannot_be_written(file):
+    config, run = load(file, [], R3GRPOConfig)
+    config.environment(env_config={"judge": print})
+    with pytest.raises(ConfigError, match=r"^environment\.options or env_runners\.vllm: not plain data"):
+        to_yaml(config, run, algorithm="r3_grpo")
+
+
+def test_an_environment_variable_can_be_part_of_a_file(tmp_path, monkeypatch):
+    monkeypatch.setenv("PROBLEMS", "/data/p.jsonl")
+    path = tmp_path / "a.yaml"
+    path.write_text("environment: {data: '${oc.env:PROBLEMS}'}\n")
+    assert load(path, [], R3GRPOConfig)[0].env_config == {"data": "/data/p.jsonl"}

@@ -1,0 +1,152 @@
+"""A model is looked at before anything starts: where it is, whether it is whole, how large it is."""
+
+import contextlib
+import http.server
+import shutil
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from algorithms.grpo.config import ConfigError, GRPOConfig
+from algorithms.models import ModelFacts, resolve_model, validate_model
+
+
+def config(model: Path | str, **settings) -> GRPOConfig:
+    return GRPOConfig().rl_module(model=str(model), **settings)
+
+
+@pytest.fixture
+def copy(tiny_model: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(tiny_model, tmp_path / "copy"))
+
+
+@pytest.fixture
+def offline(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+
+
+@contextlib.contextmanager
+def hub(status: int, error_code: str) -> Iterator[str]:
+    """A server that gives every request the Hub's way of saying no."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_HEAD(self) -> None:
+            self.send_response(status)
+            self.send_header("X-Error-Code", error_code)
+            self.send_header("X-Error-Message", "no\nno")
+            self.end_headers()
+
+        do_GET = do_HEAD
+
+        def log_message(self, format: str, *arguments: object) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+def test_names_resolve_to_folders_and_hub_ids():
+    assert Path(resolve_model("embedded:tiny")).parts[-3:] == ("r3env", "assets", "tiny")
+    assert resolve_model("Qwen/Qwen3-0.6B") == "Qwen/Qwen3-0.6B"
+    assert resolve_model("~/m") == str(Path.home() / "m")
+    with pytest.raises(ConfigError, match=r"^rl_module\.model: 'embedded:tin' .*did you mean embedded:tiny\?$"):
+        resolve_model("embedded:tin")
+
+
+def test_the_size_is_that_of_the_loaded_model(tiny_model):
+    from transformers import AutoModelForCausalLM
+
+    facts = validate_model(config(tiny_model))
+    loaded = AutoModelForCausalLM.from_pretrained(tiny_model)
+    assert facts == ModelFacts(
+        name=str(tiny_model),
+        architecture="Qwen2ForCausalLM",
+        parameters=sum(parameter.numel() for parameter in loaded.parameters()),
+        layers=3,
+        kv_heads=2,
+        head_size=4,
+        context=512,
+    )
+    assert facts.weight_bytes("bfloat16") == 2 * facts.parameters
+    assert facts.cache_bytes(10, "float32") == 10 * 3 * (2 * 2 * 4) * 4
+
+
+MISSING = {
+    "config.json": "has no config.json; fix: name a folder in Hugging Face's format",
+    "*.safetensors": "has no weights (*.safetensors); fix: save the model there again",
+    "tokenizer*": "has no tokenizer; fix: save the tokenizer there too",
+}
+
+
+@pytest.mark.parametrize("pattern", MISSING)
+def test_an_incomplete_folder_is_an_error(copy, pattern):
+    for file in copy.glob(pattern):
+        file.unlink()
+    with pytest.raises(ConfigError) as raised:
+        validate_model(config(copy))
+    assert str(raised.value) == f"rl_module.model: '{copy}' {MISSING[pattern]}"
+
+
+def test_torn_weights_are_an_error(copy):
+    weights = copy / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-8])
+    with pytest.raises(ConfigError, match=rf"^rl_module\.model: {weights} is damaged .*fix: copy it again$"):
+        validate_model(config(copy))
+
+
+@pytest.mark.parametrize("content", ["{", '{"model_type": "t5"}', '{"model_type": "no such"}', "[]"])
+def test_a_configuration_that_is_no_causal_lm_is_an_error(copy, content):
+    (copy / "config.json").write_text(content)
+    with pytest.raises(ConfigError, match=r"^rl_module\.model: .*is not a causal language model that loads: .+"):
+        validate_model(config(copy))
+
+
+def test_a_missing_folder_names_the_nearest(copy):
+    with pytest.raises(ConfigError) as raised:
+        validate_model(config(copy.parent / "coppy"))
+    assert str(raised.value) == (
+        f"rl_module.model: '{copy.parent / 'coppy'}' is neither a folder nor a Hub id; did you mean {copy}?"
+    )
+
+
+@pytest.mark.parametrize("name", ["a b/c", "a/b/c", "/no/such", "embedded:other", "a\0b", "x\ny"])
+def test_what_cannot_be_a_model_is_one_line(name):
+    with pytest.raises(ConfigError) as raised:
+        validate_model(config(name))
+    assert str(raised.value).startswith("rl_module.model: ")
+    assert len(str(raised.value).splitlines()) == 1
+
+
+@pytest.mark.usefixtures("offline")
+def test_an_unreachable_model_of_the_hub_is_an_error_unless_only_checked():
+    with pytest.raises(ConfigError, match=r"^rl_module\.model: 'o/m' is not in the local cache and the Hub cannot"):
+        validate_model(config("o/m"))
+    assert validate_model(config("o/m"), unreachable_ok=True) is None
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "line"),
+    [
+        (401, "RepoNotFound", "is not on the Hub, or private"),
+        (403, "GatedRepo", "is gated; fix: ask for access"),
+        (404, "RevisionNotFound", "has no revision v2; fix: rl_module.revision=null"),
+        (404, "EntryNotFound", "has no config.json"),
+    ],
+)
+def test_what_the_hub_refuses_is_an_error_even_when_only_checked(monkeypatch, status, code, line):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    with hub(status, code) as endpoint, pytest.raises(ConfigError) as raised:
+        monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", endpoint)
+        validate_model(config("o/m", revision="v2"), unreachable_ok=True)
+    assert str(raised.value).startswith(f"rl_module.model: 'o/m' {line}")
+    assert len(str(raised.value).splitlines()) == 1
+
+
+def test_a_silent_hub_counts_as_unreachable(monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
+    assert validate_model(config("o/m"), unreachable_ok=True) is None

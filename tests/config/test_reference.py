@@ -1,0 +1,24 @@
+"""docs/config.md is generated, complete and current."""
+
+from pathlib import Path
+
+from algorithms.grpo.reference import reference
+from algorithms.grpo.schema import Settings
+from algorithms.grpo.settings import RunSettings
+from algorithms.r3_grpo.settings import SECTIONS
+
+PAGE = Path(__file__).parents[2] / "docs" / "config.md"
+
+
+def test_the_page_is_current():
+    assert PAGE.read_text(encoding="utf-8") == reference(), "run python -m algorithms.grpo.reference > docs/config.md"
+
+
+def test_every_setting_has_a_row_with_a_sentence_and_every_section_a_heading():
+    rows = [line for line in reference().splitlines() if line.startswith("| `")]
+    models: dict[str, type[Settings]] = {"run": RunSettings, **SECTIONS}
+    names = [f"{name}.{key}" for name, model in models.items() for key in model.model_fields]
+    assert [row.split("`")[1] for row in rows] == names
+    assert all(row.count("|") == 5 and row.rstrip(" |").endswith(".") for row in rows)
+    for name, model in SECTIONS.items():
+        assert f"## {name}\n\n{str(model.__doc__).splitlines()[0]}" in reference()
