@@ -128,14 +128,14 @@ def _check_folder(folder: Path, name: str) -> None:
 def _is_on_hub(repo: str, revision: str | None) -> bool:
     """Whether the model's configuration is cached or can be fetched; False when the Hub cannot be reached."""
     import huggingface_hub
-    from huggingface_hub import errors
+    from huggingface_hub import constants, errors
 
     if isinstance(huggingface_hub.try_to_load_from_cache(repo, "config.json", revision=revision), str):
         return True
     if not _hub_answers():
         return False
     try:
-        huggingface_hub.hf_hub_download(repo, "config.json", revision=revision)
+        huggingface_hub.hf_hub_download(repo, "config.json", revision=revision, endpoint=constants.ENDPOINT)
     except errors.GatedRepoError:
         reason = "is gated; fix: ask for access on its page, then log in with `hf auth login`"
     except errors.RepositoryNotFoundError:

@@ -15,11 +15,12 @@ from typing import Any
 
 import numpy as np
 import ray
-from ray.rllib.core import COMPONENT_LEARNER, COMPONENT_RL_MODULE, DEFAULT_MODULE_ID
+from ray.rllib.core import DEFAULT_MODULE_ID
 from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, GenerationConfig
 
 from algorithms.grpo.checkpoint_errors import CheckpointError
+from algorithms.grpo.learners import policy_state
 from algorithms.models import resolve_model
 
 FORMAT = 1
@@ -88,9 +89,7 @@ def _restore_learner(learner: Any, restored: ray.ObjectRef) -> None:
 
 
 def _save_model(algo: Any, folder: Path) -> None:
-    component = f"{COMPONENT_LEARNER}/{COMPONENT_RL_MODULE}"
-    state = algo.learner_group.get_state(components=component, inference_only=True)[COMPONENT_LEARNER]
-    weights = state[COMPONENT_RL_MODULE][DEFAULT_MODULE_ID]
+    weights = policy_state(algo.learner_group)[1][DEFAULT_MODULE_ID]
     save_file(
         {name: tensor.contiguous() for name, tensor in weights.items()},
         folder / "model.safetensors",

@@ -5,7 +5,9 @@ from typing import Any
 
 import numpy as np
 import ray
+from ray.rllib.core import COMPONENT_LEARNER, COMPONENT_RL_MODULE
 from ray.rllib.core.learner.training_data import TrainingData
+from ray.rllib.utils.metrics import WEIGHTS_SEQ_NO
 
 from algorithms.learner.packing import shard
 from algorithms.learner.rows import TrainingRow
@@ -58,6 +60,13 @@ def score_rows(
     for indices, part in zip(shards, scored, strict=True):
         results.update(zip(indices, part, strict=True))
     return [results[i] for i in range(len(rows))]
+
+
+def policy_state(learner_group: Any) -> tuple[int, dict[str, Any]]:
+    """The version of the learners' weights, and the weights by module id."""
+    component = f"{COMPONENT_LEARNER}/{COMPONENT_RL_MODULE}"
+    state = learner_group.get_state(components=component, inference_only=True)[COMPONENT_LEARNER]
+    return int(state[WEIGHTS_SEQ_NO]), state[COMPONENT_RL_MODULE]
 
 
 def _shards(learner_group: Any, rows: Sequence[TrainingRow]) -> list[list[int]]:

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import ray
-from ray.rllib.core import COMPONENT_LEARNER, COMPONENT_RL_MODULE
+from ray.rllib.core import COMPONENT_RL_MODULE
 from ray.rllib.utils.metrics import WEIGHTS_SEQ_NO
 
+from algorithms.grpo.learners import policy_state
 from algorithms.rollout.dispatch import dispatch
 from algorithms.rollout.types import Request, Rollout
 
@@ -73,13 +74,11 @@ class RunnerPool:
 
         Each runner answers with the version it now holds: RLlib's own sync drops an update without a word.
         """
-        component = f"{COMPONENT_LEARNER}/{COMPONENT_RL_MODULE}"
-        state = self.learner_group.get_state(components=component, inference_only=True)[COMPONENT_LEARNER]
-        self.version = int(state[WEIGHTS_SEQ_NO])
+        self.version, weights = policy_state(self.learner_group)
         if self.group.num_remote_env_runners() == 0:
-            self.group.local_env_runner.set_state(state)
+            self.group.local_env_runner.set_state({WEIGHTS_SEQ_NO: self.version, COMPONENT_RL_MODULE: weights})
             return
-        message = {WEIGHTS_SEQ_NO: self.version, COMPONENT_RL_MODULE: ray.put(state[COMPONENT_RL_MODULE])}
+        message = {WEIGHTS_SEQ_NO: self.version, COMPONENT_RL_MODULE: ray.put(weights)}
         self.group.foreach_env_runner(
             "set_state",
             kwargs={"state": message},

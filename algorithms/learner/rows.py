@@ -63,7 +63,7 @@ class PaddedBatch:
             length = len(row.tokens)
             tokens[index, :length] = torch.from_numpy(row.tokens.astype(np.int64))
             attention_mask[index, :length] = 1
-            loss_mask[index, :length] = torch.from_numpy(row.loss_mask)
+            loss_mask[index, :length] = torch.tensor(row.loss_mask)  # a copy: what Ray delivers is read-only
         return cls(tokens.to(device), attention_mask.to(device), loss_mask.to(device))
 
 

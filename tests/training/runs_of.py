@@ -4,15 +4,12 @@ from typing import Any
 
 import torch
 
+from algorithms.grpo.learners import policy_state
+
 
 def weights(algorithm: Any) -> dict[str, torch.Tensor]:
     """The policy's weights, copied."""
-    (state,) = [answer.get() for answer in algorithm.learner_group.foreach_learner(_state)][:1]
-    return state
-
-
-def _state(learner: Any) -> dict[str, torch.Tensor]:
-    return {name: tensor.detach().clone() for name, tensor in learner.lm.state_dict().items()}
+    return policy_state(algorithm.learner_group)[1]["default_policy"]
 
 
 def train(algorithm: Any, steps: int) -> list[dict[str, Any]]:

@@ -1,7 +1,7 @@
 """Whole training steps through RLlib, with the real engine, learner and environment."""
 
 import pytest
-from runs_of import largest_difference, train, weights
+from .runs_of import largest_difference, train, weights
 
 from algorithms.grpo.checkpoint import load_checkpoint, save_checkpoint
 
