@@ -11,6 +11,7 @@ import gymnasium
 
 import r3env  # noqa: F401  registers its environments
 from algorithms.grpo.config_errors import ConfigError, did_you_mean, nearest, shown
+from algorithms.grpo.settings import EnvironmentSettings
 
 if TYPE_CHECKING:
     from algorithms.grpo.config import GRPOConfig
@@ -85,7 +86,7 @@ def _check_id(name: str) -> None:
         except Exception as error:  # the module is the user's: importing it can raise anything
             raise ConfigError(f"{_WHERE}: {shown(name)}: importing {module} fails: {_line(error)}") from error
     try:
-        gymnasium.spec(name)
+        gymnasium.spec(name.removeprefix(f"{module}:"))
     except gymnasium.error.Error:
         # Gymnasium's own games cannot be meant.
         ours = [
@@ -107,7 +108,8 @@ def _make(name: str, arguments: dict[str, Any], section: str) -> "VerifiableEnv"
     except TypeError as error:
         if unexpected := _UNEXPECTED.search(str(error)):
             argument = unexpected[1]
-            place = f"environment.{argument}" if argument in arguments else f"environment.options.{argument}"
+            named = argument in EnvironmentSettings.argument_names()
+            place = f"environment.{argument}" if named else f"environment.options.{argument}"
             raise ConfigError(f"{place}: {name} takes no argument {argument}; fix: leave it out") from None
         raise ConfigError(f"{_WHERE}: {shown(name)} cannot be made: {_line(error)}") from error
     except Exception as error:  # the environment is the user's: its constructor can raise anything

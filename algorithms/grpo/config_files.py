@@ -1,5 +1,6 @@
 """Configurations as YAML files and dotted overrides; every mistake is one line that says where it is."""
 
+import io
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -80,9 +81,19 @@ def to_yaml(config: GRPOConfig, run: RunSettings, *, algorithm: str) -> str:
     """
     sections = {"algorithm": algorithm, "run": run.model_dump(), **config.to_sections()}
     try:
-        return yaml.safe_dump(_escaped(sections), sort_keys=False, allow_unicode=True)
+        return yaml.dump(_escaped(sections), Dumper=_Dumper, sort_keys=False, allow_unicode=True)
     except yaml.YAMLError as error:
         raise ConfigError(f"environment.options or env_runners.vllm: not plain data: {error}") from None
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes text with line breaks: PyYAML's other styles do not give every kind of them back as it was."""
+
+    def represent_text(self, text: str) -> yaml.ScalarNode:
+        return self.represent_scalar("tag:yaml.org,2002:str", text, style=None if text.isprintable() else '"')
+
+
+_Dumper.add_representer(str, _Dumper.represent_text)
 
 
 def known_sections(config_class: type[GRPOConfig]) -> dict[str, type[Settings]]:
@@ -137,11 +148,13 @@ def _read(file: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise ConfigError(f"{file}: cannot be read ({error})") from None
     try:
-        content = OmegaConf.to_container(OmegaConf.create(text), resolve=True)
+        content = OmegaConf.to_container(OmegaConf.load(io.StringIO(text)), resolve=True)
+    except OSError:  # OmegaConf's word for a file that holds one number or the like
+        content = None
     except _NO_SETTINGS as error:
         raise ConfigError(f"{file}: not a valid configuration: {_place(error)}") from None
     if not isinstance(content, dict):
-        raise ConfigError(f"{file}: holds a list; fix: sections with settings, such as training: {{lr: 1e-6}}")
+        raise ConfigError(f"{file}: holds no sections; fix: write them, such as training: {{lr: 1e-6}}")
     return {str(section): values for section, values in content.items()}
 
 

@@ -3,7 +3,7 @@
 import pytest
 import ray
 
-from algorithms.check import check, validate_start
+from algorithms.check import check, validate_model, validate_start
 from algorithms.config_path import configs_folder
 from algorithms.grpo.config import ConfigError, GRPOConfig
 from algorithms.grpo.config_files import load
@@ -21,6 +21,12 @@ def config(tiny_model, problems) -> R3GRPOConfig:
         .rl_module(model=str(tiny_model))
         .env_runners(max_response_tokens=64)
     )
+
+
+def parameters(config: GRPOConfig) -> int:
+    facts = validate_model(config)
+    assert facts is not None
+    return facts.parameters
 
 
 def report(config: GRPOConfig) -> dict[str, str]:
@@ -46,7 +52,7 @@ def test_the_report_names_what_runs_where(config):
     assert lines["driver"] == "training loop and engine and learner"
     assert lines["env runners"].startswith("in the driver: transformers engine in float32, 128 responses")
     assert lines["resources"].startswith("0 CPUs and 0 GPUs for actors; this machine has ")
-    assert "Qwen2ForCausalLM, 7,472 parameters, computing in float32" in lines["model"]
+    assert f"Qwen2ForCausalLM, {parameters(config):,} parameters, computing in float32" in lines["model"]
     assert lines["environment"].endswith("problems.jsonl: 3 queries, an epoch is 1.5 steps")
     assert lines["evaluation"] == "the training problems: 2 problems × 8 responses, before, after and every 5 steps"
 
@@ -63,14 +69,15 @@ def test_actors_are_counted(config):
 
 
 def test_memory_is_what_its_formulas_say(config):
-    lines = report(config)
-    parameters = 7472
-    kib = parameters * 16 / 2**20
-    assert lines["learner memory"].startswith(f"{kib:.1f} MiB: float32 weights {parameters * 4 / 2**20:.1f} MiB + ")
-    # "30+30" and a line break, then the response; keys and values of 3 layers × 2 heads × 4 dimensions.
-    cache = 128 * (6 + 64) * 2 * 3 * 2 * 4 * 4
-    assert lines["engine memory"].endswith(f"cache {cache / 2**20:.1f} MiB of 128 × 70 tokens")
-    assert lines["context"] == "prompt 6 + response 64 = 70 of 512 tokens"
+    lines = report(config.env_runners(max_num_seqs=2000))
+    weights = parameters(config) * 4
+    assert lines["learner memory"].startswith(
+        f"{4 * weights / 2**20:.1f} MiB: float32 weights {weights / 2**20:.1f} MiB"
+    )
+    # The prompt is "30+30"; keys and values of 3 layers × 2 heads × 4 dimensions.
+    cache = 2000 * (5 + 64) * 2 * 3 * 2 * 4 * 4
+    assert lines["engine memory"].endswith(f"cache {cache / 2**20:.1f} MiB of 2000 × 69 tokens")
+    assert lines["context"] == "prompt 5 + response 64 = 69 of 512 tokens"
     bfloat = report(config.rl_module(dtype="bfloat16").training(beta=0.1))["learner memory"]
     assert "bfloat16 copies" in bfloat and "reference" in bfloat
 
@@ -81,15 +88,15 @@ def test_grpo_has_no_mechanisms(tiny_model, problems):
 
 
 def test_a_response_that_the_model_has_no_room_for_is_an_error(config):
-    config.env_runners(max_response_tokens=507)
+    config.env_runners(max_response_tokens=508)
     line = (
-        r"^env_runners\.max_response_tokens: 507 and prompts of up to 6 tokens are more than the 512 tokens of .*=506$"
+        r"^env_runners\.max_response_tokens: 508 and prompts of up to 5 tokens are more than the 512 tokens of .*=507$"
     )
     with pytest.raises(ConfigError, match=line):
         check(config, RUN)
     with pytest.raises(ConfigError, match=line):
         validate_start(config)
-    validate_start(config.env_runners(max_response_tokens=506))
+    validate_start(config.env_runners(max_response_tokens=507))
 
 
 def test_reflection_that_may_not_fit_is_reported(config):

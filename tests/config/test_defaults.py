@@ -178,6 +178,6 @@ def test_the_presets_of_the_paper_name_its_model_and_data(name):
 def test_the_quickstart_needs_neither_gpu_nor_network_nor_actors():
     config, _ = load(None, [], R3GRPOConfig)
     assert config.rl_module_settings.model == "embedded:tiny"
-    assert config.environment_settings.data is None
+    assert config.environment_settings.data in (None, "embedded:train")
     assert config.evaluation_settings.data == "embedded:heldout"
     assert config.num_env_runners == config.num_learners == config.num_gpus_per_learner == 0

@@ -30,7 +30,7 @@ WRONG_IDS = [
     ("r3env/Maths-v0", "environment.id: 'r3env/Maths-v0' is not registered; did you mean r3env/Math-v0?"),
     ("own_env:Ecko-v0", "environment.id: 'own_env:Ecko-v0' is not registered; did you mean own_env:Echo-v0?"),
     ("own_env:", "environment.id: 'own_env:' is not registered; "),
-    (":Echo-v0", "environment.id: ':Echo-v0' "),
+    (":Echo-v0", "environment.id: ':Echo-v0': importing "),
     ("not an id", "environment.id: 'not an id' is not registered; there is: "),
     (
         "own_emv:Echo-v0",

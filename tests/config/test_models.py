@@ -35,7 +35,7 @@ def hub(status: int, error_code: str) -> Iterator[str]:
         def do_HEAD(self) -> None:
             self.send_response(status)
             self.send_header("X-Error-Code", error_code)
-            self.send_header("X-Error-Message", "no\nno")
+            self.send_header("X-Error-Message", "no")
             self.end_headers()
 
         do_GET = do_HEAD
@@ -141,6 +141,8 @@ def test_what_the_hub_refuses_is_an_error_even_when_only_checked(monkeypatch, st
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
     with hub(status, code) as endpoint, pytest.raises(ConfigError) as raised:
         monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", endpoint)
+        template = endpoint + "/{repo_id}/resolve/{revision}/{filename}"
+        monkeypatch.setattr("huggingface_hub.constants.HUGGINGFACE_CO_URL_TEMPLATE", template)
         validate_model(config("o/m", revision="v2"), unreachable_ok=True)
     assert str(raised.value).startswith(f"rl_module.model: 'o/m' {line}")
     assert len(str(raised.value).splitlines()) == 1

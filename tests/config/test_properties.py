@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from algorithms.grpo.config import ConfigError
 from algorithms.grpo.config_files import load, to_yaml
 from algorithms.grpo.schema import default_of
+from algorithms.grpo.settings import RunSettings
 from algorithms.r3_grpo.config import R3GRPOConfig
 
 SECTIONS = list(R3GRPOConfig.SECTIONS)
@@ -70,7 +71,7 @@ def test_any_file_is_taken_or_refused_in_one_line(tmp_path, content):
 @QUICK
 @given(text=st.text(min_size=1))
 def test_any_text_survives_the_resolved_file(tmp_path, text):
-    config, run = load(None, [], R3GRPOConfig)
+    config, run = R3GRPOConfig(), RunSettings(name="mine")
     config.environment(instruction=text, env_config={"extra": {text: [text]}})
     path = tmp_path / "config.yaml"
     try:
