@@ -80,7 +80,7 @@ def _run_lines(config: "GRPOConfig", run: "RunSettings") -> Iterator[tuple[str, 
 def _place_lines(config: "GRPOConfig") -> Iterator[tuple[str, str]]:
     runners, learners = config.env_runners_settings, config.learners_settings
     at_home = [("engine", runners.num_env_runners), ("learner", learners.num_learners)]
-    yield "driver", " and ".join(["training loop", *(part for part, actors in at_home if not actors)])
+    yield "driver", ", ".join(["training loop", *(part for part, actors in at_home if not actors)])
     engine = f"{runners.engine} engine in {runners.dtype}, {runners.max_num_seqs} responses at a time"
     if runners.engine == "vllm" and not vllm_is_installed():
         engine += " (vLLM is not installed here)"

@@ -15,6 +15,7 @@ from algorithms.grpo.config_errors import ConfigError, nearest, shown
 
 if TYPE_CHECKING:
     from algorithms.grpo.config import GRPOConfig
+    from algorithms.grpo.machine_settings import RLModuleSettings
 
 EMBEDDED = ("tiny",)
 _WHERE = "rl_module.model"
@@ -168,6 +169,16 @@ def _hub_answers() -> bool:
     except OSError:
         return False
     return True
+
+
+def context_length(settings: "RLModuleSettings") -> int | None:
+    """Tokens that the model can hold, by its configuration; None where that does not say."""
+    from transformers import AutoConfig
+
+    config = AutoConfig.from_pretrained(
+        resolve_model(settings.model), revision=settings.revision, trust_remote_code=settings.trust_remote_code
+    )
+    return getattr(config.get_text_config(), "max_position_embeddings", None)
 
 
 def _facts(name: str, path: str, revision: str | None, trust_remote_code: bool) -> ModelFacts:

@@ -10,20 +10,13 @@ import gymnasium
 from gymnasium.error import ResetNeeded
 
 from r3env.prompts import REFLECTION_GUIDANCE
+from r3env.queries import Queries, Query, QueryList
 from r3env.spaces import UnicodeText
 from r3env.spelling import nearest
 
+__all__ = ["Queries", "Query", "Reason", "VerifiableEnv", "Verdict"]
+
 _OPTIONS = ("uid", "failed_attempt")
-
-
-@dataclass(frozen=True)
-class Query:
-    """One problem: a stable `uid`, its text, the reference answer and, if known, how hard it is."""
-
-    uid: str
-    problem: str
-    answer: str
-    level: str = ""
 
 
 class Reason(StrEnum):
@@ -38,10 +31,11 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a verifier says of a response."""
+    """What a verifier says of a response; `score` is its partial credit, None where there is only right and wrong."""
 
     correct: bool
     reason: Reason
+    score: float | None = None
 
     @property
     def trusted(self) -> bool:
@@ -81,13 +75,17 @@ class VerifiableEnv(gymnasium.Env[str, str], abc.ABC):
         self.instruction = instruction
         self.reflection_guidance = reflection_guidance
         self.max_turns = max_turns
-        self._loaded: dict[str, Query] | None = None
+        self._loaded: Queries | None = None
         self._current: Query | None = None
         self._turns_left = 0
 
     @abc.abstractmethod
-    def load_queries(self) -> Sequence[Query]:
-        """All queries; called once, when the first one is needed."""
+    def load_queries(self) -> Sequence[Query] | Queries:
+        """All queries; called once, when the first one is needed.
+
+        Environments are made in numbers, one for each concurrent episode: where loading is not cheap, return a
+        `Queries` that they share.
+        """
 
     @abc.abstractmethod
     def verify(self, query: Query, response: str) -> Verdict:
@@ -102,7 +100,9 @@ class VerifiableEnv(gymnasium.Env[str, str], abc.ABC):
         return self.reflection_guidance
 
     def reward(self, query: Query, verdict: Verdict) -> float:
-        """1.0 for a correct response, 0.0 for any other."""
+        """The verdict's score; without one 1.0 for a correct response and 0.0 for any other."""
+        if verdict.score is not None:
+            return verdict.score
         return 1.0 if verdict.correct else 0.0
 
     @property
@@ -184,17 +184,17 @@ class VerifiableEnv(gymnasium.Env[str, str], abc.ABC):
         return observation, self.reward(query, verdict), terminated, False, info
 
     @property
-    def _queries(self) -> dict[str, Query]:
+    def _queries(self) -> Queries:
         if self._loaded is None:
-            queries = self.load_queries()
-            loaded = {query.uid: query for query in queries}
+            loaded = self.load_queries()
             if not loaded:
                 raise ValueError(f"{type(self).__name__}.load_queries gave no queries")
-            if len(loaded) < len(queries):
-                raise ValueError(f"{type(self).__name__}.load_queries gave two queries of the same uid")
-            self._loaded = loaded
+            try:
+                self._loaded = loaded if isinstance(loaded, Queries) else QueryList(loaded)
+            except ValueError as error:
+                raise ValueError(f"{type(self).__name__}.load_queries gave {error}") from None
         return self._loaded
 
     def _draw(self) -> Query:
-        uids = self.uids
-        return self._queries[uids[int(self.np_random.integers(len(uids)))]]
+        queries = self._queries
+        return queries[queries.uid_at(int(self.np_random.integers(len(queries))))]

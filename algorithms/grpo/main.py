@@ -8,9 +8,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from algorithms.grpo.quiet import hush
+from algorithms.grpo.process import prepare
 
-hush()  # before anything imports Ray, transformers or vLLM
+prepare()  # before anything imports Ray, transformers or vLLM
 
 DONE, FAILED, WRONG_INPUT, INTERRUPTED = 0, 1, 2, 130
 

@@ -7,13 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
 from ray.rllib.utils.metrics import EVALUATION_RESULTS
 
 from algorithms.grpo.checkpoint import latest_checkpoint, load_checkpoint, save_checkpoint
 from algorithms.grpo.checkpoint_errors import CheckpointError
 from algorithms.grpo.config import GRPOConfig
-from algorithms.grpo.config_files import load
+from algorithms.grpo.config_files import load, to_yaml
 from algorithms.grpo.ray_session import start_ray
 from algorithms.grpo.rollout_rows import rollout_rows, sample_conversations
 from algorithms.grpo.settings import RunSettings
@@ -28,8 +27,7 @@ from algorithms.runs.run_directory import RunDirectory
 
 def train(config: GRPOConfig, run: RunSettings, *, name: str) -> RunDirectory:
     """Train from the start in a new run directory; returns it."""
-    resolved = {"algorithm": name, "run": run.model_dump(), **config.to_sections()}
-    directory = RunDirectory.create(run.dir, run.name or name, yaml.safe_dump(resolved, sort_keys=False))
+    directory = RunDirectory.create(run.dir, run.name or name, to_yaml(config, run, algorithm=name))
     print(f"run directory: {directory.path}", file=sys.stderr)
     session = _Session(config, run, directory)
     session.evaluate_before()

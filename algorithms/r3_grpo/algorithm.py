@@ -9,14 +9,14 @@ from algorithms.grpo.advantages import group_advantages
 from algorithms.grpo.algorithm import GRPO
 from algorithms.grpo.groups import Group, Prompt, Sample
 from algorithms.grpo.seeds import Purpose, stream
+from algorithms.models import context_length
 from algorithms.r3_grpo.config import R3GRPOConfig
-from algorithms.r3_grpo.memory import attempt_of_entry, bare_sample, entry_of, sample_of
+from algorithms.r3_grpo.memory import bare_sample, entry_of, sample_of
+from algorithms.r3_grpo.quotation import Quoter
 from algorithms.r3_grpo.ranking import ranked_rewards
 from algorithms.r3_grpo.reflection import is_hard, share_limit
 from algorithms.r3_grpo.replay import ReplayHistory
-from algorithms.rollout.types import Context
-
-GAP_TEXT = "\n[...]\n"
+from algorithms.rollout.types import Context, Split
 
 
 class R3GRPO(GRPO):
@@ -42,7 +42,13 @@ class R3GRPO(GRPO):
             history_window=4 * size if window is None else window,
         )
         super().setup(config)
-        self.gap_tokens = np.array(self.tokenizer.encode(GAP_TEXT, add_special_tokens=False), np.int32)
+        self.quoter = Quoter(
+            self.tokenizer,
+            limit=config.reflection_settings.max_attempt_tokens,
+            context=context_length(config.rl_module_settings),
+            guidance=self.environments[Split.TRAIN].unwrapped.reflection_guidance,
+            max_response_tokens=config.env_runners_settings.max_response_tokens,
+        )
 
     def build_prompts(self, queries: Sequence[str]) -> list[Prompt]:
         """ISR: beside the plain prompts, a second turn after a stored failure for hard queries."""
@@ -140,8 +146,7 @@ class R3GRPO(GRPO):
         for uid in share_limit(hard, len(queries), settings.max_share, rng):
             failure = self.history.failure(uid, rng)
             if failure is not None:
-                attempt = attempt_of_entry(failure, settings.max_attempt_tokens, self.gap_tokens, self.tokenizer)
-                prompts.append(Prompt(uid, attempt))
+                prompts.append(Prompt(uid, self.quoter.quote(failure)))
         return prompts
 
     def _rank(self, group: Group) -> int:

@@ -1,13 +1,10 @@
 """Between a step's samples and the history's entries."""
 
-from typing import Any
-
 import numpy as np
 
 from algorithms.grpo.groups import Sample
-from algorithms.r3_grpo.reflection import cut_attempt
 from algorithms.r3_grpo.replay import Entry
-from algorithms.rollout.types import Attempt, Context, Rollout
+from algorithms.rollout.types import Context, Rollout
 
 
 def entry_of(sample: Sample, step: int) -> Entry:
@@ -74,11 +71,3 @@ def bare_sample(reflected: Sample, plain: Rollout) -> Sample:
         messages=reflected.rollout.messages[-1:],
     )
     return Sample(rollout, reward=reflected.reward)
-
-
-def attempt_of_entry(entry: Entry, limit: int | None, gap: np.ndarray, tokenizer: Any) -> Attempt:
-    """A stored failure as a reflection prompt quotes it: everything after its prompt, cut to `limit` tokens."""
-    written = entry.tokens[entry.prompt_length :]
-    quoted = cut_attempt(written, limit, gap)
-    text = entry.text if len(quoted) == len(written) else tokenizer.decode(quoted.tolist(), skip_special_tokens=True)
-    return Attempt(prompt_tokens=entry.tokens[: entry.prompt_length], response_tokens=quoted, text=text)

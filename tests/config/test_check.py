@@ -49,7 +49,7 @@ def test_the_report_names_what_runs_where(config):
     assert lines["algorithm"] == "R3GRPO: replay, reflection, ranking"
     assert lines["run"] == "runs/mine: 7 steps, seed 0, checkpoint at the end"
     assert lines["step"] == "2 prompt groups × 8 = 16 responses, 2 optimizer steps"
-    assert lines["driver"] == "training loop and engine and learner"
+    assert lines["driver"] == "training loop, engine, learner"
     assert lines["env runners"].startswith("in the driver: transformers engine in float32, 128 responses")
     assert lines["resources"].startswith("0 CPUs and 0 GPUs for actors; this machine has ")
     assert f"Qwen2ForCausalLM, {parameters(config):,} parameters, computing in float32" in lines["model"]

@@ -68,7 +68,7 @@ def test_any_file_is_taken_or_refused_in_one_line(tmp_path, content):
         assert str(error).startswith(str(path))
 
 
-@QUICK
+@settings(QUICK, max_examples=50)
 @given(text=st.text(min_size=1))
 def test_any_text_survives_the_resolved_file(tmp_path, text):
     config, run = R3GRPOConfig(), RunSettings(name="mine")

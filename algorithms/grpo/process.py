@@ -1,4 +1,4 @@
-"""Let a user see our lines, not the libraries' start-up chatter."""
+"""What has to be set before Ray, torch or vLLM are imported: quiet libraries, and threads that share cores."""
 
 import logging
 import os
@@ -19,10 +19,23 @@ _QUIET_ENVIRONMENT = {
 }
 
 
-def hush() -> None:
-    """Quieten what is not an error; a variable that the user has set stays as it is. `R3_VERBOSE=1` switches it off."""
-    if os.environ.get("R3_VERBOSE"):
-        return
+# Threads that wait by spinning fight over busy cores: on two of them, with two other processes at work, a step took up
+# to twice as long. `libgomp` reads this once, when torch is imported.
+_SHARED_CORES = {"OMP_WAIT_POLICY": "PASSIVE"}
+
+
+def prepare() -> None:
+    """Set up the process's environment variables and loggers; what the user has set stays as it is.
+
+    `R3_VERBOSE=1` shows everything that the libraries print.
+    """
+    for name, value in _SHARED_CORES.items():
+        os.environ.setdefault(name, value)
+    if not os.environ.get("R3_VERBOSE"):
+        _hush()
+
+
+def _hush() -> None:
     for name, value in _QUIET_ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     warnings.filterwarnings("ignore")

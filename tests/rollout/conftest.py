@@ -1,0 +1,52 @@
+"""The embedded model, its tokenizer and some of its problems."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from algorithms.models import resolve_model
+from algorithms.rollout.engines.transformers import TransformersEngine
+from algorithms.tokenizer import load_tokenizer, stop_token_ids
+from r3env import chat
+from r3env.data import load_queries
+
+
+@pytest.fixture(scope="session")
+def model_folder() -> str:
+    return resolve_model("embedded:tiny")
+
+
+@pytest.fixture(scope="session")
+def tokenizer(model_folder):
+    return load_tokenizer(model_folder)
+
+
+@pytest.fixture(scope="session")
+def end_tokens(tokenizer, model_folder) -> tuple[int, ...]:
+    return stop_token_ids(tokenizer, model_folder)
+
+
+@pytest.fixture(scope="session")
+def policy(model_folder) -> torch.nn.Module:
+    """The model as a plain Hugging Face module, to check against."""
+    return AutoModelForCausalLM.from_pretrained(model_folder, dtype=torch.float32).eval()
+
+
+@pytest.fixture(scope="session")
+def prompts(tokenizer) -> list[np.ndarray]:
+    """Prompts of unlike lengths, the shortest problem first."""
+    problems = sorted((query.problem for query in load_queries("embedded:train")), key=len)
+    chosen = problems[:: len(problems) // 8][:8]
+    tokens = [chat.first_turn(tokenizer, [{"role": "user", "content": problem}]) for problem in chosen]
+    assert len({len(prompt) for prompt in tokens}) > 3
+    return [np.array(prompt, np.int32) for prompt in tokens]
+
+
+@pytest.fixture(scope="module")
+def engine(model_folder, end_tokens) -> Iterator[TransformersEngine]:
+    engine = TransformersEngine(model=model_folder, dtype="float32", max_num_seqs=64, eos_token_ids=end_tokens)
+    yield engine
+    engine.close()
