@@ -1,5 +1,6 @@
 """GRPO on RLlib: one training step as a list of stages, each a method that a subclass may override."""
 
+import functools
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -21,6 +22,7 @@ from algorithms.grpo.seeds import Purpose, request_seeds, stream
 from algorithms.grpo.step_metrics import advantage_metrics, group_metrics, mismatch_metrics, update_metrics
 from algorithms.grpo.training_rows import minibatches, scoring_row, spread, training_rows
 from algorithms.models import resolve_model
+from algorithms.rollout.dispatch import OnProgress
 from algorithms.rollout.env_runner import environment_makers
 from algorithms.rollout.types import Request, Sampling, Split
 from algorithms.tokenizer import load_tokenizer
@@ -58,6 +60,7 @@ class GRPO(Algorithm):
         self.record: dict[str, float] = {}
         self.groups: list[Group] = []
         self.evaluation: Evaluation | None = None
+        self.on_evaluation_progress: OnProgress | None = None
 
     def training_step(self) -> None:
         """One step of Algorithm 1 (arXiv 2601.19620); with the stages of this class it is plain GRPO."""
@@ -219,7 +222,7 @@ class GRPO(Algorithm):
     def evaluate(self, parallel_train_future: Any = None) -> dict[str, Any]:
         """Held-out evaluation with the training runners; the result is also kept in `evaluation`."""
         self.evaluation = evaluate_policy(
-            self.runners.play,
+            functools.partial(self.runners.play, on_progress=self.on_evaluation_progress),
             self.uids(Split.EVALUATION),
             self.config.evaluation_settings,
             self.sampling(),

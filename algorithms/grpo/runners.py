@@ -8,7 +8,7 @@ from ray.rllib.core import COMPONENT_RL_MODULE
 from ray.rllib.utils.metrics import WEIGHTS_SEQ_NO
 
 from algorithms.grpo.learners import policy_state
-from algorithms.rollout.dispatch import dispatch
+from algorithms.rollout.dispatch import OnProgress, dispatch
 from algorithms.rollout.types import Request, Rollout
 
 # Pieces a remote runner gets in turn: more balance unlike lengths, fewer fill its batch better.
@@ -34,17 +34,23 @@ class RunnerPool:
         self.version = -1
         self.push_weights()
 
-    def play(self, requests: Sequence[Request]) -> list[Rollout]:
+    def play(self, requests: Sequence[Request], on_progress: OnProgress | None = None) -> list[Rollout]:
         """Play every request; rollouts come back sorted by request id.
+
+        Args:
+            requests: what to play.
+            on_progress: told now and then how many of how many are done.
 
         Raises:
             StaleWeights: a runner sampled with other weights than were pushed last.
         """
         chunks = CHUNKS_PER_RUNNER * max(1, self.group.num_remote_env_runners())
+        chunk = max(1, -(-len(requests) // chunks))
         report = dispatch(
             self.group,
             requests,
-            chunk=max(1, -(-len(requests) // chunks)),
+            chunk=min(chunk, self.settings.max_num_seqs) if on_progress else chunk,
+            on_progress=on_progress,
             timeout_s=self.settings.timeout_s,
             restore=self._restore,
         )

@@ -18,6 +18,7 @@ from algorithms.grpo.rollout_rows import rollout_rows, sample_conversations
 from algorithms.grpo.settings import RunSettings
 from algorithms.rollout.types import Split
 from algorithms.runs.closing_table import print_closing_table
+from algorithms.runs.counter import Counter
 from algorithms.runs.curves import draw_curves
 from algorithms.runs.progress import Progress
 from algorithms.runs.recorder import Recorder
@@ -124,8 +125,9 @@ class _Session:
             len(self.algo.uids(Split.EVALUATION)),
             self.algo.config.evaluation_settings.samples,
         )
-        print(f"evaluating {side} training: {problems} held-out problems × {samples}", file=sys.stderr)
-        metrics = self.algo.evaluate()
+        with Counter(f"evaluating {side} training: {problems} held-out problems × {samples} answers") as counter:
+            self.algo.on_evaluation_progress = counter.update
+            metrics = self.algo.evaluate()
         self.evaluations[side] = {
             "step": self.algo.steps_done,
             "metrics": metrics,

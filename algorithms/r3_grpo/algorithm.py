@@ -1,5 +1,6 @@
 """R³-GRPO (arXiv 2601.19620): replay, reflection and ranking as overridden stages of GRPO."""
 
+import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,7 +17,10 @@ from algorithms.r3_grpo.quotation import Quoter
 from algorithms.r3_grpo.ranking import ranked_rewards
 from algorithms.r3_grpo.reflection import is_hard, share_limit
 from algorithms.r3_grpo.replay import ReplayHistory
+from algorithms.r3_grpo.truncation_watch import TruncationWatch
 from algorithms.rollout.types import Context, Split
+
+_logger = logging.getLogger(__name__)
 
 
 class R3GRPO(GRPO):
@@ -42,6 +46,7 @@ class R3GRPO(GRPO):
             history_window=4 * size if window is None else window,
         )
         super().setup(config)
+        self.truncation_watch = TruncationWatch()
         self.quoter = Quoter(
             self.tokenizer,
             limit=config.reflection_settings.max_attempt_tokens,
@@ -116,6 +121,15 @@ class R3GRPO(GRPO):
             return []
         unsolved = [sample for group in groups if not group.any_correct for sample in group.samples]
         return [sample for sample in unsolved if ranking.scope == "all" or sample.rollout.truncated]
+
+    def finish_step(self, groups: list[Group], seconds: float) -> None:
+        """GRPO's, and a warning when answers get longer instead of better."""
+        super().finish_step(groups, seconds)
+        warning = self.truncation_watch.observe(
+            self.record.get("response/truncated", 0.0), self.record.get("reward/correct", 0.0)
+        )
+        if warning and self.config.ranking_settings.enabled:
+            _logger.warning(warning)
 
     def get_training_state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """GRPO's state and the history."""

@@ -8,6 +8,8 @@ from typing import Any
 
 from algorithms.rollout.types import Request, Rollout
 
+OnProgress = Callable[[int, int], None]
+
 TAG = "rollout"
 POLL_S = 0.05
 PROBE_EVERY_S = 2.0
@@ -33,6 +35,7 @@ def dispatch(
     chunk: int,
     timeout_s: float,
     restore: Callable[[], int],
+    on_progress: OnProgress | None = None,
 ) -> DispatchReport:
     """Play requests on a local env runner or on remote ones.
 
@@ -42,14 +45,26 @@ def dispatch(
         chunk: requests handed to a remote runner at once.
         timeout_s: how long to wait without any rollout coming back.
         restore: probes dead runners, gives the recovered ones the current weights, and returns how many came back.
+        on_progress: told how many of how many rollouts are there; a local runner then plays chunk by chunk.
 
     Raises:
         TimeoutError: no rollout came back for `timeout_s`.
     """
     if group.num_remote_env_runners() == 0:
-        rollouts = group.local_env_runner.rollout(requests)
-        return DispatchReport(sorted(rollouts, key=lambda rollout: rollout.request_id))
-    return _RemoteDispatch(group, requests, chunk, timeout_s, restore).run()
+        return DispatchReport(_play_locally(group.local_env_runner, requests, chunk, on_progress))
+    return _RemoteDispatch(group, requests, chunk, timeout_s, restore, on_progress).run()
+
+
+def _play_locally(
+    runner: Any, requests: Sequence[Request], chunk: int, on_progress: OnProgress | None
+) -> list[Rollout]:
+    if on_progress is None:
+        return sorted(runner.rollout(requests), key=lambda rollout: rollout.request_id)
+    rollouts: list[Rollout] = []
+    for start in range(0, len(requests), chunk):
+        rollouts += runner.rollout(requests[start : start + chunk])
+        on_progress(len(rollouts), len(requests))
+    return sorted(rollouts, key=lambda rollout: rollout.request_id)
 
 
 class _RemoteDispatch:
@@ -62,8 +77,9 @@ class _RemoteDispatch:
         chunk: int,
         timeout_s: float,
         restore: Callable[[], int],
+        on_progress: OnProgress | None,
     ) -> None:
-        self.group, self.timeout_s, self.restore = group, timeout_s, restore
+        self.group, self.timeout_s, self.restore, self.on_progress = group, timeout_s, restore, on_progress
         self.waiting = deque(requests[i : i + chunk] for i in range(0, len(requests), chunk))
         self.held: dict[int, Sequence[Request]] = {}
         self.done: dict[int, Rollout] = {}
@@ -108,6 +124,8 @@ class _RemoteDispatch:
             self.held.pop(runner, None)
             self.done.update({rollout.request_id: rollout for rollout in rollouts})
             self.last_progress = time.monotonic()
+            if self.on_progress:
+                self.on_progress(len(self.done), self.expected)
 
     def _probe(self) -> None:
         unhealthy = self.group.num_healthy_remote_env_runners() < self.group.num_remote_env_runners()

@@ -57,6 +57,7 @@ class LLMEnvRunner(EnvRunner, Checkpointable):
             dtype=settings.dtype,
             max_num_seqs=settings.max_num_seqs,
             max_response_tokens=settings.max_response_tokens,
+            use_gpu=self._has_gpu(),
             eos_token_ids=stop_token_ids(self.tokenizer, model, module.revision),
             options=settings.vllm,
         )
@@ -66,6 +67,11 @@ class LLMEnvRunner(EnvRunner, Checkpointable):
         makers = environment_makers(self.config)
         self.env = makers[Split.TRAIN]()
         self.player = EpisodePlayer(self.engine, self.tokenizer, makers)
+
+    def _has_gpu(self) -> bool:
+        """A GPU of its own, or, in the driver, the local learner's."""
+        local = not self.worker_index
+        return self.config.num_gpus_per_env_runner > 0 or (local and self.config.num_gpus_per_learner > 0)
 
     def rollout(self, requests: Sequence[Request]) -> list[Rollout]:
         """Play every request; an episode's failure is its rollout's `error`."""

@@ -1,8 +1,9 @@
 """Play episodes: environments on one side, an engine on the other. No Ray here."""
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import gymnasium
@@ -100,12 +101,22 @@ class EpisodePlayer:
             options["failed_attempt"] = request.attempt.text
         try:
             text, info = environment.reset(seed=request.seed % 2**31, options=options)
-        except Exception as error:  # a user's environment may raise anything; it is this episode's data
+            episode.messages = [*info.get("conversation", ()), {"role": "user", "content": text}]
+            self._append_context(episode, self._first_prompt(request, episode.messages))
+        except Exception as error:  # a user's environment may raise or return anything; it is this episode's data
             episode.fail("environment_error", f"reset: {error!r}")
-            return episode
-        episode.messages = [*info.get("conversation", ()), {"role": "user", "content": text}]
-        episode.append_context(self._first_prompt(request, episode.messages))
         return episode
+
+    def _append_context(self, episode: _Episode, tokens: Sequence[int]) -> None:
+        if self._room(episode) <= len(tokens):
+            raise ValueError(
+                f"{len(episode.tokens) + len(tokens)} tokens leave no room in the model's {self.engine.context_length}"
+            )
+        episode.append_context(tokens)
+
+    def _room(self, episode: _Episode) -> int:
+        """Tokens that the model's context has left."""
+        return (self.engine.context_length or sys.maxsize) - len(episode.tokens)
 
     def _first_prompt(self, request: Request, messages: Sequence[Mapping[str, str]]) -> list[int]:
         if request.attempt is None:
@@ -116,7 +127,9 @@ class EpisodePlayer:
     def _generation_request(self, episode: _Episode) -> GenerationRequest:
         turn = len(episode.turn_correct)
         seed = np.random.SeedSequence([episode.request.seed, turn]).generate_state(1, np.uint64)[0]
-        return GenerationRequest(np.array(episode.tokens, np.int32), int(seed), episode.request.sampling)
+        asked = episode.request.sampling
+        sampling = replace(asked, max_response_tokens=min(asked.max_response_tokens, self._room(episode)))
+        return GenerationRequest(np.array(episode.tokens, np.int32), int(seed), sampling)
 
     def _step(self, episode: _Episode, completion: Completion) -> None:
         episode.append_response(completion)
@@ -125,18 +138,16 @@ class EpisodePlayer:
         episode.messages.append({"role": "assistant", "content": text})
         try:
             observation, reward, terminated, truncated, info = episode.environment.step(text)
-            reward = float(reward)
+            if not np.isfinite(reward):
+                raise ValueError(f"reward {reward} is not a finite number")
+            self._judge(episode, float(reward), info)
+            episode.done = episode.done or terminated or truncated
+            if not episode.done:
+                following = chat.next_turn(self.tokenizer, completion.tokens.tolist(), observation)
+                self._append_context(episode, following)
+                episode.messages.append({"role": "user", "content": observation})
         except Exception as error:  # see _begin
             episode.fail("environment_error", f"step: {error!r}")
-            return
-        if not np.isfinite(reward):
-            episode.fail("environment_error", f"step: reward {reward} is not a finite number")
-            return
-        self._judge(episode, reward, info)
-        episode.done = episode.done or terminated or truncated
-        if not episode.done:
-            episode.messages.append({"role": "user", "content": observation})
-            episode.append_context(chat.next_turn(self.tokenizer, completion.tokens.tolist(), observation))
 
     @staticmethod
     def _judge(episode: _Episode, reward: float, info: Mapping[str, Any]) -> None:

@@ -46,9 +46,13 @@ class Completion:
 
 
 class Engine(Protocol):
-    """A model that samples responses and whose weights can be replaced in place."""
+    """A model that samples responses and whose weights can be replaced in place.
+
+    `context_length` is how many tokens a prompt and its response may have together; None: no bound.
+    """
 
     weights_version: int
+    context_length: int | None
 
     def generate(self, requests: Sequence[GenerationRequest]) -> list[Completion]:
         """Sample one completion a request, in the order of the requests."""
@@ -68,7 +72,8 @@ def make_engine(name: str, **arguments: Any) -> Engine:
 
     Args:
         name: of the engine.
-        arguments: model (folder or Hub id), dtype, max_num_seqs, max_response_tokens, eos_token_ids, options.
+        arguments: model (folder or Hub id), dtype, max_num_seqs, max_response_tokens, eos_token_ids, use_gpu,
+            options.
 
     Raises:
         ValueError: unknown engine name, or a vLLM that is not installed.

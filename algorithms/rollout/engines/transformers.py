@@ -21,6 +21,7 @@ class TransformersEngine:
         model: folder or Hub id.
         max_num_seqs: rows decoded at once.
         eos_token_ids: a response ends after any of these.
+        use_gpu: whether to use the GPU that there may be.
     """
 
     def __init__(
@@ -30,11 +31,12 @@ class TransformersEngine:
         dtype: str,
         max_num_seqs: int,
         eos_token_ids: Sequence[int],
+        use_gpu: bool = False,
         trust_remote_code: bool = False,
         revision: str | None = None,
         **_: Any,
     ) -> None:
-        self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        self.device = torch.device("cuda" if use_gpu and torch.cuda.is_available() else "cpu")
         self.model = AutoModelForCausalLM.from_pretrained(
             model, dtype=getattr(torch, dtype), trust_remote_code=trust_remote_code, revision=revision
         )
@@ -42,6 +44,7 @@ class TransformersEngine:
         self.max_num_seqs = max_num_seqs
         self.eos_token_ids = torch.tensor(list(eos_token_ids), device=self.device)
         self.weights_version = 0
+        self.context_length = getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
 
     def load_weights(self, weights: Mapping[str, Any] | Iterable[tuple[str, Any]], version: int) -> None:
         """Copy a state dict into the model; raises RuntimeError when names or shapes differ."""

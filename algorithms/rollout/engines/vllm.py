@@ -57,10 +57,17 @@ class VLLMEngine:
         self.llm = LLM(model, **(arguments | dict(options or {})))
         self.eos_token_ids = list(eos_token_ids)
         self.weights_version = 0
+        self.context_length: int | None = self.llm.model_config.max_model_len
+        self._shapes = _shapes_of_state(model, revision, trust_remote_code)
 
     def load_weights(self, weights: Mapping[str, Any] | Iterable[tuple[str, Any]], version: int) -> None:
-        """Reload in place; a tied head must be among the weights, or vLLM keeps its old packed copy."""
-        self.llm.collective_rpc("reload_weights", kwargs={"weights_iterator": iter(dict(weights).items())})
+        """Reload in place; raises RuntimeError, with nothing changed, when names or shapes differ.
+
+        A tied head must be among the weights, or vLLM keeps its old packed copy.
+        """
+        state = dict(weights)
+        self._check_state(state)
+        self.llm.collective_rpc("reload_weights", kwargs={"weights_iterator": iter(state.items())})
         self.llm.reset_prefix_cache()
         self.weights_version = version
 
@@ -89,6 +96,24 @@ class VLLMEngine:
     def close(self) -> None:
         """Free the model."""
         del self.llm
+
+    def _check_state(self, state: Mapping[str, Any]) -> None:
+        """vLLM itself skips weights that are missing and is left unusable by one that it does not know."""
+        given = {name: tuple(tensor.shape) for name, tensor in state.items()}
+        wrong = [name for name in {**self._shapes, **given} if given.get(name) != self._shapes.get(name)]
+        if wrong:
+            raise RuntimeError(f"these weights are missing, unknown or of another shape: {', '.join(sorted(wrong))}")
+
+
+def _shapes_of_state(model: str, revision: str | None, trust_remote_code: bool) -> dict[str, tuple[int, ...]]:
+    """Names and shapes of the model's Hugging Face state dict, without its weights."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    config = AutoConfig.from_pretrained(model, revision=revision, trust_remote_code=trust_remote_code)
+    with torch.device("meta"):
+        empty = AutoModelForCausalLM.from_config(config, trust_remote_code=trust_remote_code)
+    return {name: tuple(tensor.shape) for name, tensor in empty.state_dict().items()}
 
 
 def _completion(output: Any) -> Completion:
