@@ -171,6 +171,16 @@ def _hub_answers() -> bool:
     return True
 
 
+def fetch_model(settings: "RLModuleSettings") -> None:
+    """Download a Hub model once, with progress bars, before engines and learners all load it; a folder stays as it is."""
+    import huggingface_hub
+
+    path = resolve_model(settings.model)
+    if not Path(path).is_dir():
+        wanted = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja", "*.py"]
+        huggingface_hub.snapshot_download(path, revision=settings.revision, allow_patterns=wanted)
+
+
 def context_length(settings: "RLModuleSettings") -> int | None:
     """Tokens that the model can hold, by its configuration; None where that does not say."""
     from transformers import AutoConfig

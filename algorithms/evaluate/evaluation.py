@@ -62,7 +62,7 @@ def evaluate_policy(play: Play, uids: Sequence[str], settings: Any, training: Sa
         training: how training samples; the section's own temperature and top_p replace its.
         seed: of the run.
     """
-    uids = list(uids)[: settings.limit]
+    uids = held_out_sample(uids, settings.limit)
     samples = settings.samples
     sampling = replace(
         training,
@@ -87,6 +87,13 @@ def evaluate_policy(play: Play, uids: Sequence[str], settings: Any, training: Sa
         reflected=reflected,
         rollouts=tuple(rollouts),
     )
+
+
+def held_out_sample(uids: Sequence[str], limit: int | None) -> list[str]:
+    """At most `limit` problems, evenly spaced: data is often sorted by difficulty."""
+    if limit is None or limit >= len(uids):
+        return list(uids)
+    return [uids[i * len(uids) // limit] for i in range(limit)]
 
 
 def attempt_of(rollout: Rollout) -> Attempt:

@@ -1,8 +1,12 @@
 """What has to be set before Ray, torch or vLLM are imported: quiet libraries, and threads that share cores."""
 
+import contextlib
 import logging
 import os
+import sys
+import tempfile
 import warnings
+from collections.abc import Iterator
 
 _QUIET_ENVIRONMENT = {
     "RAY_DEDUP_LOGS": "1",
@@ -11,7 +15,6 @@ _QUIET_ENVIRONMENT = {
     "RAY_AIR_NEW_OUTPUT": "0",
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_TRAIN_ENABLE_V2_MIGRATION_WARNINGS": "0",
-    "HF_HUB_DISABLE_PROGRESS_BARS": "1",
     "TRANSFORMERS_VERBOSITY": "error",
     "TOKENIZERS_PARALLELISM": "false",
     "VLLM_LOGGING_LEVEL": "ERROR",
@@ -33,6 +36,31 @@ def prepare() -> None:
         os.environ.setdefault(name, value)
     if not os.environ.get("R3_VERBOSE"):
         _hush()
+
+
+@contextlib.contextmanager
+def native_stderr_held_back() -> Iterator[None]:
+    """Hold back what compiled code writes to standard error, and show it only if the block fails.
+
+    Ray's core reports on RLlib's runner actors there, past every Python logger.
+    """
+    if os.environ.get("R3_VERBOSE"):
+        yield
+        return
+    sys.stderr.flush()
+    original = os.dup(2)
+    with tempfile.TemporaryFile() as held:
+        os.dup2(held.fileno(), 2)
+        try:
+            yield
+        except BaseException:
+            held.seek(0)
+            os.write(original, held.read())
+            raise
+        finally:
+            sys.stderr.flush()
+            os.dup2(original, 2)
+            os.close(original)
 
 
 def _hush() -> None:

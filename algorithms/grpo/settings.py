@@ -123,7 +123,9 @@ class EvaluationSettings(Settings):
     columns: dict[str, str] = setting({}, "Columns of the held-out problems; empty: `environment.columns`.")
     samples: int = setting(8, "Responses per problem.", ge=1)
     k: list[Count] = setting([1, 8], "The k of each pass@k to report; none may exceed `samples`.", min_length=1)
-    limit: int | None = setting(None, "Evaluate on this many problems at most; null: on all.", ge=1)
+    limit: int | None = setting(
+        None, "Evaluate on this many problems at most, evenly spaced in the data; null: on all.", ge=1
+    )
     temperature: float | None = setting(None, "Sampling temperature; null: the one of training.", gt=0)
     top_p: float | None = setting(None, "Nucleus of sampling; null: the one of training.", gt=0, le=1)
     reflection: bool = setting(False, "Whether to measure pass@1 after one live reflection turn as well.")

@@ -9,13 +9,16 @@ from typing import Any
 
 from ray.rllib.utils.metrics import EVALUATION_RESULTS
 
+from algorithms.evaluate.evaluation import held_out_sample
 from algorithms.grpo.checkpoint import latest_checkpoint, load_checkpoint, save_checkpoint
 from algorithms.grpo.checkpoint_errors import CheckpointError
 from algorithms.grpo.config import GRPOConfig
 from algorithms.grpo.config_files import load, to_yaml
+from algorithms.grpo.process import native_stderr_held_back
 from algorithms.grpo.ray_session import start_ray
 from algorithms.grpo.rollout_rows import rollout_rows, sample_conversations
 from algorithms.grpo.settings import RunSettings
+from algorithms.models import fetch_model
 from algorithms.rollout.types import Split
 from algorithms.runs.closing_table import print_closing_table
 from algorithms.runs.counter import Counter
@@ -121,11 +124,11 @@ class _Session:
         return row
 
     def _evaluate(self, side: str) -> None:
-        problems, samples = (
-            len(self.algo.uids(Split.EVALUATION)),
-            self.algo.config.evaluation_settings.samples,
-        )
-        with Counter(f"evaluating {side} training: {problems} held-out problems × {samples} answers") as counter:
+        settings = self.algo.config.evaluation_settings
+        problems = len(held_out_sample(self.algo.uids(Split.EVALUATION), settings.limit))
+        with Counter(
+            f"evaluating {side} training: {problems} held-out problems × {settings.samples} answers"
+        ) as counter:
             self.algo.on_evaluation_progress = counter.update
             metrics = self.algo.evaluate()
         self.evaluations[side] = {
@@ -150,5 +153,7 @@ class _Session:
 
 
 def _build(config: GRPOConfig, seed: int) -> Any:
+    fetch_model(config.rl_module_settings)
     start_ray(config)
-    return config.debugging(seed=seed).build_algo()
+    with native_stderr_held_back():
+        return config.debugging(seed=seed).build_algo()

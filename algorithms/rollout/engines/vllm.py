@@ -98,7 +98,7 @@ class VLLMEngine:
         del self.llm
 
     def _check_state(self, state: Mapping[str, Any]) -> None:
-        """vLLM itself skips weights that are missing and is left unusable by one that it does not know."""
+        """VLLM itself skips weights that are missing and is left unusable by one that it does not know."""
         given = {name: tuple(tensor.shape) for name, tensor in state.items()}
         wrong = [name for name in {**self._shapes, **given} if given.get(name) != self._shapes.get(name)]
         if wrong:
