@@ -172,7 +172,7 @@ def _hub_answers() -> bool:
 
 
 def fetch_model(settings: "RLModuleSettings") -> None:
-    """Download a Hub model once, with progress bars, before engines and learners all load it; a folder stays as it is."""
+    """Download a Hub model once, with progress bars, before engines and learners load it; a folder stays as it is."""
     import huggingface_hub
 
     path = resolve_model(settings.model)
