@@ -1,17 +1,17 @@
 """A single-turn task: put the digits of a number in order."""
 
-import random
 from typing import Any
 
 import gymnasium
 
 from r3env.core import Query, Reason, Verdict, VerifiableEnv
 
-NUMBERS = [str(number) for number in random.Random(0).sample(range(10_000, 100_000), 300)]
-SPLITS = {"train": NUMBERS[:250], "heldout": NUMBERS[250:]}
+SPLITS = {"train": range(10_000, 100_000, 331), "heldout": range(10_100, 100_000, 1655)}
 
 
 class SortDigits(VerifiableEnv):
+    """Numbers of five digits; `data` is `train` or `heldout`, which share none."""
+
     def __init__(self, data: str = "train", **arguments: Any) -> None:
         super().__init__(**arguments)
         if data not in SPLITS:
@@ -19,11 +19,12 @@ class SortDigits(VerifiableEnv):
         self.numbers = SPLITS[data]
 
     def load_queries(self) -> list[Query]:
-        return [Query(number, f"Sort the digits of {number}.", "".join(sorted(number))) for number in self.numbers]
+        """One query a number: its uid, the problem, the answer."""
+        return [Query(str(n), f"Sort the digits of {n}.", "".join(sorted(str(n)))) for n in self.numbers]
 
     def verify(self, query: Query, response: str) -> Verdict:
-        correct = response.split()[-1:] == [query.answer]
-        return Verdict(correct, Reason.EQUAL if correct else Reason.DIFFERENT)
+        """The last word of the response must be the sorted digits."""
+        return Verdict(right := response.split()[-1:] == [query.answer], Reason.EQUAL if right else Reason.DIFFERENT)
 
 
 gymnasium.register("SortDigits-v0", SortDigits)

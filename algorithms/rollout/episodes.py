@@ -1,5 +1,6 @@
 """Play episodes: environments on one side, an engine on the other. No Ray here."""
 
+import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,7 +16,8 @@ from r3env import chat
 
 # Verdicts that say nothing about the answer: their rollouts leave the group.
 UNTRUSTED_VERDICTS = frozenset({"timeout", "error"})
-STEPPING_THREADS = 16
+# An answer that takes its grader long holds a thread: with 16 of them the others waited in line.
+STEPPING_THREADS = 256
 
 
 @dataclass
@@ -138,9 +140,10 @@ class EpisodePlayer:
         episode.messages.append({"role": "assistant", "content": text})
         try:
             observation, reward, terminated, truncated, info = episode.environment.step(text)
-            if not np.isfinite(reward):
+            reward = float(reward)
+            if not math.isfinite(reward):
                 raise ValueError(f"reward {reward} is not a finite number")
-            self._judge(episode, float(reward), info)
+            self._judge(episode, reward, info)
             episode.done = episode.done or terminated or truncated
             if not episode.done:
                 following = chat.next_turn(self.tokenizer, completion.tokens.tolist(), observation)

@@ -1,0 +1,147 @@
+"""How well one env runner's episodes step at the same time, and what a few slow graders cost the others.
+
+    python -m benchmarks.stepping --episodes 4096 --turns 4
+
+The player and the environments are real; the engine answers after a fixed time a batch, so that what remains is the
+stepping. A share of the answers is graded by something that takes long without computing, as a judge behind a
+network does. Each line is compared with the same episodes graded at once.
+"""
+
+import argparse
+import functools
+import itertools
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from algorithms.models import resolve_model
+from algorithms.rollout import episodes
+from algorithms.rollout.engines.base import Completion, FinishReason, GenerationRequest
+from algorithms.rollout.types import Request, Sampling, Split
+from algorithms.tokenizer import load_tokenizer
+from r3env.core import Query, Reason, Verdict, VerifiableEnv
+
+
+@dataclass
+class Clock:
+    """What happened while episodes were played.
+
+    Args:
+        grading: verdicts that are being reached at this moment.
+        most_grading: the most of them at once.
+        generating_s: seconds in which the engine worked.
+    """
+
+    grading: int = 0
+    most_grading: int = 0
+    generating_s: float = 0.0
+
+
+class WaitingEngine:
+    """Answers every request of a batch with the same few tokens, after `batch_s`."""
+
+    weights_version = 0
+    context_length: int | None = None
+
+    def __init__(self, tokens: Sequence[int], batch_s: float, clock: Clock) -> None:
+        self.batch_s, self.clock = batch_s, clock
+        array = np.array(tokens, np.int32)
+        self.completion = Completion(array, np.zeros(len(array), np.float32), FinishReason.STOP)
+
+    def generate(self, requests: Sequence[GenerationRequest]) -> list[Completion]:
+        """The same completion for all."""
+        time.sleep(self.batch_s)
+        self.clock.generating_s += self.batch_s
+        return [self.completion] * len(requests)
+
+    def load_weights(self, weights: Any, version: int) -> None:
+        """There are none."""
+
+    def close(self) -> None:
+        """Nothing to free."""
+
+
+class SlowlyGraded(VerifiableEnv):
+    """Rejects every answer, in a share of the cases after `slow_s`."""
+
+    turns_taken = itertools.count()
+
+    def __init__(self, clock: Clock, slow_share: float, slow_s: float, **arguments: Any) -> None:
+        super().__init__(reflection_guidance="2+2", **arguments)
+        self.clock, self.slow_s = clock, slow_s
+        self.every = round(1 / slow_share) if slow_share else 0
+
+    def load_queries(self) -> list[Query]:
+        """One for all."""
+        return [Query("q", "1+1", "2")]
+
+    def verify(self, query: Query, response: str) -> Verdict:
+        """Every so many answers, waits."""
+        with _lock:
+            self.clock.grading += 1
+            self.clock.most_grading = max(self.clock.most_grading, self.clock.grading)
+        if self.every and next(self.turns_taken) % self.every == 0:
+            time.sleep(self.slow_s)
+        with _lock:
+            self.clock.grading -= 1
+        return Verdict(False, Reason.DIFFERENT)
+
+
+_lock = threading.Lock()
+
+
+def play(arguments: argparse.Namespace, slow_share: float, threads: int) -> tuple[float, Clock]:
+    """Seconds that all episodes took, and what happened in them."""
+    clock = Clock()
+    make: Callable[[], gymnasium.Env[str, str]] = functools.partial(
+        SlowlyGraded, clock, slow_share, arguments.slow_s, max_turns=arguments.turns
+    )
+    tokenizer = load_tokenizer(resolve_model("embedded:tiny"), None, False)
+    engine = WaitingEngine(tokenizer.encode("3"), arguments.batch_s, clock)
+    episodes.STEPPING_THREADS = threads
+    player = episodes.EpisodePlayer(engine, tokenizer, dict.fromkeys(Split, make))
+    requests = [Request(i, "q", i, i, Sampling()) for i in range(arguments.episodes)]
+    player.play(requests)  # makes the environments
+    clock.generating_s, clock.most_grading = 0.0, 0
+    started = time.perf_counter()
+    rollouts = player.play(requests)
+    seconds = time.perf_counter() - started
+    player.close()
+    if any(rollout.error or len(rollout.turn_correct) != arguments.turns for rollout in rollouts):
+        raise RuntimeError(f"episodes went wrong: {next(r.error for r in rollouts if r.error)}")
+    return seconds, clock
+
+
+def main() -> None:
+    """Measure, and print a table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--episodes", type=int, default=2048)
+    parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--batch-s", type=float, default=0.05, help="seconds that the engine takes for a batch")
+    parser.add_argument("--slow-share", type=float, default=0.05, help="share of answers that are graded slowly")
+    parser.add_argument("--slow-s", type=float, default=0.2, help="seconds that grading one of them takes")
+    parser.add_argument("--threads", default=f"{episodes.STEPPING_THREADS}", help="of the player, such as 16,256")
+    arguments = parser.parse_args()
+    table = Table(title=f"{arguments.episodes} episodes of {arguments.turns} turns in one runner", title_justify="left")
+    for name in ("threads", "slow answers", "seconds", "of them stepping", "graded at once", "ratio"):
+        table.add_column(name, justify="right")
+    for threads in map(int, arguments.threads.split(",")):
+        baseline = 0.0
+        for share in (0.0, arguments.slow_share):
+            seconds, clock = play(arguments, share, threads)
+            baseline = baseline or seconds
+            stepping = seconds - clock.generating_s
+            figures = (f"{share:.0%}", f"{seconds:.2f}", f"{stepping:.2f}", str(clock.most_grading))
+            table.add_row(str(threads), *figures, f"{seconds / baseline:.2f}")
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Environments of other libraries, each an optional extra, as environments of this package."""

@@ -1,0 +1,91 @@
+"""What the adapters share: another library's environment decides when an episode ends and what it pays."""
+
+import abc
+from dataclasses import dataclass
+from typing import Any
+
+from gymnasium.error import ResetNeeded
+
+from r3env.core import Query, Reason, Verdict, VerifiableEnv
+
+_ROUNDING = 1e-6
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What the other environment makes of a response.
+
+    Args:
+        observation: the next user turn; not read after the last one.
+        reward: for this response.
+        done: whether the episode is over.
+        correct: what the other environment itself says about that; None if it says nothing.
+    """
+
+    observation: str
+    reward: float
+    done: bool
+    correct: bool | None = None
+
+
+class ForeignEnv(VerifiableEnv):
+    """Episodes of another library's environment about queries of ours.
+
+    Rewards are passed on as they are, negative ones too. An episode is correct if the other environment says so
+    or, where it says nothing, if its rewards add up to `correct_at`.
+
+    Args:
+        correct_at: sum of rewards from which an episode counts as solved.
+        arguments: of `VerifiableEnv`.
+    """
+
+    def __init__(self, *, correct_at: float = 1.0, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self.correct_at = correct_at
+        self._running = False
+        self._paid = 0.0
+
+    @abc.abstractmethod
+    def begin(self, query: Query) -> None:
+        """Starts the other environment's episode of a query."""
+
+    @abc.abstractmethod
+    def reply(self, response: str) -> Reply:
+        """Takes the other environment one step further."""
+
+    def verify(self, query: Query, response: str) -> Verdict:
+        """Judges a response as the first of a new episode, which takes the place of the running one."""
+        self._start(query)
+        return self._take(response)[1]
+
+    def feedback(self, query: Query, response: str, verdict: Verdict) -> str:
+        """The user turn after a stored failure: the episode begins anew, so its first user turn is said again."""
+        return f"{self.reflection_guidance}\n\n{self.prompt(query)}"
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
+        """Begins an episode, as `VerifiableEnv.reset` does."""
+        observation, info = super().reset(seed=seed, options=options)
+        self._start(self.query(info["uid"]))
+        return observation, info
+
+    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        """Passes a response on; returns and raises what `VerifiableEnv.step` does."""
+        if self._current is None or not self._running:
+            raise ResetNeeded("no episode is running: call reset() before step()")
+        if not isinstance(action, str):
+            raise TypeError(f"a response must be text, it is of type {type(action).__name__}")
+        reply, verdict = self._take(action)
+        info = {"uid": self._current.uid, "correct": verdict.correct, "verdict": str(verdict.reason)}
+        return "" if reply.done else reply.observation, reply.reward, reply.done, False, info
+
+    def _start(self, query: Query) -> None:
+        self.begin(query)
+        self._running, self._paid = True, 0.0
+
+    def _take(self, response: str) -> tuple[Reply, Verdict]:
+        reply = self.reply(response)
+        self._running = not reply.done
+        self._paid += reply.reward
+        solved = self._paid >= self.correct_at - _ROUNDING if reply.correct is None else reply.correct
+        correct = reply.done and solved
+        return reply, Verdict(correct, Reason.EQUAL if correct else Reason.DIFFERENT, reply.reward)

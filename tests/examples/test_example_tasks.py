@@ -1,0 +1,108 @@
+"""What the examples ask, answer and pay."""
+
+from pathlib import Path
+
+import gymnasium
+import pytest
+from gymnasium.utils.env_checker import check_env
+
+from examples.guess_number import GuessNumber
+from examples.sort_digits import SortDigits
+from examples.write_function import SPLITS, WriteFunction
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+IDS = ["sort_digits:SortDigits-v0", "guess_number:GuessNumber-v0", "write_function:WriteFunction-v0"]
+
+
+@pytest.mark.parametrize("name", IDS)
+def test_made_by_id_without_arguments(name):
+    check_env(gymnasium.make(f"examples.{name}").unwrapped)
+
+
+@pytest.mark.parametrize("environment", [SortDigits, GuessNumber, WriteFunction])
+def test_held_out_queries_are_others(environment):
+    train, held_out = (set(environment(data=data).uids) for data in ("train", "heldout"))
+    assert train and held_out and not train & held_out
+
+
+@pytest.mark.parametrize(("name", "most"), [("sort_digits", 30), ("guess_number", 60)])
+def test_as_short_as_the_documentation_says(name, most):
+    assert len((EXAMPLES / f"{name}.py").read_text().splitlines()) <= most
+
+
+@pytest.mark.parametrize(("response", "reward"), [("01379", 1.0), ("It is 01379", 1.0), ("1379", 0.0), ("", 0.0)])
+def test_sorted_digits(response, reward):
+    env = SortDigits()
+    env.numbers = [97310]
+    assert env.reset()[0] == "Sort the digits of 97310."
+    assert env.step(response)[1:3] == (reward, True)
+
+
+def test_halving_finds_any_number():
+    env = GuessNumber()
+    for uid in env.uids[::50]:
+        env.reset(options={"uid": uid})
+        low, high, over = 1, 1000, False
+        while not over:
+            guess = (low + high) // 2
+            hint, reward, over, _, info = env.step(f"From {low} to {high}: {guess}")
+            low, high = (guess + 1, high) if "higher" in hint else (low, guess - 1)
+        assert (reward, info["correct"]) == (1.0, True)
+
+
+def test_a_game_ends_after_its_last_guess():
+    env = GuessNumber(max_turns=2)
+    env.reset(options={"uid": env.uids[0]})
+    observation, *_, info = env.step("no idea, perhaps 5000")
+    assert observation.startswith("There is no number") and info["verdict"] == "no_answer"
+    assert env.step("0")[1:3] == (0.0, True)
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_every_function_can_be_written(split):
+    solutions = {
+        "double": "lambda n: 2 * n",
+        "largest": "max",
+        "reverse": "lambda text: text[::-1]",
+        "is_even": "lambda n: n % 2 == 0",
+        "absolute": "abs",
+        "total": "sum",
+        "smallest": "min",
+        "triple": "lambda n: 3 * n",
+    }
+    env = WriteFunction(data=split)
+    for uid in env.uids:
+        verdict = env.verify(env.query(uid), f"So:\n```python\nprint('hello')\n{uid} = {solutions[uid]}\n```\nDone.")
+        assert verdict.correct, uid
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        ("def is_even(n):\n    return n % 2 == 1", "different"),
+        ("def is_even(n):\n    return 1 - n % 2", "different"),
+        ("def even(n):\n    return n % 2 == 0", "different"),
+        ("def is_even(n):\n    while True:\n        pass", "different"),
+        ("def is_even(n", "different"),
+    ],
+)
+def test_wrong_functions(code, reason):
+    env = WriteFunction(cpu_s=1)
+    assert env.verify(env.query("is_even"), f"```python\n{code}\n```").reason == reason
+
+
+def test_without_a_code_block_there_is_no_answer():
+    env = WriteFunction()
+    assert env.verify(env.query("is_even"), "def is_even(n): return n % 2 == 0").reason == "no_answer"
+
+
+def test_the_last_code_block_counts():
+    env = WriteFunction()
+    blocks = "```python\ndouble = abs\n```\nNo:\n```\ndouble = lambda n: 2 * n\n```"
+    assert env.verify(env.query("double"), blocks).correct
+
+
+def test_a_sandbox_that_does_not_start_says_nothing_about_the_answer(monkeypatch):
+    monkeypatch.setattr("examples.sandbox._CHILD", "raise SystemExit(1)")
+    env = WriteFunction()
+    assert env.verify(env.query("double"), "```python\ndouble = abs\n```").reason == "error"

@@ -1,0 +1,51 @@
+"""The adapters' environments are trained by their names, as any other's."""
+
+import importlib.util
+import json
+
+import pytest
+import ray
+
+from algorithms.grpo.main import main
+
+SMALL = (
+    "run.steps=1",
+    "run.name=run",
+    "env_runners.max_response_tokens=12",
+    "training.group_size=2",
+    "training.queries_per_step=2",
+    "evaluation.samples=1",
+    "evaluation.k=[1]",
+    "evaluation.limit=2",
+)
+GEM = (
+    "environment.id=r3env.adapters.gem:Gem-v0",
+    "environment.data=train",
+    "evaluation.data=heldout",
+    "environment.options.name=game:Minesweeper-v0-easy",
+)
+SKYRL = (
+    "environment.id=r3env.adapters.skyrl_gym:SkyRLGym-v0",
+    "environment.options={name: gsm8k_multi_turn, extras: {max_turns: 2}}",
+)
+
+
+@pytest.fixture(scope="module")
+def own_ray():
+    if ray.is_initialized():
+        yield
+        return
+    ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    yield
+    ray.shutdown()
+
+
+@pytest.mark.parametrize(("package", "environment"), [("gem", GEM), ("skyrl_gym", SKYRL)])
+def test_one_step(package, environment, tmp_path, request):
+    if importlib.util.find_spec(package) is None:
+        pytest.skip(f"{package} is not installed")
+    request.getfixturevalue("own_ray")
+    assert main("r3_grpo", [*environment, *SMALL, f"run.dir={tmp_path}"]) == 0
+    row = json.loads((tmp_path / "run" / "metrics.jsonl").read_text())
+    assert row["rollout/prompts_completed"] == row["rollout/prompts_expected"] == 2
+    assert row["groups/count"] == 2
