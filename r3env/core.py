@@ -1,6 +1,7 @@
 """A Gymnasium environment of text turns whose answers a verifier checks."""
 
 import abc
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -99,6 +100,10 @@ class VerifiableEnv(gymnasium.Env[str, str], abc.ABC):
         """The user turn after a rejected response; must not give the reference answer away."""
         return self.reflection_guidance
 
+    def reference_response(self, query: Query) -> str:
+        """A response that gives the reference answer in the form that `verify` reads, for people and self-checks."""
+        return f"\\boxed{{{query.answer}}}"
+
     def reward(self, query: Query, verdict: Verdict) -> float:
         """The verdict's score; without one 1.0 for a correct response and 0.0 for any other."""
         if verdict.score is not None:
@@ -106,9 +111,26 @@ class VerifiableEnv(gymnasium.Env[str, str], abc.ABC):
         return 1.0 if verdict.correct else 0.0
 
     @property
+    def queries(self) -> Queries:
+        """All queries, loaded when first needed.
+
+        Raises:
+            ValueError: There are none, or two of the same uid.
+        """
+        if self._loaded is None:
+            loaded = self.load_queries()
+            if not loaded:
+                raise ValueError(f"{type(self).__name__}.load_queries gave no queries")
+            try:
+                self._loaded = loaded if isinstance(loaded, Queries) else QueryList(loaded)
+            except ValueError as error:
+                raise ValueError(f"{type(self).__name__}.load_queries gave {error}") from None
+        return self._loaded
+
+    @property
     def uids(self) -> list[str]:
         """The uids of all queries, in the order of `load_queries`."""
-        return list(self._queries)
+        return list(self.queries)
 
     def query(self, uid: str) -> Query:
         """The query of this uid.
@@ -116,10 +138,11 @@ class VerifiableEnv(gymnasium.Env[str, str], abc.ABC):
         Raises:
             ValueError: There is no such query.
         """
-        queries = self._queries
-        if not isinstance(uid, str) or uid not in queries:
-            raise ValueError(f"unknown uid {uid!r}; the nearest is {nearest(uid, queries)}")
-        return queries[uid]
+        queries = self.queries
+        if isinstance(uid, str):
+            with contextlib.suppress(KeyError):
+                return queries[uid]
+        raise ValueError(f"unknown uid {uid!r}; the nearest is {nearest(uid, queries)}")
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
         """Begins an episode.
@@ -183,18 +206,6 @@ class VerifiableEnv(gymnasium.Env[str, str], abc.ABC):
         info = {"uid": query.uid, "correct": verdict.correct, "verdict": str(verdict.reason)}
         return observation, self.reward(query, verdict), terminated, False, info
 
-    @property
-    def _queries(self) -> Queries:
-        if self._loaded is None:
-            loaded = self.load_queries()
-            if not loaded:
-                raise ValueError(f"{type(self).__name__}.load_queries gave no queries")
-            try:
-                self._loaded = loaded if isinstance(loaded, Queries) else QueryList(loaded)
-            except ValueError as error:
-                raise ValueError(f"{type(self).__name__}.load_queries gave {error}") from None
-        return self._loaded
-
     def _draw(self) -> Query:
-        queries = self._queries
+        queries = self.queries
         return queries[queries.uid_at(int(self.np_random.integers(len(queries))))]

@@ -1,61 +1,148 @@
 """Queries from a data set: stable uids, and every mistake in the data named where it is."""
 
 import hashlib
+import logging
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
 
-from r3env.core import Query
+from r3env.data_errors import DataError
 from r3env.grading import grade
-from r3env.readers import DataError, Row, read_rows
+from r3env.queries import Query
+from r3env.query_table import QueryTable
+from r3env.readers import Row, read_rows
+from r3env.sources import Source, parse_source
 from r3env.spelling import nearest
 
-__all__ = ["DataError", "gold_check", "load_queries"]
+__all__ = ["Counts", "DataError", "Selection", "gold_check", "load_queries", "load_table"]
 
 _FIELDS = ("problem", "answer", "uid", "level")
-_REQUIRED = ("problem", "answer")
+_logger = logging.getLogger(__name__)
+
+
+@dataclass
+class Counts:
+    """What became of the rows of a data set.
+
+    Args:
+        rows: Rows that were read.
+        duplicates: Rows that only repeat another one.
+        unusable: Rows of a preset's data set without a problem or an answer.
+        unsuitable: Rows that the preset leaves out, such as problems with pictures.
+        too_long: Problems longer than the limit.
+        queries: What is left.
+    """
+
+    rows: int = 0
+    duplicates: int = 0
+    unusable: int = 0
+    unsuitable: int = 0
+    too_long: int = 0
+    queries: int = 0
+
+    def __str__(self) -> str:
+        left_out = [
+            f"{getattr(self, field.name)} {field.name.replace('_', ' ')}"
+            for field in fields(self)
+            if field.name not in ("rows", "queries") and getattr(self, field.name)
+        ]
+        parts = f" ({', '.join(left_out)} left out)" if left_out else ""
+        return f"{self.queries} queries from {self.rows} rows{parts}"
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which rows become queries, and how.
+
+    Args:
+        columns: The data's name for each field of ours (`problem`, `answer`, `uid`, `level`) that differs. A data
+            set without `uid` gets uids from a hash of the content, whatever the order of its rows.
+        limit: Only this many queries, from the start; None for all.
+        max_prompt_length: Leaves out problems whose prompt is longer; None for no limit.
+        prompt_length: What is compared with `max_prompt_length`; the default counts the problem's characters.
+
+    Raises:
+        ValueError: A limit is not positive.
+    """
+
+    columns: Mapping[str, str] | None = None
+    limit: int | None = None
+    max_prompt_length: int | None = None
+    prompt_length: Callable[[Query], int] | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("limit", "max_prompt_length"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be at least 1, it is {value}")
+
+    def too_long(self, query: Query) -> bool:
+        """Whether the length limit leaves this query out."""
+        if self.max_prompt_length is None:
+            return False
+        length = self.prompt_length(query) if self.prompt_length else len(query.problem)
+        return length > self.max_prompt_length
 
 
 def load_queries(
     source: str,
     *,
     columns: Mapping[str, str] | None = None,
-    split: str = "train",
+    split: str | None = None,
     limit: int | None = None,
+    revision: str | None = None,
+    preset: str | None = None,
+    max_prompt_length: int | None = None,
+    prompt_length: Callable[[Query], int] | None = None,
 ) -> list[Query]:
-    """Loads the queries of a data set, without exact duplicates.
+    """Loads the queries of a data set, without exact duplicates, into a list; `load_table` keeps them on disk.
 
     Args:
-        source: A local .jsonl, .json, .parquet or .csv file, `embedded:train`, `embedded:heldout`, or a Hub
-            id, `owner/name` or `owner/name:configuration`.
-        columns: The data's name for each field of ours (`problem`, `answer`, `uid`, `level`) that differs. A
-            data set without `uid` gets uids from a hash of the content, whatever the order of its rows.
-        split: Split of a Hub data set.
-        limit: Only this many queries, from the start; None for all.
+        source: A local .jsonl, .json, .parquet or .csv file, `embedded:train`, `embedded:heldout`, `preset:NAME`, or
+            a Hub id `owner/name[:configuration][@revision][#split]`.
+        columns: See `Selection`.
+        split: Split of a Hub data set; None for the one in `source`, else the preset's, else `train`.
+        limit: See `Selection`.
+        revision: Branch, tag or commit of a Hub data set.
+        preset: Reads the rows by this preset, see `r3env.presets`; a Hub id that has one needs none.
+        max_prompt_length: See `Selection`.
+        prompt_length: See `Selection`.
 
     Raises:
         DataError: The data cannot be used; one line names the file, the row and the fix.
-        ValueError: `limit` is not positive.
+        ValueError: A limit is not positive.
     """
-    if limit is not None and limit < 1:
-        raise ValueError(f"limit must be at least 1, it is {limit}")
-    named = dict(columns or {})
-    for field in named:
-        if field not in _FIELDS:
-            fix = f"map {nearest(field, _FIELDS)} (ours) to the data's name for it"
-            raise DataError.at(source, f"columns: unknown field {field!r}", fix)
-    queries: dict[str, Query] = {}
-    first_row: dict[str, int] = {}
-    for number, query in _queries(source, named, split):
-        known = queries.setdefault(query.uid, query)
-        first_row.setdefault(query.uid, number)
-        if known != query:
-            problem = f"uid {query.uid!r} already names other content in row {first_row[query.uid]}"
-            raise DataError.at(source, problem, "give each problem its own uid", row=number)
-        if len(queries) == limit:
+    selection = Selection(columns, limit, max_prompt_length, prompt_length)
+    table, _ = load_table(parse_source(source, split=split, revision=revision, preset=preset), selection)
+    return list(table.values())
+
+
+def load_table(source: Source, selection: Selection | None = None) -> tuple[QueryTable, Counts]:
+    """Loads the queries of a data set onto disk, whatever their number, and counts what was left out.
+
+    Raises:
+        DataError: The data cannot be used; one line names the file, the row and the fix.
+    """
+    selection = selection or Selection()
+    table, counts = QueryTable(), Counts()
+    for number, query in _queries(source, selection, counts):
+        if selection.too_long(query):
+            counts.too_long += 1
+            continue
+        known = table.add(query, number)
+        if known is not None and known[0] != query:
+            problem = f"uid {query.uid!r} already names other content in row {known[1]}"
+            raise DataError.at(source.text, problem, "give each problem its own uid", row=number)
+        counts.duplicates += known is not None
+        if len(table) == selection.limit:
             break
-    if not queries:
-        raise DataError.at(source, "holds no rows", "name a data set with at least one problem")
-    return list(queries.values())
+    counts.queries = len(table)
+    if not counts.rows:
+        raise DataError.at(source.text, "holds no rows", "name a data set with at least one problem")
+    if not table:
+        raise DataError.at(source.text, f"leaves no queries: {counts}", "raise the limit or use other data")
+    _logger.log(logging.WARNING if counts.too_long or counts.unusable else logging.INFO, "%s: %s", source.text, counts)
+    return table, counts
 
 
 def gold_check(queries: Sequence[Query]) -> list[Query]:
@@ -66,33 +153,71 @@ def gold_check(queries: Sequence[Query]) -> list[Query]:
     return [query for query in queries if not grade(f"\\boxed{{{query.answer}}}", query.answer).correct]
 
 
-def _queries(source: str, named: Mapping[str, str], split: str) -> Iterator[tuple[int, Query]]:
-    for number, row in read_rows(source, split):
-        problem, answer = (_cell(source, number, row, named.get(field, field)) for field in _REQUIRED)
-        uid, level = (_optional_cell(source, number, row, named, field) for field in ("uid", "level"))
-        yield number, Query(uid or _content_hash(problem, answer), problem, answer, level)
+def _queries(source: Source, selection: Selection, counts: Counts) -> Iterator[tuple[int, Query]]:
+    columns = _columns(source, selection.columns or {})
+    for number, row in read_rows(source):
+        counts.rows += 1
+        if source.preset and any(row.get(name, value) != value for name, value in source.preset.only.items()):
+            counts.unsuitable += 1
+            continue
+        try:
+            yield number, _query(source, number, row, columns)
+        except _UnusableError:
+            # A published data set cannot be repaired by whoever trains on it; a file of one's own can.
+            if source.preset is None:
+                raise
+            counts.unusable += 1
 
 
-def _cell(source: str, number: int, row: Row, column: str) -> str:
+class _UnusableError(DataError):
+    """A problem or an answer is missing in a row whose columns are there."""
+
+
+def _columns(source: Source, given: Mapping[str, str]) -> dict[str, str]:
+    for field in given:
+        if field not in _FIELDS:
+            fix = f"map {nearest(field, _FIELDS)} (ours) to the data's name for it"
+            raise DataError.at(source.text, f"columns: unknown field {field!r}", fix)
+    return {**(source.preset.columns if source.preset else {}), **given}
+
+
+def _query(source: Source, number: int, row: Row, columns: Mapping[str, str]) -> Query:
+    preset = source.preset
+    problem = _cell(source, number, row, columns.get("problem", "problem"))
+    column = columns.get("answer", "answer")
+    if preset and column in row:
+        row = {**row, column: preset.answer(row[column])}
+    answer = _cell(source, number, row, column)
+    if preset and preset.context and isinstance(context := row.get(preset.context), str) and context.strip():
+        problem = f"{context.strip()}\n\n{problem}"
+    uid = _optional_cell(source, number, row, columns, "uid")
+    level = _optional_cell(source, number, row, columns, "level")
+    return Query(uid or _content_hash(problem, answer), problem, answer, level)
+
+
+def _cell(source: Source, number: int, row: Row, column: str) -> str:
     if column not in row:
         fix = f"the nearest column is {nearest(column, row)}; map it with columns"
-        raise DataError.at(source, f"no column {column!r}", fix, row=number)
+        raise DataError.at(source.text, f"no column {column!r}", fix, row=number)
     value = row[column]
     if value is None or (isinstance(value, float) and math.isnan(value)):
-        raise DataError.at(source, f"{column!r} is null", "fill it in or leave the row out", row=number)
+        raise _UnusableError.at(source.text, f"{column!r} is null", "fill it in or leave the row out", row=number)
     if not isinstance(value, str | int | float):
         fix = f"make {column!r} text or a number, or map another column"
-        raise DataError.at(source, f"{column!r} holds a {type(value).__name__}", fix, row=number)
+        raise DataError.at(source.text, f"{column!r} holds a {type(value).__name__}", fix, row=number)
     text = str(value).strip()
     if not text:
-        raise DataError.at(source, f"{column!r} is empty", "fill it in or leave the row out", row=number)
+        raise _UnusableError.at(source.text, f"{column!r} is empty", "fill it in or leave the row out", row=number)
     return text
 
 
-def _optional_cell(source: str, number: int, row: Row, named: Mapping[str, str], field: str) -> str:
-    if field not in named and row.get(field) in (None, ""):
+def _optional_cell(source: Source, number: int, row: Row, columns: Mapping[str, str], field: str) -> str:
+    """The cell, or "" if it holds nothing; only a column that the user named has to be there."""
+    column = columns.get(field, field)
+    asked_for = field in columns and not (source.preset and source.preset.columns.get(field) == column)
+    if row.get(column) in (None, "") and not (asked_for and (field == "uid" or column not in row)):
         return ""
-    return _cell(source, number, row, named.get(field, field))
+    return _cell(source, number, row, column)
 
 
 def _content_hash(problem: str, answer: str) -> str:

@@ -1,70 +1,61 @@
-"""Rows of problems from files, from the package itself and from the Hub."""
+"""Rows of problems from files, from the package itself and from the Hub, one at a time.
+
+No reader holds a file whole: a million rows take no more memory than a thousand.
+"""
 
 import csv
 import importlib.resources
-import io
 import json
-import re
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, TextIO
 
+from r3env.data_errors import DataError
+from r3env.sources import EMBEDDED, FILE_TYPES, Source
 from r3env.spelling import nearest
-
-EMBEDDED = ("train", "heldout")
-_HUB_ID = re.compile(r"[\w.-]+/[\w.-]+(?::[\w.-]+)?")
 
 Row = Mapping[str, Any]
 
-
-class DataError(ValueError):
-    """A data set that cannot be used; the message is one line that names the place and the fix."""
-
-    @classmethod
-    def at(cls, source: str, problem: str, fix: str, *, row: int | None = None) -> Self:
-        """Composes the line from the source, the row (counting from 1), what is wrong and what to do."""
-        place = source if row is None else f"{source}: row {row}"
-        return cls(" ".join(f"{place}: {problem}; fix: {fix}".split()))
+_CHUNK_CHARS = 1 << 16
+_PARQUET_BATCH_ROWS = 1024
+_JSON_FIX = "one JSON list of objects (.jsonl for one a line)"
 
 
-def read_rows(source: str, split: str) -> Iterator[tuple[int, Row]]:
+def read_rows(source: Source) -> Iterator[tuple[int, Row]]:
     """Yields the rows of a data set with their numbers, counting from 1 (in JSON Lines: the line's number).
-
-    Args:
-        source: `embedded:NAME`, a local file, or a Hub id `owner/name`, `owner/name:configuration`.
-        split: Split of a Hub data set.
 
     Raises:
         DataError: The source does not exist or cannot be read.
     """
-    if source.startswith("embedded:"):
-        return _jsonl(source, _embedded_bytes(source))
-    path = Path(source).expanduser()
-    reader = _FILE_READERS.get(path.suffix.lower())
-    if reader is not None:
-        return reader(source, _file_bytes(source, path))
-    if path.exists():
+    if source.kind == "embedded":
+        return _jsonl(source.text, _embedded(source))
+    if source.kind == "hub":
+        from r3env.hub import hub_rows  # imported here: only Hub data sets need it
+
+        return hub_rows(source)
+    path = Path(source.name)
+    _check_file(source.text, path)
+    return _FILE_READERS[path.suffix.lower()](source.text, path)
+
+
+def _embedded(source: Source) -> Path:
+    if source.name not in EMBEDDED:
+        fix = f"embedded:{nearest(source.name, EMBEDDED)[1:-1]}"
+        raise DataError.at(source.text, "no such embedded problems", fix)
+    path = Path(str(importlib.resources.files("r3env").joinpath("assets", f"{source.name}.jsonl")))
+    if not path.is_file():
+        raise DataError.at(source.text, "missing from this installation", "install the package again")
+    return path
+
+
+def _check_file(source: str, path: Path) -> None:
+    if path.suffix.lower() not in FILE_TYPES:
         kind = "is a folder" if path.is_dir() else f"has no known format ({path.suffix or 'no suffix'})"
-        raise DataError.at(source, kind, f"name a file that ends in {', '.join(_FILE_READERS)}")
-    if _HUB_ID.fullmatch(source):
-        return _hub(source, split)
-    raise DataError.at(source, "neither a file nor a Hub id", f"name a file ({', '.join(_FILE_READERS)}) or owner/name")
-
-
-def _embedded_bytes(source: str) -> bytes:
-    name = source.removeprefix("embedded:")
-    if name not in EMBEDDED:
-        raise DataError.at(source, "no such embedded problems", f"embedded:{nearest(name, EMBEDDED)[1:-1]}")
+        raise DataError.at(source, kind, f"name a file that ends in {', '.join(FILE_TYPES)}")
     try:
-        return importlib.resources.files("r3env").joinpath("assets", f"{name}.jsonl").read_bytes()
-    except FileNotFoundError:
-        raise DataError.at(source, "missing from this installation", "install the package again") from None
-
-
-def _file_bytes(source: str, path: Path) -> bytes:
-    try:
-        return path.read_bytes()
+        with path.open("rb"):
+            return
     except FileNotFoundError:
         if not path.parent.is_dir():
             raise DataError.at(source, "no such file", f"there is no folder {path.parent}") from None
@@ -74,38 +65,93 @@ def _file_bytes(source: str, path: Path) -> bytes:
         raise DataError.at(source, f"cannot be read ({error.strerror})", "name a readable file") from None
 
 
-def _text(source: str, raw: bytes) -> str:
-    try:
-        return raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        row = raw.count(b"\n", 0, error.start) + 1
-        byte = f"byte 0x{raw[error.start]:02x}"
-        raise DataError.at(source, f"not UTF-8 ({byte})", "save the file as UTF-8", row=row) from None
+def _jsonl(source: str, path: Path) -> Iterator[tuple[int, Row]]:
+    with path.open("rb") as file:
+        # Lines of bytes end at \n alone: JSON strings may hold U+2028 and its kin as they are.
+        for number, line in enumerate(file, start=1):
+            if not line.strip():
+                continue
+            try:
+                row = json.loads(line.decode("utf-8-sig" if number == 1 else "utf-8"))
+            except UnicodeDecodeError as error:
+                raise _not_utf8(source, line[error.start], row=number) from None
+            except json.JSONDecodeError as error:
+                problem = f"torn or invalid JSON ({error.msg}, column {error.colno})"
+                raise DataError.at(source, problem, "one complete JSON object on each line", row=number) from None
+            yield number, _checked(source, number, row)
 
 
-def _jsonl(source: str, raw: bytes) -> Iterator[tuple[int, Row]]:
-    # Not str.splitlines: JSON strings may hold U+2028 and its kin as they are.
-    for number, line in enumerate(_text(source, raw).split("\n"), start=1):
-        if not line.strip():
-            continue
+def _json(source: str, path: Path) -> Iterator[tuple[int, Row]]:
+    """The elements of one JSON list, each decoded as soon as it is complete."""
+    number = 0
+    with path.open(encoding="utf-8-sig") as file:
+        text = _JsonText(file)
         try:
-            row = json.loads(line)
+            if text.peek() not in ("[", ""):
+                kind = type(json.loads(text.rest())).__name__
+                raise DataError.at(source, f"holds a JSON {kind}", _JSON_FIX)
+            text.expect("[")
+            while text.peek() != "]":
+                if number:
+                    text.expect(",")
+                number += 1
+                yield number, _checked(source, number, text.element())
+            text.expect("]")
+            text.expect("")
         except json.JSONDecodeError as error:
-            problem = f"torn or invalid JSON ({error.msg}, column {error.colno})"
-            raise DataError.at(source, problem, "one complete JSON object on each line", row=number) from None
-        yield number, _checked(source, number, row)
+            problem = f"torn or invalid JSON ({error.msg})"
+            raise DataError.at(source, problem, _JSON_FIX, row=max(number, 1)) from None
+        except UnicodeDecodeError:
+            raise _first_bad_byte(source, path) from None
 
 
-def _json(source: str, raw: bytes) -> Iterator[tuple[int, Row]]:
-    try:
-        rows = json.loads(_text(source, raw))
-    except json.JSONDecodeError as error:
-        problem = f"torn or invalid JSON ({error.msg}, line {error.lineno}, column {error.colno})"
-        raise DataError.at(source, problem, "one JSON list of objects (.jsonl for one a line)") from None
-    if not isinstance(rows, list):
-        raise DataError.at(source, f"holds a JSON {type(rows).__name__}", "one JSON list of objects")
-    for number, row in enumerate(rows, start=1):
-        yield number, _checked(source, number, row)
+class _JsonText:
+    """JSON text that is read as far as it is needed; blanks in front of what comes next do not count."""
+
+    def __init__(self, file: TextIO) -> None:
+        self._file = file
+        self._text = ""
+        self._decoder = json.JSONDecoder()
+
+    def peek(self) -> str:
+        """The next character, or "" at the end."""
+        self._text = self._text.lstrip()
+        while not self._text and self._read(_CHUNK_CHARS):
+            self._text = self._text.lstrip()
+        return self._text[:1]
+
+    def expect(self, character: str) -> None:
+        """Takes this character, or nothing at the end for ""."""
+        if self.peek() != character:
+            wanted = f"'{character}'" if character else "nothing more"
+            raise json.JSONDecodeError(f"expecting {wanted}", self._text, 0)
+        self._text = self._text[1:]
+
+    def element(self) -> object:
+        """Takes the next value."""
+        self.peek()
+        wanted = _CHUNK_CHARS
+        while True:
+            try:
+                element, end = self._decoder.raw_decode(self._text)
+            except json.JSONDecodeError:
+                if not self._read(wanted):
+                    raise
+            else:
+                # At the very end of what is read, a number may go on.
+                if end < len(self._text) or not self._read(wanted):
+                    self._text = self._text[end:]
+                    return element
+            wanted *= 2  # so that a huge element is not parsed again for every chunk of it
+
+    def rest(self) -> str:
+        """Everything that is left."""
+        return self._text + self._file.read()
+
+    def _read(self, characters: int) -> bool:
+        more = self._file.read(characters)
+        self._text += more
+        return bool(more)
 
 
 def _checked(source: str, number: int, row: object) -> Row:
@@ -114,42 +160,51 @@ def _checked(source: str, number: int, row: object) -> Row:
     return row
 
 
-def _csv(source: str, raw: bytes) -> Iterator[tuple[int, Row]]:
+def _csv(source: str, path: Path) -> Iterator[tuple[int, Row]]:
     csv.field_size_limit(sys.maxsize)  # a long solution is a legal cell; the default limit is 128 KiB
-    lines = csv.DictReader(io.StringIO(_text(source, raw), newline=""), strict=True)
     number = 0
-    try:
-        for number, row in enumerate(lines, start=1):
-            if None in row:
-                raise DataError.at(source, "more cells than the header", "quote cells with commas", row=number)
-            yield number, row
-    except csv.Error as error:
-        raise DataError.at(source, f"torn CSV ({error})", "close the quotes", row=number + 1) from None
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        lines = csv.DictReader(file, strict=True)
+        try:
+            for number, row in enumerate(lines, start=1):
+                if None in row:
+                    raise DataError.at(source, "more cells than the header", "quote cells with commas", row=number)
+                yield number, row
+        except csv.Error as error:
+            raise DataError.at(source, f"torn CSV ({error})", "close the quotes", row=number + 1) from None
+        except UnicodeDecodeError:
+            raise _first_bad_byte(source, path) from None
 
 
-def _parquet(source: str, raw: bytes) -> Iterator[tuple[int, Row]]:
+def _parquet(source: str, path: Path) -> Iterator[tuple[int, Row]]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    number = 0
     try:
-        table = pq.read_table(pa.BufferReader(raw))
+        # Without a memory map and pre-buffering, a row group is read page by page.
+        with pq.ParquetFile(path, pre_buffer=False, buffer_size=1 << 16) as file:
+            for batch in file.iter_batches(batch_size=_PARQUET_BATCH_ROWS):
+                for row in batch.to_pylist():
+                    number += 1
+                    yield number, row
     except (pa.ArrowException, OSError) as error:
         raise DataError.at(source, f"not a Parquet file ({error})", "write the file again") from None
-    yield from enumerate(table.to_pylist(), start=1)
 
 
-def _hub(source: str, split: str) -> Iterator[tuple[int, Row]]:
-    # Imported here: it takes a second, and local files do not need it.
-    import datasets
+def _first_bad_byte(source: str, path: Path) -> DataError:
+    """The error for a text file that is not UTF-8, with the line where that shows first."""
+    with path.open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            try:
+                line.decode()
+            except UnicodeDecodeError as error:
+                return _not_utf8(source, line[error.start], row=number)
+    raise RuntimeError(f"{source} changed while it was read")
 
-    name, _, configuration = source.partition(":")
-    try:
-        rows = datasets.load_dataset(name, configuration or None, split=split)
-    except (OSError, ValueError) as error:
-        reason = str(error).partition("\n")[0]
-        fix = f"check the id, the split {split!r} and the network, or name a local file"
-        raise DataError.at(source, f"cannot be loaded from the Hub ({reason})", fix) from error
-    yield from enumerate(rows, start=1)
+
+def _not_utf8(source: str, byte: int, *, row: int) -> DataError:
+    return DataError.at(source, f"not UTF-8 (byte 0x{byte:02x})", "save the file as UTF-8", row=row)
 
 
 _FILE_READERS = {".jsonl": _jsonl, ".json": _json, ".parquet": _parquet, ".csv": _csv}

@@ -29,7 +29,8 @@ def load(path: str | Path | None, overrides: Sequence[str], config_class: type[C
 
     A file may be shared between algorithms: sections of a mechanism that this one does not have are skipped
     with a note on stderr. As an override they are an error. `algorithm`, which a run directory's file has
-    beside its sections, is not read.
+    beside its sections, is not read. Where an override names another environment than the quickstart's, its
+    problems and texts are left out.
 
     Args:
         path: a YAML file; None for the shipped quickstart.
@@ -45,6 +46,8 @@ def load(path: str | Path | None, overrides: Sequence[str], config_class: type[C
     file = configs_folder() / DEFAULT_NAME if path is None else Path(path).expanduser()
     sections = _read(file)
     sections.pop("algorithm", None)
+    if path is None and any(text.startswith("environment.id=") for text in overrides):
+        _leave_task_out(sections)
     algorithm = config_class.__name__.removesuffix("Config")
     elsewhere = _sections_of_mechanisms() - set(config_class.SECTIONS)
     if skipped := [section for section in sections if section in elsewhere]:
@@ -66,6 +69,22 @@ def load(path: str | Path | None, overrides: Sequence[str], config_class: type[C
         run = run.changed("run", {"name": f"{file.stem}-{time.strftime('%Y%m%d-%H%M%S')}"})
     config.debugging(seed=run.seed)
     return config, run
+
+
+def algorithm_of(file: Path) -> str | None:
+    """What a run directory's file says was trained with it, None if it does not say.
+
+    Raises:
+        ConfigError: the file cannot be read.
+    """
+    name = _read(file).get("algorithm")
+    return name if isinstance(name, str) else None
+
+
+def _leave_task_out(sections: dict[str, Any]) -> None:
+    """The quickstart's problems and texts belong to its own environment, not to one that the user names."""
+    sections.pop("environment", None)
+    sections.get("evaluation", {}).pop("data", None)
 
 
 def to_yaml(config: GRPOConfig, run: RunSettings, *, algorithm: str) -> str:

@@ -12,8 +12,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import r3env
 from r3env.core import Query
-from r3env.data import DataError, gold_check, load_queries
+from r3env.data import Counts, DataError, Selection, gold_check, load_queries, load_table
+from r3env.readers import read_rows
+from r3env.sources import parse_source
+from r3env.tokenizer_length import token_counter
 
 ROWS: list[dict[str, Any]] = [
     {"problem": "1+1?", "answer": "2", "level": "easy"},
@@ -46,9 +50,7 @@ def test_every_format_gives_the_same_queries(tmp_path: Path, suffix: str) -> Non
     queries = load_queries(write(tmp_path, suffix))
     expected = load_queries(write(tmp_path, ".jsonl"))
     assert queries == expected
-    assert [(query.problem, query.answer, query.level) for query in queries] == [
-        tuple(row.values()) for row in ROWS
-    ]
+    assert [(query.problem, query.answer, query.level) for query in queries] == [tuple(row.values()) for row in ROWS]
 
 
 def test_uids_come_from_the_content_whatever_the_order(tmp_path: Path) -> None:
@@ -151,21 +153,145 @@ def test_missing_sources_are_named_in_one_line(tmp_path: Path, source: str, mess
     assert len(str(caught.value).splitlines()) == 1
 
 
-def test_hub_ids_go_to_the_datasets_library(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[tuple[str, str | None, str]] = []
+class FakeHub:
+    """Stands for the library `datasets`; says what it was asked for."""
 
-    def load_dataset(name: str, configuration: str | None, *, split: str) -> list[dict[str, Any]]:
-        asked.append((name, configuration, split))
+    exceptions = SimpleNamespace(DatasetsError=KeyError)
+
+    def __init__(self, rows: list[dict[str, Any]]) -> None:
+        self.rows = rows
+        self.asked: list[tuple[str, str | None, str, str | None]] = []
+
+    def load_dataset(
+        self, name: str, configuration: str | None, *, split: str, revision: str | None
+    ) -> list[dict[str, Any]]:
+        self.asked.append((name, configuration, split, revision))
         if split == "none":
             raise ValueError('Unknown split "none".\nShould be one of [...]')
-        return ROWS
+        return self.rows
 
-    monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load_dataset))
-    assert len(load_queries("owner/problems")) == 2
-    assert len(load_queries("owner/problems:main", split="test", limit=1)) == 1
-    with pytest.raises(DataError, match="owner/problems: cannot be loaded from the Hub .Unknown split"):
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> FakeHub:
+    fake = FakeHub(ROWS)
+    monkeypatch.setitem(sys.modules, "datasets", fake)
+    return fake
+
+
+@pytest.mark.parametrize(
+    ("source", "arguments", "asked"),
+    [
+        ("owner/problems", {}, ("owner/problems", None, "train", None)),
+        ("owner/problems:main", {"split": "test"}, ("owner/problems", "main", "test", None)),
+        ("owner/problems@v1.0#test", {}, ("owner/problems", None, "test", "v1.0")),
+        ("owner/problems:main@refs/pr/1", {"revision": "abc"}, ("owner/problems", "main", "train", "abc")),
+        ("owner/problems#train[:10%]", {}, ("owner/problems", None, "train[:10%]", None)),
+    ],
+)
+def test_hub_ids_go_to_the_datasets_library(
+    hub: FakeHub, source: str, arguments: dict[str, str], asked: tuple[str, str | None, str, str | None]
+) -> None:
+    assert len(load_queries(source, **arguments)) == 2  # type: ignore[arg-type]
+    assert hub.asked == [asked]
+
+
+def test_a_hub_data_set_that_cannot_be_loaded_is_named_in_one_line(hub: FakeHub) -> None:
+    with pytest.raises(DataError, match="owner/problems: cannot be loaded from the Hub .Unknown split") as caught:
         load_queries("owner/problems", split="none")
-    assert asked[:2] == [("owner/problems", None, "train"), ("owner/problems", "main", "test")]
+    assert len(str(caught.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".json", ".csv", ".parquet"])
+def test_a_limit_reads_no_further(tmp_path: Path, suffix: str) -> None:
+    path = Path(write(tmp_path, suffix))
+    if suffix == ".jsonl":
+        path.write_text(path.read_text() + "torn {")
+    assert len(load_queries(str(path), limit=2)) == 2
+
+
+def test_long_prompts_are_left_out_and_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    rows = [{"problem": "p" * length, "answer": "1"} for length in (3, 10, 11, 200)]
+    source = parse_source(jsonl(tmp_path / "a.jsonl", [*rows, rows[0]]))
+    table, counts = load_table(source, Selection(max_prompt_length=10))
+    assert [len(query.problem) for query in table.values()] == [3, 10]
+    assert counts == Counts(rows=5, queries=2, too_long=2, duplicates=1)
+    assert str(counts) in caplog.text
+    assert str(counts) == "2 queries from 5 rows (1 duplicates, 2 too long left out)"
+    _, counts = load_table(source, Selection(max_prompt_length=10, prompt_length=lambda query: 5))
+    assert counts.too_long == 0
+    with pytest.raises(DataError, match="leaves no queries: 0 queries from 5 rows .5 too long left out"):
+        load_table(source, Selection(max_prompt_length=1))
+    with pytest.raises(ValueError, match="max_prompt_length"):
+        Selection(max_prompt_length=0)
+
+
+def test_prompts_can_be_measured_in_tokens() -> None:
+    folder = str(Path(r3env.__file__).parent / "assets" / "tiny")
+    count = token_counter(folder)
+    assert count("12+34") == count("12") + count("+34") >= 3
+    with pytest.raises(ValueError, match=r"tokenizer: '.*readers.py' cannot be loaded"):
+        token_counter(str(Path(r3env.__file__).parent / "readers.py"))
+
+
+JSON_LISTS = [
+    "[]",
+    "  [ ] ",
+    '[{"problem": "a", "answer": "1"}]',
+    '[\n{"problem": "a", "answer": "1"} ,\n {"problem": "]},{", "answer": "2"}\n]\n',
+    '\ufeff[{"problem": "\\ud83d\\ude00 \U0001f600", "answer": [{"x": {}}]}]',
+]
+
+
+@pytest.mark.parametrize("text", JSON_LISTS)
+@pytest.mark.parametrize("chunk", [1, 2, 7, 1 << 16])
+def test_json_lists_are_read_alike_whatever_the_chunks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, chunk: int
+) -> None:
+    monkeypatch.setattr("r3env.readers._CHUNK_CHARS", chunk)
+    path = tmp_path / "a.json"
+    path.write_text(text, encoding="utf-8")
+    rows = [row for _, row in read_rows(parse_source(str(path)))]
+    assert rows == json.loads(text.removeprefix("\ufeff"))
+
+
+@pytest.mark.parametrize("chunk", [1, 5, 1 << 16])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[",
+        '[{"a": 1}',
+        '[{"a": 1},',
+        '[{"a": 1},]',
+        '[{"a": 1} {"a": 2}]',
+        '[{"a": 1}] x',
+        '[{"a": 1}]]',
+        "[}",
+        "x",
+    ],
+)
+def test_broken_json_lists_are_refused_whatever_the_chunks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, chunk: int
+) -> None:
+    monkeypatch.setattr("r3env.readers._CHUNK_CHARS", chunk)
+    path = tmp_path / "a.json"
+    path.write_text(text)
+    with pytest.raises(DataError, match="torn or invalid JSON"):
+        list(read_rows(parse_source(str(path))))
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".json", ".csv"])
+def test_the_row_of_a_wrong_byte_is_named_in_every_text_format(tmp_path: Path, suffix: str) -> None:
+    lines = {
+        ".jsonl": [b'{"problem": "p%d", "answer": "1"}' % i for i in range(5000)],
+        ".json": [b'%s{"problem": "p%d", "answer": "1"}' % (b"[" if i == 0 else b",", i) for i in range(5000)],
+        ".csv": [b"problem,answer", *(b"p%d,1" % i for i in range(4999))],
+    }[suffix]
+    lines[3210] = lines[3210].replace(b"p3", b"p\xff3")
+    path = tmp_path / f"a{suffix}"
+    path.write_bytes(b"\n".join(lines) + (b"]" if suffix == ".json" else b""))
+    with pytest.raises(DataError, match=r"row 3211: not UTF-8 \(byte 0xff\); fix: save the file as UTF-8"):
+        load_queries(str(path))
 
 
 def test_the_gold_check_finds_answers_that_cannot_be_given() -> None:

@@ -1,0 +1,104 @@
+"""`python -m r3env.inspect --env ID`: what the policy sees, and what the grader says of an answer.
+
+Exit codes: 0 shown, 2 wrong input, 130 interrupted.
+"""
+
+import argparse
+import importlib
+import json
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import gymnasium
+
+import r3env
+from r3env.core import VerifiableEnv
+
+_RULE = "─" * 80
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Prints some episodes; the result is the exit code."""
+    given = _parser().parse_args(arguments)
+    try:
+        env = _made(given)
+        starts = _starts(env, given)
+    except (ValueError, TypeError, gymnasium.error.Error, ImportError) as error:
+        print(" ".join(f"{given.env}: {error}".split()), file=sys.stderr)
+        return 2
+    for number, (observation, info) in enumerate(starts, start=1):
+        print(f"{_RULE}\n{number}. uid {info['uid']}\n{_RULE}\n{observation}")
+        if given.gold:
+            _play(env, info["uid"], env.reference_response(env.query(info["uid"])))
+        if given.answer is not None:
+            _play(env, info["uid"], given.answer)
+    env.close()
+    return 0
+
+
+def _made(given: argparse.Namespace) -> VerifiableEnv:
+    options: dict[str, Any] = {}
+    for pair in given.option:
+        key, equals, value = pair.partition("=")
+        if not equals:
+            raise ValueError(f"--option {pair}: not of the form KEY=VALUE; fix: --option max_turns=2")
+        options[key] = _value(value)
+    if given.data is not None:
+        options["data"] = given.data
+    module, colon, _ = given.env.partition(":")
+    if colon:
+        importlib.import_module(module)  # for its error, which names the module
+    env = gymnasium.make(given.env, disable_env_checker=True, **options).unwrapped
+    if not isinstance(env, VerifiableEnv):
+        raise ValueError(f"is not a r3env.core.VerifiableEnv but a {type(env).__name__}")
+    return env
+
+
+def _starts(env: VerifiableEnv, given: argparse.Namespace) -> list[tuple[str, dict[str, Any]]]:
+    if given.uid is not None:
+        return [env.reset(options={"uid": given.uid})]
+    first = env.reset(seed=given.seed)
+    return [first, *(env.reset() for _ in range(given.n - 1))]
+
+
+def _play(env: VerifiableEnv, uid: str, answer: str) -> None:
+    """Answers the same until the episode is over."""
+    env.reset(options={"uid": uid})
+    over = False
+    while not over:
+        observation, reward, terminated, truncated, info = env.step(answer)
+        over = terminated or truncated
+        verdict = f"{info.get('verdict', '')} correct={info.get('correct')} reward={reward:g}"
+        print(f"\n>>> {answer}\n<<< {verdict}{' (the end)' if over else ''}")
+        if not over:
+            print(observation)
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        return text
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m r3env.inspect", description=__doc__.partition("\n")[0])
+    parser.add_argument("--env", default=r3env.MATH_ID, help=f"Gymnasium id, or module:Id-v0 ({r3env.MATH_ID})")
+    parser.add_argument("--n", type=int, default=5, choices=range(1, 1001), metavar="N", help="episodes to show (5)")
+    parser.add_argument("--seed", type=int, default=0, help="which queries are drawn (0)")
+    parser.add_argument("--uid", help="show this query instead")
+    parser.add_argument("--data", help="the environment's data, as in environment.data")
+    parser.add_argument(
+        "--option", action="append", default=[], metavar="KEY=VALUE", help="further constructor argument; JSON or text"
+    )
+    parser.add_argument("--answer", help="a response to have judged, all of it: '\\boxed{7}', '<answer>7</answer>'")
+    parser.add_argument("--gold", action="store_true", help="have the reference answer judged")
+    return parser
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -1,0 +1,187 @@
+"""`r3env/Mixture-v0`: several environments in one run, each with its share."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.error import ResetNeeded
+
+from r3env.core import Queries, Query, Verdict, VerifiableEnv
+from r3env.shared_queries import shared
+from r3env.spelling import nearest
+
+_PART_KEYS = ("id", "weight", "options")
+# Something that works on any machine, and shows what parts may differ in.
+_DEFAULT_PARTS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
+    {
+        "one_turn": {"id": "r3env/Math-v0"},
+        "two_turns": {"id": "r3env/Math-v0", "options": {"max_turns": 2}},
+    }
+)
+_logger = logging.getLogger(__name__)
+
+
+class MixtureQueries(Queries):
+    """Queries of several environments, with `NAME/` before their uids."""
+
+    def __init__(self, parts: Mapping[str, Queries], chosen: Mapping[str, Sequence[int]]) -> None:
+        """Joins the parts.
+
+        Args:
+            parts: The queries of each environment, by its name.
+            chosen: For each, which of its queries belong to one pass, by their place in its order. The others can be
+                looked up, but are not listed.
+        """
+        self._parts, self._chosen = dict(parts), dict(chosen)
+
+    def uid_at(self, index: int) -> str:
+        """The uid of the query at this place of the order."""
+        for name, chosen in self._chosen.items():
+            if index < len(chosen):
+                return f"{name}/{self._parts[name].uid_at(int(chosen[index]))}"
+            index -= len(chosen)
+        raise IndexError(index)
+
+    def __len__(self) -> int:
+        return sum(len(chosen) for chosen in self._chosen.values())
+
+    def __getitem__(self, uid: str) -> Query:
+        name, _, inner = uid.partition("/")
+        query = self._parts[name][inner]
+        return Query(uid, query.problem, query.answer, query.level)
+
+
+class MixtureEnv(VerifiableEnv):
+    """Episodes of several environments; each episode is played by the environment that its query comes from."""
+
+    def __init__(
+        self,
+        environments: Mapping[str, Mapping[str, Any]] | None = None,
+        *,
+        seed: int = 0,
+        **common: Any,
+    ) -> None:
+        """Makes the parts.
+
+        Args:
+            environments: By a name of yours: `id` (`module:Id-v0` imports the module first), `options` for the
+                constructor, and `weight`, the part's share of the queries. Without any weight all queries of all
+                parts are listed. With weights (1 where a part has none) as many are listed as these shares allow
+                without repeating one; the log says how many stay out. None for two embedded ones.
+            seed: Which queries stay out.
+            common: Constructor arguments for every part; its own `options` go before them.
+
+        Raises:
+            ValueError: A part is not described like this, or not a `VerifiableEnv`.
+        """
+        described = dict(_DEFAULT_PARTS if environments is None else environments)
+        if not described:
+            raise ValueError("environments: name at least one")
+        for name, part in described.items():
+            _check(name, part)
+        self.seed = seed
+        self.weights = {name: part.get("weight") for name, part in described.items()}
+        self.parts = {name: _made(name, part, common) for name, part in described.items()}
+        some = next(iter(self.parts.values()))
+        super().__init__(
+            instruction=some.instruction,
+            reflection_guidance=max((part.reflection_guidance for part in self.parts.values()), key=len),
+            max_turns=max(part.max_turns for part in self.parts.values()),
+        )
+        self._playing: tuple[str, VerifiableEnv] | None = None
+
+    def load_queries(self) -> Queries:
+        """The queries of all parts, as their weights have it."""
+        parts = {name: part.queries for name, part in self.parts.items()}
+        # Parts that share their queries give the same mixture, which holds them: their identities stay theirs.
+        key = ("mixture", self.seed, tuple((name, id(parts[name]), self.weights[name]) for name in parts))
+        return shared(key, lambda: MixtureQueries(parts, self._chosen(parts)))
+
+    def verify(self, query: Query, response: str) -> Verdict:
+        """As the part that the query comes from judges."""
+        part, inner = self._inner(query)
+        return part.verify(inner, response)
+
+    def prompt(self, query: Query) -> str:
+        """The first user turn of the part that the query comes from."""
+        part, inner = self._inner(query)
+        return part.prompt(inner)
+
+    def reference_response(self, query: Query) -> str:
+        """As the part that the query comes from reads it."""
+        part, inner = self._inner(query)
+        return part.reference_response(inner)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
+        """Begins an episode of the part that the query comes from; see `VerifiableEnv.reset`."""
+        options = dict(options or {})
+        if (uid := options.pop("uid", None)) is not None:
+            self.query(uid)  # for its error
+        gymnasium.Env.reset(self, seed=seed)
+        name, _, inner = (self._draw().uid if uid is None else uid).partition("/")
+        part_seed = int(self.np_random.integers(2**31)) if seed is None else seed
+        observation, info = self.parts[name].reset(seed=part_seed, options={**options, "uid": inner})
+        self._playing = name, self.parts[name]
+        return observation, {**info, "uid": f"{name}/{inner}"}
+
+    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        """Has the part judge a response; see `VerifiableEnv.step`."""
+        if self._playing is None:
+            raise ResetNeeded("no episode is running: call reset() before step()")
+        name, part = self._playing
+        observation, reward, terminated, truncated, info = part.step(action)
+        if "uid" in info:
+            info = {**info, "uid": f"{name}/{info['uid']}"}
+        return observation, reward, terminated, truncated, info
+
+    def close(self) -> None:
+        """Closes the parts."""
+        for part in self.parts.values():
+            part.close()
+
+    def _inner(self, query: Query) -> tuple[VerifiableEnv, Query]:
+        name, _, uid = query.uid.partition("/")
+        return self.parts[name], self.parts[name].query(uid)
+
+    def _chosen(self, parts: Mapping[str, Queries]) -> dict[str, Sequence[int]]:
+        sizes = {name: len(queries) for name, queries in parts.items()}
+        if all(weight is None for weight in self.weights.values()):
+            return {name: range(size) for name, size in sizes.items()}
+        weights = {name: 1.0 if weight is None else weight for name, weight in self.weights.items()}
+        # Queries for each unit of weight: the part that is smallest for its weight is the one used up.
+        unit = min(size / weights[name] for name, size in sizes.items())
+        chosen: dict[str, Sequence[int]] = {}
+        for number, (name, size) in enumerate(sizes.items()):
+            # The rounding makes up for 3 * (1 / 3) < 1.
+            count = min(size, max(1, int(round(unit * weights[name], 6))))
+            order = np.random.default_rng([self.seed, number]).permutation(size)
+            chosen[name] = np.sort(order[:count]).tolist() if count < size else range(size)
+            _logger.info("mixture: %s: %d of %d queries", name, count, size)
+        return chosen
+
+
+def _check(name: str, part: Mapping[str, Any]) -> None:
+    if not name or "/" in name:
+        raise ValueError(f"environments: the name {name!r} must not be empty or hold a slash")
+    if not isinstance(part, Mapping) or "id" not in part:
+        raise ValueError(f"environments.{name}: must be a mapping with `id`, and `weight` and `options` if wanted")
+    for key in part:
+        if key not in _PART_KEYS:
+            raise ValueError(f"environments.{name}: unknown key {key!r}; the nearest is {nearest(key, _PART_KEYS)}")
+    weight = part.get("weight")
+    if weight is not None and not (isinstance(weight, int | float) and 0 < weight < float("inf")):
+        raise ValueError(f"environments.{name}.weight must be a positive number, it is {weight!r}")
+
+
+def _made(name: str, part: Mapping[str, Any], common: Mapping[str, Any]) -> VerifiableEnv:
+    arguments = {**common, **(part.get("options") or {})}
+    try:
+        made = gymnasium.make(part["id"], disable_env_checker=True, **arguments).unwrapped
+    except (gymnasium.error.Error, TypeError, ValueError, ImportError) as error:
+        raise ValueError(f"environments.{name}: {part['id']} cannot be made: {error}") from error
+    if not isinstance(made, VerifiableEnv):
+        raise ValueError(f"environments.{name}: {part['id']} is not a r3env.core.VerifiableEnv")
+    return made

@@ -1,0 +1,144 @@
+"""How the rows of well-known data sets are read: their columns, and where the final answer stands.
+
+The comments say where each schema is written down.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+Cell = Any
+
+
+@dataclass(frozen=True)
+class Preset:
+    """One data set's schema.
+
+    Args:
+        hub_id: The data set on the Hub.
+        columns: Its column for each of our fields (`problem`, `answer`, `uid`, `level`).
+        split: The split to read if none is named.
+        configuration: Configuration of the Hub data set.
+        answer: Turns the answer column into the reference answer; None or "" where a row has none.
+        context: Column with text that belongs before the problem, often empty.
+        only: Columns that must have a certain value, for example to leave out problems with pictures. A row
+            without the column is kept.
+    """
+
+    hub_id: str
+    columns: Mapping[str, str]
+    split: str = "train"
+    configuration: str | None = None
+    answer: Callable[[Cell], Cell] = field(default=lambda cell: cell)
+    context: str | None = None
+    only: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+
+def _after_hashes(cell: Cell) -> Cell:
+    """GSM8K: the worked solution ends in a line `#### 1,234`."""
+    if not isinstance(cell, str):
+        return cell
+    _, found, answer = cell.rpartition("####")
+    return answer.strip().replace(",", "") if found else None
+
+
+def _boxed(cell: Cell) -> Cell:
+    """AIME: a solution that is nothing but a box, or ends in one."""
+    if not isinstance(cell, str):
+        return cell
+    from r3env.grading.extraction import final_answer
+
+    return final_answer(cell) or cell
+
+
+def _whole_number(cell: Cell) -> Cell:
+    """AMC answers are floats, `27.0`, of whole numbers."""
+    if isinstance(cell, str) and re.fullmatch(r"-?\d+\.0+", cell.strip()):
+        cell = float(cell)
+    return int(cell) if isinstance(cell, float) and cell.is_integer() else cell
+
+
+def _joined(cell: Cell) -> Cell:
+    """OlympiadBench: a list of answers, each between dollar signs; several are one answer, with commas."""
+    if cell is None or isinstance(cell, str):
+        answers = [cell or ""]
+    elif isinstance(cell, list | tuple):
+        answers = [str(answer) for answer in cell if answer is not None]
+    else:
+        return cell
+    return ", ".join(re.sub(r"(?<!\\)\$", "", answer).strip() for answer in answers)
+
+
+PRESETS: Mapping[str, Preset] = MappingProxyType(
+    {
+        # Columns problem, answer, solution; split train (its dataset card).
+        "deepscaler": Preset("agentica-org/DeepScaleR-Preview-Dataset", {"problem": "problem", "answer": "answer"}),
+        # Configurations main and socratic, splits train and test. Columns question, answer: a solution whose last line
+        # is `#### ` and the number, with thousands separators (its dataset card; lm-evaluation-harness, tasks/gsm8k).
+        "gsm8k": Preset(
+            "openai/gsm8k",
+            {"problem": "question", "answer": "answer"},
+            configuration="main",
+            answer=_after_hashes,
+        ),
+        # Columns problem, solution, answer, subject, level (a number), unique_id; split test only (its dataset card).
+        "math500": Preset(
+            "HuggingFaceH4/MATH-500",
+            {"problem": "problem", "answer": "answer", "uid": "unique_id", "level": "level"},
+            split="test",
+        ),
+        # Columns id (a number), problem, solution, answer, url, year; split train (dataset_info in its card).
+        "aime24": Preset("HuggingFaceH4/aime_2024", {"problem": "problem", "answer": "answer", "uid": "id"}),
+        # Columns id, problem, solution, url; split test. The solution is only `\boxed{204}` (as HELM's AIMEScenario
+        # and others read it).
+        "aime24-math-ai": Preset(
+            "math-ai/aime24",
+            {"problem": "problem", "answer": "solution", "uid": "id"},
+            split="test",
+            answer=_boxed,
+        ),
+        # Columns problem, answer, id, all text; split test (dataset_info in its card). Not every answer is a bare
+        # number: some carry a degree sign.
+        "aime25": Preset("math-ai/aime25", {"problem": "problem", "answer": "answer", "uid": "id"}, split="test"),
+        # Columns id, question, answer (a float: 27.0), url; split test (the test.jsonl in Qwen2.5-Math's
+        # evaluation/data/amc23, which was uploaded there).
+        "amc23": Preset(
+            "math-ai/amc23",
+            {"problem": "question", "answer": "answer", "uid": "id"},
+            split="test",
+            answer=_whole_number,
+        ),
+        # Columns question, answer; split test (as public evaluation code reads it).
+        "minerva": Preset("math-ai/minervamath", {"problem": "question", "answer": "answer"}, split="test"),
+        # Columns question, final_answer (a list of texts), solution (a list), is_multiple_answer, unit, answer_type,
+        # error (the tolerance of a number, not used here), subfield, subject, modality, difficulty, language;
+        # split test (as public evaluation code reads it).
+        "olympiadbench": Preset(
+            "math-ai/olympiadbench",
+            {"problem": "question", "answer": "final_answer", "level": "difficulty"},
+            split="test",
+            answer=_joined,
+            only=MappingProxyType({"modality": "Text-only"}),
+        ),
+        # The same columns, and id, context (text before the question, or null), image_1 and so on; split train.
+        # OE_TO_maths_en_COMP: open-ended, text-only, mathematics, English, competition (OpenBMB/OlympiadBench, README;
+        # evalscope's documentation shows a row).
+        "olympiadbench-full": Preset(
+            "Hothan/OlympiadBench",
+            {"problem": "question", "answer": "final_answer", "uid": "id", "level": "difficulty"},
+            configuration="OE_TO_maths_en_COMP",
+            answer=_joined,
+            context="context",
+            only=MappingProxyType({"modality": "Text-only"}),
+        ),
+    }
+)
+
+_BY_HUB_ID = {preset.hub_id.lower(): preset for preset in PRESETS.values()}
+
+
+def preset_of_hub_id(hub_id: str) -> Preset | None:
+    """The preset of a Hub data set, or None; like the Hub, it does not tell upper from lower case."""
+    return _BY_HUB_ID.get(hub_id.lower())

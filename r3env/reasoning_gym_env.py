@@ -1,0 +1,135 @@
+"""`r3env/ReasoningGym-v0`: any of the tasks that reasoning-gym generates, judged by its own scorers."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, cast
+
+from r3env.core import Queries, Query, Reason, Verdict, VerifiableEnv
+from r3env.killable import CallDiedError, CallRaisedError, CallTimeoutError, shared_calls
+from r3env.prompts import TAGGED_INSTRUCTION, TAGGED_REFLECTION_GUIDANCE
+from r3env.reasoning_gym_tasks import GeneratedQueries, Task
+from r3env.shared_queries import shared
+from r3env.spelling import nearest
+
+_SPEC_KEYS = ("seed", "size", "level")
+
+
+class ReasoningGymEnv(VerifiableEnv):
+    """Problems that are generated as they are asked for, with partial credit.
+
+    The reward is the score of the task's own scorer, from 0 to 1, and an answer counts as correct from `threshold`
+    on. Scorers run in processes of their own and are killed at the deadline: some evaluate what the policy wrote.
+    """
+
+    def __init__(
+        self,
+        data: str | None = None,
+        *,
+        task: str | Sequence[str] = "chain_sum",
+        size: int = 500,
+        seed: int = 0,
+        level: int | None = None,
+        config: Mapping[str, Any] | None = None,
+        threshold: float = 1.0,
+        instruction: str = TAGGED_INSTRUCTION,
+        reflection_guidance: str = TAGGED_REFLECTION_GUIDANCE,
+        max_turns: int = 1,
+        grading_timeout_s: float = 5.0,
+    ) -> None:
+        """Makes the environment; problems are generated when they are needed.
+
+        Args:
+            data: `TASK[,TASK…][#seed=…,size=…,level=…]` in one text, which overrides the arguments below: so an
+                evaluation can name other problems than the training.
+            task: Name or names of tasks, as `reasoning_gym.factory.DATASETS` has them.
+            size: Problems of each task.
+            seed: Which problems; others for every seed.
+            level: Level of the tasks' curriculum, from 0; None for each task's own defaults.
+            config: Further fields of the task's configuration, such as `min_terms`; with several tasks all of them
+                must have these fields.
+            threshold: Score from which an answer is correct.
+            instruction: Text that follows the problem; the final answer is read from the last `<answer>` tags after
+                any thinking.
+            reflection_guidance: The user turn after a wrong answer.
+            max_turns: Answers that the policy may give in an episode.
+            grading_timeout_s: Seconds that scoring one answer may take.
+
+        Raises:
+            ValueError: An argument is out of its range, or `data` is not of this form.
+        """
+        super().__init__(instruction=instruction, reflection_guidance=reflection_guidance, max_turns=max_turns)
+        if not grading_timeout_s > 0:
+            raise ValueError(f"grading_timeout_s must be positive, it is {grading_timeout_s!r}")
+        if not 0 < threshold <= 1:
+            raise ValueError(f"threshold must be above 0 and at most 1, it is {threshold!r}")
+        names = (task,) if isinstance(task, str) else tuple(task)
+        wanted = Task("", seed, size, level, json.dumps(dict(config or {}), sort_keys=True))
+        if data is not None:
+            names, wanted = _parsed(data, wanted)
+        _check(wanted)
+        self.tasks = tuple(replace(wanted, name=name) for name in names)
+        self.threshold, self.grading_timeout_s = threshold, grading_timeout_s
+
+    def load_queries(self) -> Queries:
+        """The problems, shared with every environment of this process that wants the same ones."""
+        return shared(self.tasks, lambda: GeneratedQueries(self.tasks))
+
+    def verify(self, query: Query, response: str) -> Verdict:
+        """Has the task's scorer score the response's final answer."""
+        answer = tagged_answer(response)
+        if answer is None:
+            return Verdict(False, Reason.NO_ANSWER, 0.0)
+        arguments = cast(GeneratedQueries, self.queries).scorer_arguments(query.uid)
+        try:
+            score = shared_calls().call(
+                "r3env.reasoning_gym_scoring:score", *arguments, answer, timeout_s=self.grading_timeout_s
+            )
+        except CallTimeoutError:
+            return Verdict(False, Reason.TIMEOUT)
+        except CallDiedError:
+            return Verdict(False, Reason.ERROR)
+        except CallRaisedError:
+            score = 0.0  # some scorers raise over an answer that they cannot read
+        correct = score >= self.threshold
+        return Verdict(correct, Reason.EQUAL if correct else Reason.DIFFERENT, score)
+
+    def reference_response(self, query: Query) -> str:
+        """The library's own answer between the tags; of some tasks it gives none."""
+        return f"<answer>{query.answer}</answer>"
+
+
+def tagged_answer(response: str) -> str | None:
+    """What stands between the last complete `<answer>` tags after any thinking, or None; "" is no answer either."""
+    _, _, visible = response.rpartition("</think>")
+    if "<think>" in visible:
+        return None
+    before, found, _ = visible.rpartition("</answer>")
+    _, opened, answer = before.rpartition("<answer>")
+    return answer.strip() or None if found and opened else None
+
+
+def _parsed(data: str, wanted: Task) -> tuple[tuple[str, ...], Task]:
+    names, _, settings = data.partition("#")
+    values: dict[str, int] = {}
+    for setting in filter(None, settings.split(",")):
+        key, _, value = setting.partition("=")
+        if key not in _SPEC_KEYS:
+            raise ValueError(f"data: {data!r}: unknown key {key!r}; the nearest is {nearest(key, _SPEC_KEYS)}")
+        if not value.isdecimal():
+            raise ValueError(f"data: {data!r}: {key} must be a whole number, it is {value!r}")
+        values[key] = int(value)
+    changed = Task(
+        "",
+        values.get("seed", wanted.seed),
+        values.get("size", wanted.size),
+        values.get("level", wanted.level),
+        wanted.config,
+    )
+    return tuple(name.strip() for name in names.split(",")), changed
+
+
+def _check(task: Task) -> None:
+    for name, value, lowest in (("size", task.size, 1), ("seed", task.seed, 0), ("level", task.level, 0)):
+        if value is not None and (not isinstance(value, int) or value < lowest):
+            raise ValueError(f"{name} must be a whole number of at least {lowest}, it is {value!r}")

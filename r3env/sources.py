@@ -1,0 +1,86 @@
+"""What a data set's name means: a file, embedded problems, a preset, or a data set on the Hub."""
+
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+from r3env.data_errors import DataError
+from r3env.presets import PRESETS, Preset, preset_of_hub_id
+from r3env.spelling import nearest
+
+EMBEDDED = ("train", "heldout")
+FILE_TYPES = (".jsonl", ".json", ".parquet", ".csv")
+_HUB_ID = re.compile(
+    r"(?P<name>[\w.-]+/[\w.-]+)(?::(?P<configuration>[\w.-]+))?(?:@(?P<revision>[\w./-]+))?(?:#(?P<split>[^#]+))?"
+)
+_PRESET = re.compile(r"preset:(?P<preset>[^@#]*)(?:@(?P<revision>[\w./-]+))?(?:#(?P<split>[^#]+))?")
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where the rows of a data set come from.
+
+    Args:
+        text: As the user wrote it, for messages.
+        kind: A local file, embedded problems or a data set on the Hub.
+        name: Path of the file, name of the embedded problems, or Hub id.
+        configuration: Configuration of a Hub data set.
+        revision: Branch, tag or commit of a Hub data set; None for its main branch.
+        split: Split of a Hub data set.
+        preset: How its rows are to be read, if that is known.
+    """
+
+    text: str
+    kind: Literal["file", "embedded", "hub"]
+    name: str
+    configuration: str | None = None
+    revision: str | None = None
+    split: str = "train"
+    preset: Preset | None = None
+
+
+def parse_source(
+    text: str, *, split: str | None = None, revision: str | None = None, preset: str | None = None
+) -> Source:
+    """Makes out what `text` names; nothing is opened.
+
+    Args:
+        text: A file, `embedded:NAME`, `preset:NAME`, or a Hub id `owner/name[:configuration]`; the latter two with
+            `@revision` and `#split` behind if wanted.
+        split: Overrides the split in `text` and the preset's own.
+        revision: Overrides the revision in `text`.
+        preset: Name of the preset to read the rows by, whatever `text` is.
+
+    Raises:
+        DataError: `text` names nothing.
+    """
+    source = _parsed(text)
+    if preset is not None:
+        source = replace(source, preset=_preset(text, preset))
+    return replace(source, split=split or source.split, revision=revision or source.revision)
+
+
+def _parsed(text: str) -> Source:
+    if text.startswith("embedded:"):
+        return Source(text, "embedded", text.removeprefix("embedded:"))
+    if match := _PRESET.fullmatch(text):
+        preset = _preset(text, match["preset"])
+        split = match["split"] or preset.split
+        return Source(text, "hub", preset.hub_id, preset.configuration, match["revision"], split, preset)
+    path = Path(text).expanduser()
+    if path.suffix.lower() in FILE_TYPES or path.exists():
+        return Source(text, "file", str(path))
+    if match := _HUB_ID.fullmatch(text):
+        known = preset_of_hub_id(match["name"])
+        configuration = match["configuration"] or (known.configuration if known else None)
+        split = match["split"] or (known.split if known else "train")
+        return Source(text, "hub", match["name"], configuration, match["revision"], split, known)
+    fix = f"name a file ({', '.join(FILE_TYPES)}), owner/name or preset:{nearest(text, PRESETS)[1:-1]}"
+    raise DataError.at(text, "neither a file nor a Hub id", fix)
+
+
+def _preset(text: str, name: str) -> Preset:
+    if name not in PRESETS:
+        raise DataError.at(text, f"there is no preset {name!r}", f"one of {', '.join(PRESETS)}")
+    return PRESETS[name]

@@ -1,0 +1,112 @@
+"""`python -m r3env.check` and `python -m r3env.inspect`."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import r3env
+from r3env.check import main as check
+from r3env.inspect import main as inspect
+
+SAMPLES = Path(__file__).parent / "samples"
+
+
+@pytest.fixture
+def problems(tmp_path: Path) -> str:
+    path = tmp_path / "problems.jsonl"
+    rows = [{"problem": f"What is {i}?", "answer": str(i)} for i in range(300)]
+    rows[7]["answer"] = "\\frac{1}{2"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(path)
+
+
+def test_check_passes_good_data(capsys: pytest.CaptureFixture[str]) -> None:
+    assert check(["--data", str(SAMPLES / "gsm8k.jsonl"), "--preset", "gsm8k"]) == 0
+    out = capsys.readouterr().out
+    assert "3 queries from 3 rows" in out
+    assert "3 of 3 reference answers pass their own grader, 0 fail" in out
+
+
+def test_check_reports_answers_that_fail(problems: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert check(["--data", problems]) == 1
+    out = capsys.readouterr().out
+    assert "answer '\\\\frac{1}{2': What is 7?" in out
+    assert "299 of 300 reference answers pass their own grader, 1 fail" in out
+    assert check(["--data", problems, "--limit", "5"]) == 0
+    assert check(["--data", problems, "--column", "level=answer", "--show", "0"]) == 1
+    assert "… and 1 more" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["--data", "nowhere.jsonl"], "nowhere.jsonl: no such file; fix:"),
+        (["--data", "{problems}", "--column", "problem=question"], "row 1: no column 'question'; fix:"),
+        (["--data", "{problems}", "--column", "problem"], "--column problem: not of the form OURS=THEIRS"),
+        (["--data", "{problems}", "--preset", "gsm9k"], "there is no preset 'gsm9k'; fix: one of"),
+        (["--data", "{problems}", "--timeout-s", "0"], "timeout_s must be positive"),
+        (["--data", "{problems}", "--max-prompt-length", "3"], "leaves no queries"),
+    ],
+)
+def test_check_refuses_wrong_input_in_one_line(
+    problems: str, arguments: list[str], line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert check([argument.format(problems=problems) for argument in arguments]) == 2
+    err = capsys.readouterr().err.strip()
+    assert line in err and len(err.splitlines()) == 1
+
+
+def test_check_as_a_program(problems: str) -> None:
+    command = [sys.executable, "-m", "r3env.check", "--data", problems]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=Path(r3env.__file__).parents[1])
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (
+        1,
+        "299 of 300 reference answers pass their own grader, 1 fail",
+    )
+    done = subprocess.run([*command[:-1], "x.csv"], capture_output=True, text=True, cwd=Path(r3env.__file__).parents[1])
+    assert done.returncode == 2 and len(done.stderr.splitlines()) == 1
+    done = subprocess.run(command[:-2], capture_output=True, text=True, cwd=Path(r3env.__file__).parents[1])
+    assert done.returncode == 2 and "--data" in done.stderr.splitlines()[-1]
+
+
+def test_inspect_shows_what_the_policy_sees(problems: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert inspect(["--data", problems, "--n", "3"]) == 0
+    out = capsys.readouterr().out
+    assert out.count("What is") == 3 and out.count("within \\boxed{}") == 3 and "<<<" not in out
+
+
+def test_inspect_shows_what_the_grader_says(capsys: pytest.CaptureFixture[str]) -> None:
+    assert inspect(["--uid", "train-000", "--answer", "\\boxed{7}", "--gold", "--option", "max_turns=2"]) == 0
+    out = capsys.readouterr().out
+    assert ">>> \\boxed{10}\n<<< equal correct=True reward=1 (the end)" in out
+    assert ">>> \\boxed{7}\n<<< different correct=False reward=0\nThe answer above is not correct." in out
+    assert "<<< different correct=False reward=0 (the end)" in out
+
+
+def test_inspect_takes_any_environment(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--env", r3env.REASONING_GYM_ID, "--data", "leg_counting#size=4", "--n", "2", "--gold"]
+    assert inspect(arguments) == 0
+    assert capsys.readouterr().out.count("equal correct=True reward=1") == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["--env", "r3env/Mth-v0"], "r3env/Mth-v0: "),
+        (["--env", "no_such_module:X-v0"], "No module named 'no_such_module'"),
+        (["--env", "CartPole-v1"], "is not a r3env.core.VerifiableEnv"),
+        (["--data", "nowhere.jsonl"], "nowhere.jsonl: no such file"),
+        (["--uid", "train-9999"], "unknown uid 'train-9999'; the nearest is"),
+        (["--option", "max_turns"], "not of the form KEY=VALUE"),
+        (["--option", "max_trns=2"], "max_trns"),
+    ],
+)
+def test_inspect_refuses_wrong_input_in_one_line(
+    arguments: list[str], line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert inspect(arguments) == 2
+    err = capsys.readouterr().err.strip()
+    assert line in err and len(err.splitlines()) == 1

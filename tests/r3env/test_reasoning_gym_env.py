@@ -1,0 +1,168 @@
+"""`r3env/ReasoningGym-v0`."""
+
+import time
+
+import gymnasium
+import pytest
+from gymnasium.utils.env_checker import check_env
+
+import r3env
+
+reasoning_gym = pytest.importorskip("reasoning_gym")
+
+from r3env.prompts import TAGGED_REFLECTION_GUIDANCE  # noqa: E402
+from r3env.reasoning_gym_env import ReasoningGymEnv, tagged_answer  # noqa: E402
+
+TASKS = sorted(reasoning_gym.factory.DATASETS)
+# The library gives no reference answer of these: there are many right ones, or only its scorer knows.
+WITHOUT_REFERENCE = {"boxnet", "graph_color", "propositional_logic", "rubiks_cube", "rush_hour"}
+
+
+@pytest.mark.filterwarnings("ignore:.*not having a spec")
+@pytest.mark.parametrize("task", TASKS)
+def test_every_task_can_be_played(task: str) -> None:
+    env = ReasoningGymEnv(task=task, size=2, seed=11)
+    check_env(env)
+    uid = env.uids[0]
+    query = env.query(uid)
+    observation, info = env.reset(options={"uid": uid})
+    assert observation.startswith(query.problem) and info == {"uid": f"{task}/11/0"}
+    if task not in WITHOUT_REFERENCE:
+        assert env.verify(query, env.reference_response(query)).correct
+
+
+def test_the_same_uid_is_the_same_problem_in_every_environment() -> None:
+    first, second = (ReasoningGymEnv(task="family_relationships", size=20, seed=5) for _ in range(2))
+    other = ReasoningGymEnv(task="family_relationships", size=20, seed=6)
+    assert [first.query(uid) for uid in first.uids[::-1]] == [second.query(uid) for uid in second.uids][::-1]
+    assert first.queries is second.queries
+    assert {first.query(uid).problem for uid in first.uids} != {other.query(uid).problem for uid in other.uids}
+    assert set(first.uids).isdisjoint(other.uids)
+
+
+def test_nothing_is_generated_before_it_is_asked_for() -> None:
+    started = time.perf_counter()
+    env = ReasoningGymEnv(task="rubiks_cube", size=1_000_000)
+    assert len(env.queries) == 1_000_000
+    assert env.query("rubiks_cube/0/999999").problem
+    assert time.perf_counter() - started < 20
+
+
+def test_partial_credit_is_the_reward_and_a_threshold_makes_it_correct() -> None:
+    def step(threshold: float, answer: str) -> tuple[float, bool, str]:
+        env = ReasoningGymEnv(task="countdown", size=5, threshold=threshold)
+        env.reset(options={"uid": "countdown/0/0"})
+        _, reward, terminated, truncated, info = env.step(f"<answer>{answer}</answer>")
+        assert terminated and not truncated
+        return reward, info["correct"], info["verdict"]
+
+    assert step(1.0, "1+1") == (0.05, False, "different")
+    assert step(0.05, "1+1") == (0.05, True, "equal")
+    assert step(1.0, "") == (0.0, False, "no_answer")
+
+
+def test_a_scorer_that_never_returns_is_killed() -> None:
+    env = ReasoningGymEnv(task="countdown", size=5, grading_timeout_s=1.0)
+    env.reset(options={"uid": "countdown/0/0"})
+    _, reward, _, _, info = env.step("<answer>9**9**9**9</answer>")
+    assert (reward, info["verdict"]) == (0.0, "timeout")
+    assert env.verify(env.query("countdown/0/0"), "<answer>1+1</answer>").reason == "different"
+
+
+def test_a_scorer_that_raises_finds_the_answer_wrong() -> None:
+    env = ReasoningGymEnv(task="prime_factorization", size=1)
+    env.reset(seed=0)
+    assert env.step("<answer>no idea }{</answer>")[1:3] == (0.0, True)
+
+
+@pytest.mark.parametrize(
+    ("response", "answer"),
+    [
+        ("<answer>7</answer>", "7"),
+        ("<answer>\n1 2\n3 4\n</answer>", "1 2\n3 4"),
+        ("<answer>6</answer> no: <answer>7</answer>", "7"),
+        ("<think><answer>6</answer></think><answer>7</answer>", "7"),
+        ("thinking <answer>6</answer></think> I do not know", None),
+        ("<think><answer>6</answer>", None),
+        ("<answer>7", None),
+        ("7</answer>", None),
+        ("<answer> </answer>", None),
+        ("\\boxed{7}", None),
+    ],
+)
+def test_the_answer_is_what_the_last_tags_after_the_thinking_hold(response: str, answer: str | None) -> None:
+    assert tagged_answer(response) == answer
+
+
+def test_levels_of_the_curriculum_and_configuration() -> None:
+    def problems(**arguments: object) -> list[str]:
+        env = ReasoningGymEnv(task="chain_sum", size=30, **arguments)  # type: ignore[arg-type]
+        return [env.query(uid).problem for uid in env.uids]
+
+    def terms(texts: list[str]) -> float:
+        return sum(text.count(" + ") + text.count(" - ") for text in texts)
+
+    assert terms(problems(level=0)) < terms(problems(level=3)) <= terms(problems(level=99))
+    assert all(text.count(" + ") + text.count(" - ") == 1 for text in problems(config={"min_terms": 2, "max_terms": 2}))
+    env = ReasoningGymEnv(task="chain_sum", level=2)
+    assert env.uids[0] == "chain_sum/level2/0/0" and env.query(env.uids[0]).level == "2"
+
+
+@pytest.mark.parametrize("task", sorted({*reasoning_gym.factory.CURRICULA} - {"knight_swap"}))
+def test_every_curriculum_has_its_lowest_level(task: str) -> None:
+    env = ReasoningGymEnv(task=task, size=1, level=0)
+    assert env.query(env.uids[0]).problem
+
+
+def test_a_level_that_the_library_itself_refuses_is_named() -> None:
+    with pytest.raises(ValueError, match="reasoning-gym task 'knight_swap', level 0: min_nodes must be >= 6"):
+        ReasoningGymEnv(task="knight_swap", level=0).uids  # noqa: B018
+
+
+def test_several_tasks_and_held_out_ones_by_data() -> None:
+    env = ReasoningGymEnv(task=["chain_sum", "leg_counting"], size=2)
+    assert env.uids == ["chain_sum/0/0", "chain_sum/0/1", "leg_counting/0/0", "leg_counting/0/1"]
+    assert ReasoningGymEnv("chain_sum,leg_counting#size=2").uids == env.uids
+    held_out = ReasoningGymEnv("leg_counting#seed=9,size=3,level=1", task="chain_sum", size=2)
+    assert held_out.uids == [f"leg_counting/level1/9/{number}" for number in range(3)]
+
+
+def test_made_by_id_with_arguments_and_a_second_turn() -> None:
+    env = gymnasium.make(r3env.REASONING_GYM_ID, data="chain_sum#size=3", max_turns=2)
+    env.reset(options={"uid": "chain_sum/0/1"})
+    observation, reward, terminated, _, _ = env.step("<answer>no</answer>")
+    assert (observation, reward, terminated) == (TAGGED_REFLECTION_GUIDANCE, 0.0, False)
+    inner = env.unwrapped
+    assert isinstance(inner, ReasoningGymEnv)
+    assert env.step(inner.reference_response(inner.query("chain_sum/0/1")))[1:3] == (1.0, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"task": "chain_smu"}, "reasoning-gym has no task 'chain_smu'; the nearest is 'chain_sum'"),
+        ({"task": []}, "name one or more tasks"),
+        ({"task": ["chain_sum", "chain_sum"]}, "each once"),
+        ({"config": {"max_term": 3}}, "its configuration has no field 'max_term'; the nearest is 'max_terms'"),
+        ({"config": {"min_terms": 9, "max_terms": 2}}, "reasoning-gym task 'chain_sum': max_terms"),
+        ({"task": "acre", "level": 1}, "it has no curriculum; leave level out"),
+        ({"size": 0}, "size must be a whole number of at least 1"),
+        ({"level": -1}, "level must be"),
+        ({"threshold": 0}, "threshold must be"),
+        ({"grading_timeout_s": 0}, "grading_timeout_s"),
+        ({"data": "chain_sum#sede=1"}, "unknown key 'sede'; the nearest is 'seed'"),
+        ({"data": "chain_sum#size=many"}, "size must be a whole number"),
+    ],
+)
+def test_mistakes_are_named_in_one_line(arguments: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError) as caught:
+        ReasoningGymEnv(**arguments).uids  # type: ignore[arg-type]  # noqa: B018
+    assert message in str(caught.value) and len(str(caught.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "uid", ["chain_sum/0/3", "chain_sum/0/01", "chain_sum/0/-1", "chain_sum/0/", "chain_sum", "x/0/1"]
+)
+def test_unknown_uids_are_refused(uid: str) -> None:
+    with pytest.raises(ValueError, match="unknown uid"):
+        ReasoningGymEnv(size=3).reset(options={"uid": uid})
