@@ -1,16 +1,27 @@
 """Mathematical equality of two answers; may take for ever, so it runs in a process that can be killed."""
 
-from functools import cache
+from dataclasses import dataclass
+from functools import cache, lru_cache
 from typing import Any
 
-from r3env.grading.normalisation import plain_spelling, quick_equal
+from r3env.grading.quick import quick_equal, spelling_pair
+
+_PARSED_ANSWERS = 4096
 
 
-def equivalent(gold: str, answer: str) -> bool:
-    """Whether `answer` equals `gold`: plainly, or by math-verify with the gold as its first argument.
+@dataclass(frozen=True)
+class Comparison:
+    """Whether two answers are equal, and whether one of them could not be read as mathematics."""
 
-    The order of elements and the difference between sets and tuples count as math-verify lets them count. An
-    answer that it cannot read equals only its own spelling.
+    equal: bool
+    unread: bool = False
+
+
+def compare(gold: str, answer: str) -> Comparison:
+    """Compares `answer` with `gold`: plainly, or by math-verify with the gold as its first argument.
+
+    The order of elements and the difference between sets and tuples count as math-verify lets them count. An answer
+    that it cannot read equals only its own spelling.
 
     Args:
         gold: The reference answer, without its box.
@@ -18,17 +29,51 @@ def equivalent(gold: str, answer: str) -> bool:
     """
     plainly = quick_equal(gold, answer)
     if plainly is not None:
-        return plainly
+        return Comparison(plainly)
+    pair = spelling_pair(gold, answer)
+    if pair is None:
+        return Comparison(False)
+    parsed_gold, parsed_answer = _parsed(pair[0]), _parsed(pair[1])
+    unread = len(parsed_gold) < 2 or len(parsed_answer) < 2  # only the text itself, no expression
     # Its own timeouts are signal alarms, which fire too late inside one long operation on integers.
-    return bool(_math_verify().verify(_parsed(gold), _parsed(answer), timeout_seconds=None))
+    equal = _math_verify().verify(
+        list(parsed_gold), list(parsed_answer), timeout_seconds=None, allow_set_relation_comp=True
+    )
+    if equal and not unread:
+        from r3env.grading.second_look import credited_by_accident
+
+        equal = not credited_by_accident(parsed_gold[0], parsed_answer[0])
+    return Comparison(bool(equal), unread)
 
 
-def _parsed(answer: str) -> list[Any]:
+@lru_cache(maxsize=_PARSED_ANSWERS)
+def _parsed(answer: str) -> tuple[Any, ...]:
     # Both sides are known to be an answer and nothing else. With math-verify's looser patterns it would go on
     # to pick any number out of a text that it cannot read.
     library = _math_verify()
-    only_the_box = library.LatexExtractionConfig(boxed_match_priority=0, try_extract_without_anchor=False)
-    return list(library.parse(f"\\boxed{{{plain_spelling(answer)}}}", [only_the_box], parsing_timeout=None))
+    parsed = library.parse(f"\\boxed{{{answer}}}", [_only_the_box()], parsing_timeout=None)
+    return tuple(_with_imaginary_unit(expression, answer) for expression in parsed)
+
+
+def _with_imaginary_unit(expression: Any, text: str) -> Any:
+    # The parser notices that i is not real, and then leaves it a symbol.
+    from sympy import Basic, I, Symbol
+
+    unit = Symbol("i", real=False)
+    if isinstance(expression, Basic) and unit in expression.free_symbols and "_{i" not in text and "_i" not in text:
+        return expression.subs(unit, I)
+    return expression
+
+
+@cache
+def _only_the_box() -> Any:
+    from latex2sympy2_extended import NormalizationConfig
+
+    # No units: it takes the t of 5t for one.
+    spelling = NormalizationConfig(basic_latex=True, units=False, malformed_operators=True, nits=True, boxed="all")
+    return _math_verify().LatexExtractionConfig(
+        boxed_match_priority=0, try_extract_without_anchor=False, normalization_config=spelling
+    )
 
 
 @cache

@@ -1,23 +1,25 @@
-"""One grader: a child process that can be killed, and the talk with it.
+"""One grader: a child process whose work can be killed, and the talk with it.
 
-Why not the obvious ways. A thread cannot be interrupted inside one operation on huge integers, which holds
-the GIL besides. The children of `multiprocessing`, and so of `concurrent.futures` and `pebble.ProcessPool`,
-are either forked, which copies the locks and the Ray state of a process with many threads, or spawned, which
-imports the user's main script once more (and trains within itself if the script has no guard). So a child is
-a program of its own behind two pipes, launched with an `exec` and told nothing but pairs of answers; one
-caller at a time talks to it, and watches the deadline itself.
+Why not the obvious ways. A thread cannot be interrupted inside one operation on huge integers, which holds the GIL
+besides. The children of `multiprocessing`, and so of `concurrent.futures` and `pebble.ProcessPool`, are either forked,
+which copies the locks and the Ray state of a process with many threads, or spawned, which imports the user's main
+script once more (and trains within itself if the script has no guard). So a child is a program of its own behind two
+pipes, launched with an `exec` and told nothing but pairs of answers. It has one thread, so it can fork the workers that
+compute, and kill them; one caller at a time talks to it, and kills the lot should it not answer.
 """
 
 import contextlib
 import json
 import multiprocessing.connection as connection
 import os
+import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
+_GRACE_S = 1.0  # beyond the deadline, for the process to act on it
 _PACKAGE_ROOT = str(Path(__file__).resolve().parents[2])
 
 
@@ -57,6 +59,7 @@ class Grader:
         except OSError as error:
             raise GraderError(f"a grader process could not be launched: {error}") from error
         self._ready = False
+        self.restarts = 0  # of its worker, the process that does the computing
 
     @property
     def alive(self) -> bool:
@@ -81,33 +84,37 @@ class Grader:
             self._ready = True
         return self._ready
 
-    def ask(self, gold: str, answer: str, timeout_s: float) -> bool:
-        """Whether the answer is equivalent to the gold; the process must be ready.
+    def ask(self, gold: str, answer: str, timeout_s: float) -> tuple[bool, bool]:
+        """Whether the answer is equivalent to the gold, and whether one of the two could not be read.
+
+        The process must be ready. It ends an overdue comparison itself, and is ready for the next one at once.
 
         Raises:
             GraderTimeoutError: It took longer than `timeout_s`.
-            GraderDiedError: The process died or failed over it.
+            GraderDiedError: Grading failed, for example for want of memory.
         """
         started = time.monotonic()
         try:
             self._requests.send_bytes(json.dumps([gold, answer, timeout_s]).encode())
         except OSError as error:
             raise GraderDiedError("gone before it was asked") from error
-        if not self._replies.poll(timeout_s):
+        if not self._replies.poll(timeout_s + _GRACE_S):
+            self.kill()  # it has been kept from running, or stopped
             raise GraderTimeoutError
         reply = self._receive()
         if reply is None:
-            # The child also limits itself; a parent that was kept from running may see that first.
             raise GraderTimeoutError if time.monotonic() - started >= timeout_s else GraderDiedError("died")
-        if reply["retire"]:
-            self.kill()
-        if "error" in reply:
-            raise GraderDiedError(str(reply["error"]))
-        return bool(reply["correct"])
+        self.restarts += bool(reply.get("restarted"))
+        if "timeout" in reply:
+            raise GraderTimeoutError
+        if "correct" not in reply:
+            raise GraderDiedError(str(reply.get("error", "died")))
+        return bool(reply["correct"]), bool(reply["unread"])
 
     def kill(self) -> None:
         """Ends the process at once, whatever it is doing; any thread may do that."""
-        self._process.kill()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)  # with its worker; it leads a session of its own
         self._process.wait()
 
     def close_pipes(self) -> None:

@@ -1,46 +1,54 @@
-r"""Cheap equality of short answers: spelling variants of the same text, and plain numbers.
+r"""One spelling for the same mathematics: plain minus signs and spaces, no delimiters, no decoration.
 
 Everything here takes linear time on any input, so that it may run in the training process itself.
 """
 
 import re
-from decimal import Decimal
 
 _CHARACTERS = str.maketrans(
     {
         **dict.fromkeys("\u2212\u2010\u2011\u2012\u2013\ufe63\uff0d", "-"),
         **dict.fromkeys("\u00a0\u2002\u2003\u2009\u200a\u202f\u3000", " "),
+        **dict.fromkeys("\u200b\u200e\u200f\u2060\ufeff", ""),
         **{chr(0xFF10 + digit): str(digit) for digit in range(10)},
+        **{character: f"^{{{digit}}}" for digit, character in enumerate("\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076")},
+        **{"\u2077": "^{7}", "\u2078": "^{8}", "\u2079": "^{9}"},
+        **{"\u00bd": "\\frac{1}{2}", "\u2153": "\\frac{1}{3}", "\u2154": "\\frac{2}{3}"},
+        **{"\u00bc": "\\frac{1}{4}", "\u00be": "\\frac{3}{4}"},
+        **{"\u00d7": "\\times ", "\u00b7": "\\cdot ", "\u22c5": "\\cdot ", "\u00f7": "\\div ", "\u00b1": "\\pm "},
+        **{"\u03c0": "\\pi ", "\u221e": "\\infty ", "\u2205": "\\emptyset ", "\u03b8": "\\theta "},
+        **{"\u2264": "\\le ", "\u2265": "\\ge ", "\u2260": "\\ne ", "\u2208": "\\in "},
+        **{"\u222a": "\\cup ", "\u2229": "\\cap ", "\u211d": "\\mathbb{R}", "\u2124": "\\mathbb{Z}"},
         "\u00b0": "^{\\circ}",
-        "\uff0c": ",",
-        "\uff08": "(",
-        "\uff09": ")",
-        "\u200b": "",
+        **{"\uff0c": ",", "\uff1b": ";", "\uff08": "(", "\uff09": ")", "\uff1d": "=", "\uff05": "%", "\u2044": "/"},
     }
 )
-_WRAPPERS = (("$$", "$$"), ("$", "$"), ("\\(", "\\)"), ("\\[", "\\]"), ("{", "}"))
+_WRAPPERS = (("$$", "$$"), ("$", "$"), ("\\(", "\\)"), ("\\[", "\\]"), ("{", "}"), ("**", "**"))
 _REWRITES = (
     (re.compile(r"\\!"), ""),
     (re.compile(r"(?<=\d)(?:\\[,;: ]|~|\{,\})(?=\d{3}(?!\d))"), ""),
     (re.compile(r"(?<!\\)\\[,;: ]|~|\\q?quad(?![a-zA-Z])"), " "),
     (re.compile(r"\\degree(?![a-zA-Z])"), r"^{\\circ}"),
-    (re.compile(r"\\varnothing(?![a-zA-Z])"), r"\\emptyset"),
+    (re.compile(r"\\(?:varnothing(?![a-zA-Z])|\{\s*\\\})"), r"\\emptyset"),
+    (re.compile(r"\u221a\s*\(([^()]*)\)"), r"\\sqrt{\1}"),
+    (re.compile(r"\u221a\s*(\d+|[a-zA-Z])"), r"\\sqrt{\1}"),
+    (re.compile(r"\\langle(?![a-zA-Z])"), "("),
+    (re.compile(r"\\rangle(?![a-zA-Z])"), ")"),
+    (re.compile(r"\\(?:displaystyle|textstyle|limits|bigl?|bigr|Bigl?|Bigr)(?![a-zA-Z])"), ""),
     (re.compile(r"^\s*(?:\\approx(?![a-zA-Z])|\u2248|=)"), ""),
 )
 _ONLY_FOR_COMPARING = (
-    (re.compile(r"\\[dt]frac(?![a-zA-Z])"), r"\\frac"),
-    (re.compile(r"\\(?:left|right|displaystyle)(?![a-zA-Z])"), ""),
+    (re.compile(r"\\[dtc]frac(?![a-zA-Z])"), r"\\frac"),
+    (re.compile(r"\\(?:left|right)(?![a-zA-Z])"), ""),
     (re.compile(r"(?<!\d)\s+|\s+(?!\d)"), ""),
 )
 _TEXT = re.compile(r"\\(?:text(?:bf|rm|it|normal)?|math(?:rm|bf|it)|mbox)\s*\{([^{}]*)\}")
-_ASSIGNED = re.compile(r"(?:[a-zA-Z]|\\[a-zA-Z]+)(?:_(?:\w|\{\w+\}))?\s*=(?!=)\s*")
-_UNIT = re.compile(r"\s*(?:\\?%|\^\s*(?:\{\s*\\circ\s*\}|\\circ))$")
-_CURRENCY = re.compile(r"^(?:\\?\$|[\u20ac\u00a3])\s*")
-_NUMBER = re.compile(r"[+-]?\s?(?:[1-9]\d{0,2}(?:[, ]\d{3})+(?:\.\d+)?|\d+(?:\.\d*)?|\.\d+)", re.ASCII)
+_NAME = re.compile(
+    r"(?:[a-zA-Z]|\\[a-zA-Z]+)(?:_(?:\w|\{\w+\}))?(?:\([a-zA-Z]\))?\s*(?:=(?!=)|\\approx(?![a-zA-Z]))\s*"
+)
+_GROUPED = re.compile(r"(?<![\d,.(\[{])\s*[1-9]\d{0,2}(?:,\d{3})+(?![\d,])")
 _CLOSING_STOP = re.compile(r"(?<![.,;\s\\])\s*[.,;]$")  # but not an ellipsis
-_BARE_LIST = re.compile(r"[\d.]+(?:\s+[\d.]+)+", re.ASCII)
-_LONGEST_NUMBER = 28  # significant digits of the default decimal context
-_DECIMAL_PLACES = Decimal("1e-6")  # to which math-verify rounds floats
+_BRACKETS = re.compile(r"(?<!\\)(?:\\\\)*([{}()])")
 
 
 def clean(text: str) -> str:
@@ -50,88 +58,38 @@ def clean(text: str) -> str:
         text = pattern.sub(replacement, text)
     text = _CLOSING_STOP.sub("", text.strip())
     for opening, closing in _WRAPPERS:
-        if _encloses(text, opening, closing):
+        if encloses(text, opening, closing):
             text = text[len(opening) : -len(closing)].strip()
-    return _CLOSING_STOP.sub("", text)
+    return _without_double_brackets(_CLOSING_STOP.sub("", text))
 
 
-def quick_equal(gold: str, answer: str) -> bool | None:
-    """Whether two answers are equal where that is plain to see, None where it takes mathematics.
-
-    Args:
-        gold: The reference answer.
-        answer: The answer to judge.
-    """
-    gold, answer = clean(gold), clean(answer)
-    if not gold or not answer:
-        return False
-    gold_number, answer_number = _number(gold), _number(answer)
-    if gold_number is not None and answer_number is not None:
-        return _numbers_equal(gold_number, answer_number)
-    if _comparable(gold) == _comparable(answer):
-        return True
-    if _BARE_LIST.fullmatch(gold) or _BARE_LIST.fullmatch(answer):
-        return False  # math-verify would add the numbers up, as those of "1 1/2"
-    return _equal_but_for_trimmings(gold, answer) or None
-
-
-def plain_spelling(text: str) -> str:
-    """`clean(text)`, and a number without separators, as math-verify is best given it."""
-    text = clean(text)
-    return text.replace(",", "").replace(" ", "") if _NUMBER.fullmatch(text) else text
-
-
-def _equal_but_for_trimmings(gold: str, answer: str) -> bool:
-    r"""Whether the two are the same number but for `x =`, `\text{}`, a currency, a percent or degree sign."""
-    if "=" not in gold:
-        answer = _without_assignment(answer)
-    elif "=" not in answer:
-        gold = _without_assignment(gold)
-    gold_number, answer_number = _number(_trimmed(gold)), _number(_trimmed(answer))
-    if gold_number is None or answer_number is None:
-        return False
-    return _numbers_equal(gold_number, answer_number)
-
-
-def _number(text: str) -> Decimal | None:
-    if len(text) > 2 * _LONGEST_NUMBER or not _NUMBER.fullmatch(text):
-        return None
-    number = Decimal(text.replace(",", "").replace(" ", ""))
-    return number if len(number.as_tuple().digits) <= _LONGEST_NUMBER else None
-
-
-def _numbers_equal(gold: Decimal, answer: Decimal) -> bool:
-    if gold == answer:
-        return True
-    # Integers are exact, as in math-verify; so are numbers too long to be rounded.
-    both_decimals = all(isinstance(e := n.as_tuple().exponent, int) and e < 0 for n in (gold, answer))
-    if not both_decimals or max(abs(gold), abs(answer)) >= 10**20:
-        return False
-    return gold.quantize(_DECIMAL_PLACES) == answer.quantize(_DECIMAL_PLACES)
-
-
-def _comparable(text: str) -> str:
-    text = _unwrapped(text)
+def comparable(text: str) -> str:
+    """A cleaned text without what does not matter in a comparison of spellings."""
+    text = unwrapped(text)
     for pattern, replacement in _ONLY_FOR_COMPARING:
         text = pattern.sub(replacement, text)
     return text
 
 
-def _trimmed(text: str) -> str:
-    return clean(_UNIT.sub("", _CURRENCY.sub("", _unwrapped(text))))
-
-
-def _unwrapped(text: str) -> str:
+def unwrapped(text: str) -> str:
+    r"""The content of a `\\text{}` or the like around the whole text, else the text."""
     whole = _TEXT.fullmatch(text)
     return whole.group(1).strip() if whole else text
 
 
-def _without_assignment(text: str) -> str:
-    assigned = _ASSIGNED.match(text)
-    return text[assigned.end() :] if assigned and text.count("=") == 1 else text
+def without_assignment(text: str) -> str:
+    r"""The right side of `x = 5` or `f(x) = 5`; other texts as they are."""
+    assigned = _NAME.match(text)
+    return text[assigned.end() :] if assigned and text.count("=") <= 1 else text
 
 
-def _encloses(text: str, opening: str, closing: str) -> bool:
+def without_separators(text: str) -> str:
+    r"""A text with `1,000\\pi` as `1000\\pi`, unless the commas separate the elements of a list."""
+    joined = _GROUPED.sub(lambda number: number.group().replace(",", ""), text)
+    return text if "," in joined else joined
+
+
+def encloses(text: str, opening: str, closing: str) -> bool:
     """Whether the delimiters at both ends belong together, unlike those of `$1$ or $2$` and `{1},{2}`."""
     if len(text) < len(opening) + len(closing) or not (text.startswith(opening) and text.endswith(closing)):
         return False
@@ -146,3 +104,26 @@ def _encloses(text: str, opening: str, closing: str) -> bool:
         if depth < 0:
             return False
     return depth == 0
+
+
+def _without_double_brackets(text: str) -> str:
+    """`((5))` as `(5)`: every level costs the parser of math-verify as much as all those inside it."""
+    if "((" not in text and "{{" not in text:
+        return text
+    partner: dict[int, int] = {}
+    opened: list[int] = []
+    for found in _BRACKETS.finditer(text):
+        at, mark = found.start(1), found.group(1)
+        if mark in "({":
+            opened.append(at)
+        elif not opened or text[opened[-1]] + mark not in ("()", "{}"):
+            return text  # unbalanced, or an interval such as [0,1)
+        else:
+            partner[opened.pop()] = at
+    superfluous = {
+        at
+        for start, end in partner.items()
+        if text[start + 1] == text[start] and partner.get(start + 1) == end - 1
+        for at in (start, end)
+    }
+    return "".join(character for at, character in enumerate(text) if at not in superfluous)

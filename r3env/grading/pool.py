@@ -2,21 +2,25 @@
 
 import contextlib
 import threading
+from collections.abc import Callable
 
-from r3env.grading.grader import Grader, GraderDiedError, GraderError
+from r3env.grading.grader import Grader, GraderDiedError, GraderError, GraderTimeoutError
 
 _START_LIMIT_S = 120.0
 
 
 class GraderPool:
-    """Up to `size` graders, started when needed and replaced when killed.
+    """Up to `size` graders, started when needed and replaced when they die.
 
-    One more than is in use is kept in reserve, as far as `size` allows: the answer after one that hung does
-    not wait for a process to start.
+    One more than is in use is kept in reserve, as far as `size` allows: the next answer does not wait for a start.
     """
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, *, on_restart: Callable[[], None] = lambda: None) -> None:
         """Makes the pool; nothing is started yet.
+
+        Args:
+            size: Graders at most.
+            on_restart: Called whenever a process was replaced.
 
         Raises:
             ValueError: `size` is not positive.
@@ -24,31 +28,37 @@ class GraderPool:
         if size < 1:
             raise ValueError(f"a pool needs at least one grader, not {size}")
         self._size = size
+        self._on_restart = on_restart
         self._idle: list[Grader] = []
         self._busy: set[Grader] = set()
         self._closed = False
         self._changed = threading.Condition()
 
-    def equivalent(self, gold: str, answer: str, timeout_s: float) -> bool:
-        """Whether the answer is equivalent to the gold, as `r3env.grading.equivalence` sees it.
+    def compare(self, gold: str, answer: str, timeout_s: float) -> tuple[bool, bool]:
+        """Whether the answer is equivalent to the gold, and whether one of the two could not be read.
 
         Waits for a grader first. The deadline counts from when one takes the answer up.
 
         Raises:
-            GraderTimeoutError: The answer took longer than `timeout_s`; its grader is gone.
+            GraderTimeoutError: The answer took longer than `timeout_s`.
             GraderDiedError: Grading failed, for example for want of memory.
             GraderError: No grader could be started.
         """
         grader = self._take()
+        restarts = grader.restarts
         try:
             if not grader.ready(_START_LIMIT_S):
                 raise GraderError(f"a grader process was not ready after {_START_LIMIT_S:.0f} s")
             return grader.ask(gold, answer, timeout_s)
+        except (GraderTimeoutError, GraderDiedError):
+            raise  # it is ready for the next answer, or dead
         except BaseException:
-            # Also on Ctrl-C: the reply to this answer must not be taken for the reply to the next one.
+            # Such as Ctrl-C: the reply to this answer must not be taken for the reply to the next one.
             grader.kill()
             raise
         finally:
+            if grader.restarts > restarts or not grader.alive:
+                self._on_restart()
             self._give_back(grader)
 
     def close(self) -> None:

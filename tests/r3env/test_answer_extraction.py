@@ -53,9 +53,7 @@ def test_the_last_complete_box_after_the_thinking(response: str, answer: str | N
     assert final_answer(response) == answer
 
 
-@pytest.mark.parametrize(
-    "unit", ["\\boxed{", "\\", "{", "}", "\\boxed ", "<think>", "</think>", "\\boxed{}{"]
-)
+@pytest.mark.parametrize("unit", ["\\boxed{", "\\", "{", "}", "\\boxed ", "<think>", "</think>", "\\boxed{}{"])
 def test_long_rubbish_is_read_in_linear_time(unit: str) -> None:
     started = time.perf_counter()
     assert final_answer(unit * (400_000 // len(unit))) is None

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from r3env.core import Reason, Verdict
 from r3env.grading import MAX_ANSWER_CHARS, grade
-from r3env.grading.normalisation import quick_equal
+from r3env.grading.quick import quick_equal
 
 EQUAL = [
     # numbers and their spellings

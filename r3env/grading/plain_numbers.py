@@ -1,0 +1,95 @@
+r"""Numbers that need no mathematics to be compared: decimals, fractions, percentages, powers of ten."""
+
+import re
+from dataclasses import dataclass
+from fractions import Fraction
+
+_DIGITS = r"(?:[1-9]\d{0,2}(?:[, ]\d{3})+(?:\.\d+)?|\d+(?:\.\d*)?|\.\d+)"
+_BRACED = rf"\{{\s*([+-]?{_DIGITS})\s*\}}"
+_SCIENTIFIC = r"(?:[eE]|\s*(?:\\times|\\cdot|\*)\s*10\s*\^)(?P<power>\{\s*[+-]?\d{1,3}\s*\}|[+-]?\d{1,3})"
+_NUMBER = re.compile(
+    rf"(?P<sign>(?:[+-]\s?)?)(?:(?P<whole>{_DIGITS})(?:{_SCIENTIFIC})?)?"
+    rf"(?:\s*\\[dtc]?frac\s*(?:{_BRACED}\s*{_BRACED}|(\d)\s*(\d)|(\d)\s*{_BRACED}|{_BRACED}\s*(\d)))?"
+    rf"(?:\s*/\s*(?P<under>{_DIGITS}))?(?P<percent>\s*\\?%)?",
+    re.ASCII,
+)
+_REPEATING = re.compile(r"([+-]?)(\d+)\.(\d*)\\(?:overline|bar)\s*\{(\d+)\}", re.ASCII)
+_LONGEST = 80  # characters; longer numbers are left to the grader processes
+_DECIMAL_PLACES = 6  # to which math-verify rounds floats
+_CLOSENESS = Fraction(1, 10_000)  # small numbers are not equal just because both round to zero
+
+
+@dataclass(frozen=True)
+class PlainNumber:
+    """A number as it was written.
+
+    Args:
+        value: Its exact value, a percentage not divided by 100.
+        rounded: Whether it has a decimal point, so that digits may have been cut off.
+        percent: Whether a percent sign follows.
+    """
+
+    value: Fraction
+    rounded: bool
+    percent: bool
+
+    def equals(self, other: "PlainNumber") -> bool:
+        """Whether the two are equal as answers: after rounding if one is rounded, and 50% equals 50 and 0.5.
+
+        Integers are exact, as in math-verify: 2.9999999 is not 3.
+        """
+        if self.percent == other.percent:
+            return _close(self, other.value, other)
+        percentage, plain = (self, other) if self.percent else (other, self)
+        return any(_close(plain, value, percentage) for value in (percentage.value, percentage.value / 100))
+
+
+def read(text: str) -> PlainNumber | None:
+    r"""The number that a whole text stands for, or None: `-1,234.5`, `3/4`, `1\frac{1}{2}`, `2\times10^{-3}`, `5\%`.
+
+    Args:
+        text: An answer in the spelling that `r3env.grading.normalisation.clean` gives it.
+    """
+    found = _NUMBER.fullmatch(text) if len(text) <= _LONGEST else None
+    if found is None:
+        return _repeating(text)
+    whole, under, power = found["whole"], found["under"], found["power"]
+    parts = [part for part in found.groups()[3:11] if part is not None]  # of `\frac`, above and below
+    if (whole is None and not parts) or (under and parts) or (power and (parts or under)):
+        return None
+    value = _fraction(whole) if whole else Fraction(0)
+    below = _fraction(under or (parts[1] if parts else "1"))
+    if below == 0 or (whole and parts and not whole.isdecimal()):
+        return None
+    value = value + _fraction(parts[0]) / below if parts else value / below
+    if power:
+        value *= Fraction(10) ** int(power.strip("{ }"))
+    if found["sign"].startswith("-"):
+        value = -value
+    return PlainNumber(value, "." in text.rstrip(". "), found["percent"] is not None)
+
+
+def _repeating(text: str) -> PlainNumber | None:
+    found = _REPEATING.fullmatch(text) if len(text) <= _LONGEST else None
+    if found is None:
+        return None
+    sign, whole, fixed, repeated = found.groups()
+    value = int(whole + fixed) + Fraction(int(repeated), 10 ** len(repeated) - 1)
+    return PlainNumber((-value if sign == "-" else value) / 10 ** len(fixed), False, False)
+
+
+def _fraction(digits: str) -> Fraction:
+    return Fraction(digits.replace(",", "").replace(" ", "").rstrip("."))
+
+
+def _close(one: PlainNumber, other_value: Fraction, other: PlainNumber) -> bool:
+    if one.value == other_value:
+        return True
+    if not (one.rounded or other.rounded) or (_whole(one) or _whole(other)):
+        return False
+    near = abs(one.value - other_value) <= _CLOSENESS * max(abs(one.value), abs(other_value))
+    return near and round(one.value, _DECIMAL_PLACES) == round(other_value, _DECIMAL_PLACES)
+
+
+def _whole(number: PlainNumber) -> bool:
+    return not number.rounded and number.value.denominator == 1
