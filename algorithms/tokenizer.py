@@ -14,7 +14,7 @@ def stop_token_ids(tokenizer: Any, model: str, revision: str | None = None) -> t
     """Every token that ends a response: the tokenizer's, and those that the model's generation config adds."""
     stops = {tokenizer.eos_token_id}
     try:
-        extra = GenerationConfig.from_pretrained(model, revision=revision).eos_token_id
+        extra = GenerationConfig.from_pretrained(model, revision=revision or "main").eos_token_id
     except OSError:  # a model without a generation config has nothing to add
         extra = None
     stops.update(extra if isinstance(extra, list) else [extra])

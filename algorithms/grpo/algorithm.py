@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from ray.rllib.algorithms.algorithm import Algorithm
 from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
+from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
 
 from algorithms.evaluate.evaluation import Evaluation, evaluate_policy
 from algorithms.grpo.advantages import group_advantages
@@ -38,26 +39,27 @@ class GRPO(Algorithm):
     """
 
     config: GRPOConfig
+    metrics: MetricsLogger
 
     @classmethod
     def get_default_config(cls) -> GRPOConfig:
         """GRPO with its defaults."""
         return GRPOConfig()
 
-    def setup(self, config: GRPOConfig) -> None:
+    def setup(self, config: GRPOConfig) -> None:  # type: ignore[override]  # its own class of configuration
         """Build engines and learners through RLlib, then the state of the training loop."""
         if config.env_runners_settings.num_threads and config.num_env_runners == 0:
             torch.set_num_threads(config.env_runners_settings.num_threads)
         super().setup(config)
         module = config.rl_module_settings
         self.tokenizer = load_tokenizer(resolve_model(module.model), module.revision, module.trust_remote_code)
-        self.environments = {split: make() for split, make in environment_makers(config).items()}
+        self.environments: dict[Split, Any] = {split: make() for split, make in environment_makers(config).items()}
         self.seed: int = config.seed or 0
         self.queries = EpochOrder(self.uids(Split.TRAIN), self.seed)
         self.runners = RunnerPool(self.env_runner_group, self.learner_group, config.env_runners_settings)
         self.steps_done = 0
         self.generated_tokens = 0
-        self.record: dict[str, float] = {}
+        self.record: dict[str, Any] = {}
         self.groups: list[Group] = []
         self.evaluation: Evaluation | None = None
         self.on_evaluation_progress: OnProgress | None = None
@@ -229,6 +231,10 @@ class GRPO(Algorithm):
             self.seed,
         )
         return self.evaluation.metrics()
+
+    def restore_env_runners(self, env_runner_group: Any) -> list[int]:
+        """Nothing: RLlib would bring dead runners back with the weights they were made with. `runners` does it."""
+        return []
 
     @classmethod
     def _should_create_evaluation_env_runners(cls, eval_config: AlgorithmConfig) -> bool:

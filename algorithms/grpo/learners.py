@@ -25,9 +25,8 @@ def update_learners(learner_group: Any, rows: Sequence[TrainingRow], lr: float) 
         LearnerDied: a learner did not answer.
     """
     shards = _shards(learner_group, rows)
-    results = learner_group.update(
-        training_data=TrainingData(batches=[[rows[i] for i in indices] for indices in shards]), lr=lr
-    )
+    batches: Any = [[rows[i] for i in indices] for indices in shards]  # RLlib expects MultiAgentBatch
+    results = learner_group.update(training_data=TrainingData(batches=batches), lr=lr)
     _require_all(learner_group, results)
     total = UpdateStatistics()
     for result in results:

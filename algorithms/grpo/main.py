@@ -7,8 +7,12 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from algorithms.grpo.process import prepare
+
+if TYPE_CHECKING:
+    from algorithms.grpo.config import GRPOConfig
 
 prepare()  # before anything imports Ray, transformers or vLLM
 
@@ -46,7 +50,7 @@ def _run(algorithm: str, arguments: argparse.Namespace) -> int:
 
     config_class = _config_class(algorithm)
     if arguments.resume:
-        resume(Path(arguments.resume), config_class, arguments.overrides)
+        resume(Path(arguments.resume), config_class, arguments.overrides, name=algorithm)
         return DONE
     config, run = load(arguments.config, arguments.overrides, config_class)
     if arguments.check:
@@ -57,7 +61,7 @@ def _run(algorithm: str, arguments: argparse.Namespace) -> int:
     return DONE
 
 
-def _config_class(algorithm: str) -> type:
+def _config_class(algorithm: str) -> "type[GRPOConfig]":
     if algorithm == "grpo":
         from algorithms.grpo.config import GRPOConfig
 

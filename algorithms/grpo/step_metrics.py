@@ -46,7 +46,7 @@ def update_metrics(steps: Sequence[UpdateStatistics]) -> dict[str, float]:
         "policy/entropy": total.entropy / on_policy,
         "policy/clip_fraction": total.clipped / tokens,
         "policy/grad_norm": float(np.mean([step.grad_norm for step in steps])) if steps else 0.0,
-        "policy/kl": total.kl,
+        "policy/kl": total.kl / max(len(steps), 1),
         "policy/skipped_steps": sum(step.skipped_steps for step in steps),
         "policy/trained_tokens": total.trained_tokens,
     }

@@ -13,7 +13,8 @@ from algorithms.evaluate.evaluation import held_out_sample
 from algorithms.grpo.checkpoint import latest_checkpoint, load_checkpoint, save_checkpoint
 from algorithms.grpo.checkpoint_errors import CheckpointError
 from algorithms.grpo.config import GRPOConfig
-from algorithms.grpo.config_files import load, to_yaml
+from algorithms.grpo.config_files import algorithm_of, load, to_yaml
+from algorithms.grpo.interrupts import InterruptBetweenSteps
 from algorithms.grpo.process import native_stderr_held_back
 from algorithms.grpo.ray_session import start_ray
 from algorithms.grpo.rollout_rows import rollout_rows, sample_conversations
@@ -40,16 +41,19 @@ def train(config: GRPOConfig, run: RunSettings, *, name: str) -> RunDirectory:
     return directory
 
 
-def resume(path: Path, config_class: type[GRPOConfig], overrides: Sequence[str]) -> RunDirectory:
+def resume(path: Path, config_class: type[GRPOConfig], overrides: Sequence[str], *, name: str) -> RunDirectory:
     """Go on with a run from its last checkpoint, as if it had not stopped.
 
     Raises:
-        CheckpointError: `path` is not a run, or has no whole checkpoint.
+        CheckpointError: `path` is not a run of this algorithm, or has no whole checkpoint.
     """
     try:
         directory = RunDirectory.open(path)
     except ValueError as error:
         raise CheckpointError(str(error)) from error
+    if (trained_by := algorithm_of(directory.config_file)) not in (None, name):
+        fix = f"python -m algorithms.{trained_by} --resume {path}"
+        raise CheckpointError(f"{path}: is a run of {trained_by}, not of {name}; fix: {fix}")
     config, run = load(directory.config_file, overrides, config_class)
     checkpoint = latest_checkpoint(directory.checkpoints_folder)
     session = _Session(config, run, directory, checkpoint)
@@ -81,15 +85,14 @@ class _Session:
         self._evaluate("before")
 
     def run_steps(self) -> None:
-        """Train up to `run.steps`; an interrupt leaves a checkpoint behind."""
-        with Progress(self.run.steps, self.algo.steps_done) as progress:
-            try:
-                while self.algo.steps_done < self.run.steps:
-                    progress.update(self._step())
-            except KeyboardInterrupt:
+        """Train up to `run.steps`; an interrupt lets the step that is under way end, and leaves a checkpoint."""
+        with Progress(self.run.steps, self.algo.steps_done) as progress, InterruptBetweenSteps() as interrupt:
+            while self.algo.steps_done < self.run.steps and not interrupt.requested:
+                progress.update(self._step())
+            if interrupt.requested:
                 save_checkpoint(self.algo, self.directory.checkpoints_folder)
                 progress.message(f"stopped after step {self.algo.steps_done}; --resume {self.directory.path} goes on")
-                raise
+                raise KeyboardInterrupt
 
     def close(self) -> None:
         """Evaluate, write summary, curves and the last checkpoint, and print the closing table."""

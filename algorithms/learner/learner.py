@@ -2,7 +2,7 @@
 
 import copy
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed
@@ -16,6 +16,9 @@ from algorithms.learner.policy import ForwardSettings
 from algorithms.learner.rows import TrainingRow
 from algorithms.learner.update import LossSettings, UpdateStatistics, accumulate_gradients
 
+if TYPE_CHECKING:
+    from algorithms.grpo.config import GRPOConfig
+
 
 class GRPOLearner(TorchLearner):
     """Trains the policy on rows whose loss weights are normalised over the whole step.
@@ -24,6 +27,7 @@ class GRPOLearner(TorchLearner):
     carry the step's normaliser.
     """
 
+    config: "GRPOConfig"
     reference: torch.nn.Module | None = None
 
     def build(self) -> None:
@@ -37,7 +41,8 @@ class GRPOLearner(TorchLearner):
     @property
     def lm(self) -> Any:
         """The Hugging Face model."""
-        return self.module[DEFAULT_MODULE_ID].unwrapped().lm
+        module: Any = self.module[DEFAULT_MODULE_ID].unwrapped()
+        return module.lm
 
     @property
     def optimizer(self) -> torch.optim.Optimizer:
@@ -55,7 +60,7 @@ class GRPOLearner(TorchLearner):
 
     def configure_optimizers_for_module(self, module_id: str, config: Any = None) -> None:
         """AdamW over all parameters."""
-        parameters = self.get_parameters(self._module[module_id])
+        parameters = self.get_parameters(self.module[module_id])
         optimizer = torch.optim.AdamW(
             parameters,
             lr=self.config.training_settings.lr,
@@ -72,7 +77,7 @@ class GRPOLearner(TorchLearner):
         """Not used: `update` computes the loss with `algorithms.learner.update`."""
         raise NotImplementedError("GRPOLearner.update computes its loss itself")
 
-    def update(
+    def update(  # type: ignore[override]  # one kind of data and one caller: algorithms.grpo.learners
         self,
         *,
         training_data: TrainingData,
@@ -82,7 +87,8 @@ class GRPOLearner(TorchLearner):
     ) -> UpdateStatistics:
         """Take one optimizer step on this learner's share of the rows."""
         self._check_is_built()
-        rows: list[TrainingRow] = training_data.batch if training_data.batch is not None else training_data.batches[0]
+        data: Any = training_data  # RLlib expects MultiAgentBatch where ours are lists of rows
+        rows: list[TrainingRow] = data.batch if data.batch is not None else data.batches[0]
         self._weights_seq_no += 1
         self.before_gradient_based_update(timesteps=timesteps or {})
         self.optimizer.zero_grad(set_to_none=True)

@@ -17,7 +17,7 @@ class CausalLMModule(TorchRLModule):
 
     def setup(self) -> None:
         """Load the model; raises OSError when there is none at `model`."""
-        settings = self.model_config
+        settings: Any = self.model_config  # the dict of `GRPOConfig._model_config_auto_includes`
         self.lm = AutoModelForCausalLM.from_pretrained(
             settings["model"],
             dtype=torch.float32,

@@ -6,7 +6,7 @@ from torch import nn
 
 def pack_optimizer(lm: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
     """Flatten to `{"parameter name/exp_avg": tensor, …}`; parameters that were never stepped are left out."""
-    names = {parameter: name for name, parameter in lm.named_parameters()}
+    names: dict[torch.Tensor, str] = {parameter: name for name, parameter in lm.named_parameters()}
     packed = {}
     for parameter, state in optimizer.state.items():
         for key, value in state.items():

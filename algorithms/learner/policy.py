@@ -36,7 +36,7 @@ class ForwardSettings:
 
 
 def response_statistics(
-    lm: nn.Module, batch: PaddedBatch, settings: ForwardSettings, *, entropy: bool
+    lm: Any, batch: PaddedBatch, settings: ForwardSettings, *, entropy: bool
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Log-probs and entropies of all response tokens of a batch.
 

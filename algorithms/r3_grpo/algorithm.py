@@ -36,7 +36,7 @@ class R3GRPO(GRPO):
         """R³-GRPO with its defaults."""
         return R3GRPOConfig()
 
-    def setup(self, config: R3GRPOConfig) -> None:
+    def setup(self, config: R3GRPOConfig) -> None:  # type: ignore[override]  # its own class of configuration
         """Add the history that replay and reflection read."""
         window = config.reflection_settings.history_window
         size = config.training_settings.group_size

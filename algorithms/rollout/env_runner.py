@@ -3,7 +3,7 @@
 import functools
 import os
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gymnasium
 import ray
@@ -19,6 +19,9 @@ from algorithms.rollout.engines.base import make_engine
 from algorithms.rollout.episodes import EpisodePlayer
 from algorithms.rollout.types import Request, Rollout, Split
 from algorithms.tokenizer import load_tokenizer, stop_token_ids
+
+if TYPE_CHECKING:
+    from algorithms.grpo.config import GRPOConfig
 
 
 def environment_makers(config: Any) -> dict[Split, Callable[[], gymnasium.Env[str, str]]]:
@@ -36,6 +39,9 @@ def environment_makers(config: Any) -> dict[Split, Callable[[], gymnasium.Env[st
 
 class LLMEnvRunner(EnvRunner, Checkpointable):
     """Rolls out requests: an engine samples, environments answer and verify."""
+
+    config: "GRPOConfig"
+    env: Any  # a Gymnasium environment; RLlib's annotation is None
 
     def __init__(self, *, config: Any, **kwargs: Any) -> None:
         super().__init__(config=config, **kwargs)
@@ -103,7 +109,7 @@ class LLMEnvRunner(EnvRunner, Checkpointable):
         """The version of the weights; the weights themselves live in the learner."""
         return {WEIGHTS_SEQ_NO: self.engine.weights_version}
 
-    def set_state(self, state: dict[str, Any]) -> int:
+    def set_state(self, state: dict[str, Any]) -> int:  # type: ignore[override]  # RLlib's answers nothing
         """Take weights and their version; returns the version now in force."""
         weights = state.get(COMPONENT_RL_MODULE)
         if weights is not None:

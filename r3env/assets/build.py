@@ -8,6 +8,7 @@ import json
 import random
 import time
 from pathlib import Path
+from typing import Any
 
 import torch
 from transformers import AutoModelForCausalLM, GenerationConfig, Qwen2Config, Qwen2Tokenizer
@@ -82,7 +83,7 @@ def write_problems(path: Path, chains: list[Chain]) -> None:
             file.write(json.dumps(row) + "\n")
 
 
-def new_model(tokenizer: Qwen2Tokenizer) -> torch.nn.Module:
+def new_model(tokenizer: Qwen2Tokenizer) -> Any:
     """A small Qwen2 with random weights."""
     config = Qwen2Config(
         vocab_size=len(tokenizer),
@@ -104,7 +105,7 @@ def new_model(tokenizer: Qwen2Tokenizer) -> torch.nn.Module:
     return model
 
 
-def warm_start(model: torch.nn.Module, teacher: Teacher) -> None:
+def warm_start(model: Any, teacher: Teacher) -> None:
     """Supervised learning on the lessons, one after another."""
     optimizer = torch.optim.AdamW(model.parameters(), weight_decay=0.01, betas=(0.9, 0.98))
     total, step, started = sum(lesson.steps for lesson in LESSONS), 0, time.monotonic()

@@ -91,13 +91,13 @@ class Teacher:
             tokens = self._tokens(self._work(chain, lesson, totals))
             if not slipped and self._cut_off(tokens):
                 return tokens
-            text = self.tokenizer.decode(tokens, skip_special_tokens=True)
+            text = str(self.tokenizer.decode(tokens, skip_special_tokens=True))
             if not self._cut_off(tokens) and not text.endswith(f"{{{chain.answer}}}"):
                 return tokens
 
     def _second_try(self, chain: Chain, attempt: Sequence[int]) -> str:
         """Go on where a cut-off remainder stopped; start afresh after anything else."""
-        text = self.tokenizer.decode(attempt, skip_special_tokens=True)
+        text = str(self.tokenizer.decode(list(attempt), skip_special_tokens=True))
         is_running = text.startswith(f"{chain.first}{chain.terms[0]:+d}=")
         rest = None if is_running else arithmetic.left_to_do(text)
         return arithmetic.remainder(rest or chain)

@@ -73,7 +73,7 @@ def _second_turn(tokenizer: Qwen2Tokenizer, prompt: list[int], attempt: list[int
 
 
 def _correct(tokenizer: Qwen2Tokenizer, chain: Chain, response: list[int]) -> bool:
-    text = tokenizer.decode(response, skip_special_tokens=True)
+    text = str(tokenizer.decode(response, skip_special_tokens=True))
     return response[-1] == tokenizer.eos_token_id and grade(text, str(chain.answer)).correct
 
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+import ray
 import torch
 from transformers import AutoModelForCausalLM
 
@@ -50,3 +51,14 @@ def engine(model_folder, end_tokens) -> Iterator[TransformersEngine]:
     engine = TransformersEngine(model=model_folder, dtype="float32", max_num_seqs=64, eos_token_ids=end_tokens)
     yield engine
     engine.close()
+
+
+@pytest.fixture(scope="package")
+def short_run_ray() -> Iterator[None]:
+    """One Ray for the folder, with more CPU slots than cores: actors share them."""
+    ours = not ray.is_initialized()
+    if ours:
+        ray.init(num_cpus=8, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    yield
+    if ours:
+        ray.shutdown()

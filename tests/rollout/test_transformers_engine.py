@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 import torch
-from .full_forward import distributions, logprobs
 
 from algorithms.rollout.engines.base import FinishReason, GenerationRequest, make_engine
 from algorithms.rollout.engines.transformers import TransformersEngine
 from algorithms.rollout.types import Sampling
+
+from .full_forward import distributions, logprobs
 
 LIMIT = 48
 

@@ -37,7 +37,8 @@ class TransformersEngine:
         **_: Any,
     ) -> None:
         self.device = torch.device("cuda" if use_gpu and torch.cuda.is_available() else "cpu")
-        self.model = AutoModelForCausalLM.from_pretrained(
+        auto_class: Any = AutoModelForCausalLM  # typed so that `to(device)` is refused
+        self.model = auto_class.from_pretrained(
             model, dtype=getattr(torch, dtype), trust_remote_code=trust_remote_code, revision=revision
         )
         self.model.to(self.device).eval()

@@ -73,10 +73,10 @@ class VLLMEngine:
 
     def generate(self, requests: Sequence[GenerationRequest]) -> list[Completion]:
         """Sample a completion for each request; vLLM batches them as it sees fit."""
-        from vllm import SamplingParams
+        from vllm import SamplingParams, TokensPrompt
 
         outputs = self.llm.generate(
-            [{"prompt_token_ids": request.tokens.tolist()} for request in requests],
+            [TokensPrompt(prompt_token_ids=request.tokens.tolist()) for request in requests],
             [
                 SamplingParams(
                     temperature=request.sampling.temperature,

@@ -1,0 +1,120 @@
+"""Wrong input: exit code 2 and one last line that names it; `--check`: 0, and nothing is started."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from algorithms.config_path import configs_folder
+from algorithms.grpo.main import main
+
+
+def outcome(capsys, algorithm, *arguments):
+    """Exit code, and the lines of standard error."""
+    try:
+        code = main(algorithm, list(arguments))
+    except SystemExit as stop:  # argparse's own
+        code = stop.code
+    captured = capsys.readouterr()
+    assert "Traceback" not in captured.out + captured.err
+    return code, captured.err.splitlines()
+
+
+@pytest.fixture
+def files(tmp_path) -> Path:
+    (tmp_path / "wrong_key.yaml").write_text("training:\n  lerning_rate: 1.0e-5\n")
+    (tmp_path / "not_yaml.yaml").write_text("training: [\n")
+    (tmp_path / "problems.jsonl").write_text('{"question": "1+1", "answer": "2"}\n')
+    (tmp_path / "empty.jsonl").write_text("")
+    (tmp_path / "no_run").mkdir()
+    (tmp_path / "no_model").mkdir()
+    (tmp_path / "unfinished").mkdir()
+    (tmp_path / "unfinished" / "config.yaml").write_text("run:\n  name: unfinished\n")
+    (tmp_path / "unfinished" / "checkpoints").mkdir()
+    return tmp_path
+
+
+WRONG = {
+    "key": (["training.lerning_rate=1"], "training.lerning_rate"),
+    "key of another section": (["training.max_response_tokens=5"], "env_runners.max_response_tokens"),
+    "section": (["trainng.lr=1"], "trainng"),
+    "type": (["training.lr=fast"], "training.lr"),
+    "range": (["training.group_size=1"], "training.group_size"),
+    "choice": (["env_runners.engine=vlm"], "vllm"),
+    "no value": (["training.lr"], "training.lr"),
+    "settings that do not fit": (["training.minibatches=7"], "training.minibatches"),
+    "file": (["--config", "{files}/missing.yaml"], "missing.yaml"),
+    "key in a file": (["--config", "{files}/wrong_key.yaml"], "training.lerning_rate"),
+    "file that is no YAML": (["--config", "{files}/not_yaml.yaml"], "not_yaml.yaml"),
+    "model": (["rl_module.model={files}/nothing"], "rl_module.model"),
+    "folder without a model": (["rl_module.model={files}/no_model"], "rl_module.model"),
+    "embedded model": (["rl_module.model=embedded:huge"], "embedded:tiny"),
+    "environment": (["environment.id=r3env/Maths-v0"], "environment.id"),
+    "module of an environment": (["environment.id=no_such_module:Env-v0"], "no_such_module"),
+    "data": (["environment.data={files}/nothing.jsonl"], "nothing.jsonl"),
+    "columns of the data": (["environment.data={files}/problems.jsonl"], "problem"),
+    "empty data": (["environment.data={files}/empty.jsonl"], "empty.jsonl"),
+    "held-out data": (["evaluation.data={files}/nothing.jsonl"], "evaluation.data"),
+    "trained on held-out data": (["evaluation.data=embedded:train"], "evaluation.data"),
+    "more GPUs than there are": (["learners.num_learners=1", "learners.num_gpus_per_learner=64"], "gpu"),
+    "run to resume": (["--resume", "{files}/nothing"], "nothing"),
+    "folder that is no run": (["--resume", "{files}/no_run"], "no_run"),
+    "run without a checkpoint": (["--resume", "{files}/unfinished"], "checkpoint"),
+    "name of a run": (["run.name=a/b"], "run.name"),
+    "option": (["--confg", "x"], "--confg"),
+}
+
+
+@pytest.mark.parametrize("algorithm", ["r3_grpo", "grpo"])
+@pytest.mark.parametrize("case", WRONG)
+def test_wrong_input_is_one_line_that_names_it_and_exit_code_2(capsys, files, monkeypatch, algorithm, case):
+    monkeypatch.chdir(files)
+    arguments, named = WRONG[case]
+    code, lines = outcome(capsys, algorithm, *(argument.format(files=files) for argument in arguments))
+    assert code == 2
+    assert named.lower() in lines[-1].lower()
+    assert "error: " in lines[-1]
+    assert len([line for line in lines if "error" in line.lower()]) == 1
+    assert not (files / "runs").exists()
+
+
+def test_grpo_has_no_settings_of_the_mechanisms(capsys):
+    code, lines = outcome(capsys, "grpo", "replay.k=2")
+    assert code == 2 and "replay" in lines[-1]
+
+
+@pytest.mark.parametrize("algorithm", ["r3_grpo", "grpo"])
+def test_a_wrong_key_through_the_real_command(run_command, algorithm):
+    process = run_command("training.lerning_rate=1", algorithm=algorithm)
+    assert process.returncode == 2
+    assert process.stdout == ""
+    (line,) = process.stderr.splitlines()
+    assert line.startswith("error: training.lerning_rate: no such setting")
+
+
+@pytest.mark.parametrize("config", sorted(path.name for path in configs_folder().glob("*.yaml")))
+def test_check_describes_every_shipped_configuration(capsys, config):
+    assert main("r3_grpo", ["--config", str(configs_folder() / config), "--check"]) == 0
+    captured = capsys.readouterr()
+    for name in ("algorithm", "driver", "env runners", "learners", "model", "environment", "evaluation"):
+        assert f"\n{name} " in f"\n{captured.out}"
+    assert "error" not in captured.err
+
+
+def test_check_starts_no_ray_and_leaves_no_run(surroundings, tmp_path):
+    script = (
+        "import sys; from algorithms.grpo.main import main; code = main('r3_grpo', ['--check']); "
+        "import ray; assert not ray.is_initialized(); sys.exit(code)"
+    )
+    process = subprocess.run(
+        [sys.executable, "-c", script], env=surroundings, cwd=tmp_path, capture_output=True, text=True, timeout=120
+    )
+    assert process.returncode == 0, process.stderr
+    assert "R3GRPO" in process.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_check_finds_wrong_input_too(capsys, files):
+    code, lines = outcome(capsys, "r3_grpo", "--check", f"environment.data={files}/nothing.jsonl")
+    assert code == 2 and "nothing.jsonl" in lines[-1]

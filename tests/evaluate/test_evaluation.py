@@ -1,0 +1,160 @@
+"""Held-out evaluation against a table worked out by hand."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from algorithms.evaluate.evaluation import evaluate_policy
+from algorithms.grpo.settings import EvaluationSettings
+from algorithms.rollout.types import Context, Rollout, Sampling, Split
+
+TRAINING = Sampling(temperature=0.8, top_p=0.95, max_response_tokens=30)
+
+# problem: correct and length of each of four samples; a length of 30 is the limit.
+TABLE = {
+    "easy": ((True, 5), (True, 7), (True, 6), (True, 10)),
+    "medium": ((True, 9), (False, 30), (False, 12), (False, 20)),
+    "hard": ((False, 30), (False, 30), (False, 11), (False, 30)),
+}
+PROMPT = [1, 2, 3]
+
+
+class Player:
+    """Answers the first try from `TABLE` and a second one by `second_try`; keeps what it was asked."""
+
+    def __init__(self, second_try=lambda request: False, error=lambda request: None):
+        self.calls, self.second_try, self.error = [], second_try, error
+
+    def __call__(self, requests):
+        self.calls.append(list(requests))
+        return [self.rollout(request) for request in requests]
+
+    def rollout(self, request):
+        if request.attempt is None:
+            correct, length = TABLE[request.uid][request.id % 4]
+            context = Context.PLAIN
+        else:
+            correct, length, context = self.second_try(request), 4, Context.REFLECTION
+        return Rollout(
+            request_id=request.id,
+            uid=request.uid,
+            group=request.group,
+            context=context,
+            tokens=np.array([*PROMPT, *range(100, 100 + length)], np.int32),
+            loss_mask=np.repeat([False, True], [len(PROMPT), length]),
+            engine_logprobs=np.zeros(len(PROMPT) + length, np.float32),
+            reward=float(correct),
+            correct=correct,
+            truncated=length == 30,
+            verdict="equal" if correct else "different",
+            weights_version=1,
+            messages=({"role": "user", "content": request.uid}, {"role": "assistant", "content": f"try {request.id}"}),
+            error=self.error(request),
+        )
+
+
+def evaluate(player, uids=tuple(TABLE), seed=0, **settings):
+    chosen = EvaluationSettings(**{"samples": 4, "k": [1, 2, 4], **settings})
+    return evaluate_policy(player, uids, chosen, TRAINING, seed)
+
+
+def test_the_numbers_are_those_of_the_table():
+    metrics = evaluate(Player()).metrics()
+    # pass@2 of one success in four: half of the six pairs hold it.
+    assert metrics == {
+        "pass@1": pytest.approx((1 + 1 / 4 + 0) / 3),
+        "pass@2": pytest.approx((1 + 1 / 2 + 0) / 3),
+        "pass@4": pytest.approx(2 / 3),
+        "mean_tokens": pytest.approx((28 + 71 + 101) / 12),
+        "truncated": pytest.approx(4 / 12),
+        "problems": 3,
+        "samples": 4,
+    }
+
+
+def test_the_share_of_correct_samples_is_given_by_problem():
+    assert evaluate(Player()).share_correct() == {"easy": 1.0, "medium": 0.25, "hard": 0.0}
+
+
+def test_problems_keep_their_rows_and_samples_their_order():
+    evaluation = evaluate(Player(), uids=("hard", "easy"))
+    assert evaluation.correct.tolist() == [[False] * 4, [True] * 4]
+    assert evaluation.tokens.tolist() == [[30, 30, 11, 30], [5, 7, 6, 10]]
+    assert [rollout.uid for rollout in evaluation.rollouts] == ["hard"] * 4 + ["easy"] * 4
+
+
+def test_requests_are_held_out_sampled_as_in_training_and_seeded_apart():
+    player = Player()
+    evaluate(player)
+    (requests,) = player.calls
+    assert {request.split for request in requests} == {Split.EVALUATION}
+    assert {request.sampling for request in requests} == {TRAINING}
+    assert len({request.seed for request in requests}) == len(requests) == 12
+    assert [request.id for request in requests] == list(range(12))
+    assert [request.group for request in requests] == [0] * 4 + [1] * 4 + [2] * 4
+
+
+def test_each_evaluation_of_a_run_draws_with_the_same_seeds_another_run_with_others():
+    player = Player()
+    evaluate(player), evaluate(player), evaluate(player, seed=1)
+    first, second, other = ([request.seed for request in call] for call in player.calls)
+    assert first == second
+    assert not set(first) & set(other)
+
+
+def test_the_sections_own_sampling_wins():
+    player = Player()
+    evaluate(player, temperature=0.3)
+    evaluate(player, top_p=0.5)
+    assert player.calls[0][0].sampling == replace(TRAINING, temperature=0.3)
+    assert player.calls[1][0].sampling == replace(TRAINING, top_p=0.5)
+
+
+def test_a_limit_keeps_the_first_problems():
+    evaluation = evaluate(Player(), limit=2)
+    assert evaluation.uids == ("easy", "medium")
+    assert evaluation.metrics()["problems"] == 2
+
+
+def test_without_reflection_nothing_is_asked_twice():
+    player = Player()
+    assert "pass@1_after_reflection" not in evaluate(player).metrics()
+    assert len(player.calls) == 1
+
+
+def test_reflection_gives_each_failure_one_more_turn():
+    player = Player(second_try=lambda request: request.uid == "medium")
+    evaluation = evaluate(player, reflection=True)
+    assert evaluation.metrics()["pass@1_after_reflection"] == pytest.approx((4 + 4 + 0) / 12)
+    assert evaluation.metrics()["pass@1"] == pytest.approx(5 / 12)
+    first, again = player.calls
+    assert [request.uid for request in again] == ["medium"] * 3 + ["hard"] * 4
+    assert [request.id for request in again] == list(range(7))
+    assert not {request.seed for request in again} & {request.seed for request in first}
+
+
+def test_the_second_turn_quotes_the_failed_response_as_it_was():
+    player = Player()
+    evaluate(player, uids=("medium",), reflection=True)
+    attempts = [request.attempt for request in player.calls[1]]
+    assert [attempt.prompt_tokens.tolist() for attempt in attempts] == [PROMPT] * 3
+    assert [len(attempt.response_tokens) for attempt in attempts] == [30, 12, 20]
+    assert [attempt.text for attempt in attempts] == ["try 1", "try 2", "try 3"]
+
+
+def test_an_answer_that_could_not_be_graded_counts_as_wrong_and_gets_no_second_turn():
+    def broken(request):
+        return "timeout" if request.uid == "hard" and request.attempt is None else None
+
+    player = Player(second_try=lambda request: True, error=broken)
+    evaluation = evaluate(player, reflection=True)
+    assert evaluation.metrics()["pass@1_after_reflection"] == pytest.approx(8 / 12)
+    assert {request.uid for request in player.calls[1]} == {"medium"}
+
+
+def test_when_all_is_right_no_second_turn_is_played():
+    player = Player()
+    evaluation = evaluate(player, uids=("easy",), reflection=True)
+    assert len(player.calls) == 1
+    assert evaluation.metrics()["pass@1_after_reflection"] == evaluation.metrics()["pass@1"] == 1

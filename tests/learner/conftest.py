@@ -1,0 +1,82 @@
+"""A small random model, and rows of every kind that an update may hold."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import ray
+import torch
+from transformers import Qwen2Config, Qwen2ForCausalLM
+
+from algorithms.grpo.groups import Group, Prompt, Sample
+from algorithms.rollout.types import Context, Rollout
+
+VOCABULARY = 60
+RESPONSE_LIMIT = 12
+
+
+def small_model(seed: int = 0, tied: bool = True) -> Qwen2ForCausalLM:
+    torch.manual_seed(seed)
+    config = Qwen2Config(
+        vocab_size=VOCABULARY,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=128,
+        tie_word_embeddings=tied,
+        initializer_range=0.3,
+    )
+    return Qwen2ForCausalLM(config)
+
+
+@pytest.fixture
+def lm() -> Qwen2ForCausalLM:
+    return small_model()
+
+
+@pytest.fixture
+def reference() -> torch.nn.Module:
+    return small_model(seed=1).eval().requires_grad_(False)
+
+
+def masks(rng: np.random.Generator) -> Iterator[tuple[Context, np.ndarray]]:
+    """Plain rows, a quoted attempt in front, and two turns of the policy's own with a user turn between."""
+    for _ in range(5):
+        yield Context.PLAIN, np.repeat([False, True], [rng.integers(3, 9), rng.integers(1, RESPONSE_LIMIT + 1)])
+    yield Context.REFLECTION, np.repeat([False, True], [25, 6])
+    yield Context.PLAIN, np.repeat([False, True, False, True], [4, 3, 5, 4])
+
+
+@pytest.fixture
+def groups(lm) -> list[Group]:
+    """Fresh and replayed samples; some behaviour log-probs are so far off that the clip is active."""
+    from algorithms.learner.policy import ForwardSettings, score
+    from algorithms.learner.rows import TrainingRow
+
+    rng = np.random.default_rng(0)
+    made = [Group(Prompt("a")), Group(Prompt("b")), Group(Prompt("c"))]
+    for index, (context, mask) in enumerate(masks(rng)):
+        tokens = rng.integers(0, VOCABULARY, len(mask)).astype(np.int32)
+        ((own, _),) = score(lm, [TrainingRow(tokens, mask)], ForwardSettings(), entropy=False)
+        behaviour, engine = np.zeros(len(mask), np.float32), np.zeros(len(mask), np.float32)
+        behaviour[mask] = own + rng.normal(0, 0.35, mask.sum())
+        engine[mask] = behaviour[mask] + rng.normal(0, 0.6, mask.sum())
+        rollout = Rollout(
+            index, "abc"[index % 3], index % 3, context, tokens, mask, engine, 0.0, False, False, "different", 0
+        )
+        sample = Sample(rollout, 0.0, behaviour, advantage=float(rng.normal()), replayed=index in (2, 5))
+        made[index % 3].samples.append(sample)
+    made[1].samples[0].advantage = 0.0
+    return made
+
+
+@pytest.fixture(scope="package")
+def learner_ray() -> Iterator[None]:
+    ours = not ray.is_initialized()
+    if ours:
+        ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    yield
+    if ours:
+        ray.shutdown()

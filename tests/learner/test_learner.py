@@ -1,0 +1,183 @@
+"""RLlib's learner as this library uses it: one exact optimizer step an update, float32 masters, no NaN in sight."""
+
+import copy
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from algorithms.grpo.config import GRPOConfig
+from algorithms.grpo.learners import score_rows, update_learners
+from algorithms.grpo.training_rows import scoring_row, training_rows
+from algorithms.learner.optimizer_state import pack_optimizer, unpack_optimizer
+
+from .recomputation import recompute, relative_error
+
+LIMIT = 48
+
+
+def configuration(**training):
+    return (
+        GRPOConfig()
+        .environment("r3env/Math-v0", env_config={"data": "embedded:train", "instruction": ""})
+        .rl_module(model="embedded:tiny")
+        .env_runners(max_response_tokens=LIMIT)
+        .learners(token_budget=700)
+        .training(**{"lr": 3e-5, "group_size": 4, "queries_per_step": 8, "grad_clip": 0.0, **training})
+        .reward(w_len=0.0)
+        .evaluation(samples=1, k=[1])
+        .debugging(seed=5)
+    )
+
+
+@pytest.fixture(scope="module")
+def algorithm(learner_ray):
+    algorithm = configuration().build_algo()
+    yield algorithm
+    algorithm.stop()
+
+
+@pytest.fixture(scope="module")
+def bfloat16_algorithm(learner_ray):
+    algorithm = configuration().rl_module(dtype="bfloat16").build_algo()
+    yield algorithm
+    algorithm.stop()
+
+
+def learner_of(algorithm):
+    return algorithm.learner_group._learner
+
+
+def rows_of(algorithm, loss_norm="token"):
+    samples = [(i, sample) for i, group in enumerate(algorithm.groups) for sample in group.samples]
+    return training_rows(samples, loss_norm=loss_norm, max_response_tokens=LIMIT)
+
+
+def weights(algorithm):
+    return copy.deepcopy(learner_of(algorithm).lm.state_dict())
+
+
+def unchanged(first, second):
+    return all(torch.equal(first[name], second[name]) for name in first)
+
+
+@pytest.mark.parametrize("loss_norm", ["token", "response", "constant"])
+def test_a_training_step_is_grpo_as_plain_pytorch_computes_it(algorithm, loss_norm):
+    algorithm.config = algorithm.config.copy(copy_frozen=False).training(loss_norm=loss_norm)
+    lm = learner_of(algorithm).lm
+    before = copy.deepcopy(lm).eval()
+    algorithm.train()
+    assert any(sample.advantage for group in algorithm.groups for sample in group.samples)
+    for group in algorithm.groups:
+        rewards = np.array([float(sample.rollout.correct) for sample in group.samples])
+        expected = (rewards - rewards.mean()) / (rewards.std() + 1e-4)
+        assert [sample.advantage for sample in group.samples] == pytest.approx(expected.tolist())
+    found = {name: parameter.grad for name, parameter in lm.named_parameters()}
+    expected = recompute(
+        before, algorithm.groups, loss_norm=loss_norm, max_response_tokens=LIMIT, clip_low=0.2, clip_high=0.28, is_cap=2
+    )
+    assert relative_error(found, expected.gradients) < 1e-4
+    assert algorithm.record["policy/loss"] == pytest.approx(expected.loss, abs=1e-5)
+    norm = math.sqrt(sum(float(value.square().sum()) for value in expected.gradients.values()))
+    assert algorithm.record["policy/grad_norm"] == pytest.approx(norm, rel=1e-4)
+
+
+def test_the_step_is_adamws_with_the_learning_rate_given(algorithm):
+    algorithm.train()
+    learner = learner_of(algorithm)
+    other = copy.deepcopy(learner.lm)
+    twin = torch.optim.AdamW(other.parameters(), lr=0.1, weight_decay=0.0)
+    unpack_optimizer(other, twin, pack_optimizer(learner.lm, learner.optimizer))
+    update_learners(algorithm.learner_group, rows_of(algorithm), 3e-4)
+    for group in twin.param_groups:
+        group["lr"] = 3e-4
+    for (_, mine), (_, theirs) in zip(other.named_parameters(), learner.lm.named_parameters(), strict=True):
+        mine.grad = theirs.grad.clone()
+    twin.step()
+    assert unchanged(other.state_dict(), learner.lm.state_dict())
+
+
+@pytest.mark.parametrize("poison", [math.nan, math.inf])
+def test_a_gradient_that_is_not_finite_skips_the_step_and_is_counted(algorithm, poison):
+    algorithm.train()
+    learner = learner_of(algorithm)
+    before, moments = weights(algorithm), pack_optimizer(learner.lm, learner.optimizer)
+    rows = rows_of(algorithm)
+    rows[3] = replace(rows[3], advantage=poison)
+    statistics = update_learners(algorithm.learner_group, rows, 1e-3)
+    assert statistics.skipped_steps == 1
+    assert unchanged(before, weights(algorithm))
+    assert unchanged(moments, pack_optimizer(learner.lm, learner.optimizer))
+    again = update_learners(algorithm.learner_group, rows_of(algorithm), 1e-3)
+    assert again.skipped_steps == 0 and math.isfinite(again.grad_norm)
+    assert not unchanged(before, weights(algorithm))
+
+
+def test_a_step_without_any_advantage_changes_no_weight(algorithm):
+    algorithm.train()
+    before = weights(algorithm)
+    rows = [replace(row, advantage=0.0) for row in rows_of(algorithm)]
+    statistics = update_learners(algorithm.learner_group, rows, 1e-3)
+    assert statistics.tokens > 0 and statistics.trained_tokens == statistics.grad_norm == statistics.skipped_steps == 0
+    assert unchanged(before, weights(algorithm))
+
+
+def test_scores_are_the_engines_log_probs_and_come_in_the_rows_order(algorithm):
+    algorithm.train()
+    algorithm.sync_weights()
+    fresh = algorithm.collect_rollouts(algorithm.build_prompts(algorithm.select_queries()))
+    samples = [sample for group in fresh for sample in group.samples]
+    rows = [scoring_row(sample) for sample in samples]
+    for entropy in (True, False):
+        scored = score_rows(algorithm.learner_group, rows, entropy=entropy)
+        for sample, (logprobs, entropies) in zip(samples, scored, strict=True):
+            own = sample.rollout.loss_mask
+            assert np.abs(logprobs - sample.rollout.engine_logprobs[own]).max() < 1e-4
+            assert (entropies is not None) == entropy
+            if entropy:
+                assert entropies.shape == logprobs.shape and (entropies >= 0).all()
+
+
+def test_bfloat16_trains_float32_masters(bfloat16_algorithm):
+    algorithm = bfloat16_algorithm
+    before = weights(algorithm)
+    for _ in range(2):
+        algorithm.train()
+        assert algorithm.record["policy/skipped_steps"] == 0
+        assert math.isfinite(algorithm.record["policy/loss"])
+        assert 0 < algorithm.record["policy/logp_mismatch_max"] < 0.5
+    after = weights(algorithm)
+    assert {tensor.dtype for tensor in after.values()} == {torch.float32}
+    moments = pack_optimizer(learner_of(algorithm).lm, learner_of(algorithm).optimizer)
+    assert {tensor.dtype for tensor in moments.values()} == {torch.float32}
+    # Steps far below what bfloat16 can hold beside a weight of 1.
+    moved = (after["model.norm.weight"] - before["model.norm.weight"]).abs()
+    assert 0 < float(moved.max()) < 2**-8
+
+
+def test_the_optimizers_state_packs_and_unpacks_exactly(algorithm):
+    algorithm.train()
+    learner = learner_of(algorithm)
+    packed = pack_optimizer(learner.lm, learner.optimizer)
+    names = {name for name, _ in learner.lm.named_parameters()}
+    assert {name.rsplit("/", 1)[0] for name in packed} == names
+    other = copy.deepcopy(learner.lm)
+    twin = torch.optim.AdamW(other.parameters(), lr=1e-3)
+    unpack_optimizer(other, twin, packed)
+    again = pack_optimizer(other, twin)
+    assert packed.keys() == again.keys() and unchanged(packed, again)
+    # What was packed is a copy: training on does not change it.
+    kept = copy.deepcopy(packed)
+    algorithm.train()
+    assert unchanged(kept, packed)
+    assert not unchanged(packed, pack_optimizer(learner.lm, learner.optimizer))
+
+
+def test_an_optimizer_state_of_another_model_is_refused(algorithm):
+    learner = learner_of(algorithm)
+    with pytest.raises(ValueError, match="'elsewhere'"):
+        unpack_optimizer(
+            copy.deepcopy(learner.lm), torch.optim.AdamW(learner.lm.parameters()), {"elsewhere/step": torch.tensor(1.0)}
+        )

@@ -1,0 +1,180 @@
+"""One update's loss and gradient: GRPO as plain PyTorch computes it, however the rows are cut up."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from algorithms.grpo.training_rows import training_rows
+from algorithms.learner.policy import ForwardSettings
+from algorithms.learner.update import LossSettings, accumulate_gradients
+
+from .conftest import RESPONSE_LIMIT, small_model
+from .recomputation import recompute, relative_error
+
+CLIP = {"clip_low": 0.2, "clip_high": 0.28}
+
+
+def rows_of(groups, loss_norm="token"):
+    samples = [(index, sample) for index, group in enumerate(groups) for sample in group.samples]
+    return training_rows(samples, loss_norm=loss_norm, max_response_tokens=RESPONSE_LIMIT)
+
+
+def gradient_of(lm, rows, *, forward=None, loss=None, reference=None):
+    lm.zero_grad(set_to_none=True)
+    statistics = accumulate_gradients(lm, rows, forward or ForwardSettings(), loss or LossSettings(), reference)
+    gradients = {name: p.grad.clone() for name, p in lm.named_parameters() if p.grad is not None}
+    lm.zero_grad(set_to_none=True)
+    return statistics, gradients
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+@pytest.mark.parametrize("is_cap", [0.0, 1.2])
+@pytest.mark.parametrize("beta", [0.0, 0.3])
+@pytest.mark.parametrize("loss_norm", ["token", "response", "constant"])
+def test_loss_and_gradient_are_those_of_a_plain_recomputation(
+    lm, reference, groups, loss_norm, beta, is_cap, temperature
+):
+    expected = recompute(
+        lm,
+        groups,
+        loss_norm=loss_norm,
+        max_response_tokens=RESPONSE_LIMIT,
+        is_cap=is_cap,
+        beta=beta,
+        reference=reference,
+        temperature=temperature,
+        **CLIP,
+    )
+    statistics, gradients = gradient_of(
+        lm,
+        rows_of(groups, loss_norm),
+        forward=ForwardSettings(temperature=temperature, token_budget=70),
+        loss=LossSettings(**CLIP, is_cap=is_cap, beta=beta),
+        reference=reference,
+    )
+    assert expected.clipped > 0
+    assert statistics.clipped == expected.clipped
+    assert statistics.loss == pytest.approx(expected.loss, rel=1e-4, abs=1e-6)
+    assert statistics.kl == pytest.approx(expected.kl, rel=1e-4, abs=1e-6)
+    assert relative_error(gradients, expected.gradients) < 1e-4
+
+
+def test_rows_without_stored_log_probs_are_on_the_spot(lm, groups):
+    for group in groups:
+        for sample in group.samples:
+            sample.behaviour_logprobs, sample.replayed = None, False
+    expected = recompute(lm, groups, loss_norm="token", max_response_tokens=RESPONSE_LIMIT, **CLIP)
+    statistics, gradients = gradient_of(lm, rows_of(groups), loss=LossSettings(**CLIP, is_cap=0.0))
+    assert expected.clipped == statistics.clipped == statistics.max_ratio_deviation == 0
+    assert relative_error(gradients, expected.gradients) < 1e-4
+
+
+def test_an_untied_head_gets_its_gradient_too(groups):
+    lm = small_model(seed=2, tied=False)
+    expected = recompute(lm, groups, loss_norm="token", max_response_tokens=RESPONSE_LIMIT, **CLIP)
+    _, gradients = gradient_of(lm, rows_of(groups), loss=LossSettings(**CLIP, is_cap=0.0))
+    assert "lm_head.weight" in gradients
+    assert relative_error(gradients, expected.gradients) < 1e-4
+
+
+@pytest.mark.parametrize("token_budget", [1, 40, 64, 10**6])
+def test_how_rows_are_cut_into_micro_batches_does_not_matter(lm, reference, groups, token_budget):
+    loss = LossSettings(beta=0.1)
+    expected, whole = gradient_of(lm, rows_of(groups), loss=loss, reference=reference)
+    forward = ForwardSettings(token_budget=token_budget)
+    found, cut = gradient_of(lm, rows_of(groups), forward=forward, loss=loss, reference=reference)
+    assert relative_error(cut, whole) < 1e-5
+    for name in ("loss", "tokens", "clipped", "kl", "entropy", "max_logp_mismatch", "max_ratio_deviation"):
+        assert getattr(found, name) == pytest.approx(getattr(expected, name), rel=1e-4, abs=1e-6)
+
+
+def test_gradients_of_two_shares_of_the_rows_add_up(lm, groups):
+    rows = rows_of(groups)
+    _, whole = gradient_of(lm, rows)
+    _, first = gradient_of(lm, rows[:3])
+    _, second = gradient_of(lm, rows[3:])
+    assert relative_error({name: first[name] + second[name] for name in whole}, whole) < 1e-5
+
+
+def test_only_positions_that_predict_the_policys_own_tokens_get_gradient(lm, groups):
+    captured = []
+
+    def keep(module, arguments, output):
+        output.last_hidden_state.retain_grad()
+        captured.append(output.last_hidden_state)
+
+    rows = [replace(row, behaviour_logprobs=None) for row in rows_of(groups) if row.advantage != 0]
+    hook = lm.get_decoder().register_forward_hook(keep)
+    for row in rows:
+        gradient_of(lm, [row])
+    hook.remove()
+    assert len(captured) == len(rows)
+    for row, hidden in zip(rows, captured, strict=True):
+        touched = hidden.grad[0].abs().sum(-1) > 0
+        predicts_own = torch.from_numpy(np.append(row.loss_mask[1:], False))
+        assert torch.equal(touched, predicts_own)
+    assert any(row.loss_mask.argmax() == 25 for row in rows)  # the quoted attempt
+
+
+def test_padding_gets_no_gradient_and_changes_none(lm, groups):
+    captured = []
+
+    def keep(module, arguments, output):
+        output.last_hidden_state.retain_grad()
+        captured.append(output.last_hidden_state)
+
+    rows = [replace(row, behaviour_logprobs=None) for row in rows_of(groups) if row.advantage != 0]
+    hook = lm.get_decoder().register_forward_hook(keep)
+    gradient_of(lm, rows)
+    hook.remove()
+    (hidden,) = captured
+    touched = (hidden.grad.abs().sum(-1) > 0).sum(-1).tolist()
+    assert sorted(touched) == sorted(row.response_length for row in rows)
+
+
+def test_rows_without_advantage_change_nothing_but_the_normaliser(lm, groups):
+    rows = rows_of(groups)
+    silent = [row for row in rows if row.advantage == 0]
+    assert silent
+    with_them, whole = gradient_of(lm, rows)
+    without, rest = gradient_of(lm, [row for row in rows if row.advantage != 0])
+    assert relative_error(rest, whole) < 1e-6
+    assert with_them.tokens == without.tokens + sum(row.response_length for row in silent)
+    assert with_them.trained_tokens == without.trained_tokens == without.tokens
+
+    for group in groups:
+        group.samples = [sample for sample in group.samples if sample.advantage != 0]
+    _, renormalised = gradient_of(lm, rows_of(groups))
+    factor = with_them.tokens / without.tokens
+    assert relative_error({name: value * factor for name, value in whole.items()}, renormalised) < 1e-5
+
+
+def test_a_kl_term_pulls_rows_without_advantage_as_well(lm, reference, groups):
+    silent = [row for row in rows_of(groups) if row.advantage == 0 and row.on_policy]
+    statistics, gradients = gradient_of(lm, silent, loss=LossSettings(beta=0.5), reference=reference)
+    assert statistics.kl > 0 and statistics.trained_tokens == statistics.tokens
+    assert any(bool(gradient.abs().max() > 0) for gradient in gradients.values())
+
+
+def test_gradient_checkpointing_changes_no_gradient(lm, groups):
+    _, plain = gradient_of(lm, rows_of(groups))
+    lm.train()
+    lm.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    _, checkpointed = gradient_of(lm, rows_of(groups))
+    assert relative_error(checkpointed, plain) < 1e-6
+
+
+def test_bfloat16_computes_low_and_accumulates_in_float32(lm, groups):
+    dtypes = []
+    hook = lm.get_decoder().layers[0].mlp.register_forward_hook(lambda *args: dtypes.append(args[-1].dtype))
+    _, exact = gradient_of(lm, rows_of(groups), loss=LossSettings(is_cap=0.0))
+    forward = ForwardSettings(dtype="bfloat16")
+    statistics, low = gradient_of(lm, rows_of(groups), forward=forward, loss=LossSettings(is_cap=0.0))
+    hook.remove()
+    assert set(dtypes) == {torch.float32, torch.bfloat16}
+    assert all(value.dtype == torch.float32 for value in low.values())
+    assert all(parameter.dtype == torch.float32 for parameter in lm.parameters())
+    assert np.isfinite(statistics.loss)
+    assert 0 < relative_error(low, exact) < 0.15

@@ -1,0 +1,290 @@
+"""Episodes: what the policy saw is what is trained on, and what goes wrong in one is that one's data."""
+
+import functools
+
+import gymnasium
+import numpy as np
+import pytest
+
+from algorithms.rollout.episodes import EpisodePlayer
+from algorithms.rollout.types import Attempt, Context, Request, Sampling, Split
+from r3env import chat
+from r3env.assets.arithmetic import REFLECTION_GUIDANCE
+from r3env.core import Query, Reason, Verdict, VerifiableEnv
+from r3env.grading import grade
+from r3env.math_env import MathEnv
+
+from .full_forward import logprobs
+
+LIMIT = 48
+SAMPLING = Sampling(1.0, 1.0, LIMIT)
+HARD_TO_GRADE = r"\boxed{9^{9^{9^{9}}}}"
+
+
+class Scripted(VerifiableEnv):
+    """Each query's uid says what its environment does wrong."""
+
+    def load_queries(self):
+        kinds = ("fine", "reset", "step", "nan", "inf", "arity", "info", "observation", "timeout", "hangs", "error")
+        return [Query(kind, "1+2", "3") for kind in kinds]
+
+    def verify(self, query, response):
+        if query.uid == "hangs":
+            return grade(HARD_TO_GRADE, "7", timeout_s=0.3)
+        reason = {"timeout": Reason.TIMEOUT, "error": Reason.ERROR}.get(query.uid, Reason.EQUAL)
+        return Verdict(reason is Reason.EQUAL, reason)
+
+    def reset(self, *, seed=None, options=None):
+        if options["uid"] == "reset":
+            raise OSError("the data is gone")
+        return super().reset(seed=seed, options=options)
+
+    def step(self, action):
+        observation, reward, terminated, truncated, info = super().step(action)
+        match info["uid"]:
+            case "step":
+                raise KeyError("no such tool")
+            case "nan" | "inf" as value:
+                return observation, float(value), terminated, truncated, info
+            case "arity":
+                return observation, reward, terminated, info
+            case "info":
+                return observation, reward, terminated, truncated, None
+            case "observation":
+                return None, 0.0, False, False, info | {"correct": False, "verdict": "different"}
+        return observation, reward, terminated, truncated, info
+
+
+class Agreeable(VerifiableEnv):
+    """Every answer is right."""
+
+    def load_queries(self):
+        return [Query("a", "7+1+9-5-2", "10")]
+
+    def verify(self, query, response):
+        return Verdict(True, Reason.EQUAL)
+
+
+@pytest.fixture
+def player_of(engine, tokenizer):
+    """Plays with an environment class; the engine stays open for the other tests."""
+
+    def make(environment, **arguments):
+        return EpisodePlayer(engine, tokenizer, dict.fromkeys(Split, functools.partial(environment, **arguments)))
+
+    return make
+
+
+@pytest.fixture
+def math(player_of):
+    return functools.partial(player_of, MathEnv, data="embedded:train", instruction="")
+
+
+def requests_of(uids, *, sampling=SAMPLING, attempt=None):
+    return [Request(i, uid, i, 100 + i, sampling, attempt=attempt) for i, uid in enumerate(uids)]
+
+
+def runs_of(rollout):
+    """The token sequence cut where the loss mask flips: [(policy's own?, tokens), …]."""
+    edges = np.flatnonzero(np.diff(rollout.loss_mask.astype(int))) + 1
+    parts = zip(np.split(rollout.tokens, edges), np.split(rollout.loss_mask, edges), strict=True)
+    return [(bool(mask[0]), tokens.tolist()) for tokens, mask in parts]
+
+
+def first_prompt(tokenizer, text):
+    return chat.first_turn(tokenizer, [{"role": "user", "content": text}])
+
+
+def test_one_turn_is_the_prompt_and_the_response(math, tokenizer):
+    uids = MathEnv("embedded:train").uids[:6]
+    for uid, rollout in zip(uids, math().play(requests_of(uids)), strict=True):
+        problem = MathEnv("embedded:train").query(uid).problem
+        (own, prompt), (policys, response) = runs_of(rollout)
+        assert (own, policys) == (False, True)
+        assert prompt == first_prompt(tokenizer, problem)
+        assert rollout.response_tokens.tolist() == response
+        assert rollout.prompt_length == len(prompt)
+        assert rollout.context is Context.PLAIN and rollout.error is None
+        assert rollout.messages[-1]["content"] == tokenizer.decode(response, skip_special_tokens=True)
+
+
+def test_several_turns_only_ever_append(math, tokenizer, policy):
+    uids = MathEnv("embedded:train").uids[-6:]
+    player = math(max_turns=3, reflection_guidance=REFLECTION_GUIDANCE)
+    rollouts = player.play(requests_of(uids))
+    assert max(len(rollout.turn_correct) for rollout in rollouts) == 3
+    for uid, rollout in zip(uids, rollouts, strict=True):
+        expected = [(False, first_prompt(tokenizer, MathEnv("embedded:train").query(uid).problem))]
+        responses = [tokens for own, tokens in runs_of(rollout) if own]
+        for index, response in enumerate(responses):
+            if index:
+                expected.append((False, chat.next_turn(tokenizer, responses[index - 1], REFLECTION_GUIDANCE)))
+            expected.append((True, response))
+        assert runs_of(rollout) == expected
+        assert len(responses) == len(rollout.turn_correct)
+        assert rollout.turn_correct[:-1] == (False,) * (len(responses) - 1)
+        assert rollout.correct == rollout.turn_correct[-1]
+        assert [message["role"] for message in rollout.messages] == ["user", "assistant"] * len(responses)
+
+
+def test_log_probs_of_every_turn_are_those_of_the_whole_conversation(math, policy):
+    rollouts = math(max_turns=3).play(requests_of(MathEnv("embedded:train").uids[-4:]))
+    for rollout in rollouts:
+        start = rollout.prompt_length
+        expected = logprobs(policy, rollout.tokens[:start], rollout.tokens[start:])
+        own = rollout.loss_mask[start:]
+        assert np.abs(rollout.engine_logprobs[start:] - expected)[own].max() < 1e-4
+        assert not rollout.engine_logprobs[~rollout.loss_mask].any()
+
+
+def test_a_reflection_prompt_quotes_the_stored_tokens_as_they_are(math, tokenizer):
+    uid = MathEnv("embedded:train").uids[3]
+    prompt = first_prompt(tokenizer, MathEnv("embedded:train").query(uid).problem)
+    # One letter a token: text that the tokenizer itself would never cut so.
+    response = [token for letter in r"3+4=8\boxed{8}" for token in tokenizer.encode(letter, add_special_tokens=False)]
+    text = tokenizer.decode(response)
+    assert tokenizer.encode(text, add_special_tokens=False) != response
+    attempt = Attempt(np.array(prompt, np.int32), np.array(response, np.int32), text)
+    player = math(reflection_guidance=REFLECTION_GUIDANCE)
+    (rollout,) = player.play(requests_of([uid], attempt=attempt))
+    quoted = prompt + response + chat.next_turn(tokenizer, response, REFLECTION_GUIDANCE)
+    assert rollout.tokens[: rollout.prompt_length].tolist() == quoted
+    assert rollout.loss_mask[rollout.prompt_length :].all()
+    assert rollout.context is Context.REFLECTION
+    contents = [message["content"] for message in rollout.messages[:-1]]
+    assert contents == [MathEnv("embedded:train").query(uid).problem, text, REFLECTION_GUIDANCE]
+
+
+def test_a_correct_box_in_a_truncated_response_is_wrong(math):
+    player = math()
+    uids = MathEnv("embedded:train").uids[:40]
+    whole = next(r for r in player.play(requests_of(uids, sampling=Sampling(0.0, 1.0, LIMIT))) if r.correct)
+    assert whole.reward == 1.0 and not whole.truncated
+    one_short = Sampling(0.0, 1.0, whole.response_length - 1)
+    (cut,) = player.play(requests_of([whole.uid], sampling=one_short))
+    assert cut.response_tokens.tolist() == whole.response_tokens[:-1].tolist()
+    assert cut.messages[-1]["content"] == whole.messages[-1]["content"]
+    assert (cut.truncated, cut.correct, cut.reward, cut.turn_correct) == (True, False, 0.0, (False,))
+    assert cut.verdict == "truncated" and cut.error is None
+
+
+def test_an_environment_that_pays_for_unfinished_answers_is_overruled(player_of):
+    (rollout,) = player_of(Agreeable).play(requests_of(["a"], sampling=Sampling(1.0, 1.0, 3)))
+    assert (rollout.truncated, rollout.correct, rollout.reward) == (True, False, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("uid", "named"),
+    [
+        ("reset", "the data is gone"),
+        ("step", "no such tool"),
+        ("nan", "nan"),
+        ("inf", "inf"),
+        ("arity", "unpack"),
+        ("info", "NoneType"),
+        ("observation", "step"),
+        ("unheard-of", "unknown uid"),
+    ],
+)
+def test_a_broken_environment_is_its_episodes_error_alone(player_of, uid, named):
+    before, broken, after = player_of(Scripted).play(requests_of(["fine", uid, "fine"]))
+    assert broken.verdict == "environment_error" and named in broken.error
+    assert not broken.correct
+    assert before.error is None and before.correct
+    assert after.error is None and after.correct
+
+
+@pytest.mark.parametrize(("uid", "verdict"), [("timeout", "timeout"), ("hangs", "timeout"), ("error", "error")])
+def test_an_answer_that_nobody_could_grade_is_an_error_not_a_failure(player_of, uid, verdict):
+    rollout, fine = player_of(Scripted).play(requests_of([uid, "fine"]))
+    assert rollout.verdict == verdict and verdict in rollout.error and not rollout.correct
+    assert fine.error is None
+
+
+def test_no_requests_no_rollouts(math):
+    assert math().play([]) == []
+
+
+def test_environments_are_used_again(player_of):
+    made = []
+
+    def make():
+        made.append(Scripted())
+        return made[-1]
+
+    player = player_of(Scripted)
+    player._make_environment = dict.fromkeys(Split, make)
+    for _ in range(3):
+        player.play(requests_of(["fine", "reset", "nan", "fine"]))
+    assert len(made) == 4
+
+
+class Forgetful(Scripted):
+    """Every other answer cannot be graded."""
+
+    def load_queries(self):
+        return [Query(f"q{i}", f"{i}+1", str(i + 1)) for i in range(1, 7)]
+
+    def verify(self, query, response):
+        odd = len(response) % 2
+        return Verdict(not odd, Reason.TIMEOUT if odd else Reason.EQUAL)
+
+
+gymnasium.register(id="tests/Forgetful-v0", entry_point=Forgetful)
+
+
+def test_ungraded_answers_leave_their_group(short_run_ray):
+    from algorithms.grpo.config import GRPOConfig
+
+    algorithm = (
+        GRPOConfig()
+        .environment("tests/Forgetful-v0")
+        .rl_module(model="embedded:tiny")
+        .env_runners(max_response_tokens=LIMIT)
+        .training(group_size=6, queries_per_step=6, lr=0.0)
+        .evaluation(samples=1, k=[1])
+        .build_algo()
+    )
+    try:
+        algorithm.train()
+        kept = [sample.rollout for group in algorithm.groups for sample in group.samples]
+        assert 0 < len(kept) < 36
+        assert len(kept) + algorithm.record["grading/timeouts"] == 36
+        assert all(rollout.verdict == "equal" for rollout in kept if not rollout.truncated)
+        assert algorithm.record["rollout/prompts_completed"] == 6
+    finally:
+        algorithm.stop()
+
+
+class LongWinded(VerifiableEnv):
+    """Never content, and each time it says more."""
+
+    def __init__(self, words=100, **arguments):
+        super().__init__(**arguments)
+        self.words = words
+
+    def load_queries(self):
+        return [Query("long", "1+2" * self.words, "3")]
+
+    def verify(self, query, response):
+        return Verdict(False, Reason.DIFFERENT)
+
+    def feedback(self, query, response, verdict):
+        return "9-1" * self.words
+
+
+def test_a_conversation_never_outgrows_the_models_context(player_of, engine):
+    (rollout,) = player_of(LongWinded, words=80, max_turns=20).play(requests_of(["long"]))
+    assert len(rollout.turn_correct) > 1
+    assert len(rollout.tokens) <= engine.context_length == 1024
+    assert rollout.verdict == "environment_error" and "no room in the model's 1024" in rollout.error
+
+
+def test_a_response_gets_the_room_that_is_left(player_of, engine, tokenizer):
+    words = max(w for w in range(200, 520) if len(first_prompt(tokenizer, "1+2" * w)) <= engine.context_length - 2)
+    hot = Sampling(3.0, 1.0, 1024)
+    rollouts = player_of(LongWinded, words=words).play(requests_of(["long"] * 8, sampling=hot))
+    assert all(rollout.error is None for rollout in rollouts)
+    assert max(len(rollout.tokens) for rollout in rollouts if rollout.truncated) == engine.context_length
+    (without_room,) = player_of(LongWinded, words=600).play(requests_of(["long"], sampling=hot))
+    assert "no room" in without_room.error and not len(without_room.tokens)
