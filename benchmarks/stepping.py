@@ -21,11 +21,11 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from algorithms.models import resolve_model
+from algorithms.models.names import resolve_model
+from algorithms.models.tokenizer import load_tokenizer
 from algorithms.rollout import episodes
 from algorithms.rollout.engines.base import Completion, FinishReason, GenerationRequest
 from algorithms.rollout.types import Request, Sampling, Split
-from algorithms.tokenizer import load_tokenizer
 from r3env.core import Query, Reason, Verdict, VerifiableEnv
 
 

@@ -2,7 +2,7 @@
 
 import sys
 
-from algorithms.grpo.main import main
+from algorithms.script.main import main
 
 if __name__ == "__main__":
     sys.exit(main("grpo"))

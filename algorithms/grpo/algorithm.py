@@ -22,11 +22,11 @@ from algorithms.grpo.runners import RunnerPool
 from algorithms.grpo.seeds import Purpose, request_seeds, stream
 from algorithms.grpo.step_metrics import advantage_metrics, group_metrics, mismatch_metrics, update_metrics
 from algorithms.grpo.training_rows import minibatches, scoring_row, spread, training_rows
-from algorithms.models import resolve_model
+from algorithms.models.names import resolve_model
+from algorithms.models.tokenizer import load_tokenizer
 from algorithms.rollout.dispatch import OnProgress
 from algorithms.rollout.env_runner import environment_makers
 from algorithms.rollout.types import Request, Sampling, Split
-from algorithms.tokenizer import load_tokenizer
 
 T = TypeVar("T")
 
@@ -241,7 +241,7 @@ class GRPO(Algorithm):
         """No second group: the training runners evaluate, with the engines that are there already."""
         return False
 
-    # -- What a checkpoint keeps beside weights and optimizer; see algorithms.grpo.checkpoint. ----------------------
+    # -- What a checkpoint keeps beside weights and optimizer; see algorithms.script.checkpoint. ----------------------
 
     def get_training_state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """Arrays, and what fits JSON. Random streams need none: they are functions of seed and step."""

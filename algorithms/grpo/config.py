@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from ray.rllib.algorithms.algorithm_config import NotProvided
 from ray.util.debug import log_once
 
-from algorithms.grpo.config_errors import ConfigError, shown
-from algorithms.grpo.machine_settings import EnvRunnerSettings, LearnerSettings, RLModuleSettings
-from algorithms.grpo.schema import Settings
-from algorithms.grpo.sectioned_config import SectionedConfig
-from algorithms.grpo.settings import (
+from algorithms.configuration.errors import ConfigError, shown
+from algorithms.configuration.machine_settings import EnvRunnerSettings, LearnerSettings, RLModuleSettings
+from algorithms.configuration.schema import Settings
+from algorithms.configuration.sectioned_config import SectionedConfig
+from algorithms.configuration.settings import (
     SECTIONS,
     EnvironmentSettings,
     EvaluationSettings,
     RewardSettings,
     TrainingSettings,
 )
-from algorithms.models import resolve_model
+from algorithms.models.names import resolve_model
 
 if TYPE_CHECKING:
     from ray.rllib.algorithms.algorithm import Algorithm

@@ -10,7 +10,7 @@ from algorithms.grpo.advantages import group_advantages
 from algorithms.grpo.algorithm import GRPO
 from algorithms.grpo.groups import Group, Prompt, Sample
 from algorithms.grpo.seeds import Purpose, stream
-from algorithms.models import context_length
+from algorithms.models.names import context_length
 from algorithms.r3_grpo.config import R3GRPOConfig
 from algorithms.r3_grpo.memory import bare_sample, entry_of, sample_of
 from algorithms.r3_grpo.quotation import Quoter

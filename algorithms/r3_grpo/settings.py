@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Literal
 
-from algorithms.grpo.schema import Settings, setting
-from algorithms.grpo.settings import SECTIONS as GRPO_SECTIONS
+from algorithms.configuration.schema import Settings, setting
+from algorithms.configuration.settings import SECTIONS as GRPO_SECTIONS
 
 
 class ReplaySettings(Settings):

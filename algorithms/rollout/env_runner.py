@@ -14,11 +14,11 @@ from ray.rllib.env.env_runner import EnvRunner
 from ray.rllib.utils.checkpoints import Checkpointable
 from ray.rllib.utils.metrics import WEIGHTS_SEQ_NO
 
-from algorithms.models import resolve_model
-from algorithms.rollout.engines.base import make_engine
+from algorithms.models.names import resolve_model
+from algorithms.models.tokenizer import load_tokenizer, stop_token_ids
+from algorithms.rollout.engines.factory import make_engine
 from algorithms.rollout.episodes import EpisodePlayer
 from algorithms.rollout.types import Request, Rollout, Split
-from algorithms.tokenizer import load_tokenizer, stop_token_ids
 
 if TYPE_CHECKING:
     from algorithms.grpo.config import GRPOConfig

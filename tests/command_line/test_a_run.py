@@ -69,7 +69,7 @@ def test_the_user_sees_our_lines_and_nothing_else(finished_run):
 
 
 def test_the_configuration_is_whole_and_reads_back(run):
-    from algorithms.grpo.config_files import load
+    from algorithms.configuration.files import load
     from algorithms.r3_grpo.config import R3GRPOConfig
 
     stored = yaml.safe_load((run / "config.yaml").read_text())
@@ -125,7 +125,7 @@ def test_every_steps_rollouts_are_in_a_parquet_file(run):
 def test_a_checkpoint_is_a_hugging_face_model(run):
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    from algorithms.models import resolve_model
+    from algorithms.models.names import resolve_model
 
     (checkpoint,) = (run / "checkpoints").glob("step_*")
     assert checkpoint.name == "step_000003"

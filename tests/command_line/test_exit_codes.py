@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from algorithms.config_path import configs_folder
-from algorithms.grpo.main import main
+from algorithms.configuration.folder import configs_folder
+from algorithms.script.main import main
 
 
 def outcome(capsys, algorithm, *arguments):
@@ -104,7 +104,7 @@ def test_check_describes_every_shipped_configuration(capsys, config):
 
 def test_check_starts_no_ray_and_leaves_no_run(surroundings, tmp_path):
     script = (
-        "import sys; from algorithms.grpo.main import main; code = main('r3_grpo', ['--check']); "
+        "import sys; from algorithms.script.main import main; code = main('r3_grpo', ['--check']); "
         "import ray; assert not ray.is_initialized(); sys.exit(code)"
     )
     process = subprocess.run(

@@ -71,7 +71,7 @@ def test_another_algorithm_does_not_take_it_up(interrupted, run_command):
 
 
 def test_a_second_interrupt_does_not_wait_for_the_step():
-    from algorithms.grpo.interrupts import InterruptBetweenSteps
+    from algorithms.script.interrupts import InterruptBetweenSteps
 
     with InterruptBetweenSteps() as interrupt:
         os.kill(os.getpid(), signal.SIGINT)

@@ -3,11 +3,11 @@
 import pytest
 import ray
 
-from algorithms.check import check, validate_model, validate_start
-from algorithms.config_path import configs_folder
+from algorithms.configuration.check import check, validate_model, validate_start
+from algorithms.configuration.files import load
+from algorithms.configuration.folder import configs_folder
+from algorithms.configuration.settings import RunSettings
 from algorithms.grpo.config import ConfigError, GRPOConfig
-from algorithms.grpo.config_files import load
-from algorithms.grpo.settings import RunSettings
 from algorithms.r3_grpo.config import R3GRPOConfig
 
 RUN = RunSettings(name="mine", steps=7)
@@ -118,8 +118,8 @@ def test_missing_gpus_are_reported_by_the_check_and_refused_by_the_start(config,
 
 
 def test_a_missing_vllm_is_reported_by_the_check_and_refused_by_the_start(config, monkeypatch):
-    monkeypatch.setattr("algorithms.check.vllm_is_installed", lambda: False)
-    monkeypatch.setattr("algorithms.resources.vllm_is_installed", lambda: False)
+    monkeypatch.setattr("algorithms.configuration.check.vllm_is_installed", lambda: False)
+    monkeypatch.setattr("algorithms.configuration.resources.vllm_is_installed", lambda: False)
     config.env_runners(engine="vllm")
     assert "vLLM is not installed here" in report(config)["env runners"]
     with pytest.raises(ConfigError, match=r"^env_runners\.engine: 'vllm' is not installed; fix: "):

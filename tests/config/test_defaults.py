@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from algorithms.config_path import configs_folder
-from algorithms.grpo.config_files import load
-from algorithms.grpo.settings import RunSettings
+from algorithms.configuration.files import load
+from algorithms.configuration.folder import configs_folder
+from algorithms.configuration.settings import RunSettings
 from algorithms.r3_grpo.config import R3GRPOConfig
 
 DEFAULTS: dict[str, dict[str, Any]] = {

@@ -2,7 +2,7 @@
 
 import pytest
 
-from algorithms.environments import is_on_hub, validate_environment
+from algorithms.configuration.environments import is_on_hub, validate_environment
 from algorithms.grpo.config import ConfigError, GRPOConfig
 
 

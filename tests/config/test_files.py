@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from algorithms.config_path import configs_folder
+from algorithms.configuration.files import load, to_yaml
+from algorithms.configuration.folder import configs_folder
 from algorithms.grpo.config import ConfigError, GRPOConfig
-from algorithms.grpo.config_files import load, to_yaml
 from algorithms.r3_grpo.config import R3GRPOConfig
 
 OVERRIDES = [

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from algorithms.grpo.config import ConfigError, GRPOConfig
-from algorithms.models import ModelFacts, resolve_model, validate_model
+from algorithms.models.names import ModelFacts, resolve_model, validate_model
 
 
 def config(model: Path | str, **settings) -> GRPOConfig:

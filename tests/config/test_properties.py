@@ -4,10 +4,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from algorithms.configuration.files import load, to_yaml
+from algorithms.configuration.schema import default_of
+from algorithms.configuration.settings import RunSettings
 from algorithms.grpo.config import ConfigError
-from algorithms.grpo.config_files import load, to_yaml
-from algorithms.grpo.schema import default_of
-from algorithms.grpo.settings import RunSettings
 from algorithms.r3_grpo.config import R3GRPOConfig
 
 SECTIONS = list(R3GRPOConfig.SECTIONS)

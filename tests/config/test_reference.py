@@ -2,16 +2,18 @@
 
 from pathlib import Path
 
-from algorithms.grpo.reference import reference
-from algorithms.grpo.schema import Settings
-from algorithms.grpo.settings import RunSettings
+from algorithms.configuration.reference import reference
+from algorithms.configuration.schema import Settings
+from algorithms.configuration.settings import RunSettings
 from algorithms.r3_grpo.settings import SECTIONS
 
 PAGE = Path(__file__).parents[2] / "docs" / "config.md"
 
 
 def test_the_page_is_current():
-    assert PAGE.read_text(encoding="utf-8") == reference(), "run python -m algorithms.grpo.reference > docs/config.md"
+    assert PAGE.read_text(encoding="utf-8") == reference(), (
+        "run python -m algorithms.configuration.reference > docs/config.md"
+    )
 
 
 def test_every_setting_has_a_row_with_a_sentence_and_every_section_a_heading():

@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from algorithms.configuration.settings import EvaluationSettings
 from algorithms.evaluate.evaluation import evaluate_policy
-from algorithms.grpo.settings import EvaluationSettings
 from algorithms.rollout.types import Context, Rollout, Sampling, Split
 
 TRAINING = Sampling(temperature=0.8, top_p=0.95, max_response_tokens=30)

@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 import ray
 
-from algorithms.grpo.main import main
 from algorithms.r3_grpo.config import R3GRPOConfig
+from algorithms.script.main import main
 
 SORT_DIGITS = "examples.sort_digits:SortDigits-v0"
 GUESS_NUMBER = "examples.guess_number:GuessNumber-v0"

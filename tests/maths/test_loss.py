@@ -49,9 +49,7 @@ def test_matches_a_naive_recomputation_value_and_gradient(columns, corrected):
         is_weights = torch.ones_like(weights)
     expected, gradient, clipped = naive_loss_and_gradient(*columns[:4], is_weights, **CLIP)
     logprobs.requires_grad_(True)
-    loss, sums = policy_loss(
-        logprobs, old, advantages, weights, is_weights=is_weights if corrected else None, **CLIP
-    )
+    loss, sums = policy_loss(logprobs, old, advantages, weights, is_weights=is_weights if corrected else None, **CLIP)
     loss.backward()
     assert loss.item() == pytest.approx(expected, abs=1e-9)
     np.testing.assert_allclose(logprobs.grad.numpy(), gradient, atol=1e-9)

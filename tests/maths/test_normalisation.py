@@ -16,9 +16,7 @@ def token_losses(lengths, seed=0):
 
 
 def weighted_total(lengths, groups, losses, loss_norm, limit=64):
-    weights = loss_weights(
-        np.array(lengths), np.array(groups), loss_norm=loss_norm, max_response_tokens=limit
-    )
+    weights = loss_weights(np.array(lengths), np.array(groups), loss_norm=loss_norm, max_response_tokens=limit)
     assert np.isfinite(weights).all()
     return sum(weight * loss.sum() for weight, loss in zip(weights, losses, strict=True))
 
@@ -38,9 +36,7 @@ def test_response_is_the_mean_over_tokens_then_the_group_then_the_groups(rows):
     lengths, groups = zip(*rows, strict=True)
     losses = token_losses(lengths)
     by_group = [
-        np.mean(
-            [loss.mean() if loss.size else 0.0 for loss, g in zip(losses, groups, strict=True) if g == group]
-        )
+        np.mean([loss.mean() if loss.size else 0.0 for loss, g in zip(losses, groups, strict=True) if g == group])
         for group in set(groups)
     ]
     found = weighted_total(lengths, groups, losses, "response")

@@ -45,9 +45,7 @@ def test_refuses_impossible_counts(n, c, k):
         pass_at_k(n, c, k)
 
 
-@pytest.mark.parametrize(
-    "correct", [np.zeros((0, 4), dtype=bool), np.zeros(4, dtype=bool), [np.zeros(2), np.zeros(0)]]
-)
+@pytest.mark.parametrize("correct", [np.zeros((0, 4), dtype=bool), np.zeros(4, dtype=bool), [np.zeros(2), np.zeros(0)]])
 def test_refuses_what_is_no_table_of_outcomes(correct):
     with pytest.raises(ValueError, match=r"problem|must"):
         mean_pass_at_k(correct, 1)

@@ -22,9 +22,7 @@ def naive_rewards(token_entropies, top_fraction, max_reward):
         k = max(1, math.floor(top_fraction * len(entropies)))
         peaks.append(sum(sorted(map(float, entropies), reverse=True)[:k]) / k)
         means.append(sum(map(float, entropies)) / len(entropies))
-    scores = [
-        sum(peaks[i] > peaks[j] and means[i] < means[j] for j in range(count) if j != i) for i in range(count)
-    ]
+    scores = [sum(peaks[i] > peaks[j] and means[i] < means[j] for j in range(count) if j != i) for i in range(count)]
     order = sorted(range(count), key=lambda i: -scores[i])
     rewards = np.zeros(count)
     for i in range(count):

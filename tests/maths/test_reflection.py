@@ -42,9 +42,7 @@ def test_a_cut_attempt_keeps_its_head_and_its_tail_within_the_limit(length, limi
 
 
 def test_a_cut_worked_out_by_hand():
-    np.testing.assert_array_equal(
-        cut_attempt(np.arange(10, dtype=np.int32), 8, GAP), [0, 1, 2, -1, -2, -1, 8, 9]
-    )
+    np.testing.assert_array_equal(cut_attempt(np.arange(10, dtype=np.int32), 8, GAP), [0, 1, 2, -1, -2, -1, 8, 9])
 
 
 def test_refuses_a_negative_limit():

@@ -15,9 +15,7 @@ def rng(seed=0):
 
 def drawable(history, uid="q", *, correct_group, contexts="any", context=Context.PLAIN):
     """List all that could be retrieved, by asking for more than is stored."""
-    return history.opposites(
-        uid, correct_group=correct_group, k=10_000, contexts=contexts, context=context, rng=rng()
-    )
+    return history.opposites(uid, correct_group=correct_group, k=10_000, contexts=contexts, context=context, rng=rng())
 
 
 def steps(entries):
@@ -99,9 +97,7 @@ def test_a_repeated_response_takes_the_place_of_the_stored_one():
     history.add(entry(response=(1,), step=3))
     assert steps(drawable(history, correct_group=True)) == [2, 3]
     history.add(entry(response=(4,), step=4))
-    assert steps(drawable(history, correct_group=True)) == [2, 4], (
-        "it keeps the age of the one that it replaced"
-    )
+    assert steps(drawable(history, correct_group=True)) == [2, 4], "it keeps the age of the one that it replaced"
 
 
 def test_only_the_same_context_and_the_same_response_tokens_are_duplicates():
@@ -129,9 +125,7 @@ def test_draws_are_distinct_and_as_many_as_there_are(stored, k, seed, correct_gr
     history = ReplayHistory()
     for step in range(stored):
         history.add(entry(response=(step,), correct=not correct_group, step=step))
-    drawn = history.opposites(
-        "q", correct_group=correct_group, k=k, contexts="same", context="plain", rng=rng(seed)
-    )
+    drawn = history.opposites("q", correct_group=correct_group, k=k, contexts="same", context="plain", rng=rng(seed))
     assert len({id(one) for one in drawn}) == len(drawn) == min(k, stored)
     assert all(one.correct != correct_group for one in drawn)
 
@@ -143,9 +137,7 @@ def test_draws_are_uniform_whatever_the_rewards(correct_group):
         history.add(entry(response=(step,), correct=not correct_group, step=step))
     generator, counts = rng(1), np.zeros(4)
     for _ in range(2000):
-        drawn = history.opposites(
-            "q", correct_group=correct_group, k=2, contexts="any", context="plain", rng=generator
-        )
+        drawn = history.opposites("q", correct_group=correct_group, k=2, contexts="any", context="plain", rng=generator)
         counts[[one.step for one in drawn]] += 1
     np.testing.assert_allclose(counts / 2000, 0.5, atol=0.05)
 
@@ -192,10 +184,7 @@ def test_equal_seeds_draw_equally():
     for step in range(8):
         history.add(entry(response=(step,), step=step))
     draws = [
-        [
-            one.step
-            for one in history.opposites("q", correct_group=True, k=3, contexts="any", context="plain", rng=g)
-        ]
+        [one.step for one in history.opposites("q", correct_group=True, k=3, contexts="any", context="plain", rng=g)]
         + [history.failure("q", g).step]
         for g in (rng(5), rng(5))
     ]

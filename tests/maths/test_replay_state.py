@@ -60,9 +60,7 @@ def draws(history, seed):
 @given(histories, st.lists(st.one_of(stored, recorded), max_size=15), seeds)
 def test_a_restored_history_draws_and_evolves_as_the_saved_one(history, later, seed):
     capacity, dedupe, window, events = history
-    original, restored = (
-        ReplayHistory(capacity=capacity, dedupe=dedupe, history_window=window) for _ in range(2)
-    )
+    original, restored = (ReplayHistory(capacity=capacity, dedupe=dedupe, history_window=window) for _ in range(2))
     play(original, events)
     restored.add(entry("left over"))
     restored.load_state_dict(*original.state_dict())

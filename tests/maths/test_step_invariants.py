@@ -62,9 +62,7 @@ def test_without_a_floor_the_best_ranking_reward_cancels_out(group, one, other):
 @repeatable
 @given(group_entropies, st.floats(0.001, 0.3), st.floats(1.0, 3.0))
 def test_with_the_floor_advantages_scale_with_the_best_ranking_reward(group, best, factor):
-    small, large = (
-        pure_serr_advantages(group, reward, std_floor=STD_FLOOR) for reward in (best, factor * best)
-    )
+    small, large = (pure_serr_advantages(group, reward, std_floor=STD_FLOOR) for reward in (best, factor * best))
     np.testing.assert_allclose(large, factor * small, atol=1e-12)
 
 
@@ -99,8 +97,7 @@ def test_an_all_correct_group_with_a_length_bonus_still_asks_for_failures(length
     history = ReplayHistory()
     history.add(entry(correct=False))
     samples = [
-        Sample(rollout=rollout(n, True), reward=length_bonus_reward(True, n, w_len=1.0, l_max=64))
-        for n in lengths
+        Sample(rollout=rollout(n, True), reward=length_bonus_reward(True, n, w_len=1.0, l_max=64)) for n in lengths
     ]
     group = Group(Prompt("q"), samples)
     assert group.homogeneous and group.any_correct

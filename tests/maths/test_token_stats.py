@@ -43,9 +43,7 @@ def naive(hidden, weight, bias, targets, temperature=1.0, softcap=None):
     st.booleans(),
     st.sampled_from([None, 2.0]),
 )
-def test_values_match_the_whole_logits_for_every_chunk_size(
-    seed, tokens, chunk, temperature, biased, softcap
-):
+def test_values_match_the_whole_logits_for_every_chunk_size(seed, tokens, chunk, temperature, biased, softcap):
     hidden, weight, bias, targets = inputs(seed, tokens)
     bias = bias if biased else None
     with torch.no_grad():
@@ -170,9 +168,7 @@ def test_between_forward_and_backward_no_logits_are_kept():
     hidden, weight, _, targets = inputs(tokens=96)
     weight.requires_grad_(True)
     kept = []
-    with torch.autograd.graph.saved_tensors_hooks(
-        lambda tensor: kept.append(tensor.numel()) or tensor, lambda t: t
-    ):
+    with torch.autograd.graph.saved_tensors_hooks(lambda tensor: kept.append(tensor.numel()) or tensor, lambda t: t):
         token_statistics(hidden, weight, targets, chunk=40)
     assert max(kept, default=0) < 40 * V
 
@@ -213,9 +209,7 @@ def test_tokens_that_the_loss_leaves_out_get_exactly_no_gradient():
     logprobs, _ = token_statistics(hidden, weight, targets, chunk=10)
     policy_token = torch.arange(N) >= 20
     zeros = torch.zeros(N)
-    loss, _ = policy_loss(
-        logprobs, logprobs.detach(), zeros + 1.0, policy_token / 17, clip_low=0.2, clip_high=0.28
-    )
+    loss, _ = policy_loss(logprobs, logprobs.detach(), zeros + 1.0, policy_token / 17, clip_low=0.2, clip_high=0.28)
     loss.backward()
     assert (hidden.grad[:20] == 0).all() and (hidden.grad[20:] != 0).any()
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from algorithms import config_path
-from algorithms.config_path import configs_folder
+from algorithms.configuration import folder
+from algorithms.configuration.folder import configs_folder
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -29,15 +29,15 @@ def test_a_checkout_uses_the_configs_at_its_root():
 
 def test_configs_inside_the_package_come_first(tmp_path, monkeypatch):
     # In site-packages, a `configs` beside the package would be somebody else's.
-    for folder in (tmp_path / "configs", tmp_path / "algorithms" / "configs"):
-        folder.mkdir(parents=True)
-        (folder / "quickstart.yaml").write_text("")
-    monkeypatch.setattr(config_path, "__file__", str(tmp_path / "algorithms" / "config_path.py"))
+    for path in (tmp_path / "configs", tmp_path / "algorithms" / "configs"):
+        path.mkdir(parents=True)
+        (path / "quickstart.yaml").write_text("")
+    monkeypatch.setattr(folder, "__file__", str(tmp_path / "algorithms" / "configuration" / "folder.py"))
     assert configs_folder() == tmp_path / "algorithms" / "configs"
 
 
 def test_no_configs_anywhere_is_one_clear_line(tmp_path, monkeypatch):
-    monkeypatch.setattr(config_path, "__file__", str(tmp_path / "algorithms" / "config_path.py"))
+    monkeypatch.setattr(folder, "__file__", str(tmp_path / "algorithms" / "configuration" / "folder.py"))
     with pytest.raises(FileNotFoundError, match="reinstall r3-grpo"):
         configs_folder()
 

@@ -6,7 +6,7 @@ import json
 import pytest
 import ray
 
-from algorithms.grpo.main import main
+from algorithms.script.main import main
 
 SMALL = (
     "run.steps=1",

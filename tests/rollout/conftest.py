@@ -8,9 +8,9 @@ import ray
 import torch
 from transformers import AutoModelForCausalLM
 
-from algorithms.models import resolve_model
+from algorithms.models.names import resolve_model
+from algorithms.models.tokenizer import load_tokenizer, stop_token_ids
 from algorithms.rollout.engines.transformers import TransformersEngine
-from algorithms.tokenizer import load_tokenizer, stop_token_ids
 from r3env import chat
 from r3env.data import load_queries
 

@@ -1,9 +1,10 @@
 """Whole training steps through RLlib, with the real engine, learner and environment."""
 
 import pytest
-from .runs_of import largest_difference, train, weights
 
-from algorithms.grpo.checkpoint import load_checkpoint, save_checkpoint
+from algorithms.script.checkpoint import load_checkpoint, save_checkpoint
+
+from .runs_of import largest_difference, train, weights
 
 
 def with_everything_off(config):

@@ -1,6 +1,6 @@
 """What to train on and how: the run, the environment, the optimisation, the reward and evaluation.
 
-Where it runs is in `algorithms.grpo.machine_settings`. Neither imports Ray.
+Where it runs is in `algorithms.configuration.machine_settings`. Neither imports Ray.
 """
 
 from collections.abc import Mapping
@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from algorithms.grpo.machine_settings import EnvRunnerSettings, LearnerSettings, RLModuleSettings
-from algorithms.grpo.schema import Meaning, Settings, default_of, setting
+from algorithms.configuration.machine_settings import EnvRunnerSettings, LearnerSettings, RLModuleSettings
+from algorithms.configuration.schema import Meaning, Settings, default_of, setting
 
 FolderName = Annotated[
     str,

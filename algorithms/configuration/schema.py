@@ -10,7 +10,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.fields import FieldInfo
 
-from algorithms.grpo.config_errors import ConfigError, nearest, shown
+from algorithms.configuration.errors import ConfigError, nearest, shown
 
 _NAMES = {int: "a whole number", float: "a number", bool: "true or false", str: "text", dict: "a mapping"}
 

@@ -8,9 +8,9 @@ import yaml
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from algorithms.grpo.config_errors import ConfigError, did_you_mean, shown
-from algorithms.grpo.rllib_names import our_name
-from algorithms.grpo.schema import Settings, takes_text, unknown_key
+from algorithms.configuration.errors import ConfigError, did_you_mean, shown
+from algorithms.configuration.rllib_names import our_name
+from algorithms.configuration.schema import Settings, takes_text, unknown_key
 
 _NULL = ("", "null", "~")
 

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from algorithms.environments import EnvironmentFacts
-from algorithms.grpo.config_errors import ConfigError, shown
-from algorithms.models import ModelFacts, resolve_model
+from algorithms.configuration.environments import EnvironmentFacts
+from algorithms.configuration.errors import ConfigError, shown
+from algorithms.models.names import ModelFacts, resolve_model
 
 if TYPE_CHECKING:
     from algorithms.grpo.config import GRPOConfig
@@ -63,7 +63,7 @@ def _measured(config: "GRPOConfig", environment: EnvironmentFacts, *, several: b
     """Tokens of the longest prompt and of the turn that asks for a second attempt, 0 if there is none."""
     if not environment.longest_prompts:
         return 0, 0
-    from algorithms.tokenizer import load_tokenizer
+    from algorithms.models.tokenizer import load_tokenizer
     from r3env import chat
 
     module = config.rl_module_settings

@@ -5,8 +5,8 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from algorithms.grpo.config_errors import ConfigError
-from algorithms.models import ModelFacts
+from algorithms.configuration.errors import ConfigError
+from algorithms.models.names import ModelFacts
 
 if TYPE_CHECKING:
     from algorithms.grpo.config import GRPOConfig

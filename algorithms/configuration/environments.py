@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import gymnasium
 
 import r3env  # noqa: F401  registers its environments
-from algorithms.grpo.config_errors import ConfigError, did_you_mean, nearest, shown
-from algorithms.grpo.settings import EnvironmentSettings
+from algorithms.configuration.errors import ConfigError, did_you_mean, nearest, shown
+from algorithms.configuration.settings import EnvironmentSettings
 
 if TYPE_CHECKING:
     from algorithms.grpo.config import GRPOConfig

@@ -19,9 +19,9 @@ from ray.rllib.core import DEFAULT_MODULE_ID
 from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, GenerationConfig
 
-from algorithms.grpo.checkpoint_errors import CheckpointError
 from algorithms.grpo.learners import policy_state
-from algorithms.models import resolve_model
+from algorithms.models.names import resolve_model
+from algorithms.script.checkpoint_errors import CheckpointError
 
 FORMAT = 1
 

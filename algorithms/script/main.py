@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from algorithms.grpo.process import prepare
+from algorithms.script.process import prepare
 
 if TYPE_CHECKING:
     from algorithms.grpo.config import GRPOConfig
@@ -30,8 +30,8 @@ def main(algorithm: str, argv: Sequence[str] | None = None) -> int:
         The exit code.
     """
     arguments = _parser(algorithm).parse_args(argv)
-    from algorithms.grpo.checkpoint_errors import CheckpointError
-    from algorithms.grpo.config_errors import ConfigError
+    from algorithms.configuration.errors import ConfigError
+    from algorithms.script.checkpoint_errors import CheckpointError
 
     try:
         return _run(algorithm, arguments)
@@ -44,9 +44,9 @@ def main(algorithm: str, argv: Sequence[str] | None = None) -> int:
 
 
 def _run(algorithm: str, arguments: argparse.Namespace) -> int:
-    from algorithms.check import check, validate_start
-    from algorithms.grpo.config_files import load
-    from algorithms.grpo.train import resume, train
+    from algorithms.configuration.check import check, validate_start
+    from algorithms.configuration.files import load
+    from algorithms.script.train import resume, train
 
     config_class = _config_class(algorithm)
     if arguments.resume:

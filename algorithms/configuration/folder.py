@@ -11,7 +11,7 @@ def configs_folder() -> Path:
     Raises:
         FileNotFoundError: neither place has them.
     """
-    package = Path(__file__).resolve().parent
+    package = Path(__file__).resolve().parents[1]
     for folder in (package / "configs", package.parent / "configs"):
         if any(folder.glob("*.yaml")):
             return folder

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from algorithms.grpo.schema import Settings, setting
+from algorithms.configuration.schema import Settings, setting
 
 
 class RLModuleSettings(Settings):

@@ -11,12 +11,12 @@ import yaml
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from algorithms.config_path import configs_folder
+from algorithms.configuration.errors import did_you_mean, nearest, shown
+from algorithms.configuration.folder import configs_folder
+from algorithms.configuration.overrides import Override, parse_override
+from algorithms.configuration.schema import Settings
+from algorithms.configuration.settings import RunSettings
 from algorithms.grpo.config import ConfigError, GRPOConfig
-from algorithms.grpo.config_errors import did_you_mean, nearest, shown
-from algorithms.grpo.overrides import Override, parse_override
-from algorithms.grpo.schema import Settings
-from algorithms.grpo.settings import RunSettings
 
 ConfigT = TypeVar("ConfigT", bound=GRPOConfig)
 

@@ -11,11 +11,11 @@ from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
 import r3env
-from algorithms.grpo.config_errors import ConfigError, nearest, shown
+from algorithms.configuration.errors import ConfigError, nearest, shown
 
 if TYPE_CHECKING:
+    from algorithms.configuration.machine_settings import RLModuleSettings
     from algorithms.grpo.config import GRPOConfig
-    from algorithms.grpo.machine_settings import RLModuleSettings
 
 EMBEDDED = ("tiny",)
 _WHERE = "rl_module.model"

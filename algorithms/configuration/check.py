@@ -4,10 +4,9 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from algorithms.context_window import ContextUse, context_use, validate_context
-from algorithms.environments import EnvironmentFacts, validate_environment
-from algorithms.models import ModelFacts, validate_model
-from algorithms.resources import (
+from algorithms.configuration.context_window import ContextUse, context_use, validate_context
+from algorithms.configuration.environments import EnvironmentFacts, validate_environment
+from algorithms.configuration.resources import (
     available,
     engine_bytes,
     learner_bytes,
@@ -15,10 +14,11 @@ from algorithms.resources import (
     validate_resources,
     vllm_is_installed,
 )
+from algorithms.models.names import ModelFacts, validate_model
 
 if TYPE_CHECKING:
+    from algorithms.configuration.settings import RunSettings
     from algorithms.grpo.config import GRPOConfig
-    from algorithms.grpo.settings import RunSettings
 
 __all__ = ["check", "validate_environment", "validate_model", "validate_start"]
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from ray.rllib.algorithms.algorithm_config import AlgorithmConfig, NotProvided
 
-from algorithms.grpo.config_errors import ConfigError, did_you_mean, shown
-from algorithms.grpo.rllib_names import (
+from algorithms.configuration.errors import ConfigError, did_you_mean, shown
+from algorithms.configuration.rllib_names import (
     OUR_NAMES,
     RLLIB_NAMES,
     WITHOUT_EFFECT,
@@ -17,8 +17,8 @@ from algorithms.grpo.rllib_names import (
     rllib_arguments,
     to_rllib,
 )
-from algorithms.grpo.schema import Settings, unknown_key
-from algorithms.grpo.settings import EnvironmentSettings, EnvRunnerSettings
+from algorithms.configuration.schema import Settings, unknown_key
+from algorithms.configuration.settings import EnvironmentSettings, EnvRunnerSettings
 
 if TYPE_CHECKING:
     from ray.rllib.algorithms.algorithm import Algorithm

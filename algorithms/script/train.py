@@ -9,17 +9,11 @@ from typing import Any
 
 from ray.rllib.utils.metrics import EVALUATION_RESULTS
 
+from algorithms.configuration.files import algorithm_of, load, to_yaml
+from algorithms.configuration.settings import RunSettings
 from algorithms.evaluate.evaluation import held_out_sample
-from algorithms.grpo.checkpoint import latest_checkpoint, load_checkpoint, save_checkpoint
-from algorithms.grpo.checkpoint_errors import CheckpointError
 from algorithms.grpo.config import GRPOConfig
-from algorithms.grpo.config_files import algorithm_of, load, to_yaml
-from algorithms.grpo.interrupts import InterruptBetweenSteps
-from algorithms.grpo.process import native_stderr_held_back
-from algorithms.grpo.ray_session import start_ray
-from algorithms.grpo.rollout_rows import rollout_rows, sample_conversations
-from algorithms.grpo.settings import RunSettings
-from algorithms.models import fetch_model
+from algorithms.models.names import fetch_model
 from algorithms.rollout.types import Split
 from algorithms.runs.closing_table import print_closing_table
 from algorithms.runs.counter import Counter
@@ -28,6 +22,12 @@ from algorithms.runs.progress import Progress
 from algorithms.runs.recorder import Recorder
 from algorithms.runs.rollout_files import write_rollouts
 from algorithms.runs.run_directory import RunDirectory
+from algorithms.script.checkpoint import latest_checkpoint, load_checkpoint, save_checkpoint
+from algorithms.script.checkpoint_errors import CheckpointError
+from algorithms.script.interrupts import InterruptBetweenSteps
+from algorithms.script.process import native_stderr_held_back
+from algorithms.script.ray_session import start_ray
+from algorithms.script.rollout_rows import rollout_rows, sample_conversations
 
 
 def train(config: GRPOConfig, run: RunSettings, *, name: str) -> RunDirectory:

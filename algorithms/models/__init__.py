@@ -1,0 +1,1 @@
+"""Which model a name stands for, how large it is, and its tokenizer."""

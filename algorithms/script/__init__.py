@@ -1,0 +1,1 @@
+"""The training script: its command line, its loop, its checkpoints."""
