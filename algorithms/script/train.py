@@ -134,6 +134,7 @@ class _Session:
         ) as counter:
             self.algo.on_evaluation_progress = counter.update
             metrics = self.algo.evaluate()
+        self.algo.on_evaluation_progress = None  # evaluations between steps belong to the progress line
         self.evaluations[side] = {
             "step": self.algo.steps_done,
             "metrics": metrics,
