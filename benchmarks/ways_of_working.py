@@ -1,6 +1,6 @@
 """How the embedded model works its problems, early and late in a run, and how often each way is right.
 
-python -m benchmarks.ways_of_working runs/NAME
+`python -m benchmarks.ways_of_working runs/NAME` reads the run's rollout files.
 """
 
 import argparse

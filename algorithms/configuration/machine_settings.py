@@ -31,7 +31,13 @@ class EnvRunnerSettings(Settings):
     dtype: Literal["float32", "bfloat16"] = setting("float32", "Type of the engine's weights and cache.")
     max_response_tokens: int = setting(8192, "Length in tokens at which a response is cut off.", ge=1)
     temperature: float = setting(1.0, "Sampling temperature.", gt=0)
-    top_p: float = setting(1.0, "Nucleus of sampling: the smallest set of tokens with this probability.", gt=0, le=1)
+    top_p: float = setting(
+        1.0,
+        "Nucleus of sampling: the smallest set of tokens with this probability. Below 1 the engine draws from another "
+        "distribution than the learner trains.",
+        gt=0,
+        le=1,
+    )
     max_num_seqs: int = setting(128, "Responses that an engine generates at the same time.", ge=1)
     num_cpus_per_env_runner: float = setting(1.0, "CPUs that each actor reserves in Ray; may be a fraction.", ge=0)
     num_gpus_per_env_runner: float = setting(0.0, "GPUs that each actor reserves in Ray; may be a fraction.", ge=0)

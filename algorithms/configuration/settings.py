@@ -44,8 +44,8 @@ class EnvironmentSettings(Settings):
     )
     data: Text | None = setting(
         None,
-        "Problems: a jsonl, json, parquet or csv file, `embedded:train`, `embedded:heldout`, or the id of a "
-        "data set on the Hugging Face Hub; null: the environment's own.",
+        "Problems: a jsonl, json, parquet or csv file, `embedded:train`, `embedded:heldout`, a preset such as "
+        "`preset:gsm8k`, or the id of a data set on the Hugging Face Hub (docs/data.md); null: the environment's own.",
     )
     columns: dict[str, str] = setting(
         {}, "Column of the data that holds each field, where it is not called so: `{problem: question}`."

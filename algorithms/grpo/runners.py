@@ -1,5 +1,7 @@
 """The env runners as one thing that plays requests with weights that are provably the learners'."""
 
+import logging
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,6 +15,12 @@ from algorithms.rollout.types import Request, Rollout
 
 # Pieces a remote runner gets in turn: more balance unlike lengths, fewer fill its batch better.
 CHUNKS_PER_RUNNER = 2
+
+
+COUNTS_TIMEOUT_S = 10.0
+MOST_ERRORS_TOLD = 20
+
+_logger = logging.getLogger(__name__)
 
 
 class StaleWeights(RuntimeError):
@@ -32,6 +40,8 @@ class RunnerPool:
         self.group, self.learner_group, self.settings = runner_group, learner_group, settings
         self.restarts = 0
         self.version = -1
+        self._grading: Counter[str] = Counter()
+        self._errors_told: set[str] = set()
         self.push_weights()
 
     def play(self, requests: Sequence[Request], on_progress: OnProgress | None = None) -> list[Rollout]:
@@ -58,6 +68,7 @@ class RunnerPool:
         stale = {rollout.weights_version for rollout in report.rollouts} - {self.version}
         if stale:
             raise StaleWeights(f"rollouts came from weights {sorted(stale)}, the learners hold {self.version}")
+        self._tell_errors(report.rollouts)
         return report.rollouts
 
     def metrics(self, requests: Sequence[Request], rollouts: Sequence[Rollout]) -> dict[str, float | str]:
@@ -73,6 +84,7 @@ class RunnerPool:
             "grading/timeouts": float(sum(rollout.verdict == "timeout" for rollout in rollouts)),
             "grading/no_answer": float(sum(rollout.verdict == "no_answer" for rollout in rollouts)),
             "rollout/environment_errors": float(sum(rollout.verdict == "environment_error" for rollout in rollouts)),
+            **self._grading_metrics(),
         }
 
     def push_weights(self, only: Sequence[int] | None = None) -> None:
@@ -92,6 +104,28 @@ class RunnerPool:
             remote_worker_ids=only,
             timeout_seconds=self.settings.timeout_s,
         )
+
+    def _tell_errors(self, rollouts: Sequence[Rollout]) -> None:
+        """Say what an environment raised, each message once: the rollouts themselves are left out of training."""
+        for rollout in rollouts:
+            new = rollout.error is not None and rollout.error not in self._errors_told
+            if new and len(self._errors_told) < MOST_ERRORS_TOLD:
+                self._errors_told.add(str(rollout.error))
+                _logger.warning("an episode of query %s was left out: %s", rollout.uid, rollout.error)
+
+    def _grading_metrics(self) -> dict[str, float]:
+        """How often since the last call an answer could not be read, was screened as too costly, or cost a grader."""
+        if self.group.num_remote_env_runners() == 0:
+            counts = [self.group.local_env_runner.get_grading_counts()]
+        else:
+            counts = self.group.foreach_env_runner(
+                "get_grading_counts", local_env_runner=False, timeout_seconds=COUNTS_TIMEOUT_S
+            )
+        totals: Counter[str] = Counter()
+        for count in counts:
+            totals.update(count)
+        new, self._grading = totals - self._grading, totals
+        return {f"grading/{kind}": float(new[kind]) for kind in ("unread", "screened", "restarts")}
 
     def _restore(self) -> int:
         recovered = self.group.probe_unhealthy_env_runners(timeout_seconds=1.0)

@@ -22,6 +22,7 @@ from algorithms.rollout.types import Request, Rollout, Split
 
 if TYPE_CHECKING:
     from algorithms.grpo.config import GRPOConfig
+from r3env import grading
 
 
 def environment_makers(config: Any) -> dict[Split, Callable[[], gymnasium.Env[str, str]]]:
@@ -100,6 +101,10 @@ class LLMEnvRunner(EnvRunner, Checkpointable):
     def get_metrics(self) -> Any:
         """RLlib's per-runner metrics; ours come from the rollouts themselves."""
         return self.metrics.reduce()
+
+    def get_grading_counts(self) -> dict[str, int]:
+        """What the graders of this process have done so far, see `r3env.grading.statistics`."""
+        return grading.statistics()
 
     def get_pid(self) -> int:
         """Process id, for people and for fault tests."""

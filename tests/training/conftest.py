@@ -13,7 +13,7 @@ from r3env.assets.arithmetic import REFLECTION_GUIDANCE
 RESPONSE_LIMIT = 48
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def ray_session() -> Iterator[None]:
     """More CPU slots than cores: actors share them."""
     ray.init(num_cpus=8, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
