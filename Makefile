@@ -12,7 +12,7 @@ VENV := .venv
 RUN := $(VENV)/bin/python -m
 LOG := $(VENV)/install.log
 PIP := $(RUN) pip install --quiet --no-input --disable-pip-version-check --constraint constraints.txt
-EXTRAS := dev,bench,cluster,reasoning-gym
+EXTRAS := dev,bench,cluster,reasoning-gym,gem,skyrl-gym
 EXTRAS_GPU := $(EXTRAS),vllm
 INPUTS := pyproject.toml setup.py constraints.txt
 
@@ -21,7 +21,7 @@ quietly = { $(1); } >$(LOG) 2>&1 || { tail -n 20 $(LOG) >&2; echo "Installing fa
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-11s %s\n", $$1, $$2}'
-	@echo "Variables: PYTHON=python3.12 (3.11 or newer), VLLM=cpu|gpu|none (found out), ARGS='…' (passed on to quickstart, test, bench)"
+	@echo "Variables: PYTHON=python3.12 (3.11 or newer), VLLM=cpu|gpu|none (found out), ARGS='…' (passed on to quickstart and test)"
 
 $(VENV)/.made:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
@@ -63,6 +63,5 @@ lint: install ## ruff check, ruff format --check, mypy
 	@$(RUN) ruff format --check .
 	@$(RUN) mypy
 
-bench: install ## compare with TRL on the same work; the result goes to runs/vs_trl.json
-	@mkdir -p runs
-	@$(RUN) benchmarks.vs_trl --json runs/vs_trl.json $(ARGS)
+bench: install ## what the parts of r3env cost: grading, data, stepping (ratios to a baseline of the same run)
+	@for name in grading data stepping; do echo "benchmarks.$$name"; $(RUN) benchmarks.$$name || exit 1; done

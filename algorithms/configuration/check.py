@@ -104,6 +104,9 @@ def _actors(count: int, cpus: float, gpus: float) -> str:
 def _model_lines(config: "GRPOConfig", model: ModelFacts | None, use: ContextUse | None) -> Iterator[tuple[str, str]]:
     if model is None or use is None:
         yield "model", f"{config.rl_module_settings.model}: {_NOT_CACHED}"
+        yield "learner memory", "16 bytes a parameter (float32 weights, gradients, Adam moments), without activations"
+        width = 4 if config.env_runners_settings.dtype == "float32" else 2
+        yield "engine memory", f"{width} bytes a parameter, and its cache"
         return
     dtype = config.rl_module_settings.dtype
     yield (

@@ -21,6 +21,8 @@ _WHERE = "environment.id"
 _UNEXPECTED = re.compile(r"unexpected keyword argument '(\w+)'")
 _FILE_TYPES = (".jsonl", ".json", ".parquet", ".csv")
 _LONGEST = 8
+# Packages whose registered environments cannot be meant.
+_GAMES = frozenset({"gymnasium", "shimmy", "ale_py"})
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,8 @@ def validate_environment(config: "GRPOConfig", *, fetch: bool = True) -> Environ
     if own := evaluation.environment_arguments():
         held_out = _make(settings.id, {**arguments, **own}, "evaluation")
         held_out_uids = _queries(held_out, "evaluation", evaluation.data or settings.data, fetch)
+        if evaluation.data and uids and held_out_uids:
+            _check_held_out(environment, uids, held_out, held_out_uids)
     prompts = [environment.prompt(environment.query(uid)) for uid in uids or ()]
     return EnvironmentFacts(
         queries=None if uids is None else len(uids),
@@ -66,6 +70,21 @@ def validate_environment(config: "GRPOConfig", *, fetch: bool = True) -> Environ
         longest_prompts=tuple(sorted(prompts, key=len, reverse=True)[:_LONGEST]),
         guidance=environment.reflection_guidance,
     )
+
+
+def _check_held_out(
+    environment: "VerifiableEnv", uids: Sequence[str], held_out: "VerifiableEnv", held_out_uids: Sequence[str]
+) -> None:
+    """Refuse to call problems held out that are trained on."""
+    problems = {held_out.query(uid).problem for uid in held_out_uids}
+    shared = {problem for uid in uids if (problem := environment.query(uid).problem) in problems}
+    if shared:
+        example = shown(min(shared))
+        raise ConfigError(
+            f"evaluation.data: {len(shared)} of its {len(problems)} problems are training problems too, "
+            f"such as {example}; "
+            "fix: take them out, or set evaluation.data=null to evaluate on the training problems"
+        )
 
 
 def is_on_hub(data: str | None) -> bool:
@@ -92,12 +111,17 @@ def _check_id(name: str) -> None:
         ours = [
             spec.id
             for spec in gymnasium.registry.values()
-            if not str(spec.entry_point).startswith(("gymnasium", "shimmy"))
+            if spec.namespace == "r3env" or _module(spec.entry_point).split(".")[0] not in _GAMES
         ]
         known = [f"{module}:{entry}" for entry in ours] if colon else ours
         match = nearest(name, known) or nearest(name.rpartition(":")[2], ours)
         ending = f"did you mean {match}?" if match else did_you_mean(name, ours)
         raise ConfigError(f"{_WHERE}: {shown(name)} is not registered; {ending}") from None
+
+
+def _module(entry_point: Any) -> str:
+    """Where an environment's class comes from: registered as `module:Class`, or as the class itself."""
+    return entry_point if isinstance(entry_point, str) else str(getattr(entry_point, "__module__", ""))
 
 
 def _make(name: str, arguments: dict[str, Any], section: str) -> "VerifiableEnv":

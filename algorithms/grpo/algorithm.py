@@ -62,6 +62,7 @@ class GRPO(Algorithm):
         self.record: dict[str, Any] = {}
         self.groups: list[Group] = []
         self.evaluation: Evaluation | None = None
+        self.evaluated_at: int | None = None
         self.on_evaluation_progress: OnProgress | None = None
 
     def training_step(self) -> None:
@@ -230,6 +231,7 @@ class GRPO(Algorithm):
             self.sampling(),
             self.seed,
         )
+        self.evaluated_at = self.steps_done
         return self.evaluation.metrics()
 
     def restore_env_runners(self, env_runner_group: Any) -> list[int]:

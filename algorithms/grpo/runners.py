@@ -11,6 +11,7 @@ from ray.rllib.utils.metrics import WEIGHTS_SEQ_NO
 
 from algorithms.grpo.learners import policy_state
 from algorithms.rollout.dispatch import OnProgress, dispatch
+from algorithms.rollout.errors import EveryEpisodeFailed
 from algorithms.rollout.types import Request, Rollout
 
 # Pieces a remote runner gets in turn: more balance unlike lengths, fewer fill its batch better.
@@ -53,6 +54,7 @@ class RunnerPool:
 
         Raises:
             StaleWeights: a runner sampled with other weights than were pushed last.
+            EveryEpisodeFailed: the environment failed in all of them.
         """
         chunks = CHUNKS_PER_RUNNER * max(1, self.group.num_remote_env_runners())
         chunk = max(1, -(-len(requests) // chunks))
@@ -69,6 +71,11 @@ class RunnerPool:
         if stale:
             raise StaleWeights(f"rollouts came from weights {sorted(stale)}, the learners hold {self.version}")
         self._tell_errors(report.rollouts)
+        if report.rollouts and all(rollout.verdict == "environment_error" for rollout in report.rollouts):
+            raise EveryEpisodeFailed(
+                f"environment.id: every one of {len(report.rollouts)} episodes failed; the first: "
+                f"{report.rollouts[0].error}"
+            )
         return report.rollouts
 
     def metrics(self, requests: Sequence[Request], rollouts: Sequence[Rollout]) -> dict[str, float | str]:

@@ -9,22 +9,29 @@ from algorithms.learner.update import UpdateStatistics
 
 
 def group_metrics(groups: Sequence[Group]) -> dict[str, float]:
-    """Rewards, correctness and lengths of the fresh rollouts of a step; shares are of all its groups."""
+    """Rewards, correctness and lengths of the fresh rollouts of a step; shares are of all its groups.
+
+    `reward/mean` is the mean outcome reward; `reward/training_mean` has SERR's values in its place where there are any.
+    Without a single rollout every mean is NaN.
+    """
     samples = [sample for group in groups for sample in group.samples if not sample.replayed]
-    if not samples:
-        return {}
     solved = [[s.rollout.correct for s in group.samples if not s.replayed] for group in groups]
-    lengths = np.array([sample.rollout.response_length for sample in samples])
+    lengths = [sample.rollout.response_length for sample in samples]
     return {
-        "reward/mean": float(np.mean([sample.training_reward for sample in samples])),
-        "reward/correct": float(np.mean([sample.rollout.correct for sample in samples])),
+        "reward/mean": _mean([sample.reward for sample in samples]),
+        "reward/training_mean": _mean([sample.training_reward for sample in samples]),
+        "reward/correct": _mean([sample.rollout.correct for sample in samples]),
         "groups/count": float(len(groups)),
-        "groups/solve_all": float(np.mean([all(group) for group in solved])),
-        "groups/solve_none": float(np.mean([not any(group) for group in solved])),
-        "response/mean_tokens": float(lengths.mean()),
-        "response/max_tokens": float(lengths.max()),
-        "response/truncated": float(np.mean([sample.rollout.truncated for sample in samples])),
+        "groups/solve_all": _mean([all(group) for group in solved]),
+        "groups/solve_none": _mean([not any(group) for group in solved]),
+        "response/mean_tokens": _mean(lengths),
+        "response/max_tokens": float(max(lengths, default=0)),
+        "response/truncated": _mean([sample.rollout.truncated for sample in samples]),
     }
+
+
+def _mean(values: Sequence[float]) -> float:
+    return float(np.mean(values)) if values else float("nan")
 
 
 def advantage_metrics(groups: Sequence[Group]) -> dict[str, float]:

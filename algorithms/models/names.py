@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 EMBEDDED = ("tiny",)
 _WHERE = "rl_module.model"
-_HUB_ID = re.compile(r"[\w.-]+(?:/[\w.-]+)?")
+_HUB_ID = re.compile(r"\w[\w.-]*(?:/\w[\w.-]*)?")
 _TOKENIZER_FILES = (
     "tokenizer.json",
     "tokenizer.model",

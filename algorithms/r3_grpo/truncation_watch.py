@@ -31,6 +31,6 @@ class TruncationWatch:
             self._steps.popleft()
         return (
             f"truncated answers rose from {before[0]:.0%} to {now[0]:.0%} while correct ones fell from {before[1]:.0%} "
-            f"to {now[1]:.0%} over the last {self._window} steps; ranking.baseline=finished_wrong, a larger "
-            "env_runners.max_response_tokens or ranking.enabled=false stops the policy from being paid to run on"
+            f"to {now[1]:.0%} over the last {self._window} steps; a larger env_runners.max_response_tokens gives "
+            "answers room to end, ranking.baseline=finished_wrong or ranking.enabled=false does not pay for running on"
         )

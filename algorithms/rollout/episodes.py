@@ -3,7 +3,7 @@
 import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,6 +18,9 @@ from r3env import chat
 UNTRUSTED_VERDICTS = frozenset({"timeout", "error"})
 # An answer that takes its grader long holds a thread: with 16 of them the others waited in line.
 STEPPING_THREADS = 256
+# Turns go on together, in batches that are the same in every run, unless an environment takes longer than this: then
+# those that are ready go on without it.
+PATIENCE_S = 1.0
 
 
 @dataclass
@@ -79,12 +82,30 @@ class EpisodePlayer:
         What goes wrong inside one episode is that episode's `error`, never an exception.
         """
         episodes = [self._begin(request) for request in requests]
-        while waiting := [episode for episode in episodes if not episode.done]:
-            completions = self.engine.generate([self._generation_request(episode) for episode in waiting])
-            list(self._threads.map(self._step, waiting, completions))
+        place = {id(episode): index for index, episode in enumerate(episodes)}
+        ready = [episode for episode in episodes if not episode.done]
+        stepping: dict[Future[None], _Episode] = {}
+        while ready or stepping:
+            asked = [self._generation_request(episode) for episode in ready]
+            completions = self.engine.generate(asked) if asked else []
+            for episode, completion in zip(ready, completions, strict=True):
+                stepping[self._threads.submit(self._step, episode, completion)] = episode
+            stepped = [stepping.pop(future) for future in self._settled(stepping)]
+            # In the requests' order, so that batches do not depend on which of them came back first.
+            ready = sorted((e for e in stepped if not e.done), key=lambda episode: place[id(episode)])
         for episode in episodes:
             self._idle[episode.request.split].append(episode.environment)
         return [self._finish(episode) for episode in episodes]
+
+    @staticmethod
+    def _settled(stepping: Mapping[Future[None], _Episode]) -> set[Future[None]]:
+        """The steps that are done: all of them, or, once the patience is over, at least one."""
+        settled, _ = wait(stepping, timeout=PATIENCE_S)
+        if not settled:
+            settled, _ = wait(stepping, return_when=FIRST_COMPLETED)
+        for future in settled:
+            future.result()
+        return settled
 
     def close(self) -> None:
         """Close the environments and the engine."""

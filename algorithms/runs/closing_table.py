@@ -14,6 +14,7 @@ from algorithms.runs.bootstrap import Trend, paired_bootstrap
 from algorithms.runs.run_directory import RunDirectory
 
 Correctness = Mapping[str, float]
+HELD_OUT = "held-out"
 
 
 def print_closing_table(
@@ -22,6 +23,7 @@ def print_closing_table(
     before: Correctness | None = None,
     after: Correctness | None = None,
     *,
+    problems: str = HELD_OUT,
     console: Console | None = None,
 ) -> None:
     """Print the table, one sentence on the gain, and where the run's files are.
@@ -31,22 +33,23 @@ def print_closing_table(
         path: the run's folder.
         before: uid → share of correct samples before training. Without both sides noise goes unmentioned.
         after: the same after training.
+        problems: which problems were asked.
         console: standard output by default.
     """
     console = console or Console(soft_wrap=True)
     evaluations = summary.get("eval") or {}
     first, last = evaluations.get("before") or {}, evaluations.get("after") or {}
     if first or last:
-        console.print(comparison_table(first, last))
-    sentence = gain_sentence(first, last, before or {}, after or {})
+        console.print(comparison_table(first, last, problems))
+    sentence = gain_sentence(first, last, before or {}, after or {}, problems)
     if sentence:
         console.print(sentence, highlight=False)
     console.print(files_text(path), highlight=False, markup=False)
 
 
-def comparison_table(before: Mapping[str, Any], after: Mapping[str, Any]) -> Table:
+def comparison_table(before: Mapping[str, Any], after: Mapping[str, Any], problems: str = HELD_OUT) -> Table:
     """Return a table of before, after and change, one row per measure that either side has."""
-    table = Table(title="Held-out problems", title_justify="left", title_style="bold")
+    table = Table(title=f"{problems.capitalize()} problems", title_justify="left", title_style="bold")
     table.add_column("")
     for column in ("before", "after", "change"):
         table.add_column(column, justify="right")
@@ -63,6 +66,7 @@ def gain_sentence(
     after: Mapping[str, Any],
     correct_before: Correctness,
     correct_after: Correctness,
+    problems: str = HELD_OUT,
 ) -> str:
     """Say in one sentence what held-out pass@1 did, claiming no more than the data carry.
 
@@ -72,9 +76,10 @@ def gain_sentence(
     first, last = before.get("pass@1"), after.get("pass@1")
     if not (_known(first) and _known(last)):
         return ""
+    subject = "Held-out pass@1" if problems == HELD_OUT else f"Pass@1 on {problems} problems"
     change = paired_bootstrap(correct_before, correct_after)
     if change is None:
-        numbers = f"Held-out pass@1 went from {first:.1%} to {last:.1%}"
+        numbers = f"{subject} went from {first:.1%} to {last:.1%}"
         return f"{numbers}; too few per-problem results to tell a change from noise."
     interval = (
         f"95 % interval {100 * change.low:+.1f} to {100 * change.high:+.1f}, "
@@ -82,8 +87,8 @@ def gain_sentence(
     )
     points = f"{100 * abs(change.mean):.1f} points"
     if change.trend is Trend.WITHIN_NOISE:
-        return f"Held-out pass@1 changed by {100 * change.mean:+.1f} points, which is within noise ({interval})."
-    return f"Held-out pass@1 {change.trend} by {points} ({interval})."
+        return f"{subject} changed by {100 * change.mean:+.1f} points, which is within noise ({interval})."
+    return f"{subject} {change.trend} by {points} ({interval})."
 
 
 def files_text(path: Path) -> str:

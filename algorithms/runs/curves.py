@@ -36,13 +36,14 @@ STYLE: dict[Any, Any] = {
 }
 
 
-def draw_curves(rows: Rows, summary: Mapping[str, Any], path: Path) -> Path:
+def draw_curves(rows: Rows, summary: Mapping[str, Any], path: Path, problems: str = "held-out") -> Path:
     """Draw the run's curves.
 
     Args:
         rows: rows of metrics.jsonl; any tag may be missing, None or NaN, and there may be no row at all.
         summary: what summary.json holds; its `eval` gives the held-out accuracy before and after.
         path: the PNG to write; replaced whole.
+        problems: which problems were asked.
 
     Returns:
         `path`.
@@ -51,7 +52,7 @@ def draw_curves(rows: Rows, summary: Mapping[str, Any], path: Path) -> Path:
         figure = Figure(figsize=(13, 7))
         figure.set_layout_engine("constrained", w_pad=0.1, h_pad=0.1, wspace=0.04, hspace=0.04)
         grid = figure.add_gridspec(2, 3)
-        _draw_accuracy(figure.add_subplot(grid[0, 0]), rows, summary)
+        _draw_accuracy(figure.add_subplot(grid[0, 0]), rows, summary, problems)
         _draw_reward(figure.add_subplot(grid[0, 1]), rows)
         _draw_groups(figure.add_subplot(grid[0, 2]), rows)
         _draw_entropy(figure.add_subplot(grid[1, 0]), rows)
@@ -68,8 +69,8 @@ def draw_curves(rows: Rows, summary: Mapping[str, Any], path: Path) -> Path:
     return path
 
 
-def _draw_accuracy(axes: Axes, rows: Rows, summary: Mapping[str, Any]) -> None:
-    axes.set_title("Held-out accuracy")
+def _draw_accuracy(axes: Axes, rows: Rows, summary: Mapping[str, Any], problems: str) -> None:
+    axes.set_title(f"Accuracy on {problems} problems")
     drawn = _accuracies(rows, summary)
     for (tag, points), colour, marker in zip(drawn.items(), (BLUE, ORANGE), ("o", "s"), strict=False):
         steps = sorted(points)

@@ -143,7 +143,7 @@ def _numbers(row: Mapping[str, Any]) -> list[str]:
         ("groups/solve_none", lambda value: f"unsolved {value:.0%}"),
         ("response/truncated", lambda value: f"truncated {value:.0%}"),
         ("throughput/response_tokens_per_s", lambda value: f"{value:,.0f} tokens/s"),
-        ("eval/pass@1", lambda value: f"held-out pass@1 {value:.1%}"),
+        ("eval/pass@1", lambda value: f"pass@1 {value:.1%}"),
     )
     return [write(row[tag]) for tag, write in shown if _finite(row.get(tag))]
 

@@ -31,6 +31,7 @@ def main(algorithm: str, argv: Sequence[str] | None = None) -> int:
     """
     arguments = _parser(algorithm).parse_args(argv)
     from algorithms.configuration.errors import ConfigError
+    from algorithms.rollout.errors import EveryEpisodeFailed
     from algorithms.script.checkpoint_errors import CheckpointError
 
     try:
@@ -38,6 +39,9 @@ def main(algorithm: str, argv: Sequence[str] | None = None) -> int:
     except (ConfigError, CheckpointError) as error:
         print(f"error: {error}", file=sys.stderr)
         return WRONG_INPUT
+    except EveryEpisodeFailed as error:
+        print(f"error: {error}", file=sys.stderr)
+        return FAILED
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return INTERRUPTED
@@ -45,19 +49,23 @@ def main(algorithm: str, argv: Sequence[str] | None = None) -> int:
 
 def _run(algorithm: str, arguments: argparse.Namespace) -> int:
     from algorithms.configuration.check import check, validate_start
+    from algorithms.configuration.errors import ConfigError
     from algorithms.configuration.files import load
-    from algorithms.script.train import resume, train
+    from algorithms.script.train import StoredRun, resume, train
 
-    config_class = _config_class(algorithm)
-    if arguments.resume:
-        resume(Path(arguments.resume), config_class, arguments.overrides, name=algorithm)
-        return DONE
-    config, run = load(arguments.config, arguments.overrides, config_class)
+    stored = StoredRun.find(Path(arguments.resume), algorithm) if arguments.resume else None
+    if stored and arguments.config:
+        raise ConfigError("--config: a resumed run has a configuration of its own; fix: override single settings")
+    file = stored.directory.config_file if stored else arguments.config
+    config, run = load(file, arguments.overrides, _config_class(algorithm))
     if arguments.check:
         print("\n".join(check(config, run)))
         return DONE
     validate_start(config)
-    train(config, run, name=algorithm)
+    if stored:
+        resume(stored, config, run)
+    else:
+        train(config, run, name=algorithm)
     return DONE
 
 

@@ -3,19 +3,19 @@
 import json
 import sys
 import time
-from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ray.rllib.utils.metrics import EVALUATION_RESULTS
 
-from algorithms.configuration.files import algorithm_of, load, to_yaml
+from algorithms.configuration.files import algorithm_of, to_yaml
 from algorithms.configuration.settings import RunSettings
 from algorithms.evaluate.evaluation import held_out_sample
 from algorithms.grpo.config import GRPOConfig
 from algorithms.models.names import fetch_model
 from algorithms.rollout.types import Split
-from algorithms.runs.closing_table import print_closing_table
+from algorithms.runs.closing_table import HELD_OUT, print_closing_table
 from algorithms.runs.counter import Counter
 from algorithms.runs.curves import draw_curves
 from algorithms.runs.progress import Progress
@@ -41,25 +41,36 @@ def train(config: GRPOConfig, run: RunSettings, *, name: str) -> RunDirectory:
     return directory
 
 
-def resume(path: Path, config_class: type[GRPOConfig], overrides: Sequence[str], *, name: str) -> RunDirectory:
-    """Go on with a run from its last checkpoint, as if it had not stopped.
+@dataclass(frozen=True)
+class StoredRun:
+    """A run that stopped, and the checkpoint to go on from."""
 
-    Raises:
-        CheckpointError: `path` is not a run of this algorithm, or has no whole checkpoint.
-    """
-    try:
-        directory = RunDirectory.open(path)
-    except ValueError as error:
-        raise CheckpointError(str(error)) from error
-    if (trained_by := algorithm_of(directory.config_file)) not in (None, name):
-        fix = f"python -m algorithms.{trained_by} --resume {path}"
-        raise CheckpointError(f"{path}: is a run of {trained_by}, not of {name}; fix: {fix}")
-    config, run = load(directory.config_file, overrides, config_class)
-    checkpoint = latest_checkpoint(directory.checkpoints_folder)
-    session = _Session(config, run, directory, checkpoint)
+    directory: RunDirectory
+    checkpoint: Path
+
+    @classmethod
+    def find(cls, path: Path, name: str) -> "StoredRun":
+        """Look into a run directory.
+
+        Raises:
+            CheckpointError: `path` is not a run of the algorithm `name`, or has no whole checkpoint.
+        """
+        try:
+            directory = RunDirectory.open(path)
+        except ValueError as error:
+            raise CheckpointError(str(error)) from error
+        if (trained_by := algorithm_of(directory.config_file)) not in (None, name):
+            fix = f"python -m algorithms.{trained_by} --resume {path}"
+            raise CheckpointError(f"{path}: is a run of {trained_by}, not of {name}; fix: {fix}")
+        return cls(directory, latest_checkpoint(directory.checkpoints_folder))
+
+
+def resume(stored: StoredRun, config: GRPOConfig, run: RunSettings) -> RunDirectory:
+    """Go on with a run from its last checkpoint, as if it had not stopped."""
+    session = _Session(config, run, stored.directory, stored.checkpoint)
     session.run_steps()
     session.close()
-    return directory
+    return stored.directory
 
 
 class _Session:
@@ -69,6 +80,7 @@ class _Session:
         self, config: GRPOConfig, run: RunSettings, directory: RunDirectory, checkpoint: Path | None = None
     ) -> None:
         self.run, self.directory = run, directory
+        self.problems = HELD_OUT if config.evaluation_settings.data else "training"
         self.started = time.monotonic()
         self.algo = _build(config, run.seed)
         self.evaluations: dict[str, dict[str, Any]] = {}
@@ -108,9 +120,9 @@ class _Session:
             "eval": {side: evaluation.get("metrics", {}) for side, evaluation in sides.items()},
         }
         self.directory.write_summary(summary)
-        draw_curves(self.directory.read_metrics(), summary, self.directory.curves_file)
+        draw_curves(self.directory.read_metrics(), summary, self.directory.curves_file, self.problems)
         correct = [evaluation.get("correct", {}) for evaluation in sides.values()]
-        print_closing_table(summary, self.directory.path, *correct)
+        print_closing_table(summary, self.directory.path, *correct, problems=self.problems)
         self.algo.stop()
 
     def _step(self) -> dict[str, Any]:
@@ -119,7 +131,7 @@ class _Session:
         row = {"step": step, **self.algo.record, "run/wall_s": self._wall_s()}
         row |= {f"eval/{name}": value for name, value in (result.get(EVALUATION_RESULTS) or {}).items()}
         if self.run.save_rollouts:
-            write_rollouts(self.directory.rollout_file(step), rollout_rows(step, self.algo.groups))
+            write_rollouts(self.directory.rollout_file(step), rollout_rows(step, self.algo.groups, self.algo.tokenizer))
         self.recorder.record(row)
         self.recorder.record_conversations(step, sample_conversations(self.algo.groups, self.run.log_conversations))
         if self.run.checkpoint_every and step % self.run.checkpoint_every == 0:
@@ -127,14 +139,15 @@ class _Session:
         return row
 
     def _evaluate(self, side: str) -> None:
-        settings = self.algo.config.evaluation_settings
-        problems = len(held_out_sample(self.algo.uids(Split.EVALUATION), settings.limit))
-        with Counter(
-            f"evaluating {side} training: {problems} held-out problems × {settings.samples} answers"
-        ) as counter:
-            self.algo.on_evaluation_progress = counter.update
-            metrics = self.algo.evaluate()
-        self.algo.on_evaluation_progress = None  # evaluations between steps belong to the progress line
+        if self.algo.evaluated_at != self.algo.steps_done:  # the interval may have done it already
+            settings = self.algo.config.evaluation_settings
+            count = len(held_out_sample(self.algo.uids(Split.EVALUATION), settings.limit))
+            title = f"evaluating {side} training: {count} {self.problems} problems × {settings.samples} answers"
+            with Counter(title) as counter:
+                self.algo.on_evaluation_progress = counter.update
+                self.algo.evaluate()
+            self.algo.on_evaluation_progress = None  # evaluations between steps belong to the progress line
+        metrics = self.algo.evaluation.metrics()
         self.evaluations[side] = {
             "step": self.algo.steps_done,
             "metrics": metrics,

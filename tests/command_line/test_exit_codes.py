@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from importlib.resources import files as files_of
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,12 @@ def files(tmp_path) -> Path:
     (tmp_path / "unfinished").mkdir()
     (tmp_path / "unfinished" / "config.yaml").write_text("run:\n  name: unfinished\n")
     (tmp_path / "unfinished" / "checkpoints").mkdir()
+    checkpoint = tmp_path / "stopped" / "checkpoints" / "step_000001"
+    checkpoint.mkdir(parents=True)
+    (checkpoint / "state.json").write_text("{}")
+    (tmp_path / "stopped" / "config.yaml").write_text("run:\n  name: stopped\n")
+    embedded = files_of("r3env") / "assets" / "train.jsonl"
+    (tmp_path / "copy.jsonl").write_text(embedded.read_text())
     return tmp_path
 
 
@@ -58,6 +65,10 @@ WRONG = {
     "held-out data": (["evaluation.data={files}/nothing.jsonl"], "evaluation.data"),
     "trained on held-out data": (["evaluation.data=embedded:train"], "evaluation.data"),
     "more GPUs than there are": (["learners.num_learners=1", "learners.num_gpus_per_learner=64"], "gpu"),
+    "a copy of the training problems": (["evaluation.data={files}/copy.jsonl"], "evaluation.data"),
+    "resumed run's data": (["--resume", "{files}/stopped", "evaluation.data=nope.jsonl"], "nope.jsonl"),
+    "resumed run's model": (["--resume", "{files}/stopped", "rl_module.model=./nope"], "rl_module.model"),
+    "resumed run's configuration": (["--resume", "{files}/stopped", "--config", "x.yaml"], "--config"),
     "run to resume": (["--resume", "{files}/nothing"], "nothing"),
     "folder that is no run": (["--resume", "{files}/no_run"], "no_run"),
     "run without a checkpoint": (["--resume", "{files}/unfinished"], "checkpoint"),

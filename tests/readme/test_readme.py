@@ -1,5 +1,6 @@
 """What the README shows is what runs."""
 
+import json
 import os
 import re
 import subprocess
@@ -32,7 +33,8 @@ def test_the_environment_of_the_readme_trains(tmp_path):
         check=True,
         timeout=300,
     )
-    assert (tmp_path / "runs" / "doubling" / "summary.json").is_file()
+    summary = json.loads((tmp_path / "runs" / "doubling" / "summary.json").read_text())
+    assert summary["eval"]["before"]["pass@1"] > 0, "the example must be able to reward the model that it trains"
 
 
 def test_the_python_of_the_readme_configures(monkeypatch):

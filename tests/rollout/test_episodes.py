@@ -1,12 +1,13 @@
 """Episodes: what the policy saw is what is trained on, and what goes wrong in one is that one's data."""
 
 import functools
+import time
 
 import gymnasium
 import numpy as np
 import pytest
 
-from algorithms.rollout.episodes import EpisodePlayer
+from algorithms.rollout.episodes import PATIENCE_S, EpisodePlayer
 from algorithms.rollout.types import Attempt, Context, Request, Sampling, Split
 from r3env import chat
 from r3env.assets.arithmetic import REFLECTION_GUIDANCE
@@ -254,6 +255,33 @@ def test_ungraded_answers_leave_their_group(short_run_ray):
         assert algorithm.record["rollout/prompts_completed"] == 6
     finally:
         algorithm.stop()
+
+
+class SlowToVerify(VerifiableEnv):
+    """Never content; one query's first answer takes long to verify. Notes who was verified, in order."""
+
+    verified: list[str] = []
+
+    def __init__(self):
+        super().__init__(max_turns=3, reflection_guidance=REFLECTION_GUIDANCE)
+
+    def load_queries(self):
+        return [Query("slow", "7+1", "8"), Query("quick", "7+2", "9")]
+
+    def verify(self, query, response):
+        if query.uid == "slow" and "slow" not in self.verified:
+            time.sleep(PATIENCE_S + 1.5)
+        self.verified.append(query.uid)
+        return Verdict(False, Reason.DIFFERENT)
+
+
+def test_a_slow_verifier_does_not_hold_up_the_turns_of_others(player_of):
+    SlowToVerify.verified.clear()
+    rollouts = player_of(SlowToVerify).play(
+        [Request(i, uid, i, i, SAMPLING) for i, uid in enumerate(("slow", "quick"))]
+    )
+    assert SlowToVerify.verified == ["quick"] * 3 + ["slow"] * 3
+    assert [len(rollout.turn_correct) for rollout in rollouts] == [3, 3]
 
 
 class LongWinded(VerifiableEnv):

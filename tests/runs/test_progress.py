@@ -54,7 +54,7 @@ def test_a_step_with_an_evaluation_always_has_its_line():
     progress = Progress(10, stream=stream, clock=clock)
     progress.update({"step": 1})
     progress.update({"step": 2, "eval/pass@1": 0.375})
-    assert "held-out pass@1 37.5%" in stream.getvalue().splitlines()[1]
+    assert "pass@1 37.5%" in stream.getvalue().splitlines()[1]
 
 
 def test_the_estimate_counts_the_steps_of_this_process_only():
