@@ -20,8 +20,8 @@ class Comparison:
 def compare(gold: str, answer: str) -> Comparison:
     """Compares `answer` with `gold`: plainly, or by math-verify with the gold as its first argument.
 
-    The order of elements and the difference between sets and tuples count as math-verify lets them count. An answer
-    that it cannot read equals only its own spelling.
+    The order of the elements of a list such as `1,2` counts as math-verify lets it count. An answer that it cannot
+    read equals only its own spelling.
 
     Args:
         gold: The reference answer, without its box.
@@ -37,13 +37,26 @@ def compare(gold: str, answer: str) -> Comparison:
     unread = len(parsed_gold) < 2 or len(parsed_answer) < 2  # only the text itself, no expression
     # Its own timeouts are signal alarms, which fire too late inside one long operation on integers.
     equal = _math_verify().verify(
-        list(parsed_gold), list(parsed_answer), timeout_seconds=None, allow_set_relation_comp=True
+        _as_symbols(parsed_gold), _as_symbols(parsed_answer), timeout_seconds=None, allow_set_relation_comp=True
     )
     if equal and not unread:
         from r3env.grading.second_look import credited_by_accident
 
         equal = not credited_by_accident(parsed_gold[0], parsed_answer[0])
     return Comparison(bool(equal), unread)
+
+
+def _as_symbols(parsed: tuple[Any, ...]) -> list[Any]:
+    # math-verify compares a symbol with anything else, such as x+0, by how it is written.
+    from sympy import Add, Mul, Pow, Symbol
+
+    def evaluated(expression: Any) -> Any:
+        if not isinstance(expression, (Add, Mul, Pow)) or len(expression.free_symbols) != 1:
+            return expression
+        value = expression.doit()
+        return value if isinstance(value, Symbol) else expression
+
+    return [evaluated(expression) for expression in parsed]
 
 
 @lru_cache(maxsize=_PARSED_ANSWERS)

@@ -24,7 +24,10 @@ _CHARACTERS = str.maketrans(
     }
 )
 _WRAPPERS = (("$$", "$$"), ("$", "$"), ("\\(", "\\)"), ("\\[", "\\]"), ("{", "}"), ("**", "**"))
+_LABEL = r"(?:the\s+)?(?:final\s+)?answer"
 _REWRITES = (
+    # Between numbers a wide space separates two answers, not thousands.
+    (re.compile(r"(?<=\d)\s*\\q?quad(?![a-zA-Z])\s*(?=-?\d)"), ", "),
     (re.compile(r"\\!"), ""),
     (re.compile(r"(?<=\d)(?:\\[,;: ]|~|\{,\})(?=\d{3}(?!\d))"), ""),
     (re.compile(r"(?<!\\)\\[,;: ]|~|\\q?quad(?![a-zA-Z])"), " "),
@@ -36,11 +39,23 @@ _REWRITES = (
     (re.compile(r"\\rangle(?![a-zA-Z])"), ")"),
     (re.compile(r"\\(?:displaystyle|textstyle|limits|bigl?|bigr|Bigl?|Bigr)(?![a-zA-Z])"), ""),
     (re.compile(r"^\s*(?:\\approx(?![a-zA-Z])|\u2248|=)"), ""),
+    (re.compile(r"^\s*\\left\s*\.(.*)\\right\s*\.\s*$", re.DOTALL), r"\1"),
+    (re.compile(r"\\[dt]binom(?![a-zA-Z])"), r"\\binom"),
+    (re.compile(r"\\binom\s*(\d|\{[^{}]*\})\s*(\d|\{[^{}]*\})"), lambda m: _binomial(m[1], m[2])),
+    (re.compile(r"(\\(?:max|min|gcd))\s*(?:\\left\s*)?\\\{([^{}\\]*)(?:\\right\s*)?\\\}"), r"\1(\2)"),
+    (
+        re.compile(
+            rf"^\s*\\(?:text(?:bf|rm)?|math(?:rm|bf))\s*\{{\s*{_LABEL}(?:\s+is)?\s*[:=]?\s*\}}\s*[:=]?(?=\s*\S)", re.I
+        ),
+        "",
+    ),
+    (re.compile(rf"^(\s*\\text(?:bf|rm)?\s*\{{)?\s*{_LABEL}\s*(?::|\bis\b:?)(?=\s*[^\s}}])", re.I), r"\1"),
 )
 _ONLY_FOR_COMPARING = (
     (re.compile(r"\\[dtc]frac(?![a-zA-Z])"), r"\\frac"),
     (re.compile(r"\\(?:left|right)(?![a-zA-Z])"), ""),
-    (re.compile(r"(?<!\d)\s+|\s+(?!\d)"), ""),
+    (re.compile(r"(?<![\d\s])\s+|\s+(?![\d\s])"), ""),
+    (re.compile(r"\s+"), " "),
 )
 _TEXT = re.compile(r"\\(?:text(?:bf|rm|it|normal)?|math(?:rm|bf|it)|mbox)\s*\{([^{}]*)\}")
 _NAME = re.compile(
@@ -87,6 +102,10 @@ def without_separators(text: str) -> str:
     r"""A text with `1,000\\pi` as `1000\\pi`, unless the commas separate the elements of a list."""
     joined = _GROUPED.sub(lambda number: number.group().replace(",", ""), text)
     return text if "," in joined else joined
+
+
+def _binomial(above: str, below: str) -> str:
+    return "\\binom" + "".join(part if part.startswith("{") else f"{{{part}}}" for part in (above, below))
 
 
 def encloses(text: str, opening: str, closing: str) -> bool:

@@ -4,6 +4,8 @@ import re
 from dataclasses import dataclass
 from fractions import Fraction
 
+from r3env.grading.rounding import equal_when_rounded
+
 _DIGITS = r"(?:[1-9]\d{0,2}(?:[, ]\d{3})+(?:\.\d+)?|\d+(?:\.\d*)?|\.\d+)"
 _BRACED = rf"\{{\s*([+-]?{_DIGITS})\s*\}}"
 _SCIENTIFIC = r"(?:[eE]|\s*(?:\\times|\\cdot|\*)\s*10\s*\^)(?P<power>\{\s*[+-]?\d{1,3}\s*\}|[+-]?\d{1,3})"
@@ -14,9 +16,9 @@ _NUMBER = re.compile(
     re.ASCII,
 )
 _REPEATING = re.compile(r"([+-]?)(\d+)\.(\d*)\\(?:overline|bar)\s*\{(\d+)\}", re.ASCII)
+_DOTTED = re.compile(r"([+-]?)(\d+)\.(\d*)\\dot\s*\{?(\d)\}?(?:(\d*)\\dot\s*\{?(\d)\}?)?", re.ASCII)
+_REMAINDER = re.compile(r"([+-]?\d+)\s*\\bmod\s*(\d+)", re.ASCII)
 _LONGEST = 80  # characters; longer numbers are left to the grader processes
-_DECIMAL_PLACES = 6  # to which math-verify rounds floats
-_CLOSENESS = Fraction(1, 10_000)  # small numbers are not equal just because both round to zero
 
 
 @dataclass(frozen=True)
@@ -33,15 +35,27 @@ class PlainNumber:
     rounded: bool
     percent: bool
 
-    def equals(self, other: "PlainNumber") -> bool:
-        """Whether the two are equal as answers: after rounding if one is rounded, and 50% equals 50 and 0.5.
+    def equals_gold(self, gold: "PlainNumber") -> bool:
+        """Whether this number is the gold as an answer: rounded where that is due, and 50% equals 50 and 0.5.
 
         Integers are exact, as in math-verify: 2.9999999 is not 3.
         """
-        if self.percent == other.percent:
-            return _close(self, other.value, other)
-        percentage, plain = (self, other) if self.percent else (other, self)
-        return any(_close(plain, value, percentage) for value in (percentage.value, percentage.value / 100))
+        if self._close(self.value, gold, gold.value):
+            return True
+        if self.percent == gold.percent:
+            return False
+        if self.percent:
+            return self._close(self.value / 100, gold, gold.value)
+        return self._close(self.value, gold, gold.value / 100)
+
+    def _close(self, value: Fraction, gold: "PlainNumber", gold_value: Fraction) -> bool:
+        if value == gold_value:
+            return True
+        whole = self._whole() or gold._whole()
+        return not whole and (self.rounded or gold.rounded) and equal_when_rounded(gold_value, value)
+
+    def _whole(self) -> bool:
+        return not self.rounded and self.value.denominator == 1
 
 
 def read(text: str) -> PlainNumber | None:
@@ -52,7 +66,7 @@ def read(text: str) -> PlainNumber | None:
     """
     found = _NUMBER.fullmatch(text) if len(text) <= _LONGEST else None
     if found is None:
-        return _repeating(text)
+        return _rarely_written(text)
     whole, under, power = found["whole"], found["under"], found["power"]
     parts = [part for part in found.groups()[3:11] if part is not None]  # of `\frac`, above and below
     if (whole is None and not parts) or (under and parts) or (power and (parts or under)):
@@ -69,27 +83,20 @@ def read(text: str) -> PlainNumber | None:
     return PlainNumber(value, "." in text.rstrip(". "), found["percent"] is not None)
 
 
-def _repeating(text: str) -> PlainNumber | None:
-    found = _REPEATING.fullmatch(text) if len(text) <= _LONGEST else None
+def _rarely_written(text: str) -> PlainNumber | None:
+    if len(text) > _LONGEST:
+        return None
+    remainder = _REMAINDER.fullmatch(text)
+    if remainder and int(remainder[2]):
+        return PlainNumber(Fraction(int(remainder[1]) % int(remainder[2])), False, False)
+    found = _REPEATING.fullmatch(text) or _DOTTED.fullmatch(text)
     if found is None:
         return None
-    sign, whole, fixed, repeated = found.groups()
+    sign, whole, fixed, *parts = found.groups(default="")
+    repeated = "".join(parts)
     value = int(whole + fixed) + Fraction(int(repeated), 10 ** len(repeated) - 1)
     return PlainNumber((-value if sign == "-" else value) / 10 ** len(fixed), False, False)
 
 
 def _fraction(digits: str) -> Fraction:
     return Fraction(digits.replace(",", "").replace(" ", "").rstrip("."))
-
-
-def _close(one: PlainNumber, other_value: Fraction, other: PlainNumber) -> bool:
-    if one.value == other_value:
-        return True
-    if not (one.rounded or other.rounded) or (_whole(one) or _whole(other)):
-        return False
-    near = abs(one.value - other_value) <= _CLOSENESS * max(abs(one.value), abs(other_value))
-    return near and round(one.value, _DECIMAL_PLACES) == round(other_value, _DECIMAL_PLACES)
-
-
-def _whole(number: PlainNumber) -> bool:
-    return not number.rounded and number.value.denominator == 1

@@ -6,7 +6,7 @@ Everything here takes linear time on any answer of bounded length, and runs in t
 import re
 from functools import lru_cache
 
-from r3env.grading import plain_numbers, units, words
+from r3env.grading import bases, brackets, plain_numbers, units, words
 from r3env.grading.normalisation import clean, comparable, unwrapped, without_assignment, without_separators
 
 _BARE_LIST = re.compile(r"[\d.]+(?:\s+[\d.]+)+", re.ASCII)
@@ -33,11 +33,16 @@ def quick_equal(gold: str, answer: str) -> bool | None:
         return False
     gold_number, answer_number = _read(gold), _read(answer)
     if gold_number and answer_number:
-        return gold_number.equals(answer_number)
+        return answer_number.equals_gold(gold_number)
     if comparable(gold) == comparable(answer):
         return True
     if _BARE_LIST.fullmatch(gold) or _BARE_LIST.fullmatch(answer):
         return False  # math-verify would add the numbers up, as those of "1 1/2"
+    by_base = bases.by_base(gold, answer)
+    if by_base is not None:
+        return by_base
+    if brackets.of_different_kind(gold, answer):
+        return False
     return _by_choice(gold, answer) if _either_is_choice(gold, answer) else _by_words_or_value(gold, answer)
 
 
@@ -89,4 +94,4 @@ def _by_words_or_value(gold: str, answer: str) -> bool | None:
     elif "=" not in answer:
         gold = without_assignment(gold)
     gold_number, answer_number = _read(clean(gold)), _read(clean(answer))
-    return gold_number.equals(answer_number) if gold_number and answer_number else None
+    return answer_number.equals_gold(gold_number) if gold_number and answer_number else None

@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -19,7 +20,9 @@ import r3env
 from r3env import grading
 from r3env.core import Reason
 from r3env.grading import GraderError, close, grade, statistics
-from r3env.grading.grader import GraderDiedError, GraderTimeoutError
+from r3env.grading.grader import GraderDiedError, GraderTimeoutError, _environment
+from r3env.grading.worker import MEMORY_LIMIT_BYTES
+from tests.r3env.grading_corpus import DIFFERENT, EQUAL
 
 HOPELESS = {
     "tower": r"9^{9^9}",
@@ -210,9 +213,71 @@ def test_a_senseless_number_of_graders_is_refused(
         honest()
 
 
-def test_hunger_for_memory_is_an_error_or_a_wrong_answer_and_harms_nobody_else() -> None:
-    assert not unfiltered(r"10^{10^{9}} - 10^{10^{9}+1}")
-    assert honest() < AT_ONCE_S
+HUNGRY_LIBRARY = """
+import re
+
+class LatexExtractionConfig:
+    def __init__(self, **settings): pass
+
+def parse(text, *arguments, **settings):
+    return [text, text]
+
+def verify(gold, answer, **settings):
+    mebibytes = re.search("MB_(\\\\d+)", answer[0])
+    return mebibytes is not None and len(bytearray(int(mebibytes[1]) << 20)) > 0
+"""
+
+
+def test_hunger_for_memory_is_an_error_at_the_limit_and_harms_nobody_else(
+    fresh_pool: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "math_verify.py").write_text(HUNGRY_LIBRARY)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    start_graders(1)
+    pool, limit = grading._shared_pool(), MEMORY_LIMIT_BYTES >> 20
+    assert pool.compare("y", f"MB_{limit // 8}", 60.0) == (True, False)
+    with pytest.raises(GraderDiedError, match="MemoryError"):
+        pool.compare("y", f"MB_{limit}", 60.0)
+    assert pool.compare("y", f"MB_{limit // 8}", 60.0) == (True, False)
+
+
+def test_a_worker_may_not_use_more_memory_than_the_limit(fresh_pool: None) -> None:
+    honest()
+    keepers = graders()
+    workers = set(with_workers(keepers)) - set(keepers)
+    limits = [Path(f"/proc/{pid}/limits").read_text() for pid in workers]
+    assert limits and all(re.search(rf"Max address space +{MEMORY_LIMIT_BYTES} ", text) for text in limits)
+
+
+@pytest.fixture(params=["gmpy", "python"])
+def integers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Graders whose SymPy takes its integers from gmpy2, or does without."""
+    monkeypatch.setenv("SYMPY_GROUND_TYPES", request.param)
+    if request.param == "python":
+        monkeypatch.setenv("MPMATH_NOGMPY", "1")
+    else:
+        monkeypatch.delenv("MPMATH_NOGMPY", raising=False)
+    close()
+    yield request.param
+    close()
+
+
+def test_graders_behave_the_same_with_and_without_gmpy2(integers: str) -> None:
+    look = (
+        "from mpmath.libmp import BACKEND; from sympy.external.gmpy import GROUND_TYPES; print(GROUND_TYPES, BACKEND)"
+    )
+    used = subprocess.run([sys.executable, "-c", look], env=_environment(), capture_output=True, text=True, check=True)
+    assert used.stdout.split() == [integers, integers]
+    start_graders(1)
+    for name, answer in HOPELESS.items():
+        assert rejection_s(unfiltered, answer) < DEADLINE_S + 2, name
+        assert rejection_s(filtered, answer) < 1, name
+        assert honest() < AT_ONCE_S, name
+    assert grade(f"\\boxed{{{UNFORESEEN}}}", "6", timeout_s=DEADLINE_S).reason is Reason.TIMEOUT
+    for family in ("radicals and constants", "expressions", "sets", "intervals", "matrices"):
+        for table, reason in ((EQUAL, Reason.EQUAL), (DIFFERENT, Reason.DIFFERENT)):
+            for answer, gold in table.get(family, []):
+                assert grade(f"\\boxed{{{answer}}}", gold, timeout_s=20).reason is reason, (answer, gold)
 
 
 def test_a_killed_grader_is_replaced() -> None:
