@@ -45,6 +45,10 @@ class GuessNumber(VerifiableEnv):
             return f"There is no number from 1 to {HIGHEST} in your turn. Guess again."
         return f"My number is {'higher' if guess < int(query.answer) else 'lower'} than {guess}. Guess again."
 
+    def reference_response(self, query: Query) -> str:
+        """The right guess."""
+        return query.answer
+
 
 def last_number(response: str) -> int | None:
     """The last number of a response that could be meant."""

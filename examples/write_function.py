@@ -2,7 +2,6 @@
 
 import json
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,31 +15,32 @@ _CODE_BLOCK = re.compile(r"```(?:python|py)?[ \t]*\n(.*?)```", re.DOTALL)
 
 @dataclass(frozen=True)
 class Task:
-    """A function to write, a solution of it, and the inputs that an answer is tried on."""
+    """A function to write, a solution of it in Python, and the inputs that an answer is tried on."""
 
     name: str
     wanted: str
-    solution: Callable[..., Any]
+    solution: str
     inputs: tuple[tuple[Any, ...], ...]
 
     def query(self) -> Query:
         """The task as the environment holds it; the reference answer is the inputs with their results."""
-        cases = [[list(arguments), self.solution(*arguments)] for arguments in self.inputs]
+        function = eval(self.solution)  # written below, by nobody else
+        cases = [[list(arguments), function(*arguments)] for arguments in self.inputs]
         problem = f"Write a Python function `{self.name}` that {self.wanted}."
         return Query(self.name, problem, json.dumps({"function": self.name, "cases": cases}))
 
 
 TRAIN = (
-    Task("double", "returns twice its argument", lambda n: 2 * n, ((0,), (3,), (-5,), (10**20,))),
-    Task("largest", "returns the largest number of a list", max, (([1, 5, 2],), ([-3, -1],), ([7],))),
-    Task("reverse", "returns a text backwards", lambda text: text[::-1], (("abc",), ("",), ("été",))),
-    Task("is_even", "tells whether a whole number is even", lambda n: n % 2 == 0, ((0,), (7,), (-4,), (10**20 + 1,))),
-    Task("absolute", "returns the absolute value of a number", abs, ((3,), (-3,), (0,), (-2.5,))),
-    Task("total", "returns the sum of a list of numbers", sum, (([1, 2, 3],), ([],), ([-1, 1],))),
+    Task("double", "returns twice its argument", "lambda n: 2 * n", ((0,), (3,), (-5,), (10**20,))),
+    Task("largest", "returns the largest number of a list", "max", (([1, 5, 2],), ([-3, -1],), ([7],))),
+    Task("reverse", "returns a text backwards", "lambda text: text[::-1]", (("abc",), ("",), ("été",))),
+    Task("is_even", "tells whether a whole number is even", "lambda n: n % 2 == 0", ((0,), (7,), (-4,), (10**20 + 1,))),
+    Task("absolute", "returns the absolute value of a number", "abs", ((3,), (-3,), (0,), (-2.5,))),
+    Task("total", "returns the sum of a list of numbers", "sum", (([1, 2, 3],), ([],), ([-1, 1],))),
 )
 HELD_OUT = (
-    Task("smallest", "returns the smallest number of a list", min, (([1, 5, 2],), ([-3, -1],), ([7],))),
-    Task("triple", "returns three times its argument", lambda n: 3 * n, ((0,), (3,), (-5,))),
+    Task("smallest", "returns the smallest number of a list", "min", (([1, 5, 2],), ([-3, -1],), ([7],))),
+    Task("triple", "returns three times its argument", "lambda n: 3 * n", ((0,), (3,), (-5,))),
 )
 SPLITS = {"train": TRAIN, "heldout": HELD_OUT}
 
@@ -88,6 +88,11 @@ class WriteFunction(VerifiableEnv):
             return Verdict(False, Reason.ERROR)
         correct = outcome.ending is Ending.RETURNED and _same(outcome.results, expected)
         return Verdict(correct, Reason.EQUAL if correct else Reason.DIFFERENT)
+
+    def reference_response(self, query: Query) -> str:
+        """The task's own solution in a code block."""
+        solution = next(task.solution for task in self.tasks if task.name == query.uid)
+        return f"```python\n{query.uid} = {solution}\n```"
 
 
 def last_code_block(response: str) -> str | None:

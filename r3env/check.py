@@ -5,6 +5,7 @@ Exit codes: 0 all do, 1 some do not, 2 wrong input, 130 interrupted.
 
 import argparse
 import logging
+import math
 import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
@@ -28,6 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the check and prints its report; the result is the exit code."""
     given = _parser().parse_args(arguments)
     try:
+        _check_input(given)
         columns = _columns(given.column)
         source = parse_source(given.data, split=given.split, revision=given.revision, preset=given.preset)
         table, counts = load_table(source, Selection(columns, given.limit, given.max_prompt_length))
@@ -64,7 +66,15 @@ def verdicts(table: QueryTable, timeout_s: float) -> Iterator[tuple[Query, Verdi
 def _report(table: QueryTable, timeout_s: float, show: int) -> int:
     failed = 0
     console = Console(stderr=True)
-    for query, verdict in track(verdicts(table, timeout_s), "Grading", len(table), console=console, transient=True):
+    bar = track(
+        verdicts(table, timeout_s),
+        "Grading",
+        len(table),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,  # it would leave an empty line in a log
+    )
+    for query, verdict in bar:
         if verdict.correct:
             continue
         failed += 1
@@ -76,6 +86,13 @@ def _report(table: QueryTable, timeout_s: float, show: int) -> int:
     passed = len(table) - failed
     print(f"{passed} of {len(table)} reference answers pass their own grader, {failed} fail")
     return failed
+
+
+def _check_input(given: argparse.Namespace) -> None:
+    if not given.data.strip():
+        raise ValueError("--data is empty; fix: name a file, preset:NAME or a Hub id")
+    if not 0 < given.timeout_s < math.inf:
+        raise ValueError(f"--timeout-s must be a positive number of seconds, it is {given.timeout_s:g}")
 
 
 def _columns(pairs: Sequence[str]) -> dict[str, str]:
@@ -98,8 +115,14 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--limit", type=_positive, help="only this many queries")
     parser.add_argument("--max-prompt-length", type=_positive, help="leave out problems with more characters")
     parser.add_argument("--timeout-s", type=float, default=5.0, help="seconds that one answer may take (5)")
-    parser.add_argument("--show", type=int, default=20, help="failures to print (20)")
+    parser.add_argument("--show", type=_count, default=20, help="failures to print (20)")
     return parser
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"must be a whole number of at least 0, it is {text!r}")
+    return int(text)
 
 
 def _positive(text: str) -> int:

@@ -189,7 +189,7 @@ def _query(source: Source, number: int, row: Row, columns: Mapping[str, str]) ->
         row = {**row, column: preset.answer(row[column])}
     answer = _cell(source, number, row, column)
     if preset and preset.context and isinstance(context := row.get(preset.context), str) and context.strip():
-        problem = f"{context.strip()}\n\n{problem}"
+        problem = f"{_encodable(source, number, preset.context, context.strip())}\n\n{problem}"
     uid = _optional_cell(source, number, row, columns, "uid")
     level = _optional_cell(source, number, row, columns, "level")
     return Query(uid or _content_hash(problem, answer), problem, answer, level)
@@ -202,12 +202,25 @@ def _cell(source: Source, number: int, row: Row, column: str) -> str:
     value = row[column]
     if value is None or (isinstance(value, float) and math.isnan(value)):
         raise _UnusableError.at(source.text, f"{column!r} is null", "fill it in or leave the row out", row=number)
-    if not isinstance(value, str | int | float):
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
         fix = f"make {column!r} text or a number, or map another column"
         raise DataError.at(source.text, f"{column!r} holds a {type(value).__name__}", fix, row=number)
-    text = str(value).strip()
+    if isinstance(value, float) and math.isinf(value):
+        fix = "write the number as text"
+        raise DataError.at(source.text, f"{column!r} holds a number that is not finite", fix, row=number)
+    text = _encodable(source, number, column, str(value).strip())
     if not text:
         raise _UnusableError.at(source.text, f"{column!r} is empty", "fill it in or leave the row out", row=number)
+    return text
+
+
+def _encodable(source: Source, number: int, column: str, text: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        problem = f"{column!r} holds half a character (a lone surrogate)"
+        fix = "write the whole character, or leave it out"
+        raise DataError.at(source.text, problem, fix, row=number) from None
     return text
 
 

@@ -10,12 +10,12 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-import gymnasium
-
 import r3env
 from r3env.core import VerifiableEnv
+from r3env.making import made
 
 _RULE = "─" * 80
+_MOST_EPISODES = 1000
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -24,7 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         env = _made(given)
         starts = _starts(env, given)
-    except (ValueError, TypeError, gymnasium.error.Error, ImportError) as error:
+    except (ValueError, TypeError, ImportError) as error:
         print(" ".join(f"{given.env}: {error}".split()), file=sys.stderr)
         return 2
     for number, (observation, info) in enumerate(starts, start=1):
@@ -45,14 +45,13 @@ def _made(given: argparse.Namespace) -> VerifiableEnv:
             raise ValueError(f"--option {pair}: not of the form KEY=VALUE; fix: --option max_turns=2")
         options[key] = _value(value)
     if given.data is not None:
+        if not given.data.strip():
+            raise ValueError("--data is empty; fix: name the data, or leave --data out")
         options["data"] = given.data
     module, colon, _ = given.env.partition(":")
     if colon:
         importlib.import_module(module)  # for its error, which names the module
-    env = gymnasium.make(given.env, disable_env_checker=True, **options).unwrapped
-    if not isinstance(env, VerifiableEnv):
-        raise ValueError(f"is not a r3env.core.VerifiableEnv but a {type(env).__name__}")
-    return env
+    return made(given.env, options)
 
 
 def _starts(env: VerifiableEnv, given: argparse.Namespace) -> list[tuple[str, dict[str, Any]]]:
@@ -82,10 +81,16 @@ def _value(text: str) -> Any:
         return text
 
 
+def _episodes(text: str) -> int:
+    if not (text.isascii() and text.isdecimal()) or not 1 <= int(text[:5]) <= _MOST_EPISODES:
+        raise argparse.ArgumentTypeError(f"must be a whole number from 1 to {_MOST_EPISODES}, it is {text!r}")
+    return int(text)
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m r3env.inspect", description=__doc__.partition("\n")[0])
     parser.add_argument("--env", default=r3env.MATH_ID, help=f"Gymnasium id, or module:Id-v0 ({r3env.MATH_ID})")
-    parser.add_argument("--n", type=int, default=5, choices=range(1, 1001), metavar="N", help="episodes to show (5)")
+    parser.add_argument("--n", type=_episodes, default=5, metavar="N", help="episodes to show, 1 to 1000 (5)")
     parser.add_argument("--seed", type=int, default=0, help="which queries are drawn (0)")
     parser.add_argument("--uid", help="show this query instead")
     parser.add_argument("--data", help="the environment's data, as in environment.data")

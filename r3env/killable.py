@@ -1,24 +1,39 @@
-"""Calls in child processes that are killed at a deadline.
+"""Scores worked out in child processes that are killed at a deadline.
 
 A scorer that evaluates what a policy wrote can be made to run for ever (`9**9**9`), and neither a thread nor a signal
 stops one long operation on integers. Mathematical answers have graders of their own in `r3env.grading`.
+
+What is fenced: each call runs in a fork of its own, with a limit of memory, so it cannot stay for later calls; nothing
+that comes back is unpickled or run here, only one finite number of one well-formed message with a random token that
+the fork never had is believed; after anything else the child is killed and replaced.
+
+What is not: the fork runs as this process's user, with its files, network and processes in reach, and code that runs
+in it can look through the scorer's own memory and so make up the score of its own call. So never give an answer to a
+scorer that would run it as code: `r3env.reasoning_gym_answers` refuses such answers first.
 """
 
 import atexit
 import contextlib
+import hmac
+import json
+import math
 import os
 import pickle
+import secrets
+import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from multiprocessing import connection
 from pathlib import Path
 from typing import Any
 
 _PACKAGE_ROOT = str(Path(__file__).resolve().parents[1])
 _START_LIMIT_S = 120.0
+_GRACE_S = 5.0
+_LONGEST_REPLY = 8192
 
 
 class CallTimeoutError(Exception):
@@ -33,11 +48,15 @@ class CallDiedError(Exception):
     """The process died, for example for want of memory, or could not start."""
 
 
-class KillableCalls:
-    """Calls module-level functions, each in one of up to `size` child processes, from any thread.
+class CallTamperedError(Exception):
+    """What came back is no score: the call's own arguments must have got at the pipes."""
 
-    The processes start when they are needed and are kept. Arguments and results are pickled: the children are as
-    trustworthy as this process, what they work on need not be.
+
+class KillableCalls:
+    """Has scores worked out in up to `size` child processes, from any thread; each call in a fork of one of them.
+
+    The children start when they are needed and are kept. They import and make what this process tells them to, by
+    pickle; the way back is JSON. See the module for what that fences.
     """
 
     def __init__(self, size: int) -> None:
@@ -46,21 +65,24 @@ class KillableCalls:
         self._lock = threading.Lock()
         self._idle: list[_Child] = []
 
-    def call(self, function: str, *arguments: Any, timeout_s: float) -> Any:
-        """The result of `module:function` on these arguments.
+    def call(self, maker: str, made_from: Sequence[Any], *arguments: Any, timeout_s: float) -> float:
+        """What the scorer says of these arguments, a finite number.
 
         Args:
-            function: Where the function is, `module:name`.
-            arguments: What it gets.
-            timeout_s: Seconds it may take, from when a process that is ready takes it up.
+            maker: `module:name` of the function that makes the scorer, outside of the deadline. It runs in the child
+                itself, not in the fork, so that it can keep what it makes.
+            made_from: What the maker gets; nothing that a policy wrote.
+            arguments: What the scorer gets.
+            timeout_s: Seconds the scorer may take, from when a process that is ready takes it up.
 
         Raises:
             CallTimeoutError: It took longer.
-            CallRaisedError: The function raised.
+            CallRaisedError: The maker or the scorer raised, or the score is not a finite number.
             CallDiedError: The process died or could not start.
+            CallTamperedError: What came back is no score.
         """
         with self._free, self._child() as child:
-            return child.call(function, arguments, timeout_s)
+            return child.call(maker, tuple(made_from), arguments, timeout_s)
 
     def close(self) -> None:
         """Ends the idle processes; the next call starts new ones."""
@@ -71,12 +93,11 @@ class KillableCalls:
 
     @contextlib.contextmanager
     def _child(self) -> "Iterator[_Child]":
-        with self._lock:
-            child = self._idle.pop() if self._idle else None
-        child = child or _Child()
+        child = self._quiet_child()
         try:
             yield child
-        except CallRaisedError:  # a reply like any other
+        except (CallRaisedError, CallTimeoutError):
+            # Replies like any other; a child that is itself overdue was killed.
             self._give_back(child)
             raise
         except BaseException:
@@ -84,15 +105,27 @@ class KillableCalls:
             raise
         self._give_back(child)
 
+    def _quiet_child(self) -> "_Child":
+        while True:
+            with self._lock:
+                child = self._idle.pop() if self._idle else None
+            if child is None:
+                return _Child()
+            if child.quiet():
+                return child
+            child.kill()  # it died, or a message came that nobody asked for
+
     def _give_back(self, child: "_Child") -> None:
-        with self._lock:
-            self._idle.append(child)
+        if child.alive:
+            with self._lock:
+                self._idle.append(child)
 
 
 class _Child:
     """A process of its own behind two pipes, launched with an `exec`: it inherits no threads and no CUDA."""
 
     def __init__(self) -> None:
+        self.alive = True
         requests, self._requests = connection.Pipe(duplex=False)
         self._replies, replies = connection.Pipe(duplex=False)
         with contextlib.closing(requests), contextlib.closing(replies):
@@ -108,17 +141,48 @@ class _Child:
             except OSError as error:
                 raise CallDiedError(f"a process could not be launched: {error}") from error
 
-    def call(self, function: str, arguments: tuple[Any, ...], timeout_s: float) -> Any:
-        # The first reply says that the function's module is imported: that is not the answer's time.
-        self._send(pickle.dumps((function, arguments, timeout_s)))
-        self._reply(_START_LIMIT_S)
-        return self._reply(timeout_s)
+    def call(self, maker: str, made_from: tuple[Any, ...], arguments: tuple[Any, ...], timeout_s: float) -> float:
+        self._send(pickle.dumps((maker, made_from, arguments, timeout_s)))
+        # The first reply says that the scorer is made: that is not the answer's time.
+        match self._reply(_START_LIMIT_S):
+            case {"ready": True, **rest} if not rest:
+                pass
+            case {"raised": str(text), **rest} if not rest:
+                raise CallRaisedError(text)
+            case _:
+                raise CallTamperedError
+        token = secrets.token_hex(16)
+        self._send(token.encode())
+        return self._score(self._reply(timeout_s + _GRACE_S), token)
+
+    def quiet(self) -> bool:
+        """Whether it has nothing to say, as it must between the calls."""
+        return not self._replies.poll(0)
 
     def kill(self) -> None:
+        self.alive = False
         self._process.kill()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
         self._requests.close()
         self._replies.close()
+
+    def _score(self, reply: object, token: str) -> float:
+        if not isinstance(reply, dict) or not hmac.compare_digest(str(reply.pop("token", "")).encode(), token.encode()):
+            raise CallTamperedError
+        if not self.quiet():
+            raise CallTamperedError
+        match reply:
+            case {"score": float(score), **rest} if not rest and math.isfinite(score):
+                return score
+            case {"raised": str(text), **rest} if not rest:
+                raise CallRaisedError(text)
+            case {"timeout": True, **rest} if not rest:
+                raise CallTimeoutError
+            case {"died": True, **rest} if not rest:
+                raise CallDiedError("the process died")
+        raise CallTamperedError
 
     def _send(self, message: bytes) -> None:
         try:
@@ -126,17 +190,19 @@ class _Child:
         except OSError as error:
             raise CallDiedError("the process is gone") from error
 
-    def _reply(self, timeout_s: float) -> Any:
+    def _reply(self, timeout_s: float) -> object:
         deadline = time.monotonic() + timeout_s
         if not self._replies.poll(timeout_s):
+            self.kill()
             raise CallTimeoutError
         try:
-            succeeded, result = pickle.loads(self._replies.recv_bytes())
+            return json.loads(self._replies.recv_bytes(_LONGEST_REPLY))
+        except (ValueError, RecursionError) as error:
+            raise CallTamperedError from error
         except (EOFError, OSError) as error:
-            raise CallTimeoutError if time.monotonic() >= deadline else CallDiedError("the process died") from error
-        if not succeeded:
-            raise CallRaisedError(result)
-        return result
+            overdue = time.monotonic() >= deadline
+            self.kill()
+            raise CallTimeoutError if overdue else CallDiedError("the process died") from error
 
 
 def _environment() -> dict[str, str]:

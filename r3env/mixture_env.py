@@ -10,6 +10,7 @@ import numpy as np
 from gymnasium.error import ResetNeeded
 
 from r3env.core import Queries, Query, Verdict, VerifiableEnv
+from r3env.making import made
 from r3env.shared_queries import shared
 from r3env.spelling import nearest
 
@@ -77,6 +78,9 @@ class MixtureEnv(VerifiableEnv):
         Raises:
             ValueError: A part is not described like this, or not a `VerifiableEnv`.
         """
+        if environments is not None and not isinstance(environments, Mapping):
+            kind = type(environments).__name__
+            raise ValueError(f"environments must map names of yours to `id`, `weight` and `options`, it is a {kind}")
         described = dict(_DEFAULT_PARTS if environments is None else environments)
         if not described:
             raise ValueError("environments: name at least one")
@@ -164,13 +168,17 @@ class MixtureEnv(VerifiableEnv):
 
 
 def _check(name: str, part: Mapping[str, Any]) -> None:
-    if not name or "/" in name:
+    if not isinstance(name, str) or not name or "/" in name:
         raise ValueError(f"environments: the name {name!r} must not be empty or hold a slash")
     if not isinstance(part, Mapping) or "id" not in part:
         raise ValueError(f"environments.{name}: must be a mapping with `id`, and `weight` and `options` if wanted")
     for key in part:
         if key not in _PART_KEYS:
             raise ValueError(f"environments.{name}: unknown key {key!r}; the nearest is {nearest(key, _PART_KEYS)}")
+    if not isinstance(part["id"], str):
+        raise ValueError(f"environments.{name}.id must be text, it is {part['id']!r}")
+    if not isinstance(part.get("options") or {}, Mapping):
+        raise ValueError(f"environments.{name}.options must be a mapping, it is {part['options']!r}")
     weight = part.get("weight")
     if weight is not None and not (isinstance(weight, int | float) and 0 < weight < float("inf")):
         raise ValueError(f"environments.{name}.weight must be a positive number, it is {weight!r}")
@@ -179,9 +187,6 @@ def _check(name: str, part: Mapping[str, Any]) -> None:
 def _made(name: str, part: Mapping[str, Any], common: Mapping[str, Any]) -> VerifiableEnv:
     arguments = {**common, **(part.get("options") or {})}
     try:
-        made = gymnasium.make(part["id"], disable_env_checker=True, **arguments).unwrapped
-    except (gymnasium.error.Error, TypeError, ValueError, ImportError) as error:
+        return made(part["id"], arguments)
+    except ValueError as error:
         raise ValueError(f"environments.{name}: {part['id']} cannot be made: {error}") from error
-    if not isinstance(made, VerifiableEnv):
-        raise ValueError(f"environments.{name}: {part['id']} is not a r3env.core.VerifiableEnv")
-    return made

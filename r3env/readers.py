@@ -7,7 +7,7 @@ import csv
 import importlib.resources
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -72,12 +72,14 @@ def _jsonl(source: str, path: Path) -> Iterator[tuple[int, Row]]:
             if not line.strip():
                 continue
             try:
-                row = json.loads(line.decode("utf-8-sig" if number == 1 else "utf-8"))
+                row = _DECODER.decode(line.decode("utf-8-sig" if number == 1 else "utf-8"))
             except UnicodeDecodeError as error:
                 raise _not_utf8(source, line[error.start], row=number) from None
             except json.JSONDecodeError as error:
                 problem = f"torn or invalid JSON ({error.msg}, column {error.colno})"
                 raise DataError.at(source, problem, "one complete JSON object on each line", row=number) from None
+            except (ValueError, RecursionError) as error:
+                raise _refused(source, error, row=number) from None
             yield number, _checked(source, number, row)
 
 
@@ -88,7 +90,7 @@ def _json(source: str, path: Path) -> Iterator[tuple[int, Row]]:
         text = _JsonText(file)
         try:
             if text.peek() not in ("[", ""):
-                kind = type(json.loads(text.rest())).__name__
+                kind = type(_DECODER.decode(text.rest())).__name__
                 raise DataError.at(source, f"holds a JSON {kind}", _JSON_FIX)
             text.expect("[")
             while text.peek() != "]":
@@ -103,6 +105,36 @@ def _json(source: str, path: Path) -> Iterator[tuple[int, Row]]:
             raise DataError.at(source, problem, _JSON_FIX, row=max(number, 1)) from None
         except UnicodeDecodeError:
             raise _first_bad_byte(source, path) from None
+        except (ValueError, RecursionError) as error:
+            raise _refused(source, error, row=max(number, 1)) from None
+
+
+def _members(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    members = dict(pairs)
+    if len(members) < len(pairs):
+        names = [name for name, _ in pairs]
+        repeated = next(name for name in members if names.count(name) > 1)
+        raise _RepeatedError(f"the key {repeated!r} stands twice in one object")
+    return members
+
+
+class _RepeatedError(ValueError):
+    """A JSON object holds a key twice, so nobody knows which is meant."""
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_members)
+
+
+def _refused(source: str, error: ValueError | RecursionError, *, row: int) -> DataError:
+    """The error for JSON that is not torn, but cannot be taken."""
+    if isinstance(error, DataError):
+        return error
+    if isinstance(error, _RepeatedError):
+        return DataError.at(source, ascii(str(error))[1:-1], "name each key once", row=row)
+    if isinstance(error, RecursionError):
+        return DataError.at(source, "JSON that is nested too deeply", "leave that part out", row=row)
+    # The one thing that is left is Python's own limit.
+    return DataError.at(source, "a number of too many digits", "write it as text, in quotes", row=row)
 
 
 class _JsonText:
@@ -111,7 +143,6 @@ class _JsonText:
     def __init__(self, file: TextIO) -> None:
         self._file = file
         self._text = ""
-        self._decoder = json.JSONDecoder()
 
     def peek(self) -> str:
         """The next character, or "" at the end."""
@@ -133,7 +164,7 @@ class _JsonText:
         wanted = _CHUNK_CHARS
         while True:
             try:
-                element, end = self._decoder.raw_decode(self._text)
+                element, end = _DECODER.raw_decode(self._text)
             except json.JSONDecodeError:
                 if not self._read(wanted):
                     raise
@@ -166,6 +197,7 @@ def _csv(source: str, path: Path) -> Iterator[tuple[int, Row]]:
     with path.open(encoding="utf-8-sig", newline="") as file:
         lines = csv.DictReader(file, strict=True)
         try:
+            _check_header(source, lines.fieldnames or ())
             for number, row in enumerate(lines, start=1):
                 if None in row:
                     raise DataError.at(source, "more cells than the header", "quote cells with commas", row=number)
@@ -176,6 +208,12 @@ def _csv(source: str, path: Path) -> Iterator[tuple[int, Row]]:
             raise _first_bad_byte(source, path) from None
 
 
+def _check_header(source: str, names: Sequence[str]) -> None:
+    repeated = [name for name in names if names.count(name) > 1]
+    if repeated:
+        raise DataError.at(source, f"the header names the column {repeated[0]!r} twice", "name each column once")
+
+
 def _parquet(source: str, path: Path) -> Iterator[tuple[int, Row]]:
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -184,6 +222,7 @@ def _parquet(source: str, path: Path) -> Iterator[tuple[int, Row]]:
     try:
         # Without a memory map and pre-buffering, a row group is read page by page.
         with pq.ParquetFile(path, pre_buffer=False, buffer_size=1 << 16) as file:
+            _check_header(source, file.schema_arrow.names)
             for batch in file.iter_batches(batch_size=_PARQUET_BATCH_ROWS):
                 for row in batch.to_pylist():
                     number += 1

@@ -6,27 +6,30 @@ from dataclasses import replace
 from typing import Any, cast
 
 from r3env.core import Queries, Query, Reason, Verdict, VerifiableEnv
-from r3env.killable import CallDiedError, CallRaisedError, CallTimeoutError, shared_calls
+from r3env.killable import CallDiedError, CallRaisedError, CallTamperedError, CallTimeoutError, shared_calls
 from r3env.prompts import TAGGED_INSTRUCTION, TAGGED_REFLECTION_GUIDANCE
+from r3env.reasoning_gym_answers import may_be_scored
 from r3env.reasoning_gym_tasks import GeneratedQueries, Task
 from r3env.shared_queries import shared
 from r3env.spelling import nearest
 
 _SPEC_KEYS = ("seed", "size", "level")
+_DEFAULT_TASK = "chain_sum"
 
 
 class ReasoningGymEnv(VerifiableEnv):
     """Problems that are generated as they are asked for, with partial credit.
 
     The reward is the score of the task's own scorer, from 0 to 1, and an answer counts as correct from `threshold`
-    on. Scorers run in processes of their own and are killed at the deadline: some evaluate what the policy wrote.
+    on. Scorers run in processes of their own and are killed at the deadline. Some would run what the policy wrote as
+    code: they get only answers that `r3env.reasoning_gym_answers` lets through, and all others are wrong.
     """
 
     def __init__(
         self,
         data: str | None = None,
         *,
-        task: str | Sequence[str] = "chain_sum",
+        task: str | Sequence[str] | None = None,
         size: int = 500,
         seed: int = 0,
         level: int | None = None,
@@ -40,14 +43,16 @@ class ReasoningGymEnv(VerifiableEnv):
         """Makes the environment; problems are generated when they are needed.
 
         Args:
-            data: `TASK[,TASK…][#seed=…,size=…,level=…]` in one text, which overrides the arguments below: so an
-                evaluation can name other problems than the training.
-            task: Name or names of tasks, as `reasoning_gym.factory.DATASETS` has them.
+            data: `TASK[,TASK…][#seed=…,size=…,level=…]` in one text, instead of `task`; what it says of the others
+                overrides `seed`, `size` and `level`: so an evaluation can name other problems than the training.
+            task: Name or names of tasks, as `reasoning_gym.factory.DATASETS` has them; without `data` and `task` it
+                is `chain_sum`.
             size: Problems of each task.
             seed: Which problems; others for every seed.
-            level: Level of the tasks' curriculum, from 0; None for each task's own defaults.
-            config: Further fields of the task's configuration, such as `min_terms`; with several tasks all of them
-                must have these fields.
+            level: Level of the tasks' curriculum, from 0; None for each task's own defaults. Above the highest level
+                the highest counts.
+            config: Further fields of the task's configuration, such as `min_terms`, but not `seed` and `size`; with
+                several tasks all of them must have these fields.
             threshold: Score from which an answer is correct.
             instruction: Text that follows the problem; the final answer is read from the last `<answer>` tags after
                 any thinking.
@@ -56,13 +61,22 @@ class ReasoningGymEnv(VerifiableEnv):
             grading_timeout_s: Seconds that scoring one answer may take.
 
         Raises:
-            ValueError: An argument is out of its range, or `data` is not of this form.
+            ValueError: An argument is out of its range, `data` is not of this form, or both `data` and `task` name
+                tasks.
         """
         super().__init__(instruction=instruction, reflection_guidance=reflection_guidance, max_turns=max_turns)
         if not grading_timeout_s > 0:
             raise ValueError(f"grading_timeout_s must be positive, it is {grading_timeout_s!r}")
         if not 0 < threshold <= 1:
             raise ValueError(f"threshold must be above 0 and at most 1, it is {threshold!r}")
+        for key in ("seed", "size"):
+            if config and key in config:
+                raise ValueError(
+                    f"config: {key!r} is an argument of its own; write {key}={config[key]!r} beside config"
+                )
+        if data is not None and task is not None:
+            raise ValueError(f"both data={data!r} and task={task!r} name tasks; leave task out")
+        task = _DEFAULT_TASK if task is None else task
         names = (task,) if isinstance(task, str) else tuple(task)
         wanted = Task("", seed, size, level, json.dumps(dict(config or {}), sort_keys=True))
         if data is not None:
@@ -80,16 +94,17 @@ class ReasoningGymEnv(VerifiableEnv):
         answer = tagged_answer(response)
         if answer is None:
             return Verdict(False, Reason.NO_ANSWER, 0.0)
-        arguments = cast(GeneratedQueries, self.queries).scorer_arguments(query.uid)
+        name, config, entry = cast(GeneratedQueries, self.queries).scorer_arguments(query.uid)
+        if not may_be_scored(name, entry, answer):
+            return Verdict(False, Reason.DIFFERENT, 0.0)
+        maker = "r3env.reasoning_gym_scoring:scorer"
         try:
-            score = shared_calls().call(
-                "r3env.reasoning_gym_scoring:score", *arguments, answer, timeout_s=self.grading_timeout_s
-            )
+            score = shared_calls().call(maker, (name, config), entry, answer, timeout_s=self.grading_timeout_s)
         except CallTimeoutError:
             return Verdict(False, Reason.TIMEOUT)
         except CallDiedError:
             return Verdict(False, Reason.ERROR)
-        except CallRaisedError:
+        except (CallRaisedError, CallTamperedError):
             score = 0.0  # some scorers raise over an answer that they cannot read
         correct = score >= self.threshold
         return Verdict(correct, Reason.EQUAL if correct else Reason.DIFFERENT, score)

@@ -1,29 +1,28 @@
 """The scorers of reasoning-gym; imported only by the processes that can be killed."""
 
-import math
 import pickle
-from collections.abc import Mapping
-from functools import lru_cache
+from collections.abc import Callable, Mapping
+from functools import lru_cache, partial
 from typing import Any
 
 # Imported at the top, unlike elsewhere: the seconds that it takes must not count as an answer's.
 from reasoning_gym.factory import DATASETS
 
+Scorer = Callable[[Mapping[str, Any], str], float]
 
-def score(name: str, config: bytes, entry: Mapping[str, Any], answer: str) -> float:
-    """The library's own score of an answer, between 0 and 1.
+
+@lru_cache(maxsize=64)
+def scorer(name: str, config: bytes) -> Scorer:
+    """The library's own scorer of a task: from what it generated and the answer to a score.
 
     Args:
         name: Of the task.
         config: The pickled configuration of its data set.
-        entry: What the library generated: `question`, `answer`, `metadata`.
-        answer: The answer to score.
     """
-    value = float(_dataset(name, config).score_answer(answer, entry))
-    return min(max(value, 0.0), 1.0) if math.isfinite(value) else 0.0
-
-
-@lru_cache(maxsize=64)
-def _dataset(name: str, config: bytes) -> Any:
     dataset_class, _ = DATASETS[name]
-    return dataset_class(pickle.loads(config))
+    return partial(_score, dataset_class(pickle.loads(config)))
+
+
+def _score(dataset: Any, entry: Mapping[str, Any], answer: str) -> float:
+    value = float(dataset.score_answer(answer, entry))
+    return min(max(value, 0.0), 1.0) if value == value else 0.0

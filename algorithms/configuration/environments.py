@@ -15,7 +15,7 @@ from algorithms.configuration.settings import EnvironmentSettings
 
 if TYPE_CHECKING:
     from algorithms.grpo.config import GRPOConfig
-    from r3env.core import VerifiableEnv
+    from r3env.core import Query, VerifiableEnv
 
 _WHERE = "environment.id"
 _UNEXPECTED = re.compile(r"unexpected keyword argument '(\w+)'")
@@ -76,15 +76,20 @@ def _check_held_out(
     environment: "VerifiableEnv", uids: Sequence[str], held_out: "VerifiableEnv", held_out_uids: Sequence[str]
 ) -> None:
     """Refuse to call problems held out that are trained on."""
-    problems = {held_out.query(uid).problem for uid in held_out_uids}
-    shared = {problem for uid in uids if (problem := environment.query(uid).problem) in problems}
+    asked = {_identity(held_out.query(uid)) for uid in held_out_uids}
+    shared = [query for uid in uids if _identity(query := environment.query(uid)) in asked]
     if shared:
-        example = shown(min(shared))
+        example = shown(shared[0].problem)
         raise ConfigError(
-            f"evaluation.data: {len(shared)} of its {len(problems)} problems are training problems too, "
+            f"evaluation.data: {len(shared)} of its {len(asked)} problems are training problems too, "
             f"such as {example}; "
             "fix: take them out, or set evaluation.data=null to evaluate on the training problems"
         )
+
+
+def _identity(query: "Query") -> tuple[str, str]:
+    """What makes two queries the same problem; games ask the same words with nothing but a uid to tell them apart."""
+    return query.problem, query.answer or query.uid
 
 
 def is_on_hub(data: str | None) -> bool:

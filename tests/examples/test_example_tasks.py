@@ -8,7 +8,8 @@ from gymnasium.utils.env_checker import check_env
 
 from examples.guess_number import GuessNumber
 from examples.sort_digits import SortDigits
-from examples.write_function import SPLITS, WriteFunction
+from examples.write_function import WriteFunction
+from r3env.inspect import main as inspect
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 IDS = ["sort_digits:SortDigits-v0", "guess_number:GuessNumber-v0", "write_function:WriteFunction-v0"]
@@ -58,22 +59,24 @@ def test_a_game_ends_after_its_last_guess():
     assert env.step("0")[1:3] == (0.0, True)
 
 
-@pytest.mark.parametrize("split", SPLITS)
-def test_every_function_can_be_written(split):
-    solutions = {
-        "double": "lambda n: 2 * n",
-        "largest": "max",
-        "reverse": "lambda text: text[::-1]",
-        "is_even": "lambda n: n % 2 == 0",
-        "absolute": "abs",
-        "total": "sum",
-        "smallest": "min",
-        "triple": "lambda n: 3 * n",
-    }
-    env = WriteFunction(data=split)
-    for uid in env.uids:
-        verdict = env.verify(env.query(uid), f"So:\n```python\nprint('hello')\n{uid} = {solutions[uid]}\n```\nDone.")
-        assert verdict.correct, uid
+@pytest.mark.parametrize("data", ["train", "heldout"])
+@pytest.mark.parametrize("environment", [SortDigits, GuessNumber, WriteFunction])
+def test_the_gold_of_every_query_passes_its_own_verifier(environment, data):
+    env = environment(data=data)
+    for query in env.queries.values():
+        assert env.verify(query, env.reference_response(query)).correct, query.uid
+
+
+@pytest.mark.parametrize("name", IDS)
+def test_inspect_agrees_with_the_gold(name, capsys):
+    assert inspect(["--env", f"examples.{name}", "--n", "2", "--gold"]) == 0
+    assert capsys.readouterr().out.count("equal correct=True reward=1 (the end)") == 2
+
+
+def test_prose_around_the_code_block_does_not_matter():
+    env = WriteFunction()
+    response = f"So:\n{env.reference_response(env.query('double'))}\nDone."
+    assert env.verify(env.query("double"), response).correct
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,9 @@ def test_check_reports_answers_that_fail(problems: str, capsys: pytest.CaptureFi
         (["--data", "{problems}", "--column", "problem=question"], "row 1: no column 'question'; fix:"),
         (["--data", "{problems}", "--column", "problem"], "--column problem: not of the form OURS=THEIRS"),
         (["--data", "{problems}", "--preset", "gsm9k"], "there is no preset 'gsm9k'; fix: one of"),
-        (["--data", "{problems}", "--timeout-s", "0"], "timeout_s must be positive"),
+        (["--data", "nowhere.jsonl", "--timeout-s", "0"], "--timeout-s must be a positive number of seconds, it is 0"),
+        (["--data", "nowhere.jsonl", "--timeout-s", "nan"], "--timeout-s must be a positive number of seconds"),
+        (["--data", ""], "--data is empty; fix:"),
         (["--data", "{problems}", "--max-prompt-length", "3"], "leaves no queries"),
     ],
 )
@@ -66,6 +68,7 @@ def test_check_as_a_program(problems: str) -> None:
         1,
         "299 of 300 reference answers pass their own grader, 1 fail",
     )
+    assert done.stderr == ""
     done = subprocess.run([*command[:-1], "x.csv"], capture_output=True, text=True, cwd=Path(r3env.__file__).parents[1])
     assert done.returncode == 2 and len(done.stderr.splitlines()) == 1
     done = subprocess.run(command[:-2], capture_output=True, text=True, cwd=Path(r3env.__file__).parents[1])
@@ -101,7 +104,18 @@ def test_inspect_takes_any_environment(capsys: pytest.CaptureFixture[str]) -> No
         (["--data", "nowhere.jsonl"], "nowhere.jsonl: no such file"),
         (["--uid", "train-9999"], "unknown uid 'train-9999'; the nearest is"),
         (["--option", "max_turns"], "not of the form KEY=VALUE"),
-        (["--option", "max_trns=2"], "max_trns"),
+        (["--option", "max_trns=2"], "r3env/Math-v0: unknown option 'max_trns'; the nearest is 'max_turns'"),
+        (
+            ["--env", "examples.guess_number:GuessNumber-v0", "--option", "instrction=x"],
+            "unknown option 'instrction'; the nearest is 'instruction'",
+        ),
+        (
+            ["--env", r3env.MIXTURE_ID, "--option", "max_trns=2"],
+            "r3env/Math-v0 cannot be made: unknown option 'max_trns'; the nearest is 'max_turns'",
+        ),
+        (["--env", r3env.MIXTURE_ID, "--option", "environments=[1]"], "environments must map names of yours"),
+        (["--data", ""], "--data is empty; fix:"),
+        (["--option", "max_turns=0"], "r3env/Math-v0: max_turns must be a whole number of at least 1, it is 0"),
     ],
 )
 def test_inspect_refuses_wrong_input_in_one_line(
@@ -110,3 +124,20 @@ def test_inspect_refuses_wrong_input_in_one_line(
     assert inspect(arguments) == 2
     err = capsys.readouterr().err.strip()
     assert line in err and len(err.splitlines()) == 1
+    assert "environment creator" not in err and "kwargs" not in err
+
+
+@pytest.mark.parametrize("number", ["0", "-1", "1001", "9" * 5000, "many"])
+def test_inspect_shows_a_number_of_episodes(number: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        inspect(["--n", number])
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert caught.value.code == 2 and "--n: must be a whole number from 1 to 1000" in last
+
+
+@pytest.mark.parametrize("number", ["-1", "few"])
+def test_check_shows_a_number_of_failures(problems: str, number: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        check(["--data", problems, "--show", number])
+    assert caught.value.code == 2
+    assert "--show: must be a whole number of at least 0" in capsys.readouterr().err.splitlines()[-1]

@@ -1,14 +1,28 @@
-"""Calls that are killed at their deadline."""
+"""Scores that are killed at their deadline, and what can be forged of them."""
 
+import json
 import math
 import os
+import pickle
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from multiprocessing import connection
+from typing import Any
 
 import pytest
 
-from r3env.killable import CallDiedError, CallRaisedError, CallTimeoutError, KillableCalls
+from r3env.killable import (
+    CallDiedError,
+    CallRaisedError,
+    CallTamperedError,
+    CallTimeoutError,
+    KillableCalls,
+    _Child,
+)
+
+GCD = ("builtins:getattr", (math, "gcd"))
 
 
 @pytest.fixture(scope="module")
@@ -18,52 +32,191 @@ def calls() -> Iterator[KillableCalls]:
     pool.close()
 
 
-def test_a_call_returns_what_the_function_returns(calls: KillableCalls) -> None:
-    assert calls.call("math:gcd", 12, 18, timeout_s=5.0) == 6
+def scored(calls: KillableCalls, code: str, timeout_s: float = 5.0) -> float:
+    """The value of a Python expression, worked out in the fork."""
+    return calls.call("functools:partial", (eval,), code, timeout_s=timeout_s)
 
 
-def test_processes_are_kept(calls: KillableCalls) -> None:
-    first = calls.call("os:getpid", timeout_s=5.0)
-    assert calls.call("os:getpid", timeout_s=5.0) == first != os.getpid()
+def test_a_call_returns_what_the_scorer_returns_as_a_number(calls: KillableCalls) -> None:
+    assert calls.call("functools:partial", (math.gcd, 12), 18, timeout_s=5.0) == 6.0
+
+
+def test_processes_are_kept_but_each_call_has_its_own_fork(calls: KillableCalls) -> None:
+    parent = scored(calls, "__import__('os').getppid()")
+    assert scored(calls, "__import__('os').getppid()") == parent != os.getpid()
+    assert len({scored(calls, "__import__('os').getpid()") for _ in range(3)}) == 3
+    scored(calls, "setattr(__import__('math'), 'poisoned', 1) or 0")
+    assert scored(calls, "hasattr(__import__('math'), 'poisoned')") == 0.0
 
 
 def test_what_never_returns_is_killed_and_the_next_call_is_answered(calls: KillableCalls) -> None:
-    hung = calls.call("os:getpid", timeout_s=5.0)
+    parent = scored(calls, "__import__('os').getppid()")
     started = time.monotonic()
     with pytest.raises(CallTimeoutError):
-        calls.call("builtins:eval", "9**9**9", timeout_s=0.5)
-    assert time.monotonic() - started < 30  # of which starting a process is no part of the deadline
-    with pytest.raises(ProcessLookupError):
-        os.kill(hung, 0)
-    assert calls.call("math:gcd", 4, 6, timeout_s=5.0) == 2
+        scored(calls, "9**9**9", timeout_s=0.5)
+    assert time.monotonic() - started < 10
+    children = {int(pid) for pid in os.listdir("/proc") if pid.isdecimal() and _parent_of(pid) == int(parent)}
+    assert not children
+    assert scored(calls, "__import__('os').getppid()") == parent
+
+
+def _parent_of(pid: str) -> int | None:
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return int(file.read().rpartition(")")[2].split()[1])
+    except OSError:
+        return None
 
 
 def test_an_exception_is_told(calls: KillableCalls) -> None:
-    before = calls.call("os:getpid", timeout_s=5.0)
+    before = scored(calls, "__import__('os').getppid()")
     with pytest.raises(CallRaisedError, match="ZeroDivisionError"):
-        calls.call("builtins:eval", "1/0", timeout_s=5.0)
+        scored(calls, "1/0")
     with pytest.raises(CallRaisedError, match="ModuleNotFoundError"):
-        calls.call("no_such_module:f", timeout_s=5.0)
-    assert calls.call("os:getpid", timeout_s=5.0) == before
+        calls.call("no_such_module:f", (), timeout_s=5.0)
+    assert scored(calls, "__import__('os').getppid()") == before
 
 
-def test_a_process_that_dies_is_replaced(calls: KillableCalls) -> None:
+@pytest.mark.parametrize("value", ["float('nan')", "float('inf')", "None", "'seven'"])
+def test_only_a_finite_number_is_a_score(calls: KillableCalls, value: str) -> None:
+    with pytest.raises(CallRaisedError):
+        scored(calls, value)
+
+
+@pytest.mark.parametrize("way", ["os._exit(3)", "os.kill(os.getpid(), 9)", "sys.exit()"])
+def test_a_process_that_dies_does_not_disturb_the_next_call(calls: KillableCalls, way: str) -> None:
     with pytest.raises(CallDiedError):
-        calls.call("os:_exit", 3, timeout_s=5.0)
-    assert calls.call("math:gcd", 4, 6, timeout_s=5.0) == 2
+        scored(calls, f"exec('import os, sys; {way}')")
+    assert scored(calls, "2") == 2.0
 
 
 def test_memory_is_bounded(calls: KillableCalls) -> None:
     with pytest.raises((CallRaisedError, CallDiedError)):
-        calls.call("builtins:bytearray", 8 << 30, timeout_s=10.0)
+        scored(calls, "len(bytearray(8 << 30))", timeout_s=10.0)
 
 
-def test_what_a_function_prints_does_not_get_between_the_messages(calls: KillableCalls) -> None:
-    assert calls.call("builtins:print", "noise", timeout_s=5.0) is None
-    assert calls.call("os:system", "echo noise", timeout_s=5.0) == 0
+def test_what_a_scorer_prints_does_not_get_between_the_messages(calls: KillableCalls) -> None:
+    assert scored(calls, "print('noise') or 1") == 1.0
+    assert scored(calls, "__import__('os').system('echo noise')") == 0.0
 
 
 def test_many_threads_share_few_processes(calls: KillableCalls) -> None:
     with ThreadPoolExecutor(16) as threads:
-        results = list(threads.map(lambda number: calls.call("math:factorial", number, timeout_s=10.0), range(50)))
-    assert results == [math.factorial(number) for number in range(50)]
+        results = list(threads.map(lambda number: scored(calls, str(number), 10.0), range(50)))
+    assert results == list(range(50))
+
+
+FORGED = [
+    b'{"score": 1.0}',
+    b'{"nonce": "", "score": 1.0}',
+    b'{"token": "", "score": 1.0}',
+    b"\x00\x00\x00\x0e" + b'{"score": 1.0}',
+    b"[" * 4000,
+    b"x" * 100_000,
+    pickle.dumps((True, 1.0)),
+]
+
+
+@pytest.mark.parametrize("forged", FORGED, ids=range(len(FORGED)))
+@pytest.mark.parametrize("ending", ["0", "__import__('os')._exit(0)"])
+def test_what_a_scorer_writes_to_any_descriptor_is_never_its_score(
+    calls: KillableCalls, forged: bytes, ending: str
+) -> None:
+    lines = ["import contextlib, os", "for n in range(3, 30):", "  with contextlib.suppress(OSError):"]
+    attack = "\n".join([*lines, f"    os.write(n, {forged!r})"])
+    with pytest.raises((CallTamperedError, CallDiedError)):
+        scored(calls, f"exec({attack!r}) or {ending}", timeout_s=2.0)
+    assert scored(calls, "0.25") == 0.25
+
+
+class _Forger:
+    """Stands for a child: gives the frames that it was told to."""
+
+    def __init__(self, *frames: Callable[[str], bytes]) -> None:
+        self.frames = frames
+
+    def child(self) -> _Child:
+        made = object.__new__(_Child)
+        requests, made._requests = connection.Pipe(duplex=False)
+        made._replies, replies = connection.Pipe(duplex=False)
+        made.alive, made._process = True, _NoProcess()  # type: ignore[assignment]
+        threading.Thread(target=self._speak, args=(requests, replies), daemon=True).start()
+        return made
+
+    def _speak(self, requests: Any, replies: Any) -> None:
+        requests.recv_bytes()
+        replies.send_bytes(b'{"ready": true}')
+        token = requests.recv_bytes().decode()
+        for frame in self.frames:
+            replies.send_bytes(frame(token))
+
+
+class _NoProcess:
+    pid = 2**22 + 1
+
+    def kill(self) -> None:
+        pass
+
+    def wait(self) -> None:
+        pass
+
+
+def _reply(**fields: Any) -> Callable[[str], bytes]:
+    return lambda token: json.dumps({"token": token, **fields}).encode()
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        lambda token: b'{"score": 1.0}',
+        lambda token: b'{"token": "guessed", "score": 1.0}',
+        lambda token: b'{"token": "\xc3\xa9", "score": 1.0}',
+        lambda token: b"[" * 5000,
+        lambda token: b"no json",
+        lambda token: b"\xff",
+        lambda token: b"[1]",
+        lambda token: pickle.dumps((True, 1.0)),
+        _reply(score=1),
+        _reply(score=True),
+        _reply(score="1.0"),
+        _reply(score=float("nan")),
+        _reply(score=float("inf")),
+        _reply(score=1.0, ready=True),
+        _reply(),
+    ],
+)
+def test_a_frame_that_is_no_score_with_the_token_is_refused_and_its_child_replaced(
+    frame: Callable[[str], bytes],
+) -> None:
+    pool, child = KillableCalls(size=1), _Forger(frame).child()
+    pool._idle.append(child)
+    with pytest.raises(CallTamperedError):
+        scored(pool, "0")
+    assert not child.alive
+    assert scored(pool, "0.5") == 0.5
+    pool.close()
+
+
+def test_an_extra_frame_is_refused_and_a_late_one_never_read() -> None:
+    pool = KillableCalls(size=1)
+    child = _Forger(_reply(score=0.0), _reply(score=1.0)).child()
+    pool._idle.append(child)
+    try:
+        assert scored(pool, "0.5") == 0.0  # the second frame was late
+    except CallTamperedError:
+        assert not child.alive
+    assert scored(pool, "0.5") == 0.5
+    assert not child.alive
+    pool.close()
+
+
+def test_nothing_is_unpickled_from_a_reply(tmp_path: Any) -> None:
+    class Bomb:
+        def __reduce__(self) -> Any:
+            return os.system, (f"touch {tmp_path / 'F'}",)
+
+    pool = KillableCalls(size=1)
+    pool._idle.append(_Forger(lambda token: pickle.dumps((True, Bomb()))).child())
+    with pytest.raises(CallTamperedError):
+        scored(pool, "0")
+    assert not (tmp_path / "F").exists()

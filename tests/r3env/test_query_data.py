@@ -116,6 +116,27 @@ BROKEN: list[tuple[str, bytes, dict[str, str], str]] = [
         {},
         "row 2: uid '1' already names other content in row 1",
     ),
+    ("a.jsonl", GOOD_LINE + b"[" * 100_000, {}, "row 2: JSON that is nested too deeply"),
+    ("a.json", b"[" + GOOD_LINE + b"," + b"[" * 100_000, {}, "row 2: JSON that is nested too deeply"),
+    ("a.json", b"[" * 100_000, {}, "row 1: JSON that is nested too deeply"),
+    ("a.json", b'{"a":' * 100_000, {}, "row 1: JSON that is nested too deeply"),
+    (
+        "a.jsonl",
+        GOOD_LINE + b'{"problem": "p", "answer": ' + b"7" * 5000 + b"}",
+        {},
+        "row 2: a number of too many digits; fix: write it as text",
+    ),
+    ("a.json", b'[{"problem": "p", "answer": ' + b"7" * 5000 + b"}]", {}, "row 1: a number of too many digits"),
+    ("a.jsonl", b'{"problem": "p", "answer": 1e999}', {}, "row 1: 'answer' holds a number that is not finite"),
+    ("a.jsonl", b'{"problem": "p", "answer": -Infinity}', {}, "row 1: 'answer' holds a number that is not finite"),
+    ("a.jsonl", b'{"problem": "p", "answer": true}', {}, "row 1: 'answer' holds a bool; fix: make 'answer' text"),
+    ("a.jsonl", b'{"problem": false, "answer": "1"}', {}, "row 1: 'problem' holds a bool"),
+    ("a.jsonl", b'{"problem": "a\\ud800b", "answer": "1"}', {}, "row 1: 'problem' holds half a character"),
+    ("a.json", b'[{"problem": "p", "answer": "\\udfff"}]', {}, "row 1: 'answer' holds half a character"),
+    ("a.jsonl", b'{"uid": "\\ud800", "problem": "p", "answer": "1"}', {}, "row 1: 'uid' holds half a character"),
+    ("a.jsonl", b'{"problem": "p", "answer": "1", "answer": "2"}', {}, "row 1: the key 'answer' stands twice"),
+    ("a.json", b'[{"problem": "p", "\\ud800": "1", "\\ud800": "2"}]', {}, "row 1: the key"),
+    ("a.csv", b"problem,answer,answer\np,1,2\n", {}, "the header names the column 'answer' twice"),
     ("a.jsonl", b"\n", {}, "holds no rows"),
     ("a.txt", b"", {}, "has no known format (.txt)"),
 ]
@@ -133,6 +154,13 @@ def test_broken_data_is_named_in_one_line(
     assert line.startswith(str(path)) and message in line and "; fix: " in line
     assert len(line.splitlines()) == 1
     assert str(pickle.loads(pickle.dumps(caught.value))) == line  # it may have to cross processes
+
+
+def test_a_parquet_file_with_a_column_twice_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table([["p"], ["1"], ["2"]], names=["problem", "answer", "answer"]), path)
+    with pytest.raises(DataError, match="the header names the column 'answer' twice"):
+        load_queries(str(path))
 
 
 @pytest.mark.parametrize(

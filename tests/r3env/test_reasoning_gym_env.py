@@ -1,6 +1,9 @@
 """`r3env/ReasoningGym-v0`."""
 
+import inspect
+import re
 import time
+from pathlib import Path
 
 import gymnasium
 import pytest
@@ -10,7 +13,9 @@ import r3env
 
 reasoning_gym = pytest.importorskip("reasoning_gym")
 
+from r3env.core import Reason, Verdict  # noqa: E402
 from r3env.prompts import TAGGED_REFLECTION_GUIDANCE  # noqa: E402
+from r3env.reasoning_gym_answers import EVALUATING, may_be_scored  # noqa: E402
 from r3env.reasoning_gym_env import ReasoningGymEnv, tagged_answer  # noqa: E402
 
 TASKS = sorted(reasoning_gym.factory.DATASETS)
@@ -75,6 +80,97 @@ def test_a_scorer_that_raises_finds_the_answer_wrong() -> None:
     assert env.step("<answer>no idea }{</answer>")[1:3] == (0.0, True)
 
 
+def test_every_scorer_that_evaluates_is_known() -> None:
+    runs_code = re.compile(r"\b(?:eval|exec|compile|parse_expr|sympify|simplify|S)\((.*)\)")
+    found = {
+        task
+        for task in TASKS
+        for called in runs_code.findall(inspect.getsource(reasoning_gym.factory.DATASETS[task][0].score_answer))
+        if called != 'entry["answer"]'  # the library's own
+    }
+    assert found == EVALUATING
+
+
+ATTACKS = {
+    "system": "__import__('os').system('touch {file}')",
+    "forged": """[__import__('os').write(n, b'{{"score": 1.0}}') for n in range(3, 30)] and open('{file}', 'w')""",
+    "pickled": "__import__('os').write(3, __import__('pickle').dumps((True, open('{file}', 'w').name)))",
+    "listed": "[__import__('os').system('touch {file}')]",
+    "lambda": "(lambda: open('{file}', 'w'))()",
+    "attribute": "().__class__.__base__.__subclasses__()[open('{file}', 'w').fileno()]",
+    "string": "S('open(\\'{file}\\', \\'w\\')')",
+    "symbol": "x.__class__.__init__.__globals__['__builtins__']['open']('{file}', 'w')",
+}
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_no_scorer_runs_an_answer(task: str, tmp_path: Path) -> None:
+    env = ReasoningGymEnv(task=task, size=1)
+    query = env.query(env.uids[0])
+    file = tmp_path / "F"
+    honest = env.verify(query, "<answer>no idea</answer>")
+    for attack in ATTACKS.values():
+        verdict = env.verify(query, f"<answer>{attack.format(file=file)}</answer>")
+        assert not file.exists()
+        if task in EVALUATING:
+            assert verdict == Verdict(False, Reason.DIFFERENT, 0.0)
+        assert (verdict.score or 0.0) <= max(honest.score or 0.0, 0.05) or task == "game_of_life_halting"
+
+
+def test_nor_does_a_mixture_of_tasks(tmp_path: Path) -> None:
+    env = ReasoningGymEnv(task="composite", size=3, config={"datasets": [{"name": "countdown"}]})
+    for uid in env.uids:
+        query = env.query(uid)
+        for attack in ATTACKS.values():
+            assert env.verify(query, f"<answer>{attack.format(file=tmp_path / 'F')}</answer>").score == 0.0
+        assert env.verify(query, env.reference_response(query)).correct
+    assert not (tmp_path / "F").exists()
+
+
+@pytest.mark.parametrize("task", sorted(EVALUATING))
+def test_right_answers_reach_the_scorers_that_evaluate(task: str) -> None:
+    env = ReasoningGymEnv(task=task, size=60, seed=3)
+    for query in env.queries.values():
+        assert may_be_scored(task, {"answer": query.answer}, query.answer)
+        assert may_be_scored(task, {"answer": query.answer}, f" {query.answer}\n")
+
+
+@pytest.mark.parametrize(
+    ("task", "answer", "passes"),
+    [
+        ("countdown", "(1 + 2)*3 - 4/5", True),
+        ("countdown", "9**9**9", True),
+        ("countdown", "x + 1", False),
+        ("countdown", "sqrt(4)", False),
+        ("countdown", "1..real", False),
+        ("countdown", "1.real", False),
+        ("countdown", "١ + 1", False),
+        ("countdown", "1+" * 1000 + "1", False),
+        ("simple_integration", "ln(x) + atan (x/2)*E + C", True),
+        ("simple_integration", "Integral(x, x)", False),
+        ("simple_integration", "x (1)", False),
+        ("simple_integration", "N(1)", False),
+        ("simple_integration", "eval(x)", False),
+        ("simple_integration", "lambda x: x", False),
+        ("simple_integration", "x.is_real", False),
+        ("simple_integration", "ｅｖａｌ(x)", False),
+        ("simple_integration", "__x__", False),
+        ("n_queens", "[['Q', '_'], ['_', 'Q']]", True),
+        ("n_queens", "[x for x in 'Q']", False),
+        ("n_queens", "[['Q'], open('F')]", False),
+        ("spiral_matrix", "[1, -2, 3]", True),
+        ("spiral_matrix", "oracle_answer.split()", False),
+        ("spiral_matrix", "[" + "1" * 1900 + "x]", False),
+        ("string_insertion", "oracle_answer", False),
+        ("string_insertion", '["A", "B"]', True),
+        ("string_insertion", "[f'{oracle_answer}']", False),
+        ("chain_sum", "__import__('os')", True),  # its scorer compares texts
+    ],
+)
+def test_what_the_scorers_that_evaluate_may_have(task: str, answer: str, passes: bool) -> None:
+    assert may_be_scored(task, {"answer": "1"}, answer) is passes
+
+
 @pytest.mark.parametrize(
     ("response", "answer"),
     [
@@ -123,7 +219,7 @@ def test_several_tasks_and_held_out_ones_by_data() -> None:
     env = ReasoningGymEnv(task=["chain_sum", "leg_counting"], size=2)
     assert env.uids == ["chain_sum/0/0", "chain_sum/0/1", "leg_counting/0/0", "leg_counting/0/1"]
     assert ReasoningGymEnv("chain_sum,leg_counting#size=2").uids == env.uids
-    held_out = ReasoningGymEnv("leg_counting#seed=9,size=3,level=1", task="chain_sum", size=2)
+    held_out = ReasoningGymEnv("leg_counting#seed=9,size=3,level=1", size=2)
     assert held_out.uids == [f"leg_counting/level1/9/{number}" for number in range(3)]
 
 
@@ -150,6 +246,9 @@ def test_made_by_id_with_arguments_and_a_second_turn() -> None:
         ({"level": -1}, "level must be"),
         ({"threshold": 0}, "threshold must be"),
         ({"grading_timeout_s": 0}, "grading_timeout_s"),
+        ({"config": {"seed": 3}}, "config: 'seed' is an argument of its own; write seed=3 beside config"),
+        ({"config": {"size": 3}}, "write size=3 beside config"),
+        ({"data": "chain_sum", "task": "leg_counting"}, "both data='chain_sum' and task='leg_counting' name tasks"),
         ({"data": "chain_sum#sede=1"}, "unknown key 'sede'; the nearest is 'seed'"),
         ({"data": "chain_sum#size=many"}, "size must be a whole number"),
     ],
