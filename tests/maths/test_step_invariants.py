@@ -123,7 +123,7 @@ def test_replay_turns_a_silent_group_into_one_that_teaches():
 
 @repeatable
 @given(st.lists(st.floats(0.0, 2.0), min_size=1, max_size=8))
-def test_with_all_mechanisms_off_the_advantages_are_grpos_bit_for_bit(rewards):
+def test_a_group_with_nothing_to_rank_keeps_grpos_advantages_bit_for_bit(rewards):
     rewards = np.array(rewards)
     shaped, ranked = ranked_rewards(
         rewards,

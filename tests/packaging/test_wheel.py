@@ -1,3 +1,5 @@
+import json
+import os
 import shutil
 import subprocess
 import sys
@@ -12,7 +14,11 @@ pytestmark = pytest.mark.slow
 
 
 def run(*command: str | Path, cwd: Path) -> str:
-    done = subprocess.run([str(part) for part in command], cwd=cwd, capture_output=True, text=True, timeout=300)
+    # No other checkout on the path, and no Ray but the command's own.
+    surroundings = {k: v for k, v in os.environ.items() if k != "PYTHONPATH" and not k.startswith("RAY_")}
+    done = subprocess.run(
+        [str(part) for part in command], cwd=cwd, env=surroundings, capture_output=True, text=True, timeout=300
+    )
     assert done.returncode == 0, f"{command}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
     return done.stdout
 
@@ -96,3 +102,25 @@ def test_the_installed_wheel_is_what_runs_and_finds_its_configs(elsewhere):
 
 def test_the_installed_wheel_checks_its_default_configuration(elsewhere):
     run(elsewhere / "venv/bin/python", "-m", "algorithms.r3_grpo", "--check", cwd=elsewhere)
+
+
+def test_the_installed_wheel_trains_a_step_from_another_folder(elsewhere):
+    run(
+        elsewhere / "venv/bin/python",
+        "-m",
+        "algorithms.r3_grpo",
+        "run.steps=1",
+        "run.dir=runs",
+        "run.name=from-the-wheel",
+        "training.queries_per_step=2",
+        "training.group_size=2",
+        "training.minibatches=1",
+        "evaluation.limit=4",
+        "evaluation.samples=1",
+        "evaluation.k=[1]",
+        "evaluation.interval=0",
+        cwd=elsewhere,
+    )
+    folder = elsewhere / "runs" / "from-the-wheel"
+    assert json.loads((folder / "summary.json").read_text())
+    assert len((folder / "metrics.jsonl").read_text().splitlines()) >= 1

@@ -1,5 +1,7 @@
 """Whole training steps through RLlib, with the real engine, learner and environment."""
 
+from collections import Counter
+
 import pytest
 
 from algorithms.script.checkpoint import load_checkpoint, save_checkpoint
@@ -101,12 +103,18 @@ def test_samples_of_this_step_cannot_be_retrieved_in_this_step(r3_config, build,
 
 
 def test_replayed_samples_are_never_written_back(r3_config, build, small_pool):
-    algorithm = build(r3_config.environment(data=small_pool))
-    for _ in range(4):
+    config = eager_reflection(r3_config).environment(data=small_pool).replay(capacity=None, dedupe=False)
+    algorithm = build(config)
+    expected, replayed, distilled = Counter(), 0, 0
+    for _ in range(6):
         train(algorithm, 1)
-        fresh = sum(not s.replayed for group in algorithm.groups for s in group.samples)
-        steps = [e.step for q in algorithm.history._queries.values() for e in _entries(q)]
-        assert steps.count(algorithm.steps_done - 1) <= fresh + algorithm.record.get("reflection/distilled", 0)
+        answers, bare = _fresh_answers(algorithm.groups), _distilled_answers(algorithm.groups)
+        expected.update(answers + bare)
+        replayed += sum(s.replayed for group in algorithm.groups for s in group.samples)
+        distilled += len(bare)
+    stored = [entry for query in algorithm.history._queries.values() for entry in _entries(query)]
+    assert replayed and distilled
+    assert Counter((entry.uid, *entry.tokens.tolist()) for entry in stored) == expected
 
 
 def test_an_unchanged_policy_gives_replayed_tokens_a_ratio_of_one(r3_config, build, small_pool):
@@ -144,6 +152,19 @@ def test_rllibs_evaluation_interval_puts_the_result_in_its_own_step(grpo_config,
     algorithm = build(grpo_config.evaluation(evaluation_interval=interval))
     results = [algorithm.train() for _ in range(3)]
     assert ["evaluation" in result for result in results] == [False, True, False]
+
+
+def _fresh_answers(groups):
+    """Query and tokens of every rollout of the step."""
+    return [(g.prompt.uid, *s.rollout.tokens.tolist()) for g in groups for s in g.samples if not s.replayed]
+
+
+def _distilled_answers(groups):
+    """Query and tokens of the step's correct reflected answers, put under the query's bare prompt."""
+    plain = {g.prompt.uid: g.samples[0].rollout for g in groups if g.prompt.attempt is None}
+    bare = {uid: rollout.tokens[: rollout.prompt_length].tolist() for uid, rollout in plain.items()}
+    correct = [s.rollout for g in groups if g.prompt.attempt for s in g.samples if s.rollout.correct and not s.replayed]
+    return [(r.uid, *bare[r.uid], *r.tokens[r.prompt_length :].tolist()) for r in correct if r.uid in bare]
 
 
 def _entries(query):

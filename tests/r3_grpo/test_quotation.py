@@ -1,0 +1,94 @@
+"""How a failed attempt is quoted: whole where it fits, else head and tail around the marked gap."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from algorithms.models.names import resolve_model
+from algorithms.models.tokenizer import load_tokenizer
+from algorithms.r3_grpo.memory import entry_of
+from algorithms.r3_grpo.quotation import GAP_TEXT, Quoter
+from r3env import chat
+
+from .conftest import PROMPT, sample
+
+GUIDANCE = "Wrong. Try again."
+ANSWER_ROOM = 16
+LENGTH = 60
+AS_STORED = "the text as the environment saw it"
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return load_tokenizer(resolve_model("embedded:tiny"))
+
+
+@pytest.fixture
+def failure(tokenizer):
+    """A failure whose first and last tokens tell themselves apart."""
+    written = tokenizer.encode("0123456789" * 20, add_special_tokens=False)[:LENGTH]
+    assert len(written) == LENGTH
+    return replace(entry_of(sample(written), 1), text=AS_STORED)
+
+
+@pytest.fixture
+def quoter(tokenizer):
+    def make(limit=None, context=None):
+        return Quoter(tokenizer, limit=limit, context=context, guidance=GUIDANCE, max_response_tokens=ANSWER_ROOM)
+
+    return make
+
+
+def check_cut(attempt, failure, length, tokenizer):
+    """`length` tokens: a head and a tail of the attempt's own, the gap between, and the text that they spell."""
+    gap = tokenizer.encode(GAP_TEXT, add_special_tokens=False)
+    written, quoted = failure.response_tokens.tolist(), attempt.response_tokens.tolist()
+    assert len(quoted) == length
+    head = -(-(length - len(gap)) // 2)
+    tail = length - len(gap) - head
+    assert head >= tail >= 1
+    assert quoted == written[:head] + gap + written[len(written) - tail :]
+    assert attempt.text == tokenizer.decode(quoted)
+    assert GAP_TEXT in attempt.text
+    assert attempt.prompt_tokens.tolist() == list(PROMPT)
+    assert attempt.response_tokens.dtype == np.int32
+
+
+def test_an_attempt_that_fits_is_quoted_whole_with_its_own_text(quoter, failure):
+    for fitting in (quoter(), quoter(limit=LENGTH), quoter(limit=LENGTH, context=1000)):
+        attempt = fitting.quote(failure)
+        assert attempt.response_tokens.tolist() == failure.response_tokens.tolist()
+        assert attempt.text == AS_STORED
+
+
+@pytest.mark.parametrize("limit", [LENGTH - 1, 30, 9])
+def test_a_longer_one_is_cut_to_the_limit(quoter, failure, tokenizer, limit):
+    check_cut(quoter(limit=limit).quote(failure), failure, limit, tokenizer)
+
+
+@pytest.mark.parametrize("limit", [None, 2048, 41])
+def test_the_second_turn_and_its_answer_fit_into_the_context(quoter, failure, tokenizer, limit):
+    turn = len(chat.next_turn(tokenizer, [], GUIDANCE))
+    context = len(PROMPT) + 40 + turn + ANSWER_ROOM
+    attempt = quoter(limit=limit, context=context).quote(failure)
+    check_cut(attempt, failure, 40, tokenizer)
+    following = chat.next_turn(tokenizer, attempt.response_tokens, GUIDANCE)
+    assert len(PROMPT) + len(attempt.response_tokens) + len(following) + ANSWER_ROOM <= context
+
+
+def test_the_limit_holds_where_the_context_has_more_room(quoter, failure, tokenizer):
+    check_cut(quoter(limit=30, context=1000).quote(failure), failure, 30, tokenizer)
+
+
+def test_a_context_without_room_leaves_nothing_of_the_attempt(quoter, failure):
+    attempt = quoter(context=ANSWER_ROOM).quote(failure)
+    assert attempt.response_tokens.tolist() == []
+    assert attempt.text == ""
+
+
+def test_what_follows_the_prompt_is_quoted_over_all_turns(quoter, failure):
+    mask = failure.loss_mask.copy()
+    mask[20:30] = False
+    attempt = quoter().quote(replace(failure, loss_mask=mask))
+    assert attempt.response_tokens.tolist() == failure.tokens[len(PROMPT) :].tolist()

@@ -1,0 +1,103 @@
+"""What a step writes to the history."""
+
+import numpy as np
+import pytest
+
+from algorithms.r3_grpo.memory import bare_sample
+from algorithms.rollout.types import Context
+
+from .conftest import (
+    PROMPT,
+    REFLECTION_PROMPT,
+    logprob_under,
+    plain_group,
+    reflected,
+    reflection_group,
+    sample,
+    stored,
+)
+
+
+def responses(history):
+    return sorted(entry.response_tokens.tolist() for entry in stored(history))
+
+
+def test_replayed_samples_are_not_written_back(stub):
+    algorithm = stub(reflection={"distil": False})
+    algorithm.remember(
+        [
+            plain_group(sample([10]), sample([11]), sample([12], True, replayed=True)),
+            reflection_group(reflected([20], True), reflected([21], replayed=True)),
+        ]
+    )
+    assert responses(algorithm.history) == [[10], [11], [20]]
+    assert algorithm.record["replay/stored"] == 3
+
+
+def test_replayed_samples_and_reflected_ones_count_for_no_statistic(stub):
+    algorithm = stub()
+    algorithm.remember(
+        [
+            plain_group(sample([10]), sample([11]), sample([12], True, replayed=True)),
+            reflection_group(reflected([20], True), reflected([21], True)),
+        ]
+    )
+    assert algorithm.history.attempts("q") == 2
+    assert algorithm.history.mean("q", "correct") == 0
+
+
+def test_a_ranking_reward_is_not_remembered(stub):
+    algorithm = stub()
+    cut_off = sample([10], truncated=True)
+    cut_off.ranking_reward = -0.05
+    algorithm.remember([plain_group(cut_off)])
+    assert [entry.reward for entry in stored(algorithm.history)] == [0.0]
+    assert algorithm.history.mean("q", "reward") == 0
+
+
+def test_a_correct_reflected_answer_is_distilled_to_the_bare_prompt(stub):
+    algorithm = stub()
+    algorithm.remember(
+        [plain_group(sample([10, 11, 12])), reflection_group(reflected([20, 21], True), reflected([22]))]
+    )
+    (distilled,) = [e for e in stored(algorithm.history) if e.correct and e.context is Context.PLAIN]
+    assert distilled.tokens.tolist() == [*PROMPT, 20, 21]
+    assert distilled.loss_mask.tolist() == [False, False, True, True]
+    np.testing.assert_allclose(distilled.behaviour_logprobs, [0, 0, logprob_under(PROMPT), logprob_under(PROMPT)])
+    assert algorithm.record["reflection/distilled"] == 1
+
+    (as_it_was,) = [e for e in stored(algorithm.history) if e.correct and e.context is Context.REFLECTION]
+    assert as_it_was.tokens.tolist() == [*REFLECTION_PROMPT, 20, 21]
+    assert as_it_was.behaviour_logprobs[-1] == pytest.approx(logprob_under(REFLECTION_PROMPT))
+
+
+def test_a_distilled_answer_answers_a_plain_group_that_fails(stub):
+    algorithm = stub(replay={"contexts": "same"})
+    algorithm.remember([plain_group(sample([10])), reflection_group(reflected([20], True))])
+    group = plain_group(sample([11]), sample([12]))
+    algorithm.compose_groups([group])
+    assert [one.rollout.tokens.tolist() for one in group.samples if one.replayed] == [[*PROMPT, 20]]
+
+
+def test_a_replayed_success_is_not_distilled(stub):
+    algorithm = stub()
+    algorithm.remember(
+        [plain_group(sample([10])), reflection_group(reflected([20]), reflected([21], True, replayed=True))]
+    )
+    assert responses(algorithm.history) == [[10], [20]]
+
+
+def test_without_distillation_nothing_enters_under_the_bare_prompt(stub):
+    algorithm = stub(reflection={"distil": False})
+    algorithm.remember([plain_group(sample([10])), reflection_group(reflected([20], True))])
+    assert [entry.context for entry in stored(algorithm.history) if entry.correct] == [Context.REFLECTION]
+
+
+def test_a_bare_sample_takes_the_plain_rollouts_prompt_and_nothing_else_of_it():
+    answer = reflected([20, 21], True, logprob=-7.0)
+    bare = bare_sample(answer, sample([10, 11, 12], prompt=(7, 8, 9)).rollout)
+    assert bare.rollout.tokens.tolist() == [7, 8, 9, 20, 21]
+    assert bare.rollout.loss_mask.tolist() == [False] * 3 + [True] * 2
+    assert bare.rollout.context is Context.PLAIN
+    assert bare.rollout.correct and bare.reward == 1.0
+    assert bare.behaviour_logprobs is None

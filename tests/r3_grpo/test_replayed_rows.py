@@ -1,0 +1,112 @@
+"""Replayed rows in an update, next to fresh ones."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from transformers import Qwen2Config, Qwen2ForCausalLM
+
+from algorithms.grpo.step_metrics import update_metrics
+from algorithms.grpo.training_rows import scoring_row, spread, training_rows
+from algorithms.learner.policy import ForwardSettings, score
+from algorithms.learner.update import LossSettings, accumulate_gradients
+from algorithms.r3_grpo.memory import entry_of, sample_of
+from algorithms.r3_grpo.replay import ReplayHistory
+
+from .conftest import reflected, sample
+
+FORWARD = ForwardSettings(token_budget=1000)
+
+
+@pytest.fixture
+def lm():
+    torch.manual_seed(0)
+    config = Qwen2Config(
+        vocab_size=100,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        initializer_range=0.3,
+    )
+    return Qwen2ForCausalLM(config)
+
+
+def scored(lm, samples):
+    """Behaviour log-probs as the learners compute them, all samples in one micro-batch."""
+    for one, (logprobs, _) in zip(
+        samples, score(lm, [scoring_row(one) for one in samples], FORWARD, entropy=False), strict=True
+    ):
+        one.behaviour_logprobs = spread(logprobs, one.rollout.loss_mask)
+    return samples
+
+
+def rows_of(samples):
+    for index, one in enumerate(samples):
+        one.advantage = 1.0 - 2.0 * (index % 2)
+    return training_rows(list(enumerate(samples)), loss_norm="token", max_response_tokens=16)
+
+
+def through_history(samples):
+    """As replayed samples: stored, saved, loaded and drawn again."""
+    history = ReplayHistory(capacity=None, dedupe=False)
+    for one in samples:
+        history.add(entry_of(one, 1))
+    arrays, metadata = history.state_dict()
+    loaded = ReplayHistory(capacity=None, dedupe=False)
+    loaded.load_state_dict(arrays, metadata)
+    return [sample_of(entry, 0) for entry in loaded._queries["q"].negatives.values()]
+
+
+def test_an_unchanged_policy_gives_replayed_rows_a_ratio_of_exactly_one_in_the_same_microbatch(lm):
+    fresh = scored(lm, [sample([10, 11, 12, 13]), reflected([20, 21, 22]), sample([30, 31])])
+    replayed = through_history(fresh)
+    assert [one.rollout.tokens.tolist() for one in replayed] == [one.rollout.tokens.tolist() for one in fresh]
+    rows = rows_of(replayed)
+    assert not any(row.on_policy for row in rows)
+    statistics = accumulate_gradients(lm, rows, FORWARD, LossSettings())
+    assert statistics.trained_tokens == 9
+    assert statistics.max_ratio_deviation == 0.0
+
+
+def test_a_fresh_row_and_its_replayed_twin_side_by_side_have_a_ratio_of_exactly_one(lm):
+    twins = scored(lm, [reflected([20, 21, 22]), reflected([20, 21, 22])])
+    mixed = [twins[0], *through_history(twins[1:])]
+    rows = rows_of(mixed)
+    assert [row.on_policy for row in rows] == [True, False]
+    np.testing.assert_array_equal(rows[0].behaviour_logprobs, rows[1].behaviour_logprobs)
+    assert accumulate_gradients(lm, rows, FORWARD, LossSettings()).max_ratio_deviation == 0.0
+
+
+def test_a_changed_policy_does_not(lm):
+    replayed = through_history(scored(lm, [sample([10, 11, 12, 13])]))
+    with torch.no_grad():
+        lm.model.norm.weight.mul_(1.01)
+    assert accumulate_gradients(lm, rows_of(replayed), FORWARD, LossSettings()).max_ratio_deviation > 1e-4
+
+
+def test_policy_entropy_is_that_of_the_fresh_rows(lm):
+    fresh = scored(lm, [sample([10, 11, 12, 13]), sample([20, 21])])
+    replayed = through_history(scored(lm, [reflected([40, 41, 42]), reflected([43])]))
+    statistics = accumulate_gradients(lm, rows_of([*fresh, *replayed]), FORWARD, LossSettings())
+
+    def entropies(samples):
+        results = score(lm, [scoring_row(one) for one in samples], FORWARD, entropy=True)
+        return np.concatenate([entropy for _, entropy in results])
+
+    assert statistics.entropy_tokens == 6
+    expected = entropies(fresh).mean()
+    assert abs(entropies([*fresh, *replayed]).mean() - expected) > 1e-3
+    assert update_metrics([statistics])["policy/entropy"] == pytest.approx(expected, rel=1e-5)
+
+
+def test_replayed_rows_say_nothing_of_the_engines_mismatch(lm):
+    (fresh,) = scored(lm, [sample([10, 11])])
+    fresh.rollout = replace(fresh.rollout, engine_logprobs=fresh.behaviour_logprobs)
+    (replayed,) = through_history(scored(lm, [sample([20, 21])]))
+    replayed.behaviour_logprobs = replayed.behaviour_logprobs - 1
+    statistics = accumulate_gradients(lm, rows_of([fresh, replayed]), FORWARD, LossSettings())
+    assert statistics.max_logp_mismatch < 1e-5
+    assert statistics.max_ratio_deviation > 0.5
