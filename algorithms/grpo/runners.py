@@ -41,7 +41,7 @@ class RunnerPool:
         self.group, self.learner_group, self.settings = runner_group, learner_group, settings
         self.restarts = 0
         self.version = -1
-        self._grading: Counter[str] = Counter()
+        self._grading = self._grading_totals()
         self._errors_told: set[str] = set()
         self.push_weights()
 
@@ -122,6 +122,12 @@ class RunnerPool:
 
     def _grading_metrics(self) -> dict[str, float]:
         """How often since the last call an answer could not be read, was screened as too costly, or cost a grader."""
+        totals = self._grading_totals()
+        new, self._grading = totals - self._grading, totals
+        return {f"grading/{kind}": float(new[kind]) for kind in ("unread", "screened", "restarts")}
+
+    def _grading_totals(self) -> Counter[str]:
+        """What the graders of all runners' processes have done so far, this run or not."""
         if self.group.num_remote_env_runners() == 0:
             counts = [self.group.local_env_runner.get_grading_counts()]
         else:
@@ -131,8 +137,7 @@ class RunnerPool:
         totals: Counter[str] = Counter()
         for count in counts:
             totals.update(count)
-        new, self._grading = totals - self._grading, totals
-        return {f"grading/{kind}": float(new[kind]) for kind in ("unread", "screened", "restarts")}
+        return totals
 
     def _restore(self) -> int:
         recovered = self.group.probe_unhealthy_env_runners(timeout_seconds=1.0)
