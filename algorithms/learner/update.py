@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -70,8 +71,8 @@ def accumulate_gradients(
     """
     device = next(lm.parameters()).device
     total = UpdateStatistics()
-    silent = [row for row in rows if row.advantage == 0.0 and not (loss.beta > 0 and row.on_policy)]
-    active = [row for row in rows if row.advantage != 0.0 or (loss.beta > 0 and row.on_policy)]
+    active = [row for row in rows if _has_gradient(row, loss)]
+    silent = [row for row in rows if not _has_gradient(row, loss)]
     for some, train in ((active, True), (silent, False)):
         for indices in microbatches([len(row.tokens) for row in some], forward.token_budget):
             chosen = [row for row in (some[i] for i in indices) if row.response_length]
@@ -79,6 +80,10 @@ def accumulate_gradients(
                 with torch.set_grad_enabled(train):
                     total = total.merge(_microbatch(lm, chosen, forward, loss, reference, device))
     return total
+
+
+def _has_gradient(row: TrainingRow, loss: LossSettings) -> bool:
+    return row.advantage != 0.0 or (loss.beta > 0 and row.on_policy)
 
 
 def _microbatch(
@@ -93,16 +98,8 @@ def _microbatch(
     logprobs, entropies = response_statistics(lm, batch, forward, entropy=True)
     assert entropies is not None  # asked for above; narrows the type
     own = logprobs.detach()
-    ends = [0, *torch.tensor([row.response_length for row in rows]).cumsum(0).tolist()]
-    spans = [slice(a, b) for a, b in zip(ends[:-1], ends[1:], strict=True)]
-
-    old = own.clone()
-    engine = own.clone()
-    for row, span in zip(rows, spans, strict=True):
-        if row.behaviour_logprobs is not None:
-            old[span] = flat([row.behaviour_logprobs], device)
-        if row.engine_logprobs is not None:
-            engine[span] = flat([row.engine_logprobs], device)
+    old = _given_or(own, [row.behaviour_logprobs for row in rows], rows)
+    engine = _given_or(own, [row.engine_logprobs for row in rows], rows)
     on_policy = per_token([row.on_policy for row in rows], rows, device)
     weights = per_token([row.weight for row in rows], rows, device)
     advantages = per_token([row.advantage for row in rows], rows, device)
@@ -138,4 +135,12 @@ def _microbatch(
         entropy_tokens=float(on_policy.sum()),
         max_logp_mismatch=float(((own - engine).abs() * on_policy).max()),
         max_ratio_deviation=float((own - old).exp().sub(1).abs().max()),
+    )
+
+
+def _given_or(own: torch.Tensor, given: Sequence[np.ndarray | None], rows: Sequence[TrainingRow]) -> torch.Tensor:
+    """The log-probs that rows came with, and the policy's own, float32 [N], where they came with none."""
+    parts = own.split([row.response_length for row in rows])
+    return torch.cat(
+        [part if values is None else flat([values], own.device) for part, values in zip(parts, given, strict=True)]
     )
