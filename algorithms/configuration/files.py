@@ -1,6 +1,5 @@
 """Configurations as YAML files and dotted overrides; every mistake is one line that says where it is."""
 
-import io
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -8,11 +7,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import yaml
-from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 
-from algorithms.configuration.errors import did_you_mean, nearest, shown
+from algorithms.configuration.errors import did_you_mean, shown
 from algorithms.configuration.folder import configs_folder
+from algorithms.configuration.layers import Layer, file_layers, read_sections
 from algorithms.configuration.overrides import Override, parse_override
 from algorithms.configuration.schema import Settings
 from algorithms.configuration.settings import RunSettings
@@ -21,12 +19,12 @@ from algorithms.grpo.config import ConfigError, GRPOConfig
 ConfigT = TypeVar("ConfigT", bound=GRPOConfig)
 
 DEFAULT_NAME = "quickstart.yaml"
-_NO_SETTINGS = (yaml.YAMLError, OmegaConfBaseException, UnicodeError, RecursionError)
 
 
 def load(path: str | Path | None, overrides: Sequence[str], config_class: type[ConfigT]) -> tuple[ConfigT, RunSettings]:
     """Read a configuration file, with overrides `section.key=value` that win over it.
 
+    A file may begin with `base: other.yaml`, or a list of such: it then holds only what differs from them.
     A file may be shared between algorithms: sections of a mechanism that this one does not have are skipped
     with a note on stderr. As an override they are an error. `algorithm`, which a run directory's file has
     beside its sections, is not read. Where an override names another environment than the quickstart's, its
@@ -44,20 +42,21 @@ def load(path: str | Path | None, overrides: Sequence[str], config_class: type[C
         ConfigError: one line that names the file or `section.key`, and the fix.
     """
     file = configs_folder() / DEFAULT_NAME if path is None else Path(path).expanduser()
-    sections = _read(file)
-    sections.pop("algorithm", None)
+    layers = file_layers(file)
     if path is None and any(text.startswith("environment.id=") for text in overrides):
-        _leave_task_out(sections)
+        layers = [_without_task(layer) for layer in layers]
     algorithm = config_class.__name__.removesuffix("Config")
     elsewhere = _sections_of_mechanisms() - set(config_class.SECTIONS)
-    if skipped := [section for section in sections if section in elsewhere]:
+    given = dict.fromkeys(section for layer in layers for section in layer.sections)
+    if skipped := [section for section in given if section in elsewhere]:
         print(f"note: {file}: {algorithm} skips what it does not have: {', '.join(skipped)}", file=sys.stderr)
-    sections = {section: values for section, values in sections.items() if section not in elsewhere}
     config, run = config_class(), RunSettings()
-    try:
-        run = _apply(config, run, sections)
-    except ConfigError as error:
-        raise ConfigError(f"{file}: {error}") from None
+    for layer in layers:
+        sections = {section: values for section, values in layer.sections.items() if section not in elsewhere}
+        try:
+            run = _apply(config, run, sections)
+        except ConfigError as error:
+            raise ConfigError(f"{layer.file}: {error}") from None
     for text in overrides:
         if (section := text.partition(".")[0]) in elsewhere:
             raise ConfigError(f"{text.partition('=')[0]}: {algorithm} has no section {section}; R3GRPO has")
@@ -77,14 +76,16 @@ def algorithm_of(file: Path) -> str | None:
     Raises:
         ConfigError: the file cannot be read.
     """
-    name = _read(file).get("algorithm")
+    name = read_sections(file).get("algorithm")
     return name if isinstance(name, str) else None
 
 
-def _leave_task_out(sections: dict[str, Any]) -> None:
+def _without_task(layer: Layer) -> Layer:
     """The quickstart's problems and texts belong to its own environment, not to one that the user names."""
-    sections.pop("environment", None)
-    sections.get("evaluation", {}).pop("data", None)
+    sections = {section: values for section, values in layer.sections.items() if section != "environment"}
+    if "evaluation" in sections:
+        sections["evaluation"] = {key: value for key, value in sections["evaluation"].items() if key != "data"}
+    return Layer(layer.file, sections)
 
 
 def to_yaml(config: GRPOConfig, run: RunSettings, *, algorithm: str) -> str:
@@ -153,46 +154,6 @@ def _overridden(sections: Mapping[str, Any], override: Override) -> Any:
         place = place[name]
     place[override.entry[-1]] = override.value
     return whole
-
-
-def _read(file: Path) -> dict[str, Any]:
-    try:
-        text = file.read_text(encoding="utf-8")
-    except IsADirectoryError:
-        raise ConfigError(f"{file}: is a folder; fix: name a YAML file, such as {file / 'config.yaml'}") from None
-    except (FileNotFoundError, NotADirectoryError):
-        raise ConfigError(f"{file}: no such file; {_nearest_file(file)}") from None
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{file}: not UTF-8 (byte {error.start}); fix: save the file as UTF-8") from None
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{file}: cannot be read ({error})") from None
-    try:
-        content = OmegaConf.to_container(OmegaConf.load(io.StringIO(text)), resolve=True)
-    except OSError:  # OmegaConf's word for a file that holds one number or the like
-        content = None
-    except _NO_SETTINGS as error:
-        raise ConfigError(f"{file}: not a valid configuration: {_place(error)}") from None
-    if not isinstance(content, dict):
-        raise ConfigError(f"{file}: holds no sections; fix: write them, such as training: {{lr: 1e-6}}")
-    return {str(section): values for section, values in content.items()}
-
-
-def _place(error: Exception) -> str:
-    """The first line of a parser's message, with the line and column where it has them."""
-    mark = getattr(error, "problem_mark", None)
-    problem = getattr(error, "problem", None) or str(error).partition("\n")[0]
-    return f"line {mark.line + 1}, column {mark.column + 1}: {problem}" if mark else problem
-
-
-def _nearest_file(file: Path) -> str:
-    shipped = {entry.name: entry for entry in configs_folder().glob("*.yaml")}
-    if file.name in shipped:
-        return f"did you mean {shipped[file.name]}?"
-    if not file.parent.is_dir():
-        return f"there is no folder {file.parent}"
-    beside = nearest(file.name, (entry.name for entry in file.parent.iterdir()))
-    match = file.parent / beside if beside else shipped.get(nearest(file.name, shipped) or "")
-    return f"did you mean {match}?" if match else f"the shipped ones are in {configs_folder()}"
 
 
 def _escaped(value: Any) -> Any:

@@ -1,5 +1,6 @@
 """YAML files and overrides: types, precedence, round trip, and the line of every mistake."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -195,3 +196,55 @@ def test_an_environment_variable_can_be_part_of_a_file(tmp_path, monkeypatch):
     path = tmp_path / "a.yaml"
     path.write_text("environment: {data: '${oc.env:PROBLEMS}'}\n")
     assert load(path, [], R3GRPOConfig)[0].env_config == {"data": "/data/p.jsonl"}
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Callable[[str, str], Path]:
+    """Writes a file into a folder of the test's own."""
+
+    def into_folder(name: str, text: str) -> Path:
+        (tmp_path / name).write_text(text)
+        return tmp_path / name
+
+    return into_folder
+
+
+def test_a_file_holds_what_differs_from_its_base(write: Callable[[str, str], Path]) -> None:
+    write("machine.yaml", "env_runners: {num_env_runners: 4, vllm: {seed: 1}}\ntraining: {lr: 1e-5, group_size: 16}\n")
+    write("method.yaml", "training: {lr: 2e-5, clip_high: 0.3}\n")
+    file = write("run.yaml", "base: [machine.yaml, method.yaml]\nenv_runners: {vllm: {tensor_parallel_size: 2}}\n")
+    config, run = load(file, ["training.clip_high=0.4"], GRPOConfig)
+    assert (config.training_settings.lr, config.training_settings.group_size) == (2e-5, 16)
+    assert config.training_settings.clip_high == 0.4
+    assert config.env_runners_settings.num_env_runners == 4
+    assert config.env_runners_settings.vllm == {"tensor_parallel_size": 2}, "a setting is replaced as a whole"
+    assert run.name is not None
+    assert run.name.startswith("run-")
+
+
+def test_a_base_of_two_bases_does_not_undo_the_first(write: Callable[[str, str], Path]) -> None:
+    write("common.yaml", "training: {lr: 1e-5}\n")
+    write("first.yaml", "base: common.yaml\ntraining: {lr: 3e-5}\n")
+    write("second.yaml", "base: common.yaml\ntraining: {group_size: 4}\n")
+    training = load(write("run.yaml", "base: [first.yaml, second.yaml]\n"), [], GRPOConfig)[0].training_settings
+    assert (training.lr, training.group_size) == (3e-5, 4)
+
+
+@pytest.mark.parametrize(
+    ("base", "message"),
+    [
+        ("commn.yaml", "run.yaml: base: {folder}/commn.yaml: no such file; did you mean {folder}/common.yaml?"),
+        ("7", "run.yaml: base: 7 is not a file or a list of files; fix: base: other.yaml"),
+        ("run.yaml", "run.yaml: is its own base; fix: take it out of base"),
+        ("round.yaml", "run.yaml: is its own base; fix: take it out of base"),
+        ("common.yaml", "common.yaml: training.lr: 'x' is not a number >= 0; the default is 1e-06"),
+    ],
+)
+def test_a_wrong_base_is_one_line_that_names_the_file(
+    base: str, message: str, write: Callable[[str, str], Path], tmp_path: Path
+) -> None:
+    write("common.yaml", "training: {lr: x}\n")
+    write("round.yaml", "base: run.yaml\n")
+    with pytest.raises(ConfigError) as caught:
+        load(write("run.yaml", f"base: {base}\n"), [], GRPOConfig)
+    assert str(caught.value) == f"{tmp_path}/{message.format(folder=tmp_path)}"
