@@ -2,7 +2,7 @@
 
 import functools
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 import gymnasium
@@ -18,7 +18,7 @@ from algorithms.models.names import resolve_model
 from algorithms.models.tokenizer import load_tokenizer, stop_token_ids
 from algorithms.rollout.engines.factory import make_engine
 from algorithms.rollout.episodes import EpisodePlayer
-from algorithms.rollout.types import Request, Rollout, Split
+from algorithms.rollout.types import Request, Rollout, RunnerReport, Split
 
 if TYPE_CHECKING:
     from algorithms.grpo.config import GRPOConfig
@@ -73,7 +73,8 @@ class LLMEnvRunner(EnvRunner, Checkpointable):
         """Prepare the episode player and one environment, which gives the spaces."""
         makers = environment_makers(self.config)
         self.env = makers[Split.TRAIN]()
-        self.player = EpisodePlayer(self.engine, self.tokenizer, makers)
+        concurrency = self.config.env_runners_settings.max_num_seqs
+        self.player = EpisodePlayer(self.engine, self.tokenizer, makers, concurrency)
 
     def _has_gpu(self) -> bool:
         """A GPU of its own, or, in the driver, the local learner's."""
@@ -83,6 +84,31 @@ class LLMEnvRunner(EnvRunner, Checkpointable):
     def rollout(self, requests: Sequence[Request]) -> list[Rollout]:
         """Play every request; an episode's failure is its rollout's `error`."""
         return self.player.play(requests)
+
+    def advance(
+        self, requests: Sequence[Request] = (), withdraw: Collection[int] = (), seconds: float = 1.0
+    ) -> RunnerReport:
+        """Drop some episodes, take more, and play for a while.
+
+        Args:
+            requests: further episodes; their ids must not be those of unfinished ones.
+            withdraw: ids of episodes that somebody else has played; those that have ended here are no error.
+            seconds: after which the runner reports, see `EpisodePlayer.advance`; sooner when nothing is left.
+
+        Returns:
+            The episodes that ended since the last report, and what remains.
+        """
+        player = self.player
+        tokens, engine_seconds = player.generated_tokens, player.engine_seconds
+        player.withdraw(withdraw)
+        player.add(requests)
+        rollouts = tuple(player.advance(seconds))
+        return RunnerReport(
+            rollouts=rollouts,
+            unfinished=player.unfinished,
+            generated_tokens=player.generated_tokens - tokens,
+            engine_seconds=player.engine_seconds - engine_seconds,
+        )
 
     def sample(self, **kwargs: Any) -> Any:
         """RLlib's implicit sampling is not used: the driver says which query each episode plays."""

@@ -1,67 +1,42 @@
 """Play episodes: environments on one side, an engine on the other. No Ray here."""
 
 import math
-import sys
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, field, replace
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from queue import Empty, SimpleQueue
 from typing import Any
 
 import gymnasium
-import numpy as np
 
-from algorithms.rollout.engines.base import Completion, Engine, FinishReason, GenerationRequest
-from algorithms.rollout.types import Context, Request, Rollout, Split
-from r3env import chat
+from algorithms.rollout.engines.base import Engine
+from algorithms.rollout.episode import Episode
+from algorithms.rollout.turns import Turns
+from algorithms.rollout.types import Request, Rollout, Split
 
-# Verdicts that say nothing about the answer: their rollouts leave the group.
-UNTRUSTED_VERDICTS = frozenset({"timeout", "error"})
 # An answer that takes its grader long holds a thread: with 16 of them the others waited in line.
 STEPPING_THREADS = 256
-# Turns go on together, in batches that are the same in every run, unless an environment takes longer than this: then
-# those that are ready go on without it.
+# In rounds, turns go on together, in batches that are the same in every run, unless an environment takes longer than
+# this: then those that are ready go on without it.
 PATIENCE_S = 1.0
-
-
-@dataclass
-class _Episode:
-    """An episode in progress; one is turned into a `Rollout` when it ends."""
-
-    request: Request
-    environment: gymnasium.Env[str, str]
-    tokens: list[int] = field(default_factory=list)
-    mask: list[bool] = field(default_factory=list)
-    logprobs: list[float] = field(default_factory=list)
-    messages: list[dict[str, str]] = field(default_factory=list)
-    turn_correct: list[bool] = field(default_factory=list)
-    reward: float = 0.0
-    correct: bool = False
-    truncated: bool = False
-    verdict: str = "no_answer"
-    error: str | None = None
-    done: bool = False
-
-    def append_context(self, tokens: Sequence[int]) -> None:
-        self.tokens += tokens
-        self.mask += [False] * len(tokens)
-        self.logprobs += [0.0] * len(tokens)
-
-    def append_response(self, completion: Completion) -> None:
-        self.tokens += completion.tokens.tolist()
-        self.mask += [True] * len(completion.tokens)
-        self.logprobs += completion.logprobs.tolist()
-
-    def fail(self, verdict: str, error: str) -> None:
-        self.done, self.correct, self.verdict, self.error = True, False, verdict, error
 
 
 class EpisodePlayer:
     """Plays any number of episodes at once.
 
+    With a streaming engine a response that ends is stepped in a thread while the others are decoded, and its next turn
+    joins them. With another engine episodes go on in rounds: all that are ready decode, then all of them step.
+
     Args:
         engine: samples the responses.
         tokenizer: of the policy, with its chat template.
         make_environment: by split; called once for each concurrent episode, and its environments are used again.
+        concurrency: responses that a streaming engine decodes at once: episodes beyond what keeps it and the
+            stepping threads busy wait without an environment; None: all begin at once.
+
+    Attributes:
+        generated_tokens: of all responses that have ended so far.
+        engine_seconds: spent in the engine so far.
     """
 
     def __init__(
@@ -69,140 +44,180 @@ class EpisodePlayer:
         engine: Engine,
         tokenizer: Any,
         make_environment: Mapping[Split, Callable[[], gymnasium.Env[str, str]]],
+        concurrency: int | None = None,
     ) -> None:
         self.engine = engine
-        self.tokenizer = tokenizer
+        self.generated_tokens = 0
+        self.engine_seconds = 0.0
+        self._turns = Turns(tokenizer, engine.context_length)
         self._make_environment = make_environment
         self._idle: dict[Split, list[gymnasium.Env[str, str]]] = {split: [] for split in Split}
+        self._most_begun = math.inf if concurrency is None else 2 * concurrency + STEPPING_THREADS
         self._threads = ThreadPoolExecutor(STEPPING_THREADS, thread_name_prefix="environment")
+        self._begun = 0
+        self._waiting: dict[int, Request] = {}
+        self._playing: dict[int, Episode] = {}
+        self._stepping: dict[Future[None], Episode] = {}
+        self._stepped: SimpleQueue[Future[None]] = SimpleQueue()
+        self._ready: list[Episode] = []
+        self._finished: list[Rollout] = []
+        self._patience_ends = 0.0
+
+    @property
+    def unfinished(self) -> int:
+        """Episodes that were added and have not come back."""
+        return len(self._waiting) + len(self._playing)
 
     def play(self, requests: Sequence[Request]) -> list[Rollout]:
-        """Play every request to its end.
+        """Play every request to its end; rollouts are sorted by request id.
 
         What goes wrong inside one episode is that episode's `error`, never an exception.
-        """
-        episodes = [self._begin(request) for request in requests]
-        place = {id(episode): index for index, episode in enumerate(episodes)}
-        ready = [episode for episode in episodes if not episode.done]
-        stepping: dict[Future[None], _Episode] = {}
-        while ready or stepping:
-            asked = [self._generation_request(episode) for episode in ready]
-            completions = self.engine.generate(asked) if asked else []
-            for episode, completion in zip(ready, completions, strict=True):
-                stepping[self._threads.submit(self._step, episode, completion)] = episode
-            stepped = [stepping.pop(future) for future in self._settled(stepping)]
-            # In the requests' order, so that batches do not depend on which of them came back first.
-            ready = sorted((e for e in stepped if not e.done), key=lambda episode: place[id(episode)])
-        for episode in episodes:
-            self._idle[episode.request.split].append(episode.environment)
-        return [self._finish(episode) for episode in episodes]
 
-    @staticmethod
-    def _settled(stepping: Mapping[Future[None], _Episode]) -> set[Future[None]]:
-        """The steps that are done: all of them, or, once the patience is over, at least one."""
-        settled, _ = wait(stepping, timeout=PATIENCE_S)
-        if not settled:
-            settled, _ = wait(stepping, return_when=FIRST_COMPLETED)
-        for future in settled:
-            future.result()
-        return settled
+        Raises:
+            RuntimeError: other episodes are unfinished.
+        """
+        if self.unfinished:
+            raise RuntimeError(f"{self.unfinished} episodes are unfinished; advance() or withdraw() them first")
+        self.add(requests)
+        try:
+            return sorted(self.advance(math.inf), key=lambda rollout: rollout.request_id)
+        except BaseException:
+            # Whoever tries again after an error or an interrupt starts afresh.
+            self.withdraw([*self._waiting, *self._playing])
+            raise
+
+    def add(self, requests: Iterable[Request]) -> None:
+        """Take requests; their ids must not be those of unfinished ones."""
+        for request in requests:
+            if request.id in self._waiting or request.id in self._playing:
+                raise ValueError(f"request {request.id} is being played already")
+            self._waiting[request.id] = request
+
+    def withdraw(self, request_ids: Collection[int]) -> list[int]:
+        """Drop unfinished episodes, and return the ids of those that were; a step that is under way ends unheard."""
+        dropped = [key for key in request_ids if key in self._waiting or key in self._playing]
+        self.engine.abort([key for key in dropped if key in self._playing])
+        under_way = {id(episode) for episode in self._stepping.values()}
+        for key in dropped:
+            self._waiting.pop(key, None)
+            episode = self._playing.pop(key, None)
+            if episode is not None and id(episode) not in under_way:
+                self._idle[episode.request.split].append(episode.environment)
+        self._ready = [episode for episode in self._ready if self._is_played(episode)]
+        return dropped
+
+    def advance(self, seconds: float) -> list[Rollout]:
+        """Play until the time is over or nothing is left, and return what ended, in the order in which it did.
+
+        A streaming engine gives control back within a step of the time, another one at the end of a batch.
+        """
+        deadline = time.monotonic() + seconds
+        go_on = self._stream if self.engine.streams else self._play_round
+        while self.unfinished:
+            go_on(deadline)
+            if time.monotonic() >= deadline:
+                break
+        finished, self._finished = self._finished, []
+        return finished
 
     def close(self) -> None:
         """Close the environments and the engine."""
         self._threads.shutdown()
-        for environments in self._idle.values():
-            for environment in environments:
-                environment.close()
+        at_work = [episode.environment for episode in (*self._playing.values(), *self._stepping.values())]
+        for environment in {
+            id(e): e for e in [*at_work, *self._idle[Split.TRAIN], *self._idle[Split.EVALUATION]]
+        }.values():
+            environment.close()
         self.engine.close()
 
-    def _begin(self, request: Request) -> _Episode:
+    def _stream(self, deadline: float) -> None:
+        """One step of a streaming engine, which every episode that is ready joins."""
+        while self._waiting and len(self._playing) < self._most_begun:
+            self._launch(self._turns.begin, self._next_waiting())
+        self._hear_stepped(until=0.0)
+        self._submit_ready()
+        if self.engine.unfinished:
+            self._generate()
+        elif self._playing:
+            self._hear_stepped(until=deadline)
+
+    def _play_round(self, deadline: float) -> None:
+        """One batch of a round, or, when they are all done, what lies between two rounds."""
+        if self.engine.unfinished:
+            self._generate()
+            self._patience_ends = time.monotonic() + PATIENCE_S
+            return
+        # In this thread: how long it takes must not decide which episodes share a batch.
+        for episode in [self._next_waiting() for _ in range(len(self._waiting))]:
+            self._turns.begin(episode)
+            self._take_stepped(episode)
+        while self._stepping and time.monotonic() < min(deadline, self._patience_ends):
+            self._hear_stepped(until=min(deadline, self._patience_ends))
+        if self._stepping and not self._ready:
+            self._hear_stepped(until=deadline)
+        if not self._stepping or time.monotonic() >= self._patience_ends:
+            # In the requests' order, so that batches do not depend on which of them came back first.
+            self._ready.sort(key=lambda episode: episode.place)
+            self._submit_ready()
+
+    def _generate(self) -> None:
+        started = time.perf_counter()
+        completions = self.engine.step()
+        self.engine_seconds += time.perf_counter() - started
+        for key, completion in completions:
+            self.generated_tokens += len(completion.tokens)
+            self._launch(self._turns.step, self._playing[key], completion)
+
+    def _submit_ready(self) -> None:
+        for episode in self._ready:
+            if episode.weights_version is None:
+                episode.weights_version = self.engine.weights_version
+            self.engine.submit(episode.request.id, self._turns.generation_request(episode))
+        self._ready = []
+
+    def _launch(self, work: Callable[..., None], episode: Episode, *arguments: Any) -> None:
+        future = self._threads.submit(work, episode, *arguments)
+        self._stepping[future] = episode
+        future.add_done_callback(self._stepped.put)
+
+    def _hear_stepped(self, until: float) -> None:
+        """Take what the threads have done, waiting for the first of it until then."""
+        if not self._stepping:
+            if self._playing and not self.engine.unfinished and not self._ready:
+                raise RuntimeError(f"the engine lost {len(self._playing)} requests")
+            return
+        wait = max(0.0, until - time.monotonic())
+        try:
+            future = self._stepped.get(timeout=None if math.isinf(wait) else wait)
+            while True:
+                future.result()
+                self._take_stepped(self._stepping.pop(future))
+                future = self._stepped.get_nowait()
+        except Empty:
+            return
+
+    def _take_stepped(self, episode: Episode) -> None:
+        if episode.done or not self._is_played(episode):
+            self._idle[episode.request.split].append(episode.environment)
+        if not self._is_played(episode):
+            return
+        if episode.done:
+            del self._playing[episode.request.id]
+            self._finished.append(episode.rollout(self.engine.weights_version))
+        else:
+            self._ready.append(episode)
+
+    def _next_waiting(self) -> Episode:
+        key = next(iter(self._waiting))
+        request = self._waiting[key]
         idle = self._idle[request.split]
         environment = idle.pop() if idle else self._make_environment[request.split]()
-        episode = _Episode(request, environment)
-        options: dict[str, Any] = {"uid": request.uid}
-        if request.attempt is not None:
-            options["failed_attempt"] = request.attempt.text
-        try:
-            text, info = environment.reset(seed=request.seed % 2**31, options=options)
-            episode.messages = [*info.get("conversation", ()), {"role": "user", "content": text}]
-            self._append_context(episode, self._first_prompt(request, episode.messages))
-        except Exception as error:  # a user's environment may raise or return anything; it is this episode's data
-            episode.fail("environment_error", f"reset: {error!r}")
+        episode = Episode(request, environment, place=self._begun)
+        self._begun += 1
+        self._playing[key] = episode
+        del self._waiting[key]
         return episode
 
-    def _append_context(self, episode: _Episode, tokens: Sequence[int]) -> None:
-        if self._room(episode) <= len(tokens):
-            raise ValueError(
-                f"{len(episode.tokens) + len(tokens)} tokens leave no room in the model's {self.engine.context_length}"
-            )
-        episode.append_context(tokens)
-
-    def _room(self, episode: _Episode) -> int:
-        """Tokens that the model's context has left."""
-        return (self.engine.context_length or sys.maxsize) - len(episode.tokens)
-
-    def _first_prompt(self, request: Request, messages: Sequence[Mapping[str, str]]) -> list[int]:
-        if request.attempt is None:
-            return chat.first_turn(self.tokenizer, messages)
-        prompt, response = request.attempt.prompt_tokens.tolist(), request.attempt.response_tokens.tolist()
-        return prompt + response + chat.next_turn(self.tokenizer, response, messages[-1]["content"])
-
-    def _generation_request(self, episode: _Episode) -> GenerationRequest:
-        turn = len(episode.turn_correct)
-        seed = np.random.SeedSequence([episode.request.seed, turn]).generate_state(1, np.uint64)[0]
-        asked = episode.request.sampling
-        sampling = replace(asked, max_response_tokens=min(asked.max_response_tokens, self._room(episode)))
-        return GenerationRequest(np.array(episode.tokens, np.int32), int(seed), sampling)
-
-    def _step(self, episode: _Episode, completion: Completion) -> None:
-        episode.append_response(completion)
-        episode.truncated = completion.finish_reason is FinishReason.LENGTH
-        text = self.tokenizer.decode(completion.tokens.tolist(), skip_special_tokens=True)
-        episode.messages.append({"role": "assistant", "content": text})
-        try:
-            observation, reward, terminated, truncated, info = episode.environment.step(text)
-            reward = float(reward)
-            if not math.isfinite(reward):
-                raise ValueError(f"reward {reward} is not a finite number")
-            self._judge(episode, reward, info)
-            episode.done = episode.done or terminated or truncated
-            if not episode.done:
-                following = chat.next_turn(self.tokenizer, completion.tokens.tolist(), observation)
-                self._append_context(episode, following)
-                episode.messages.append({"role": "user", "content": observation})
-        except Exception as error:  # see _begin
-            episode.fail("environment_error", f"step: {error!r}")
-
-    @staticmethod
-    def _judge(episode: _Episode, reward: float, info: Mapping[str, Any]) -> None:
-        correct = bool(info.get("correct", reward > 0))
-        episode.verdict = str(info.get("verdict", "equal" if correct else "different"))
-        if episode.verdict in UNTRUSTED_VERDICTS:
-            episode.fail(episode.verdict, f"the answer could not be graded: {episode.verdict}")
-            return
-        if episode.truncated and correct:
-            # A box in an unfinished response does not count.
-            correct, reward, episode.verdict, episode.done = False, 0.0, "truncated", True
-        episode.reward += reward
-        episode.correct = correct
-        episode.turn_correct.append(correct)
-
-    def _finish(self, episode: _Episode) -> Rollout:
-        request = episode.request
-        return Rollout(
-            request_id=request.id,
-            uid=request.uid,
-            group=request.group,
-            context=Context.REFLECTION if request.attempt else Context.PLAIN,
-            tokens=np.array(episode.tokens, np.int32),
-            loss_mask=np.array(episode.mask, bool),
-            engine_logprobs=np.array(episode.logprobs, np.float32),
-            reward=episode.reward,
-            correct=episode.correct,
-            truncated=episode.truncated,
-            verdict=episode.verdict,
-            weights_version=self.engine.weights_version,
-            messages=tuple(episode.messages),
-            error=episode.error,
-            turn_correct=tuple(episode.turn_correct),
-        )
+    def _is_played(self, episode: Episode) -> bool:
+        """Whether nobody has withdrawn it."""
+        return self._playing.get(episode.request.id) is episode

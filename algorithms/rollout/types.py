@@ -112,3 +112,20 @@ class Rollout:
     def prompt_length(self) -> int:
         """Tokens before the policy's first one."""
         return int(self.loss_mask.argmax()) if self.loss_mask.any() else len(self.tokens)
+
+
+@dataclass(frozen=True)
+class RunnerReport:
+    """What an env runner did in one `advance`.
+
+    Args:
+        rollouts: the episodes that ended, in the order in which they did.
+        unfinished: episodes that the runner still holds.
+        generated_tokens: tokens of the responses that ended.
+        engine_seconds: time spent in the engine.
+    """
+
+    rollouts: tuple[Rollout, ...]
+    unfinished: int
+    generated_tokens: int
+    engine_seconds: float

@@ -1,9 +1,10 @@
 """What every generation engine does."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -45,23 +46,68 @@ class Completion:
     finish_reason: FinishReason
 
 
-class Engine(Protocol):
+class Engine(ABC):
     """A model that samples responses and whose weights can be replaced in place.
 
-    `context_length` is how many tokens a prompt and its response may have together; None: no bound.
+    Requests are submitted under keys of the caller's choice, and `step` hands back what has finished. An engine that
+    `streams` takes a request into the batch that is decoding; one that does not decodes fixed batches to their ends, so
+    that what is in a batch, and with it every bit of the result, depends on what was submitted between two rounds only.
+
+    Attributes:
+        streams: whether a submitted request joins the running batch.
+        weights_version: of the weights that responses are sampled with.
+        context_length: tokens that a prompt and its response may have together; None: no bound.
     """
 
-    weights_version: int
-    context_length: int | None
+    streams: bool
+    weights_version: int = 0
+    context_length: int | None = None
 
-    def generate(self, requests: Sequence[GenerationRequest]) -> list[Completion]:
-        """Sample one completion a request, in the order of the requests."""
-        ...
+    @property
+    @abstractmethod
+    def unfinished(self) -> int:
+        """Submitted requests whose completions `step` has not handed back."""
 
+    @abstractmethod
+    def submit(self, key: int, request: GenerationRequest) -> None:
+        """Take a request; its completion will come back under `key`, which no unfinished request may have."""
+
+    @abstractmethod
+    def step(self) -> list[tuple[int, Completion]]:
+        """Advance, and hand back the completions that are done with it, under their keys.
+
+        A streaming engine decodes one token of every running response, another one a whole batch. Without unfinished
+        requests there is nothing to do and nothing comes back.
+        """
+
+    @abstractmethod
+    def abort(self, keys: Collection[int]) -> None:
+        """Forget these requests: their completions never come back. Unknown keys are no error."""
+
+    @abstractmethod
     def load_weights(self, weights: Mapping[str, Any] | Iterable[tuple[str, Any]], version: int) -> None:
         """Replace the weights by a Hugging Face state dict (tied heads included) and remember its version."""
-        ...
 
-    def close(self) -> None:
+    def generate(self, requests: Sequence[GenerationRequest]) -> list[Completion]:
+        """Sample one completion a request, in the order of the requests.
+
+        Raises:
+            RuntimeError: other requests are unfinished, and their completions would be lost.
+        """
+        if self.unfinished:
+            raise RuntimeError(f"{self.unfinished} submitted requests are unfinished; step() them to their ends first")
+        for key, request in enumerate(requests):
+            self.submit(key, request)
+        completions: dict[int, Completion] = {}
+        while self.unfinished:
+            completions.update(self.step())
+        return [completions[key] for key in range(len(requests))]
+
+    def sleep(self, level: int = 1) -> None:  # noqa: B027  # nothing to free is a good answer
+        """Give the GPU's memory back, where the engine can: level 1 keeps a copy of the weights, 2 drops them."""
+
+    def wake_up(self, tags: Sequence[str] | None = None) -> None:  # noqa: B027  # see sleep
+        """Take memory again: all of it, or what `tags` names, `weights` or `kv_cache`."""
+
+    def close(self) -> None:  # noqa: B027  # see sleep
         """Free the model."""
-        ...

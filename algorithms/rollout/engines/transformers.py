@@ -1,21 +1,25 @@
 """Generation with any Hugging Face causal LM: prompts shared in the prefill, finished rows leave the batch."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from transformers import AutoModelForCausalLM, DynamicCache
 
-from algorithms.rollout.engines.base import Completion, FinishReason, GenerationRequest
+from algorithms.rollout.engines.base import Completion, Engine, FinishReason, GenerationRequest
 from algorithms.rollout.engines.sampling import sample_tokens, uniform_numbers
 
 # A batch is compacted when this share of its rows has finished: copying the cache costs about one decode step.
 COMPACT_WHEN_FINISHED = 0.125
 
 
-class TransformersEngine:
-    """The embedded engine, on the CPU or one GPU.
+class TransformersEngine(Engine):
+    """The embedded engine, on the CPU or one GPU: decodes in rounds, whose batches are the same in every run.
+
+    A round takes all that was submitted before its first step, shortest contexts first to keep the padding small; a
+    step decodes one batch of it to the end.
 
     Args:
         model: folder or Hub id.
@@ -23,6 +27,8 @@ class TransformersEngine:
         eos_token_ids: a response ends after any of these.
         use_gpu: whether to use the GPU that there may be.
     """
+
+    streams = False
 
     def __init__(
         self,
@@ -46,22 +52,45 @@ class TransformersEngine:
         self.eos_token_ids = torch.tensor(list(eos_token_ids), device=self.device)
         self.weights_version = 0
         self.context_length = getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
+        self._submitted: dict[int, GenerationRequest] = {}
+        self._round: deque[dict[int, GenerationRequest]] = deque()
+
+    @property
+    def unfinished(self) -> int:
+        """Requests of this round and of the next one."""
+        return len(self._submitted) + sum(map(len, self._round))
+
+    def submit(self, key: int, request: GenerationRequest) -> None:
+        """Take a request for the next round."""
+        if key in self._submitted or any(key in batch for batch in self._round):
+            raise ValueError(f"request {key} is unfinished")
+        self._submitted[key] = request
+
+    @torch.inference_mode()
+    def step(self) -> list[tuple[int, Completion]]:
+        """Decode a batch of the round to its end."""
+        if not self._round:
+            self._begin_round()
+        batch = self._round.popleft() if self._round else {}
+        return list(zip(batch, _DecodingBatch(self, list(batch.values())).run(), strict=True)) if batch else []
+
+    def abort(self, keys: Collection[int]) -> None:
+        """Forget requests that have not been decoded; the batches of the others stay what they are."""
+        for requests in (self._submitted, *self._round):
+            for key in keys:
+                requests.pop(key, None)
+        self._round = deque(batch for batch in self._round if batch)
 
     def load_weights(self, weights: Mapping[str, Any] | Iterable[tuple[str, Any]], version: int) -> None:
         """Copy a state dict into the model; raises RuntimeError when names or shapes differ."""
         self.model.load_state_dict(dict(weights), strict=True)
         self.weights_version = version
 
-    @torch.inference_mode()
-    def generate(self, requests: Sequence[GenerationRequest]) -> list[Completion]:
-        """Sample a completion for each request, longest contexts together to keep the padding small."""
-        completions: dict[int, Completion] = {}
-        order = sorted(range(len(requests)), key=lambda i: len(requests[i].tokens))
-        for start in range(0, len(order), self.max_num_seqs):
-            indices = order[start : start + self.max_num_seqs]
-            batch = _DecodingBatch(self, [requests[i] for i in indices])
-            completions.update(zip(indices, batch.run(), strict=True))
-        return [completions[i] for i in range(len(requests))]
+    def _begin_round(self) -> None:
+        requests = sorted(self._submitted.items(), key=lambda item: len(item[1].tokens))
+        for start in range(0, len(requests), self.max_num_seqs):
+            self._round.append(dict(requests[start : start + self.max_num_seqs]))
+        self._submitted = {}
 
     def close(self) -> None:
         """Free the model."""

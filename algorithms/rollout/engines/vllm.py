@@ -1,19 +1,19 @@
 """Generation with vLLM, in the process of its env runner; weights are replaced in place."""
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from algorithms.rollout.engines.base import Completion, FinishReason, GenerationRequest
+from algorithms.rollout.engines.base import Completion, Engine, FinishReason, GenerationRequest
 
 # One process: weights reach the engine without a second hop, and a runner that dies takes its engine along.
 _ENVIRONMENT = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_LOGGING_LEVEL": "ERROR", "VLLM_CPU_KVCACHE_SPACE": "1"}
 
 
-class VLLMEngine:
-    """vLLM on the CPU or on GPUs.
+class VLLMEngine(Engine):
+    """vLLM on the CPU or on GPUs: a submitted request joins the batch that is decoding.
 
     Args:
         model: folder or Hub id.
@@ -25,6 +25,8 @@ class VLLMEngine:
     Raises:
         ValueError: vLLM is not installed.
     """
+
+    streams = True
 
     def __init__(
         self,
@@ -41,7 +43,8 @@ class VLLMEngine:
         for name, value in _ENVIRONMENT.items():
             os.environ.setdefault(name, value)
         try:
-            from vllm import LLM
+            from vllm import LLM, SamplingParams, TokensPrompt
+            from vllm.sampling_params import RequestOutputKind
         except ImportError as error:
             raise ValueError(f"env_runners.engine: vllm cannot be imported ({error}); see the README") from error
         arguments: dict[str, Any] = {
@@ -55,6 +58,10 @@ class VLLMEngine:
             "disable_log_stats": True,
         }
         self.llm = LLM(model, **(arguments | dict(options or {})))
+        self._running: set[int] = set()
+        self._prompt, self._parameters = TokensPrompt, SamplingParams
+        # Else a Python object is made for each response in each step.
+        self._output_kind = RequestOutputKind.FINAL_ONLY
         self.eos_token_ids = list(eos_token_ids)
         self.weights_version = 0
         self.context_length: int | None = self.llm.model_config.max_model_len
@@ -71,27 +78,45 @@ class VLLMEngine:
         self.llm.reset_prefix_cache()
         self.weights_version = version
 
-    def generate(self, requests: Sequence[GenerationRequest]) -> list[Completion]:
-        """Sample a completion for each request; vLLM batches them as it sees fit."""
-        from vllm import SamplingParams, TokensPrompt
+    @property
+    def unfinished(self) -> int:
+        """Requests that wait or decode."""
+        return len(self._running)
 
-        outputs = self.llm.generate(
-            [TokensPrompt(prompt_token_ids=request.tokens.tolist()) for request in requests],
-            [
-                SamplingParams(
-                    temperature=request.sampling.temperature,
-                    top_p=request.sampling.top_p,
-                    max_tokens=request.sampling.max_response_tokens,
-                    seed=request.seed % 2**63,
-                    stop_token_ids=self.eos_token_ids,
-                    logprobs=0,
-                    detokenize=False,
-                )
-                for request in requests
-            ],
-            use_tqdm=False,
+    def submit(self, key: int, request: GenerationRequest) -> None:
+        """Hand a request to vLLM's scheduler; raises ValueError when it has no room in the context."""
+        if key in self._running:
+            raise ValueError(f"request {key} is unfinished")
+        sampling = request.sampling
+        parameters = self._parameters(
+            temperature=sampling.temperature,
+            top_p=sampling.top_p,
+            max_tokens=sampling.max_response_tokens,
+            seed=request.seed % 2**63,
+            stop_token_ids=self.eos_token_ids,
+            logprobs=0,
+            flat_logprobs=True,
+            detokenize=False,
+            output_kind=self._output_kind,
         )
-        return [_completion(output.outputs[0]) for output in outputs]
+        prompt = self._prompt(prompt_token_ids=request.tokens.tolist())
+        self.llm.llm_engine.add_request(str(key), prompt, parameters)
+        self._running.add(key)
+
+    def step(self) -> list[tuple[int, Completion]]:
+        """Decode a token of every running response, after the prefill of as many new ones as fit."""
+        if not self._running:
+            return []
+        finished = [output for output in self.llm.llm_engine.step() if output.finished]
+        completions = [(int(output.request_id), _completion(output.outputs[0])) for output in finished]
+        self._running.difference_update(key for key, _ in completions)
+        return completions
+
+    def abort(self, keys: Collection[int]) -> None:
+        """Take requests out of the running batch, and free their cache."""
+        known = [key for key in keys if key in self._running]
+        self.llm.llm_engine.abort_request([str(key) for key in known])
+        self._running.difference_update(known)
 
     def close(self) -> None:
         """Free the model."""
@@ -117,8 +142,8 @@ def _shapes_of_state(model: str, revision: str | None, trust_remote_code: bool) 
 
 
 def _completion(output: Any) -> Completion:
-    tokens = np.array(output.token_ids, np.int32)
-    pairs = zip(output.token_ids, output.logprobs, strict=True)
-    logprobs = np.array([choices[token].logprob for token, choices in pairs], np.float32)
+    """The sampled tokens' log-probs are the only ones: with `logprobs=0` vLLM keeps no others."""
     reason = FinishReason.LENGTH if output.finish_reason == "length" else FinishReason.STOP
-    return Completion(tokens, logprobs, reason)
+    return Completion(
+        np.array(output.token_ids, np.int32), np.array(output.logprobs.logprobs, np.float32), finish_reason=reason
+    )
