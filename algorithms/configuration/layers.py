@@ -31,8 +31,8 @@ class Layer:
     sections: Mapping[str, Any]
 
 
-def file_layers(file: Path) -> list[Layer]:
-    """The file and what it is based on, in the order in which they apply: bases first, the file last.
+def file_layers(*files: Path) -> list[Layer]:
+    """The files and what they are based on, in the order in which they apply: the bases of a file first, then it.
 
     `base` names one file or several, relative to the file that names them; a base may have a base of its own. A file
     that is reached twice applies once, where it comes first.
@@ -41,7 +41,7 @@ def file_layers(file: Path) -> list[Layer]:
         ConfigError: a file that cannot be read, a base that is no text, or files that are each other's base.
     """
     distinct: dict[Path, Layer] = {}
-    for layer in _layers(file, ()):
+    for layer in (layer for file in files for layer in _layers(file, ())):
         distinct.setdefault(layer.file.resolve(), layer)
     return list(distinct.values())
 
