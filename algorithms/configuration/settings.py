@@ -89,8 +89,30 @@ class TrainingSettings(Settings):
     group_size: int = setting(8, "Responses per prompt (G): the group whose mean is the baseline.", ge=2)
     queries_per_step: int = setting(16, "Queries per training step.", ge=1)
     minibatches: int = setting(1, "Optimizer steps per training step; must divide the number of responses.", ge=1)
-    clip_low: float = setting(0.2, "The ratio is clipped from below at 1 - clip_low.", ge=0, lt=1)
+    advantage: Literal["std", "mean", "leave_one_out"] = setting(
+        "std",
+        "What a reward is worth in its group: its distance from the mean in standard deviations (GRPO), the distance "
+        "itself (Dr. GRPO), or the distance from the mean of the others (RLOO).",
+    )
+    max_refills: int = setting(
+        0,
+        "Dynamic sampling (DAPO): how often a step may ask further queries in place of those whose responses are all "
+        "right or all wrong; 0: off.",
+        ge=0,
+    )
+    objective: Literal["clip", "cispo"] = setting(
+        "clip",
+        "The surrogate of PPO, whose clip silences tokens, or CISPO's, whose clip bounds what they weigh.",
+    )
+    ratio_level: Literal["token", "sequence"] = setting(
+        "token",
+        "Whether the ratio to the sampling policy is a token's own or the response's, its geometric mean (GSPO).",
+    )
+    clip_low: float = setting(0.2, "The ratio is clipped from below at 1 - clip_low; 1: no bound.", ge=0, le=1)
     clip_high: float = setting(0.28, "The ratio is clipped from above at 1 + clip_high.", ge=0)
+    dual_clip: float | None = setting(
+        None, "Bound on the ratio where the advantage is negative (dual-clip PPO); null: none.", gt=1
+    )
     loss_norm: Literal["token", "response", "constant"] = setting(
         "token",
         "What the loss is divided by: all response tokens (DAPO), each response's length and then the number "
@@ -104,13 +126,33 @@ class TrainingSettings(Settings):
         "Cap of the importance weight that corrects for the inference engine's log-probs; 0: no correction.",
         ge=0,
     )
+    is_level: Literal["token", "sequence"] = setting(
+        "token", "Whether that weight is a token's own or the product over its response."
+    )
+    is_mode: Literal["truncate", "mask"] = setting(
+        "truncate", "Whether a weight above `is_cap` is set to the cap, or to 0: its tokens are left out."
+    )
+    is_floor: float = setting(0.0, "With `is_mode: mask`, weights below this are set to 0 too.", ge=0, lt=1)
 
 
 class RewardSettings(Settings):
-    """The reward of a correct response: `1 + w_len * max(0, 1 - length / l_max)`. A wrong one gets 0."""
+    """A correct response gets `1 + w_len * max(0, 1 - length / l_max)`, a wrong one 0; long ones may lose some."""
 
     w_len: float = setting(1.0, "Weight of the bonus for short correct responses.", ge=0)
     l_max: int = setting(32768, "Length in tokens from which on there is no bonus.", ge=1)
+    overlong_penalty: float = setting(
+        0.0,
+        "What a response at the length limit loses, right or wrong (DAPO's soft punishment, 1 of whose points is 0.5 "
+        "here); 0: nothing.",
+        ge=0,
+        lt=1,
+    )
+    overlong_share: float = setting(
+        0.2,
+        "Share of `env_runners.max_response_tokens`, at its end, over which that penalty grows from 0.",
+        gt=0,
+        le=1,
+    )
 
 
 class EvaluationSettings(Settings):

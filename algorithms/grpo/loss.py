@@ -1,9 +1,59 @@
-"""The clipped policy loss on flat tensors of response tokens. Sums only: any split of the tokens adds up."""
+"""The policy losses of the GRPO family on flat tensors of response tokens. Sums only: any split of the rows adds up."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Literal
 
 import torch
 
+if TYPE_CHECKING:
+    from algorithms.configuration.settings import TrainingSettings
+
+Objective = Literal["clip", "cispo"]
+Level = Literal["token", "sequence"]
+CorrectionMode = Literal["truncate", "mask"]
+
 # exp(20) is outside any clip range; without a bound float32 overflows and a zero gradient becomes 0 · inf.
 MAX_LOG_RATIO = 20.0
+
+
+@dataclass(frozen=True)
+class LossSettings:
+    """What the loss of an optimizer step is; the fields are those of section `training`.
+
+    Args:
+        clip_low: how far below 1 a ratio may fall before it is clipped.
+        clip_high: how far above 1 a ratio may rise before it is clipped.
+        is_cap: cap of the importance weights of on-policy tokens; 0: no correction.
+        beta: coefficient of the KL penalty; 0: none.
+        objective: `clip`: PPO's pessimistic surrogate; `cispo`: the clipped ratio as a constant weight on log-probs.
+        ratio_level: `token`, or `sequence`: all tokens of a response share its length-normalised ratio (GSPO).
+        dual_clip: bound on the ratio where the advantage is negative; None: none.
+        is_level: whether importance weights are a token's own, or their product over its response.
+        is_mode: whether weights above the cap are set to the cap, or to 0.
+        is_floor: with `mask`, weights below this are set to 0 too.
+    """
+
+    clip_low: float = 0.2
+    clip_high: float = 0.28
+    is_cap: float = 2.0
+    beta: float = 0.0
+    objective: Objective = "clip"
+    ratio_level: Level = "token"
+    dual_clip: float | None = None
+    is_level: Level = "token"
+    is_mode: CorrectionMode = "truncate"
+    is_floor: float = 0.0
+
+    @classmethod
+    def of(cls, training: "TrainingSettings") -> "LossSettings":
+        """Take the loss's settings out of section `training`."""
+        return cls(**{field.name: getattr(training, field.name) for field in fields(cls)})
+
+    @property
+    def token_local(self) -> bool:
+        """Whether a token's loss depends on that token's log-prob alone, and never on its neighbours'."""
+        return self.ratio_level == "token" and (self.is_cap == 0 or self.is_level == "token")
 
 
 def policy_loss(
@@ -12,51 +62,81 @@ def policy_loss(
     advantages: torch.Tensor,
     weights: torch.Tensor,
     *,
-    clip_low: float,
-    clip_high: float,
+    settings: LossSettings,
+    lengths: Sequence[int],
     is_weights: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-    """Sum the clipped surrogate `-min(r·A, clip(r, 1-clip_low, 1+clip_high)·A)` over weighted tokens.
+    """Sum the loss of weighted tokens: `-min(r·A, clip(r)·A)`, or CISPO's `-sg(clip(r))·A·logprob`.
 
-    `r = exp(logprobs - old_logprobs)` is a token's ratio. Gradients flow through `logprobs` alone. A token
-    whose ratio exceeds exp(20) gets no gradient.
+    `clip` bounds to `[1 - clip_low, 1 + clip_high]`, `sg` stops gradients. `r` is the token's ratio
+    `exp(logprobs - old_logprobs)`, or with `ratio_level="sequence"` the exponential of its mean over the response.
+    With `dual_clip = c`, tokens of negative advantage count at most `c·|A|`. Gradients flow through `logprobs`
+    alone; a ratio above exp(20) has none.
 
     Args:
-        logprobs: float [N], log-probs under the policy being trained.
+        logprobs: float [N], log-probs under the policy being trained, response after response.
         old_logprobs: float [N], behaviour log-probs: this step's, or those stored with a replayed response.
         advantages: float [N], the advantage of each token's response.
         weights: float [N], what each token counts for (`normalisation.loss_weights`).
-        clip_low: how far below 1 a ratio may fall before it stops paying.
-        clip_high: how far above 1 a ratio may rise before it stops paying.
-        is_weights: float [N], truncated importance weights; 1 for replayed rows. None: all 1.
+        settings: which loss.
+        lengths: tokens of each response, in order; they add up to N.
+        is_weights: float [N], importance weights (`off_policy.importance_weights`); 1 for replayed rows. None: all 1.
 
     Returns:
-        The loss, a scalar to minimise, and detached unweighted sums over the N tokens: `tokens`, `clipped`
-        (tokens that the clip silenced), `ratio`, `ratio_deviation` (|r - 1|) and `kl` (`r - 1 - log r`, the
-        distance from the behaviour policy).
+        The loss, a scalar to minimise, and detached unweighted sums over the N tokens: `tokens`, `clipped` (tokens
+        whose gradient the clip took away, or for CISPO bounded), `ratio`, `ratio_deviation` (|r - 1|) and `kl` (k3 of
+        the token's own ratio: the distance from the behaviour policy).
 
     Raises:
-        ValueError: the tensors do not share one 1-D shape.
+        ValueError: the tensors do not share one 1-D shape, or `lengths` do not add up to it.
 
-    Source: Eq. 2, arXiv 2601.19620, with the ratio per token; PPO, arXiv 1707.06347.
+    Source: Eq. 2, arXiv 2601.19620; PPO, arXiv 1707.06347; GSPO, arXiv 2507.18071; CISPO, arXiv 2506.13585; dual clip,
+        arXiv 1912.09729.
     """
-    _check_flat(logprobs, old_logprobs, advantages, weights, *([] if is_weights is None else [is_weights]))
+    check_flat(logprobs, old_logprobs, advantages, weights, *([] if is_weights is None else [is_weights]))
+    if sum(lengths) != len(logprobs):
+        raise ValueError(f"lengths add up to {sum(lengths)}, there are {len(logprobs)} tokens")
     advantages = advantages.detach()
-    log_ratio = (logprobs - old_logprobs.detach()).clamp(max=MAX_LOG_RATIO)
-    ratio = log_ratio.exp()
-    unclipped = ratio * advantages
-    clipped = ratio.clamp(1.0 - clip_low, 1.0 + clip_high) * advantages
+    token_log_ratio = logprobs - old_logprobs.detach()
+    log_ratio = token_log_ratio if settings.ratio_level == "token" else over_rows(torch.mean, token_log_ratio, lengths)
+    ratio = log_ratio.clamp(max=MAX_LOG_RATIO).exp()
+    objective, clipped = _OBJECTIVES[settings.objective](ratio, logprobs, advantages, settings)
     scale = weights.detach() if is_weights is None else weights.detach() * is_weights.detach()
-    loss = -(scale * torch.minimum(unclipped, clipped)).sum()
+    loss = -(scale * objective).sum()
     with torch.no_grad():
+        bounded = token_log_ratio.clamp(max=MAX_LOG_RATIO)
         sums = {
             "tokens": torch.tensor(float(logprobs.numel()), device=logprobs.device),
-            "clipped": (clipped < unclipped).float().sum(),
+            "clipped": clipped.float().sum(),
             "ratio": ratio.sum(),
             "ratio_deviation": (ratio - 1.0).abs().sum(),
-            "kl": (ratio - 1.0 - log_ratio).sum(),
+            "kl": (bounded.exp() - 1.0 - bounded).sum(),
         }
     return loss, {name: value.detach() for name, value in sums.items()}
+
+
+def _clipped_surrogate(
+    ratio: torch.Tensor, logprobs: torch.Tensor, advantages: torch.Tensor, settings: LossSettings
+) -> tuple[torch.Tensor, torch.Tensor]:
+    unclipped = ratio * advantages
+    clipped = ratio.clamp(1.0 - settings.clip_low, 1.0 + settings.clip_high) * advantages
+    objective, silenced = torch.minimum(unclipped, clipped), clipped < unclipped
+    if settings.dual_clip is not None:
+        floor = settings.dual_clip * advantages
+        beyond = (advantages < 0) & (objective < floor)
+        objective, silenced = torch.where(beyond, floor, objective), silenced | beyond
+    return objective, silenced
+
+
+def _weighted_logprobs(
+    ratio: torch.Tensor, logprobs: torch.Tensor, advantages: torch.Tensor, settings: LossSettings
+) -> tuple[torch.Tensor, torch.Tensor]:
+    ratio = ratio.detach()
+    bounded = ratio.clamp(1.0 - settings.clip_low, 1.0 + settings.clip_high)
+    return bounded * advantages * logprobs, bounded != ratio
+
+
+_OBJECTIVES = {"clip": _clipped_surrogate, "cispo": _weighted_logprobs}
 
 
 def kl_penalty(logprobs: torch.Tensor, reference_logprobs: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
@@ -78,37 +158,25 @@ def kl_penalty(logprobs: torch.Tensor, reference_logprobs: torch.Tensor, weights
 
     Source: J. Schulman, "Approximating KL divergence", 2020; DeepSeekMath, arXiv 2402.03300.
     """
-    _check_flat(logprobs, reference_logprobs, weights)
+    check_flat(logprobs, reference_logprobs, weights)
     difference = (reference_logprobs.detach() - logprobs).clamp(max=MAX_LOG_RATIO)
     return (weights.detach() * (difference.exp() - difference - 1.0)).sum()
 
 
-def truncated_importance_weights(
-    trainer_logprobs: torch.Tensor, engine_logprobs: torch.Tensor, cap: float
+def over_rows(
+    reduce: Callable[[torch.Tensor], torch.Tensor], values: torch.Tensor, lengths: Sequence[int]
 ) -> torch.Tensor:
-    """Weigh on-policy tokens by `min(π_trainer / π_engine, cap)`, where the engine's log-probs differ.
+    """Give every token what `reduce` makes of its row: float [N] to float [N]. Deterministic, gradients included."""
+    parts = values.split(list(lengths))
+    return torch.cat([reduce(part).expand(len(part)) for part in parts if len(part)] or [values])
 
-    Args:
-        trainer_logprobs: float [N], the trainer's, under the weights that the engine sampled with.
-        engine_logprobs: float [N], the engine's.
-        cap: the largest weight, positive. Replayed rows take no such weight.
 
-    Returns:
-        float [N], detached.
+def check_flat(*tensors: torch.Tensor) -> None:
+    """Refuse shapes that broadcasting would silently blow up to [N, N].
 
     Raises:
-        ValueError: `cap` is not positive, or the tensors do not share one 1-D shape.
-
-    Source: F. Yao et al., "Your efficient RL framework secretly brings you off-policy RL training", 2025.
+        ValueError: the tensors do not share one 1-D shape.
     """
-    _check_flat(trainer_logprobs, engine_logprobs)
-    if cap <= 0:
-        raise ValueError(f"cap must be positive, got {cap}")
-    return (trainer_logprobs - engine_logprobs).detach().exp().clamp(max=cap)
-
-
-def _check_flat(*tensors: torch.Tensor) -> None:
-    """Refuse shapes that broadcasting would silently blow up to [N, N]."""
     shapes = [tuple(tensor.shape) for tensor in tensors]
     if len(set(shapes)) != 1 or len(shapes[0]) != 1:
         raise ValueError(f"expected flat tensors of one length, got shapes {shapes}")

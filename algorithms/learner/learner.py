@@ -10,11 +10,12 @@ from ray.rllib.core import DEFAULT_MODULE_ID
 from ray.rllib.core.learner.torch.torch_learner import TorchLearner
 from ray.rllib.core.learner.training_data import TrainingData
 
+from algorithms.grpo.loss import LossSettings
 from algorithms.learner import policy
 from algorithms.learner.optimizer_state import pack_optimizer, unpack_optimizer
 from algorithms.learner.policy import ForwardSettings
 from algorithms.learner.rows import TrainingRow
-from algorithms.learner.update import LossSettings, UpdateStatistics, accumulate_gradients
+from algorithms.learner.update import UpdateStatistics, accumulate_gradients
 
 if TYPE_CHECKING:
     from algorithms.grpo.config import GRPOConfig
@@ -98,7 +99,7 @@ class GRPOLearner(TorchLearner):
             self.lm,
             rows,
             self.forward_settings,
-            LossSettings(training.clip_low, training.clip_high, training.is_cap, training.beta),
+            LossSettings.of(training),
             self.reference,
         )
         self._sum_gradients()

@@ -7,20 +7,11 @@ import numpy as np
 import torch
 from torch import nn
 
-from algorithms.grpo.loss import kl_penalty, policy_loss, truncated_importance_weights
+from algorithms.grpo.loss import LossSettings, kl_penalty, policy_loss
+from algorithms.grpo.off_policy import importance_weights
 from algorithms.learner.packing import microbatches
 from algorithms.learner.policy import ForwardSettings, response_statistics
 from algorithms.learner.rows import PaddedBatch, TrainingRow, flat, per_token
-
-
-@dataclass(frozen=True)
-class LossSettings:
-    """The loss of `r3-method`: clip range, importance-weight cap (0: off) and KL coefficient."""
-
-    clip_low: float = 0.2
-    clip_high: float = 0.28
-    is_cap: float = 2.0
-    beta: float = 0.0
 
 
 @dataclass
@@ -98,6 +89,7 @@ def _microbatch(
     logprobs, entropies = response_statistics(lm, batch, forward, entropy=True)
     assert entropies is not None  # asked for above; narrows the type
     own = logprobs.detach()
+    lengths = [row.response_length for row in rows]
     old = _given_or(own, [row.behaviour_logprobs for row in rows], rows)
     engine = _given_or(own, [row.engine_logprobs for row in rows], rows)
     on_policy = per_token([row.on_policy for row in rows], rows, device)
@@ -105,7 +97,7 @@ def _microbatch(
     advantages = per_token([row.advantage for row in rows], rows, device)
     importance = None
     if loss.is_cap > 0:
-        importance = truncated_importance_weights(old, engine, loss.is_cap)
+        importance = importance_weights(old, engine, settings=loss, lengths=lengths)
         importance = torch.where(on_policy > 0, importance, torch.ones_like(importance))
 
     value, sums = policy_loss(
@@ -113,8 +105,8 @@ def _microbatch(
         old,
         advantages,
         weights,
-        clip_low=loss.clip_low,
-        clip_high=loss.clip_high,
+        settings=loss,
+        lengths=lengths,
         is_weights=importance,
     )
     kl = 0.0

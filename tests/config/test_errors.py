@@ -33,8 +33,8 @@ WRONG = [
     ),
     (
         "training",
-        {"clip_low": 1.0},
-        "training.clip_low: 1.0 is not a number >= 0 and < 1; the default is 0.2",
+        {"clip_low": 1.5},
+        "training.clip_low: 1.5 is not a number >= 0 and <= 1; the default is 0.2",
     ),
     (
         "training",
@@ -74,7 +74,7 @@ WRONG = [
         "training.Group_Size: no such setting; did you mean training.group_size?",
     ),
     ("training", {"capacity": 1}, "training.capacity: no such setting; did you mean replay.capacity?"),
-    ("reward", {"zz": 1}, "reward.zz: no such setting; there is: w_len, l_max"),
+    ("reward", {"zz": 1}, "reward.zz: no such setting; there is: w_len, l_max, overlong_penalty, overlong_share"),
 ]
 CONTRADICTIONS = [
     (

@@ -7,12 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from algorithms.grpo.loss import kl_penalty, policy_loss, truncated_importance_weights
+from algorithms.grpo.loss import LossSettings, kl_penalty, policy_loss
 from algorithms.grpo.normalisation import loss_weights
 
 from .strategies import repeatable, seeds
 
 CLIP = {"clip_low": 0.2, "clip_high": 0.28}
+
+
+def clipped_loss(logprobs, *columns, **keywords):
+    """The default loss, all tokens in one row."""
+    return policy_loss(logprobs, *columns, settings=LossSettings(**CLIP), lengths=[len(logprobs)], **keywords)
 
 
 @st.composite
@@ -49,7 +54,7 @@ def test_matches_a_naive_recomputation_value_and_gradient(columns, corrected):
         is_weights = torch.ones_like(weights)
     expected, gradient, clipped = naive_loss_and_gradient(*columns[:4], is_weights, **CLIP)
     logprobs.requires_grad_(True)
-    loss, sums = policy_loss(logprobs, old, advantages, weights, is_weights=is_weights if corrected else None, **CLIP)
+    loss, sums = clipped_loss(logprobs, old, advantages, weights, is_weights=is_weights if corrected else None)
     loss.backward()
     assert loss.item() == pytest.approx(expected, abs=1e-9)
     np.testing.assert_allclose(logprobs.grad.numpy(), gradient, atol=1e-9)
@@ -62,7 +67,7 @@ def test_the_clip_silences_only_the_side_that_pays():
     ratios = torch.tensor([0.5, 0.5, 1.5, 1.5, 1.1, 0.9])
     advantages = torch.tensor([1.0, -1.0, 1.0, -1.0, 1.0, -1.0])
     logprobs = ratios.log().requires_grad_(True)
-    loss, sums = policy_loss(logprobs, torch.zeros(6), advantages, torch.ones(6), **CLIP)
+    loss, sums = clipped_loss(logprobs, torch.zeros(6), advantages, torch.ones(6))
     loss.backward()
     np.testing.assert_array_equal(logprobs.grad.numpy() == 0, [False, True, True, False, False, False])
     assert sums["clipped"].item() == 2
@@ -77,8 +82,8 @@ def test_any_split_into_microbatches_adds_up_to_the_same(columns, seed):
         leaf = logprobs.clone().requires_grad_(True)
         loss, counts = torch.zeros((), dtype=torch.float64), {}
         for part in parts:
-            part_loss, sums = policy_loss(
-                leaf[part], old[part], advantages[part], weights[part], is_weights=is_weights[part], **CLIP
+            part_loss, sums = clipped_loss(
+                leaf[part], old[part], advantages[part], weights[part], is_weights=is_weights[part]
             )
             part_loss = part_loss + kl_penalty(leaf[part], old[part], weights[part])
             part_loss.backward()
@@ -111,7 +116,7 @@ def test_weights_of_the_step_make_the_loss_independent_of_how_rows_are_dealt_out
             values = [torch.full((lengths[row],), per_row[row]) for row in rows_of_a_learner]
             return torch.cat(values).double()
 
-        return policy_loss(logprobs, old, spread(advantages), spread(weights), **CLIP)[0].item()
+        return clipped_loss(logprobs, old, spread(advantages), spread(weights))[0].item()
 
     everything = loss_of([0, 1, 2, 3, 4])
     assert loss_of([3]) + loss_of([0, 4]) + loss_of([2, 1]) == pytest.approx(everything, abs=1e-6)
@@ -120,7 +125,7 @@ def test_weights_of_the_step_make_the_loss_independent_of_how_rows_are_dealt_out
 def test_an_unchanged_policy_has_ratios_of_exactly_one_and_the_plain_policy_gradient():
     logprobs = (-torch.rand(50) * 5).requires_grad_(True)
     advantages, weights = torch.randn(50), torch.rand(50)
-    loss, sums = policy_loss(logprobs, logprobs.detach().clone(), advantages, weights, **CLIP)
+    loss, sums = clipped_loss(logprobs, logprobs.detach().clone(), advantages, weights)
     loss.backward()
     assert sums["ratio_deviation"].item() == 0.0 and sums["kl"].item() == 0.0
     assert sums["ratio"].item() == 50.0 and sums["clipped"].item() == 0.0
@@ -131,7 +136,7 @@ def test_an_unchanged_policy_has_ratios_of_exactly_one_and_the_plain_policy_grad
 @pytest.mark.parametrize("advantage", [-1.0, 0.0, 1.0])
 def test_absurd_ratios_stay_finite(distance, advantage):
     logprobs = torch.tensor([distance], requires_grad=True)
-    loss, sums = policy_loss(logprobs, torch.zeros(1), torch.tensor([advantage]), torch.ones(1), **CLIP)
+    loss, sums = clipped_loss(logprobs, torch.zeros(1), torch.tensor([advantage]), torch.ones(1))
     (loss + kl_penalty(logprobs, torch.zeros(1), torch.ones(1))).backward()
     assert torch.isfinite(loss) and torch.isfinite(logprobs.grad).all()
     assert all(torch.isfinite(value) for value in sums.values())
@@ -141,7 +146,7 @@ def test_tokens_without_weight_or_advantage_get_exactly_no_gradient():
     logprobs = torch.tensor([-1.0, -80.0, -0.5, -3.0], requires_grad=True)
     old = torch.tensor([-2.0, -1.0, -100.0, -3.0])
     advantages, weights = torch.tensor([1.0, 1.0, -1.0, 0.0]), torch.tensor([0.0, 0.0, 0.0, 1.0])
-    loss, _ = policy_loss(logprobs, old, advantages, weights, **CLIP)
+    loss, _ = clipped_loss(logprobs, old, advantages, weights)
     loss = loss + kl_penalty(logprobs, old, torch.zeros(4))
     loss.backward()
     np.testing.assert_array_equal(logprobs.grad.numpy(), 0.0)
@@ -149,11 +154,10 @@ def test_tokens_without_weight_or_advantage_get_exactly_no_gradient():
 
 def test_gradients_flow_through_the_policys_logprobs_alone():
     columns = [(-torch.rand(4)).requires_grad_(True) for _ in range(5)]
-    loss, _ = policy_loss(*columns[:4], is_weights=columns[4], **CLIP)
+    loss, _ = clipped_loss(*columns[:4], is_weights=columns[4])
     (loss + kl_penalty(columns[0], columns[1], columns[3])).backward()
     assert columns[0].grad is not None
     assert all(column.grad is None for column in columns[1:])
-    assert not truncated_importance_weights(columns[0], columns[1], 2.0).requires_grad
 
 
 @repeatable
@@ -176,21 +180,11 @@ def test_k3_estimates_the_kl_divergence_without_bias():
     torch.testing.assert_close(kl_penalty(policy, reference, policy.exp()), exact)
 
 
-def test_importance_weights_are_truncated_from_above_only():
-    trainer = torch.tensor([-1.0, -1.0, -1.0, -1.0])
-    engine = torch.tensor([-1.0, -1.5, -9.0, -0.5])
-    expected = torch.tensor([1.0, math.exp(0.5), 2.0, math.exp(-0.5)])
-    torch.testing.assert_close(truncated_importance_weights(trainer, engine, 2.0), expected)
-    assert truncated_importance_weights(trainer, torch.full((4,), -1e4), 2.0).tolist() == [2.0] * 4
-
-
 def test_refuses_shapes_that_would_broadcast():
     flat, column = torch.zeros(3), torch.zeros(3, 1)
     with pytest.raises(ValueError, match="one length"):
-        policy_loss(flat, column, flat, flat, **CLIP)
+        clipped_loss(flat, column, flat, flat)
     with pytest.raises(ValueError, match="one length"):
-        policy_loss(flat, flat, flat, flat, is_weights=torch.ones(1), **CLIP)
+        clipped_loss(flat, flat, flat, flat, is_weights=torch.ones(1))
     with pytest.raises(ValueError, match="one length"):
         kl_penalty(column, column, column)
-    with pytest.raises(ValueError, match="cap"):
-        truncated_importance_weights(flat, flat, 0.0)

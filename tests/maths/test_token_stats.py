@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from algorithms.grpo.loss import policy_loss
+from algorithms.grpo.loss import LossSettings, policy_loss
 from algorithms.learner.token_stats import token_statistics
 
 from .strategies import repeatable, seeds
@@ -199,7 +199,7 @@ def test_an_unchanged_policy_gives_a_replay_ratio_of_one(seed, stored_chunk, tra
     weight.requires_grad_(True)
     logprobs, _ = token_statistics(hidden, weight, targets, chunk=training_chunk, entropy=False)
     ones = torch.ones(N)
-    _, sums = policy_loss(logprobs, stored, ones, ones, clip_low=0.2, clip_high=0.28)
+    _, sums = policy_loss(logprobs, stored, ones, ones, settings=LossSettings(), lengths=[len(ones)])
     assert sums["ratio_deviation"].item() <= (0.0 if stored_chunk == training_chunk else N * 1e-5)
 
 
@@ -209,7 +209,9 @@ def test_tokens_that_the_loss_leaves_out_get_exactly_no_gradient():
     logprobs, _ = token_statistics(hidden, weight, targets, chunk=10)
     policy_token = torch.arange(N) >= 20
     zeros = torch.zeros(N)
-    loss, _ = policy_loss(logprobs, logprobs.detach(), zeros + 1.0, policy_token / 17, clip_low=0.2, clip_high=0.28)
+    loss, _ = policy_loss(
+        logprobs, logprobs.detach(), zeros + 1.0, policy_token / 17, settings=LossSettings(), lengths=[len(zeros)]
+    )
     loss.backward()
     assert (hidden.grad[:20] == 0).all() and (hidden.grad[20:] != 0).any()
 
