@@ -1,8 +1,24 @@
-"""Log-probs and entropies of tokens without ever holding [tokens, vocabulary] logits whole."""
+"""Log-probs and entropies of tokens without ever holding [tokens, vocabulary] logits whole.
+
+Two ways to the gradient. `token_statistics` is differentiable in the usual sense and computes each chunk's logits a
+second time in backward: for any loss. `token_statistics_and_gradient` asks for the loss's slope while a chunk's logits
+are there, so that they are computed once: for losses in which a token's slope depends on that token's log-prob alone.
+
+Kernels of other libraries (liger-kernel, cut-cross-entropy) are not used: they need a GPU, and give a loss or
+log-probs without the entropies that ranking and the log read from the same logits.
+"""
+
+from collections.abc import Callable, Iterator
 
 import torch
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
+
+from algorithms.learner.output_head import OutputHead, compute_dtype, entropies_of
+from algorithms.learner.surrogate import GradientSum, surrogate_of
+
+# dLoss/dlogprob of a chunk's tokens: float32 [n], from their log-probs, float32 [n], and their place among all N.
+Slope = Callable[[torch.Tensor, slice], torch.Tensor]
 
 
 def token_statistics(
@@ -19,7 +35,7 @@ def token_statistics(
     """Give the log-prob of each target token and the entropy of the distribution that it was drawn from.
 
     Logits exist for `chunk` tokens at a time: in forward, and again in backward, which computes them afresh.
-    They are multiplied out in the dtype of `hidden`; softmax and entropy are float32 whatever that is.
+    They are multiplied out in the dtype of `hidden` (autocast's, where that is on); softmax and entropy are float32.
 
     Args:
         hidden: float [N, D], last hidden states at the positions that predict `targets`.
@@ -38,47 +54,147 @@ def token_statistics(
     Raises:
         ValueError: shapes do not fit, or `temperature`, `chunk` or `softcap` is not positive.
     """
-    if hidden.ndim != 2 or targets.shape != hidden.shape[:1] or weight.shape[1:] != hidden.shape[1:]:
-        shapes = [tuple(tensor.shape) for tensor in (hidden, weight, targets)]
-        raise ValueError(f"expected hidden [N, D], weight [V, D] and targets [N], got {shapes}")
-    if temperature <= 0 or chunk < 1 or (softcap is not None and softcap <= 0):
-        raise ValueError(f"temperature, chunk and softcap must be positive, got {temperature}, {chunk}, {softcap}")
-    # One cast for all chunks: float32 masters under a bfloat16 forward.
-    weight = weight.to(hidden.dtype)
-    bias = None if bias is None else bias.to(hidden.dtype)
-    differentiable = [tensor for tensor in (hidden, weight, bias) if tensor is not None]
-    recompute = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in differentiable)
-
+    _check(hidden, weight, targets, temperature, chunk, softcap)
+    differentiate = torch.is_grad_enabled() and any(_trains(tensor) for tensor in (hidden, weight, bias))
+    hidden, head = _cast(hidden, weight, bias, temperature, softcap)
     logprobs, entropies = [], []
-    for start in range(0, max(len(targets), 1), chunk):
-        rows = slice(start, start + chunk)
-        arguments = (hidden[rows], weight, bias, targets[rows].long(), temperature, softcap, entropy)
-        if recompute:
-            part = checkpoint(_chunk_statistics, *arguments, use_reentrant=False, preserve_rng_state=False)
+    for rows in _chunks(len(targets), chunk):
+        tokens = targets[rows].long()
+        if differentiate:
+            part = checkpoint(
+                _recomputed_statistics,
+                head,
+                hidden[rows],
+                tokens,
+                entropy,
+                use_reentrant=False,
+                preserve_rng_state=False,
+            )
         else:
-            part = _chunk_statistics(*arguments)
+            part = _distribution(head.logits(hidden[rows]), tokens, entropy)[:2]
         logprobs.append(part[0])
         entropies.append(part[1])
     return torch.cat(logprobs), torch.cat(entropies) if entropy else None
 
 
-def _chunk_statistics(
+def token_statistics_and_gradient(
     hidden: torch.Tensor,
     weight: torch.Tensor,
-    bias: torch.Tensor | None,
+    targets: torch.Tensor,
+    slope: Slope,
+    *,
+    temperature: float = 1.0,
+    chunk: int = 1024,
+    bias: torch.Tensor | None = None,
+    softcap: float | None = None,
+    entropy: bool = True,
+) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor]:
+    """Give what `token_statistics` gives, and the loss's gradient from the same logits.
+
+    A chunk's logits become its log-probs, then its gradient, and are gone: three matrix products, where
+    `token_statistics` takes four. The weight's gradient is summed over chunks in float32.
+
+    Args:
+        hidden: as in `token_statistics`, like all that is not named here.
+        weight: float [V, D].
+        targets: integer [N].
+        slope: the loss's derivative by the log-probs of the tokens `rows`, as `slope(logprobs, rows)`. Called once a
+            chunk, in order, without gradients; never when nothing needs one.
+        temperature: as there.
+        chunk: tokens per chunk.
+        bias: float [V].
+        softcap: as there.
+        entropy: whether to compute entropies.
+
+    Returns:
+        float32 [N] log-probs, detached; entropies as there; and a surrogate, the scalar 0 whose `backward()` gives
+        `hidden`, `weight` and `bias` the loss's gradient.
+
+    Raises:
+        ValueError: as there, or `slope` gave another shape than [n].
+    """
+    _check(hidden, weight, targets, temperature, chunk, softcap)
+    total = GradientSum.of(hidden, weight, bias)
+    logprobs, entropies = [], []
+    with torch.no_grad():
+        states, head = _cast(hidden, weight, bias, temperature, softcap)
+        for rows in _chunks(len(targets), chunk):
+            tokens = targets[rows].long()
+            logits = head.logits(states[rows])
+            cap_slope = head.cap_slope(logits) if total.wanted else None
+            own, own_entropies, probabilities = _distribution(logits, tokens, entropy)
+            logprobs.append(own)
+            entropies.append(own_entropies)
+            if total.wanted:
+                by_logprob = slope(own, rows)
+                if by_logprob.shape != own.shape:
+                    raise ValueError(f"slope gave shape {list(by_logprob.shape)} for log-probs {list(own.shape)}")
+                by_logit = _gradient_of_logits(probabilities, tokens, by_logprob / temperature, cap_slope)
+                total.add(rows, by_logit, states[rows], head.weight)
+    surrogate = surrogate_of(hidden, weight, bias, total)
+    return torch.cat(logprobs), torch.cat(entropies) if entropy else None, surrogate
+
+
+def _check(
+    hidden: torch.Tensor,
+    weight: torch.Tensor,
     targets: torch.Tensor,
     temperature: float,
+    chunk: int,
     softcap: float | None,
-    entropy: bool,
+) -> None:
+    if hidden.ndim != 2 or targets.shape != hidden.shape[:1] or weight.shape[1:] != hidden.shape[1:]:
+        shapes = [tuple(tensor.shape) for tensor in (hidden, weight, targets)]
+        raise ValueError(f"expected hidden [N, D], weight [V, D] and targets [N], got {shapes}")
+    if temperature <= 0 or chunk < 1 or (softcap is not None and softcap <= 0):
+        raise ValueError(f"temperature, chunk and softcap must be positive, got {temperature}, {chunk}, {softcap}")
+
+
+def _trains(tensor: torch.Tensor | None) -> bool:
+    return tensor is not None and tensor.requires_grad
+
+
+def _cast(
+    hidden: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, temperature: float, softcap: float | None
+) -> tuple[torch.Tensor, OutputHead]:
+    """One cast for all chunks: float32 masters under a bfloat16 forward."""
+    dtype = compute_dtype(hidden)
+    head = OutputHead(weight.to(dtype), None if bias is None else bias.to(dtype), temperature, softcap)
+    return hidden.to(dtype), head
+
+
+def _chunks(length: int, chunk: int) -> Iterator[slice]:
+    """Slices that cover `length` tokens; an empty one where there are none, so that results have their shape."""
+    for start in range(0, max(length, 1), chunk):
+        yield slice(start, min(start + chunk, length))
+
+
+def _recomputed_statistics(
+    head: OutputHead, hidden: torch.Tensor, targets: torch.Tensor, entropy: bool
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    logits = functional.linear(hidden, weight, bias).float()
-    if softcap is not None:
-        logits = softcap * torch.tanh(logits / softcap)
-    if temperature != 1.0:
-        logits = logits / temperature
+    logits = head.logits(hidden)
     logprobs = functional.log_softmax(logits, dim=-1).gather(-1, targets[:, None]).squeeze(-1)
     if not entropy:
         return logprobs, None
     # Last on purpose: the recomputation in backward stops once it has what gradients need, before this line.
     with torch.no_grad():
-        return logprobs, torch.special.entr(logits.softmax(dim=-1)).sum(dim=-1)
+        return logprobs, entropies_of(logits.softmax(dim=-1))
+
+
+def _distribution(
+    logits: torch.Tensor, targets: torch.Tensor, entropy: bool
+) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor]:
+    """Log-probs [n], entropies [n] and probabilities [n, V]; `logits` [n, V] are overwritten."""
+    all_logprobs = functional.log_softmax(logits, dim=-1)
+    logprobs = all_logprobs.gather(-1, targets[:, None]).squeeze(-1)
+    probabilities = all_logprobs.exp_()
+    return logprobs, entropies_of(probabilities, out=logits) if entropy else None, probabilities
+
+
+def _gradient_of_logits(
+    probabilities: torch.Tensor, targets: torch.Tensor, slope: torch.Tensor, cap_slope: torch.Tensor | None
+) -> torch.Tensor:
+    """`slope · (onehot(target) - p)`, through the cap: float32 [n, V], in the place of the probabilities."""
+    gradient = probabilities.mul_(-slope[:, None])
+    gradient.scatter_add_(-1, targets[:, None], slope[:, None])
+    return gradient if cap_slope is None else gradient.mul_(cap_slope)

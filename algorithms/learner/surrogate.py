@@ -1,0 +1,82 @@
+"""Gradients that are known already enter autograd through a scalar."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+
+@dataclass(frozen=True)
+class GradientSum:
+    """Gradients of the inputs of an output head, added up chunk by chunk; None for those that need none.
+
+    Args:
+        hidden: [N, D], in the dtype of the hidden states.
+        weight: float32 [V, D]: a sum over chunks in bfloat16 would lose the small ones.
+        bias: float32 [V].
+    """
+
+    hidden: torch.Tensor | None
+    weight: torch.Tensor | None
+    bias: torch.Tensor | None
+
+    @classmethod
+    def of(cls, hidden: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> "GradientSum":
+        """Zeros for each input that requires a gradient; none at all under `torch.no_grad`."""
+        wanted = [t is not None and t.requires_grad and torch.is_grad_enabled() for t in (hidden, weight, bias)]
+        return cls(
+            torch.zeros_like(hidden, requires_grad=False) if wanted[0] else None,
+            torch.zeros_like(weight, dtype=torch.float32, requires_grad=False) if wanted[1] else None,
+            torch.zeros_like(bias, dtype=torch.float32, requires_grad=False)
+            if bias is not None and wanted[2]
+            else None,
+        )
+
+    @property
+    def wanted(self) -> bool:
+        """Whether any input needs its gradient."""
+        return any(gradient is not None for gradient in (self.hidden, self.weight, self.bias))
+
+    def add(self, rows: slice, by_logit: torch.Tensor, hidden: torch.Tensor, weight: torch.Tensor) -> None:
+        """Add a chunk.
+
+        Args:
+            rows: the chunk's tokens.
+            by_logit: float32 [n, V], the loss's gradient by the raw logits.
+            hidden: [n, D], the chunk's hidden states, in the dtype to multiply in.
+            weight: [V, D], in the same dtype.
+        """
+        if self.bias is not None:
+            self.bias.add_(by_logit.sum(dim=0))
+        by_logit = by_logit.to(weight.dtype)
+        # Plain products under autocast, too: the dtypes are chosen already.
+        with torch.autocast(hidden.device.type, enabled=False):
+            if self.hidden is not None:
+                self.hidden[rows] = by_logit @ weight
+            if self.weight is None:
+                return
+            if hidden.dtype == self.weight.dtype:
+                self.weight.addmm_(by_logit.T, hidden)
+            else:
+                self.weight.add_(by_logit.T @ hidden)
+
+
+def surrogate_of(
+    hidden: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, gradients: GradientSum
+) -> torch.Tensor:
+    """Give the scalar 0, float32, whose `backward()` hands `gradients` to the three inputs."""
+    scalar: torch.Tensor = _HandOver.apply(hidden, weight, bias, gradients.hidden, gradients.weight, gradients.bias)
+    return scalar
+
+
+class _HandOver(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, *tensors: torch.Tensor | None) -> torch.Tensor:
+        ctx.save_for_backward(*tensors[3:])
+        return torch.zeros((), device=tensors[0].device)
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        # In place, so that the weight's gradient exists once. A second backward finds it changed, and says so.
+        scaled = [None if gradient is None else gradient.mul_(upstream[0]) for gradient in ctx.saved_tensors]
+        return (*scaled, None, None, None)
