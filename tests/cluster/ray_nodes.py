@@ -1,0 +1,124 @@
+"""Ray nodes as processes of their own, started by `ray start` and ended by their process ids."""
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+READY_S = 60.0
+# From here on the kernel hands out ports by itself; Ray's own workers would be found below.
+FIRST_PORT, LAST_PORT = 20000, 60000
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on, outside Ray's own range of workers' ports."""
+    sockets, ports = [], []
+    while len(ports) < count:
+        probe = socket.socket()
+        probe.bind(("127.0.0.1", 0))
+        sockets.append(probe)
+        if FIRST_PORT <= probe.getsockname()[1] <= LAST_PORT:
+            ports.append(probe.getsockname()[1])
+    for probe in sockets:
+        probe.close()
+    return ports
+
+
+def surroundings() -> dict[str, str]:
+    """Environment variables of a shell in which the virtual environment is active and no Ray is known."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    path = f"{Path(sys.executable).parent}{os.pathsep}{kept.get('PATH', '')}"
+    return kept | {"PATH": path, "RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0"}
+
+
+@dataclass
+class RayNode:
+    """A node: `ray start --block`, which ends what it started when it is told to end.
+
+    Args:
+        cpus: that Ray may give away on it.
+        head: the head's address for a further node, None for the head itself.
+    """
+
+    cpus: int
+    head: str | None = None
+    folder: Path = field(init=False)
+    process: "subprocess.Popen[bytes]" = field(init=False)
+
+    def __post_init__(self) -> None:
+        # Unix sockets lie in it, whose paths have to be short.
+        self.folder = Path(tempfile.mkdtemp(prefix="ray", dir="/tmp"))
+        gcs, self.dashboard_port, listen, grpc, metrics, runtime_env, client = free_ports(7)
+        self.address = self.head or f"127.0.0.1:{gcs}"
+        role = ["--address", self.head] if self.head else ["--head", "--port", str(gcs)]
+        if self.head is None:
+            role += ["--dashboard-port", str(self.dashboard_port), "--ray-client-server-port", str(client)]
+        command = ["ray", "start", "--block", *role, "--node-ip-address", "127.0.0.1"]
+        command += ["--num-cpus", str(self.cpus), "--object-store-memory", "150000000"]
+        command += ["--temp-dir", str(self.folder), "--disable-usage-stats"]
+        command += ["--dashboard-agent-listen-port", str(listen), "--dashboard-agent-grpc-port", str(grpc)]
+        command += ["--metrics-export-port", str(metrics), "--runtime-env-agent-port", str(runtime_env)]
+        with (self.folder / "start.log").open("wb") as log:
+            self.process = subprocess.Popen(command, env=surroundings(), stdout=log, stderr=subprocess.STDOUT)
+
+    @property
+    def dashboard(self) -> str:
+        """Address that jobs are submitted to."""
+        return f"http://127.0.0.1:{self.dashboard_port}"
+
+    def unpacked(self) -> Path:
+        """The working directory that a job's upload became on this node."""
+        packages = self.folder.glob("session_2*/runtime_resources/working_dir_files/_ray_pkg_*")
+        (folder,) = (path for path in packages if path.is_dir())
+        return folder
+
+    def stop(self) -> None:
+        """End this node's processes, and nothing else."""
+        ours = [psutil.Process(self.process.pid), *psutil.Process(self.process.pid).children(recursive=True)]
+        self.process.terminate()
+        _, alive = psutil.wait_procs(ours, timeout=15)
+        for process in alive:
+            process.kill()
+        self.process.wait()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def get_json(url: str) -> dict:
+    with urllib.request.urlopen(url, timeout=10) as answer:
+        return json.load(answer)
+
+
+def wait_for_nodes(head: RayNode, count: int) -> None:
+    """Wait until the head answers and knows of so many nodes, job agents included."""
+    deadline = time.monotonic() + READY_S
+    while True:
+        try:
+            if len(alive_nodes(head)) == count:
+                return
+        except OSError:  # nobody listens yet
+            pass
+        if head.process.poll() is not None or time.monotonic() > deadline:
+            raise RuntimeError(f"{count} nodes did not come up: {(head.folder / 'start.log').read_text()[-2000:]}")
+        time.sleep(0.3)
+
+
+def alive_nodes(head: RayNode) -> list[dict]:
+    return [node for node in _state(head, "nodes") if node["state"] == "ALIVE"]
+
+
+def actor_nodes(head: RayNode, class_name: str) -> list[str]:
+    """Node ids on which actors of a class lived or live."""
+    return [actor["node_id"] for actor in _state(head, "actors") if actor["class_name"].endswith(class_name)]
+
+
+def _state(head: RayNode, what: str) -> list[dict]:
+    return get_json(f"{head.dashboard}/api/v0/{what}?detail=1&limit=1000")["data"]["result"]["result"]
