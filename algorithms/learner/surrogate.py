@@ -71,9 +71,9 @@ def surrogate_of(
 
 class _HandOver(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, *tensors: torch.Tensor | None) -> torch.Tensor:
-        ctx.save_for_backward(*tensors[3:])
-        return torch.zeros((), device=tensors[0].device)
+    def forward(ctx: Any, hidden: torch.Tensor, *tensors: torch.Tensor | None) -> torch.Tensor:
+        ctx.save_for_backward(*tensors[2:])
+        return torch.zeros((), device=hidden.device)
 
     @staticmethod
     def backward(ctx: Any, *upstream: torch.Tensor) -> tuple[torch.Tensor | None, ...]:

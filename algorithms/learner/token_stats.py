@@ -124,7 +124,8 @@ def token_statistics_and_gradient(
             cap_slope = head.cap_slope(logits) if total.wanted else None
             own, own_entropies, probabilities = _distribution(logits, tokens, entropy)
             logprobs.append(own)
-            entropies.append(own_entropies)
+            if own_entropies is not None:
+                entropies.append(own_entropies)
             if total.wanted:
                 by_logprob = slope(own, rows)
                 if by_logprob.shape != own.shape:
