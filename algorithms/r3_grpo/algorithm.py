@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,8 @@ from algorithms.r3_grpo.reflection import is_hard, share_limit
 from algorithms.r3_grpo.replay import ReplayHistory
 from algorithms.r3_grpo.truncation_watch import TruncationWatch
 from algorithms.rollout.types import Context, Split
+
+HISTORY_FILE = "history.sqlite"
 
 _logger = logging.getLogger(__name__)
 
@@ -38,14 +41,8 @@ class R3GRPO(GRPO):
 
     def setup(self, config: R3GRPOConfig) -> None:  # type: ignore[override]  # its own class of configuration
         """Add the history that replay and reflection read."""
-        window = config.reflection_settings.history_window
-        size = config.training_settings.group_size
-        self.history = ReplayHistory(
-            capacity=config.replay_settings.capacity,
-            dedupe=config.replay_settings.dedupe,
-            history_window=4 * size if window is None else window,
-        )
         super().setup(config)
+        self.history = self._make_history(None)
         self.truncation_watch = TruncationWatch()
         self.quoter = Quoter(
             self.tokenizer,
@@ -101,6 +98,7 @@ class R3GRPO(GRPO):
             if group.prompt.context is Context.PLAIN:
                 for sample in (sample for sample in group.samples if not sample.replayed):
                     self.history.record(group.prompt.uid, sample.rollout.correct, sample.reward)
+        self.history.commit()
         self.record["replay/stored"] = float(len(self.history))
 
     @property
@@ -132,15 +130,40 @@ class R3GRPO(GRPO):
             _logger.warning(warning)
 
     def get_training_state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """GRPO's state and the history."""
+        """GRPO's state, and the history or, if it is in a file, its mark in there."""
         arrays, state = super().get_training_state()
-        history, metadata = self.history.state_dict()
+        history, metadata = self.history.save()
         return arrays | history, state | {"history": metadata}
 
     def set_training_state(self, arrays: dict[str, np.ndarray], state: dict[str, Any]) -> None:
         """Put back GRPO's state and the history."""
         super().set_training_state(arrays, state)
-        self.history.load_state_dict(arrays, state["history"])
+        self.history.restore(arrays, state["history"])
+
+    def keep_state_in(self, folder: Path) -> None:
+        """Keep the history in a file of this folder instead of in memory; call it before anything is remembered."""
+        super().keep_state_in(folder)
+        self.history.close()
+        self.history = self._make_history(folder / HISTORY_FILE)
+
+    def forget_before(self, state: dict[str, Any]) -> None:
+        """Free what only checkpoints older than this one's state still needed."""
+        super().forget_before(state)
+        self.history.forget_before(state["history"].get("mark", 0))
+
+    def cleanup(self) -> None:
+        """RLlib's, and close the history."""
+        super().cleanup()
+        self.history.close()
+
+    def _make_history(self, path: Path | None) -> ReplayHistory:
+        window = self.config.reflection_settings.history_window
+        return ReplayHistory(
+            capacity=self.config.replay_settings.capacity,
+            dedupe=self.config.replay_settings.dedupe,
+            history_window=4 * self.config.training_settings.group_size if window is None else window,
+            path=path,
+        )
 
     def _reflection_prompts(self, queries: Sequence[str]) -> list[Prompt]:
         settings = self.config.reflection_settings

@@ -84,6 +84,7 @@ class _Session:
         self.started = time.monotonic()
         self.algo = _build(config, run.seed)
         self.evaluations: dict[str, dict[str, Any]] = {}
+        self.algo.keep_state_in(directory.path)
         self.wall_s_before = 0.0
         if checkpoint is not None:
             load_checkpoint(self.algo, checkpoint)

@@ -96,5 +96,4 @@ def reflection_group(*samples: Sample) -> Group:
 
 def stored(history: ReplayHistory, uid: str = "q") -> list:
     """Every entry of a query, successes first."""
-    query = history._queries[uid]
-    return [*query.positives.values(), *query.negatives.values()]
+    return history.entries(uid, correct=True) + history.entries(uid, correct=False)

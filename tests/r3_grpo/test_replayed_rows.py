@@ -57,7 +57,7 @@ def through_history(samples):
     arrays, metadata = history.state_dict()
     loaded = ReplayHistory(capacity=None, dedupe=False)
     loaded.load_state_dict(arrays, metadata)
-    return [sample_of(entry, 0) for entry in loaded._queries["q"].negatives.values()]
+    return [sample_of(entry, 0) for entry in loaded.entries("q", correct=False)]
 
 
 def test_an_unchanged_policy_gives_replayed_rows_a_ratio_of_exactly_one_in_the_same_microbatch(lm):

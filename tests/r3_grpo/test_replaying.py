@@ -25,7 +25,7 @@ def test_the_ratio_of_a_replayed_token_is_to_the_stored_or_to_todays_policy(stub
     group, replayed = composed(algorithm)
     assert replayed.behaviour_logprobs[-1] == pytest.approx(expected)
     assert [one.behaviour_logprobs[-1] for one in group.samples if not one.replayed] == [-1.0, -1.0]
-    (kept,) = algorithm.history._queries["q"].positives.values()
+    (kept,) = algorithm.history.entries("q", correct=True)
     assert kept.behaviour_logprobs[-1] == STORED
 
 

@@ -1,0 +1,103 @@
+"""One remembered response, and its bytes on disk."""
+
+import math
+import zlib
+from dataclasses import dataclass
+
+import numpy as np
+
+from algorithms.rollout.types import Context
+
+SEQUENCES = {"tokens": np.int32, "loss_mask": np.bool_, "behaviour_logprobs": np.float32}
+
+
+@dataclass(frozen=True, eq=False)
+class Entry:
+    """One remembered response, with all that is needed to train on it again.
+
+    Compared by identity. Arrays are brought to the dtypes below.
+
+    Args:
+        uid: the query.
+        context: what the response was conditioned on.
+        tokens: int32 [T], its own full prompt (a quoted attempt included) and all turns.
+        loss_mask: bool [T], True on tokens that the policy wrote.
+        behaviour_logprobs: float32 [T], the trainer's when the response was sampled; 0 off the mask.
+        reward: the outcome reward, never a ranking reward.
+        correct: verified.
+        truncated: hit the length limit.
+        step: training step that sampled it.
+        text: the response, for the environment and for people.
+
+    Raises:
+        ValueError: the arrays are not 1-D and of one length, or a log-prob or the reward is not finite.
+    """
+
+    uid: str
+    context: Context
+    tokens: np.ndarray
+    loss_mask: np.ndarray
+    behaviour_logprobs: np.ndarray
+    reward: float
+    correct: bool
+    truncated: bool
+    step: int
+    text: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "context", Context(self.context))
+        for name, dtype in SEQUENCES.items():
+            object.__setattr__(self, name, np.asarray(getattr(self, name), dtype=dtype))
+        shapes = [self.tokens.shape, self.loss_mask.shape, self.behaviour_logprobs.shape]
+        if self.tokens.ndim != 1 or len(set(shapes)) != 1:
+            raise ValueError(f"tokens, loss_mask and behaviour_logprobs must be 1-D and alike, got {shapes}")
+        if not (np.isfinite(self.behaviour_logprobs).all() and math.isfinite(self.reward)):
+            raise ValueError(f"an entry of query {self.uid!r} has a log-prob or a reward that is not finite")
+
+    @property
+    def response_tokens(self) -> np.ndarray:
+        """int32 [L], the policy's tokens over all turns."""
+        return np.asarray(self.tokens[self.loss_mask])
+
+    @property
+    def prompt_length(self) -> int:
+        """Tokens before the policy's first one."""
+        return int(self.loss_mask.argmax()) if self.loss_mask.any() else len(self.tokens)
+
+
+def pack(entry: Entry) -> bytes:
+    """The sequences of an entry as bytes, exactly: tokens as narrow as they fit, a bit a mask, log-probs on the mask.
+
+    Ends with a checksum, so that a page that rotted on disk is noticed when it is read.
+    """
+    length = len(entry.tokens)
+    wide = length > 0 and (int(entry.tokens.max()) > 0xFFFF or int(entry.tokens.min()) < 0)
+    body = b"".join(
+        [
+            np.array([length, wide], np.uint32).tobytes(),
+            entry.tokens.astype(np.int32 if wide else np.uint16).tobytes(),
+            np.packbits(entry.loss_mask).tobytes(),
+            entry.behaviour_logprobs[entry.loss_mask].tobytes(),
+        ]
+    )
+    return body + zlib.crc32(body).to_bytes(4, "little")
+
+
+def unpack(packed: bytes) -> dict[str, np.ndarray]:
+    """Give back `tokens`, `loss_mask` and `behaviour_logprobs`, as `pack` got them.
+
+    Raises:
+        ValueError: the bytes are not what `pack` wrote.
+    """
+    body = packed[:-4]
+    if len(packed) < 12 or zlib.crc32(body) != int.from_bytes(packed[-4:], "little"):
+        raise ValueError("a stored response is damaged: its checksum differs")
+    length, wide = (int(number) for number in np.frombuffer(body, np.uint32, count=2))
+    dtype: type = np.int32 if wide else np.uint16
+    mask_at = 8 + length * np.dtype(dtype).itemsize
+    logprobs_at = mask_at + (length + 7) // 8
+    tokens = np.frombuffer(body, dtype, count=length, offset=8).astype(np.int32)
+    mask = np.unpackbits(np.frombuffer(body[mask_at:logprobs_at], np.uint8), count=length).astype(bool)
+    logprobs = np.zeros(length, np.float32)
+    logprobs[mask] = np.frombuffer(body, np.uint8, offset=logprobs_at).view(np.float32)
+    return {"tokens": tokens, "loss_mask": mask, "behaviour_logprobs": logprobs}
