@@ -3,6 +3,7 @@
 import functools
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -254,6 +255,12 @@ class GRPO(Algorithm):
             "weights_version": self.runners.version,
             "runner_restarts": self.runners.restarts,
         }
+
+    def keep_state_in(self, folder: Path) -> None:
+        """Keep what grows with the run in files of this folder; GRPO has nothing that does."""
+
+    def forget_before(self, state: dict[str, Any]) -> None:
+        """Free what only checkpoints older than this one's state still needed; GRPO keeps nothing for them."""
 
     def set_training_state(self, arrays: dict[str, np.ndarray], state: dict[str, Any]) -> None:
         """Go on from there; the learners' weights are in place already."""
