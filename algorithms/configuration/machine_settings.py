@@ -21,6 +21,15 @@ class RLModuleSettings(Settings):
         False, "Whether to recompute activations in the backward pass to save memory."
     )
     trust_remote_code: bool = setting(False, "Whether to run model code that comes with the model.")
+    lora_rank: int = setting(
+        0,
+        "Rank of a low-rank adapter that is trained in the model's place (LoRA, needs peft); 0: train the model.",
+        ge=0,
+    )
+    lora_alpha: float = setting(32.0, "The adapter's product is scaled by this over its rank.", gt=0)
+    lora_targets: list[str] = setting(
+        [], "Names of the layers that get an adapter: `[q_proj, v_proj]`; empty: all linear layers but the head."
+    )
 
 
 class EnvRunnerSettings(Settings):
@@ -52,6 +61,16 @@ class LearnerSettings(Settings):
     num_learners: int = setting(0, "Learner actors; 0: one learner in the driver's process.", ge=0)
     token_budget: int = setting(
         16384, "Tokens in a micro-batch; a sequence that is longer makes a micro-batch of its own.", ge=1
+    )
+    sharding: Literal["none", "fsdp"] = setting(
+        "none",
+        "`none`: every learner holds the whole model, its gradient and its moments; `fsdp`: each holds a part of them "
+        "and gathers a layer at a time (FSDP2).",
+    )
+    offload: bool = setting(
+        False,
+        "Whether shards, their gradients and the moments stay in the learners' CPU memory, where the optimizer steps; "
+        "needs `sharding: fsdp`. Saves most of the GPU's memory and costs the copies and a slower step.",
     )
     num_cpus_per_learner: float = setting(1.0, "CPUs that each actor reserves in Ray; may be a fraction.", ge=0)
     num_gpus_per_learner: float = setting(0.0, "GPUs that each actor reserves in Ray; may be a fraction.", ge=0)

@@ -1,17 +1,23 @@
 """Calls to the learner group: rows are dealt out by cost, and the results come back in the rows' order."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import ray
-from ray.rllib.core import COMPONENT_LEARNER, COMPONENT_RL_MODULE
+from ray.rllib.core import DEFAULT_MODULE_ID
 from ray.rllib.core.learner.training_data import TrainingData
-from ray.rllib.utils.metrics import WEIGHTS_SEQ_NO
 
 from algorithms.learner.packing import shard
 from algorithms.learner.rows import TrainingRow
 from algorithms.learner.update import UpdateStatistics
+
+if TYPE_CHECKING:
+    import torch
+
+    from algorithms.learner.learner import Kind
+
+BUCKET_BYTES = 4 * 2**30
 
 
 class LearnerDied(RuntimeError):
@@ -62,10 +68,76 @@ def score_rows(
 
 
 def policy_state(learner_group: Any) -> tuple[int, dict[str, Any]]:
-    """The version of the learners' weights, and the weights by module id."""
-    component = f"{COMPONENT_LEARNER}/{COMPONENT_RL_MODULE}"
-    state = learner_group.get_state(components=component, inference_only=True)[COMPONENT_LEARNER]
-    return int(state[WEIGHTS_SEQ_NO]), state[COMPONENT_RL_MODULE]
+    """The version of the learners' weights, and the whole weights, adapters merged, by module id.
+
+    Raises:
+        LearnerDied: a learner did not answer.
+    """
+    (version, *_) = _each(learner_group, lambda learner: learner._weights_seq_no)
+    merged: dict[str, Any] = {}
+    for bucket in tensor_buckets(learner_group, "weights"):
+        merged |= bucket
+    return int(version), {DEFAULT_MODULE_ID: merged}
+
+
+def tensor_buckets(
+    learner_group: Any, kind: "Kind", most_bytes: int = BUCKET_BYTES
+) -> Iterator[dict[str, "torch.Tensor"]]:
+    """Whole tensors of the learners, on the CPU, in buckets: no more than one has to fit into the driver's memory.
+
+    Args:
+        learner_group: RLlib's LearnerGroup.
+        kind: see `GRPOLearner.open_buckets`.
+        most_bytes: size of a bucket; a larger tensor has one of its own.
+
+    Raises:
+        LearnerDied: a learner did not answer.
+    """
+    _each(learner_group, lambda learner: learner.open_buckets(kind, most_bytes))
+    while True:
+        parts = _each(learner_group, lambda learner: learner.next_bucket())
+        if any(part is None for part in parts):
+            return
+        yield {name: tensor for part in parts for name, tensor in part.items()}
+
+
+def put_tensors(learner_group: Any, kind: "Kind", tensors: dict[str, "torch.Tensor"]) -> None:
+    """Give back tensors that `tensor_buckets` gave, to this group of learners or another.
+
+    Raises:
+        ValueError: a name or a shape that the model does not have.
+        LearnerDied: a learner did not answer.
+    """
+    reference = ray.put(tensors) if learner_group.is_remote else tensors
+
+    def put(learner: Any) -> None:
+        learner.put_bucket(kind, ray.get(reference) if isinstance(reference, ray.ObjectRef) else reference)
+
+    _each(learner_group, put)
+
+
+def set_version(learner_group: Any, version: int) -> None:
+    """Tell the learners which version their weights are."""
+
+    def put(learner: Any) -> None:
+        learner._weights_seq_no = version
+
+    _each(learner_group, put)
+
+
+def _each(learner_group: Any, function: Callable[[Any], Any]) -> list[Any]:
+    """What a function of each learner gives; they run it together, as collectives need.
+
+    Raises:
+        LearnerDied: a learner did not answer.
+    """
+    answers = list(learner_group.foreach_learner(function))
+    results = [answer.get() for answer in answers]
+    for result in results:
+        if isinstance(result, Exception) and not isinstance(result, ray.exceptions.RayActorError):
+            raise result
+    _require_all(learner_group, results)
+    return results
 
 
 def _shards(learner_group: Any, rows: Sequence[TrainingRow]) -> list[list[int]]:

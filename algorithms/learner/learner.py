@@ -2,23 +2,28 @@
 
 import copy
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
-import torch.distributed
-from ray.rllib.core import DEFAULT_MODULE_ID
+from ray.rllib.core import COMPONENT_RL_MODULE, DEFAULT_MODULE_ID
 from ray.rllib.core.learner.torch.torch_learner import TorchLearner
 from ray.rllib.core.learner.training_data import TrainingData
 
 from algorithms.grpo.loss import LossSettings
-from algorithms.learner import policy
-from algorithms.learner.optimizer_state import pack_optimizer, unpack_optimizer
+from algorithms.learner import policy, weights
+from algorithms.learner.gradients import clip_gradients, sum_gradients
+from algorithms.learner.lora import WithoutAdapter
+from algorithms.learner.optimizer_state import optimizer_tensors, put_optimizer_tensors
 from algorithms.learner.policy import ForwardSettings
 from algorithms.learner.rows import TrainingRow
+from algorithms.learner.sharding import reshard, shard
 from algorithms.learner.update import UpdateStatistics, accumulate_gradients
 
 if TYPE_CHECKING:
     from algorithms.grpo.config import GRPOConfig
+
+Kind = Literal["weights", "adapter", "optimizer"]
 
 
 class GRPOLearner(TorchLearner):
@@ -29,15 +34,34 @@ class GRPOLearner(TorchLearner):
     """
 
     config: "GRPOConfig"
-    reference: torch.nn.Module | None = None
+    reference: Any = None
+    _outgoing: Iterator[dict[str, torch.Tensor]] = iter(())
 
     def build(self) -> None:
-        """Load the policy and, for a KL term, freeze a copy of it as the reference."""
+        """Load the policy and its optimizer."""
         if self.config.learners_settings.num_threads:
             torch.set_num_threads(self.config.learners_settings.num_threads)
         super().build()
+
+    def _map_module_to_device(self, module: Any) -> None:
+        """Place the policy, in shards or whole, and for a KL term its reference: the model as it came."""
+        lm = module[DEFAULT_MODULE_ID].lm
         if self.config.training_settings.beta > 0:
-            self.reference = copy.deepcopy(self.lm).eval().requires_grad_(False)
+            adapted = self.config.rl_module_settings.lora_rank > 0
+            self.reference = WithoutAdapter(lm) if adapted else copy.deepcopy(lm).eval().requires_grad_(False)
+        for model in (lm, self.reference):
+            if not isinstance(model, torch.nn.Module):
+                continue
+            if self.sharded:
+                dtype = getattr(torch, self.config.rl_module_settings.dtype)
+                shard(model, self._device, dtype=dtype, offload=self.config.learners_settings.offload)
+            else:
+                model.to(self._device)
+
+    @property
+    def sharded(self) -> bool:
+        """Whether each learner holds a part of the policy only."""
+        return self.config.learners_settings.sharding == "fsdp"
 
     @property
     def lm(self) -> Any:
@@ -56,23 +80,26 @@ class GRPOLearner(TorchLearner):
         return ForwardSettings(
             temperature=self.config.env_runners_settings.temperature,
             token_budget=self.config.learners_settings.token_budget,
-            dtype=self.config.rl_module_settings.dtype,
+            # Shards are gathered in the compute dtype, which leaves nothing to autocast.
+            dtype="float32" if self.sharded else self.config.rl_module_settings.dtype,
         )
 
     def configure_optimizers_for_module(self, module_id: str, config: Any = None) -> None:
-        """AdamW over all parameters."""
-        parameters = self.get_parameters(self.module[module_id])
+        """AdamW over all trainable parameters."""
+        parameters = [p for p in self.get_parameters(self.module[module_id]) if p.requires_grad]
         optimizer = torch.optim.AdamW(
             parameters,
             lr=self.config.training_settings.lr,
             weight_decay=self.config.training_settings.weight_decay,
+            # On the CPU the fused kernel is the fast one.
+            fused=self.config.learners_settings.offload or None,
         )
         self.register_optimizer(
             module_id=module_id, optimizer=optimizer, params=parameters, lr_or_lr_schedule=self.config.lr
         )
 
     def _make_modules_ddp_if_necessary(self) -> None:
-        """Nothing: DDP averages gradients, and ours are summed by `_sum_gradients`."""
+        """Nothing: DDP averages gradients, and ours are summed."""
 
     def compute_loss_for_module(self, **kwargs: Any) -> Any:
         """Not used: `update` computes the loss with `algorithms.learner.update`."""
@@ -102,7 +129,9 @@ class GRPOLearner(TorchLearner):
             LossSettings.of(training),
             self.reference,
         )
-        self._sum_gradients()
+        reshard(self.lm)
+        if self.config.num_learners > 1 and not self.sharded:
+            sum_gradients(parameter for parameter in self.lm.parameters() if parameter.requires_grad)
         statistics.grad_norm = self._clip_and_step(lr)
         statistics.skipped_steps = float(not math.isfinite(statistics.grad_norm))
         self.after_gradient_based_update(timesteps=timesteps or {})
@@ -111,38 +140,74 @@ class GRPOLearner(TorchLearner):
     def score(self, rows: list[TrainingRow], *, entropy: bool) -> list[tuple[Any, Any]]:
         """Log-probs and entropies of each row's response tokens under the policy as it stands."""
         self.lm.eval()
-        return policy.score(self.lm, rows, self.forward_settings, entropy=entropy)
+        scored = policy.score(self.lm, rows, self.forward_settings, entropy=entropy)
+        reshard(self.lm)
+        return scored
 
-    def get_optimizer_tensors(self) -> dict[str, torch.Tensor]:
-        """The optimizer's moments and step counts by parameter name, on the CPU."""
-        return pack_optimizer(self.lm, self.optimizer)
+    def get_state(self, *args: Any, **kwargs: Any) -> dict[str, Any]:  # type: ignore[override]  # only the arguments
+        """As RLlib's; without weights where it asks for those of env runners, which `RunnerPool` sends.
 
-    def set_optimizer_tensors(self, tensors: dict[str, torch.Tensor]) -> None:
-        """Put back what `get_optimizer_tensors` gave."""
-        unpack_optimizer(self.lm, self.optimizer, tensors)
+        Raises:
+            NotImplementedError: all of the state was asked for, and this learner has a part of the weights only.
+        """
+        if kwargs.get("inference_only"):
+            kwargs["not_components"] = COMPONENT_RL_MODULE
+        elif self.sharded:
+            raise NotImplementedError(
+                "RLlib's own checkpoints ask one learner, and sharded weights lie on all: use the run's checkpoints"
+            )
+        return super().get_state(*args, **kwargs)
 
-    def _sum_gradients(self) -> None:
-        """Add up the learners' gradients; a learner without rows takes part with zeros."""
-        if self.config.num_learners < 2:
-            return
-        parameters = [p for p in self.lm.parameters() if p.requires_grad]
-        for parameter in parameters:
-            if parameter.grad is None:
-                parameter.grad = torch.zeros_like(parameter)
-        joined = torch.cat([parameter.grad.reshape(-1) for parameter in parameters])
-        torch.distributed.all_reduce(joined)
-        offset = 0
-        for parameter in parameters:
-            parameter.grad = joined[offset : offset + parameter.numel()].view_as(parameter)
-            offset += parameter.numel()
+    def open_buckets(self, kind: Kind, most_bytes: int, dtype: torch.dtype | None = None) -> None:
+        """Begin to hand out tensors by `next_bucket`; every learner has to.
+
+        Args:
+            kind: the merged weights, the adapter's, or the optimizer's moments.
+            most_bytes: size of a bucket.
+            dtype: of the merged weights; None leaves them as they are.
+        """
+        tensors = {
+            "weights": lambda: weights.full_weights(self.lm, dtype=dtype),
+            "adapter": lambda: weights.adapter_weights(self.lm),
+            "optimizer": lambda: optimizer_tensors(self.lm, self.optimizer),
+        }[kind]()
+        self._outgoing = weights.buckets(tensors, most_bytes)
+
+    def next_bucket(self) -> dict[str, torch.Tensor] | None:
+        """The next tensors on the CPU, from the first learner; others gather with it and give an empty dict.
+
+        Returns:
+            None when there are no more.
+        """
+        bucket = next(self._outgoing, None)
+        if bucket is None or self._learner_index:
+            return bucket and {}
+        return {name: tensor.cpu().clone() for name, tensor in bucket.items()}
+
+    def weight_names(self, kind: Kind) -> set[str]:
+        """The names of all weights, or of the adapter's."""
+        return weights.adapter_names(self.lm) if kind == "adapter" else set(self.lm.state_dict())
+
+    def put_bucket(self, kind: Kind, tensors: dict[str, torch.Tensor]) -> None:
+        """Put back tensors that `next_bucket` gave; each learner keeps its part.
+
+        Raises:
+            ValueError: a name or a shape that the model does not have.
+        """
+        if kind == "weights":
+            weights.put_weights(self.lm, tensors)
+        elif kind == "adapter":
+            weights.put_adapter_weights(self.lm, tensors)
+        else:
+            put_optimizer_tensors(self.lm, self.optimizer, tensors)
+
+    def weight_buckets(self, most_bytes: int, dtype: torch.dtype | None = None) -> Iterator[dict[str, torch.Tensor]]:
+        """Whole weights in buckets, see `algorithms.learner.weights`: every learner has to iterate to the end."""
+        return weights.weight_buckets(self.lm, most_bytes, dtype=dtype)
 
     def _clip_and_step(self, lr: float) -> float:
         """Step unless the gradient is not finite; returns its norm before clipping."""
-        parameters = [p for p in self.lm.parameters() if p.grad is not None]
-        if not parameters:
-            return 0.0
-        limit = self.config.training_settings.grad_clip or math.inf
-        norm = float(torch.nn.utils.clip_grad_norm_(parameters, limit))
+        norm = clip_gradients(self.lm.parameters(), self.config.training_settings.grad_clip or math.inf)
         if math.isfinite(norm):
             for group in self.optimizer.param_groups:
                 group["lr"] = lr

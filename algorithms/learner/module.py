@@ -6,11 +6,14 @@ import torch
 from ray.rllib.core.rl_module.torch.torch_rl_module import TorchRLModule
 from transformers import AutoModelForCausalLM
 
+from algorithms.learner.lora import add_adapter
+
 
 class CausalLMModule(TorchRLModule):
-    """Holds the policy with float32 masters.
+    """Holds the policy: float32 masters of what is trained, an adapter's frozen base in the compute dtype.
 
-    `model_config`: `model` (folder or Hub id), `revision`, `trust_remote_code`, `gradient_checkpointing`.
+    `model_config`: `model` (folder or Hub id), `revision`, `trust_remote_code`, `gradient_checkpointing`, `dtype`,
+    `lora_rank`, `lora_alpha`, `lora_targets`.
     """
 
     lm: Any
@@ -18,12 +21,15 @@ class CausalLMModule(TorchRLModule):
     def setup(self) -> None:
         """Load the model; raises OSError when there is none at `model`."""
         settings: Any = self.model_config  # the dict of `GRPOConfig._model_config_auto_includes`
+        rank = settings.get("lora_rank", 0)
         self.lm = AutoModelForCausalLM.from_pretrained(
             settings["model"],
-            dtype=torch.float32,
+            dtype=getattr(torch, settings["dtype"]) if rank else torch.float32,
             revision=settings.get("revision"),
             trust_remote_code=settings.get("trust_remote_code", False),
         )
+        if rank:
+            add_adapter(self.lm, rank=rank, alpha=settings["lora_alpha"], targets=settings["lora_targets"])
         if settings.get("gradient_checkpointing"):
             self.lm.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
 
@@ -31,7 +37,7 @@ class CausalLMModule(TorchRLModule):
         return {"logits": self.lm(input_ids=batch["input_ids"], attention_mask=batch.get("attention_mask")).logits}
 
     def get_state(self, *args: Any, **kwargs: Any) -> dict[str, torch.Tensor]:
-        """CPU copies of all weights, tied heads included: an engine's packed head goes stale without them."""
+        """CPU copies of all parameters as they are, adapters apart; engines take `weights.full_weights`."""
         return {name: tensor.detach().cpu().clone() for name, tensor in self.lm.state_dict().items()}
 
     def set_state(self, state: dict[str, torch.Tensor]) -> None:

@@ -2,26 +2,30 @@
 
 step_000040/
   model/            config, tokenizer, model.safetensors (float32): loads with AutoModelForCausalLM and vLLM
+  adapter/          with LoRA: what peft loads beside the base; `model` holds the two merged
   optimizer.safetensors
   arrays.npz        the replay history
   state.json        counters, positions, settings of the history
+
+What is large is in several files with an index, and goes through the driver a bucket at a time. How many learners
+hold the policy, whole or in shards, is nowhere in it.
 """
 
 import json
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import ray
-from ray.rllib.core import DEFAULT_MODULE_ID
-from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, GenerationConfig
 
-from algorithms.grpo.learners import policy_state
+from algorithms.grpo.learners import LearnerDied, put_tensors, set_version, tensor_buckets
 from algorithms.models.names import resolve_model
 from algorithms.script.checkpoint_errors import CheckpointError
+from algorithms.script.tensor_files import read_tensors, tensor_names, write_tensors
 
 FORMAT = 1
 
@@ -33,7 +37,9 @@ def save_checkpoint(algo: Any, folder: Path) -> Path:
     shutil.rmtree(partial, ignore_errors=True)
     (partial / "model").mkdir(parents=True)
     _save_model(algo, partial / "model")
-    save_file(_on_first_learner(algo, "get_optimizer_tensors"), partial / "optimizer.safetensors")
+    if algo.config.rl_module_settings.lora_rank:
+        _save_adapter(algo, partial / "adapter")
+    write_tensors(partial, "optimizer", tensor_buckets(algo.learner_group, "optimizer"))
     arrays, state = algo.get_training_state()
     np.savez(partial / "arrays.npz", **arrays)
     (partial / "state.json").write_text(json.dumps({"format": FORMAT, **state}, indent=1), encoding="utf-8")
@@ -65,36 +71,48 @@ def load_checkpoint(algo: Any, path: Path) -> None:
     Raises:
         CheckpointError: a file is missing or unreadable, or of another format.
     """
-    try:
+    with _reading(path):
         state = json.loads((path / "state.json").read_text(encoding="utf-8"))
-        weights = load_file(path / "model" / "model.safetensors")
-        optimizer = load_file(path / "optimizer.safetensors")
         with np.load(path / "arrays.npz", allow_pickle=False) as stored:
             arrays = dict(stored)
-    except Exception as error:  # each reader has its own error types; all mean that the checkpoint is not whole
-        raise CheckpointError(f"{path}: the checkpoint cannot be read ({error})") from error
     if state.get("format") != FORMAT:
         raise CheckpointError(f"{path}: checkpoint format {state.get('format')}, this version reads {FORMAT}")
-    restored = ray.put((weights, optimizer, state["weights_version"]))
-    for answer in algo.learner_group.foreach_learner(lambda learner: _restore_learner(learner, restored)):
-        answer.get()
+    if algo.config.rl_module_settings.lora_rank:
+        if not (path / "adapter").is_dir():
+            raise CheckpointError(f"{path}: was trained without an adapter; fix: rl_module.lora_rank=0")
+        _restore(algo, path / "adapter", "adapter_model", "adapter")
+    elif (path / "adapter").is_dir():
+        raise CheckpointError(f"{path}: holds an adapter; fix: rl_module.lora_rank as it was trained with")
+    else:
+        _restore(algo, path / "model", "model", "weights")
+    _restore(algo, path, "optimizer", "optimizer")
+    set_version(algo.learner_group, state["weights_version"])
     algo.set_training_state(arrays, state)
 
 
-def _restore_learner(learner: Any, restored: ray.ObjectRef) -> None:
-    weights, optimizer, version = ray.get(restored)
-    learner.lm.load_state_dict(weights, strict=True)
-    learner.set_optimizer_tensors(optimizer)
-    learner._weights_seq_no = version
+def _restore(algo: Any, folder: Path, stem: str, kind: Any) -> None:
+    """Give the learners what the files hold; all of the weights, or the adapter, has to be there."""
+    with _reading(folder):
+        if kind != "optimizer":
+            (expected, *_) = algo.learner_group.foreach_learner(lambda learner: learner.weight_names(kind))
+            if missing := sorted(expected.get() - tensor_names(folder, stem)):
+                raise ValueError(f"{len(missing)} weights are missing, {missing[0]!r} for one")
+        for tensors in read_tensors(folder, stem):
+            put_tensors(algo.learner_group, kind, tensors)
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except LearnerDied:
+        raise
+    except Exception as error:  # each reader has its own error types; all mean that the checkpoint is not whole
+        raise CheckpointError(f"{path}: the checkpoint cannot be read ({error})") from error
 
 
 def _save_model(algo: Any, folder: Path) -> None:
-    weights = policy_state(algo.learner_group)[1][DEFAULT_MODULE_ID]
-    save_file(
-        {name: tensor.contiguous() for name, tensor in weights.items()},
-        folder / "model.safetensors",
-        {"format": "pt"},
-    )
+    write_tensors(folder, "model", tensor_buckets(algo.learner_group, "weights"))
     module = algo.config.rl_module_settings
     source = resolve_model(module.model)
     config = AutoConfig.from_pretrained(source, revision=module.revision, trust_remote_code=module.trust_remote_code)
@@ -107,12 +125,20 @@ def _save_model(algo: Any, folder: Path) -> None:
         pass
 
 
-def _on_first_learner(algo: Any, method: str) -> Any:
-    group = algo.learner_group
-    if group.is_local:
-        return getattr(group._learner, method)()
-    (answer,) = group.foreach_learner(lambda learner: getattr(learner, method)(), remote_actor_ids=[0])
-    return answer.get()
+def _save_adapter(algo: Any, folder: Path) -> None:
+    from algorithms.learner.lora import save_adapter_config
+
+    folder.mkdir()
+    write_tensors(folder, "adapter_model", tensor_buckets(algo.learner_group, "adapter"))
+    module = algo.config.rl_module_settings
+    save_adapter_config(
+        folder,
+        model=str(resolve_model(module.model)),
+        revision=module.revision,
+        rank=module.lora_rank,
+        alpha=module.lora_alpha,
+        targets=module.lora_targets,
+    )
 
 
 def _fsync(path: Path) -> None:

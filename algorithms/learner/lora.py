@@ -1,0 +1,114 @@
+"""Low-rank adapters (LoRA, arXiv 2106.09685) inside a Hugging Face model, by way of peft."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from algorithms.learner.sharding import whole
+
+if TYPE_CHECKING:
+    from peft import LoraConfig
+
+ADAPTER = "default"
+
+
+def add_adapter(lm: Any, *, rank: int, alpha: float, targets: Sequence[str] = ()) -> None:
+    """Freeze a model and put a trainable low-rank adapter beside its linear layers, in place.
+
+    The adapter's weights are float32 and the same in every process; at first they change nothing.
+
+    Args:
+        lm: a Hugging Face model.
+        rank: of the adapter's two factors.
+        alpha: the adapter's product is scaled by alpha / rank.
+        targets: endings of the names of the layers that get one; none: all linear layers but the head.
+
+    Raises:
+        ValueError: the model has no such layers.
+    """
+    from peft import inject_adapter_in_model
+
+    lm.requires_grad_(False)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        inject_adapter_in_model(lora_config(rank, alpha, targets), lm, adapter_name=ADAPTER)
+    for parameter in lm.parameters():
+        if parameter.requires_grad:
+            parameter.data = parameter.data.float()
+
+
+def lora_config(rank: int, alpha: float, targets: Sequence[str] = ()) -> "LoraConfig":
+    """The adapter as peft describes it."""
+    from peft import LoraConfig
+
+    return LoraConfig(
+        r=rank, lora_alpha=alpha, target_modules=list(targets) or "all-linear", bias="none", task_type="CAUSAL_LM"
+    )
+
+
+def adapted_layers(lm: nn.Module) -> dict[str, Any]:
+    """The layers that have an adapter, by name."""
+    return {name: module for name, module in lm.named_modules() if ADAPTER in getattr(module, "lora_A", ())}
+
+
+def merged_weight(layer: Any) -> torch.Tensor:
+    """A layer's weight with its adapter added, float32; the layer stays as it is.
+
+    All learners have to ask for it where the layer is sharded.
+    """
+    delta = whole(layer.lora_B[ADAPTER].weight).float() @ whole(layer.lora_A[ADAPTER].weight).float()
+    return whole(layer.base_layer.weight).float() + layer.scaling[ADAPTER] * delta
+
+
+def save_adapter_config(
+    folder: Path, *, model: str, revision: str | None, rank: int, alpha: float, targets: Sequence[str]
+) -> None:
+    """Write `adapter_config.json`, so that `peft.PeftModel.from_pretrained(base, folder)` loads the adapter."""
+    config = lora_config(rank, alpha, targets)
+    config.base_model_name_or_path, config.revision = model, revision
+    config.inference_mode = True
+    config.save_pretrained(folder)
+
+
+def peft_name(parameter: str) -> str:
+    """A parameter of an adapter as peft's files call it."""
+    return f"base_model.model.{parameter.replace(f'.{ADAPTER}.', '.')}"
+
+
+class WithoutAdapter:
+    """The model as it was before its adapter was trained: the reference of a KL term, without a copy.
+
+    Args:
+        lm: the model with the adapter.
+    """
+
+    def __init__(self, lm: Any) -> None:
+        self.lm, self.config = lm, lm.config
+        self._layers = list(adapted_layers(lm).values())
+
+    def get_decoder(self) -> Any:
+        """The decoder, to be called without gradient."""
+        return self._decode
+
+    def get_output_embeddings(self) -> Any:
+        """The head, which never has an adapter."""
+        return self.lm.get_output_embeddings()
+
+    def _decode(self, *arguments: Any, **keywords: Any) -> Any:
+        with self._disabled():
+            return self.lm.get_decoder()(*arguments, **keywords)
+
+    @contextmanager
+    def _disabled(self) -> Iterator[None]:
+        # peft's own switch also takes the adapter's `requires_grad` away, in the middle of the policy's graph.
+        for layer in self._layers:
+            layer._disable_adapters = True
+        try:
+            yield
+        finally:
+            for layer in self._layers:
+                layer._disable_adapters = False

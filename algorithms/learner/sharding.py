@@ -1,0 +1,122 @@
+"""A policy in shards over the learners (FSDP2): each holds its part of every weight, gradient and moment."""
+
+from typing import Any
+
+import torch
+import torch.distributed
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, OffloadPolicy, fully_shard
+from torch.distributed.tensor import DTensor, distribute_tensor
+
+
+def shard(lm: Any, device: torch.device, *, dtype: torch.dtype = torch.float32, offload: bool = False) -> None:
+    """Shard a Hugging Face causal LM in place over the default process group.
+
+    One group of collectives a decoder layer, one for the embeddings and the head, which may be the same tensor, and
+    one for the rest. Gradients of the learners are added up, not averaged.
+
+    Args:
+        lm: the model, whole, on any device; the same on every learner.
+        device: what this learner computes on.
+        dtype: of the gathered weights, and so of the computation; shards and their gradients keep the model's own.
+        offload: whether shards, their gradients and so the optimizer's moments stay on the CPU.
+
+    Raises:
+        ValueError: the model does not name its layers.
+
+    Source: `torch.distributed.fsdp.fully_shard`.
+    """
+    decoder = lm.get_decoder()
+    names = set(getattr(lm, "_no_split_modules", None) or ())
+    layers = [module for module in decoder.modules() if type(module).__name__ in names]
+    if not layers:
+        raise ValueError(f"{type(lm).__name__} does not say what its layers are (_no_split_modules)")
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    mesh = DeviceMesh.from_group(torch.distributed.group.WORLD, device.type)
+    policies: dict[str, Any] = {
+        "mesh": mesh,
+        "mp_policy": MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32),
+        "offload_policy": CPUOffloadPolicy(pin_memory=device.type == "cuda") if offload else OffloadPolicy(),
+    }
+    for layer in layers:
+        fully_shard(layer, **policies)
+    # Whole from the decoder's forward to the end of backward: the head's weight is read in between, by no forward.
+    ends = {id(module): module for module in (lm.get_input_embeddings(), lm.get_output_embeddings())}
+    fully_shard(list(ends.values()), reshard_after_forward=False, **policies)
+    fully_shard(decoder, **policies)
+    for module in _groups(lm):
+        module.set_gradient_divide_factor(1.0)
+        module.set_force_sum_reduction_for_comms(True)  # gloo has no other
+
+
+def is_sharded(lm: Any) -> bool:
+    """Whether `shard` was applied."""
+    return isinstance(lm.get_decoder(), FSDPModule)
+
+
+def reshard(lm: Any) -> None:
+    """Let go of gathered weights; parameters are shards again. Nothing for a model that is not sharded."""
+    for module in _groups(lm):
+        module.reshard()
+
+
+def compute_device(lm: Any) -> torch.device:
+    """Where the model's forward runs; offloaded shards lie elsewhere."""
+    if is_sharded(lm) and _mesh(lm).device_type == "cuda":
+        return torch.device("cuda", torch.cuda.current_device())
+    return next(lm.parameters()).device
+
+
+def agreed_passes(lm: Any, *counts: int) -> tuple[int, ...]:
+    """The largest of each count over the learners that share the model's shards.
+
+    Every forward and backward pass gathers shards from all learners: they have to run the same number.
+
+    Returns:
+        The counts themselves where the model is not sharded.
+    """
+    if not is_sharded(lm):
+        return counts
+    largest = torch.tensor(counts, device=compute_device(lm))
+    torch.distributed.all_reduce(largest, torch.distributed.ReduceOp.MAX, group=_mesh(lm).get_group())
+    return tuple(int(count) for count in largest)
+
+
+def whole(tensor: torch.Tensor) -> torch.Tensor:
+    """Gather a sharded tensor, detached; all learners have to ask for it. Any other tensor is returned as it is."""
+    tensor = tensor.detach()
+    if not isinstance(tensor, DTensor):
+        return tensor
+    # Offloaded shards go to the device first: the process group there does not speak for the CPU.
+    local = tensor.to_local().to(tensor.device_mesh.device_type)
+    there = DTensor.from_local(
+        local, tensor.device_mesh, tensor.placements, shape=tensor.shape, stride=tensor.stride(), run_check=False
+    )
+    return there.full_tensor()
+
+
+def like(value: torch.Tensor, model: torch.Tensor) -> torch.Tensor:
+    """This learner's part of a whole tensor, placed like `model`: the inverse of `whole`, without communication."""
+    if not isinstance(model, DTensor):
+        return value.to(model.device, model.dtype)
+    local = model.to_local()
+    value = value.to(model.device_mesh.device_type, model.dtype)
+    part = distribute_tensor(value, model.device_mesh, model.placements, src_data_rank=None).to_local()
+    return DTensor.from_local(
+        part.to(local.device).clone(),
+        model.device_mesh,
+        model.placements,
+        shape=model.shape,
+        stride=model.stride(),
+        run_check=False,
+    )
+
+
+def _groups(lm: nn.Module) -> list[FSDPModule]:
+    return [module for module in lm.modules() if isinstance(module, FSDPModule)]
+
+
+def _mesh(lm: nn.Module) -> DeviceMesh:
+    return next(parameter for parameter in lm.parameters() if isinstance(parameter, DTensor)).device_mesh
