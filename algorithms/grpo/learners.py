@@ -15,7 +15,7 @@ from algorithms.learner.update import UpdateStatistics
 if TYPE_CHECKING:
     import torch
 
-    from algorithms.learner.learner import Kind
+    from algorithms.learner.tensors import Kind
 
 BUCKET_BYTES = 4 * 2**30
 

@@ -2,8 +2,7 @@
 
 import copy
 import math
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import torch
 from ray.rllib.core import COMPONENT_RL_MODULE, DEFAULT_MODULE_ID
@@ -11,22 +10,21 @@ from ray.rllib.core.learner.torch.torch_learner import TorchLearner
 from ray.rllib.core.learner.training_data import TrainingData
 
 from algorithms.grpo.loss import LossSettings
-from algorithms.learner import policy, weights
+from algorithms.learner import policy
 from algorithms.learner.gradients import clip_gradients, sum_gradients
 from algorithms.learner.lora import WithoutAdapter
-from algorithms.learner.optimizer_state import optimizer_tensors, put_optimizer_tensors
+from algorithms.learner.packability import use_packed_attention
 from algorithms.learner.policy import ForwardSettings
 from algorithms.learner.rows import TrainingRow
 from algorithms.learner.sharding import reshard, shard
+from algorithms.learner.tensors import LearnerTensors
 from algorithms.learner.update import UpdateStatistics, accumulate_gradients
 
 if TYPE_CHECKING:
     from algorithms.grpo.config import GRPOConfig
 
-Kind = Literal["weights", "adapter", "optimizer"]
 
-
-class GRPOLearner(TorchLearner):
+class GRPOLearner(LearnerTensors, TorchLearner):
     """Trains the policy on rows whose loss weights are normalised over the whole step.
 
     RLlib's own `update` averages over minibatches and learners; here gradients are summed, because the rows already
@@ -35,7 +33,6 @@ class GRPOLearner(TorchLearner):
 
     config: "GRPOConfig"
     reference: Any = None
-    _outgoing: Iterator[dict[str, torch.Tensor]] = iter(())
 
     def build(self) -> None:
         """Load the policy and its optimizer."""
@@ -46,6 +43,8 @@ class GRPOLearner(TorchLearner):
     def _map_module_to_device(self, module: Any) -> None:
         """Place the policy, in shards or whole, and for a KL term its reference: the model as it came."""
         lm = module[DEFAULT_MODULE_ID].lm
+        if self.config.learners_settings.packing:
+            use_packed_attention(lm)
         if self.config.training_settings.beta > 0:
             adapted = self.config.rl_module_settings.lora_rank > 0
             self.reference = WithoutAdapter(lm) if adapted else copy.deepcopy(lm).eval().requires_grad_(False)
@@ -129,7 +128,7 @@ class GRPOLearner(TorchLearner):
             LossSettings.of(training),
             self.reference,
         )
-        reshard(self.lm)
+        self._let_go_of_gathered_weights()
         if self.config.num_learners > 1 and not self.sharded:
             sum_gradients(parameter for parameter in self.lm.parameters() if parameter.requires_grad)
         statistics.grad_norm = self._clip_and_step(lr)
@@ -141,7 +140,7 @@ class GRPOLearner(TorchLearner):
         """Log-probs and entropies of each row's response tokens under the policy as it stands."""
         self.lm.eval()
         scored = policy.score(self.lm, rows, self.forward_settings, entropy=entropy)
-        reshard(self.lm)
+        self._let_go_of_gathered_weights()
         return scored
 
     def get_state(self, *args: Any, **kwargs: Any) -> dict[str, Any]:  # type: ignore[override]  # only the arguments
@@ -158,52 +157,10 @@ class GRPOLearner(TorchLearner):
             )
         return super().get_state(*args, **kwargs)
 
-    def open_buckets(self, kind: Kind, most_bytes: int, dtype: torch.dtype | None = None) -> None:
-        """Begin to hand out tensors by `next_bucket`; every learner has to.
-
-        Args:
-            kind: the merged weights, the adapter's, or the optimizer's moments.
-            most_bytes: size of a bucket.
-            dtype: of the merged weights; None leaves them as they are.
-        """
-        tensors = {
-            "weights": lambda: weights.full_weights(self.lm, dtype=dtype),
-            "adapter": lambda: weights.adapter_weights(self.lm),
-            "optimizer": lambda: optimizer_tensors(self.lm, self.optimizer),
-        }[kind]()
-        self._outgoing = weights.buckets(tensors, most_bytes)
-
-    def next_bucket(self) -> dict[str, torch.Tensor] | None:
-        """The next tensors on the CPU, from the first learner; others gather with it and give an empty dict.
-
-        Returns:
-            None when there are no more.
-        """
-        bucket = next(self._outgoing, None)
-        if bucket is None or self._learner_index:
-            return bucket and {}
-        return {name: tensor.cpu().clone() for name, tensor in bucket.items()}
-
-    def weight_names(self, kind: Kind) -> set[str]:
-        """The names of all weights, or of the adapter's."""
-        return weights.adapter_names(self.lm) if kind == "adapter" else set(self.lm.state_dict())
-
-    def put_bucket(self, kind: Kind, tensors: dict[str, torch.Tensor]) -> None:
-        """Put back tensors that `next_bucket` gave; each learner keeps its part.
-
-        Raises:
-            ValueError: a name or a shape that the model does not have.
-        """
-        if kind == "weights":
-            weights.put_weights(self.lm, tensors)
-        elif kind == "adapter":
-            weights.put_adapter_weights(self.lm, tensors)
-        else:
-            put_optimizer_tensors(self.lm, self.optimizer, tensors)
-
-    def weight_buckets(self, most_bytes: int, dtype: torch.dtype | None = None) -> Iterator[dict[str, torch.Tensor]]:
-        """Whole weights in buckets, see `algorithms.learner.weights`: every learner has to iterate to the end."""
-        return weights.weight_buckets(self.lm, most_bytes, dtype=dtype)
+    def _let_go_of_gathered_weights(self) -> None:
+        for model in (self.lm, self.reference):
+            if isinstance(model, torch.nn.Module):
+                reshard(model)
 
     def _clip_and_step(self, lr: float) -> float:
         """Step unless the gradient is not finite; returns its norm before clipping."""

@@ -12,23 +12,26 @@ from algorithms.learner.sharding import like, whole
 BASE = ".base_layer."
 
 
-def full_weights(lm: Any, *, dtype: torch.dtype | None = None) -> Iterator[tuple[str, torch.Tensor]]:
+def full_weights(lm: Any) -> Iterator[tuple[str, torch.Tensor]]:
     """Every weight and its name, one at a time; tied heads too, because an engine's own copy goes stale without.
 
     All learners have to iterate to the end where the model is sharded, and all get the tensors. These are on the
     device that computes; they may be the live weights.
-
-    Args:
-        lm: the policy.
-        dtype: of floating-point weights; None leaves them as they are.
     """
     layers = adapted_layers(lm)
     for name, tensor in lm.state_dict().items():
         if ".lora_" in name:
             continue
         layer, separator, leaf = name.partition(BASE)
-        value = merged_weight(layers[layer]) if separator and leaf == "weight" else whole(tensor)
-        yield name.replace(BASE, "."), value.to(dtype) if dtype and value.is_floating_point() else value
+        merged = separator and leaf == "weight"
+        yield name.replace(BASE, "."), merged_weight(layers[layer]) if merged else whole(tensor)
+
+
+def full_shapes(lm: Any) -> dict[str, tuple[int, ...]]:
+    """The names and shapes of `full_weights`, in its order, without gathering anything."""
+    return {
+        name.replace(BASE, "."): tuple(tensor.shape) for name, tensor in lm.state_dict().items() if ".lora_" not in name
+    }
 
 
 def adapter_weights(lm: Any) -> Iterator[tuple[str, torch.Tensor]]:
@@ -72,11 +75,6 @@ def buckets(tensors: Iterable[tuple[str, torch.Tensor]], most_bytes: int) -> Ite
         filled += tensor.nbytes
     if bucket:
         yield bucket
-
-
-def weight_buckets(lm: Any, most_bytes: int, *, dtype: torch.dtype | None = None) -> Iterator[dict[str, torch.Tensor]]:
-    """`full_weights` in dicts of at most `most_bytes`."""
-    return buckets(full_weights(lm, dtype=dtype), most_bytes)
 
 
 def _adapter_parameters(lm: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
