@@ -1,0 +1,199 @@
+"""The engine that only models time: the clock of these tests is a number."""
+
+import numpy as np
+import pytest
+
+from algorithms.rollout.engines.base import FinishReason, GenerationRequest
+from algorithms.rollout.engines.simulated import Latency, Lengths, SimulatedEngine
+from algorithms.rollout.types import Sampling
+
+PER_TOKEN = 0.5
+NO_PREFILL = Latency(prefill_tokens_per_s=1e12, step_s=PER_TOKEN, sequence_s=0.0)
+SAME = Lengths(mean=100, sigma=0.0)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+def request(prompt: int = 0, seed: int = 0, limit: int = 10**6, length: int = 4) -> GenerationRequest:
+    return GenerationRequest(np.full(length, prompt, np.int32), seed, Sampling(max_response_tokens=limit))
+
+
+def keys(ended) -> list[int]:
+    return [key for key, _ in ended]
+
+
+def test_a_response_takes_a_step_a_token(clock):
+    engine = SimulatedEngine(NO_PREFILL, SAME, clock=clock)
+    engine.submit(7, request())
+    clock.now = 49.9
+    assert engine.catch_up() == []
+    assert engine.next_end_s() == pytest.approx(0.1)
+    clock.now = 50.1
+    ((key, completion),) = engine.catch_up()
+    assert key == 7
+    assert len(completion.tokens) == len(completion.logprobs) == 100
+    assert (completion.tokens.dtype, completion.logprobs.dtype) == (np.int32, np.float32)
+    assert completion.finish_reason is FinishReason.STOP
+    assert engine.unfinished == 0
+
+
+def test_each_sequence_of_the_batch_slows_the_others_down(clock):
+    engine = SimulatedEngine(Latency(1e12, step_s=0.5, sequence_s=0.25), SAME, clock=clock)
+    engine.submit(1, request())
+    engine.submit(2, request())
+    clock.now = 99.9
+    assert engine.catch_up() == []
+    clock.now = 100.1
+    assert keys(engine.catch_up()) == [1, 2]
+
+
+def test_a_request_joins_the_running_batch_when_it_comes(clock):
+    engine = SimulatedEngine(NO_PREFILL, SAME, clock=clock)
+    engine.submit(1, request())
+    clock.now = 30.0
+    engine.submit(2, request())
+    clock.now = 79.0
+    assert keys(engine.catch_up()) == [1]
+    clock.now = 81.0
+    assert keys(engine.catch_up()) == [2]
+
+
+def test_what_finds_no_slot_waits_for_the_first_that_ends_however_late_that_is_seen(clock):
+    engine = SimulatedEngine(NO_PREFILL, SAME, max_num_seqs=2, clock=clock)
+    for key in range(3):
+        engine.submit(key, request())
+    clock.now = 99.0
+    assert keys(engine.catch_up()) == [0, 1]
+    clock.now = 101.0
+    assert keys(engine.catch_up()) == [2], "it began at 50, not when somebody looked"
+
+
+def test_an_idle_engine_gives_no_time_away(clock):
+    engine = SimulatedEngine(NO_PREFILL, SAME, clock=clock)
+    clock.now = 1000.0
+    engine.submit(1, request())
+    assert engine.catch_up() == []
+    clock.now = 1051.0
+    assert keys(engine.catch_up()) == [1]
+    assert engine.usage.busy_s == pytest.approx(50)
+
+
+def test_a_prompt_is_read_once_until_the_weights_change(clock):
+    engine = SimulatedEngine(Latency(1.0, step_s=PER_TOKEN, sequence_s=0.0), SAME, clock=clock)
+    for key in (1, 2):
+        engine.submit(key, request(length=10))
+    clock.now = 59.0
+    assert engine.catch_up() == []
+    clock.now = 61.0
+    assert keys(engine.catch_up()) == [1, 2]
+    engine.load_weights({}, 5)
+    assert engine.weights_version == 5
+    engine.submit(3, request(length=10))
+    clock.now = 120.0
+    assert engine.catch_up() == []
+    clock.now = 122.0
+    assert keys(engine.catch_up()) == [3]
+
+
+def test_an_aborted_request_frees_its_slot_and_never_comes_back(clock):
+    engine = SimulatedEngine(NO_PREFILL, SAME, max_num_seqs=1, clock=clock)
+    engine.submit(1, request())
+    engine.submit(2, request())
+    engine.submit(3, request())
+    clock.now = 10.0
+    engine.abort([1, 3, 99])
+    assert engine.unfinished == 1
+    clock.now = 61.0
+    assert keys(engine.catch_up()) == [2]
+    engine.submit(1, request())  # the same key again
+    clock.now = 112.0
+    assert keys(engine.catch_up()) == [1]
+
+
+def test_time_can_run_faster(clock):
+    engine = SimulatedEngine(NO_PREFILL, SAME, time_scale=100.0, clock=clock)
+    engine.submit(1, request())
+    clock.now = 0.49
+    assert engine.catch_up() == []
+    clock.now = 0.51
+    assert keys(engine.catch_up()) == [1]
+
+
+def test_a_straggler_is_slower_in_everything(clock):
+    slow = Latency(1.0, step_s=PER_TOKEN, sequence_s=0.0, slowdown=4.0)
+    engine = SimulatedEngine(slow, SAME, clock=clock)
+    engine.submit(1, request(length=10))
+    clock.now = 239.0
+    assert engine.catch_up() == []
+    clock.now = 241.0
+    assert keys(engine.catch_up()) == [1]
+
+
+def test_usage_says_how_full_the_batch_was(clock):
+    engine = SimulatedEngine(NO_PREFILL, SAME, clock=clock)
+    engine.submit(1, request())
+    clock.now = 25.0
+    engine.submit(2, request())
+    clock.now = 200.0
+    engine.catch_up()
+    assert engine.usage.busy_s == pytest.approx(75)
+    assert engine.usage.sequence_s == pytest.approx(100)
+    assert engine.usage.tokens == pytest.approx(200)
+
+
+def test_lengths_depend_on_prompt_and_seed_alone_and_have_a_heavy_tail():
+    lengths = Lengths(mean=8192, sigma=0.6, limit=32768)
+    drawn = np.array([lengths.draw(prompt, 31 * prompt + 1, 10**6)[0] for prompt in range(20_000)])
+    assert lengths.draw(3, 94, 10**6)[0] == drawn[3]
+    assert drawn.mean() == pytest.approx(8192, rel=0.03)
+    assert np.log(drawn[drawn < 32768]).std() == pytest.approx(0.6, rel=0.05)
+    assert np.percentile(drawn, 99) > 3 * np.median(drawn)
+    assert drawn.max() == 32768
+
+
+def test_samples_of_a_prompt_are_alike_as_far_as_they_share_it():
+    alike, own = Lengths(prompt_share=1.0), Lengths(prompt_share=0.0)
+    assert len({alike.draw(5, seed, 10**6)[0] for seed in range(50)}) == 1
+    assert len({own.draw(prompt, 5, 10**6)[0] for prompt in range(50)}) == 1
+    assert len({own.draw(5, seed, 10**6)[0] for seed in range(50)}) > 40
+
+
+def test_a_response_that_reaches_the_limit_says_so(clock):
+    engine = SimulatedEngine(NO_PREFILL, SAME, clock=clock)
+    engine.submit(1, request(limit=40))
+    clock.now = 1000.0
+    ((_, completion),) = engine.catch_up()
+    assert len(completion.tokens) == 40
+    assert completion.finish_reason is FinishReason.LENGTH
+
+
+def test_as_an_engine_it_generates_in_order_without_a_clock_of_its_own():
+    engine = SimulatedEngine(time_scale=5000.0)
+    completions = engine.generate([request(seed=seed, prompt=seed % 3) for seed in range(40)])
+    again = engine.generate([request(seed=seed, prompt=seed % 3) for seed in range(40)])
+    assert [len(c.tokens) for c in completions] == [len(c.tokens) for c in again]
+    assert all(np.array_equal(c.tokens, d.tokens) for c, d in zip(completions, again, strict=True))
+    assert len({c.tokens.tobytes() for c in completions}) == 40
+
+
+def test_thousands_of_sequences_cost_microseconds_each(clock):
+    import time
+
+    engine = SimulatedEngine(NO_PREFILL, Lengths(), clock=clock)
+    started = time.process_time()
+    for key in range(4096):
+        engine.submit(key, request(seed=key, prompt=key // 16))
+    clock.now = 1e9
+    assert len(engine.catch_up()) == 4096
+    assert time.process_time() - started < 1.0
