@@ -1,0 +1,63 @@
+"""This project's side of the comparison: GRPO with engine, environments and learner in one process."""
+
+import time
+
+from benchmarks.sides.process import Baton, Step
+from benchmarks.sides.task import Task
+
+
+def run(task: Task, baton: Baton) -> None:
+    """Train until stopped."""
+    import logging
+
+    import ray
+
+    from algorithms.grpo.config import GRPOConfig
+
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+    config = (
+        GRPOConfig()
+        .environment(task.environment, env_config={"instruction": ""} if task.environment.startswith("r3env/") else {})
+        .rl_module(model=task.model, dtype="float32")
+        .env_runners(
+            engine="transformers",
+            num_env_runners=0,
+            max_response_tokens=task.max_response_tokens,
+            max_num_seqs=task.samples,
+            num_threads=task.threads,
+        )
+        .learners(num_learners=0, token_budget=task.token_budget, num_threads=task.threads)
+        .training(
+            lr=task.lr,
+            warmup_steps=task.warmup_steps,
+            group_size=task.group_size,
+            queries_per_step=task.queries,
+            is_cap=0.0,
+        )
+        .reward(w_len=0.0)
+        .debugging(seed=task.seed)
+    )
+    algorithm = config.build_algo()
+    try:
+        baton.give_back(None)
+        while True:
+            baton.wait()
+            started = time.perf_counter()
+            algorithm.train()
+            seconds = time.perf_counter() - started
+            rollouts = [sample.rollout for group in algorithm.groups for sample in group.samples]
+            if len(rollouts) != task.samples:
+                raise RuntimeError(f"{len(rollouts)} samples instead of {task.samples}")
+            baton.give_back(
+                Step(
+                    seconds=seconds,
+                    generate_s=algorithm.record["time/collect_rollouts"],
+                    reward_s=0.0,
+                    samples=len(rollouts),
+                    tokens=sum(rollout.response_length for rollout in rollouts),
+                    reward=sum(rollout.reward for rollout in rollouts) / len(rollouts),
+                )
+            )
+    finally:
+        algorithm.stop()
+        ray.shutdown()

@@ -1,0 +1,106 @@
+"""One trainer in a process of its own that takes a step whenever it is told to."""
+
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from typing import Any
+
+from benchmarks.sides.task import Task
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one training step took and gave.
+
+    Args:
+        seconds: from the command to the updated policy.
+        generate_s: of these, sampling responses.
+        reward_s: of these, rewards; 0 where they are part of sampling.
+        samples: responses.
+        tokens: of all responses.
+        reward: mean over the responses.
+    """
+
+    seconds: float
+    generate_s: float
+    reward_s: float
+    samples: int
+    tokens: int
+    reward: float
+
+
+class Stopped(Exception):
+    """The other end wants no further step."""
+
+
+class Baton:
+    """The trainer's end: waits for its turn, then says what the step was."""
+
+    def __init__(self, connection: "Connection[Any, Any]") -> None:
+        self.connection = connection
+
+    def wait(self) -> None:
+        """Wait for the next command; raises `Stopped` when there will be none."""
+        try:
+            command = self.connection.recv()
+        except EOFError as error:
+            raise Stopped from error
+        if command != "step":
+            raise Stopped
+
+    def give_back(self, step: Step | None) -> None:
+        """Say that the step is done, or, with None, that the trainer is ready."""
+        self.connection.send(step)
+
+
+class Side:
+    """The comparison's end of a trainer.
+
+    Args:
+        name: for messages.
+        target: runs the trainer, in the new process; returns after `Stopped`.
+        task: what it trains on.
+    """
+
+    def __init__(self, name: str, target: Callable[[Task, Baton], None], task: Task) -> None:
+        self.name = name
+        context = multiprocessing.get_context("spawn")
+        self.connection, theirs = context.Pipe()
+        self.process = context.Process(target=_run, args=(target, task, theirs))
+        self.process.start()
+        theirs.close()
+        self._answer()
+
+    def step(self) -> Step:
+        """Let the trainer take one step."""
+        self.connection.send("step")
+        return self._answer()
+
+    def close(self) -> None:
+        """End the process."""
+        self.connection.close()
+        self.process.join(timeout=60)
+        if self.process.is_alive():
+            self.process.kill()
+            self.process.join()
+
+    def _answer(self) -> Any:
+        try:
+            return self.connection.recv()
+        except EOFError:
+            raise RuntimeError(f"{self.name} ended, see its messages above") from None
+
+
+def _run(target: Callable[[Task, Baton], None], task: Task, connection: "Connection[Any, Any]") -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the comparison closes its sides itself
+    os.environ["OMP_NUM_THREADS"] = str(task.threads)
+    import torch
+
+    torch.set_num_threads(task.threads)
+    try:
+        target(task, Baton(connection))
+    except Stopped:
+        pass

@@ -1,0 +1,92 @@
+"""The two tasks on which trainers are compared, and the environments that both sides take their rewards from."""
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import gymnasium
+from transformers import AutoConfig, AutoTokenizer, GenerationConfig
+
+from algorithms.models.names import resolve_model
+from r3env.core import Queries, Query, Reason, VerifiableEnv, Verdict
+from r3env.data import load_queries
+
+FIXED_ID = "benchmarks.sides.task:FixedLength-v0"
+
+
+@dataclass(frozen=True)
+class Task:
+    """What both sides train on, with which settings.
+
+    Args:
+        environment: Gymnasium id.
+        model: folder; its tokenizer's end-of-turn token is never sampled when lengths are fixed.
+        max_response_tokens: at which a response is cut off; all responses have this length when lengths are fixed.
+        queries: prompts a step.
+        group_size: responses a prompt.
+        lr: learning rate after the warm-up.
+        warmup_steps: steps of a linearly rising learning rate.
+        threads: of torch, in either process.
+        micro_batch: responses in a micro-batch of TRL.
+        token_budget: tokens in a micro-batch of this project.
+        seed: of each side's sampling and shuffling.
+    """
+
+    environment: str
+    model: str
+    max_response_tokens: int
+    queries: int = 32
+    group_size: int = 8
+    lr: float = 1.2e-4
+    warmup_steps: int = 10
+    threads: int = 1
+    micro_batch: int = 64
+    token_budget: int = 16384
+    seed: int = 0
+
+    @property
+    def samples(self) -> int:
+        """Responses a step."""
+        return self.queries * self.group_size
+
+    def make_environment(self) -> VerifiableEnv:
+        """The environment, without Gymnasium's wrappers."""
+        arguments = {"instruction": ""} if self.environment.startswith("r3env/") else {}
+        environment = gymnasium.make(self.environment, disable_env_checker=True, **arguments).unwrapped
+        if not isinstance(environment, VerifiableEnv):
+            raise TypeError(f"{self.environment} is not a VerifiableEnv")
+        return environment
+
+
+class FixedLength(VerifiableEnv):
+    """The embedded problems; the reward is the share of digits in a response, so that groups are never homogeneous."""
+
+    def load_queries(self) -> Sequence[Query] | Queries:
+        """The embedded training problems."""
+        return load_queries("embedded:train")
+
+    def verify(self, query: Query, response: str) -> Verdict:
+        """Never right: responses are cut off. The score says how good it is."""
+        return Verdict(False, Reason.DIFFERENT, score=sum(map(str.isdigit, response)) / max(1, len(response)))
+
+
+gymnasium.register("FixedLength-v0", entry_point="benchmarks.sides.task:FixedLength")
+
+
+def endless_model(folder: Path) -> str:
+    """Write the embedded model with an end-of-turn token that it has no logit for; returns its folder."""
+    source = resolve_model("embedded:tiny")
+    shutil.copytree(source, folder)
+    tokenizer = AutoTokenizer.from_pretrained(source)
+    tokenizer.add_special_tokens({"eos_token": "<|never|>"})
+    config = AutoConfig.from_pretrained(source)
+    if tokenizer.eos_token_id < config.vocab_size:
+        raise RuntimeError(f"token {tokenizer.eos_token_id} is one of the model's {config.vocab_size}")
+    tokenizer.save_pretrained(folder)
+    config.eos_token_id = tokenizer.eos_token_id
+    config.save_pretrained(folder)
+    generation = GenerationConfig.from_pretrained(source)
+    generation.eos_token_id = tokenizer.eos_token_id
+    generation.save_pretrained(folder)
+    return str(folder)

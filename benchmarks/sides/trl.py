@@ -1,0 +1,131 @@
+"""TRL's side of the comparison: GRPOTrainer with the settings that make it fastest here."""
+
+import tempfile
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from benchmarks.sides.process import Baton, Step
+from benchmarks.sides.task import Task
+
+
+class Rewards:
+    """The task's environment as a reward function, with a record of what it saw.
+
+    Args:
+        task: whose environment it is.
+        stop_tokens: with which a finished response ends.
+    """
+
+    __name__ = "rewards"  # TRL's metrics are named after it
+
+    def __init__(self, task: Task, stop_tokens: Sequence[int]) -> None:
+        self.environment = task.make_environment()
+        self.stop_tokens = set(stop_tokens)
+        self.began = self.ended = 0.0
+        self.tokens, self.values = 0, [0.0]
+
+    def __call__(
+        self, completions: Sequence[Any], completion_ids: Sequence[Sequence[int]], uid: Sequence[str], **_: Any
+    ) -> list[float]:
+        """One reward a completion."""
+        self.began = time.perf_counter()
+        self.values = [self._reward(*each) for each in zip(completions, completion_ids, uid, strict=True)]
+        self.tokens = sum(map(len, completion_ids))
+        self.ended = time.perf_counter()
+        return self.values
+
+    def _reward(self, completion: Any, tokens: Sequence[int], uid: str) -> float:
+        self.environment.reset(options={"uid": uid})
+        _, reward, _, _, info = self.environment.step(completion[0]["content"])
+        # As on the other side: a box in an unfinished response does not count.
+        return 0.0 if info["correct"] and tokens[-1] not in self.stop_tokens else reward
+
+
+def run(task: Task, baton: Baton) -> None:
+    """Train until stopped."""
+    import torch
+    from datasets import Dataset
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers.utils import logging
+    from trl import GRPOConfig, GRPOTrainer
+
+    from algorithms.models.tokenizer import stop_token_ids
+    from r3env import chat
+
+    logging.set_verbosity_error()
+    tokenizer = AutoTokenizer.from_pretrained(task.model)
+    stop_tokens = stop_token_ids(tokenizer, task.model)
+    environment = task.make_environment()
+    prompts = [[{"role": "user", "content": environment.prompt(environment.query(u))}] for u in environment.uids]
+    for prompt in prompts:
+        if tokenizer.apply_chat_template(prompt, add_generation_prompt=True)["input_ids"] != chat.first_turn(
+            tokenizer, prompt
+        ):
+            raise RuntimeError(f"the two sides would not ask the same: {prompt}")
+    rewards = Rewards(task, stop_tokens)
+    with tempfile.TemporaryDirectory() as folder:
+        trainer = GRPOTrainer(
+            model=AutoModelForCausalLM.from_pretrained(task.model, dtype=torch.float32),
+            reward_funcs=rewards,
+            args=GRPOConfig(
+                output_dir=folder,
+                use_cpu=True,
+                bf16=False,
+                gradient_checkpointing=False,
+                per_device_train_batch_size=task.micro_batch,
+                gradient_accumulation_steps=task.samples // task.micro_batch,
+                num_generations=task.group_size,
+                max_completion_length=task.max_response_tokens,
+                learning_rate=task.lr,
+                lr_scheduler_type="constant_with_warmup",
+                warmup_steps=task.warmup_steps,
+                max_steps=1_000_000,
+                weight_decay=0.0,
+                max_grad_norm=1.0,
+                beta=0.0,
+                epsilon=0.2,
+                epsilon_high=0.28,
+                loss_type="dapo",
+                scale_rewards="group",
+                temperature=1.0,
+                seed=task.seed,
+                report_to="none",
+                logging_strategy="no",
+                save_strategy="no",
+                disable_tqdm=True,
+            ),
+            train_dataset=Dataset.from_dict({"prompt": prompts, "uid": environment.uids}),
+            processing_class=tokenizer,
+            callbacks=[_turns(baton, rewards, task)],
+        )
+        baton.give_back(None)
+        trainer.train()
+
+
+def _turns(baton: Baton, rewards: Rewards, task: Task) -> Any:
+    from transformers import TrainerCallback
+
+    class Turns(TrainerCallback):
+        """Takes a step when it is this side's turn. A step begins before its responses are sampled."""
+
+        def on_step_begin(self, *arguments: Any, **keywords: Any) -> None:
+            baton.wait()
+            self.started = time.perf_counter()
+
+        def on_step_end(self, *arguments: Any, **keywords: Any) -> None:
+            ended = time.perf_counter()
+            if len(rewards.values) != task.samples:
+                raise RuntimeError(f"{len(rewards.values)} samples instead of {task.samples}")
+            baton.give_back(
+                Step(
+                    seconds=ended - self.started,
+                    generate_s=rewards.began - self.started,
+                    reward_s=rewards.ended - rewards.began,
+                    samples=len(rewards.values),
+                    tokens=rewards.tokens,
+                    reward=sum(rewards.values) / len(rewards.values),
+                )
+            )
+
+    return Turns()
