@@ -19,10 +19,13 @@ from algorithms.grpo.config import ConfigError, GRPOConfig
 ConfigT = TypeVar("ConfigT", bound=GRPOConfig)
 
 DEFAULT_NAME = "quickstart.yaml"
+MOST_OF_A_NAME = 160  # characters, so that the time of the start fits behind
 
 
-def load(path: str | Path | None, overrides: Sequence[str], config_class: type[ConfigT]) -> tuple[ConfigT, RunSettings]:
-    """Read a configuration file, with overrides `section.key=value` that win over it.
+def load(
+    path: str | Path | Sequence[str | Path] | None, overrides: Sequence[str], config_class: type[ConfigT]
+) -> tuple[ConfigT, RunSettings]:
+    """Read configuration files, each of which wins over those before it, and overrides `section.key=value` over all.
 
     A file may begin with `base: other.yaml`, or a list of such: it then holds only what differs from them.
     A file may be shared between algorithms: sections of a mechanism that this one does not have are skipped
@@ -31,7 +34,7 @@ def load(path: str | Path | None, overrides: Sequence[str], config_class: type[C
     problems and texts are left out.
 
     Args:
-        path: a YAML file; None for the shipped quickstart.
+        path: a YAML file or several; None or none for the shipped quickstart.
         overrides: settings by their dotted names.
         config_class: the algorithm's configuration.
 
@@ -41,15 +44,17 @@ def load(path: str | Path | None, overrides: Sequence[str], config_class: type[C
     Raises:
         ConfigError: one line that names the file or `section.key`, and the fix.
     """
-    file = configs_folder() / DEFAULT_NAME if path is None else Path(path).expanduser()
-    layers = file_layers(file)
-    if path is None and any(text.startswith("environment.id=") for text in overrides):
+    paths = [path] if isinstance(path, str | Path) else list(path or [])
+    files = [Path(given).expanduser() for given in paths] or [configs_folder() / DEFAULT_NAME]
+    layers = file_layers(*files)
+    if not paths and any(text.startswith("environment.id=") for text in overrides):
         layers = [_without_task(layer) for layer in layers]
     algorithm = config_class.__name__.removesuffix("Config")
     elsewhere = _sections_of_mechanisms() - set(config_class.SECTIONS)
     given = dict.fromkeys(section for layer in layers for section in layer.sections)
     if skipped := [section for section in given if section in elsewhere]:
-        print(f"note: {file}: {algorithm} skips what it does not have: {', '.join(skipped)}", file=sys.stderr)
+        names = ", ".join(str(file) for file in files)
+        print(f"note: {names}: {algorithm} skips what it does not have: {', '.join(skipped)}", file=sys.stderr)
     config, run = config_class(), RunSettings()
     for layer in layers:
         sections = {section: values for section, values in layer.sections.items() if section not in elsewhere}
@@ -65,7 +70,8 @@ def load(path: str | Path | None, overrides: Sequence[str], config_class: type[C
         run = _apply(config, run, {override.section: {override.key: _overridden(before, override)}})
     config.check_settings()
     if run.name is None:
-        run = run.changed("run", {"name": f"{file.stem}-{time.strftime('%Y%m%d-%H%M%S')}"})
+        stems = "-".join(file.stem for file in files)[:MOST_OF_A_NAME]
+        run = run.changed("run", {"name": f"{stems}-{time.strftime('%Y%m%d-%H%M%S')}"})
     config.debugging(seed=run.seed)
     return config, run
 

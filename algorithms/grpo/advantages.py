@@ -1,4 +1,7 @@
-"""Group-relative advantages (Eq. 1 and Eq. 3 of the R³ paper)."""
+"""Group-relative advantages: Eq. 1 and Eq. 3 of the R³ paper, and those of Dr. GRPO and RLOO."""
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
 import numpy as np
 
@@ -26,21 +29,74 @@ def group_advantages(
 
     Source: Eq. 1 and Eq. 3, arXiv 2601.19620; the floor is ours.
     """
+    rewards = _checked(rewards)
+    for name, value in (("std_scale", std_scale), ("eps", eps), ("std_floor", std_floor)):
+        if not (np.isfinite(value) and value >= 0):
+            raise ValueError(f"{name} must be finite and not negative, got {value}")
+
+    distances = mean_advantages(rewards)
+    if not distances.any():
+        return distances
+
+    denominator = std_scale * max(float(rewards.std()), std_floor) + eps
+    if denominator == 0.0:
+        raise ValueError("the denominator is 0: give std_scale or eps a positive value")
+    advantages: np.ndarray = distances / denominator
+    return advantages
+
+
+def mean_advantages(rewards: np.ndarray) -> np.ndarray:
+    """Take each reward's distance from the mean of its group: no division by the standard deviation.
+
+    Args:
+        rewards: [G], one scalar reward per member of the group.
+
+    Returns:
+        float64 [G]; exact zeros for equal rewards.
+
+    Raises:
+        ValueError: `rewards` is empty, not one-dimensional or not finite.
+
+    Source: Dr. GRPO, arXiv 2503.20783.
+    """
+    rewards = _checked(rewards)
+    # The mean of n equal floats can be off by an ulp, which a small denominator would turn into an advantage.
+    if (rewards == rewards[0]).all():
+        return np.zeros_like(rewards)
+    advantages: np.ndarray = rewards - rewards.mean()
+    return advantages
+
+
+def leave_one_out_advantages(rewards: np.ndarray) -> np.ndarray:
+    """Take each reward's distance from the mean of the other members: `R_i - Σ_{j≠i} R_j / (G - 1)`.
+
+    Args:
+        rewards: [G], one scalar reward per member of the group.
+
+    Returns:
+        float64 [G]; 0 for a lone member, which has nothing to be compared with.
+
+    Raises:
+        ValueError: `rewards` is empty, not one-dimensional or not finite.
+
+    Source: RLOO, arXiv 2402.14740.
+    """
+    distances = mean_advantages(rewards)
+    # R_i minus the others' mean is G / (G - 1) times R_i minus the mean of all.
+    advantages: np.ndarray = distances * (len(distances) / max(1, len(distances) - 1))
+    return advantages
+
+
+# By the setting `training.advantage`.
+ADVANTAGES: Mapping[str, Callable[[np.ndarray], np.ndarray]] = MappingProxyType(
+    {"std": group_advantages, "mean": mean_advantages, "leave_one_out": leave_one_out_advantages}
+)
+
+
+def _checked(rewards: np.ndarray) -> np.ndarray:
     rewards = np.asarray(rewards, dtype=np.float64)
     if rewards.ndim != 1 or rewards.size == 0:
         raise ValueError(f"rewards must be a non-empty 1-D array, got shape {rewards.shape}")
     if not np.isfinite(rewards).all():
         raise ValueError(f"rewards must be finite, got {rewards}")
-    for name, value in (("std_scale", std_scale), ("eps", eps), ("std_floor", std_floor)):
-        if not (np.isfinite(value) and value >= 0):
-            raise ValueError(f"{name} must be finite and not negative, got {value}")
-
-    # The mean of n equal floats can be off by an ulp, which a small denominator would turn into an advantage.
-    if (rewards == rewards[0]).all():
-        return np.zeros_like(rewards)
-
-    denominator = std_scale * max(float(rewards.std()), std_floor) + eps
-    if denominator == 0.0:
-        raise ValueError("the denominator is 0: give std_scale or eps a positive value")
-    advantages: np.ndarray = (rewards - rewards.mean()) / denominator
-    return advantages
+    return rewards

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from ray.rllib.algorithms.algorithm_config import NotProvided
 from ray.util.debug import log_once
 
+from algorithms.configuration.consistency import check_loss
 from algorithms.configuration.errors import ConfigError, shown
 from algorithms.configuration.machine_settings import EnvRunnerSettings, LearnerSettings, RLModuleSettings
 from algorithms.configuration.schema import Settings
@@ -104,6 +105,7 @@ class GRPOConfig(SectionedConfig):
         """
         self.check_search_space()
         training, evaluation = self.training_settings, self.evaluation_settings
+        check_loss(training)
         responses = training.queries_per_step * training.group_size
         if responses % training.minibatches:
             most = min(training.minibatches, responses)

@@ -1,4 +1,4 @@
-"""The outcome reward."""
+"""The outcome reward: correctness, a bonus for brevity, a penalty for responses that nearly ran out of room."""
 
 
 def length_bonus_reward(correct: bool, length: int, *, w_len: float, l_max: int) -> float:
@@ -25,3 +25,32 @@ def length_bonus_reward(correct: bool, length: int, *, w_len: float, l_max: int)
     if not correct:
         return 0.0
     return 1.0 + w_len * max(0.0, 1.0 - length / l_max)
+
+
+def overlong_penalty(length: int, *, limit: int, share: float, penalty: float) -> float:
+    """Punish length softly over the last `share` of the limit, from 0 at its beginning to `penalty` at the limit.
+
+    With `B = share · limit`: `penalty · min(0, ((limit - B) - length) / B)`, and never below `-penalty`.
+
+    Args:
+        length: response tokens.
+        limit: response tokens at which a response is cut off.
+        share: of the limit, in (0, 1].
+        penalty: what a response at the limit loses; not negative.
+
+    Returns:
+        Between `-penalty` and 0.0, to be added to the reward.
+
+    Raises:
+        ValueError: an argument is out of range.
+
+    Source: Eq. 13, DAPO, arXiv 2503.14476, where right is worth 1 and wrong -1; here they are worth 1 and 0, so that
+        half its penalty is the same.
+    """
+    if length < 0 or limit < 1:
+        raise ValueError(f"length must not be negative and limit at least 1, got {length} and {limit}")
+    if not 0 < share <= 1 or penalty < 0:
+        raise ValueError(f"share must be in (0, 1] and penalty not negative, got {share} and {penalty}")
+    buffer = share * limit
+    over = (length - (limit - buffer)) / buffer
+    return -penalty * min(1.0, max(0.0, over))

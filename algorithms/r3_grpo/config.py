@@ -45,7 +45,18 @@ class R3GRPOConfig(GRPOConfig):
             ConfigError: settings that contradict each other.
         """
         super().check_settings()
-        ranking = self.ranking_settings
+        ranking, replay, training = self.ranking_settings, self.replay_settings, self.training_settings
+        if replay.enabled and replay.std_scale != 1.0 and training.advantage != "std":
+            raise ConfigError(
+                f"replay.std_scale: {replay.std_scale:g} scales a standard deviation that training.advantage="
+                f"{training.advantage} does not divide by; fix: replay.std_scale=1"
+            )
+        least = 1.0 - self.reward_settings.overlong_penalty
+        if ranking.enabled and ranking.scope == "all" and ranking.max_reward >= least:
+            raise ConfigError(
+                f"ranking.max_reward: {ranking.max_reward:g} is not below {least:g}, the least that a correct response "
+                "gets with reward.overlong_penalty; fix: lower one of them"
+            )
         if ranking.baseline == "finished_wrong" and ranking.scope != "truncated":
             raise ConfigError(
                 f"ranking.baseline: 'finished_wrong' compares with unranked responses, and ranking.scope="

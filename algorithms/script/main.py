@@ -86,7 +86,12 @@ def _parser(algorithm: str) -> argparse.ArgumentParser:
         epilog="Any setting can be given as section.key=value; docs/config.md lists them.",
     )
     parser.add_argument("overrides", nargs="*", metavar="section.key=value", help="settings that replace the file's")
-    parser.add_argument("--config", metavar="FILE", help="a YAML file; default: the packaged quickstart.yaml")
+    parser.add_argument(
+        "--config",
+        metavar="FILE",
+        action="append",
+        help="a YAML file; default: the packaged quickstart.yaml; may be repeated, a later file wins",
+    )
     parser.add_argument("--resume", metavar="RUN", help="go on with a run directory from its last checkpoint")
     parser.add_argument(
         "--check", action="store_true", help="say what would run where and how much memory it needs, and exit"

@@ -230,6 +230,23 @@ def test_a_base_of_two_bases_does_not_undo_the_first(write: Callable[[str, str],
     assert (training.lr, training.group_size) == (3e-5, 4)
 
 
+def test_of_several_files_the_later_wins(write: Callable[[str, str], Path]) -> None:
+    task = write("task.yaml", "training: {lr: 1e-5, group_size: 16}\n")
+    method = write("method.yaml", "training: {lr: 2e-5, clip_high: 0.3}\n")
+    config, run = load([task, method], ["training.clip_high=0.4"], GRPOConfig)
+    training = config.training_settings
+    assert (training.group_size, training.lr, training.clip_high) == (16, 2e-5, 0.4)
+    assert str(run.name).startswith("task-method-")
+    assert load([method, task], [], GRPOConfig)[0].training_settings.lr == 1e-5
+    with pytest.raises(ConfigError, match=r"/task\.yaml: training\.lr: "):
+        load([write("task.yaml", "training: {lr: x}\n"), method], [], GRPOConfig)
+
+
+def test_the_name_of_a_run_of_many_files_is_still_one_for_a_folder(write: Callable[[str, str], Path]) -> None:
+    files = [write(f"{'long' * 15}{number}.yaml", "training: {lr: 1e-5}\n") for number in range(9)]
+    assert len(str(load(files, [], GRPOConfig)[1].name)) < 200
+
+
 @pytest.mark.parametrize(
     ("base", "message"),
     [
