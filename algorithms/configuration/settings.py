@@ -31,6 +31,12 @@ class RunSettings(Settings):
     steps: int = setting(100, "Training steps.", ge=1)
     seed: int = setting(0, "Seeds the order of queries, sampling, replay and reflection.", ge=0, lt=2**32)
     checkpoint_every: int = setting(0, "Steps between checkpoints; 0: only one, at the end.", ge=0)
+    keep_checkpoints: int = setting(3, "Checkpoints that stay, the newest; 0: all.", ge=0)
+    best_metric: str | None = setting(
+        "eval/pass@1",
+        "The checkpoint with the highest value of this metric stays as well, if it was measured at a checkpoint's "
+        "step; null: no such.",
+    )
     log_conversations: int = setting(2, "Sample conversations written to TensorBoard at every step.", ge=0)
     save_rollouts: bool = setting(True, "Whether to write every step's rollouts to `rollouts/*.parquet`.")
 

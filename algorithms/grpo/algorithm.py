@@ -13,12 +13,12 @@ from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
 from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
 
 from algorithms.evaluate.evaluation import Evaluation, evaluate_policy
-from algorithms.grpo.advantages import group_advantages
+from algorithms.grpo.advantages import ADVANTAGES
 from algorithms.grpo.config import GRPOConfig
 from algorithms.grpo.groups import Group, Prompt, Sample
 from algorithms.grpo.learners import score_rows, update_learners
 from algorithms.grpo.queries import EpochOrder
-from algorithms.grpo.rewards import length_bonus_reward
+from algorithms.grpo.rewards import length_bonus_reward, overlong_penalty
 from algorithms.grpo.runners import RunnerPool
 from algorithms.grpo.seeds import Purpose, request_seeds, stream
 from algorithms.grpo.step_metrics import advantage_metrics, group_metrics, mismatch_metrics, update_metrics
@@ -27,7 +27,7 @@ from algorithms.models.names import resolve_model
 from algorithms.models.tokenizer import load_tokenizer
 from algorithms.rollout.dispatch import OnProgress
 from algorithms.rollout.env_runner import environment_makers
-from algorithms.rollout.types import Request, Sampling, Split
+from algorithms.rollout.types import Request, Rollout, Sampling, Split
 
 T = TypeVar("T")
 
@@ -57,7 +57,7 @@ class GRPO(Algorithm):
         self.environments: dict[Split, Any] = {split: make() for split, make in environment_makers(config).items()}
         self.seed: int = config.seed or 0
         self.queries = EpochOrder(self.uids(Split.TRAIN), self.seed)
-        self.runners = RunnerPool(self.env_runner_group, self.learner_group, config.env_runners_settings)
+        self.runners = RunnerPool(self.env_runner_group, self.learner_group, config)
         self.steps_done = 0
         self.generated_tokens = 0
         self.record: dict[str, Any] = {}
@@ -125,12 +125,9 @@ class GRPO(Algorithm):
         return groups
 
     def shape_rewards(self, groups: list[Group]) -> list[Group]:
-        """Correctness with a length bonus."""
-        reward = self.config.reward_settings
-        for sample in (sample for group in groups for sample in group.samples if sample.rollout.correct):
-            rollout = sample.rollout
-            bonus = length_bonus_reward(True, rollout.response_length, w_len=reward.w_len, l_max=reward.l_max)
-            sample.reward = rollout.reward * bonus
+        """Correctness with a length bonus, less what an overlong response loses."""
+        for sample in (sample for group in groups for sample in group.samples):
+            sample.reward = self.outcome_reward(sample.rollout) + self.overlong_penalty(sample.rollout)
         return groups
 
     def compose_groups(self, groups: list[Group]) -> list[Group]:
@@ -138,9 +135,10 @@ class GRPO(Algorithm):
         return groups
 
     def compute_advantages(self, groups: list[Group]) -> list[Group]:
-        """Eq. 1: rewards normalised within each group."""
+        """Eq. 1, rewards normalised within each group; or what `training.advantage` has in its place."""
+        advantages_of = ADVANTAGES[self.config.training_settings.advantage]
         for group in groups:
-            advantages = group_advantages(np.array([sample.training_reward for sample in group.samples]))
+            advantages = advantages_of(np.array([sample.training_reward for sample in group.samples]))
             for sample, advantage in zip(group.samples, advantages, strict=True):
                 sample.advantage = float(advantage)
         return groups
@@ -168,6 +166,21 @@ class GRPO(Algorithm):
         self.runners.push_weights()
 
     # -- What the stages are made of. ------------------------------------------------------------------------------
+
+    def outcome_reward(self, rollout: Rollout) -> float:
+        """What the environment paid; a correct response earns the length bonus on top."""
+        if not rollout.correct:
+            return rollout.reward
+        reward = self.config.reward_settings
+        bonus = length_bonus_reward(True, rollout.response_length, w_len=reward.w_len, l_max=reward.l_max)
+        return rollout.reward * bonus
+
+    def overlong_penalty(self, rollout: Rollout) -> float:
+        """What a response loses for its length, as a number that is not positive."""
+        reward, limit = self.config.reward_settings, self.config.env_runners_settings.max_response_tokens
+        return overlong_penalty(
+            rollout.response_length, limit=limit, share=reward.overlong_share, penalty=reward.overlong_penalty
+        )
 
     def samples_to_score(self, groups: Sequence[Group]) -> list[Sample]:
         """Samples whose behaviour log-probs are needed: all when there are several optimizer steps, else none."""
@@ -258,6 +271,9 @@ class GRPO(Algorithm):
 
     def keep_state_in(self, folder: Path) -> None:
         """Keep what grows with the run in files of this folder; GRPO has nothing that does."""
+
+    def start_again(self) -> None:
+        """Forget what an earlier process left in those files before its first checkpoint; GRPO left nothing."""
 
     def forget_before(self, state: dict[str, Any]) -> None:
         """Free what only checkpoints older than this one's state still needed; GRPO keeps nothing for them."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from algorithms.grpo.advantages import group_advantages
+from algorithms.grpo.advantages import ADVANTAGES, group_advantages
 from algorithms.grpo.algorithm import GRPO
 from algorithms.grpo.groups import Group, Prompt, Sample
 from algorithms.grpo.seeds import Purpose, stream
@@ -26,6 +26,16 @@ HISTORY_FILE = "history.sqlite"
 _logger = logging.getLogger(__name__)
 
 
+def _history(config: R3GRPOConfig, path: Path | None) -> ReplayHistory:
+    window = config.reflection_settings.history_window
+    return ReplayHistory(
+        capacity=config.replay_settings.capacity,
+        dedupe=config.replay_settings.dedupe,
+        history_window=4 * config.training_settings.group_size if window is None else window,
+        path=path,
+    )
+
+
 class R3GRPO(GRPO):
     """GRPO that does not go blind when a whole group fails or a whole group passes.
 
@@ -42,7 +52,7 @@ class R3GRPO(GRPO):
     def setup(self, config: R3GRPOConfig) -> None:  # type: ignore[override]  # its own class of configuration
         """Add the history that replay and reflection read."""
         super().setup(config)
-        self.history = self._make_history(None)
+        self.history = _history(config, None)
         self.truncation_watch = TruncationWatch()
         self.quoter = Quoter(
             self.tokenizer,
@@ -78,7 +88,10 @@ class R3GRPO(GRPO):
         return groups
 
     def compute_advantages(self, groups: list[Group]) -> list[Group]:
-        """Eq. 3 over mixed groups, Eq. 1 elsewhere; groups without a correct member have a floor under their std."""
+        """Eq. 3 over mixed groups, Eq. 1 elsewhere; groups without a correct member have a floor under their std.
+
+        Other advantages than the default are taken over the mixed group as they are: they divide by nothing.
+        """
         for group in groups:
             advantages = self._advantages(group)
             for sample, advantage in zip(group.samples, advantages, strict=True):
@@ -144,7 +157,12 @@ class R3GRPO(GRPO):
         """Keep the history in a file of this folder instead of in memory; call it before anything is remembered."""
         super().keep_state_in(folder)
         self.history.close()
-        self.history = self._make_history(folder / HISTORY_FILE)
+        self.history = _history(self.config, folder / HISTORY_FILE)
+
+    def start_again(self) -> None:
+        """Forget what an earlier process remembered before its first checkpoint."""
+        super().start_again()
+        self.history.roll_back(0)
 
     def forget_before(self, state: dict[str, Any]) -> None:
         """Free what only checkpoints older than this one's state still needed."""
@@ -155,15 +173,6 @@ class R3GRPO(GRPO):
         """RLlib's, and close the history."""
         super().cleanup()
         self.history.close()
-
-    def _make_history(self, path: Path | None) -> ReplayHistory:
-        window = self.config.reflection_settings.history_window
-        return ReplayHistory(
-            capacity=self.config.replay_settings.capacity,
-            dedupe=self.config.replay_settings.dedupe,
-            history_window=4 * self.config.training_settings.group_size if window is None else window,
-            path=path,
-        )
 
     def _reflection_prompts(self, queries: Sequence[str]) -> list[Prompt]:
         settings = self.config.reflection_settings
@@ -189,7 +198,7 @@ class R3GRPO(GRPO):
     def _rank(self, group: Group) -> int:
         settings = self.config.ranking_settings
         rewards, ranked = ranked_rewards(
-            np.array([sample.reward for sample in group.samples]),
+            np.array([self.outcome_reward(sample.rollout) for sample in group.samples]),
             np.array([sample.rollout.correct for sample in group.samples]),
             np.array([sample.rollout.truncated for sample in group.samples]),
             [None if s.entropies is None else s.response_entropies for s in group.samples],
@@ -199,7 +208,8 @@ class R3GRPO(GRPO):
             baseline=settings.baseline,
         )
         for index in np.flatnonzero(ranked):
-            group.samples[index].ranking_reward = float(rewards[index])
+            sample = group.samples[index]
+            sample.ranking_reward = float(rewards[index]) + self.overlong_penalty(sample.rollout)
         return int(ranked.sum())
 
     def _recall(self, groups: Sequence[Group]) -> list[Sample]:
@@ -225,6 +235,8 @@ class R3GRPO(GRPO):
     def _advantages(self, group: Group) -> np.ndarray:
         replay, ranking = self.config.replay_settings, self.config.ranking_settings
         rewards = np.array([sample.training_reward for sample in group.samples])
+        if (kind := self.config.training_settings.advantage) != "std":
+            return ADVANTAGES[kind](rewards)
         replayed = np.array([sample.replayed for sample in group.samples])
         floor = ranking.std_floor if ranking.enabled and not group.any_correct else 0.0
         plain = group_advantages(rewards, std_floor=floor)

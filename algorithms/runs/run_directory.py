@@ -9,6 +9,8 @@ from typing import Any
 from algorithms.runs import metrics_file
 from algorithms.runs.json_files import plain, write_json, write_text
 
+CHECKPOINTS = "checkpoints"
+
 
 class RunDirectory:
     """Names and writes the files of one run.
@@ -17,7 +19,8 @@ class RunDirectory:
     config.yaml      resolved configuration; its presence marks the folder as a run
     metrics.jsonl    one object a step
     rollouts/        step-000001.parquet, …
-    checkpoints/
+    checkpoints/     step_000040/, …
+    history.sqlite   what R³ remembers
     evaluation.json  summary.json  curves.png  and TensorBoard's event files
     ```
 
@@ -30,7 +33,7 @@ class RunDirectory:
         self.config_file = path / "config.yaml"
         self.metrics_file = path / "metrics.jsonl"
         self.rollouts_folder = path / "rollouts"
-        self.checkpoints_folder = path / "checkpoints"
+        self.checkpoints_folder = path / CHECKPOINTS
         self.evaluation_file = path / "evaluation.json"
         self.summary_file = path / "summary.json"
         self.curves_file = path / "curves.png"

@@ -4,8 +4,9 @@ step_000040/
   model/            config, tokenizer, model.safetensors (float32): loads with AutoModelForCausalLM and vLLM
   adapter/          with LoRA: what peft loads beside the base; `model` holds the two merged
   optimizer.safetensors
-  arrays.npz        the replay history
-  state.json        counters, positions, settings of the history
+  arrays.npz        the replay history, where it is not in a file of its own
+  state.json        counters, positions, where the history's file stood, the step's metrics
+  manifest.json     size and checksum of every file
 
 What is large is in several files with an index, and goes through the driver a bucket at a time. How many learners
 hold the policy, whole or in shards, is nowhere in it.
@@ -14,9 +15,10 @@ hold the policy, whole or in shards, is nowhere in it.
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -25,27 +27,26 @@ from transformers import AutoConfig, GenerationConfig
 from algorithms.grpo.learners import LearnerDied, put_tensors, set_version, tensor_buckets
 from algorithms.models.names import resolve_model
 from algorithms.script.checkpoint_errors import CheckpointError
+from algorithms.script.manifest import write_manifest
 from algorithms.script.tensor_files import read_tensors, tensor_names, write_tensors
 
 FORMAT = 1
 
 
-def save_checkpoint(algo: Any, folder: Path) -> Path:
-    """Write `folder/step_NNNNNN`, complete or not at all; returns its path."""
+def save_checkpoint(algo: Any, folder: Path, metrics: Mapping[str, float] = MappingProxyType({})) -> Path:
+    """Write `folder/step_NNNNNN`, complete or not at all; returns its path.
+
+    Raises:
+        OSError: it could not be written, say because the disk is full; nothing of it is left.
+    """
     target = folder / f"step_{algo.steps_done:06d}"
     partial = folder / f".{target.name}.partial"
     shutil.rmtree(partial, ignore_errors=True)
-    (partial / "model").mkdir(parents=True)
-    _save_model(algo, partial / "model")
-    if algo.config.rl_module_settings.lora_rank:
-        _save_adapter(algo, partial / "adapter")
-    write_tensors(partial, "optimizer", tensor_buckets(algo.learner_group, "optimizer"))
-    arrays, state = algo.get_training_state()
-    np.savez(partial / "arrays.npz", **arrays)
-    (partial / "state.json").write_text(json.dumps({"format": FORMAT, **state}, indent=1), encoding="utf-8")
-    for file in partial.rglob("*"):
-        if file.is_file():
-            _fsync(file)
+    try:
+        _write(algo, partial, metrics)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
     if target.exists():
         shutil.rmtree(target)
     os.replace(partial, target)
@@ -53,16 +54,19 @@ def save_checkpoint(algo: Any, folder: Path) -> Path:
     return target
 
 
-def latest_checkpoint(folder: Path) -> Path:
-    """The newest complete checkpoint in a run's `checkpoints` folder.
-
-    Raises:
-        CheckpointError: there is none.
-    """
-    found = sorted(path for path in folder.glob("step_*") if (path / "state.json").is_file())
-    if not found:
-        raise CheckpointError(f"{folder}: there is no checkpoint to resume from; see run.checkpoint_every")
-    return found[-1]
+def _write(algo: Any, partial: Path, metrics: Mapping[str, float]) -> None:
+    (partial / "model").mkdir(parents=True)
+    _save_model(algo, partial / "model")
+    if algo.config.rl_module_settings.lora_rank:
+        _save_adapter(algo, partial / "adapter")
+    write_tensors(partial, "optimizer", tensor_buckets(algo.learner_group, "optimizer"))
+    arrays, state = algo.get_training_state()
+    np.savez(partial / "arrays.npz", **arrays)
+    state = {"format": FORMAT, "metrics": dict(metrics), **state}
+    (partial / "state.json").write_text(json.dumps(state, indent=1), encoding="utf-8")
+    write_manifest(partial)
+    for path in [*partial.rglob("*"), partial]:
+        _fsync(path)
 
 
 def load_checkpoint(algo: Any, path: Path) -> None:
@@ -87,7 +91,10 @@ def load_checkpoint(algo: Any, path: Path) -> None:
         _restore(algo, path / "model", "model", "weights")
     _restore(algo, path, "optimizer", "optimizer")
     set_version(algo.learner_group, state["weights_version"])
-    algo.set_training_state(arrays, state)
+    try:
+        algo.set_training_state(arrays, state)
+    except ValueError as error:
+        raise CheckpointError(f"{path}: {error}") from error
 
 
 def _restore(algo: Any, folder: Path, stem: str, kind: Any) -> None:

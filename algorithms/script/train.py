@@ -1,5 +1,6 @@
 """The training script's loop: evaluate, train, evaluate, and leave a run directory that can be read and resumed."""
 
+import functools
 import json
 import sys
 import time
@@ -21,9 +22,10 @@ from algorithms.runs.curves import draw_curves
 from algorithms.runs.progress import Progress
 from algorithms.runs.recorder import Recorder
 from algorithms.runs.rollout_files import write_rollouts
-from algorithms.runs.run_directory import RunDirectory
-from algorithms.script.checkpoint import latest_checkpoint, load_checkpoint, save_checkpoint
+from algorithms.runs.run_directory import CHECKPOINTS, RunDirectory
+from algorithms.script.checkpoint import load_checkpoint
 from algorithms.script.checkpoint_errors import CheckpointError
+from algorithms.script.checkpoints import Checkpoints
 from algorithms.script.interrupts import InterruptBetweenSteps
 from algorithms.script.process import native_stderr_held_back
 from algorithms.script.ray_session import start_ray
@@ -43,31 +45,34 @@ def train(config: GRPOConfig, run: RunSettings, *, name: str) -> RunDirectory:
 
 @dataclass(frozen=True)
 class StoredRun:
-    """A run that stopped, and the checkpoint to go on from."""
+    """A run that stopped, and the checkpoint to go on from; None where it stopped before its first."""
 
     directory: RunDirectory
-    checkpoint: Path
+    checkpoint: Path | None
 
     @classmethod
     def find(cls, path: Path, name: str) -> "StoredRun":
-        """Look into a run directory.
+        """Look into a run directory, or take one checkpoint of it: `runs/NAME/checkpoints/step_NNNNNN`.
 
         Raises:
-            CheckpointError: `path` is not a run of the algorithm `name`, or has no whole checkpoint.
+            CheckpointError: `path` is not a run of the algorithm `name`, or the checkpoint is damaged.
         """
+        chosen = path if path.parent.name == CHECKPOINTS else None
         try:
-            directory = RunDirectory.open(path)
+            directory = RunDirectory.open(chosen.parents[1] if chosen else path)
         except ValueError as error:
             raise CheckpointError(str(error)) from error
         if (trained_by := algorithm_of(directory.config_file)) not in (None, name):
             fix = f"python -m algorithms.{trained_by} --resume {path}"
             raise CheckpointError(f"{path}: is a run of {trained_by}, not of {name}; fix: {fix}")
-        return cls(directory, latest_checkpoint(directory.checkpoints_folder))
+        checkpoints = Checkpoints(directory.checkpoints_folder)
+        return cls(directory, checkpoints.checked(chosen) if chosen else checkpoints.newest())
 
 
 def resume(stored: StoredRun, config: GRPOConfig, run: RunSettings) -> RunDirectory:
-    """Go on with a run from its last checkpoint, as if it had not stopped."""
-    session = _Session(config, run, stored.directory, stored.checkpoint)
+    """Go on with a run from its last checkpoint, as if it had not stopped; without one, start it again."""
+    session = _Session(config, run, stored.directory)
+    session.go_on_from(stored.checkpoint)
     session.run_steps()
     session.close()
     return stored.directory
@@ -76,22 +81,34 @@ def resume(stored: StoredRun, config: GRPOConfig, run: RunSettings) -> RunDirect
 class _Session:
     """One process's share of a run: an algorithm, and where its results go."""
 
-    def __init__(
-        self, config: GRPOConfig, run: RunSettings, directory: RunDirectory, checkpoint: Path | None = None
-    ) -> None:
+    def __init__(self, config: GRPOConfig, run: RunSettings, directory: RunDirectory) -> None:
         self.run, self.directory = run, directory
+        self.checkpoints = Checkpoints(directory.checkpoints_folder, keep=run.keep_checkpoints, best_by=run.best_metric)
         self.problems = HELD_OUT if config.evaluation_settings.data else "training"
         self.started = time.monotonic()
         self.algo = _build(config, run.seed)
         self.evaluations: dict[str, dict[str, Any]] = {}
         self.algo.keep_state_in(directory.path)
         self.wall_s_before = 0.0
+        self.metrics: dict[str, float] = {}
+
+    def go_on_from(self, checkpoint: Path | None) -> None:
+        """Put everything where the checkpoint, or the start, left it: what was written later is made again."""
         if checkpoint is not None:
             load_checkpoint(self.algo, checkpoint)
-            directory.truncate_after(self.algo.steps_done)
-            self._recall()
-            print(f"resumed {directory.path} after step {self.algo.steps_done}", file=sys.stderr)
-        self.recorder = Recorder(directory, self.algo.steps_done)
+        else:
+            self.algo.start_again()
+        self.checkpoints.forget_after(self.algo.steps_done)
+        self.directory.truncate_after(self.algo.steps_done)
+        self._recall()
+        print(f"resumed {self.directory.path} after step {self.algo.steps_done}", file=sys.stderr)
+        if "before" not in self.evaluations:
+            self.evaluate_before()
+
+    @functools.cached_property
+    def recorder(self) -> Recorder:
+        """Where metrics go; opened when there is a first one, after what a resume cuts off."""
+        return Recorder(self.directory, self.algo.steps_done)
 
     def evaluate_before(self) -> None:
         """Held-out accuracy of the model as it came."""
@@ -103,13 +120,13 @@ class _Session:
             while self.algo.steps_done < self.run.steps and not interrupt.requested:
                 progress.update(self._step())
             if interrupt.requested:
-                save_checkpoint(self.algo, self.directory.checkpoints_folder)
+                self.checkpoints.save(self.algo, self.metrics)
                 progress.message(f"stopped after step {self.algo.steps_done}; --resume {self.directory.path} goes on")
                 raise KeyboardInterrupt
 
     def close(self) -> None:
         """Evaluate, write summary, curves and the last checkpoint, and print the closing table."""
-        save_checkpoint(self.algo, self.directory.checkpoints_folder)
+        self.checkpoints.save(self.algo, self.metrics)
         self._evaluate("after")
         self.recorder.close()
         sides = {side: self.evaluations.get(side, {}) for side in ("before", "after")}
@@ -133,10 +150,11 @@ class _Session:
         row |= {f"eval/{name}": value for name, value in (result.get(EVALUATION_RESULTS) or {}).items()}
         if self.run.save_rollouts:
             write_rollouts(self.directory.rollout_file(step), rollout_rows(step, self.algo.groups, self.algo.tokenizer))
+        self.metrics = {name: value for name, value in row.items() if isinstance(value, int | float)}
         self.recorder.record(row)
         self.recorder.record_conversations(step, sample_conversations(self.algo.groups, self.run.log_conversations))
         if self.run.checkpoint_every and step % self.run.checkpoint_every == 0:
-            save_checkpoint(self.algo, self.directory.checkpoints_folder)
+            self.checkpoints.save(self.algo, self.metrics)
         return row
 
     def _evaluate(self, side: str) -> None:

@@ -117,6 +117,8 @@ RUN_DEFAULTS = {
     "steps": 100,
     "seed": 0,
     "checkpoint_every": 0,
+    "keep_checkpoints": 3,
+    "best_metric": "eval/pass@1",
     "log_conversations": 2,
     "save_rollouts": True,
 }

@@ -27,9 +27,7 @@ def test_what_was_not_measured_is_never_the_best_and_the_earliest_of_equals_is()
 
 
 @settings(derandomize=True, deadline=None)
-@given(
-    st.dictionaries(st.integers(1, 99), st.none() | st.floats(0, 1), min_size=1), st.integers(1, 5), st.booleans()
-)
+@given(st.dictionaries(st.integers(1, 99), st.none() | st.floats(0, 1), min_size=1), st.integers(1, 5), st.booleans())
 def test_never_more_than_one_beyond_the_newest_and_never_the_newest(values, keep, best):
     gone = superfluous(measured(values), keep=keep, best_by=BEST if best else None)
     left = sorted(set(values) - set(gone))
