@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from algorithms.rollout.engines.base import FinishReason, GenerationRequest
-from algorithms.rollout.engines.simulated import Latency, Lengths, SimulatedEngine
+from algorithms.rollout.engines.simulated import Latency, Lengths, ModelClock, SimulatedEngine
 from algorithms.rollout.types import Sampling
 
 PER_TOKEN = 0.5
@@ -12,12 +12,11 @@ NO_PREFILL = Latency(prefill_tokens_per_s=1e12, step_s=PER_TOKEN, sequence_s=0.0
 SAME = Lengths(mean=100, sigma=0.0)
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = 0.0
+class Clock(ModelClock):
+    time = 0.0
 
-    def __call__(self) -> float:
-        return self.now
+    def now(self) -> float:
+        return self.time
 
 
 @pytest.fixture
@@ -36,10 +35,10 @@ def keys(ended) -> list[int]:
 def test_a_response_takes_a_step_a_token(clock):
     engine = SimulatedEngine(NO_PREFILL, SAME, clock=clock)
     engine.submit(7, request())
-    clock.now = 49.9
+    clock.time = 49.9
     assert engine.catch_up() == []
     assert engine.next_end_s() == pytest.approx(0.1)
-    clock.now = 50.1
+    clock.time = 50.1
     ((key, completion),) = engine.catch_up()
     assert key == 7
     assert len(completion.tokens) == len(completion.logprobs) == 100
@@ -52,20 +51,20 @@ def test_each_sequence_of_the_batch_slows_the_others_down(clock):
     engine = SimulatedEngine(Latency(1e12, step_s=0.5, sequence_s=0.25), SAME, clock=clock)
     engine.submit(1, request())
     engine.submit(2, request())
-    clock.now = 99.9
+    clock.time = 99.9
     assert engine.catch_up() == []
-    clock.now = 100.1
+    clock.time = 100.1
     assert keys(engine.catch_up()) == [1, 2]
 
 
 def test_a_request_joins_the_running_batch_when_it_comes(clock):
     engine = SimulatedEngine(NO_PREFILL, SAME, clock=clock)
     engine.submit(1, request())
-    clock.now = 30.0
+    clock.time = 30.0
     engine.submit(2, request())
-    clock.now = 79.0
+    clock.time = 79.0
     assert keys(engine.catch_up()) == [1]
-    clock.now = 81.0
+    clock.time = 81.0
     assert keys(engine.catch_up()) == [2]
 
 
@@ -73,18 +72,18 @@ def test_what_finds_no_slot_waits_for_the_first_that_ends_however_late_that_is_s
     engine = SimulatedEngine(NO_PREFILL, SAME, max_num_seqs=2, clock=clock)
     for key in range(3):
         engine.submit(key, request())
-    clock.now = 99.0
+    clock.time = 99.0
     assert keys(engine.catch_up()) == [0, 1]
-    clock.now = 101.0
+    clock.time = 101.0
     assert keys(engine.catch_up()) == [2], "it began at 50, not when somebody looked"
 
 
 def test_an_idle_engine_gives_no_time_away(clock):
     engine = SimulatedEngine(NO_PREFILL, SAME, clock=clock)
-    clock.now = 1000.0
+    clock.time = 1000.0
     engine.submit(1, request())
     assert engine.catch_up() == []
-    clock.now = 1051.0
+    clock.time = 1051.0
     assert keys(engine.catch_up()) == [1]
     assert engine.usage.busy_s == pytest.approx(50)
 
@@ -93,16 +92,16 @@ def test_a_prompt_is_read_once_until_the_weights_change(clock):
     engine = SimulatedEngine(Latency(1.0, step_s=PER_TOKEN, sequence_s=0.0), SAME, clock=clock)
     for key in (1, 2):
         engine.submit(key, request(length=10))
-    clock.now = 59.0
+    clock.time = 59.0
     assert engine.catch_up() == []
-    clock.now = 61.0
+    clock.time = 61.0
     assert keys(engine.catch_up()) == [1, 2]
     engine.load_weights({}, 5)
     assert engine.weights_version == 5
     engine.submit(3, request(length=10))
-    clock.now = 120.0
+    clock.time = 120.0
     assert engine.catch_up() == []
-    clock.now = 122.0
+    clock.time = 122.0
     assert keys(engine.catch_up()) == [3]
 
 
@@ -111,41 +110,44 @@ def test_an_aborted_request_frees_its_slot_and_never_comes_back(clock):
     engine.submit(1, request())
     engine.submit(2, request())
     engine.submit(3, request())
-    clock.now = 10.0
+    clock.time = 10.0
     engine.abort([1, 3, 99])
     assert engine.unfinished == 1
-    clock.now = 61.0
+    clock.time = 61.0
     assert keys(engine.catch_up()) == [2]
     engine.submit(1, request())  # the same key again
-    clock.now = 112.0
+    clock.time = 112.0
     assert keys(engine.catch_up()) == [1]
 
 
-def test_time_can_run_faster(clock):
-    engine = SimulatedEngine(NO_PREFILL, SAME, time_scale=100.0, clock=clock)
-    engine.submit(1, request())
-    clock.now = 0.49
-    assert engine.catch_up() == []
-    clock.now = 0.51
-    assert keys(engine.catch_up()) == [1]
+def test_modelled_time_may_change_its_speed():
+    import time
+
+    clock = ModelClock(speed=1e6)
+    time.sleep(0.001)
+    assert clock.now() >= 1000
+    clock.set_speed(0.0)
+    stopped = clock.now()
+    time.sleep(0.001)
+    assert clock.now() == stopped
 
 
 def test_a_straggler_is_slower_in_everything(clock):
     slow = Latency(1.0, step_s=PER_TOKEN, sequence_s=0.0, slowdown=4.0)
     engine = SimulatedEngine(slow, SAME, clock=clock)
     engine.submit(1, request(length=10))
-    clock.now = 239.0
+    clock.time = 239.0
     assert engine.catch_up() == []
-    clock.now = 241.0
+    clock.time = 241.0
     assert keys(engine.catch_up()) == [1]
 
 
 def test_usage_says_how_full_the_batch_was(clock):
     engine = SimulatedEngine(NO_PREFILL, SAME, clock=clock)
     engine.submit(1, request())
-    clock.now = 25.0
+    clock.time = 25.0
     engine.submit(2, request())
-    clock.now = 200.0
+    clock.time = 200.0
     engine.catch_up()
     assert engine.usage.busy_s == pytest.approx(75)
     assert engine.usage.sequence_s == pytest.approx(100)
@@ -172,14 +174,14 @@ def test_samples_of_a_prompt_are_alike_as_far_as_they_share_it():
 def test_a_response_that_reaches_the_limit_says_so(clock):
     engine = SimulatedEngine(NO_PREFILL, SAME, clock=clock)
     engine.submit(1, request(limit=40))
-    clock.now = 1000.0
+    clock.time = 1000.0
     ((_, completion),) = engine.catch_up()
     assert len(completion.tokens) == 40
     assert completion.finish_reason is FinishReason.LENGTH
 
 
 def test_as_an_engine_it_generates_in_order_without_a_clock_of_its_own():
-    engine = SimulatedEngine(time_scale=5000.0)
+    engine = SimulatedEngine(clock=ModelClock(speed=5000.0))
     completions = engine.generate([request(seed=seed, prompt=seed % 3) for seed in range(40)])
     again = engine.generate([request(seed=seed, prompt=seed % 3) for seed in range(40)])
     assert [len(c.tokens) for c in completions] == [len(c.tokens) for c in again]
@@ -194,6 +196,6 @@ def test_thousands_of_sequences_cost_microseconds_each(clock):
     started = time.process_time()
     for key in range(4096):
         engine.submit(key, request(seed=key, prompt=key // 16))
-    clock.now = 1e9
+    clock.time = 1e9
     assert len(engine.catch_up()) == 4096
     assert time.process_time() - started < 1.0

@@ -6,7 +6,7 @@ import math
 import time
 import zlib
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any
@@ -89,6 +89,22 @@ class Usage:
     tokens: float = 0.0
 
 
+class ModelClock:
+    """Modelled seconds, which pass `speed` times as fast as real ones; the speed may change on the way."""
+
+    def __init__(self, speed: float = 1.0) -> None:
+        self.speed = speed
+        self._modelled, self._since = 0.0, time.monotonic()
+
+    def now(self) -> float:
+        """Modelled seconds since the clock was made."""
+        return self._modelled + (time.monotonic() - self._since) * self.speed
+
+    def set_speed(self, speed: float) -> None:
+        """Let time pass at another speed from now on."""
+        self._modelled, self._since, self.speed = self.now(), time.monotonic(), speed
+
+
 class SimulatedEngine(Engine):
     """Continuous batching as a clock: between two responses that end nothing is computed.
 
@@ -96,8 +112,7 @@ class SimulatedEngine(Engine):
         latency: the speed that is modelled.
         lengths: of the responses.
         max_num_seqs: size of the decoding batch; further requests wait in line.
-        time_scale: modelled seconds that pass in one of the clock.
-        clock: seconds; anything that only grows.
+        clock: the modelled time; engines of a process may share one.
     """
 
     streams = True
@@ -108,13 +123,12 @@ class SimulatedEngine(Engine):
         lengths: Lengths | None = None,
         *,
         max_num_seqs: int = 256,
-        time_scale: float = 1.0,
-        clock: Callable[[], float] = time.monotonic,
+        clock: ModelClock | None = None,
     ) -> None:
         self.latency, self.lengths = latency or Latency(), lengths or Lengths()
-        self.max_num_seqs, self.time_scale, self.clock = max_num_seqs, time_scale, clock
+        self.max_num_seqs, self.clock = max_num_seqs, clock or ModelClock()
         self.usage = Usage()
-        self._now = clock() * time_scale
+        self._now = self.clock.now()
         self._decoded = 0.0  # tokens that a sequence has grown by if it was in the batch all the time
         self._reading_s = 0.0  # prefill that decoding has to wait for
         self._waiting: dict[int, GenerationRequest] = {}
@@ -152,12 +166,12 @@ class SimulatedEngine(Engine):
         return list(ended.items())
 
     def next_end_s(self) -> float:
-        """Seconds of the clock until the next response ends, if nothing is submitted before that."""
+        """Real seconds until the next response ends, if nothing is submitted before that."""
         if self._ended or not self._ends:
             return 0.0
         tokens = self._ends[0][0] - self._decoded
         modelled = self._reading_s + tokens * self.latency.seconds_per_token(len(self._running))
-        return max(0.0, self._now + modelled - self.clock() * self.time_scale) / self.time_scale
+        return max(0.0, self._now + modelled - self.clock.now()) / self.clock.speed
 
     def abort(self, keys: Collection[int]) -> None:
         """Forget these requests."""
@@ -172,7 +186,7 @@ class SimulatedEngine(Engine):
         self._cached_prompts.clear()
 
     def _run_until_now(self) -> None:
-        until = self.clock() * self.time_scale
+        until = self.clock.now()
         while True:
             self._admit()
             while self._ends and self._running.get(self._ends[0][2]) != self._ends[0][1]:
