@@ -37,7 +37,8 @@ def shard(lm: Any, device: torch.device, *, dtype: torch.dtype = torch.float32, 
     mesh = DeviceMesh.from_group(torch.distributed.group.WORLD, device.type)
     policies: dict[str, Any] = {
         "mesh": mesh,
-        "mp_policy": MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32),
+        # Ids go in, and the embeddings give the compute dtype: there are no inputs to cast.
+        "mp_policy": MixedPrecisionPolicy(dtype, torch.float32, cast_forward_inputs=False),
         "offload_policy": CPUOffloadPolicy(pin_memory=device.type == "cuda") if offload else OffloadPolicy(),
     }
     for layer in layers:
