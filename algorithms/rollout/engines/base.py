@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from algorithms.rollout.transfer.weights import TENSORS, Weights, as_weights
 from algorithms.rollout.types import Sampling
 
 
@@ -84,9 +85,44 @@ class Engine(ABC):
     def abort(self, keys: Collection[int]) -> None:
         """Forget these requests: their completions never come back. Unknown keys are no error."""
 
-    @abstractmethod
-    def load_weights(self, weights: Mapping[str, Any] | Iterable[tuple[str, Any]], version: int) -> None:
-        """Replace the weights by a Hugging Face state dict (tied heads included) and remember its version."""
+    def load_weights(self, weights: Weights | Mapping[str, Any] | Iterable[tuple[str, Any]], version: int) -> None:
+        """Replace the weights by a Hugging Face state dict (tied heads included) and remember its version.
+
+        Raises:
+            RuntimeError: names or shapes differ from the engine's; nothing has been changed.
+        """
+        weights = as_weights(weights)
+        self.start_weights(weights.shapes)
+        for tensors in weights.buckets():
+            self.add_weights({TENSORS: tensors})
+        self.finish_weights(version)
+
+    def start_weights(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
+        """Begin to replace the weights; until `finish_weights` there is no version. Wakes a sleeping engine's weights.
+
+        Args:
+            shapes: of all tensors that will come, by their Hugging Face names.
+
+        Raises:
+            RuntimeError: names or shapes differ from the engine's; nothing has been changed.
+        """
+        raise NotImplementedError(f"{type(self).__name__} takes no weights")
+
+    def add_weights(self, update: Mapping[str, Any]) -> None:
+        """Take some of the announced tensors.
+
+        Args:
+            update: `{"tensors": [(name, tensor), …]}`, or what the engine's weight transfer makes of a bucket.
+        """
+        raise NotImplementedError(f"{type(self).__name__} takes no weights")
+
+    def finish_weights(self, version: int) -> None:
+        """Sample with the new weights from now on, and forget what was computed with the old ones.
+
+        Raises:
+            RuntimeError: some of the announced tensors have not come.
+        """
+        raise NotImplementedError(f"{type(self).__name__} takes no weights")
 
     def generate(self, requests: Sequence[GenerationRequest]) -> list[Completion]:
         """Sample one completion a request, in the order of the requests.

@@ -1,7 +1,7 @@
 """Generation with any Hugging Face causal LM: prompts shared in the prefill, finished rows leave the batch."""
 
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,7 @@ from transformers import AutoModelForCausalLM, DynamicCache
 
 from algorithms.rollout.engines.base import Completion, Engine, FinishReason, GenerationRequest
 from algorithms.rollout.engines.sampling import sample_tokens, uniform_numbers
+from algorithms.rollout.transfer.weights import NO_VERSION, TENSORS, require_complete, require_same_shapes
 
 # A batch is compacted when this share of its rows has finished: copying the cache costs about one decode step.
 COMPACT_WHEN_FINISHED = 0.125
@@ -54,6 +55,7 @@ class TransformersEngine(Engine):
         self.context_length = getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
         self._submitted: dict[int, GenerationRequest] = {}
         self._round: deque[dict[int, GenerationRequest]] = deque()
+        self._awaited: dict[str, torch.Tensor] = {}
 
     @property
     def unfinished(self) -> int:
@@ -81,9 +83,21 @@ class TransformersEngine(Engine):
                 requests.pop(key, None)
         self._round = deque(batch for batch in self._round if batch)
 
-    def load_weights(self, weights: Mapping[str, Any] | Iterable[tuple[str, Any]], version: int) -> None:
-        """Copy a state dict into the model; raises RuntimeError when names or shapes differ."""
-        self.model.load_state_dict(dict(weights), strict=True)
+    def start_weights(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
+        """Expect new weights."""
+        own = self.model.state_dict()
+        require_same_shapes({name: tuple(tensor.shape) for name, tensor in own.items()}, shapes)
+        self.weights_version, self._awaited = NO_VERSION, own
+
+    @torch.no_grad()
+    def add_weights(self, update: Mapping[str, Any]) -> None:
+        """Copy tensors into the model."""
+        for name, tensor in update[TENSORS]:
+            self._awaited.pop(name).copy_(tensor)
+
+    def finish_weights(self, version: int) -> None:
+        """Sample with them."""
+        require_complete(self._awaited)
         self.weights_version = version
 
     def _begin_round(self) -> None:

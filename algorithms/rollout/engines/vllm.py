@@ -1,12 +1,13 @@
 """Generation with vLLM, in the process of its env runner; weights are replaced in place."""
 
 import os
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from algorithms.rollout.engines.base import Completion, Engine, FinishReason, GenerationRequest
+from algorithms.rollout.transfer.weights import NO_VERSION, TENSORS, require_complete, require_same_shapes
 
 # One process: weights reach the engine without a second hop, and a runner that dies takes its engine along.
 _ENVIRONMENT = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_LOGGING_LEVEL": "ERROR", "VLLM_CPU_KVCACHE_SPACE": "1"}
@@ -21,6 +22,8 @@ class VLLMEngine(Engine):
         max_num_seqs: responses decoded at once.
         eos_token_ids: a response ends after any of these.
         options: further arguments of `vllm.LLM`, such as `tensor_parallel_size` or `gpu_memory_utilization`.
+        weight_transfer: how weights come, see `algorithms.rollout.transfer.choice`.
+        sleeps: whether the engine is to give the GPU's memory back between rollouts.
 
     Raises:
         ValueError: vLLM is not installed.
@@ -38,6 +41,8 @@ class VLLMEngine(Engine):
         trust_remote_code: bool = False,
         revision: str | None = None,
         options: Mapping[str, Any] | None = None,
+        weight_transfer: str = "object_store",
+        sleeps: bool = False,
         **_: Any,
     ) -> None:
         for name, value in _ENVIRONMENT.items():
@@ -45,6 +50,8 @@ class VLLMEngine(Engine):
         try:
             from vllm import LLM, SamplingParams, TokensPrompt
             from vllm.sampling_params import RequestOutputKind
+
+            from algorithms.rollout.transfer.vllm_backends import update_arguments
         except ImportError as error:
             raise ValueError(f"env_runners.engine: vllm cannot be imported ({error}); see the README") from error
         arguments: dict[str, Any] = {
@@ -56,6 +63,7 @@ class VLLMEngine(Engine):
             # The log-probs of the distribution that is sampled from, temperature included.
             "logprobs_mode": "processed_logprobs",
             "disable_log_stats": True,
+            **update_arguments(weight_transfer, sleeps=sleeps),
         }
         self.llm = LLM(model, **(arguments | dict(options or {})))
         self._running: set[int] = set()
@@ -66,17 +74,53 @@ class VLLMEngine(Engine):
         self.weights_version = 0
         self.context_length: int | None = self.llm.model_config.max_model_len
         self._shapes = _shapes_of_state(model, revision, trust_remote_code)
+        self._asleep = False
+        self._awaited: set[str] | None = None
 
-    def load_weights(self, weights: Mapping[str, Any] | Iterable[tuple[str, Any]], version: int) -> None:
-        """Reload in place; raises RuntimeError, with nothing changed, when names or shapes differ.
+    def start_weights(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
+        """Begin an update of vLLM's weight-transfer API; a tied head must come too, or vLLM keeps its old copy."""
+        # vLLM itself skips weights that are missing and is left unusable by one that it does not know.
+        require_same_shapes(self._shapes, shapes)
+        self._require_idle("take weights")
+        if self._asleep:
+            self.llm.wake_up(tags=["weights"])
+        if self._awaited is not None:  # whoever sent the last update gave up halfway
+            self.llm.finish_weight_update()
+        self.weights_version = NO_VERSION
+        self.llm.start_weight_update()
+        self._awaited = set(shapes)
 
-        A tied head must be among the weights, or vLLM keeps its old packed copy.
-        """
-        state = dict(weights)
-        self._check_state(state)
-        self.llm.collective_rpc("reload_weights", kwargs={"weights_iterator": iter(state.items())})
-        self.llm.reset_prefix_cache()
+    def add_weights(self, update: Mapping[str, Any]) -> None:
+        """Load a bucket: tensors at hand, or one that vLLM receives by CUDA IPC or NCCL."""
+        awaited, self._awaited = self._awaited or set(), None  # an exception ends vLLM's update
+        self.llm.update_weights({"update_info": dict(update)})
+        names = [name for name, _ in update[TENSORS]] if TENSORS in update else update["names"]
+        self._awaited = awaited.difference(names)
+
+    def finish_weights(self, version: int) -> None:
+        """End the update, wake the cache, and forget the prefixes that it held."""
+        require_complete(self._awaited or ())
+        self.llm.finish_weight_update()
+        self._awaited = None
+        if self._asleep:
+            self.llm.wake_up(tags=["kv_cache"])
+            self._asleep = False
+        if not self.llm.reset_prefix_cache():
+            raise RuntimeError("vLLM kept prefixes of the old weights in its cache")
         self.weights_version = version
+
+    def sleep(self, level: int = 2) -> None:
+        """Free the cache and, at level 2, the weights, which the next `load_weights` brings back."""
+        self._require_idle("sleep")
+        self.llm.sleep(level=level)
+        self._asleep = True
+        if level > 1:
+            self.weights_version = NO_VERSION
+
+    def wake_up(self, tags: Sequence[str] | None = None) -> None:
+        """Take the memory again; after level 2 the weights are not to be used before `load_weights`."""
+        self.llm.wake_up(tags=None if tags is None else list(tags))
+        self._asleep = tags is not None
 
     @property
     def unfinished(self) -> int:
@@ -87,6 +131,12 @@ class VLLMEngine(Engine):
         """Hand a request to vLLM's scheduler; raises ValueError when it has no room in the context."""
         if key in self._running:
             raise ValueError(f"request {key} is unfinished")
+        prompt, parameters = self.arguments(request)
+        self.llm.llm_engine.add_request(str(key), prompt, parameters)
+        self._running.add(key)
+
+    def arguments(self, request: GenerationRequest) -> tuple[Any, Any]:
+        """A prompt and sampling parameters as vLLM takes them."""
         sampling = request.sampling
         parameters = self._parameters(
             temperature=sampling.temperature,
@@ -99,9 +149,7 @@ class VLLMEngine(Engine):
             detokenize=False,
             output_kind=self._output_kind,
         )
-        prompt = self._prompt(prompt_token_ids=request.tokens.tolist())
-        self.llm.llm_engine.add_request(str(key), prompt, parameters)
-        self._running.add(key)
+        return self._prompt(prompt_token_ids=request.tokens.tolist()), parameters
 
     def step(self) -> list[tuple[int, Completion]]:
         """Decode a token of every running response, after the prefill of as many new ones as fit."""
@@ -122,12 +170,10 @@ class VLLMEngine(Engine):
         """Free the model."""
         del self.llm
 
-    def _check_state(self, state: Mapping[str, Any]) -> None:
-        """VLLM itself skips weights that are missing and is left unusable by one that it does not know."""
-        given = {name: tuple(tensor.shape) for name, tensor in state.items()}
-        wrong = [name for name in {**self._shapes, **given} if given.get(name) != self._shapes.get(name)]
-        if wrong:
-            raise RuntimeError(f"these weights are missing, unknown or of another shape: {', '.join(sorted(wrong))}")
+    def _require_idle(self, deed: str) -> None:
+        """A running response would go on with the old cache."""
+        if self._running:
+            raise RuntimeError(f"the engine cannot {deed}: {len(self._running)} requests are unfinished")
 
 
 def _shapes_of_state(model: str, revision: str | None, trust_remote_code: bool) -> dict[str, tuple[int, ...]]:
