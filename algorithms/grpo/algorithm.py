@@ -15,13 +15,21 @@ from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
 from algorithms.evaluate.evaluation import Evaluation, evaluate_policy
 from algorithms.grpo.advantages import ADVANTAGES
 from algorithms.grpo.config import GRPOConfig
+from algorithms.grpo.dynamic_sampling import refilled
+from algorithms.grpo.group_requests import group_requests, groups_of
 from algorithms.grpo.groups import Group, Prompt, Sample
 from algorithms.grpo.learners import score_rows, update_learners
 from algorithms.grpo.queries import EpochOrder
 from algorithms.grpo.rewards import length_bonus_reward, overlong_penalty
 from algorithms.grpo.runners import RunnerPool
 from algorithms.grpo.seeds import Purpose, request_seeds, stream
-from algorithms.grpo.step_metrics import advantage_metrics, group_metrics, mismatch_metrics, update_metrics
+from algorithms.grpo.step_metrics import (
+    advantage_metrics,
+    group_metrics,
+    mismatch_metrics,
+    sampling_metrics,
+    update_metrics,
+)
 from algorithms.grpo.training_rows import minibatches, scoring_row, spread, training_rows
 from algorithms.models.names import resolve_model
 from algorithms.models.tokenizer import load_tokenizer
@@ -35,12 +43,13 @@ T = TypeVar("T")
 class GRPO(Algorithm):
     """Group relative policy optimisation (arXiv 2402.03300) over verifiable environments.
 
-    After each `train()`, `record` holds the step's metrics by TensorBoard tag, `groups` its groups, and
-    `evaluation` the last evaluation.
+    After each `train()`, `record` holds the step's metrics by TensorBoard tag, `groups` its groups, `dropped` those
+    that dynamic sampling did not train on, and `evaluation` the last evaluation.
     """
 
     config: GRPOConfig
     metrics: MetricsLogger
+    dropped: Sequence[Group] = ()
 
     @classmethod
     def get_default_config(cls) -> GRPOConfig:
@@ -76,8 +85,8 @@ class GRPO(Algorithm):
         groups = self.run_stage(self.shape_rewards, groups)
         groups = self.run_stage(self.compose_groups, groups)
         groups = self.run_stage(self.compute_advantages, groups)
-        self.run_stage(self.remember, groups)
         self.run_stage(self.update_policy, groups)
+        self.run_stage(self.remember, groups)
         self.run_stage(self.sync_weights)
         self.finish_step(groups, time.perf_counter() - started)
 
@@ -92,41 +101,37 @@ class GRPO(Algorithm):
         return [Prompt(uid) for uid in queries]
 
     def collect_rollouts(self, prompts: Sequence[Prompt]) -> list[Group]:
-        """`group_size` verified rollouts of each prompt; what could not be graded leaves its group."""
-        size = self.config.training_settings.group_size
-        seeds = request_seeds(self.seed, self.steps_done, Purpose.ROLLOUT, len(prompts) * size)
-        requests = [
-            Request(
-                i,
-                prompts[i // size].uid,
-                i // size,
-                seed,
-                self.sampling(),
-                Split.TRAIN,
-                prompts[i // size].attempt,
-            )
-            for i, seed in enumerate(seeds)
-        ]
-        rollouts = self.runners.play(requests)
-        groups = [Group(prompt) for prompt in prompts]
-        for rollout in rollouts:
-            if rollout.error is None and rollout.response_length:
-                groups[rollout.group].samples.append(Sample(rollout, reward=rollout.reward))
-        self.record |= self.runners.metrics(requests, rollouts)
-        return [group for group in groups if group.samples]
+        """`group_size` verified rollouts of each prompt; with dynamic sampling, further queries replace dull groups."""
+        asked: list[Request] = []
+        answers: list[Rollout] = []
+
+        def ask(prompts: Sequence[Prompt], refill: int) -> list[Group]:
+            first_group = asked[-1].group + 1 if asked else 0
+            requests = self.requests_for(prompts, refill, first_id=len(asked), first_group=first_group)
+            rollouts = self.runners.play(requests)
+            asked.extend(requests)
+            answers.extend(rollouts)
+            return groups_of(prompts, rollouts, first_group=first_group)
+
+        collection = refilled(
+            ask(prompts, 0),
+            lambda count, refill: ask([Prompt(uid) for uid in self.queries.take(count)], refill),
+            self.is_informative,
+            wanted=len(prompts),
+            max_refills=self.config.training_settings.max_refills,
+        )
+        self.dropped = collection.dropped
+        self.record |= self.runners.metrics(asked, answers) | sampling_metrics(collection)
+        return collection.kept
 
     def score_tokens(self, groups: list[Group]) -> list[Group]:
-        """The trainer's log-probs and entropies, of those samples that need them."""
-        entropy_wanted = {id(sample) for sample in self.samples_needing_entropy(groups)}
-        scored = [s for s in self.samples_to_score(groups) if id(s) not in entropy_wanted]
-        ranked = [s for group in groups for s in group.samples if id(s) in entropy_wanted]
-        for samples, entropy in ((scored, False), (ranked, True)):
-            self.score_samples(samples, entropy=entropy)
+        """The trainer's log-probs and entropies, of samples for which they cannot wait for the update's forward."""
+        self.score_samples(self.samples_to_score(groups), entropy=True)
         return groups
 
     def shape_rewards(self, groups: list[Group]) -> list[Group]:
         """Correctness with a length bonus, less what an overlong response loses."""
-        for sample in (sample for group in groups for sample in group.samples):
+        for sample in (sample for group in [*groups, *self.dropped] for sample in group.samples):
             sample.reward = self.outcome_reward(sample.rollout) + self.overlong_penalty(sample.rollout)
         return groups
 
@@ -147,7 +152,7 @@ class GRPO(Algorithm):
         """Keep nothing."""
 
     def update_policy(self, groups: Sequence[Group]) -> None:
-        """One optimizer step for each mini-batch, over all learners."""
+        """One optimizer step for each mini-batch, over all learners; it measures what no scoring pass has."""
         training = self.config.training_settings
         rng = stream(self.seed, self.steps_done, Purpose.MINIBATCH)
         first_step = self.steps_done * training.minibatches + 1
@@ -157,15 +162,30 @@ class GRPO(Algorithm):
             lr = training.lr * min(1.0, number / max(1, training.warmup_steps))
             rows = training_rows(samples, loss_norm=training.loss_norm, max_response_tokens=limit)
             statistics.append(update_learners(self.learner_group, rows, lr))
+            for index, logprobs in statistics[-1].measured.items():
+                sample = samples[index][1]
+                sample.behaviour_logprobs = spread(logprobs, sample.rollout.loss_mask)
             self.record["policy/lr"] = lr
-        self.record |= update_metrics(statistics)
-        self.record |= mismatch_metrics(groups, statistics)
+        self.record |= update_metrics(groups, statistics)
 
     def sync_weights(self) -> None:
         """Give the env runners the new policy."""
         self.runners.push_weights()
 
     # -- What the stages are made of. ------------------------------------------------------------------------------
+
+    def requests_for(
+        self, prompts: Sequence[Prompt], refill: int = 0, *, first_id: int = 0, first_group: int = 0
+    ) -> list[Request]:
+        """`group_size` requests a prompt, their seeds a function of step and refill (0: the step's own prompts)."""
+        count = len(prompts) * self.config.training_settings.group_size
+        purpose = Purpose.REFILL if refill else Purpose.ROLLOUT
+        seeds = request_seeds(self.seed, self.steps_done, purpose, count, refill)
+        return group_requests(prompts, seeds, self.sampling(), first_id=first_id, first_group=first_group)
+
+    def is_informative(self, group: Group) -> bool:
+        """Whether dynamic sampling keeps a group: some of its responses are right and some wrong."""
+        return not group.homogeneous
 
     def outcome_reward(self, rollout: Rollout) -> float:
         """What the environment paid; a correct response earns the length bonus on top."""
@@ -183,13 +203,12 @@ class GRPO(Algorithm):
         )
 
     def samples_to_score(self, groups: Sequence[Group]) -> list[Sample]:
-        """Samples whose behaviour log-probs are needed: all when there are several optimizer steps, else none."""
+        """Samples that are scored before the update: all when it takes several optimizer steps, else none.
+
+        Its only step, or its first, gives the others' behaviour log-probs.
+        """
         several = self.config.training_settings.minibatches > 1
         return [sample for group in groups for sample in group.samples] if several else []
-
-    def samples_needing_entropy(self, groups: Sequence[Group]) -> list[Sample]:
-        """Samples whose token entropies a later stage reads."""
-        return []
 
     def score_samples(self, samples: Sequence[Sample], *, entropy: bool = False) -> None:
         """Fill in the log-probs (and entropies) of samples under the policy as it stands."""
@@ -219,10 +238,11 @@ class GRPO(Algorithm):
         """Count, and publish the step's metrics: to `record`, and to RLlib's results for Tune."""
         self.steps_done += 1
         self.groups = groups
-        fresh = [sample for group in groups for sample in group.samples if not sample.replayed]
+        played = [*groups, *self.dropped]
+        fresh = [sample for group in played for sample in group.samples if not sample.replayed]
         tokens = sum(sample.rollout.response_length for sample in fresh)
         self.generated_tokens += tokens
-        self.record |= group_metrics(groups) | advantage_metrics(groups)
+        self.record |= group_metrics(played) | advantage_metrics(groups)
         self.record |= {
             "throughput/response_tokens_per_s": tokens / seconds,
             "throughput/samples_per_s": len(fresh) / seconds,

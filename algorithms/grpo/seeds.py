@@ -13,13 +13,14 @@ class Purpose(IntEnum):
     EVALUATION = 3
     REFLECTION = 4
     REPLAY = 5
+    REFILL = 6
 
 
-def stream(seed: int, step: int, purpose: Purpose) -> np.random.Generator:
-    """A generator of its own for each seed, step and purpose."""
-    return np.random.default_rng([seed, step, purpose])
+def stream(seed: int, step: int, purpose: Purpose, occasion: int = 0) -> np.random.Generator:
+    """A generator of its own for each seed, step and purpose, and each occasion where a step has several."""
+    return np.random.default_rng([seed, step, purpose, occasion])
 
 
-def request_seeds(seed: int, step: int, purpose: Purpose, count: int) -> list[int]:
+def request_seeds(seed: int, step: int, purpose: Purpose, count: int, occasion: int = 0) -> list[int]:
     """One sampling seed for each of `count` requests."""
-    return stream(seed, step, purpose).integers(2**63, size=count).tolist()
+    return stream(seed, step, purpose, occasion).integers(2**63, size=count).tolist()

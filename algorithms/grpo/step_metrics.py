@@ -4,12 +4,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from algorithms.grpo.dynamic_sampling import Collection
 from algorithms.grpo.groups import Group
 from algorithms.learner.update import UpdateStatistics
 
 
 def group_metrics(groups: Sequence[Group]) -> dict[str, float]:
-    """Rewards, correctness and lengths of the fresh rollouts of a step; shares are of all its groups.
+    """Rewards, correctness and lengths of a step's fresh rollouts; shares are of all its groups, trained on or not.
 
     `reward/mean` is the mean outcome reward; `reward/training_mean` has SERR's values in its place where there are any.
     Without a single rollout every mean is NaN.
@@ -34,6 +35,14 @@ def _mean(values: Sequence[float]) -> float:
     return float(np.mean(values)) if values else float("nan")
 
 
+def sampling_metrics(collection: Collection) -> dict[str, float]:
+    """What dynamic sampling did: further rounds of queries, and groups that are not trained on."""
+    return {
+        "sampling/refills": float(collection.refills),
+        "sampling/dropped_groups": float(len(collection.dropped)),
+    }
+
+
 def advantage_metrics(groups: Sequence[Group]) -> dict[str, float]:
     """How many responses carry a learning signal."""
     advantages = np.array([sample.advantage for group in groups for sample in group.samples])
@@ -42,35 +51,39 @@ def advantage_metrics(groups: Sequence[Group]) -> dict[str, float]:
     return {"groups/zero_advantage": float((advantages == 0).mean())}
 
 
-def update_metrics(steps: Sequence[UpdateStatistics]) -> dict[str, float]:
-    """The optimizer steps of one training step, averaged over their tokens."""
+def update_metrics(groups: Sequence[Group], steps: Sequence[UpdateStatistics]) -> dict[str, float]:
+    """The optimizer steps of one training step, averaged over their tokens.
+
+    Entropy and mismatch are those of the fresh rollouts under the policy as it was before the steps.
+    """
     total = UpdateStatistics()
     for step in steps:
         total = total.merge(step)
-    tokens, on_policy = max(total.tokens, 1.0), max(total.entropy_tokens, 1.0)
     return {
         "policy/loss": sum(step.loss for step in steps) / max(len(steps), 1),
-        "policy/entropy": total.entropy / on_policy,
-        "policy/clip_fraction": total.clipped / tokens,
+        "policy/entropy": _entropy(groups, total),
+        "policy/clip_fraction": total.clipped / max(total.tokens, 1.0),
         "policy/grad_norm": float(np.mean([step.grad_norm for step in steps])) if steps else 0.0,
         "policy/kl": total.kl / max(len(steps), 1),
         "policy/skipped_steps": sum(step.skipped_steps for step in steps),
         "policy/trained_tokens": total.trained_tokens,
+        "policy/logp_mismatch_max": _largest_mismatch(groups),
     }
 
 
-def mismatch_metrics(groups: Sequence[Group], steps: Sequence[UpdateStatistics]) -> dict[str, float]:
-    """The largest |log-prob(engine) - log-prob(trainer)| of the step's rollouts.
+def _entropy(groups: Sequence[Group], update: UpdateStatistics) -> float:
+    """Mean over tokens: of samples that were scored from there, of the others from the update."""
+    scored = [s.response_entropies for g in groups for s in g.samples if s.entropies is not None and not s.replayed]
+    tokens = update.entropy_tokens + sum(len(entropies) for entropies in scored)
+    return (update.entropy + sum(float(entropies.sum()) for entropies in scored)) / max(tokens, 1.0)
 
-    From the scoring pass where there was one; else from the first optimizer step, whose policy is still the one that
-    sampled.
-    """
+
+def _largest_mismatch(groups: Sequence[Group]) -> float:
+    """The largest |log-prob(engine) - log-prob(trainer)| of the step's rollouts."""
     gaps = [
         np.abs(sample.behaviour_logprobs - sample.rollout.engine_logprobs).max()
         for group in groups
         for sample in group.samples
         if sample.behaviour_logprobs is not None and not sample.replayed
     ]
-    if gaps:
-        return {"policy/logp_mismatch_max": float(max(gaps))}
-    return {"policy/logp_mismatch_max": steps[0].max_logp_mismatch if steps else 0.0}
+    return float(max(gaps, default=0.0))

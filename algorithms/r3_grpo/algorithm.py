@@ -13,6 +13,7 @@ from algorithms.grpo.groups import Group, Prompt, Sample
 from algorithms.grpo.seeds import Purpose, stream
 from algorithms.models.names import context_length
 from algorithms.r3_grpo.config import R3GRPOConfig
+from algorithms.r3_grpo.entry import Entry
 from algorithms.r3_grpo.memory import bare_sample, entry_of, sample_of
 from algorithms.r3_grpo.quotation import Quoter
 from algorithms.r3_grpo.ranking import ranked_rewards
@@ -99,15 +100,17 @@ class R3GRPO(GRPO):
         return groups
 
     def remember(self, groups: Sequence[Group]) -> None:
-        """Write this step's rollouts to the history, never the replayed ones."""
+        """Write this step's rollouts to the history, never the replayed ones; what dynamic sampling dropped as well."""
         if not self.remembers:
             return
-        fresh = [sample for group in groups for sample in group.samples if not sample.replayed]
+        self.score_samples([sample for group in self.dropped for sample in group.samples])
+        played = [*groups, *self.dropped]
+        fresh = [sample for group in played for sample in group.samples if not sample.replayed]
         if self.config.reflection_settings.enabled and self.config.reflection_settings.distil:
-            fresh = self._distilled(groups) + fresh
+            fresh = self._distilled(played) + fresh
         for sample in fresh:
             self.history.add(entry_of(sample, self.steps_done))
-        for group in groups:
+        for group in played:
             if group.prompt.context is Context.PLAIN:
                 for sample in (sample for sample in group.samples if not sample.replayed):
                     self.history.record(group.prompt.uid, sample.rollout.correct, sample.reward)
@@ -119,19 +122,26 @@ class R3GRPO(GRPO):
         """Whether anything reads the history."""
         return self.config.replay_settings.enabled or self.config.reflection_settings.enabled
 
-    def samples_to_score(self, groups: Sequence[Group]) -> list[Sample]:
-        """All samples when the history will keep their log-probs."""
-        if self.remembers:
-            return [sample for group in groups for sample in group.samples]
-        return super().samples_to_score(groups)
+    def is_informative(self, group: Group) -> bool:
+        """GRPO's; of the others, groups that replay will complete, and those with something to rank."""
+        if super().is_informative(group):
+            return True
+        replay, ranking = self.config.replay_settings, self.config.ranking_settings
+        if replay.enabled and self._opposites(group, np.random.default_rng(0)):
+            return True
+        return ranking.enabled and len(self.samples_needing_entropy([group])) > 1
 
-    def samples_needing_entropy(self, groups: Sequence[Group]) -> list[Sample]:
-        """The members of all-wrong groups that SERR will rank."""
-        ranking = self.config.ranking_settings
-        if not ranking.enabled:
-            return []
-        unsolved = [sample for group in groups if not group.any_correct for sample in group.samples]
-        return [sample for sample in unsolved if ranking.scope == "all" or sample.rollout.truncated]
+    def score_tokens(self, groups: list[Group]) -> list[Group]:
+        """GRPO's, and the distilled answers': under the policy that sampled, not the one after the update."""
+        groups = super().score_tokens(groups)
+        settings = self.config.reflection_settings
+        self.distilled = self._distilled(groups) if settings.enabled and settings.distil else []
+        return groups
+
+    def samples_to_score(self, groups: Sequence[Group]) -> list[Sample]:
+        """GRPO's, and those that SERR will rank by their entropies."""
+        samples = super().samples_to_score(groups)
+        return samples or self._rankable(groups)
 
     def finish_step(self, groups: list[Group], seconds: float) -> None:
         """GRPO's, and a warning when answers get longer instead of better."""
@@ -195,6 +205,14 @@ class R3GRPO(GRPO):
                 prompts.append(Prompt(uid, self.quoter.quote(failure)))
         return prompts
 
+    def _rankable(self, groups: Sequence[Group]) -> list[Sample]:
+        """The members of all-wrong groups that SERR will rank."""
+        ranking = self.config.ranking_settings
+        if not ranking.enabled:
+            return []
+        unsolved = [sample for group in groups if not group.any_correct for sample in group.samples]
+        return [sample for sample in unsolved if ranking.scope == "all" or sample.rollout.truncated]
+
     def _rank(self, group: Group) -> int:
         settings = self.config.ranking_settings
         rewards, ranked = ranked_rewards(
@@ -213,24 +231,27 @@ class R3GRPO(GRPO):
         return int(ranked.sum())
 
     def _recall(self, groups: Sequence[Group]) -> list[Sample]:
-        settings = self.config.replay_settings
         rng = stream(self.seed, self.steps_done, Purpose.REPLAY)
         replayed = []
         for index, group in enumerate(groups):
             if not group.homogeneous:
                 continue
-            entries = self.history.opposites(
-                group.prompt.uid,
-                correct_group=group.any_correct,
-                k=settings.k,
-                contexts=settings.contexts,
-                context=group.prompt.context,
-                rng=rng,
-            )
-            recalled = [sample_of(entry, index) for entry in entries]
+            recalled = [sample_of(entry, index) for entry in self._opposites(group, rng)]
             group.samples += recalled
             replayed += recalled
         return replayed
+
+    def _opposites(self, group: Group, rng: np.random.Generator) -> list[Entry]:
+        """What the history has for a homogeneous group."""
+        settings = self.config.replay_settings
+        return self.history.opposites(
+            group.prompt.uid,
+            correct_group=group.any_correct,
+            k=settings.k,
+            contexts=settings.contexts,
+            context=group.prompt.context,
+            rng=rng,
+        )
 
     def _advantages(self, group: Group) -> np.ndarray:
         replay, ranking = self.config.replay_settings, self.config.ranking_settings
