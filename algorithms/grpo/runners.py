@@ -9,23 +9,19 @@ import ray
 from ray.rllib.core import COMPONENT_RL_MODULE
 from ray.rllib.utils.metrics import WEIGHTS_SEQ_NO
 
+from algorithms.grpo.background import Background
 from algorithms.grpo.learners import policy_state
-from algorithms.rollout.dispatch import OnProgress, dispatch
+from algorithms.rollout.dispatch import DispatchPlan, DispatchReport, OnProgress, dispatch
+from algorithms.rollout.driver.expected_lengths import ExpectedLengths
+from algorithms.rollout.driver.fleet import Fleet, Weights
 from algorithms.rollout.errors import EveryEpisodeFailed
 from algorithms.rollout.types import Request, Rollout
 
-# Pieces a remote runner gets in turn: more balance unlike lengths, fewer fill its batch better.
-CHUNKS_PER_RUNNER = 2
-
-
 COUNTS_TIMEOUT_S = 10.0
 MOST_ERRORS_TOLD = 20
+STOP_S = 5.0
 
 _logger = logging.getLogger(__name__)
-
-
-class StaleWeights(RuntimeError):
-    """A rollout was sampled with other weights than the learners hold."""
 
 
 class RunnerPool:
@@ -34,13 +30,23 @@ class RunnerPool:
     Args:
         runner_group: RLlib's EnvRunnerGroup, with a local runner or remote ones.
         learner_group: RLlib's LearnerGroup, the source of the weights.
-        settings: the `env_runners` section.
+        config: of the algorithm.
     """
 
-    def __init__(self, runner_group: Any, learner_group: Any, settings: Any) -> None:
-        self.group, self.learner_group, self.settings = runner_group, learner_group, settings
-        self.restarts = 0
+    def __init__(self, runner_group: Any, learner_group: Any, config: Any) -> None:
+        self.group, self.learner_group = runner_group, learner_group
+        self.settings = config.env_runners_settings
         self.version = -1
+        self.fleet = self._make_fleet() if runner_group.num_remote_env_runners() else None
+        # A batch of the embedded engine cannot be added to while it decodes.
+        streams = self.settings.engine != "transformers"
+        self.plan = DispatchPlan.of(streams=streams, max_num_seqs=self.settings.max_num_seqs)
+        self.lengths = ExpectedLengths()
+        self._restarts_before = 0
+        self._sent: Weights | None = None
+        self._counts: Counter[str] = Counter()
+        self._hung_told = 0
+        self._ahead: Background[list[Rollout]] | None = None
         self._grading = self._grading_totals()
         self._errors_told: set[str] = set()
         self.push_weights()
@@ -53,23 +59,16 @@ class RunnerPool:
             on_progress: told now and then how many of how many are done.
 
         Raises:
-            StaleWeights: a runner sampled with other weights than were pushed last.
+            NoEnvRunnerLeft: no runner answers, and none has come back in time.
+            StaleWeights: a runner goes on sampling with other weights than were pushed last.
             EveryEpisodeFailed: the environment failed in all of them.
         """
-        chunks = CHUNKS_PER_RUNNER * max(1, self.group.num_remote_env_runners())
-        chunk = max(1, -(-len(requests) // chunks))
-        report = dispatch(
-            self.group,
-            requests,
-            chunk=min(chunk, self.settings.max_num_seqs) if on_progress else chunk,
-            on_progress=on_progress,
-            timeout_s=self.settings.timeout_s,
-            restore=self._restore,
-        )
-        self.restarts += report.restarts
-        stale = {rollout.weights_version for rollout in report.rollouts} - {self.version}
-        if stale:
-            raise StaleWeights(f"rollouts came from weights {sorted(stale)}, the learners hold {self.version}")
+        if self.fleet is None:
+            report = DispatchReport(self._play_locally(requests, on_progress))
+        else:
+            report = dispatch(self.fleet, self.lengths.longest_first(requests), self.plan, on_progress)
+            self._count(report, len(self.fleet.runners))
+        self.lengths.observe(report.rollouts)
         self._tell_errors(report.rollouts)
         if report.rollouts and all(rollout.verdict == "environment_error" for rollout in report.rollouts):
             raise EveryEpisodeFailed(
@@ -77,6 +76,41 @@ class RunnerPool:
                 f"{report.rollouts[0].error}"
             )
         return report.rollouts
+
+    def start(self, requests: Sequence[Request]) -> None:
+        """Begin to play with the weights as they are, while the learners go on; `finish` waits for the rollouts.
+
+        Raises:
+            RuntimeError: others are being played.
+        """
+        if self._ahead is not None:
+            raise RuntimeError("rollouts are being played already; finish() them first")
+        # A runner that is replaced meanwhile needs these weights, and the learners will not have them any more.
+        self._current_weights()
+        self._ahead = Background(lambda: self.play(requests))
+
+    def finish(self) -> list[Rollout]:
+        """Wait for what `start` began; raises what `play` raises."""
+        if self._ahead is None:
+            raise RuntimeError("no rollouts are being played; start() them first")
+        ahead, self._ahead = self._ahead, None
+        return ahead.result()
+
+    def close(self) -> None:
+        """Give up what is being played."""
+        if self.fleet is not None:
+            self.fleet.closed = True
+        if self._ahead is not None:
+            self._ahead.wait(STOP_S)
+
+    @property
+    def restarts(self) -> int:
+        """Runners that were lost and have come back, in the whole run."""
+        return self._restarts_before + (self.fleet.counts.restarts if self.fleet else 0)
+
+    @restarts.setter
+    def restarts(self, total: int) -> None:
+        self._restarts_before = total - (self.fleet.counts.restarts if self.fleet else 0)
 
     def metrics(self, requests: Sequence[Request], rollouts: Sequence[Rollout]) -> dict[str, float | str]:
         """What was asked for, what came back, and what went wrong on the way."""
@@ -87,6 +121,7 @@ class RunnerPool:
             "rollout/prompts_expected": float(len(groups)),
             "rollout/prompts_completed": float(len(groups) - len(incomplete)),
             "rollout/runner_restarts": float(self.restarts),
+            **self._dispatch_metrics(),
             "rollout/engine": self.settings.engine,
             "grading/timeouts": float(sum(rollout.verdict == "timeout" for rollout in rollouts)),
             "grading/no_answer": float(sum(rollout.verdict == "no_answer" for rollout in rollouts)),
@@ -94,23 +129,61 @@ class RunnerPool:
             **self._grading_metrics(),
         }
 
-    def push_weights(self, only: Sequence[int] | None = None) -> None:
-        """Send the learners' weights to every runner, or to some, and remember their version.
+    def push_weights(self) -> None:
+        """Send the learners' weights to every runner, and remember their version.
 
-        Each runner answers with the version it now holds: RLlib's own sync drops an update without a word.
+        A runner that does not take them in time is lost, and gets them when it has been replaced.
         """
+        self._sent = None
         self.version, weights = policy_state(self.learner_group)
-        if self.group.num_remote_env_runners() == 0:
+        if self.fleet is None:
             self.group.local_env_runner.set_state({WEIGHTS_SEQ_NO: self.version, COMPONENT_RL_MODULE: weights})
-            return
-        message = {WEIGHTS_SEQ_NO: self.version, COMPONENT_RL_MODULE: ray.put(weights)}
-        self.group.foreach_env_runner(
-            "set_state",
-            kwargs={"state": message},
-            local_env_runner=False,
-            remote_worker_ids=only,
-            timeout_seconds=self.settings.timeout_s,
+        else:
+            self.fleet.push(self.version, {WEIGHTS_SEQ_NO: self.version, COMPONENT_RL_MODULE: ray.put(weights)})
+
+    def _make_fleet(self) -> Fleet:
+        manager = self.group._worker_manager
+        return Fleet(
+            manager.actors(),
+            timeout_s=self.settings.timeout_s,
+            weights=self._current_weights,
+            on_health=lambda number, healthy: manager.set_actor_state(number, healthy=healthy),
         )
+
+    def _current_weights(self) -> Weights:
+        """What a runner that comes back is given: the weights of the last push, through Ray's object store."""
+        if self._sent is None:
+            version, weights = policy_state(self.learner_group)
+            self._sent = version, {WEIGHTS_SEQ_NO: version, COMPONENT_RL_MODULE: ray.put(weights)}
+        return self._sent
+
+    def _play_locally(self, requests: Sequence[Request], on_progress: OnProgress | None) -> list[Rollout]:
+        runner = self.group.local_env_runner
+        if on_progress is None:
+            return sorted(runner.rollout(requests), key=lambda rollout: rollout.request_id)
+        chunk = max(1, min(self.settings.max_num_seqs, -(-len(requests) // 2)))
+        rollouts: list[Rollout] = []
+        for start in range(0, len(requests), chunk):
+            rollouts += runner.rollout(requests[start : start + chunk])
+            on_progress(len(rollouts), len(requests))
+        return sorted(rollouts, key=lambda rollout: rollout.request_id)
+
+    def _count(self, report: DispatchReport, runners: int) -> None:
+        self._counts.update(requeued=report.requeued, stolen=report.stolen, stale=report.stale)
+        self._counts["runner_seconds"] += runners * report.seconds
+        self._counts["engine_seconds"] += report.engine_seconds
+
+    def _dispatch_metrics(self) -> dict[str, float]:
+        """What happened on the way since the last call."""
+        counts, self._counts = self._counts, Counter()
+        hung = self.fleet.counts.hung if self.fleet else 0
+        new_hung, self._hung_told = hung - self._hung_told, hung
+        busy = counts["engine_seconds"] / counts["runner_seconds"] if counts["runner_seconds"] else 1.0
+        return {
+            "rollout/hung": float(new_hung),
+            "rollout/idle_share": max(0.0, 1.0 - busy),
+            **{f"rollout/{kind}": float(counts[kind]) for kind in ("requeued", "stolen", "stale")},
+        }
 
     def _tell_errors(self, rollouts: Sequence[Rollout]) -> None:
         """Say what an environment raised, each message once: the rollouts themselves are left out of training."""
@@ -138,9 +211,3 @@ class RunnerPool:
         for count in counts:
             totals.update(count)
         return totals
-
-    def _restore(self) -> int:
-        recovered = self.group.probe_unhealthy_env_runners(timeout_seconds=1.0)
-        if recovered:
-            self.push_weights(recovered)
-        return len(recovered)

@@ -1,0 +1,173 @@
+"""Requests over real Ray actors: every prompt is answered, whichever runner dies, hangs or raises on the way."""
+
+import os
+import signal
+import threading
+import time
+
+import pytest
+import ray
+
+from algorithms.rollout.driver.errors import NoEnvRunnerLeft, StaleWeights
+
+from .conftest import TIMEOUT_S, requests_of, two_runners
+
+pytestmark = pytest.mark.slow
+
+BACK_S = 90
+
+
+@pytest.fixture(scope="module")
+def algorithm(ray_session):
+    algorithm = two_runners().build_algo()
+    yield algorithm
+    algorithm.stop()
+
+
+@pytest.fixture(scope="module")
+def undisturbed(algorithm):
+    return tokens_of(algorithm.runners.play(requests_of(algorithm, 1200)))
+
+
+def pids(algorithm):
+    return {
+        r.number: ray.get(r.handle.get_pid.remote(), timeout=BACK_S) for r in algorithm.runners.fleet.runners.values()
+    }
+
+
+def tokens_of(rollouts):
+    return {rollout.request_id: rollout.tokens.tolist() for rollout in rollouts}
+
+
+def counts(algorithm):
+    record = algorithm.runners.metrics([], [])
+    return {kind: record[f"rollout/{kind}"] for kind in ("requeued", "stolen", "hung", "stale", "runner_restarts")}
+
+
+def play_while(algorithm, disturbance, after_s=0.4):
+    """1200 requests, with something happening to the runners soon after the start; rollouts and seconds."""
+    timer = threading.Timer(after_s, disturbance)
+    timer.start()
+    started = time.monotonic()
+    rollouts = algorithm.runners.play(requests_of(algorithm, 1200))
+    timer.join()
+    return rollouts, time.monotonic() - started
+
+
+def assert_as(undisturbed, rollouts, algorithm):
+    """Every request once, in order, with the right weights, and its own draw (batches differ by float noise)."""
+    assert [rollout.request_id for rollout in rollouts] == list(range(1200))
+    assert {rollout.weights_version for rollout in rollouts} == {algorithm.runners.version}
+    drawn = tokens_of(rollouts)
+    assert sum(drawn[key] != tokens for key, tokens in undisturbed.items()) <= 12
+
+
+def train_until_all_are_back(algorithm):
+    """A step is shorter than the start of a runner: the others go on without it for a while."""
+    deadline = time.monotonic() + BACK_S
+    while len(algorithm.runners.fleet.ready()) < 2:
+        assert time.monotonic() < deadline
+        algorithm.train()
+        record = algorithm.record
+        assert record["rollout/prompts_completed"] == record["rollout/prompts_expected"] == 6
+        assert record["policy/logp_mismatch_max"] < 1e-4
+
+
+def test_rollouts_come_back_in_the_order_of_their_ids_from_every_runner(algorithm):
+    requests = requests_of(algorithm, 40)
+    rollouts = algorithm.runners.play(requests[::-1])
+    assert [rollout.request_id for rollout in rollouts] == list(range(40))
+    assert [rollout.uid for rollout in rollouts] == [request.uid for request in requests]
+
+
+def test_no_requests_no_rollouts(algorithm):
+    assert algorithm.runners.play([]) == []
+
+
+def test_a_killed_runner_is_replaced_and_its_requests_are_played_again(algorithm, undisturbed):
+    before = pids(algorithm)
+    counts(algorithm)
+    rollouts, _ = play_while(algorithm, lambda: os.kill(before[1], signal.SIGKILL))
+    assert_as(undisturbed, rollouts, algorithm)
+    happened = counts(algorithm)
+    assert happened["requeued"] > 0 and happened["hung"] == 0
+    train_until_all_are_back(algorithm)
+    after = pids(algorithm)
+    assert after[1] != before[1] and after[2] == before[2]
+    assert counts(algorithm)["runner_restarts"] == happened["runner_restarts"] + 1 == 1
+
+
+def test_a_stopped_runner_does_not_hold_up_the_others_and_is_replaced(algorithm):
+    undisturbed = tokens_of(algorithm.runners.play(requests_of(algorithm, 1200)))
+    before = pids(algorithm)
+    counts(algorithm)
+    rollouts, seconds = play_while(algorithm, lambda: os.kill(before[2], signal.SIGSTOP))
+    assert_as(undisturbed, rollouts, algorithm)
+    assert seconds < TIMEOUT_S + 30
+    assert counts(algorithm)["stolen"] > 0  # the idle one played what the silent one held
+    started = time.monotonic()
+    algorithm.train()
+    assert time.monotonic() - started < TIMEOUT_S + 30
+    assert algorithm.record["rollout/prompts_completed"] == 6
+    train_until_all_are_back(algorithm)
+    after = pids(algorithm)
+    assert after[2] != before[2] and after[1] == before[1]
+    assert counts(algorithm)["runner_restarts"] == 2
+    assert not os.path.exists(f"/proc/{before[2]}")
+
+
+def test_a_runner_that_raises_is_reported_in_words_and_replaced(algorithm, undisturbed, caplog):
+    runner = algorithm.runners.fleet.runners[1]
+    ray.get(runner.handle.apply.remote(_forget_the_player))
+    counts(algorithm)
+    rollouts = algorithm.runners.play(requests_of(algorithm, 300))
+    assert len(rollouts) == 300
+    assert "env runner 1 raised AttributeError" in caplog.text and "player" in caplog.text
+    assert counts(algorithm)["requeued"] > 0
+    train_until_all_are_back(algorithm)
+
+
+def test_a_runner_that_comes_back_unseen_gets_the_weights_again(algorithm):
+    """Its rollouts with the weights of the start are thrown away, and played again with the right ones."""
+    algorithm.train()
+    before = pids(algorithm)
+    os.kill(before[1], signal.SIGKILL)
+    deadline = time.monotonic() + BACK_S
+    while not _answers(algorithm.runners.fleet.runners[1]):
+        assert time.monotonic() < deadline
+    counts(algorithm)
+    rollouts = algorithm.runners.play(requests_of(algorithm, 600))
+    assert [rollout.request_id for rollout in rollouts] == list(range(600))
+    assert {rollout.weights_version for rollout in rollouts} == {algorithm.runners.version}
+    assert counts(algorithm)["stale"] > 0
+    train_until_all_are_back(algorithm)
+
+
+def test_all_runners_killed_come_back_too(algorithm):
+    before = pids(algorithm)
+    for pid in before.values():
+        os.kill(pid, signal.SIGKILL)
+    rollouts = algorithm.runners.play(requests_of(algorithm, 60))
+    assert [rollout.request_id for rollout in rollouts] == list(range(60))
+    train_until_all_are_back(algorithm)
+    assert not set(before.values()) & set(pids(algorithm).values())
+
+
+def test_wrong_weights_that_persist_end_the_run(algorithm, monkeypatch):
+    monkeypatch.setattr(algorithm.runners.fleet, "version", algorithm.runners.version + 1)
+    monkeypatch.setattr(algorithm.runners, "_sent", None)
+    with pytest.raises((StaleWeights, NoEnvRunnerLeft)):
+        monkeypatch.setattr(algorithm.runners.fleet, "start_s", 3.0)
+        algorithm.runners.play(requests_of(algorithm, 20))
+
+
+def _forget_the_player(runner):
+    del runner.player
+
+
+def _answers(runner):
+    try:
+        ray.get(runner.handle.get_pid.remote(), timeout=5)
+    except ray.exceptions.RayError:
+        return False
+    return True
