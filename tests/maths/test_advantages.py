@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from algorithms.grpo.advantages import group_advantages
+from algorithms.grpo.advantages import ADVANTAGES, group_advantages, leave_one_out_advantages, mean_advantages
 
 from .strategies import group_rewards, repeatable, seeds
 
@@ -81,3 +81,26 @@ def test_leaves_its_input_alone():
     rewards = np.array([0.0, 1.0])
     group_advantages(rewards)
     np.testing.assert_array_equal(rewards, [0.0, 1.0])
+
+
+@repeatable
+@given(group_rewards)
+def test_without_a_deviation_it_is_the_distance_from_the_mean(rewards):
+    expected = [reward - sum(rewards) / len(rewards) for reward in rewards]
+    np.testing.assert_allclose(mean_advantages(rewards), expected, atol=1e-9)
+
+
+@repeatable
+@given(group_rewards)
+def test_leave_one_out_compares_with_the_others(rewards):
+    others = [np.delete(rewards, index) for index in range(len(rewards))]
+    expected = [reward - rest.mean() if len(rest) else 0.0 for reward, rest in zip(rewards, others, strict=True)]
+    np.testing.assert_allclose(leave_one_out_advantages(rewards), expected, atol=1e-9)
+
+
+@pytest.mark.parametrize("advantages", ADVANTAGES.values())
+def test_every_advantage_of_equal_rewards_is_exactly_zero_and_of_odd_input_an_error(advantages):
+    assert np.full(7, 0.1).mean() != 0.1
+    np.testing.assert_array_equal(advantages(np.full(7, 0.1)), np.zeros(7))
+    with pytest.raises(ValueError, match="rewards must be"):
+        advantages(np.array([1.0, np.nan]))

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from algorithms.grpo.rewards import length_bonus_reward
+from algorithms.grpo.rewards import length_bonus_reward, overlong_penalty
 
 from .strategies import repeatable
 
@@ -32,3 +32,29 @@ def test_without_a_weight_it_is_plain_correctness(length):
 def test_refuses_lengths_out_of_range(length, l_max):
     with pytest.raises(ValueError, match="must"):
         length_bonus_reward(True, length, w_len=1.0, l_max=l_max)
+
+
+@repeatable
+@given(st.integers(0, 30000))
+def test_the_overlong_penalty_is_dapos(length):
+    expected, cache = 20480, 4096  # of the paper
+    if length <= expected - cache:
+        dapo = 0.0
+    elif length <= expected:
+        dapo = ((expected - cache) - length) / cache
+    else:
+        dapo = -1.0
+    assert overlong_penalty(length, limit=expected, share=0.2, penalty=1.0) == pytest.approx(dapo, abs=1e-9)
+    assert overlong_penalty(length, limit=expected, share=0.2, penalty=0.5) == pytest.approx(dapo / 2, abs=1e-9)
+
+
+def test_without_a_penalty_length_costs_nothing():
+    assert overlong_penalty(100, limit=100, share=0.2, penalty=0.0) == 0.0
+
+
+@pytest.mark.parametrize("change", [{"limit": 0}, {"share": 0.0}, {"share": 1.1}, {"penalty": -1.0}])
+def test_a_penalty_refuses_what_is_out_of_range(change):
+    with pytest.raises(ValueError, match="must"):
+        overlong_penalty(5, **{"limit": 10, "share": 0.2, "penalty": 0.5, **change})
+    with pytest.raises(ValueError, match="must"):
+        overlong_penalty(-1, limit=10, share=0.2, penalty=0.5)
