@@ -33,6 +33,7 @@ def main(algorithm: str, argv: Sequence[str] | None = None) -> int:
     from algorithms.configuration.errors import ConfigError
     from algorithms.rollout.errors import EveryEpisodeFailed
     from algorithms.script.checkpoint_errors import CheckpointError
+    from algorithms.script.disk_full import is_disk_full
 
     try:
         return _run(algorithm, arguments)
@@ -45,6 +46,15 @@ def main(algorithm: str, argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return INTERRUPTED
+    except Exception as error:
+        if not is_disk_full(error):
+            raise
+        print(
+            f"error: No space left on device ({error}); what was written before is whole; "
+            "fix: make room, then go on with --resume",
+            file=sys.stderr,
+        )
+        return FAILED
 
 
 def _run(algorithm: str, arguments: argparse.Namespace) -> int:

@@ -13,6 +13,7 @@ import pytest
 SMALL = [
     "run.steps=3",
     "run.seed=4",
+    "run.checkpoint_every=1",
     "training.queries_per_step=4",
     "training.group_size=4",
     "training.warmup_steps=0",

@@ -1,0 +1,107 @@
+"""SIGKILL, damage and full disks: what was there before is still there, and the run goes on as if nothing had been."""
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from .conftest import SMALL, rows, untimed
+
+pytestmark = pytest.mark.slow
+
+
+def killed_when(there: Path, process: subprocess.Popen[str]) -> None:
+    """Kill a run with all its processes as soon as a file is there."""
+    deadline = time.monotonic() + 120
+    while not there.exists() and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.002)
+    assert process.poll() is None, "the run ended before it could be killed"
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate(timeout=60)
+
+
+@pytest.mark.parametrize(
+    "moment",
+    [
+        "history.sqlite",  # before the first step
+        "rollouts/step-000002.parquet",  # a step done whose metrics are not written
+        "checkpoints/.step_000002.partial/state.json",  # a checkpoint half written
+    ],
+)
+def test_killed_at_any_moment_it_becomes_the_run_that_was_never_killed(
+    moment, command, surroundings, run_command, finished_run, tmp_path
+):
+    process = subprocess.Popen(
+        command(*SMALL, f"run.dir={tmp_path}", "run.name=cut"),
+        env=surroundings,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    run = tmp_path / "cut"
+    killed_when(run / moment, process)
+    resumed = run_command("--resume", str(run))
+    assert resumed.returncode == 0, resumed.stderr
+    expected = rows(finished_run[0])
+    assert [untimed(row) for row in rows(run)] == [untimed(row) for row in expected]
+    assert not list((run / "checkpoints").glob(".*"))
+
+
+@pytest.fixture
+def a_copy(finished_run, tmp_path):
+    return Path(shutil.copytree(finished_run[0], tmp_path / "copy"))
+
+
+def test_a_damaged_checkpoint_is_refused_by_name_and_the_one_before_goes_on(a_copy, run_command, finished_run):
+    weights = next((a_copy / "checkpoints" / "step_000003" / "model").glob("*.safetensors"))
+    content = bytearray(weights.read_bytes())
+    content[len(content) // 2] ^= 4
+    weights.write_bytes(content)
+    refused = run_command("--resume", str(a_copy))
+    assert refused.returncode == 2
+    last = refused.stderr.splitlines()[-1]
+    before = a_copy / "checkpoints" / "step_000002"
+    assert f"model/{weights.name} has changed" in last and last.endswith(f"--resume {before}")
+
+    resumed = run_command("--resume", str(before))
+    assert resumed.returncode == 0, resumed.stderr
+    assert [untimed(row) for row in rows(a_copy)] == [untimed(row) for row in rows(finished_run[0])]
+
+
+def test_a_run_whose_history_is_gone_is_not_resumed_as_if_it_were_there(a_copy, run_command):
+    for file in a_copy.glob("history.sqlite*"):
+        file.unlink()
+    process = run_command("--resume", str(a_copy), "run.steps=4")
+    assert process.returncode == 2
+    assert "history.sqlite holds 0 of the" in process.stderr.splitlines()[-1]
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system of a few MiB; making one takes the rights of root."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", folder], capture_output=True, text=True)
+    if mount.returncode:
+        pytest.skip(f"no right to mount a small file system: {mount.stderr.strip()}")
+    yield folder
+    subprocess.run(["umount", "-l", folder], check=True)
+
+
+def test_a_full_disk_during_a_checkpoint_leaves_the_one_before_whole(small_disk, run_command, finished_run):
+    """Room for the first checkpoint, and not for the second."""
+    process = run_command(*SMALL, f"run.dir={small_disk}", "run.name=cut")
+    run = small_disk / "cut"
+    assert process.returncode == 1
+    last = process.stderr.splitlines()[-1]
+    assert "No space left" in last and "--resume" in last and "Traceback" not in process.stderr
+    assert sorted(path.name for path in (run / "checkpoints").iterdir()) == ["step_000001"]
+    subprocess.run(["mount", "-o", "remount,size=200m", small_disk], check=True)
+    resumed = run_command("--resume", str(run))
+    assert resumed.returncode == 0, resumed.stderr
+    assert [untimed(row) for row in rows(run)] == [untimed(row) for row in rows(finished_run[0])]
