@@ -1,6 +1,8 @@
 """This project's side of the comparison: GRPO with engine, environments and learner in one process."""
 
+import logging
 import time
+from typing import Any
 
 from benchmarks.sides.process import Baton, Step
 from benchmarks.sides.task import Task
@@ -8,8 +10,6 @@ from benchmarks.sides.task import Task
 
 def run(task: Task, baton: Baton) -> None:
     """Train until stopped."""
-    import logging
-
     import ray
 
     from algorithms.grpo.config import GRPOConfig
@@ -37,7 +37,7 @@ def run(task: Task, baton: Baton) -> None:
         .reward(w_len=0.0)
         .debugging(seed=task.seed)
     )
-    algorithm = config.build_algo()
+    algorithm: Any = config.build_algo()
     try:
         baton.give_back(None)
         while True:
