@@ -4,6 +4,7 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import gymnasium
 from transformers import AutoConfig, AutoTokenizer, GenerationConfig
@@ -52,7 +53,7 @@ class Task:
 
     def make_environment(self) -> VerifiableEnv:
         """The environment, without Gymnasium's wrappers."""
-        arguments = {"instruction": ""} if self.environment.startswith("r3env/") else {}
+        arguments: dict[str, Any] = {"instruction": ""} if self.environment.startswith("r3env/") else {}
         environment = gymnasium.make(self.environment, disable_env_checker=True, **arguments).unwrapped
         if not isinstance(environment, VerifiableEnv):
             raise TypeError(f"{self.environment} is not a VerifiableEnv")
