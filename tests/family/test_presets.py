@@ -1,0 +1,95 @@
+"""Every preset trains, and says what it is."""
+
+import math
+
+import pytest
+
+from algorithms.configuration.files import load
+from algorithms.configuration.folder import configs_folder
+from algorithms.grpo.config import ConfigError, GRPOConfig
+from algorithms.r3_grpo.config import R3GRPOConfig
+
+from .conftest import MEMBERS, preset
+
+SMALL = ("training.queries_per_step=4", "training.group_size=8", "training.warmup_steps=0")
+
+
+@pytest.mark.parametrize("member", MEMBERS)
+def test_a_preset_trains_the_embedded_model(build, member):
+    algorithm = build(preset(member, *SMALL, "env_runners.max_response_tokens=40"))
+    trained = 0.0
+    for _ in range(2):
+        algorithm.train()
+        record = algorithm.record
+        trained += record["policy/trained_tokens"]
+        assert math.isfinite(record["policy/loss"]) and record["policy/skipped_steps"] == 0
+    assert trained > 0
+
+
+@pytest.mark.parametrize("member", MEMBERS)
+@pytest.mark.parametrize("task", ["quickstart", "deepscaler_r1_1p5b"])
+@pytest.mark.parametrize("config_class", [GRPOConfig, R3GRPOConfig])
+def test_a_preset_goes_on_top_of_any_task(member, task, config_class):
+    files = [configs_folder() / f"{task}.yaml", configs_folder() / f"{member}.yaml"]
+    config, run = load(files, [], config_class)
+    alone, _ = load(files[0], [], config_class)
+    assert config.rl_module_settings == alone.rl_module_settings
+    assert config.environment_settings == alone.environment_settings
+    assert config.training_settings.lr == alone.training_settings.lr
+    assert str(run.name).startswith(f"{task}-{member}-")
+
+
+def test_no_two_presets_are_the_same():
+    settings = [(preset(m).training_settings, preset(m).reward_settings) for m in MEMBERS]
+    assert all(one != other for i, one in enumerate(settings) for other in settings[:i])
+
+
+def test_later_presets_leave_nothing_of_earlier_ones():
+    """A preset says all that tells the members apart, so that it may be laid over another."""
+    task = configs_folder() / "quickstart.yaml"
+    for member in ("grpo", "dr_grpo", "gspo", "cispo"):
+        over = [task, configs_folder() / "dapo.yaml", configs_folder() / f"{member}.yaml"]
+        found = load(over, ["training.minibatches=1"], GRPOConfig)[0].to_sections()
+        alone = preset(member, "training.minibatches=1", "env_runners.max_response_tokens=48").to_sections()
+        assert (found["training"], found["reward"]) == (alone["training"], alone["reward"])
+
+
+@pytest.mark.parametrize(
+    ("overrides", "line"),
+    [
+        (
+            ["training.objective=cispo", "training.dual_clip=3"],
+            "training.dual_clip: has no effect with training.objective=cispo, which bounds every weight already; "
+            "fix: training.dual_clip=null",
+        ),
+        (
+            ["training.is_mode=mask", "training.is_cap=1"],
+            "training.is_cap: with training.is_mode=mask, 1 leaves out responses that engine and trainer agree on; "
+            "fix: training.is_cap=2",
+        ),
+        (
+            ["training.is_floor=0.5"],
+            "training.is_floor: 0.5 has no effect with training.is_mode=truncate; fix: training.is_mode=mask",
+        ),
+        (
+            ["training.advantage=mean", "replay.std_scale=2"],
+            "replay.std_scale: 2 scales a standard deviation that training.advantage=mean does not divide by; "
+            "fix: replay.std_scale=1",
+        ),
+        (
+            ["reward.overlong_penalty=0.95", "ranking.scope=all", "ranking.baseline=paper"],
+            "ranking.max_reward: 0.1 is not below 0.05, the least that a correct response gets with "
+            "reward.overlong_penalty; fix: lower one of them",
+        ),
+    ],
+)
+def test_settings_that_contradict_each_other_are_one_line(overrides, line):
+    with pytest.raises(ConfigError) as raised:
+        load(None, overrides, R3GRPOConfig)
+    assert str(raised.value) == line
+
+
+def test_what_is_switched_off_contradicts_nothing():
+    load(None, ["training.advantage=mean", "replay.std_scale=2", "replay.enabled=false"], R3GRPOConfig)
+    off = ["reward.overlong_penalty=0.95", "ranking.scope=all", "ranking.baseline=paper", "ranking.enabled=false"]
+    load(None, off, R3GRPOConfig)

@@ -1,0 +1,105 @@
+"""Dynamic sampling in whole steps: what is asked, trained on, counted and resumed."""
+
+import math
+
+import pytest
+import torch
+
+from algorithms.grpo.learners import policy_state
+from algorithms.r3_grpo.config import R3GRPOConfig
+from algorithms.script.checkpoint import load_checkpoint, save_checkpoint
+
+from .conftest import preset
+
+SMALL = ("training.queries_per_step=6", "training.group_size=4", "training.minibatches=2")
+
+
+def dapo(*overrides, config_class=None):
+    extra = {} if config_class is None else {"config_class": config_class}
+    return preset("dapo", *SMALL, "env_runners.max_response_tokens=40", "training.max_refills=3", *overrides, **extra)
+
+
+def weights(algorithm):
+    return policy_state(algorithm.learner_group)[1]["default_policy"]
+
+
+def steps(algorithm, count):
+    """Train, and what each step recorded but wall times."""
+    records = []
+    for _ in range(count):
+        algorithm.train()
+        records.append({k: v for k, v in algorithm.record.items() if not k.startswith(("time/", "throughput/"))})
+    return records
+
+
+def tokens_of(groups):
+    return sum(s.rollout.response_length for group in groups for s in group.samples if not s.replayed)
+
+
+def test_a_step_trains_on_informative_groups_and_counts_every_token(build):
+    algorithm = build(dapo())
+    generated, asked, refills = 0, 0, 0
+    for _ in range(2):
+        algorithm.train()
+        record = algorithm.record
+        assert len(algorithm.groups) <= 6 and not any(group.homogeneous for group in algorithm.groups)
+        assert all(any(sample.advantage for sample in group.samples) for group in algorithm.groups)
+        asked += int(record["rollout/prompts_expected"])
+        assert record["rollout/prompts_expected"] == len(algorithm.groups) + len(algorithm.dropped)
+        assert record["sampling/dropped_groups"] == len(algorithm.dropped)
+        generated += tokens_of(algorithm.groups) + tokens_of(algorithm.dropped)
+        refills += record["sampling/refills"]
+        everyone = [s for group in [*algorithm.groups, *algorithm.dropped] for s in group.samples]
+        correct = sum(s.rollout.correct for s in everyone) / len(everyone)
+        assert record["reward/correct"] == pytest.approx(correct), "of all that was asked, not of what was chosen"
+    assert refills > 0 and algorithm.generated_tokens == generated
+    assert algorithm.queries.position == asked, "the epoch goes on behind what was asked"
+
+
+def test_every_response_of_a_step_has_a_seed_of_its_own(build):
+    algorithm = build(dapo())
+    prompts = algorithm.build_prompts(algorithm.select_queries())
+    rounds = [algorithm.requests_for(prompts, refill) for refill in range(3)]
+    seeds = [request.seed for requests in rounds for request in requests]
+    assert len(set(seeds)) == len(seeds)
+    assert [request.seed for request in algorithm.requests_for(prompts, 2)] == [r.seed for r in rounds[2]]
+
+
+def test_a_resumed_run_refills_as_the_uninterrupted_one(build, tmp_path):
+    whole = build(dapo())
+    steps(whole, 1)
+    path = save_checkpoint(whole, tmp_path)
+    expected = steps(whole, 2)
+    resumed = build(dapo())
+    load_checkpoint(resumed, path)
+    assert steps(resumed, 2) == expected
+    assert sum(record["sampling/refills"] for record in expected) > 0
+    assert (resumed.queries.position, resumed.generated_tokens) == (whole.queries.position, whole.generated_tokens)
+    assert all(torch.equal(tensor, weights(resumed)[name]) for name, tensor in weights(whole).items())
+
+
+def test_a_task_that_teaches_nothing_ends_every_step_at_the_bound(build):
+    algorithm = build(dapo("env_runners.max_response_tokens=1"))
+    before = {name: tensor.clone() for name, tensor in weights(algorithm).items()}
+    (record,) = steps(algorithm, 1)
+    assert not algorithm.groups and record["sampling/refills"] == 3
+    assert record["sampling/dropped_groups"] == 4 * 6 and record["groups/solve_none"] == 1
+    assert record["policy/trained_tokens"] == 0 and math.isfinite(record["policy/loss"])
+    assert all(torch.equal(tensor, before[name]) for name, tensor in weights(algorithm).items())
+
+
+def test_with_r3_what_is_dropped_is_remembered_and_what_replay_completes_is_kept(build):
+    algorithm = build(dapo("ranking.enabled=false", "training.max_refills=1", config_class=R3GRPOConfig))
+    kept_by_replay = 0
+    for _ in range(3):
+        history = {uid: algorithm.history.attempts(uid) for uid in algorithm.uids("train")}
+        algorithm.train()
+        for group in [*algorithm.groups, *algorithm.dropped]:
+            if group.prompt.attempt is None:
+                fresh = sum(not sample.replayed for sample in group.samples)
+                history[group.prompt.uid] += fresh
+        assert {uid: algorithm.history.attempts(uid) for uid in history} == history
+        for group in algorithm.groups:
+            fresh = {sample.rollout.correct for sample in group.samples if not sample.replayed}
+            kept_by_replay += len(fresh) == 1
+            assert len({sample.rollout.correct for sample in group.samples}) == 2

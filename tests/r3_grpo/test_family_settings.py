@@ -1,0 +1,103 @@
+"""The three mechanisms under the settings of GRPO's relatives: advantages, overlong penalty, dynamic sampling."""
+
+import numpy as np
+import pytest
+
+from algorithms.r3_grpo.memory import entry_of
+
+from .conftest import plain_group, reflected, reflection_group, sample, stored
+
+ROOM = {"env_runners": {"max_response_tokens": 10}}
+
+
+def advantages(algorithm, group):
+    algorithm.compute_advantages([group])
+    return [one.advantage for one in group.samples]
+
+
+def mixed_group():
+    return plain_group(sample([10]), sample([11]), sample([12]), sample([30], True, replayed=True))
+
+
+def test_under_another_advantage_a_replayed_response_is_a_member_like_any_other(stub):
+    rewards = np.array([0.0, 0.0, 0.0, 1.0])
+    mean = advantages(stub(training={"advantage": "mean"}), mixed_group())
+    np.testing.assert_allclose(mean, rewards - 0.25)
+    others = advantages(stub(training={"advantage": "leave_one_out"}), mixed_group())
+    np.testing.assert_allclose(others, [-1 / 3, -1 / 3, -1 / 3, 1.0])
+
+
+@pytest.mark.parametrize("kind", ["mean", "leave_one_out"])
+def test_where_nothing_is_divided_unsolved_groups_push_as_little_as_their_ranks_say(stub, kind):
+    group = plain_group(sample([10], truncated=True), sample([11], truncated=True))
+    for one, reward in zip(group.samples, [0.0, -0.1], strict=True):
+        one.ranking_reward = reward
+    found = advantages(stub(training={"advantage": kind}), group)
+    assert found == pytest.approx([0.05, -0.05] if kind == "mean" else [0.1, -0.1])
+
+
+def shaped(algorithm, *samples):
+    for rank, one in enumerate(samples):  # the earlier, the higher the peak and the lower the mean
+        count = len(one.rollout.tokens)
+        one.entropies = np.where(np.arange(count) > count - 3, 9 - rank, rank).astype(np.float32)
+    algorithm.shape_rewards([plain_group(*samples)])
+    return [one.training_reward for one in samples]
+
+
+def test_a_rank_does_not_buy_off_the_overlong_penalty(stub):
+    """No truncated response is worth more than a finished wrong one, penalty or not."""
+    algorithm = stub(**ROOM, reward={"overlong_penalty": 0.5, "overlong_share": 0.4})
+    at_the_limit = [sample(range(10, 20), truncated=True), sample(range(20, 30), truncated=True)]
+    cut, worse, nearly, short = shaped(algorithm, *at_the_limit, sample(range(9)), sample([1]))
+    assert (cut, worse) == (-0.5, -0.6)
+    assert nearly == pytest.approx(-0.5 * 3 / 4) and short == 0
+
+
+def test_the_history_keeps_the_penalised_reward_but_no_rank(stub):
+    algorithm = stub(**ROOM, reward={"overlong_penalty": 0.5, "w_len": 0.0})
+    samples = [sample(range(10, 20), truncated=True), sample([1], True)]
+    shaped(algorithm, *samples)
+    algorithm.remember([plain_group(*samples)])
+    assert [entry.reward for entry in stored(algorithm.history)] == [1.0, -0.5]
+
+
+def test_homogeneous_groups_are_informative_where_a_mechanism_will_make_them_so(stub):
+    wrong, right = plain_group(sample([10]), sample([11])), plain_group(sample([12], True), sample([13], True))
+    mixed = plain_group(sample([10]), sample([11], True))
+    cut = plain_group(sample([10], truncated=True), sample([11], truncated=True))
+    one_cut = plain_group(sample([10], truncated=True), sample([11]))
+    groups = [mixed, wrong, right, cut, one_cut]
+
+    def informative(**sections):
+        algorithm = stub(**sections)
+        algorithm.history.add(entry_of(sample([30], True), 1))
+        return [algorithm.is_informative(group) for group in groups]
+
+    off = {"enabled": False}
+    assert informative(replay=off, ranking=off) == [True, False, False, False, False]
+    assert informative(ranking=off) == [True, True, False, True, True], "there is a success to replay, no failure"
+    assert informative(replay=off) == [True, False, False, True, False], "two cut off answers can be ranked, one not"
+
+
+def test_looking_whether_replay_can_help_draws_nothing(stub):
+    algorithm = stub()
+    algorithm.history.add(entry_of(sample([30], True), 1))
+    algorithm.history.add(entry_of(sample([31], True), 1))
+    before = [entry.tokens.tolist() for entry in stored(algorithm.history)]
+    group = plain_group(sample([10]), sample([11]))
+    assert algorithm.is_informative(group) and len(group.samples) == 2
+    assert [entry.tokens.tolist() for entry in stored(algorithm.history)] == before
+
+
+def test_dropped_groups_are_remembered_with_log_probs_of_the_policy_that_sampled_them(stub):
+    algorithm = stub(reflection={"distil": True})
+    dropped = plain_group(sample([10], True), sample([11], True))
+    for one in dropped.samples:
+        one.behaviour_logprobs = None
+    algorithm.dropped = [dropped]
+    groups = [reflection_group(reflected([20], True))]
+    algorithm.score_untrained(groups)
+    algorithm.remember(groups)
+    assert sorted(entry.response_tokens.tolist() for entry in stored(algorithm.history)) == [[10], [11], [20], [20]]
+    assert algorithm.history.attempts("q") == 2
+    assert algorithm.record["reflection/distilled"] == 1, "under the bare prompt that the dropped group has"
