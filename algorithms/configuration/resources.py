@@ -75,21 +75,36 @@ def validate_resources(config: "GRPOConfig") -> None:
             "env_runners.engine: 'vllm' is not installed; "
             "fix: pip install 'r3-grpo[vllm]', or env_runners.engine=transformers"
         )
+    if there.where == "this machine" and config.rl_module_settings.lora_rank and not _is_installed("peft"):
+        raise ConfigError(
+            "rl_module.lora_rank: peft is not installed; fix: pip install 'r3-grpo[lora]', or rl_module.lora_rank=0"
+        )
 
 
 def vllm_is_installed() -> bool:
     """Whether the vLLM package is there; it is not imported."""
-    return importlib.util.find_spec("vllm") is not None
+    return _is_installed("vllm")
+
+
+def _is_installed(package: str) -> bool:
+    return importlib.util.find_spec(package) is not None
 
 
 def learner_bytes(config: "GRPOConfig", model: ModelFacts) -> dict[str, int]:
-    """Bytes that one learner holds all the time, by what they are; activations come on top."""
-    master = model.weight_bytes("float32")
-    parts = {"float32 weights": master, "gradients": master, "Adam moments": _ADAM_MOMENTS * master}
-    if config.rl_module_settings.dtype != "float32":
-        parts[f"{config.rl_module_settings.dtype} copies"] = model.weight_bytes(config.rl_module_settings.dtype)
-    if config.training_settings.beta > 0:
-        parts["reference"] = master
+    """Bytes that one learner holds all the time, by what they are; activations come on top, and adapters."""
+    master, dtype = model.weight_bytes("float32"), config.rl_module_settings.dtype
+    if config.rl_module_settings.lora_rank:
+        parts = {f"frozen {dtype} weights": model.weight_bytes(dtype)}
+    else:
+        parts = {"float32 weights": master, "gradients": master, "Adam moments": _ADAM_MOMENTS * master}
+        if config.training_settings.beta > 0:
+            parts["reference"] = master
+    learners = config.learners_settings
+    if learners.sharding == "fsdp":
+        where = " in CPU memory" if learners.offload else ""
+        return {f"shards of {name}{where}": -(-size // max(1, learners.num_learners)) for name, size in parts.items()}
+    if dtype != "float32" and not config.rl_module_settings.lora_rank:
+        parts[f"{dtype} copies"] = model.weight_bytes(dtype)
     return parts
 
 

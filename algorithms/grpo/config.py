@@ -9,6 +9,7 @@ from ray.util.debug import log_once
 
 from algorithms.configuration.consistency import check_loss
 from algorithms.configuration.errors import ConfigError, shown
+from algorithms.configuration.learners import check_learners
 from algorithms.configuration.machine_settings import EnvRunnerSettings, LearnerSettings, RLModuleSettings
 from algorithms.configuration.schema import Settings
 from algorithms.configuration.sectioned_config import SectionedConfig
@@ -104,6 +105,7 @@ class GRPOConfig(SectionedConfig):
             ConfigError: settings that contradict each other.
         """
         self.check_search_space()
+        check_learners(self.learners_settings, self.rl_module_settings)
         training, evaluation = self.training_settings, self.evaluation_settings
         check_loss(training)
         responses = training.queries_per_step * training.group_size

@@ -24,7 +24,9 @@ def full_weights(lm: Any) -> Iterator[tuple[str, torch.Tensor]]:
             continue
         layer, separator, leaf = name.partition(BASE)
         merged = separator and leaf == "weight"
-        yield name.replace(BASE, "."), merged_weight(layers[layer]) if merged else whole(tensor)
+        value = merged_weight(layers[layer]) if merged else whole(tensor)
+        # An adapter's base may be held in less; all files and engines get one type.
+        yield name.replace(BASE, "."), value.float() if layers and value.is_floating_point() else value
 
 
 def full_shapes(lm: Any) -> dict[str, tuple[int, ...]]:

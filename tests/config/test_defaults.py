@@ -26,6 +26,9 @@ DEFAULTS: dict[str, dict[str, Any]] = {
         "dtype": "float32",
         "gradient_checkpointing": False,
         "trust_remote_code": False,
+        "lora_rank": 0,
+        "lora_alpha": 32.0,
+        "lora_targets": [],
     },
     "env_runners": {
         "engine": "transformers",
@@ -44,6 +47,8 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "learners": {
         "num_learners": 0,
         "token_budget": 16384,
+        "sharding": "none",
+        "offload": False,
         "num_cpus_per_learner": 1.0,
         "num_gpus_per_learner": 0.0,
         "num_threads": None,

@@ -1,8 +1,12 @@
-"""Learners in processes of their own, without Ray."""
+"""Learners in processes of their own, without Ray, and algorithms with learners of RLlib's."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
+import ray
+
+from algorithms.grpo.config import GRPOConfig
 
 from .group import Group
 
@@ -12,3 +16,52 @@ def group() -> Iterator[Group]:
     group = Group()
     yield group
     group.close()
+
+
+@pytest.fixture(scope="module")
+def ray_session() -> Iterator[None]:
+    """More CPU slots than cores: actors share them."""
+    ours = not ray.is_initialized()
+    if ours:
+        ray.init(num_cpus=8, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    yield
+    if ours:
+        ray.shutdown()
+
+
+@pytest.fixture
+def config(ray_session: None) -> GRPOConfig:
+    return small_config()
+
+
+@pytest.fixture(scope="module")
+def module_config(ray_session: None) -> GRPOConfig:
+    return small_config()
+
+
+def small_config() -> GRPOConfig:
+    """The embedded model and task at a few seconds a run."""
+    return (
+        GRPOConfig()
+        .environment("r3env/Math-v0", env_config={"data": "embedded:train", "instruction": ""})
+        .env_runners(max_response_tokens=32)
+        .learners(num_cpus_per_learner=0.5)
+        .training(lr=1e-4, group_size=4, queries_per_step=4)
+        .reward(w_len=0.0)
+        .evaluation(samples=1, k=[1])
+        .debugging(seed=3)
+    )
+
+
+@pytest.fixture
+def build() -> Iterator[Callable[[Any], Any]]:
+    """Builds algorithms and stops them at the end of the test."""
+    built = []
+
+    def make(config: Any) -> Any:
+        built.append(config.build_algo())
+        return built[-1]
+
+    yield make
+    for algorithm in built:
+        algorithm.stop()

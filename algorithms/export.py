@@ -1,0 +1,113 @@
+"""`python -m algorithms.export RUN OUT`: a run's policy as a Hugging Face folder, for transformers and vLLM.
+
+Exit codes: 0 done, 2 wrong input (one line names it).
+"""
+
+import argparse
+import json
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+
+DONE, WRONG_INPUT = 0, 2
+WEIGHTS = ("*.safetensors", "*.safetensors.index.json")
+
+
+class ExportError(ValueError):
+    """There is nothing to export, or nowhere to put it."""
+
+
+def export(run: Path, out: Path, *, step: int | None = None, dtype: str = "float32") -> Path:
+    """Write the policy of a checkpoint, adapters merged, with its tokenizer and chat template.
+
+    Args:
+        run: a run directory.
+        out: a folder that does not exist or is empty.
+        step: of the checkpoint; None takes the last.
+        dtype: of the weights, a torch dtype's name.
+
+    Returns:
+        The checkpoint that was exported.
+
+    Raises:
+        ExportError: no such run or checkpoint, one that cannot be read, or `out` holds something.
+    """
+    checkpoint = _checkpoint(run, step)
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise ExportError(f"{out}: exists and is not an empty folder")
+    from safetensors import SafetensorError
+
+    from algorithms.script.tensor_files import write_tensors
+
+    source = checkpoint / "model"
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        shutil.copytree(source, out, ignore=shutil.ignore_patterns(*WEIGHTS), dirs_exist_ok=True)
+        config = json.loads((source / "config.json").read_text(encoding="utf-8"))
+        config = _with_dtype(config, dtype)
+        (out / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+        write_tensors(out, "model", _converted(source, dtype, tied=bool(config.get("tie_word_embeddings"))))
+    except (OSError, SafetensorError, json.JSONDecodeError) as error:
+        raise ExportError(f"{checkpoint}: cannot be exported ({error})") from error
+    return checkpoint
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m algorithms.export", description=str(__doc__).splitlines()[0])
+    parser.add_argument("run", metavar="RUN", type=Path, help="a run directory")
+    parser.add_argument("out", metavar="OUT", type=Path, help="a folder that does not exist or is empty")
+    parser.add_argument("--step", type=int, help="of the checkpoint; default: the last")
+    parser.add_argument("--dtype", choices=("float32", "bfloat16", "float16"), default="float32")
+    arguments = parser.parse_args(argv)
+    try:
+        checkpoint = export(arguments.run, arguments.out, step=arguments.step, dtype=arguments.dtype)
+    except ExportError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return WRONG_INPUT
+    print(f"{checkpoint.name} of {arguments.run} is in {arguments.out}, in {arguments.dtype}")
+    return DONE
+
+
+def _checkpoint(run: Path, step: int | None) -> Path:
+    if not run.is_dir():
+        raise ExportError(f"{run}: no such run directory")
+    folder = run / "checkpoints"
+    found = {
+        int(path.name.removeprefix("step_")): path
+        for path in sorted(folder.glob("step_*"))
+        if (path / "state.json").is_file() and path.name.removeprefix("step_").isdigit()
+    }
+    if not found:
+        raise ExportError(f"{run}: holds no checkpoint; see run.checkpoint_every")
+    if step is not None and step not in found:
+        raise ExportError(f"--step: {run} has no checkpoint of step {step}; it has {', '.join(map(str, found))}")
+    return found[max(found) if step is None else step]
+
+
+def _with_dtype(config: dict[str, Any], dtype: str) -> dict[str, Any]:
+    """The model's configuration, and those inside it, with the type of its weights under the name it has there."""
+    changed = {key: _with_dtype(value, dtype) if isinstance(value, dict) else value for key, value in config.items()}
+    return changed | {key: dtype for key in ("dtype", "torch_dtype") if key in config}
+
+
+def _converted(source: Path, dtype: str, *, tied: bool) -> "Iterator[dict[str, torch.Tensor]]":
+    import torch
+
+    from algorithms.script.tensor_files import read_tensors
+
+    for tensors in read_tensors(source, "model"):
+        yield {
+            name: tensor.to(getattr(torch, dtype)) if tensor.is_floating_point() else tensor
+            for name, tensor in tensors.items()
+            if not (tied and name == "lm_head.weight")
+        }
+
+
+if __name__ == "__main__":
+    sys.exit(main())

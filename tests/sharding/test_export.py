@@ -1,0 +1,145 @@
+"""A run's policy as a folder that transformers and vLLM load."""
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from algorithms.export import main
+from algorithms.grpo.learners import policy_state, update_learners
+from algorithms.models.names import resolve_model
+from algorithms.models.tokenizer import load_tokenizer, stop_token_ids
+from algorithms.rollout.engines.base import GenerationRequest
+from algorithms.rollout.engines.factory import make_engine
+from algorithms.rollout.types import Sampling
+from algorithms.script.checkpoint import save_checkpoint
+from algorithms.script.tensor_files import tensor_files, write_tensors
+
+from .test_learner_group import tiny_rows
+
+PROMPT = np.array([3, 5, 7, 11], np.int32)
+
+
+@pytest.fixture(scope="module")
+def run(module_config, tmp_path_factory):
+    """A run with the checkpoints of steps 1 and 2, and the weights of each."""
+    folder = tmp_path_factory.mktemp("run")
+    algorithm = module_config.build_algo()
+    states = {}
+    for step in (1, 2):
+        update_learners(algorithm.learner_group, tiny_rows(), 1e-2)
+        algorithm.steps_done = step
+        save_checkpoint(algorithm, folder / "checkpoints")
+        states[step] = policy_state(algorithm.learner_group)[1]["default_policy"]
+    algorithm.stop()
+    return folder, states
+
+
+@pytest.mark.parametrize(("arguments", "step"), [([], 2), (["--step", "1"], 1)])
+def test_transformers_loads_the_weights_of_the_step(run, tmp_path, arguments, step):
+    folder, states = run
+    assert main([str(folder), str(tmp_path / "out"), *arguments]) == 0
+    loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "out").state_dict()
+    assert loaded.keys() == states[step].keys()
+    assert all(torch.equal(loaded[name], tensor) for name, tensor in states[step].items())
+    assert not torch.equal(states[1]["model.norm.weight"], states[2]["model.norm.weight"])
+
+
+def test_tokenizer_and_chat_template_come_along(run, tmp_path):
+    main([str(run[0]), str(tmp_path / "out")])
+    ours, exported = load_tokenizer(resolve_model("embedded:tiny")), AutoTokenizer.from_pretrained(tmp_path / "out")
+    messages = [{"role": "user", "content": "1+1="}]
+    assert exported.apply_chat_template(messages) == ours.apply_chat_template(messages)
+    assert exported.chat_template
+
+
+def test_bfloat16_is_the_weights_type_in_the_file_and_in_the_configuration(run, tmp_path):
+    folder, states = run
+    assert main([str(folder), str(tmp_path), "--dtype", "bfloat16"]) == 0  # an empty folder will do
+    loaded = AutoModelForCausalLM.from_pretrained(tmp_path)
+    assert loaded.dtype == torch.bfloat16
+    assert all(torch.equal(loaded.state_dict()[name], state.bfloat16()) for name, state in states[2].items())
+    assert "lm_head.weight" not in load_file(tmp_path / "model.safetensors")  # tied: the embeddings are the head
+
+
+@pytest.mark.vllm
+@pytest.mark.slow
+def test_vllm_loads_it_and_samples_from_the_same_policy(run, tmp_path):
+    main([str(run[0]), str(tmp_path / "out")])
+    lm = AutoModelForCausalLM.from_pretrained(tmp_path / "out").eval()
+    engine = make_engine(
+        "vllm",
+        model=str(tmp_path / "out"),
+        dtype="float32",
+        max_num_seqs=4,
+        eos_token_ids=stop_token_ids(load_tokenizer(str(tmp_path / "out")), str(tmp_path / "out")),
+        options={"max_model_len": 64, "enforce_eager": True},
+    )
+    try:
+        (completion,) = engine.generate([GenerationRequest(PROMPT, 1, Sampling(1.0, 1.0, 16))])
+    finally:
+        engine.close()
+    tokens = torch.from_numpy(np.concatenate([PROMPT, completion.tokens]).astype(np.int64))[None]
+    with torch.no_grad():
+        logprobs = lm(input_ids=tokens).logits[0].log_softmax(-1)
+    places = torch.arange(len(PROMPT), tokens.shape[1])
+    expected = logprobs[places - 1, tokens[0, places]].numpy()
+    np.testing.assert_allclose(completion.logprobs, expected, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["{nothing}", "{new}"], "error: {nothing}: no such run directory"),
+        (["{empty}", "{new}"], "error: {empty}: holds no checkpoint; see run.checkpoint_every"),
+        (["{run}", "{full}"], "error: {full}: exists and is not an empty folder"),
+        (["{run}", "{full}/file"], "error: {full}/file: exists and is not an empty folder"),
+        (["{run}", "{new}", "--step", "3"], "error: --step: {run} has no checkpoint of step 3; it has 1, 2"),
+    ],
+)
+def test_wrong_input_is_one_line_and_exit_code_2(run, tmp_path, capsys, arguments, line):
+    places = {name: tmp_path / name for name in ("nothing", "new", "empty", "full")} | {"run": run[0]}
+    places["empty"].mkdir()
+    places["full"].mkdir()
+    (places["full"] / "file").write_text("mine")
+    assert main([argument.format(**places) for argument in arguments]) == 2
+    assert capsys.readouterr().err == line.format(**places) + "\n"
+    assert (places["full"] / "file").read_text() == "mine"
+
+
+def test_a_damaged_checkpoint_is_one_line_too(run, tmp_path, capsys):
+    folder = tmp_path / "run" / "checkpoints" / "step_000001"
+    (folder / "model").mkdir(parents=True)
+    (folder / "state.json").write_text("{}")
+    (folder / "model" / "config.json").write_text("{}")
+    (folder / "model" / "model.safetensors").write_bytes(b"too short")
+    assert main([str(tmp_path / "run"), str(tmp_path / "out")]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"error: {folder}: cannot be exported (")
+
+
+def test_the_module_is_a_command():
+    command = [sys.executable, "-m", "algorithms.export", "nowhere", "out"]
+    done = subprocess.run(command, capture_output=True, text=True, env=os.environ, check=False)
+    assert (done.returncode, done.stderr) == (2, "error: nowhere: no such run directory\n")
+
+
+def test_large_models_are_several_files_with_an_index(tmp_path):
+    lm = AutoModelForCausalLM.from_pretrained(resolve_model("embedded:tiny"), dtype=torch.float32)
+    state = lm.state_dict()
+    names = list(state)
+    write_tensors(tmp_path, "model", ({name: state[name] for name in names[i::3]} for i in range(3)))
+    lm.config.save_pretrained(tmp_path)
+    assert [file.name for file in tensor_files(tmp_path, "model")] == [
+        f"model-0000{number}-of-00003.safetensors" for number in (1, 2, 3)
+    ]
+    index = json.loads((tmp_path / "model.safetensors.index.json").read_text())
+    assert index["metadata"]["total_size"] == sum(tensor.nbytes for tensor in state.values())
+    loaded = AutoModelForCausalLM.from_pretrained(tmp_path).state_dict()
+    assert all(torch.equal(loaded[name], state[name]) for name in names)

@@ -1,0 +1,61 @@
+"""RLlib's learner group with shards: a training step, and a checkpoint that goes from two learners to one and back."""
+
+import pytest
+
+from algorithms.grpo.learners import policy_state, score_rows, update_learners
+from algorithms.learner.rows import TrainingRow
+from algorithms.script.checkpoint import load_checkpoint, save_checkpoint
+
+from .jobs import rows
+
+LR = 1e-3
+
+
+def weights(algorithm):
+    return policy_state(algorithm.learner_group)[1]["default_policy"]
+
+
+def largest_difference(first, second):
+    assert first.keys() == second.keys()
+    return max(float((first[name] - second[name]).abs().max()) for name in first)
+
+
+def tiny_rows() -> list[TrainingRow]:
+    """Few enough ids for the embedded model's vocabulary."""
+    return [
+        TrainingRow(row.tokens % 30, row.loss_mask, row.advantage, row.weight, None, row.engine_logprobs)
+        for row in rows()
+    ]
+
+
+@pytest.mark.slow
+def test_a_checkpoint_of_two_sharded_learners_is_one_learners_and_the_other_way_round(config, build, tmp_path):
+    two = build(config.copy().learners(num_learners=2, sharding="fsdp", token_budget=64))
+    one = build(config.copy())
+    two.train()
+    assert two.record["policy/logp_mismatch_max"] < 1e-3  # the engine got whole weights
+    saved = save_checkpoint(two, tmp_path / "of_two")
+    load_checkpoint(one, saved)
+    assert largest_difference(weights(one), weights(two)) == 0.0
+
+    for algorithm in (one, two):
+        update_learners(algorithm.learner_group, tiny_rows(), LR)
+    assert largest_difference(weights(one), weights(two)) < 0.02 * LR
+    for mine, others in zip(
+        score_rows(one.learner_group, tiny_rows(), entropy=True),
+        score_rows(two.learner_group, tiny_rows(), entropy=True),
+        strict=True,
+    ):
+        assert abs(mine[0] - others[0]).max() < 1e-3 and abs(mine[1] - others[1]).max() < 1e-3
+
+    saved = save_checkpoint(one, tmp_path / "of_one")
+    update_learners(one.learner_group, tiny_rows(), LR)
+    load_checkpoint(two, saved)
+    update_learners(two.learner_group, tiny_rows(), LR)
+    assert largest_difference(weights(one), weights(two)) < 0.02 * LR
+
+
+def test_rllibs_own_checkpoint_of_shards_is_refused(config, build, tmp_path):
+    algorithm = build(config.learners(num_learners=1, sharding="fsdp"))
+    with pytest.raises(NotImplementedError, match="the run's checkpoints"):
+        algorithm.learner_group.get_state()
