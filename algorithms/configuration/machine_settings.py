@@ -51,8 +51,31 @@ class EnvRunnerSettings(Settings):
     num_cpus_per_env_runner: float = setting(1.0, "CPUs that each actor reserves in Ray; may be a fraction.", ge=0)
     num_gpus_per_env_runner: float = setting(0.0, "GPUs that each actor reserves in Ray; may be a fraction.", ge=0)
     num_threads: int | None = setting(None, "Torch threads of an engine; null: torch's own choice.", ge=1)
+    weight_transfer: Literal["auto", "object_store", "ipc", "nccl"] = setting(
+        "auto",
+        "How weights get from the learners to the engines: Ray's object store (works everywhere), CUDA IPC (engine and "
+        "learner on one GPU) or NCCL (on different ones); `auto` takes the best for where they are (docs/cluster.md).",
+    )
+    sleep_while_training: bool = setting(
+        False,
+        "Whether vLLM engines give their GPU's memory back between rollouts, for learners on the same GPU.",
+    )
     timeout_s: float = setting(600.0, "Seconds without an answer after which an env runner counts as lost.", gt=0)
-    vllm: dict[str, Any] = setting({}, "Further arguments of vLLM's engine: `{gpu_memory_utilization: 0.8}`.")
+    logp_mismatch_warning: float | None = setting(
+        None,
+        "Warn once when a log-prob of the engine differs from the learner's by more; null: 0.01 when both compute in "
+        "float32, else 1.",
+        gt=0,
+    )
+    tensor_parallel_size: int = setting(
+        1, "GPUs that a vLLM engine splits the model over; each actor needs as many (`num_gpus_per_env_runner`).", ge=1
+    )
+    gpu_memory_utilization: float | None = setting(
+        None, "Part of a GPU's memory that a vLLM engine takes for weights and cache; null: vLLM's choice.", gt=0, le=1
+    )
+    vllm: dict[str, Any] = setting(
+        {}, "Further arguments of `vllm.LLM`, which go before all others: `{max_model_len: 16384}`."
+    )
 
 
 class LearnerSettings(Settings):
@@ -71,6 +94,11 @@ class LearnerSettings(Settings):
         False,
         "Whether shards, their gradients and the moments stay in the learners' CPU memory, where the optimizer steps; "
         "needs `sharding: fsdp`. Saves most of the GPU's memory and costs the copies and a slower step.",
+    )
+    packing: bool = setting(
+        True,
+        "Whether micro-batches are sequences one after another without padding, where the model's attention allows "
+        "it; false: rows side by side, padded to the longest.",
     )
     num_cpus_per_learner: float = setting(1.0, "CPUs that each actor reserves in Ray; may be a fraction.", ge=0)
     num_gpus_per_learner: float = setting(0.0, "GPUs that each actor reserves in Ray; may be a fraction.", ge=0)

@@ -1,23 +1,25 @@
 """The env runners as one thing that plays requests with weights that are provably the learners'."""
 
+import contextlib
 import logging
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 import ray
-from ray.rllib.core import COMPONENT_RL_MODULE
-from ray.rllib.utils.metrics import WEIGHTS_SEQ_NO
+from ray.exceptions import RayError
 
 from algorithms.grpo.background import Background
-from algorithms.grpo.learners import policy_state
 from algorithms.rollout.dispatch import DispatchPlan, DispatchReport, OnProgress, dispatch
 from algorithms.rollout.driver.expected_lengths import ExpectedLengths
 from algorithms.rollout.driver.fleet import Fleet, Weights
 from algorithms.rollout.errors import EveryEpisodeFailed
+from algorithms.rollout.transfer import choose_transfer
+from algorithms.rollout.transfer.groups import NoRunnerTookWeights
+from algorithms.rollout.transfer.resting import choose_resting
 from algorithms.rollout.types import Request, Rollout
 
-COUNTS_TIMEOUT_S = 10.0
+COUNTS_TIMEOUT_S = 2.0
 MOST_ERRORS_TOLD = 20
 STOP_S = 5.0
 
@@ -36,6 +38,7 @@ class RunnerPool:
     def __init__(self, runner_group: Any, learner_group: Any, config: Any) -> None:
         self.group, self.learner_group = runner_group, learner_group
         self.settings = config.env_runners_settings
+        self.transfer, self.resting = choose_transfer(config), choose_resting(config)
         self.version = -1
         self.fleet = self._make_fleet() if runner_group.num_remote_env_runners() else None
         # A batch of the embedded engine cannot be added to while it decodes.
@@ -47,7 +50,8 @@ class RunnerPool:
         self._counts: Counter[str] = Counter()
         self._hung_told = 0
         self._ahead: Background[list[Rollout]] | None = None
-        self._grading = self._grading_totals()
+        self._graded: dict[int, Counter[str]] = {}
+        self._count_grading()
         self._errors_told: set[str] = set()
         self.push_weights()
 
@@ -68,6 +72,7 @@ class RunnerPool:
         else:
             report = dispatch(self.fleet, self.lengths.longest_first(requests), self.plan, on_progress)
             self._count(report, len(self.fleet.runners))
+        self._count_grading()
         self.lengths.observe(report.rollouts)
         self._tell_errors(report.rollouts)
         if report.rollouts and all(rollout.verdict == "environment_error" for rollout in report.rollouts):
@@ -126,7 +131,6 @@ class RunnerPool:
             "grading/timeouts": float(sum(rollout.verdict == "timeout" for rollout in rollouts)),
             "grading/no_answer": float(sum(rollout.verdict == "no_answer" for rollout in rollouts)),
             "rollout/environment_errors": float(sum(rollout.verdict == "environment_error" for rollout in rollouts)),
-            **self._grading_metrics(),
         }
 
     def push_weights(self) -> None:
@@ -135,11 +139,18 @@ class RunnerPool:
         A runner that does not take them in time is lost, and gets them when it has been replaced.
         """
         self._sent = None
-        self.version, weights = policy_state(self.learner_group)
-        if self.fleet is None:
-            self.group.local_env_runner.set_state({WEIGHTS_SEQ_NO: self.version, COMPONENT_RL_MODULE: weights})
-        else:
-            self.fleet.push(self.version, {WEIGHTS_SEQ_NO: self.version, COMPONENT_RL_MODULE: ray.put(weights)})
+        try:
+            self.version = self.transfer.push(self.learner_group, self.group, self.settings.timeout_s)
+        except NoRunnerTookWeights:  # they are replaced when there is something to play
+            self.version = self._current_weights()[0]
+        if self.fleet is not None:
+            healthy = set(self.group.healthy_env_runner_ids())
+            lost = [runner.number for runner in self.fleet.ready() if runner.number not in healthy]
+            self.fleet.confirm(self.version, dict.fromkeys(lost, "did not take weights in time, or died"))
+
+    def rest(self) -> None:
+        """Let engines that share the learners' GPUs give their memory back, until the next `push_weights`."""
+        self.resting.begin(self.group, self.settings.timeout_s)
 
     def _make_fleet(self) -> Fleet:
         manager = self.group._worker_manager
@@ -153,8 +164,7 @@ class RunnerPool:
     def _current_weights(self) -> Weights:
         """What a runner that comes back is given: the weights of the last push, through Ray's object store."""
         if self._sent is None:
-            version, weights = policy_state(self.learner_group)
-            self._sent = version, {WEIGHTS_SEQ_NO: version, COMPONENT_RL_MODULE: ray.put(weights)}
+            self._sent = self.transfer.message(self.learner_group)
         return self._sent
 
     def _play_locally(self, requests: Sequence[Request], on_progress: OnProgress | None) -> list[Rollout]:
@@ -183,6 +193,7 @@ class RunnerPool:
             "rollout/hung": float(new_hung),
             "rollout/idle_share": max(0.0, 1.0 - busy),
             **{f"rollout/{kind}": float(counts[kind]) for kind in ("requeued", "stolen", "stale")},
+            **{f"grading/{kind}": float(counts[kind]) for kind in ("unread", "screened", "restarts")},
         }
 
     def _tell_errors(self, rollouts: Sequence[Rollout]) -> None:
@@ -193,21 +204,25 @@ class RunnerPool:
                 self._errors_told.add(str(rollout.error))
                 _logger.warning("an episode of query %s was left out: %s", rollout.uid, rollout.error)
 
-    def _grading_metrics(self) -> dict[str, float]:
-        """How often since the last call an answer could not be read, was screened as too costly, or cost a grader."""
-        totals = self._grading_totals()
-        new, self._grading = totals - self._grading, totals
-        return {f"grading/{kind}": float(new[kind]) for kind in ("unread", "screened", "restarts")}
+    def _count_grading(self) -> None:
+        """How often since the last call an answer could not be read, was screened as too costly, or cost a grader.
 
-    def _grading_totals(self) -> Counter[str]:
-        """What the graders of all runners' processes have done so far, this run or not."""
-        if self.group.num_remote_env_runners() == 0:
-            counts = [self.group.local_env_runner.get_grading_counts()]
-        else:
-            counts = self.group.foreach_env_runner(
-                "get_grading_counts", local_env_runner=False, timeout_seconds=COUNTS_TIMEOUT_S
-            )
-        totals: Counter[str] = Counter()
-        for count in counts:
-            totals.update(count)
+        Graders count for their process, whoever asked them: a new process counts from 0.
+        """
+        for number, now in self._grading_totals().items():
+            before = self._graded.get(number, Counter())
+            new = now - before if all(now[kind] >= count for kind, count in before.items()) else now
+            self._counts.update(new if number in self._graded else {})
+            self._graded[number] = Counter(now)
+
+    def _grading_totals(self) -> dict[int, Counter[str]]:
+        """What the graders of each runner's process have done so far, this run or not; without the silent ones."""
+        if self.fleet is None:
+            return {0: Counter(self.group.local_env_runner.get_grading_counts())}
+        asked = {runner.handle.get_grading_counts.remote(): runner.number for runner in self.fleet.ready()}
+        answered = ray.wait(list(asked), num_returns=len(asked), timeout=COUNTS_TIMEOUT_S)[0] if asked else []
+        totals = {}
+        for reference in answered:
+            with contextlib.suppress(RayError):  # a runner that died has no counts; the next call to it tells
+                totals[asked[reference]] = Counter(ray.get(reference))
         return totals

@@ -49,6 +49,13 @@ class WeightTransfer(Protocol):
         """
         ...
 
+    def message(self, learner_group: Any) -> tuple[int, dict[str, Any]]:
+        """The learners' version and what a single runner's `set_state` takes, for one that comes back.
+
+        Through Ray's object store, whatever way `push` takes: the others need not stop for it.
+        """
+        ...
+
 
 def require_version(answers: dict[int, int], version: int) -> None:
     """Refuse runners that confirm another version than they were sent.

@@ -60,6 +60,18 @@ class RunnerCalls:
         """
         if self.local:
             return {0: call(self.group.local_env_runner)}
+        answers = self.attempt(call)
+        lost = {number: answer.message for number, answer in answers.items() if isinstance(answer, Failure)}
+        self._give_up(lost)
+        if not self.ids:
+            reasons = "; ".join(sorted(set(lost.values()))) or "none is healthy"
+            raise NoRunnerTookWeights(f"no env runner took the weights: {reasons}")
+        return {number: answers[number] for number in self.ids}
+
+    def attempt(self, call: Callable[[Any], T]) -> dict[int, T | Failure]:
+        """The same, but runners that fail stay as they are; a `Failure` stands for each."""
+        if self.local:
+            return {0: _told(call, self.group.local_env_runner)[1]}
         answers = dict(
             self.group.foreach_env_runner(
                 functools.partial(_told, call),
@@ -68,13 +80,8 @@ class RunnerCalls:
                 timeout_seconds=self.timeout_s,
             )
         )
-        failures = {number: answer.message for number, answer in answers.items() if isinstance(answer, Failure)}
-        lost = {number: failures.get(number, f"no answer in {self.timeout_s:g} s") for number in self.ids}
-        lost = {number: reason for number, reason in lost.items() if number in failures or number not in answers}
-        self._give_up(lost)
-        if not self.ids:
-            raise NoRunnerTookWeights(f"no env runner took the weights: {'; '.join(sorted(set(lost.values())))}")
-        return {number: answers[number] for number in self.ids}
+        silent = Failure(f"no answer in {self.timeout_s:g} s, or it died")
+        return {number: answers.get(number, silent) for number in self.ids}
 
     def _give_up(self, lost: dict[int, str]) -> None:
         """RLlib then counts them as unhealthy, and whoever plays with them has them replaced."""

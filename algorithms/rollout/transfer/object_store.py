@@ -46,18 +46,25 @@ class StoredWeights:
         return {WEIGHTS_SEQ_NO: version, COMPONENT_RL_MODULE: {DEFAULT_MODULE_ID: self}}
 
 
-@dataclass(frozen=True)
 class ObjectStoreTransfer:
     """Puts every bucket once; the runners fetch them side by side."""
 
-    wire: WireSettings
+    def __init__(self, wire: WireSettings) -> None:
+        self.wire = wire
+        self._kept: tuple[int, StoredWeights] | None = None
 
     def push(self, learner_group: Any, runner_group: Any, timeout_s: float, only: Sequence[int] | None = None) -> int:
         """Store the weights and have the runners load them, see `WeightTransfer.push`."""
-        version, weights = store_weights(learner_group, self.wire)
+        self._kept = None  # before the new ones are stored: the store need not hold both
+        self._kept = version, weights = store_weights(learner_group, self.wire)
         calls = RunnerCalls(runner_group, timeout_s, only)
         require_version(calls(functools.partial(_set_state, state=weights.state(version))), version)
         return version
+
+    def message(self, learner_group: Any) -> tuple[int, dict[str, Any]]:
+        """The weights that were pushed last, see `WeightTransfer.message`."""
+        version, weights = self._kept or store_weights(learner_group, self.wire)
+        return version, weights.state(version)
 
 
 def store_weights(learner_group: Any, wire: WireSettings) -> tuple[int, StoredWeights]:

@@ -15,6 +15,8 @@ from vllm.distributed.weight_transfer.base import (
     WeightTransferInitInfo,
     WeightTransferUpdateInfo,
 )
+from vllm.distributed.weight_transfer.ipc_engine import IPCWeightTransferEngine
+from vllm.distributed.weight_transfer.nccl_engine import NCCLWeightTransferEngine, NCCLWeightTransferInitInfo
 
 from algorithms.rollout.transfer.weights import TENSORS
 
@@ -70,6 +72,20 @@ class TensorsEngine(_TakesTensors, WeightTransferEngine[NothingToInit, NothingTo
         """Nothing to release."""
 
 
+class IPCEngine(_TakesTensors, IPCWeightTransferEngine):
+    """VLLM's, and tensors at hand."""
+
+
+class NCCLEngine(_TakesTensors, NCCLWeightTransferEngine):
+    """VLLM's, and tensors at hand."""
+
+    def init_transfer_engine(self, init_info: NCCLWeightTransferInitInfo) -> None:
+        """Join the group; raises RuntimeError where vLLM would go on without NCCL, and receive nothing."""
+        super().init_transfer_engine(init_info)
+        if self.model_update_group is None or self.model_update_group.disabled:
+            raise RuntimeError("vLLM finds no NCCL library")
+
+
 def backend_name(kind: str) -> str:
     """The registered backend for a kind of transfer (`in_process`, `object_store`, `ipc` or `nccl`)."""
     return f"r3_{kind}" if kind in ("ipc", "nccl") else "r3_tensors"
@@ -77,15 +93,10 @@ def backend_name(kind: str) -> str:
 
 def register_backends() -> None:
     """Make the backends known to vLLM in this process; twice is no error."""
-    from vllm.distributed.weight_transfer.ipc_engine import IPCWeightTransferEngine
-    from vllm.distributed.weight_transfer.nccl_engine import NCCLWeightTransferEngine
-
     if backend_name("ipc") in WeightTransferEngineFactory._registry:
         return
-    for kind, base in (("ipc", IPCWeightTransferEngine), ("nccl", NCCLWeightTransferEngine)):
-        WeightTransferEngineFactory.register_engine(
-            backend_name(kind), type(f"{base.__name__}WithTensors", (_TakesTensors, base), {})
-        )
+    WeightTransferEngineFactory.register_engine(backend_name("ipc"), IPCEngine)
+    WeightTransferEngineFactory.register_engine(backend_name("nccl"), NCCLEngine)
     WeightTransferEngineFactory.register_engine(backend_name("object_store"), TensorsEngine)
 
 
