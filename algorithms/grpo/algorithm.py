@@ -26,7 +26,6 @@ from algorithms.grpo.seeds import Purpose, request_seeds, stream
 from algorithms.grpo.step_metrics import (
     advantage_metrics,
     group_metrics,
-    mismatch_metrics,
     sampling_metrics,
     update_metrics,
 )

@@ -1,6 +1,7 @@
 """Calls to the learner group: rows are dealt out by cost, and the results come back in the rows' order."""
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -35,8 +36,9 @@ def update_learners(learner_group: Any, rows: Sequence[TrainingRow], lr: float) 
     results = learner_group.update(training_data=TrainingData(batches=batches), lr=lr)
     _require_all(learner_group, results)
     total = UpdateStatistics()
-    for result in results:
-        total = total.merge(result)
+    for indices, result in zip(shards, results, strict=True):
+        by_row = {indices[place]: logprobs for place, logprobs in result.measured.items()}
+        total = total.merge(replace(result, measured=by_row))
     return total
 
 

@@ -4,7 +4,36 @@ import heapq
 from collections.abc import Sequence
 
 
-def microbatches(lengths: Sequence[int], token_budget: int) -> list[list[int]]:
+def packed_microbatches(lengths: Sequence[int], token_budget: int) -> list[list[int]]:
+    """Cut rows into micro-batches of at most so many tokens: each row, longest first, goes where it first fits.
+
+    Args:
+        lengths: tokens of each row, prompt included.
+        token_budget: the most tokens of a micro-batch; a row above it gets a micro-batch of its own.
+
+    Returns:
+        Row indices by micro-batch, longest rows first: a budget too large for the memory shows at once.
+
+    Raises:
+        ValueError: the budget is below 1, or a length is negative.
+
+    Source: D. S. Johnson, "Near-optimal bin packing algorithms", 1973 (first-fit decreasing).
+    """
+    lengths = _checked(lengths, token_budget)
+    batches: list[list[int]] = []
+    room: list[int] = []
+    for row in _longest_first(lengths):
+        fits = next((batch for batch, free in enumerate(room) if lengths[row] <= free), None)
+        if fits is None:
+            batches.append([row])
+            room.append(token_budget - lengths[row])
+        else:
+            batches[fits].append(row)
+            room[fits] -= lengths[row]
+    return batches
+
+
+def padded_microbatches(lengths: Sequence[int], token_budget: int) -> list[list[int]]:
     """Cut rows into micro-batches of similar length, so that rows × longest row stays within the budget.
 
     Args:
@@ -17,19 +46,27 @@ def microbatches(lengths: Sequence[int], token_budget: int) -> list[list[int]]:
     Raises:
         ValueError: the budget is below 1, or a length is negative.
     """
-    if token_budget < 1:
-        raise ValueError(f"token_budget must be at least 1, got {token_budget}")
-    lengths = [int(length) for length in lengths]
-    if any(length < 0 for length in lengths):
-        raise ValueError(f"lengths must not be negative, got {min(lengths)}")
-    longest_first = sorted(range(len(lengths)), key=lambda row: (-lengths[row], row))
+    lengths = _checked(lengths, token_budget)
     batches: list[list[int]] = []
-    for row in longest_first:
+    for row in _longest_first(lengths):
         if batches and (len(batches[-1]) + 1) * lengths[batches[-1][0]] <= token_budget:
             batches[-1].append(row)
         else:
             batches.append([row])
     return batches
+
+
+def _checked(lengths: Sequence[int], token_budget: int) -> list[int]:
+    if token_budget < 1:
+        raise ValueError(f"token_budget must be at least 1, got {token_budget}")
+    lengths = [int(length) for length in lengths]  # numpy's int32 could overflow in the sums
+    if any(length < 0 for length in lengths):
+        raise ValueError(f"lengths must not be negative, got {min(lengths)}")
+    return lengths
+
+
+def _longest_first(lengths: Sequence[int]) -> list[int]:
+    return sorted(range(len(lengths)), key=lambda row: (-lengths[row], row))
 
 
 def shard(costs: Sequence[float], n: int) -> list[list[int]]:

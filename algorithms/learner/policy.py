@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
 
-from algorithms.learner.packing import microbatches
-from algorithms.learner.rows import PaddedBatch, TrainingRow
+from algorithms.learner.attention import is_packed
+from algorithms.learner.packing import packed_microbatches, padded_microbatches
+from algorithms.learner.rows import TokenBatch, TrainingRow, idle_row, packed_batch, padded_batch
+from algorithms.learner.sharding import agreed_passes, compute_device
 from algorithms.learner.token_stats import token_statistics
 
 
@@ -20,7 +21,7 @@ class ForwardSettings:
 
     Args:
         temperature: the sampling temperature: log-probs are those of the distribution that was sampled from.
-        token_budget: token slots of a micro-batch.
+        token_budget: tokens of a micro-batch, padding included where there is any.
         dtype: compute dtype; the weights stay float32.
     """
 
@@ -35,45 +36,64 @@ class ForwardSettings:
         return torch.autocast(device.type, dtype=getattr(torch, self.dtype))
 
 
+def microbatches(lm: Any, rows: Sequence[TrainingRow], settings: ForwardSettings) -> list[list[int]]:
+    """Indices of the rows by micro-batch; those without a response token are left out."""
+    kept = [index for index, row in enumerate(rows) if row.response_length]
+    cut = packed_microbatches if is_packed(lm) else padded_microbatches
+    batches = cut([len(rows[index].tokens) for index in kept], settings.token_budget)
+    return [[kept[place] for place in places] for places in batches]
+
+
+def token_batch(lm: Any, rows: Sequence[TrainingRow]) -> TokenBatch:
+    """Rows in the form that the model takes, on its device."""
+    return (packed_batch if is_packed(lm) else padded_batch)(rows, compute_device(lm))
+
+
+def response_states(lm: Any, batch: TokenBatch) -> torch.Tensor:
+    """Float [N, D], the last hidden states that predict the response tokens."""
+    hidden = lm.get_decoder()(input_ids=batch.tokens, use_cache=False, **batch.inputs).last_hidden_state
+    return hidden.flatten(0, 1).index_select(0, batch.predicting)
+
+
+def head_arguments(lm: Any, settings: ForwardSettings) -> dict[str, Any]:
+    """The output head, as `token_stats` takes it. Read it after the decoder's forward: only then is it whole."""
+    head = lm.get_output_embeddings()
+    return {
+        "weight": head.weight,
+        "bias": getattr(head, "bias", None),
+        "softcap": getattr(lm.config.get_text_config(), "final_logit_softcapping", None),
+        "temperature": settings.temperature,
+    }
+
+
 def response_statistics(
-    lm: Any, batch: PaddedBatch, settings: ForwardSettings, *, entropy: bool
+    lm: Any, batch: TokenBatch, settings: ForwardSettings, *, entropy: bool
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Log-probs and entropies of all response tokens of a batch.
 
     Returns:
         float32 [N] log-probs and, with `entropy`, float32 [N] entropies in nats, rows in order, one after another.
     """
-    config = lm.config.get_text_config()
     with settings.autocast(batch.tokens.device):
-        hidden = lm.get_decoder()(
-            input_ids=batch.tokens, attention_mask=batch.attention_mask, use_cache=False
-        ).last_hidden_state
-        predicted = batch.loss_mask[:, 1:]
-        head = lm.get_output_embeddings()
-        return token_statistics(
-            hidden[:, :-1][predicted],
-            head.weight,
-            batch.tokens[:, 1:][predicted],
-            temperature=settings.temperature,
-            bias=getattr(head, "bias", None),
-            softcap=getattr(config, "final_logit_softcapping", None),
-            entropy=entropy,
-        )
+        hidden = response_states(lm, batch)
+        return token_statistics(hidden, targets=batch.targets, entropy=entropy, **head_arguments(lm, settings))
 
 
 @torch.no_grad()
 def score(
-    lm: nn.Module, rows: Sequence[TrainingRow], settings: ForwardSettings, *, entropy: bool
+    lm: Any, rows: Sequence[TrainingRow], settings: ForwardSettings, *, entropy: bool
 ) -> list[tuple[np.ndarray, np.ndarray | None]]:
     """Log-probs (and entropies) of each row's response tokens, float32 [L] a row."""
-    device = next(lm.parameters()).device
-    results: list[tuple[np.ndarray, np.ndarray | None]] = [(np.zeros(0, np.float32), None)] * len(rows)
-    for indices in microbatches([len(row.tokens) for row in rows], settings.token_budget):
-        chosen = [rows[i] for i in indices]
-        logprobs, entropies = response_statistics(lm, PaddedBatch.of(chosen, device), settings, entropy=entropy)
-        ends = np.cumsum([row.response_length for row in chosen])[:-1]
+    nothing = np.zeros(0, np.float32)
+    results: list[tuple[np.ndarray, np.ndarray | None]] = [(nothing, nothing if entropy else None)] * len(rows)
+    batches = microbatches(lm, rows, settings)
+    (passes,) = agreed_passes(lm, len(batches))
+    for indices in batches + [[]] * (passes - len(batches)):
+        batch = token_batch(lm, [rows[index] for index in indices] or [idle_row()])
+        logprobs, entropies = response_statistics(lm, batch, settings, entropy=entropy)
+        ends = np.cumsum(batch.lengths)[:-1]
         split_logprobs = np.split(logprobs.float().cpu().numpy(), ends)
-        split_entropies = np.split(entropies.cpu().numpy(), ends) if entropies is not None else [None] * len(chosen)
-        for index, row_logprobs, row_entropies in zip(indices, split_logprobs, split_entropies, strict=True):
-            results[index] = (row_logprobs, row_entropies)
+        split_entropies = [None] * len(batch.lengths) if entropies is None else np.split(entropies.cpu().numpy(), ends)
+        for index, *found in zip(indices, split_logprobs, split_entropies, strict=False):
+            results[index] = (found[0], found[1])
     return results

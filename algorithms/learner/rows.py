@@ -1,10 +1,13 @@
-"""What the learner is fed: rows of tokens with everything the loss needs, and their padded batches."""
+"""What the learner is fed: rows of tokens with everything the loss needs, and the batches they become."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
+
+from algorithms.learner.sequences import PackedSequences
 
 
 @dataclass(frozen=True)
@@ -38,33 +41,84 @@ class TrainingRow:
         return int(self.loss_mask.sum())
 
 
+def idle_row() -> TrainingRow:
+    """A row whose loss and gradient are 0: what a learner computes while others of its group still have work."""
+    return TrainingRow(tokens=np.zeros(2, np.int32), loss_mask=np.array([False, True]))
+
+
 @dataclass(frozen=True)
-class PaddedBatch:
-    """Rows side by side, padded on the right.
+class TokenBatch:
+    """Rows as the model takes them, and where their response tokens are.
 
     Args:
         tokens: int64 [B, T].
-        attention_mask: int64 [B, T].
-        loss_mask: bool [B, T].
+        inputs: what else the model's decoder is called with.
+        predicting: int64 [N], places in the flattened batch whose hidden states predict the response tokens.
+        targets: int64 [N], the response tokens, rows in order, one after another.
+        lengths: response tokens of each row; N together.
     """
 
     tokens: torch.Tensor
-    attention_mask: torch.Tensor
-    loss_mask: torch.Tensor
+    inputs: dict[str, Any]
+    predicting: torch.Tensor
+    targets: torch.Tensor
+    lengths: tuple[int, ...]
 
-    @classmethod
-    def of(cls, rows: Sequence[TrainingRow], device: torch.device) -> "PaddedBatch":
-        """Pad rows to the longest of them."""
-        width = max(len(row.tokens) for row in rows)
-        tokens = torch.zeros(len(rows), width, dtype=torch.long)
-        attention_mask = torch.zeros(len(rows), width, dtype=torch.long)
-        loss_mask = torch.zeros(len(rows), width, dtype=torch.bool)
-        for index, row in enumerate(rows):
-            length = len(row.tokens)
-            tokens[index, :length] = torch.from_numpy(row.tokens.astype(np.int64))
-            attention_mask[index, :length] = 1
-            loss_mask[index, :length] = torch.tensor(row.loss_mask)  # a copy: what Ray delivers is read-only
-        return cls(tokens.to(device), attention_mask.to(device), loss_mask.to(device))
+
+def packed_batch(rows: Sequence[TrainingRow], device: torch.device) -> TokenBatch:
+    """Rows one after another in one row of tokens: no padding anywhere.
+
+    Raises:
+        ValueError: a row's first token is the policy's own, and nothing predicts it.
+    """
+    sequences = PackedSequences(tuple(len(row.tokens) for row in rows), device)
+    inputs = {
+        "position_ids": sequences.positions,
+        "sequences": sequences,
+        # Transformers hands a mask of four dimensions on as it is, where it would otherwise make one of [T, T].
+        "attention_mask": torch.ones(1, 1, 1, 1, dtype=torch.bool, device=device),
+    }
+    starts = np.cumsum([0, *sequences.lengths[:-1]])
+    tokens = torch.from_numpy(np.concatenate([row.tokens for row in rows]).astype(np.int64))
+    return _token_batch(tokens[None], inputs, starts, rows, device)
+
+
+def padded_batch(rows: Sequence[TrainingRow], device: torch.device) -> TokenBatch:
+    """Rows side by side, padded on the right to the longest of them.
+
+    Raises:
+        ValueError: a row's first token is the policy's own, and nothing predicts it.
+    """
+    width = max(len(row.tokens) for row in rows)
+    tokens = torch.zeros(len(rows), width, dtype=torch.long)
+    attention_mask = torch.zeros(len(rows), width, dtype=torch.long)
+    for index, row in enumerate(rows):
+        length = len(row.tokens)
+        tokens[index, :length] = torch.from_numpy(row.tokens.astype(np.int64))
+        attention_mask[index, :length] = 1
+    return _token_batch(
+        tokens, {"attention_mask": attention_mask.to(device)}, np.arange(len(rows)) * width, rows, device
+    )
+
+
+def _token_batch(
+    tokens: torch.Tensor,
+    inputs: dict[str, Any],
+    starts: np.ndarray,
+    rows: Sequence[TrainingRow],
+    device: torch.device,
+) -> TokenBatch:
+    if any(row.loss_mask[0] for row in rows):
+        raise ValueError("a row's first token cannot be the policy's own: nothing predicts it")
+    own = [start + np.flatnonzero(row.loss_mask) for start, row in zip(starts, rows, strict=True)]
+    places = torch.from_numpy(np.concatenate(own))
+    return TokenBatch(
+        tokens=tokens.to(device),
+        inputs=inputs,
+        predicting=(places - 1).to(device),
+        targets=tokens.flatten()[places].to(device),
+        lengths=tuple(len(part) for part in own),
+    )
 
 
 def flat(values: Sequence[np.ndarray], device: torch.device) -> torch.Tensor:

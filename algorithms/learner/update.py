@@ -1,22 +1,36 @@
 """Accumulate the gradient of one optimizer step over micro-batches. Plain PyTorch: no Ray, no config object."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
 
-from algorithms.grpo.loss import LossSettings, kl_penalty, policy_loss
-from algorithms.grpo.off_policy import importance_weights
-from algorithms.learner.packing import microbatches
-from algorithms.learner.policy import ForwardSettings, response_statistics
-from algorithms.learner.rows import PaddedBatch, TrainingRow, flat, per_token
+from algorithms.grpo.loss import LossSettings
+from algorithms.learner.policy import (
+    ForwardSettings,
+    head_arguments,
+    microbatches,
+    response_states,
+    response_statistics,
+    token_batch,
+)
+from algorithms.learner.rows import TokenBatch, TrainingRow, idle_row, per_token
+from algorithms.learner.sharding import agreed_passes
+from algorithms.learner.token_stats import token_statistics, token_statistics_and_gradient
+from algorithms.learner.token_terms import TokenTerms, token_loss
 
 
 @dataclass
 class UpdateStatistics:
-    """Sums over the response tokens of an update, and two maxima; those of several learners merge."""
+    """Sums over the response tokens of an update, and maxima; those of several learners merge.
+
+    Entropy and mismatch are those of fresh rows that no scoring pass has measured.
+
+    Args:
+        measured: the policy's log-probs, float32 [L], of each of those rows by its index among the update's rows.
+    """
 
     loss: float = 0.0
     tokens: float = 0.0
@@ -29,29 +43,30 @@ class UpdateStatistics:
     max_ratio_deviation: float = 0.0
     grad_norm: float = 0.0
     skipped_steps: float = 0.0
+    measured: dict[int, np.ndarray] = field(default_factory=dict)
 
     MAXIMA = ("max_logp_mismatch", "max_ratio_deviation", "grad_norm", "skipped_steps")
 
     def merge(self, other: "UpdateStatistics") -> "UpdateStatistics":
         """Add sums, take the larger maxima."""
-        merged = {}
-        for field in fields(self):
-            mine, theirs = getattr(self, field.name), getattr(other, field.name)
-            merged[field.name] = max(mine, theirs) if field.name in self.MAXIMA else mine + theirs
+        merged: dict[str, Any] = {"measured": self.measured | other.measured}
+        for name in {each.name for each in fields(self)} - {"measured"}:
+            mine, theirs = getattr(self, name), getattr(other, name)
+            merged[name] = max(mine, theirs) if name in self.MAXIMA else mine + theirs
         return UpdateStatistics(**merged)
 
 
 def accumulate_gradients(
-    lm: nn.Module,
+    lm: Any,
     rows: Sequence[TrainingRow],
     forward: ForwardSettings,
     loss: LossSettings,
-    reference: nn.Module | None = None,
+    reference: Any = None,
 ) -> UpdateStatistics:
     """Add the gradient of these rows' share of the step's loss to `lm`'s parameters.
 
     The rows' weights are already normalised over the whole optimizer step, so that micro-batches and learners add
-    up. Rows without advantage get a forward pass for the statistics only.
+    up. A row without advantage gets no backward pass, and a forward pass only where nothing has measured it yet.
 
     Args:
         lm: the policy; its gradients are added to.
@@ -60,79 +75,129 @@ def accumulate_gradients(
         loss: the loss's settings.
         reference: the frozen policy of the KL term; needed when `loss.beta` is above 0.
     """
-    device = next(lm.parameters()).device
-    total = UpdateStatistics()
-    active = [row for row in rows if _has_gradient(row, loss)]
-    silent = [row for row in rows if not _has_gradient(row, loss)]
-    for some, train in ((active, True), (silent, False)):
-        for indices in microbatches([len(row.tokens) for row in some], forward.token_budget):
-            chosen = [row for row in (some[i] for i in indices) if row.response_length]
-            if chosen:
-                with torch.set_grad_enabled(train):
-                    total = total.merge(_microbatch(lm, chosen, forward, loss, reference, device))
+    active = [index for index, row in enumerate(rows) if _has_gradient(row, loss)]
+    silent = [index for index, row in enumerate(rows) if not _has_gradient(row, loss) and _unmeasured(row)]
+    cut = [_cut(lm, rows, indices, forward) for indices in (active, silent)]
+    passes = agreed_passes(lm, *map(len, cut))
+    found: list[_Microbatch] = []
+    for batches, count, train in zip(cut, passes, (True, False), strict=True):
+        for indices in batches:
+            with torch.set_grad_enabled(train):
+                found.append(_microbatch(lm, rows, indices, forward, loss, reference))
+        for _ in range(count - len(batches)):
+            with torch.set_grad_enabled(train):
+                _microbatch(lm, [idle_row()], [0], forward, loss, reference)
+    total = _collect(found)
+    total.measured = _measured(found, rows)
+    total.tokens = float(sum(row.response_length for row in rows))
+    total.trained_tokens = float(sum(rows[index].response_length for index in active))
     return total
+
+
+def _cut(lm: Any, rows: Sequence[TrainingRow], indices: Sequence[int], forward: ForwardSettings) -> list[list[int]]:
+    batches = microbatches(lm, [rows[index] for index in indices], forward)
+    return [[indices[place] for place in places] for places in batches]
 
 
 def _has_gradient(row: TrainingRow, loss: LossSettings) -> bool:
     return row.advantage != 0.0 or (loss.beta > 0 and row.on_policy)
 
 
+def _unmeasured(row: TrainingRow) -> bool:
+    """Whether no scoring pass has seen this fresh row, so that its entropy is still to be measured."""
+    return row.on_policy and row.behaviour_logprobs is None
+
+
+@dataclass(frozen=True)
+class _Microbatch:
+    """What a micro-batch leaves behind, on the model's device: reading it there and then would make a GPU wait."""
+
+    indices: Sequence[int]
+    logprobs: torch.Tensor
+    sums: Mapping[str, torch.Tensor]
+
+
 def _microbatch(
-    lm: nn.Module,
+    lm: Any,
     rows: Sequence[TrainingRow],
+    indices: Sequence[int],
     forward: ForwardSettings,
     loss: LossSettings,
-    reference: nn.Module | None,
-    device: torch.device,
-) -> UpdateStatistics:
-    batch = PaddedBatch.of(rows, device)
-    logprobs, entropies = response_statistics(lm, batch, forward, entropy=True)
-    assert entropies is not None  # asked for above; narrows the type
-    own = logprobs.detach()
-    lengths = [row.response_length for row in rows]
-    old = _given_or(own, [row.behaviour_logprobs for row in rows], rows)
-    engine = _given_or(own, [row.engine_logprobs for row in rows], rows)
-    on_policy = per_token([row.on_policy for row in rows], rows, device)
-    weights = per_token([row.weight for row in rows], rows, device)
-    advantages = per_token([row.advantage for row in rows], rows, device)
-    importance = None
-    if loss.is_cap > 0:
-        importance = importance_weights(old, engine, settings=loss, lengths=lengths)
-        importance = torch.where(on_policy > 0, importance, torch.ones_like(importance))
-
-    value, sums = policy_loss(
-        logprobs,
-        old,
-        advantages,
-        weights,
-        settings=loss,
-        lengths=lengths,
-        is_weights=importance,
-    )
-    kl = 0.0
+    reference: Any,
+) -> _Microbatch:
+    """Forward and, with gradients enabled, backward over the rows of these indices."""
+    chosen = [rows[index] for index in indices]
+    batch = token_batch(lm, chosen)
+    reference_logprobs = None
     if loss.beta > 0 and reference is not None:
         with torch.no_grad():
             reference_logprobs, _ = response_statistics(reference, batch, forward, entropy=False)
-        penalty = kl_penalty(logprobs, reference_logprobs, weights * on_policy)
-        value, kl = value + loss.beta * penalty, float(penalty.detach())
+    device = batch.tokens.device
+    terms = TokenTerms.of(chosen, device, reference_logprobs)
+    entropy = any(_unmeasured(row) for row in chosen)
+    backward = _backward_in_chunks if loss.token_local else _backward_through_all
+    with forward.autocast(device):
+        logprobs, entropies = backward(lm, batch, terms, forward, loss, entropy)
+    with torch.no_grad():
+        _, sums = token_loss(logprobs, terms, loss)
+    if entropies is not None:
+        counted = per_token([_unmeasured(row) for row in chosen], chosen, device)
+        sums |= {"entropy": (entropies * counted).sum(), "entropy_tokens": counted.sum()}
+    return _Microbatch(indices, logprobs, sums)
+
+
+def _backward_in_chunks(
+    lm: Any, batch: TokenBatch, terms: TokenTerms, forward: ForwardSettings, loss: LossSettings, entropy: bool
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """For losses of each token by itself: their slope is known as soon as a chunk's logits are."""
+
+    def slope(logprobs: torch.Tensor, tokens: slice) -> torch.Tensor:
+        with torch.enable_grad():
+            leaf = logprobs.detach().requires_grad_()
+            value, _ = token_loss(leaf, terms.part(tokens), loss)
+            return torch.autograd.grad(value, leaf)[0]
+
+    hidden = response_states(lm, batch)
+    logprobs, entropies, surrogate = token_statistics_and_gradient(
+        hidden, targets=batch.targets, slope=slope, entropy=entropy, **head_arguments(lm, forward)
+    )
+    if surrogate.requires_grad:
+        surrogate.backward()
+    return logprobs, entropies
+
+
+def _backward_through_all(
+    lm: Any, batch: TokenBatch, terms: TokenTerms, forward: ForwardSettings, loss: LossSettings, entropy: bool
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """For losses in which the tokens of a response hang together: their slopes need all of its log-probs."""
+    hidden = response_states(lm, batch)
+    logprobs, entropies = token_statistics(
+        hidden, targets=batch.targets, entropy=entropy, **head_arguments(lm, forward)
+    )
+    value, _ = token_loss(logprobs, terms, loss)
     if value.requires_grad:
         value.backward()
-    return UpdateStatistics(
-        loss=float(value.detach()),
-        tokens=float(len(own)),
-        trained_tokens=float(len(own)) if value.requires_grad else 0.0,
-        clipped=float(sums["clipped"]),
-        kl=kl,
-        entropy=float((entropies * on_policy).sum()),
-        entropy_tokens=float(on_policy.sum()),
-        max_logp_mismatch=float(((own - engine).abs() * on_policy).max()),
-        max_ratio_deviation=float((own - old).exp().sub(1).abs().max()),
-    )
+    return logprobs.detach(), entropies
 
 
-def _given_or(own: torch.Tensor, given: Sequence[np.ndarray | None], rows: Sequence[TrainingRow]) -> torch.Tensor:
-    """The log-probs that rows came with, and the policy's own, float32 [N], where they came with none."""
-    parts = own.split([row.response_length for row in rows])
-    return torch.cat(
-        [part if values is None else flat([values], own.device) for part, values in zip(parts, given, strict=True)]
-    )
+def _collect(found: Sequence[_Microbatch]) -> UpdateStatistics:
+    """Merge the micro-batches' numbers: one transfer from the device for all of them."""
+    names = sorted({name for microbatch in found for name in microbatch.sums})
+    if not names:
+        return UpdateStatistics()
+    merged = []
+    for name in names:
+        values = torch.stack([microbatch.sums[name].float() for microbatch in found if name in microbatch.sums])
+        merged.append(values.max() if name in UpdateStatistics.MAXIMA else values.sum())
+    return UpdateStatistics(**dict(zip(names, torch.stack(merged).tolist(), strict=True)))
+
+
+def _measured(found: Sequence[_Microbatch], rows: Sequence[TrainingRow]) -> dict[int, np.ndarray]:
+    """The log-probs of rows that nothing had measured, by index."""
+    kept = [microbatch for microbatch in found if any(_unmeasured(rows[index]) for index in microbatch.indices)]
+    if not kept:
+        return {}
+    indices = [index for microbatch in kept for index in microbatch.indices]
+    values = torch.cat([microbatch.logprobs for microbatch in kept]).float().cpu().numpy()
+    parts = np.split(values, np.cumsum([rows[index].response_length for index in indices])[:-1])
+    return {index: part for index, part in zip(indices, parts, strict=True) if _unmeasured(rows[index])}

@@ -44,6 +44,7 @@ class R3GRPO(GRPO):
     """
 
     config: R3GRPOConfig
+    distilled: Sequence[Sample] = ()
 
     @classmethod
     def get_default_config(cls) -> R3GRPOConfig:
@@ -103,12 +104,9 @@ class R3GRPO(GRPO):
         """Write this step's rollouts to the history, never the replayed ones; what dynamic sampling dropped as well."""
         if not self.remembers:
             return
-        self.score_samples([sample for group in self.dropped for sample in group.samples])
         played = [*groups, *self.dropped]
         fresh = [sample for group in played for sample in group.samples if not sample.replayed]
-        if self.config.reflection_settings.enabled and self.config.reflection_settings.distil:
-            fresh = self._distilled(played) + fresh
-        for sample in fresh:
+        for sample in [*self.distilled, *fresh]:
             self.history.add(entry_of(sample, self.steps_done))
         for group in played:
             if group.prompt.context is Context.PLAIN:
@@ -131,17 +129,31 @@ class R3GRPO(GRPO):
             return True
         return ranking.enabled and len(self.samples_needing_entropy([group])) > 1
 
-    def score_tokens(self, groups: list[Group]) -> list[Group]:
-        """GRPO's, and the distilled answers': under the policy that sampled, not the one after the update."""
-        groups = super().score_tokens(groups)
+    def update_policy(self, groups: Sequence[Group]) -> None:
+        """GRPO's; before it, what is remembered but not trained on is scored under the policy that sampled."""
+        self.score_untrained(groups)
+        super().update_policy(groups)
+
+    def score_untrained(self, groups: Sequence[Group]) -> None:
+        """Log-probs of groups that dynamic sampling dropped, and of distilled answers under the bare prompt."""
         settings = self.config.reflection_settings
-        self.distilled = self._distilled(groups) if settings.enabled and settings.distil else []
-        return groups
+        played = [*groups, *self.dropped]
+        self.distilled = self._distilled(played) if settings.enabled and settings.distil else []
+        dropped = [sample for group in self.dropped for sample in group.samples] if self.remembers else []
+        self.score_samples([*self.distilled, *dropped])
 
     def samples_to_score(self, groups: Sequence[Group]) -> list[Sample]:
         """GRPO's, and those that SERR will rank by their entropies."""
         samples = super().samples_to_score(groups)
-        return samples or self._rankable(groups)
+        return samples or self.samples_needing_entropy(groups)
+
+    def samples_needing_entropy(self, groups: Sequence[Group]) -> list[Sample]:
+        """The members of all-wrong groups that SERR will rank."""
+        ranking = self.config.ranking_settings
+        if not ranking.enabled:
+            return []
+        unsolved = [sample for group in groups if not group.any_correct for sample in group.samples]
+        return [sample for sample in unsolved if ranking.scope == "all" or sample.rollout.truncated]
 
     def finish_step(self, groups: list[Group], seconds: float) -> None:
         """GRPO's, and a warning when answers get longer instead of better."""
@@ -205,14 +217,6 @@ class R3GRPO(GRPO):
                 prompts.append(Prompt(uid, self.quoter.quote(failure)))
         return prompts
 
-    def _rankable(self, groups: Sequence[Group]) -> list[Sample]:
-        """The members of all-wrong groups that SERR will rank."""
-        ranking = self.config.ranking_settings
-        if not ranking.enabled:
-            return []
-        unsolved = [sample for group in groups if not group.any_correct for sample in group.samples]
-        return [sample for sample in unsolved if ranking.scope == "all" or sample.rollout.truncated]
-
     def _rank(self, group: Group) -> int:
         settings = self.config.ranking_settings
         rewards, ranked = ranked_rewards(
@@ -267,7 +271,7 @@ class R3GRPO(GRPO):
         return scaled if replay.scale_rows == "all" else np.where(replayed, scaled, plain)
 
     def _distilled(self, groups: Sequence[Group]) -> list[Sample]:
-        """Correct reflected answers under the bare prompt, their log-probs computed there."""
+        """Correct reflected answers under the bare prompt, their log-probs still to be computed there."""
         bare_prompts = {
             group.prompt.uid: group.samples[0].rollout for group in groups if group.prompt.context is Context.PLAIN
         }
@@ -278,6 +282,5 @@ class R3GRPO(GRPO):
             for sample in group.samples
             if sample.rollout.correct and not sample.replayed
         ]
-        self.score_samples(distilled)
         self.record["reflection/distilled"] = float(len(distilled))
         return distilled

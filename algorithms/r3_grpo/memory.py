@@ -11,10 +11,10 @@ def entry_of(sample: Sample, step: int) -> Entry:
     """A fresh sample as the history keeps it: its outcome reward, never a ranking reward.
 
     Raises:
-        ValueError: the sample was not scored.
+        ValueError: the sample has no behaviour log-probs yet.
     """
     if sample.behaviour_logprobs is None:
-        raise ValueError("only scored samples can be remembered: see R3GRPO.samples_to_score")
+        raise ValueError("only samples with behaviour log-probs can be remembered: they come from scoring or update")
     rollout = sample.rollout
     return Entry(
         uid=rollout.uid,

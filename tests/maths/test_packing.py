@@ -3,17 +3,45 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from algorithms.learner.packing import microbatches, padding_share, shard
+from algorithms.learner.packing import packed_microbatches, padded_microbatches, shard
 
 from .strategies import repeatable
 
 lengths = st.lists(st.integers(0, 100), max_size=40)
 
 
+BOTH = pytest.mark.parametrize("cut", [packed_microbatches, padded_microbatches])
+
+
 @repeatable
 @given(lengths, st.integers(1, 300))
-def test_every_row_is_in_one_microbatch_within_the_budget(lengths, budget):
-    batches = microbatches(lengths, budget)
+def test_every_row_is_in_one_packed_microbatch_within_the_budget(lengths, budget):
+    batches = packed_microbatches(lengths, budget)
+    assert sorted(row for rows in batches for row in rows) == list(range(len(lengths)))
+    for rows in batches:
+        assert len(rows) == 1 or sum(lengths[row] for row in rows) <= budget
+
+
+@repeatable
+@given(lengths, st.integers(1, 300))
+def test_no_row_of_a_packed_microbatch_fits_in_an_earlier_one(lengths, budget):
+    batches = packed_microbatches(lengths, budget)
+    for later, rows in enumerate(batches):
+        for earlier in batches[:later]:
+            # When the row was placed, the earlier micro-batch held the rows before it only.
+            before = [row for row in earlier if (-lengths[row], row) < (-lengths[rows[0]], rows[0])]
+            assert sum(lengths[row] for row in before) + lengths[rows[0]] > budget
+
+
+def test_packed_microbatches_fill_up_where_padded_ones_stay_half_empty():
+    assert packed_microbatches([90, 10, 60, 40], 100) == [[0, 1], [2, 3]]
+    assert padded_microbatches([90, 10, 60, 40], 100) == [[0], [2], [3, 1]]
+
+
+@repeatable
+@given(lengths, st.integers(1, 300))
+def test_every_row_is_in_one_padded_microbatch_within_the_budget(lengths, budget):
+    batches = padded_microbatches(lengths, budget)
     assert sorted(row for rows in batches for row in rows) == list(range(len(lengths)))
     for rows in batches:
         assert len(rows) == 1 or len(rows) * max(lengths[row] for row in rows) <= budget
@@ -21,21 +49,22 @@ def test_every_row_is_in_one_microbatch_within_the_budget(lengths, budget):
 
 @repeatable
 @given(lengths, st.integers(1, 300))
-def test_microbatches_are_sorted_by_length_and_full(lengths, budget):
-    batches = microbatches(lengths, budget)
+def test_padded_microbatches_are_sorted_by_length_and_full(lengths, budget):
+    batches = padded_microbatches(lengths, budget)
     order = [lengths[row] for rows in batches for row in rows]
     assert order == sorted(order, reverse=True)
     for rows in batches[:-1]:
         assert (len(rows) + 1) * lengths[rows[0]] > budget
 
 
-def test_a_row_above_the_budget_is_alone():
-    assert microbatches([3, 50, 3], 10) == [[1], [0, 2]]
+@BOTH
+def test_a_row_above_the_budget_is_alone(cut):
+    assert cut([3, 50, 3], 10) == [[1], [0, 2]]
 
 
-def test_no_rows_make_no_microbatches():
-    assert microbatches([], 10) == []
-    assert padding_share([], []) == 0.0
+@BOTH
+def test_no_rows_make_no_microbatches(cut):
+    assert cut([], 10) == []
     assert shard([], 2) == [[], []]
 
 
@@ -61,29 +90,17 @@ def test_shards_are_deterministic_for_ties():
     assert shard([5, 5, 5, 5], 2) == [[0, 2], [1, 3]]
 
 
-def test_padding_share_counts_the_slots_that_hold_no_token():
-    assert padding_share([4, 2, 3], [[0, 1], [2]]) == pytest.approx(2 / 11)
-    assert padding_share([0, 0], [[0, 1]]) == 0.0
-
-
-@repeatable
-@given(lengths.filter(lambda lengths: sum(lengths) > 0))
-def test_rows_of_their_own_need_no_padding(lengths):
-    assert padding_share(lengths, microbatches(lengths, 1)) == 0.0
-
-
 def test_numpy_integers_do_not_overflow():
     lengths = np.full(4, 2**30, dtype=np.int32)
-    assert padding_share(lengths, [[0, 1, 2, 3]]) == 0.0
-    assert microbatches(lengths, 2**31) == [[0, 1], [2, 3]]
-    assert microbatches(np.array([1, 2], dtype=np.uint8), 2) == [[1], [0]]
+    assert padded_microbatches(lengths, 2**31) == packed_microbatches(lengths, 2**31) == [[0, 1], [2, 3]]
+    assert padded_microbatches(np.array([1, 2], dtype=np.uint8), 2) == [[1], [0]]
 
 
 def test_refuses_bad_input():
     with pytest.raises(ValueError, match="token_budget"):
-        microbatches([1], 0)
+        packed_microbatches([1], 0)
     with pytest.raises(ValueError, match="lengths"):
-        microbatches([-1], 5)
+        padded_microbatches([-1], 5)
     with pytest.raises(ValueError, match="n must"):
         shard([1], 0)
     with pytest.raises(ValueError, match="costs"):

@@ -22,13 +22,20 @@ def responses(history):
     return sorted(entry.response_tokens.tolist() for entry in stored(history))
 
 
+def remember(algorithm, groups):
+    """The stages that matter to it."""
+    algorithm.score_untrained(groups)
+    algorithm.remember(groups)
+
+
 def test_replayed_samples_are_not_written_back(stub):
     algorithm = stub(reflection={"distil": False})
-    algorithm.remember(
+    remember(
+        algorithm,
         [
             plain_group(sample([10]), sample([11]), sample([12], True, replayed=True)),
             reflection_group(reflected([20], True), reflected([21], replayed=True)),
-        ]
+        ],
     )
     assert responses(algorithm.history) == [[10], [11], [20]]
     assert algorithm.record["replay/stored"] == 3
@@ -36,11 +43,12 @@ def test_replayed_samples_are_not_written_back(stub):
 
 def test_replayed_samples_and_reflected_ones_count_for_no_statistic(stub):
     algorithm = stub()
-    algorithm.remember(
+    remember(
+        algorithm,
         [
             plain_group(sample([10]), sample([11]), sample([12], True, replayed=True)),
             reflection_group(reflected([20], True), reflected([21], True)),
-        ]
+        ],
     )
     assert algorithm.history.attempts("q") == 2
     assert algorithm.history.mean("q", "correct") == 0
@@ -50,15 +58,15 @@ def test_a_ranking_reward_is_not_remembered(stub):
     algorithm = stub()
     cut_off = sample([10], truncated=True)
     cut_off.ranking_reward = -0.05
-    algorithm.remember([plain_group(cut_off)])
+    remember(algorithm, [plain_group(cut_off)])
     assert [entry.reward for entry in stored(algorithm.history)] == [0.0]
     assert algorithm.history.mean("q", "reward") == 0
 
 
 def test_a_correct_reflected_answer_is_distilled_to_the_bare_prompt(stub):
     algorithm = stub()
-    algorithm.remember(
-        [plain_group(sample([10, 11, 12])), reflection_group(reflected([20, 21], True), reflected([22]))]
+    remember(
+        algorithm, [plain_group(sample([10, 11, 12])), reflection_group(reflected([20, 21], True), reflected([22]))]
     )
     (distilled,) = [e for e in stored(algorithm.history) if e.correct and e.context is Context.PLAIN]
     assert distilled.tokens.tolist() == [*PROMPT, 20, 21]
@@ -73,7 +81,7 @@ def test_a_correct_reflected_answer_is_distilled_to_the_bare_prompt(stub):
 
 def test_a_distilled_answer_answers_a_plain_group_that_fails(stub):
     algorithm = stub(replay={"contexts": "same"})
-    algorithm.remember([plain_group(sample([10])), reflection_group(reflected([20], True))])
+    remember(algorithm, [plain_group(sample([10])), reflection_group(reflected([20], True))])
     group = plain_group(sample([11]), sample([12]))
     algorithm.compose_groups([group])
     assert [one.rollout.tokens.tolist() for one in group.samples if one.replayed] == [[*PROMPT, 20]]
@@ -81,15 +89,15 @@ def test_a_distilled_answer_answers_a_plain_group_that_fails(stub):
 
 def test_a_replayed_success_is_not_distilled(stub):
     algorithm = stub()
-    algorithm.remember(
-        [plain_group(sample([10])), reflection_group(reflected([20]), reflected([21], True, replayed=True))]
+    remember(
+        algorithm, [plain_group(sample([10])), reflection_group(reflected([20]), reflected([21], True, replayed=True))]
     )
     assert responses(algorithm.history) == [[10], [20]]
 
 
 def test_without_distillation_nothing_enters_under_the_bare_prompt(stub):
     algorithm = stub(reflection={"distil": False})
-    algorithm.remember([plain_group(sample([10])), reflection_group(reflected([20], True))])
+    remember(algorithm, [plain_group(sample([10])), reflection_group(reflected([20], True))])
     assert [entry.context for entry in stored(algorithm.history) if entry.correct] == [Context.REFLECTION]
 
 
