@@ -6,9 +6,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from transformers import AutoModelForCausalLM, DynamicCache
+from transformers import AutoModelForCausalLM
 
 from algorithms.rollout.engines.base import Completion, Engine, FinishReason, GenerationRequest
+from algorithms.rollout.engines.grouped_attention import use_grouped_decoding
+from algorithms.rollout.engines.roomy_cache import roomy_cache
 from algorithms.rollout.engines.sampling import sample_tokens, uniform_numbers
 from algorithms.rollout.transfer.weights import NO_VERSION, TENSORS, require_complete, require_same_shapes
 
@@ -49,6 +51,7 @@ class TransformersEngine(Engine):
             model, dtype=getattr(torch, dtype), trust_remote_code=trust_remote_code, revision=revision
         )
         self.model.to(self.device).eval()
+        use_grouped_decoding(self.model)
         self.max_num_seqs = max_num_seqs
         self.eos_token_ids = torch.tensor(list(eos_token_ids), device=self.device)
         self.weights_version = 0
@@ -143,7 +146,7 @@ class _DecodingBatch:
             mask[row, width - len(context) :] = 1
         device = self.engine.device
         tokens, mask = tokens.to(device), mask.to(device)
-        self.cache = DynamicCache(config=self.engine.model.config)
+        self.cache = roomy_cache(self.engine.model.config)
         output = self.engine.model(
             input_ids=tokens,
             attention_mask=mask,
