@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import torch
 from torch import nn
 
-from algorithms.learner.sharding import like, whole
+from algorithms.learner.sharding import put, whole
 
 
 def optimizer_tensors(lm: nn.Module, optimizer: torch.optim.Optimizer) -> Iterator[tuple[str, torch.Tensor]]:
@@ -38,8 +38,11 @@ def put_optimizer_tensors(lm: nn.Module, optimizer: torch.optim.Optimizer, tenso
         parameter = parameters[parameter_name]
         if value.ndim and value.shape != parameter.shape:
             raise ValueError(f"the optimizer state has {name!r} in shape {tuple(value.shape)}")
-        # Step counts stay on the CPU, where AdamW keeps them.
-        optimizer.state[parameter][key] = value.clone() if key == "step" else like(value.clone(), parameter)
+        if key == "step":  # stays on the CPU, where AdamW keeps it
+            optimizer.state[parameter][key] = value.clone()
+        else:
+            optimizer.state[parameter][key] = torch.zeros_like(parameter)
+            put(value, optimizer.state[parameter][key])
 
 
 def unpack_optimizer(lm: nn.Module, optimizer: torch.optim.Optimizer, packed: dict[str, torch.Tensor]) -> None:

@@ -32,7 +32,7 @@ def shard(lm: Any, device: torch.device, *, dtype: torch.dtype = torch.float32, 
     layers = [module for module in decoder.modules() if type(module).__name__ in names]
     if not layers:
         raise ValueError(f"{type(lm).__name__} does not say what its layers are (_no_split_modules)")
-    if device.type == "cuda":
+    if device.type == "cuda" and device.index is not None:
         torch.cuda.set_device(device)
     mesh = DeviceMesh.from_group(torch.distributed.group.WORLD, device.type)
     policies: dict[str, Any] = {
@@ -98,21 +98,15 @@ def whole(tensor: torch.Tensor) -> torch.Tensor:
     return there.full_tensor()
 
 
-def like(value: torch.Tensor, model: torch.Tensor) -> torch.Tensor:
-    """This learner's part of a whole tensor, placed like `model`: the inverse of `whole`, without communication."""
-    if not isinstance(model, DTensor):
-        return value.to(model.device, model.dtype)
-    local = model.to_local()
-    value = value.to(model.device_mesh.device_type, model.dtype)
-    part = distribute_tensor(value, model.device_mesh, model.placements, src_data_rank=None).to_local()
-    return DTensor.from_local(
-        part.to(local.device).clone(),
-        model.device_mesh,
-        model.placements,
-        shape=model.shape,
-        stride=model.stride(),
-        run_check=False,
-    )
+@torch.no_grad()
+def put(value: torch.Tensor, into: torch.Tensor) -> None:
+    """Copy a whole tensor, or this learner's part of it, into one that `whole` would gather; no communication."""
+    if not isinstance(into, DTensor):
+        into.copy_(value)
+        return
+    value = value.to(into.device_mesh.device_type)
+    part = distribute_tensor(value, into.device_mesh, into.placements, src_data_rank=None)
+    into.to_local().copy_(part.to_local())
 
 
 def _groups(lm: nn.Module) -> list[FSDPModule]:

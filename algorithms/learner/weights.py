@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from algorithms.learner.lora import adapted_layers, merged_weight, peft_name
-from algorithms.learner.sharding import like, whole
+from algorithms.learner.sharding import put, whole
 
 BASE = ".base_layer."
 
@@ -83,7 +83,6 @@ def _adapter_parameters(lm: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
     return ((name, parameter) for name, parameter in lm.named_parameters() if ".lora_" in name)
 
 
-@torch.no_grad()
 def _copy_in(own: dict[str, Any], given: dict[str, torch.Tensor]) -> None:
     for name, value in given.items():
         if name not in own:
@@ -91,4 +90,4 @@ def _copy_in(own: dict[str, Any], given: dict[str, torch.Tensor]) -> None:
         if own[name].shape != value.shape:
             shapes = f"{tuple(value.shape)} where the model has {tuple(own[name].shape)}"
             raise ValueError(f"{name!r} is {shapes}")
-        own[name].copy_(like(value, own[name]))
+        put(value, own[name])

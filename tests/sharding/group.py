@@ -1,4 +1,4 @@
-"""Four processes that play learners: a job runs in the first N of them as a gloo group of N."""
+"""Four processes that play learners: a job runs in the first N of them as a process group of N."""
 
 import multiprocessing
 import pickle
@@ -31,12 +31,12 @@ class Group:
             self.processes[-1].start()
         sys.path.remove(TESTS)
 
-    def run(self, world: int, job: Callable[..., Any], *arguments: Any, **keywords: Any) -> list[Any]:
-        """What `job(rank, …)` returns in each of `world` processes; it may be sent tensors, as arrays."""
+    def run(self, world: int, job: Callable[..., Any], *arguments: Any, backend: str = "gloo") -> list[Any]:
+        """What `job(rank, *arguments)` returns in each of `world` processes."""
         self.jobs += 1
         store = Path(self.folder.name) / f"rendezvous-{self.jobs}"
         for rank in range(world):
-            self.pipes[rank].send((store, rank, world, pickle.dumps((job, arguments, keywords))))
+            self.pipes[rank].send((store, rank, world, backend, pickle.dumps((job, arguments))))
         answers = []
         for rank in range(world):
             if not self.pipes[rank].poll(TIMEOUT_S):
@@ -62,11 +62,11 @@ def _serve(pipe: Any) -> None:
 
     torch.set_num_threads(1)
     while (message := pipe.recv()) is not None:
-        store, rank, world, pickled = message
-        torch.distributed.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=world)
+        store, rank, world, backend, pickled = message
+        torch.distributed.init_process_group(backend, init_method=f"file://{store}", rank=rank, world_size=world)
         try:
-            job, arguments, keywords = pickle.loads(pickled)
-            answer = None, job(rank, *arguments, **keywords)
+            job, arguments = pickle.loads(pickled)
+            answer = None, job(rank, *arguments)
         except BaseException:
             answer = traceback.format_exc(), None
         torch.distributed.destroy_process_group()

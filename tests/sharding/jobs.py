@@ -21,7 +21,6 @@ from algorithms.learner.update import accumulate_gradients
 from algorithms.script.tensor_files import read_tensors, write_tensors
 
 VOCABULARY = 61
-CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True)
@@ -29,6 +28,7 @@ class Setting:
     """How a learner holds its model."""
 
     sharded: bool = False
+    device: str = "cpu"
     tied: bool = True
     dtype: torch.dtype = torch.float32
     offload: bool = False
@@ -90,7 +90,9 @@ class Learner:
         if setting.sharded:
             for lm in (self.lm, self.reference):
                 if isinstance(lm, torch.nn.Module):
-                    shard(lm, CPU, dtype=setting.dtype, offload=setting.offload)
+                    shard(lm, torch.device(setting.device), dtype=setting.dtype, offload=setting.offload)
+        else:
+            self.lm.to(setting.device)
         self.trained = [p for p in self.lm.parameters() if p.requires_grad]
         self.optimizer = torch.optim.AdamW(self.trained, lr=1e-2, fused=setting.offload or None)
 
@@ -110,10 +112,10 @@ class Learner:
 
     def gradients(self) -> dict[str, np.ndarray]:
         named = {name: p.grad for name, p in self.lm.named_parameters() if p.grad is not None}
-        return {name: whole(gradient).float().numpy().copy() for name, gradient in named.items()}
+        return {name: whole(gradient).float().cpu().numpy().copy() for name, gradient in named.items()}
 
     def weights(self) -> dict[str, np.ndarray]:
-        return {name: tensor.float().numpy().copy() for name, tensor in weights.full_weights(self.lm)}
+        return {name: tensor.float().cpu().numpy().copy() for name, tensor in weights.full_weights(self.lm)}
 
 
 def gradients(rank: int, setting: Setting, count: int = 11) -> dict[str, np.ndarray]:
@@ -137,6 +139,14 @@ def norm_with_one_infinity(rank: int, setting: Setting) -> float:
         gradient: Any = learner.trained[0].grad
         (gradient.to_local() if setting.sharded else gradient)[0] = float("inf")
     return clip_gradients(learner.trained, 1.0)
+
+
+def devices_held(rank: int, setting: Setting) -> set[str]:
+    """Where the shards and the moments lie after a step."""
+    learner = Learner(rank, setting)
+    learner.step(rows())
+    tensors = [*learner.trained, *(state["exp_avg"] for state in learner.optimizer.state.values())]
+    return {_local(tensor).device.type for tensor in tensors}
 
 
 def elements_held(rank: int, setting: Setting) -> tuple[int, int, set[str]]:

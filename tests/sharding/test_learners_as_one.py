@@ -20,6 +20,7 @@ from .jobs import (
 )
 
 SHARDS = Setting(sharded=True)
+OFFLOADED = replace(SHARDS, offload=True)
 
 
 def largest_error(found, expected):
@@ -49,7 +50,7 @@ def test_learners_without_rows_take_part(group, sharded):
     "setting",
     [
         replace(SHARDS, checkpointing=True),
-        replace(SHARDS, offload=True),
+        OFFLOADED,
         replace(SHARDS, beta=0.1),
         replace(SHARDS, lora_rank=4),
         replace(SHARDS, lora_rank=4, beta=0.1),
@@ -96,7 +97,7 @@ def test_shards_are_gathered_in_the_compute_dtype_and_stepped_in_float32(group):
         assert types == {"torch.float32"}
 
 
-@pytest.mark.parametrize("setting", [SHARDS, replace(SHARDS, offload=True)], ids=["shards", "offload"])
+@pytest.mark.parametrize("setting", [SHARDS, OFFLOADED], ids=["shards", "offload"])
 @pytest.mark.parametrize("learners", [1, 2])
 def test_steps_are_one_learners(group, learners, setting):
     norms, expected = steps(0, Setting(), 3)
@@ -127,6 +128,7 @@ ADAPTED, ADAPTED_SHARDS = (1, Setting(lora_rank=4)), (2, replace(SHARDS, lora_ra
         (ONE, TWO_SHARDS),
         (REPLICAS, ONE),
         (FOUR_SHARDS, REPLICAS),
+        ((2, OFFLOADED), (4, OFFLOADED)),
         (ADAPTED_SHARDS, ADAPTED),
         (ADAPTED, ADAPTED_SHARDS),
     ],
@@ -135,6 +137,7 @@ ADAPTED, ADAPTED_SHARDS = (1, Setting(lora_rank=4)), (2, replace(SHARDS, lora_ra
         "one_to_shards",
         "replicas_to_one",
         "four_to_two",
+        "offloaded",
         "lora_shards_to_one",
         "lora_one_to_shards",
     ],
