@@ -1,6 +1,7 @@
 """Settings of the loss that contradict each other. Imports no Ray."""
 
 from algorithms.configuration.errors import ConfigError
+from algorithms.configuration.machine_settings import EnvRunnerSettings
 from algorithms.configuration.settings import TrainingSettings
 
 
@@ -24,4 +25,29 @@ def check_loss(training: TrainingSettings) -> None:
         raise ConfigError(
             f"training.is_floor: {training.is_floor:g} has no effect with training.is_mode={training.is_mode}; "
             "fix: training.is_mode=mask"
+        )
+
+
+def check_policy_lag(training: TrainingSettings, env_runners: EnvRunnerSettings) -> None:
+    """Check that rollouts can be played ahead, and that the loss knows about it.
+
+    Raises:
+        ConfigError: one line with the setting and the fix.
+    """
+    if not training.policy_lag:
+        return
+    if env_runners.num_env_runners == 0:
+        raise ConfigError(
+            "training.policy_lag: 1 needs env runners of their own, which play while the learner works; "
+            "fix: env_runners.num_env_runners=1, or training.policy_lag=0"
+        )
+    if training.is_cap == 0:
+        raise ConfigError(
+            "training.policy_lag: 1 trains on rollouts of an older policy, which training.is_cap=0 leaves uncorrected; "
+            "fix: training.is_cap=2"
+        )
+    if env_runners.sleep_while_training:
+        raise ConfigError(
+            "training.policy_lag: 1 keeps the engines at work while the learners are, and "
+            "env_runners.sleep_while_training puts them to sleep; fix: turn off one of them"
         )

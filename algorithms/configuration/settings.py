@@ -124,6 +124,13 @@ class TrainingSettings(Settings):
         "What the loss is divided by: all response tokens (DAPO), each response's length and then the number "
         "of responses (GRPO), or a constant (Dr. GRPO).",
     )
+    policy_lag: int = setting(
+        0,
+        "1: rollouts of the next step are played while the learners work on this one, with the weights from before "
+        "its update; `is_cap` corrects for it. Needs remote env runners; a resumed run plays them again.",
+        ge=0,
+        le=1,
+    )
     beta: float = setting(
         0.0, "Weight of the KL penalty against the initial model; 0: no reference model is kept.", ge=0
     )

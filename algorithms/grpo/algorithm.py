@@ -1,6 +1,7 @@
 """GRPO on RLlib: one training step as a list of stages, each a method that a subclass may override."""
 
 import functools
+import logging
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -19,6 +20,8 @@ from algorithms.grpo.dynamic_sampling import refilled
 from algorithms.grpo.group_requests import group_requests, groups_of
 from algorithms.grpo.groups import Group, Prompt, Sample
 from algorithms.grpo.learners import score_rows, update_learners
+from algorithms.grpo.mismatch_watch import MismatchWatch
+from algorithms.grpo.pipeline import Batch, make_pipeline
 from algorithms.grpo.queries import EpochOrder
 from algorithms.grpo.rewards import length_bonus_reward, overlong_penalty
 from algorithms.grpo.runners import RunnerPool
@@ -37,6 +40,8 @@ from algorithms.rollout.env_runner import environment_makers
 from algorithms.rollout.types import Request, Rollout, Sampling, Split
 
 T = TypeVar("T")
+
+_logger = logging.getLogger(__name__)
 
 
 class GRPO(Algorithm):
@@ -66,6 +71,10 @@ class GRPO(Algorithm):
         self.seed: int = config.seed or 0
         self.queries = EpochOrder(self.uids(Split.TRAIN), self.seed)
         self.runners = RunnerPool(self.env_runner_group, self.learner_group, config)
+        self.pipeline = make_pipeline(config.training_settings.policy_lag, self.runners)
+        settings = config.env_runners_settings
+        self.mismatch_watch = MismatchWatch(settings.logp_mismatch_warning, (settings.dtype, module.dtype))
+        self.last_batch_began = self.queries.position
         self.steps_done = 0
         self.generated_tokens = 0
         self.record: dict[str, Any] = {}
@@ -80,6 +89,7 @@ class GRPO(Algorithm):
         queries = self.run_stage(self.select_queries)
         prompts = self.run_stage(self.build_prompts, queries)
         groups = self.run_stage(self.collect_rollouts, prompts)
+        self.run_stage(self.rest_engines)
         groups = self.run_stage(self.score_tokens, groups)
         groups = self.run_stage(self.shape_rewards, groups)
         groups = self.run_stage(self.compose_groups, groups)
@@ -93,6 +103,7 @@ class GRPO(Algorithm):
 
     def select_queries(self) -> list[str]:
         """The next batch of the epoch's shuffle."""
+        self.last_batch_began = self.queries.position
         return self.queries.take(self.config.training_settings.queries_per_step)
 
     def build_prompts(self, queries: Sequence[str]) -> list[Prompt]:
@@ -100,9 +111,12 @@ class GRPO(Algorithm):
         return [Prompt(uid) for uid in queries]
 
     def collect_rollouts(self, prompts: Sequence[Prompt]) -> list[Group]:
-        """`group_size` verified rollouts of each prompt; with dynamic sampling, further queries replace dull groups."""
-        asked: list[Request] = []
-        answers: list[Rollout] = []
+        """`group_size` verified rollouts of each prompt; with dynamic sampling, further queries replace dull groups.
+
+        With `training.policy_lag` they are those of the prompts of the step before, and these are played meanwhile.
+        """
+        due = self.pipeline.due(self.batch_of(prompts))
+        asked, answers = list(due.batch.requests), list(due.rollouts)
 
         def ask(prompts: Sequence[Prompt], refill: int) -> list[Group]:
             first_group = asked[-1].group + 1 if asked else 0
@@ -113,15 +127,21 @@ class GRPO(Algorithm):
             return groups_of(prompts, rollouts, first_group=first_group)
 
         collection = refilled(
-            ask(prompts, 0),
+            groups_of(due.batch.prompts, due.rollouts),
             lambda count, refill: ask([Prompt(uid) for uid in self.queries.take(count)], refill),
             self.is_informative,
-            wanted=len(prompts),
+            wanted=len(due.batch.prompts),
             max_refills=self.config.training_settings.max_refills,
         )
         self.dropped = collection.dropped
         self.record |= self.runners.metrics(asked, answers) | sampling_metrics(collection)
+        self.record["rollout/policy_lag"] = float(due.lag)
+        self.pipeline.begin_next(lambda: self.batch_of(self.build_prompts(self.select_queries())))
         return collection.kept
+
+    def rest_engines(self) -> None:
+        """Engines that share the learners' GPUs make room; `sync_weights` wakes them."""
+        self.runners.rest()
 
     def score_tokens(self, groups: list[Group]) -> list[Group]:
         """The trainer's log-probs and entropies, of samples for which they cannot wait for the update's forward."""
@@ -166,12 +186,25 @@ class GRPO(Algorithm):
                 sample.behaviour_logprobs = spread(logprobs, sample.rollout.loss_mask)
             self.record["policy/lr"] = lr
         self.record |= update_metrics(groups, statistics)
+        lag = self.record["rollout/policy_lag"]
+        if warning := self.mismatch_watch.observe(self.record["policy/logp_mismatch_max"], lag):
+            _logger.warning(warning)
 
     def sync_weights(self) -> None:
-        """Give the env runners the new policy."""
+        """Give the env runners the new policy, once nothing is being played with the old one."""
+        self.pipeline.settle()
         self.runners.push_weights()
 
     # -- What the stages are made of. ------------------------------------------------------------------------------
+
+    @property
+    def prompts_step(self) -> int:
+        """The step that prompts are built for: with a policy lag it is not the one that is running."""
+        return self.steps_done + self.pipeline.ahead
+
+    def batch_of(self, prompts: Sequence[Prompt]) -> Batch:
+        """Prompts and what is to be played for them."""
+        return Batch(prompts, self.requests_for(prompts))
 
     def requests_for(
         self, prompts: Sequence[Prompt], refill: int = 0, *, first_id: int = 0, first_group: int = 0
@@ -179,7 +212,8 @@ class GRPO(Algorithm):
         """`group_size` requests a prompt, their seeds a function of step and refill (0: the step's own prompts)."""
         count = len(prompts) * self.config.training_settings.group_size
         purpose = Purpose.REFILL if refill else Purpose.ROLLOUT
-        seeds = request_seeds(self.seed, self.steps_done, purpose, count, refill)
+        step = self.steps_done if refill else self.prompts_step
+        seeds = request_seeds(self.seed, step, purpose, count, refill)
         return group_requests(prompts, seeds, self.sampling(), first_id=first_id, first_group=first_group)
 
     def is_informative(self, group: Group) -> bool:
@@ -271,6 +305,11 @@ class GRPO(Algorithm):
         """Nothing: RLlib would bring dead runners back with the weights they were made with. `runners` does it."""
         return []
 
+    def cleanup(self) -> None:
+        """Give up what is being played, then stop actors as RLlib does."""
+        self.runners.close()
+        super().cleanup()
+
     @classmethod
     def _should_create_evaluation_env_runners(cls, eval_config: AlgorithmConfig) -> bool:
         """No second group: the training runners evaluate, with the engines that are there already."""
@@ -282,7 +321,7 @@ class GRPO(Algorithm):
         """Arrays, and what fits JSON. Random streams need none: they are functions of seed and step."""
         return {}, {
             "steps_done": self.steps_done,
-            "query_position": self.queries.position,
+            "query_position": self.pipeline.position(before=self.last_batch_began, after=self.queries.position),
             "generated_tokens": self.generated_tokens,
             "weights_version": self.runners.version,
             "runner_restarts": self.runners.restarts,

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from ray.rllib.algorithms.algorithm_config import NotProvided
 from ray.util.debug import log_once
 
-from algorithms.configuration.consistency import check_loss
+from algorithms.configuration.consistency import check_loss, check_policy_lag
 from algorithms.configuration.errors import ConfigError, shown
 from algorithms.configuration.learners import check_learners
 from algorithms.configuration.machine_settings import EnvRunnerSettings, LearnerSettings, RLModuleSettings
+from algorithms.configuration.placement import check_placement
 from algorithms.configuration.schema import Settings
 from algorithms.configuration.sectioned_config import SectionedConfig
 from algorithms.configuration.settings import (
@@ -105,9 +106,11 @@ class GRPOConfig(SectionedConfig):
             ConfigError: settings that contradict each other.
         """
         self.check_search_space()
+        check_placement(self)
         check_learners(self.learners_settings, self.rl_module_settings)
         training, evaluation = self.training_settings, self.evaluation_settings
         check_loss(training)
+        check_policy_lag(training, self.env_runners_settings)
         responses = training.queries_per_step * training.group_size
         if responses % training.minibatches:
             most = min(training.minibatches, responses)

@@ -69,6 +69,7 @@ class R3GRPO(GRPO):
         prompts = super().build_prompts(queries)
         reflections = self._reflection_prompts(queries) if self.config.reflection_settings.enabled else []
         self.record["reflection/prompts"] = float(len(reflections))
+        self.record["reflection/history_lag"] = float(self.pipeline.ahead)
         return prompts + reflections
 
     def shape_rewards(self, groups: list[Group]) -> list[Group]:
@@ -199,7 +200,7 @@ class R3GRPO(GRPO):
     def _reflection_prompts(self, queries: Sequence[str]) -> list[Prompt]:
         settings = self.config.reflection_settings
         needed = settings.min_attempts or self.config.training_settings.group_size
-        rng = stream(self.seed, self.steps_done, Purpose.REFLECTION)
+        rng = stream(self.seed, self.prompts_step, Purpose.REFLECTION)
         hard = [
             uid
             for uid in queries

@@ -42,6 +42,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
         "num_gpus_per_env_runner": 0.0,
         "num_threads": None,
         "timeout_s": 600.0,
+        "logp_mismatch_warning": None,
         "vllm": {},
     },
     "learners": {
@@ -69,6 +70,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
         "clip_high": 0.28,
         "dual_clip": None,
         "loss_norm": "token",
+        "policy_lag": 0,
         "beta": 0.0,
         "is_cap": 2.0,
         "is_level": "token",

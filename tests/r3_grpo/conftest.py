@@ -31,7 +31,7 @@ class StubR3(R3GRPO):
         self.history = ReplayHistory(capacity=None, dedupe=False)
         self.metrics = SimpleNamespace(log_value=lambda *arguments, **keywords: None)
         self.queries, self.generated_tokens = SimpleNamespace(epoch=0), 0
-        self.truncation_watch = TruncationWatch()
+        self.truncation_watch, self.pipeline = TruncationWatch(), SimpleNamespace(ahead=0)
 
     def score_samples(self, samples, *, entropy=False):
         for sample in samples:

@@ -41,6 +41,7 @@ class _Start:
     since: float
     process: bool
     push: Any = None
+    version: int = -1
     ask_at: float = 0.0
     starts: int = 1
     deaths: int = 0
@@ -156,27 +157,6 @@ class Fleet:
         """Rollouts came back: the losses so far were not in vain."""
         self._losses = 0
 
-    def push(self, version: int, state: Mapping[str, Any]) -> None:
-        """Give the runners that are ready these weights; those that do not take them in time are lost.
-
-        The others, which are on their way back, get theirs when they are.
-        """
-        pushes = {runner.handle.set_state.remote(state): runner for runner in self.ready()}
-        done, late = ray.wait(list(pushes), num_returns=len(pushes), timeout=self.timeout_s) if pushes else ([], [])
-        lost: dict[int, str] = {}
-        for reference in done:
-            try:
-                held = ray.get(reference)
-            except RayError as error:
-                lost[pushes[reference].number] = f"could not take weights ({_in_words(error)})"
-            else:
-                if held != version:
-                    lost[pushes[reference].number] = f"was sent weights {version} and has {held}"
-        for reference in late:
-            self.counts.hung += 1
-            lost[pushes[reference].number] = f"has not taken weights for {self.timeout_s:g} s (env_runners.timeout_s)"
-        self.confirm(version, lost)
-
     def confirm(self, version: int, lost: Mapping[int, str]) -> None:
         """A push has brought all ready runners to `version`, except those that are `lost` for the reason given."""
         self.version = version
@@ -226,11 +206,13 @@ class Fleet:
         except RayError as error:
             self._not_there(runner, start, error)
             return
-        if version == self.version:  # else they were pushed again meanwhile
+        if version == self.version:
             del self._starts[runner.number]
             runner.state = RunnerState.READY
             self.counts.restarts += start.process
             self._on_health(runner.number, True)
+        elif start.version == self.version:  # else others were pushed meanwhile
+            self._note_stale(runner, {version})
 
     def _watch(self) -> None:
         now = time.monotonic()
@@ -243,7 +225,8 @@ class Fleet:
             if now - start.since > self.start_s:
                 self._start_again(runner, start, f"did not come back within {self.start_s:g} s")
             elif start.push is None and now >= start.ask_at:
-                start.push = runner.handle.set_state.remote(self._weights()[1])
+                start.version, state = self._weights()
+                start.push = runner.handle.set_state.remote(state)
         if self.ready():
             self._ready_at = now
         elif all(runner.state is RunnerState.GONE for runner in self.runners.values()) or (
@@ -252,6 +235,17 @@ class Fleet:
             raise NoEnvRunnerLeft(self._no_runner("they were lost, and none came back in time"))
         if self._losses > LOSSES_WITHOUT_PROGRESS * len(self.runners):
             raise NoEnvRunnerLeft(self._no_runner(f"{self._losses} were lost without a single rollout in between"))
+
+    def _note_stale(self, runner: RemoteRunner, found: set[int]) -> None:
+        runner.stale_in_a_row += 1
+        if runner.stale_in_a_row > MOST_STALE:
+            raise StaleWeights(
+                f"env runner {runner.number} has weights {sorted(found)}, the learners hold {self.version}, which it "
+                f"was sent {MOST_STALE} times; start again with --resume"
+            )
+        _logger.warning(
+            "env runner %d has weights %s, not %d: they are sent again", runner.number, sorted(found), self.version
+        )
 
     def _not_there(self, runner: RemoteRunner, start: _Start, error: RayError) -> None:
         """Ask again soon: its process starts. Ray starts no actor again whose constructor raised."""
