@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from algorithms.grpo.loss import LossSettings
+from algorithms.learner.attention import is_packed
 from algorithms.learner.policy import (
     ForwardSettings,
     head_arguments,
@@ -74,7 +75,12 @@ def accumulate_gradients(
         forward: how the policy is evaluated.
         loss: the loss's settings.
         reference: the frozen policy of the KL term; needed when `loss.beta` is above 0.
+
+    Raises:
+        ValueError: one of policy and reference takes packed batches and the other does not.
     """
+    if reference is not None and is_packed(reference) != is_packed(lm):
+        raise ValueError("the reference must take the same batches as the policy: use_packed_attention on both or none")
     active = [index for index, row in enumerate(rows) if _has_gradient(row, loss)]
     silent = [index for index, row in enumerate(rows) if not _has_gradient(row, loss) and _unmeasured(row)]
     cut = [_cut(lm, rows, indices, forward) for indices in (active, silent)]

@@ -32,13 +32,31 @@ def small_model(seed: int = 0, tied: bool = True) -> Qwen2ForCausalLM:
 
 
 @pytest.fixture
-def lm() -> Qwen2ForCausalLM:
+def padded_lm() -> Qwen2ForCausalLM:
     return small_model()
 
 
+@pytest.fixture(params=["padded", "packed"])
+def batches(request) -> str:
+    return request.param
+
+
 @pytest.fixture
-def reference() -> torch.nn.Module:
-    return small_model(seed=1).eval().requires_grad_(False)
+def lm(padded_lm, batches) -> Qwen2ForCausalLM:
+    return prepared(padded_lm, batches)
+
+
+def prepared(model: Qwen2ForCausalLM, batches: str) -> Qwen2ForCausalLM:
+    from algorithms.learner.packability import use_packed_attention
+
+    if batches == "packed":
+        assert use_packed_attention(model)
+    return model
+
+
+@pytest.fixture
+def reference(batches) -> torch.nn.Module:
+    return prepared(small_model(seed=1), batches).eval().requires_grad_(False)
 
 
 def masks(rng: np.random.Generator) -> Iterator[tuple[Context, np.ndarray]]:

@@ -7,6 +7,8 @@ import pytest
 import torch
 
 from algorithms.grpo.training_rows import training_rows
+from algorithms.learner.attention import is_packed
+from algorithms.learner.packability import use_packed_attention
 from algorithms.learner.policy import ForwardSettings
 from algorithms.learner.update import LossSettings, accumulate_gradients
 
@@ -130,8 +132,19 @@ def test_padding_gets_no_gradient_and_changes_none(lm, groups):
     gradient_of(lm, rows)
     hook.remove()
     (hidden,) = captured
-    touched = (hidden.grad.abs().sum(-1) > 0).sum(-1).tolist()
-    assert sorted(touched) == sorted(row.response_length for row in rows)
+    touched = hidden.grad.abs().sum(-1) > 0
+    assert int(touched.sum()) == sum(row.response_length for row in rows)
+    if is_packed(lm):
+        assert touched.shape == (1, sum(len(row.tokens) for row in rows))
+    else:
+        assert sorted(touched.sum(-1).tolist()) == sorted(row.response_length for row in rows)
+
+
+def test_a_reference_must_take_the_policys_batches(groups):
+    other = small_model(seed=1)
+    use_packed_attention(other)
+    with pytest.raises(ValueError, match="same batches"):
+        gradient_of(small_model(), rows_of(groups), loss=LossSettings(beta=0.1), reference=other)
 
 
 def test_rows_without_advantage_change_nothing_but_the_normaliser(lm, groups):
