@@ -20,6 +20,7 @@ from algorithms.grpo.dynamic_sampling import refilled
 from algorithms.grpo.group_requests import group_requests, groups_of
 from algorithms.grpo.groups import Group, Prompt, Sample
 from algorithms.grpo.learners import score_rows, update_learners
+from algorithms.grpo.loss import LossSettings
 from algorithms.grpo.mismatch_watch import MismatchWatch
 from algorithms.grpo.pipeline import Batch, make_pipeline
 from algorithms.grpo.queries import EpochOrder
@@ -28,6 +29,7 @@ from algorithms.grpo.runners import RunnerPool
 from algorithms.grpo.seeds import Purpose, request_seeds, stream
 from algorithms.grpo.step_metrics import (
     advantage_metrics,
+    correction_metrics,
     group_metrics,
     sampling_metrics,
     update_metrics,
@@ -185,7 +187,7 @@ class GRPO(Algorithm):
                 sample = samples[index][1]
                 sample.behaviour_logprobs = spread(logprobs, sample.rollout.loss_mask)
             self.record["policy/lr"] = lr
-        self.record |= update_metrics(groups, statistics)
+        self.record |= update_metrics(groups, statistics) | correction_metrics(groups, LossSettings.of(training))
         lag = self.record["rollout/policy_lag"]
         if warning := self.mismatch_watch.observe(self.record["policy/logp_mismatch_max"], lag):
             _logger.warning(warning)

@@ -1,6 +1,8 @@
 """Correction of on-policy tokens for an inference engine whose policy is not quite the trainer's."""
 
+import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 
@@ -41,3 +43,13 @@ def importance_weights(
         return ratio.clamp(max=settings.is_cap)
     inside = (ratio >= settings.is_floor) & (ratio <= settings.is_cap)
     return torch.where(inside, ratio, torch.zeros_like(ratio))
+
+
+def bounded_tokens(
+    trainer_logprobs: torch.Tensor, engine_logprobs: torch.Tensor, *, settings: LossSettings, lengths: Sequence[int]
+) -> int:
+    """Count the tokens whose importance weight a bound has changed; arguments as of `importance_weights`."""
+    weights = importance_weights(trainer_logprobs, engine_logprobs, settings=settings, lengths=lengths)
+    free = replace(settings, is_cap=math.inf, is_mode="truncate")
+    unbounded = importance_weights(trainer_logprobs, engine_logprobs, settings=free, lengths=lengths)
+    return int((weights != unbounded).sum())

@@ -3,9 +3,12 @@
 from collections.abc import Sequence
 
 import numpy as np
+import torch
 
 from algorithms.grpo.dynamic_sampling import Collection
 from algorithms.grpo.groups import Group
+from algorithms.grpo.loss import LossSettings
+from algorithms.grpo.off_policy import bounded_tokens
 from algorithms.learner.update import UpdateStatistics
 
 
@@ -69,6 +72,21 @@ def update_metrics(groups: Sequence[Group], steps: Sequence[UpdateStatistics]) -
         "policy/trained_tokens": total.trained_tokens,
         "policy/logp_mismatch_max": _largest_mismatch(groups),
     }
+
+
+def correction_metrics(groups: Sequence[Group], settings: LossSettings) -> dict[str, float]:
+    """The share of the fresh rollouts' tokens whose importance weight was cut to the cap, or masked."""
+    pairs = [
+        (s.behaviour_logprobs[s.rollout.loss_mask], s.rollout.engine_logprobs[s.rollout.loss_mask])
+        for group in groups
+        for s in group.samples
+        if s.behaviour_logprobs is not None and not s.replayed
+    ]
+    if settings.is_cap == 0 or not pairs:
+        return {"policy/is_bounded": 0.0}
+    trainer, engine = (torch.from_numpy(np.concatenate(side)) for side in zip(*pairs, strict=True))
+    bounded = bounded_tokens(trainer, engine, settings=settings, lengths=[len(own) for own, _ in pairs])
+    return {"policy/is_bounded": bounded / max(1, len(trainer))}
 
 
 def _entropy(groups: Sequence[Group], update: UpdateStatistics) -> float:

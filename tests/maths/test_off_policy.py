@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from algorithms.grpo.loss import LossSettings
-from algorithms.grpo.off_policy import importance_weights
+from algorithms.grpo.off_policy import bounded_tokens, importance_weights
 
 from .strategies import repeatable, seeds
 
@@ -84,3 +84,16 @@ def test_refuses_a_cap_that_is_no_cap_and_shapes_that_differ():
         importance_weights(flat, flat, settings=LossSettings(is_cap=0.0), lengths=[3])
     with pytest.raises(ValueError, match="one length"):
         importance_weights(flat, torch.zeros(3, 1), settings=LossSettings(), lengths=[3])
+
+
+@pytest.mark.parametrize(("level", "expected"), [("token", 1), ("sequence", 3)])
+@pytest.mark.parametrize("mode", ["truncate", "mask"])
+def test_bounded_tokens_are_counted_with_their_response_where_it_is_weighed_as_a_whole(level, mode, expected):
+    trainer, engine = torch.full((5,), -1.0), torch.tensor([-1.0, -3.0, -1.0, -1.0, -1.0])
+    settings = LossSettings(is_level=level, is_mode=mode)
+    assert bounded_tokens(trainer, engine, settings=settings, lengths=[3, 2]) == expected
+
+
+def test_nothing_is_counted_within_the_bounds():
+    settings = LossSettings(is_mode="mask", is_floor=0.5)
+    assert bounded_tokens(torch.zeros(3), torch.tensor([0.5, 0.0, -0.5]), settings=settings, lengths=[3]) == 0
