@@ -29,7 +29,7 @@ def main(algorithm: str, argv: Sequence[str] | None = None) -> int:
     Returns:
         The exit code.
     """
-    arguments = _parser(algorithm).parse_args(argv)
+    arguments = _parser(algorithm).parse_intermixed_args(argv)
     from algorithms.configuration.errors import ConfigError
     from algorithms.rollout.errors import EveryEpisodeFailed
     from algorithms.script.checkpoint_errors import CheckpointError

@@ -1,0 +1,122 @@
+"""Ask every problem several times, part by part, and keep what came back."""
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from algorithms.evaluate.evaluation import attempt_of
+from algorithms.evaluate.responses import Response, ResponseFolder
+from algorithms.rollout.dispatch import OnProgress
+from algorithms.rollout.types import Request, Rollout, Sampling, Split
+from r3env.grading.extraction import final_answer
+
+Play = Callable[[Sequence[Request], OnProgress | None], list[Rollout]]
+
+
+def parts(uids: Sequence[str], samples: int, slots: int) -> list[list[str]]:
+    """Cut the problems into parts, each some eight batches of an engine: what an interruption can cost."""
+    size = max(1, 8 * slots // samples)
+    return [list(uids[start : start + size]) for start in range(0, len(uids), size)]
+
+
+def answer_all(
+    play: Play,
+    environment: Any,
+    cut: Sequence[Sequence[str]],
+    folder: ResponseFolder,
+    *,
+    samples: int,
+    sampling: Sampling,
+    reflection: bool,
+    seed: int,
+    on_progress: OnProgress,
+) -> None:
+    """Play the parts that `folder` does not have yet.
+
+    What is drawn for a problem depends on the seed and its uid alone, not on the other problems or on interruptions.
+
+    Args:
+        play: plays requests, in the order of their ids.
+        environment: a mixture whose parts are the benchmarks; gives levels.
+        cut: uids by part, see `parts`.
+        folder: what was answered before, and where more is written.
+        samples: answers a problem.
+        sampling: how they are drawn.
+        reflection: whether a wrong answer gets a second try, told that it was wrong.
+        seed: of everything.
+        on_progress: told how many answers of all parts are there.
+    """
+    total = sum(len(uids) for uids in cut) * samples
+    done = 0
+    for number, uids in enumerate(cut):
+        if not folder.has(number):
+            before = done
+            requests = _requests(uids, samples, sampling, seed)
+            rollouts = play(requests, lambda count, _, before=before: on_progress(before + count, total))  # type: ignore[misc]
+            again = _second_tries(play, requests, rollouts) if reflection else None
+            folder.write(number, _responses(requests, rollouts, again, environment, samples))
+        done += len(uids) * samples
+        on_progress(done, total)
+
+
+def _requests(uids: Sequence[str], samples: int, sampling: Sampling, seed: int) -> list[Request]:
+    return [
+        Request(
+            index * samples + sample,
+            uid,
+            index,
+            _seed(seed, uid, sample),
+            sampling,
+            Split.EVALUATION,
+        )
+        for index, uid in enumerate(uids)
+        for sample in range(samples)
+    ]
+
+
+def _seed(*parts: object) -> int:
+    text = "\0".join(map(str, parts)).encode("utf-8", "surrogatepass")
+    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little") >> 1
+
+
+def _second_tries(play: Play, requests: Sequence[Request], rollouts: Sequence[Rollout]) -> dict[int, Rollout]:
+    """By request id, the second turn after a wrong first one."""
+    failed = [i for i, rollout in enumerate(rollouts) if not rollout.correct and rollout.error is None]
+    again = [
+        replace(requests[i], seed=_seed(requests[i].seed, "again"), attempt=attempt_of(rollouts[i])) for i in failed
+    ]
+    return {rollout.request_id: rollout for rollout in play(again, None)} if again else {}
+
+
+def _responses(
+    requests: Sequence[Request],
+    rollouts: Sequence[Rollout],
+    again: dict[int, Rollout] | None,
+    environment: Any,
+    samples: int,
+) -> list[Response]:
+    queries = environment.unwrapped.queries
+    responses = []
+    for request, rollout in zip(requests, rollouts, strict=True):
+        benchmark, _, uid = request.uid.partition("/")
+        second = again.get(request.id) if again is not None else None
+        text = rollout.messages[-1]["content"] if rollout.response_length else ""
+        responses.append(
+            Response(
+                benchmark=benchmark,
+                uid=uid,
+                level=queries[request.uid].level or None,
+                sample=request.id % samples,
+                prompt="\n\n".join(message["content"] for message in rollout.messages if message["role"] == "user"),
+                response=text,
+                answer=final_answer(text),
+                correct=rollout.correct,
+                truncated=rollout.truncated,
+                verdict=rollout.verdict,
+                tokens=rollout.response_length,
+                reflected_response=second.messages[-1]["content"] if second else None,
+                reflected_correct=None if again is None else rollout.correct or bool(second and second.correct),
+            )
+        )
+    return responses

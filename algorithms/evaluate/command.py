@@ -1,0 +1,292 @@
+"""`python -m algorithms.evaluate`: what is read, what is asked, what is written and what is printed."""
+
+import argparse
+import json
+import os
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from algorithms.configuration.errors import ConfigError, shown
+from algorithms.configuration.files import load, to_yaml
+from algorithms.evaluate.answering import answer_all, parts
+from algorithms.evaluate.comparison import compare
+from algorithms.evaluate.config import EvaluateConfig
+from algorithms.evaluate.evaluation import held_out_sample
+from algorithms.evaluate.players import players
+from algorithms.evaluate.responses import ResponseFolder
+from algorithms.evaluate.scores import Score, benchmark_scores, by_problem
+from algorithms.evaluate.tables import comparison_tables, level_table, score_table
+from algorithms.models.names import fetch_model
+from algorithms.rollout.types import Sampling
+from algorithms.runs.counter import Counter
+from algorithms.runs.json_files import write_json, write_text
+from algorithms.script.checkpoints import Checkpoints
+from r3env.mixture_env import MixtureEnv
+
+CONFIG, RESPONSES, SCORES = "evaluation.yaml", "responses", "scores.json"
+
+
+def evaluate(arguments: argparse.Namespace) -> Path:
+    """Evaluate a model, go on with an evaluation that was interrupted, or tell again what a finished one found.
+
+    Returns:
+        The folder with `evaluation.yaml`, `responses/` and `scores.json`.
+
+    Raises:
+        ConfigError: what was asked for cannot be; the line names the argument or the setting, and the fix.
+    """
+    config, seed = _config(arguments)
+    benchmarks = config.benchmarks_settings
+    if not benchmarks.data:
+        raise ConfigError("benchmarks.data: no problems are named; fix: --data FILE, or --data NAME=preset:NAME")
+    environment = _environment(config)
+    uids = _chosen(environment, config)
+    folder = ResponseFolder(_folder(arguments, config, seed) / RESPONSES)
+    evaluation, runners = config.evaluation_settings, config.env_runners_settings
+    cut = parts(uids, evaluation.samples, runners.max_num_seqs * max(1, runners.num_env_runners))
+    sampling = Sampling(
+        runners.temperature if evaluation.temperature is None else evaluation.temperature,
+        runners.top_p if evaluation.top_p is None else evaluation.top_p,
+        runners.max_response_tokens,
+    )
+    if not all(folder.has(number) for number in range(len(cut))):
+        fetch_model(config.rl_module_settings)
+        title = f"evaluating {config.rl_module_settings.model}: {len(uids)} problems × {evaluation.samples} answers"
+        with players(config) as player, Counter(title) as counter:
+            answer_all(
+                player.play,
+                environment,
+                cut,
+                folder,
+                samples=evaluation.samples,
+                sampling=sampling,
+                reflection=evaluation.reflection,
+                seed=seed,
+                on_progress=counter.update,
+            )
+    scores = benchmark_scores(folder.read(), evaluation.k, benchmarks.limits)
+    write_json(folder.path.parent / SCORES, _plain(scores))
+    show(scores, folder.path.parent)
+    return folder.path.parent
+
+
+def show(scores: Mapping[str, Any], folder: Path) -> None:
+    """Print the tables, and where everything is."""
+    from rich.console import Console
+
+    console = Console(soft_wrap=True)
+    console.print(score_table(scores))
+    for benchmark, one in scores.items():
+        if len(one["levels"]) > 1:
+            console.print(level_table(benchmark, one["levels"]))
+        if one["ungraded"]:
+            console.print(f"{benchmark}: {one['ungraded']} responses could not be graded and count as wrong")
+    console.print("In brackets: 95 % intervals, bootstrap over problems.", highlight=False)
+    console.print(f"  responses {folder / RESPONSES}\n  scores    {folder / SCORES}", highlight=False, markup=False)
+
+
+def show_comparison(first: Path, second: Path) -> None:
+    """Print the paired differences of two finished evaluations.
+
+    Raises:
+        ConfigError: a folder holds no finished evaluation, or the two have too few problems in common.
+    """
+    from rich.console import Console
+
+    changes = compare(_scores(first), _scores(second))
+    if not changes:
+        raise ConfigError(f"--compare: {first} and {second} have no benchmark with ten problems in common")
+    console = Console(soft_wrap=True)
+    for table in comparison_tables(changes, first.name, second.name):
+        console.print(table)
+
+
+def _config(arguments: argparse.Namespace) -> tuple[EvaluateConfig, int]:
+    """Files, then what a run was trained with, then the flags, then `section.key=value`."""
+    model = Path(arguments.model) if arguments.model else None
+    files = list(arguments.config or [])
+    overrides = []
+    if model is not None and (model / "config.yaml").is_file():  # a run of the training script
+        files = [str(model / "config.yaml"), *files]
+        checkpoint = Checkpoints(model / "checkpoints").newest()
+        if checkpoint is None:
+            raise ConfigError(f"--model: {model} has no checkpoint yet; fix: wait for one, see run.checkpoint_every")
+        arguments.model = str(checkpoint / "model")
+        overrides += ["rl_module.lora_rank=0"]  # the folder holds the merged model
+    if arguments.model:
+        overrides.append(f"rl_module.model={arguments.model}")
+    if arguments.samples:
+        overrides.append(f"evaluation.samples={arguments.samples}")
+    if arguments.k or arguments.samples:
+        ks = arguments.k or sorted({1, arguments.samples})
+        overrides.append(f"evaluation.k=[{','.join(map(str, ks))}]")
+    if arguments.engine:
+        overrides.append(f"env_runners.engine={arguments.engine}")
+    if arguments.reflection:
+        overrides.append("evaluation.reflection=true")
+    config, run = load(files or [_NOTHING], [*overrides, *arguments.overrides], EvaluateConfig)
+    data = dict(map(_named, arguments.data or ())) or config.benchmarks_settings.data
+    if not data and config.evaluation_settings.data:
+        data = {"heldout": config.evaluation_settings.data}
+    return config.apply({"benchmarks": {"data": data}}), run.seed
+
+
+# An empty file: `load` without any reads the quickstart, whose problems and texts are not wanted here.
+_NOTHING = os.devnull
+
+
+def _named(text: str) -> tuple[str, str]:
+    """`NAME=SOURCE`, or a source whose name is made of it."""
+    name, equals, source = text.partition("=")
+    if equals and re.fullmatch(r"[\w.-]+", name):
+        return name, source
+    stem = Path(text).stem if Path(text).suffix else text.rpartition("/")[2]
+    return re.sub(r"[^\w.-]+", "-", stem.rpartition(":")[2]) or "data", text
+
+
+def _environment(config: EvaluateConfig) -> MixtureEnv:
+    """All benchmarks as one environment; the configuration then names it too, for the engines' processes."""
+    settings, benchmarks = config.environment_settings, config.benchmarks_settings
+    columns = benchmarks.columns or config.evaluation_settings.columns or settings.columns
+    common = settings.changed("environment", {"data": None, "columns": {}}).constructor_arguments()
+    described = {
+        name: {"id": settings.id, "options": {"data": source, **({"columns": columns} if columns else {})}}
+        for name, source in benchmarks.data.items()
+    }
+    arguments = {"environments": described, **common}
+    try:
+        environment = MixtureEnv(**arguments)
+        len(environment.queries)  # reads the data
+    except (ValueError, OSError) as error:
+        raise ConfigError(f"benchmarks.data: {error}") from error
+    config.apply(
+        {
+            "environment": {
+                "id": "r3env/Mixture-v0",
+                "data": None,
+                "columns": {},
+                "options": {**settings.options, "environments": described},
+            },
+            "evaluation": {"data": None, "columns": {}},
+        }
+    )
+    return environment
+
+
+def _chosen(environment: MixtureEnv, config: EvaluateConfig) -> list[str]:
+    """The problems to ask: `evaluation.limit` of each benchmark, and of these only the hard ones where asked for."""
+    benchmarks, limit = config.benchmarks_settings, config.evaluation_settings.limit
+    uids = list(environment.uids)
+    chosen = [
+        uid
+        for name in benchmarks.data
+        for uid in held_out_sample([uid for uid in uids if uid.startswith(f"{name}/")], limit)
+    ]
+    if benchmarks.hard_for is None:
+        return chosen
+    try:
+        earlier = ResponseFolder(Path(benchmarks.hard_for) / RESPONSES).read()
+    except ValueError as error:
+        raise ConfigError(f"benchmarks.hard_for: {error}") from error
+    hard = {
+        f"{name}/{uid}"
+        for name in benchmarks.data
+        for uid, problem in by_problem(earlier, name).items()
+        if sum(response.correct for response in problem) <= benchmarks.solved_at_most
+    }
+    if not hard.intersection(chosen):
+        raise ConfigError(
+            f"benchmarks.hard_for: none of the {len(chosen)} problems is hard for {shown(benchmarks.hard_for)}; "
+            "fix: a larger benchmarks.solved_at_most, or the same names in benchmarks.data"
+        )
+    return [uid for uid in chosen if uid in hard]
+
+
+def _folder(arguments: argparse.Namespace, config: EvaluateConfig, seed: int) -> Path:
+    """Where results go: a new folder, or the one of the same evaluation, which is gone on with.
+
+    Raises:
+        ConfigError: the folder holds another evaluation.
+    """
+    model = re.sub(r"[^\w.-]+", "-", config.rl_module_settings.model).strip("-")[-80:]
+    path = Path(arguments.out or Path("evaluations") / f"{model}-{'-'.join(config.benchmarks_settings.data)}"[:200])
+    _, run = load([_NOTHING], [f"run.seed={seed}", "run.name=evaluation"], EvaluateConfig)
+    text = to_yaml(config, run, algorithm="evaluate")
+    file = path / CONFIG
+    if not file.exists():
+        if path.exists() and any(path.iterdir()):
+            raise ConfigError(f"--out: {path} is not empty and no evaluation; fix: name another folder")
+        path.mkdir(parents=True, exist_ok=True)
+        write_text(file, text)
+    elif file.read_text(encoding="utf-8") != text:
+        raise ConfigError(f"--out: {path} holds an evaluation with other settings ({file}); fix: name another folder")
+    else:
+        print(f"going on in {path}", file=sys.stderr)
+    return path
+
+
+def _scores(folder: Path) -> dict[str, Any]:
+    try:
+        stored: dict[str, Any] = json.loads((folder / SCORES).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"--compare: {folder} holds no finished evaluation ({error})") from error
+    return stored
+
+
+def _plain(scores: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    def plain(values: Mapping[str, Score]) -> dict[str, Any]:
+        return {name: asdict(score) for name, score in values.items()}
+
+    return {
+        name: {**one, "scores": plain(one["scores"]), "levels": plain(one["levels"])} for name, one in scores.items()
+    }
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    made = argparse.ArgumentParser(
+        prog="python -m algorithms.evaluate",
+        description="Measure how well a model solves problems: pass@k, maj@k, lengths, with 95 %% intervals.",
+        epilog="Any setting can be given as section.key=value; docs/evaluation.md has examples.",
+    )
+    made.add_argument("overrides", nargs="*", metavar="section.key=value", help="settings that replace the files'")
+    made.add_argument("--model", help="a Hub id, a folder in Hugging Face's format, or a run (its newest checkpoint)")
+    made.add_argument(
+        "--data",
+        action="append",
+        metavar="[NAME=]SOURCE",
+        help="problems, named like environment.data; may be given several times; default: a run's held-out problems",
+    )
+    made.add_argument("--samples", type=_positive, help="answers a problem")
+    made.add_argument("--k", type=_numbers, metavar="1,16", help="the k of pass@k; default: 1 and --samples")
+    made.add_argument("--engine", choices=("transformers", "vllm"), help="inference engine")
+    made.add_argument("--reflection", action="store_true", help="give wrong answers a second try")
+    made.add_argument("--config", action="append", metavar="FILE", help="YAML files, such as configs/eval_paper.yaml")
+    made.add_argument("--out", metavar="FOLDER", help="where results go; the same folder again goes on")
+    made.add_argument(
+        "--compare", nargs=2, metavar=("A", "B"), type=Path, help="paired differences of two finished evaluations"
+    )
+    return made
+
+
+def _positive(text: str) -> int:
+    if not re.fullmatch(r"[1-9]\d*", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
+    return int(text)
+
+
+def _numbers(text: str) -> list[int]:
+    return [_positive(number) for number in text.split(",")]
+
+
+def run(argv: Sequence[str] | None) -> None:
+    """What the command line asks for."""
+    arguments = parser().parse_intermixed_args(argv)
+    if arguments.compare:
+        show_comparison(*arguments.compare)
+    else:
+        evaluate(arguments)

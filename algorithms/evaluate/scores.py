@@ -1,0 +1,123 @@
+"""From responses to numbers, each with a 95 % interval over problems."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from algorithms.evaluate.majority import majority_correct
+from algorithms.evaluate.pass_at_k import pass_at_k
+from algorithms.evaluate.responses import Response
+
+RESAMPLES = 2000
+Problem = Sequence[Response]
+
+
+@dataclass(frozen=True)
+class Score:
+    """A mean over problems and its 95 % interval (percentile bootstrap over problems; None below ten problems)."""
+
+    mean: float
+    low: float | None
+    high: float | None
+
+
+def per_problem(problem: Problem, ks: Sequence[int], limits: Sequence[int] = ()) -> dict[str, float]:
+    """What is measured of one problem, by name.
+
+    Args:
+        problem: all responses to it.
+        ks: for which k pass@k is told.
+        limits: response limits in tokens for which pass@1 and the largest pass@k are told as well. A response that
+            is longer would have been cut off there; one that is shorter would have been the same.
+    """
+    right = sum(response.correct for response in problem)
+    count = len(problem)
+    values = {f"pass@{k}": pass_at_k(count, right, k) for k in ks}
+    answers, correct = [r.answer for r in problem], [r.correct for r in problem]
+    values[f"maj@{count}"] = majority_correct(answers, correct)
+    if all(response.reflected_correct is not None for response in problem):
+        values["pass@1_after_reflection"] = sum(bool(r.reflected_correct) for r in problem) / count
+    values["mean_tokens"] = sum(response.tokens for response in problem) / count
+    values["truncated"] = sum(response.truncated for response in problem) / count
+    for limit in limits:
+        within = sum(response.correct and response.tokens <= limit for response in problem)
+        values |= {f"pass@{k}_within_{limit}": pass_at_k(count, within, k) for k in sorted({1, max(ks)})}
+    return values
+
+
+def score(values: Sequence[float], seed: int = 0) -> Score:
+    """Mean and interval of one number a problem.
+
+    Raises:
+        ValueError: there are no problems.
+    """
+    if not len(values):
+        raise ValueError("a score needs at least one problem")
+    numbers = np.asarray(values, dtype=np.float64)
+    mean = float(numbers.mean())
+    if len(numbers) < 10:
+        return Score(mean, None, None)
+    rng = np.random.default_rng(seed)
+    means = [numbers[rng.integers(len(numbers), size=len(numbers))].mean() for _ in range(RESAMPLES)]
+    low, high = np.percentile(means, [2.5, 97.5])
+    return Score(mean, float(low), float(high))
+
+
+def by_problem(responses: Sequence[Response], benchmark: str) -> dict[str, list[Response]]:
+    """The responses of a benchmark by problem, in the order in which these appear."""
+    problems: dict[str, list[Response]] = {}
+    for response in responses:
+        if response.benchmark == benchmark:
+            problems.setdefault(response.uid, []).append(response)
+    return problems
+
+
+def benchmark_scores(
+    responses: Sequence[Response], ks: Sequence[int], limits: Sequence[int] = ()
+) -> dict[str, dict[str, Any]]:
+    """By benchmark: `problems`, `samples`, `ungraded`, `scores`, `levels` (pass@1 by level) and `by_problem`.
+
+    Args:
+        responses: of all benchmarks.
+        ks: for which k pass@k is told.
+        limits: see `per_problem`.
+    """
+    table = {}
+    for benchmark in dict.fromkeys(response.benchmark for response in responses):
+        problems = by_problem(responses, benchmark)
+        measured = {uid: per_problem(problem, ks, limits) for uid, problem in problems.items()}
+        flat = [response for problem in problems.values() for response in problem]
+        table[benchmark] = {
+            "problems": len(problems),
+            "samples": len(flat) // len(problems),
+            "ungraded": sum(response.verdict in ("timeout", "error", "environment_error") for response in flat),
+            "scores": _scores(list(measured.values())),
+            "levels": _levels(problems, lambda uid, measured=measured: measured[uid]["pass@1"]),
+            "by_problem": measured,
+        }
+    return table
+
+
+def _scores(measured: Sequence[Mapping[str, float]]) -> dict[str, Score]:
+    return {name: score([problem[name] for problem in measured]) for name in measured[0]}
+
+
+def _levels(problems: Mapping[str, Problem], value: Callable[[str], float]) -> dict[str, Score]:
+    uids: dict[str, list[str]] = {}
+    for uid, problem in problems.items():
+        if problem[0].level is not None:
+            uids.setdefault(problem[0].level, []).append(uid)
+    return {
+        level: score([value(uid) for uid in members])
+        for level, members in sorted(uids.items(), key=lambda item: _natural(item[0]))
+    }
+
+
+def _natural(level: str) -> tuple[float, str]:
+    """Numbers by size, before words by spelling."""
+    try:
+        return float(level), level
+    except ValueError:
+        return float("inf"), level

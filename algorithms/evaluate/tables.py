@@ -1,0 +1,72 @@
+"""Scores and comparisons as tables for people."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.table import Table
+
+from algorithms.evaluate.scores import Score
+from algorithms.runs.bootstrap import Change, Trend
+
+_IN_TOKENS = "mean_tokens"
+
+
+def score_table(benchmarks: Mapping[str, Mapping[str, Any]]) -> Table:
+    """One column a benchmark, one row a measure; and the mean over benchmarks where there are several."""
+    table = Table(title="Evaluation", title_justify="left", title_style="bold")
+    table.add_column("")
+    for name, one in benchmarks.items():
+        table.add_column(f"{name}\n{one['problems']} problems × {one['samples']}", justify="right")
+    if len(benchmarks) > 1:
+        table.add_column("mean", justify="right")
+    for measure in dict.fromkeys(measure for one in benchmarks.values() for measure in one["scores"]):
+        scores = [one["scores"].get(measure) for one in benchmarks.values()]
+        cells = ["–" if score is None else _cell(score, measure) for score in scores]
+        if len(benchmarks) > 1:
+            known = [score.mean for score in scores if score is not None]
+            cells.append(_number(sum(known) / len(known), measure) if len(known) == len(scores) else "–")
+        table.add_row(_label(measure), *cells)
+    return table
+
+
+def level_table(benchmark: str, levels: Mapping[str, Score]) -> Table:
+    """pass@1 by level."""
+    table = Table(title=f"{benchmark}: pass@1 by level", title_justify="left", title_style="bold")
+    table.add_column("level")
+    table.add_column("pass@1", justify="right")
+    for level, score in levels.items():
+        table.add_row(level, _cell(score, "pass@1"))
+    return table
+
+
+def comparison_tables(changes: Mapping[str, Mapping[str, Change]], first: str, second: str) -> list[Table]:
+    """One table a benchmark: the paired difference of every measure."""
+    tables = []
+    for benchmark, measures in changes.items():
+        problems = next(iter(measures.values())).problems
+        title = f"{benchmark}: {second} minus {first}, over {problems} problems of both"
+        table = Table(title=title, title_justify="left", title_style="bold")
+        for column in ("", "difference", "95 % interval", ""):
+            table.add_column(column, justify="right" if column else "left")
+        for measure, change in measures.items():
+            numbers = [_number(value, measure, sign=True) for value in (change.mean, change.low, change.high)]
+            verdict = {Trend.ROSE: "higher", Trend.FELL: "lower"}.get(change.trend, "within noise")
+            table.add_row(_label(measure), numbers[0], f"{numbers[1]} to {numbers[2]}", verdict)
+        tables.append(table)
+    return tables
+
+
+def _label(measure: str) -> str:
+    return measure.replace("_", " ")
+
+
+def _cell(score: Score, measure: str) -> str:
+    value = _number(score.mean, measure)
+    if score.low is None or score.high is None:
+        return value
+    return f"{value}  [{_number(score.low, measure)}, {_number(score.high, measure)}]"
+
+
+def _number(value: float, measure: str, *, sign: bool = False) -> str:
+    plus = "+" if sign else ""
+    return f"{value:{plus},.1f}" if measure == _IN_TOKENS else f"{100 * value:{plus}.1f}%"

@@ -1,0 +1,89 @@
+"""`python -m algorithms.evaluate`, with the embedded model."""
+
+import json
+import shutil
+
+import pytest
+
+from algorithms.evaluate.__main__ import main
+from algorithms.evaluate.responses import ResponseFolder
+
+ASKED = ["--model", "embedded:tiny", "--config", "configs/quickstart.yaml", "--samples", "4", "evaluation.limit=12"]
+IN_PARTS = ["env_runners.max_num_seqs=2"]  # four problems a part
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    out = tmp_path_factory.mktemp("evaluation") / "whole"
+    code = main([*ASKED, *IN_PARTS, "--data", "math=embedded:heldout", "--reflection", "--out", str(out)])
+    assert code == 0
+    return out
+
+
+def test_every_response_is_kept_and_the_scores_are_those_of_the_responses(whole):
+    responses = ResponseFolder(whole / "responses").read()
+    assert len(responses) == 48 and len({(one.uid, one.sample) for one in responses}) == 48
+    assert {one.benchmark for one in responses} == {"math"} and all(one.level for one in responses)
+    assert all(one.verdict != "equal" or one.answer is not None for one in responses)
+    scores = json.loads((whole / "scores.json").read_text())["math"]
+    assert scores["scores"]["pass@1"]["mean"] == pytest.approx(sum(one.correct for one in responses) / 48)
+    second = [one for one in responses if not one.correct]
+    assert all(one.reflected_response is not None for one in second)
+    assert all(one.reflected_response is None and one.reflected_correct for one in responses if one.correct)
+    after = sum(one.reflected_correct for one in responses) / 48
+    assert scores["scores"]["pass@1_after_reflection"]["mean"] == pytest.approx(after)
+
+
+def test_gone_on_with_after_an_interruption_it_is_the_same(whole, tmp_path, capsys):
+    cut = tmp_path / "cut"
+    shutil.copytree(whole, cut)
+    (cut / "scores.json").unlink()
+    kept = cut / "responses" / "part-000000.parquet"
+    (cut / "responses" / "part-000001.parquet").unlink()
+    before = kept.stat().st_mtime_ns
+    assert main([*ASKED, *IN_PARTS, "--data", "math=embedded:heldout", "--reflection", "--out", str(cut)]) == 0
+    assert "going on" in capsys.readouterr().err
+    assert kept.stat().st_mtime_ns == before, "what was there is not asked again"
+    assert ResponseFolder(cut / "responses").read() == ResponseFolder(whole / "responses").read()
+    assert (cut / "scores.json").read_text() == (whole / "scores.json").read_text()
+
+
+def test_other_settings_do_not_mix_into_a_folder(whole, capsys):
+    assert main([*ASKED, "--data", "math=embedded:heldout", "--out", str(whole)]) == 2
+    assert "other settings" in capsys.readouterr().err
+
+
+def test_the_hard_ones_of_an_earlier_evaluation_can_be_asked_alone(whole, tmp_path):
+    arguments = [*ASKED, "--data", "math=embedded:heldout", "--out", str(tmp_path / "hard")]
+    assert main([*arguments, f"benchmarks.hard_for={whole}"]) == 0
+    solved: dict[str, int] = {}
+    for one in ResponseFolder(whole / "responses").read():
+        solved[one.uid] = solved.get(one.uid, 0) + one.correct
+    asked = {one.uid for one in ResponseFolder(tmp_path / "hard" / "responses").read()}
+    assert asked == {uid for uid, count in solved.items() if count <= 1} and 0 < len(asked) < len(solved)
+
+
+def test_two_evaluations_are_compared(whole, tmp_path, capsys):
+    other = tmp_path / "other"
+    assert main([*ASKED, "--data", "math=embedded:heldout", "run.seed=1", "--out", str(other)]) == 0
+    assert main(["--compare", str(whole), str(other)]) == 0
+    told = capsys.readouterr().out
+    assert "other minus whole" in told and "over 12 problems" in told
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["--model", "embedded:tiny"], "benchmarks.data"),
+        (["--model", "embedded:tiny", "--data", "missing.jsonl"], "missing.jsonl"),
+        (["--model", "embedded:tinny", "--data", "embedded:heldout"], "rl_module.model"),
+        (["--model", "embedded:tiny", "--data", "embedded:heldout", "--samples", "2", "--k", "3"], "evaluation.k"),
+        (["--compare", "nowhere", "nowhere"], "nowhere"),
+        (["--model", "embedded:tiny", "--data", "embedded:heldout", "evaluation.sample=2"], "evaluation.samples"),
+    ],
+)
+def test_wrong_input_is_one_line_and_exit_2(arguments, named, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(arguments) == 2
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last.startswith("error: ") and named in last

@@ -1,0 +1,93 @@
+"""Scores against a table worked out by hand."""
+
+import pytest
+
+from algorithms.evaluate.comparison import compare
+from algorithms.evaluate.majority import majority_correct
+from algorithms.evaluate.responses import Response, ResponseFolder
+from algorithms.evaluate.scores import benchmark_scores, score
+
+
+def responses(uid, outcomes, *, benchmark="b", level=None):
+    """Responses to one problem from (answer, correct, tokens) triples; those of 10 tokens were cut off."""
+    return [
+        Response(benchmark, uid, level, n, "p", "r", answer, correct, tokens >= 10, "equal", tokens)
+        for n, (answer, correct, tokens) in enumerate(outcomes)
+    ]
+
+
+TWO_PROBLEMS = [
+    # Three of four right; the majority is right.
+    *responses("one", [("7", True, 4), ("7", True, 6), ("8", False, 10), ("7", True, 8)], level="2"),
+    # One of four right; the two wrong ones agree with each other, and one says nothing.
+    *responses("two", [("1", True, 2), ("3", False, 4), (" 3 ", False, 4), (None, False, 10)], level="10"),
+]
+
+
+def test_scores_are_the_hand_computed_ones():
+    (one,) = benchmark_scores(TWO_PROBLEMS, ks=[1, 2, 4], limits=[5]).values()
+    means = {name: value.mean for name, value in one["scores"].items()}
+    assert means == pytest.approx(
+        {
+            "pass@1": (3 / 4 + 1 / 4) / 2,
+            "pass@2": (1 + (1 - 3 / 6)) / 2,  # of 6 pairs none, and 3, have no right one
+            "pass@4": 1.0,
+            "maj@4": (1 + 0) / 2,
+            "mean_tokens": (28 / 4 + 20 / 4) / 2,
+            "truncated": (1 / 4 + 1 / 4) / 2,
+            "pass@1_within_5": (1 / 4 + 1 / 4) / 2,
+            "pass@4_within_5": 1.0,
+        }
+    )
+    assert (one["problems"], one["samples"], one["ungraded"]) == (2, 4, 0)
+    assert {level: value.mean for level, value in one["levels"].items()} == {"2": 0.75, "10": 0.25}
+    assert list(one["levels"]) == ["2", "10"], "levels that are numbers are in their order"
+
+
+def test_benchmarks_do_not_mix():
+    other = responses("one", [("1", False, 3)] * 2, benchmark="other")
+    scores = benchmark_scores([*TWO_PROBLEMS, *other], ks=[1])
+    assert scores["b"]["scores"]["pass@1"].mean == 0.5
+    assert scores["other"]["scores"]["pass@1"].mean == 0.0
+
+
+@pytest.mark.parametrize(
+    ("answers", "expected"),
+    [
+        ([("5", True), ("10/2", True), ("6", False)], 1.0),  # right answers are one, however written
+        ([("5", True), ("6", False)], 0.5),  # a tie is a coin
+        ([("5", True), ("6", False), ("7", False)], 1 / 3),
+        ([(None, False), (None, False), ("5", True)], 1.0),  # no answer, no vote
+        ([(None, False)], 0.0),
+        ([("6", False), ("6.", False), ("5", True)], 0.0),
+    ],
+)
+def test_a_majority_is_of_answers_and_not_of_spellings(answers, expected):
+    assert majority_correct([a for a, _ in answers], [c for _, c in answers]) == pytest.approx(expected)
+
+
+def test_intervals_hold_the_mean_shrink_with_problems_and_are_left_out_below_ten():
+    few, many = score([0.0, 1.0] * 5), score([0.0, 1.0] * 500)
+    assert few.low < few.mean == 0.5 < few.high
+    assert many.high - many.low < (few.high - few.low) / 5
+    assert score([1.0] * 9).low is None
+
+
+def test_a_comparison_is_paired():
+    def one(values):
+        return {"b": {"by_problem": {str(n): {"pass@1": value} for n, value in enumerate(values)}}}
+
+    first = [0.0, 0.2, 0.4, 0.6, 0.8] * 4
+    better = compare(one(first), one([value + 0.1 for value in first]))["b"]["pass@1"]
+    assert better.mean == pytest.approx(0.1) and better.low == pytest.approx(0.1)
+    assert compare(one(first[:5]), one(first[:5])) == {}
+
+
+def test_responses_survive_their_file_and_a_damaged_one_is_named(tmp_path):
+    folder = ResponseFolder(tmp_path)
+    folder.write(0, TWO_PROBLEMS[:4])
+    folder.write(1, TWO_PROBLEMS[4:])
+    assert folder.read() == TWO_PROBLEMS
+    (tmp_path / "part-000001.parquet").write_bytes(b"PAR1")
+    with pytest.raises(ValueError, match="part-000001"):
+        folder.read()
