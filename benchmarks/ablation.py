@@ -26,6 +26,8 @@ ARMS: dict[str, tuple[str, tuple[str, ...]]] = {
     "r3-no-isr": (R3, ("reflection.enabled=false",)),
     "r3-no-serr": (R3, ("ranking.enabled=false",)),
     "r3-no-distil": (R3, ("reflection.distil=false",)),
+    # The same method with the other engine: what it learns must not depend on who samples.
+    "r3-vllm": (R3, ("env_runners.engine=vllm", "env_runners.vllm={max_model_len: 256, enforce_eager: true}")),
 }
 
 

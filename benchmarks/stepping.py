@@ -12,7 +12,7 @@ import functools
 import itertools
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +24,7 @@ from rich.table import Table
 from algorithms.models.names import resolve_model
 from algorithms.models.tokenizer import load_tokenizer
 from algorithms.rollout import episodes
-from algorithms.rollout.engines.base import Completion, FinishReason, GenerationRequest
+from algorithms.rollout.engines.base import Completion, Engine, FinishReason, GenerationRequest
 from algorithms.rollout.types import Request, Sampling, Split
 from r3env.core import Query, Reason, Verdict, VerifiableEnv
 
@@ -44,28 +44,36 @@ class Clock:
     generating_s: float = 0.0
 
 
-class WaitingEngine:
+class WaitingEngine(Engine):
     """Answers every request of a batch with the same few tokens, after `batch_s`."""
 
-    weights_version = 0
-    context_length: int | None = None
+    streams = False
 
     def __init__(self, tokens: Sequence[int], batch_s: float, clock: Clock) -> None:
         self.batch_s, self.clock = batch_s, clock
         array = np.array(tokens, np.int32)
         self.completion = Completion(array, np.zeros(len(array), np.float32), FinishReason.STOP)
+        self.keys: list[int] = []
 
-    def generate(self, requests: Sequence[GenerationRequest]) -> list[Completion]:
+    @property
+    def unfinished(self) -> int:
+        """What the next batch answers."""
+        return len(self.keys)
+
+    def submit(self, key: int, request: GenerationRequest) -> None:
+        """Put it in the next batch."""
+        self.keys.append(key)
+
+    def step(self) -> list[tuple[int, Completion]]:
         """The same completion for all."""
         time.sleep(self.batch_s)
         self.clock.generating_s += self.batch_s
-        return [self.completion] * len(requests)
+        answered, self.keys = self.keys, []
+        return [(key, self.completion) for key in answered]
 
-    def load_weights(self, weights: Any, version: int) -> None:
-        """There are none."""
-
-    def close(self) -> None:
-        """Nothing to free."""
+    def abort(self, keys: Collection[int]) -> None:
+        """Leave them out."""
+        self.keys = [key for key in self.keys if key not in keys]
 
 
 class SlowlyGraded(VerifiableEnv):

@@ -19,6 +19,8 @@ STEPPING_THREADS = 256
 # In rounds, turns go on together, in batches that are the same in every run, unless an environment takes longer than
 # this: then those that are ready go on without it.
 PATIENCE_S = 1.0
+# A streaming engine with free places waits this long for episodes that begin: resets are mostly quicker than its step.
+FILLING_S = 0.05
 
 
 class EpisodePlayer:
@@ -52,7 +54,8 @@ class EpisodePlayer:
         self._turns = Turns(tokenizer, engine.context_length)
         self._make_environment = make_environment
         self._idle: dict[Split, list[gymnasium.Env[str, str]]] = {split: [] for split in Split}
-        self._most_begun = math.inf if concurrency is None else 2 * concurrency + STEPPING_THREADS
+        self._concurrency = math.inf if concurrency is None else concurrency
+        self._most_begun = 2 * self._concurrency + STEPPING_THREADS
         self._threads = ThreadPoolExecutor(STEPPING_THREADS, thread_name_prefix="environment")
         self._begun = 0
         self._waiting: dict[int, Request] = {}
@@ -132,14 +135,23 @@ class EpisodePlayer:
 
     def _stream(self, deadline: float) -> None:
         """One step of a streaming engine, which every episode that is ready joins."""
-        while self._waiting and len(self._playing) < self._most_begun:
-            self._launch(self._turns.begin, self._next_waiting())
         self._hear_stepped(until=0.0)
+        if self._waiting and len(self._playing) < self._most_begun:
+            self._fill(until=min(deadline, time.monotonic() + FILLING_S))
         self._submit_ready()
         if self.engine.unfinished:
             self._generate()
         elif self._playing:
             self._hear_stepped(until=deadline)
+
+    def _fill(self, until: float) -> None:
+        """Begin as many episodes as may be begun; wait until then while the engine has places for them."""
+        while self._waiting and len(self._playing) < self._most_begun:
+            self._launch(self._turns.begin, self._next_waiting())
+        while self.engine.unfinished + len(self._ready) < self._concurrency and time.monotonic() < until:
+            if not self._stepping:
+                return
+            self._hear_stepped(until)
 
     def _play_round(self, deadline: float) -> None:
         """One batch of a round, or, when they are all done, what lies between two rounds."""

@@ -1,5 +1,6 @@
 """What happens between two generations of an episode: its environment answers, its next prompt is written."""
 
+import functools
 import math
 import sys
 from collections.abc import Mapping, Sequence
@@ -15,6 +16,8 @@ from r3env import chat
 
 # Verdicts that say nothing about the answer: their rollouts leave the group.
 UNTRUSTED_VERDICTS = frozenset({"timeout", "error"})
+# The samples of a prompt begin together, and guidance is mostly the same text: to tokenise it once is enough.
+REMEMBERED_TURNS = 256
 
 
 class Turns:
@@ -28,6 +31,8 @@ class Turns:
     def __init__(self, tokenizer: Any, context_length: int | None) -> None:
         self.tokenizer = tokenizer
         self.context_length = context_length
+        self._first_turn = functools.lru_cache(REMEMBERED_TURNS)(functools.partial(_first_turn, tokenizer))
+        self._next_turn = functools.lru_cache(REMEMBERED_TURNS)(functools.partial(_next_turn, tokenizer))
 
     def begin(self, episode: Episode) -> None:
         """Reset the environment and write the first prompt."""
@@ -63,8 +68,7 @@ class Turns:
             _judge(episode, reward, info)
             episode.done = episode.done or terminated or truncated
             if not episode.done:
-                following = chat.next_turn(self.tokenizer, completion.tokens.tolist(), observation)
-                self._append_context(episode, following)
+                self._append_context(episode, self._next_turn(_last(completion.tokens), observation))
                 episode.messages.append({"role": "user", "content": observation})
         except Exception as error:  # see begin
             episode.fail("environment_error", f"step: {error!r}")
@@ -80,11 +84,24 @@ class Turns:
         """Tokens that the model's context has left."""
         return (self.context_length or sys.maxsize) - len(episode.tokens)
 
-    def _first_prompt(self, request: Request, messages: Sequence[Mapping[str, str]]) -> list[int]:
+    def _first_prompt(self, request: Request, messages: Sequence[Mapping[str, str]]) -> Sequence[int]:
         if request.attempt is None:
-            return chat.first_turn(self.tokenizer, messages)
-        prompt, response = request.attempt.prompt_tokens.tolist(), request.attempt.response_tokens.tolist()
-        return prompt + response + chat.next_turn(self.tokenizer, response, messages[-1]["content"])
+            return self._first_turn(tuple(tuple(message.items()) for message in messages))
+        prompt, response = request.attempt.prompt_tokens, request.attempt.response_tokens
+        return (*prompt.tolist(), *response.tolist(), *self._next_turn(_last(response), messages[-1]["content"]))
+
+
+def _first_turn(tokenizer: Any, messages: tuple[tuple[tuple[str, str], ...], ...]) -> tuple[int, ...]:
+    return tuple(chat.first_turn(tokenizer, [dict(message) for message in messages]))
+
+
+def _next_turn(tokenizer: Any, response_end: tuple[int, ...], user_text: str) -> tuple[int, ...]:
+    return tuple(chat.next_turn(tokenizer, response_end, user_text))
+
+
+def _last(tokens: np.ndarray) -> tuple[int, ...]:
+    """All that a next turn needs of the response: the token that closes its turn, or does not."""
+    return tuple(tokens[-1:].tolist())
 
 
 def _judge(episode: Episode, reward: float, info: Mapping[str, Any]) -> None:

@@ -10,6 +10,8 @@ from transformers import AutoModelForCausalLM
 
 from algorithms.models.names import resolve_model
 from algorithms.models.tokenizer import load_tokenizer, stop_token_ids
+from algorithms.rollout.engines.base import Engine
+from algorithms.rollout.engines.factory import make_engine
 from algorithms.rollout.engines.transformers import TransformersEngine
 from r3env import chat
 from r3env.data import load_queries
@@ -49,6 +51,19 @@ def prompts(tokenizer) -> list[np.ndarray]:
 @pytest.fixture(scope="module")
 def engine(model_folder, end_tokens) -> Iterator[TransformersEngine]:
     engine = TransformersEngine(model=model_folder, dtype="float32", max_num_seqs=64, eos_token_ids=end_tokens)
+    yield engine
+    engine.close()
+
+
+VLLM_OPTIONS = {"max_model_len": 256, "enforce_eager": True}
+
+
+@pytest.fixture(scope="session")
+def vllm_engine(model_folder, end_tokens) -> Iterator[Engine]:
+    """The real one, on the CPU: it takes long to start. Who changes its weights brings the model's back."""
+    engine = make_engine(
+        "vllm", model=model_folder, dtype="float32", max_num_seqs=16, eos_token_ids=end_tokens, options=VLLM_OPTIONS
+    )
     yield engine
     engine.close()
 

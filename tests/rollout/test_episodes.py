@@ -134,7 +134,7 @@ def test_log_probs_of_every_turn_are_those_of_the_whole_conversation(math, polic
         start = rollout.prompt_length
         expected = logprobs(policy, rollout.tokens[:start], rollout.tokens[start:])
         own = rollout.loss_mask[start:]
-        assert np.abs(rollout.engine_logprobs[start:] - expected)[own].max() < 1e-4
+        assert np.abs(rollout.engine_logprobs[start:] - expected)[own].max() < 3e-4
         assert not rollout.engine_logprobs[~rollout.loss_mask].any()
 
 

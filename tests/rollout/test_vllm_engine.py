@@ -7,24 +7,14 @@ import pytest
 import torch
 
 from algorithms.rollout.engines.base import FinishReason, GenerationRequest
-from algorithms.rollout.engines.factory import make_engine
 from algorithms.rollout.types import Sampling
 
+from .conftest import VLLM_OPTIONS
 from .full_forward import logprobs
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow]
 
 LIMIT = 48
-OPTIONS = {"max_model_len": 256, "enforce_eager": True}
-
-
-@pytest.fixture(scope="module")
-def vllm_engine(model_folder, end_tokens):
-    engine = make_engine(
-        "vllm", model=model_folder, dtype="float32", max_num_seqs=16, eos_token_ids=end_tokens, options=OPTIONS
-    )
-    yield engine
-    engine.close()
 
 
 def requests_of(prompts, sampling=None, copies=3):
@@ -112,7 +102,7 @@ def test_weights_of_another_model_are_refused_before_any_is_taken(vllm_engine, p
 
 
 def test_the_context_is_what_the_engine_was_started_with(vllm_engine):
-    assert vllm_engine.context_length == OPTIONS["max_model_len"]
+    assert vllm_engine.context_length == VLLM_OPTIONS["max_model_len"]
 
 
 def test_three_steps_with_vllm_in_an_env_runner_actor(short_run_ray):
@@ -123,7 +113,12 @@ def test_three_steps_with_vllm_in_an_env_runner_actor(short_run_ray):
         .environment("r3env/Math-v0", env_config={"data": "embedded:train", "instruction": ""})
         .rl_module(model="embedded:tiny")
         .env_runners(
-            engine="vllm", num_env_runners=1, max_num_seqs=16, max_response_tokens=LIMIT, vllm=OPTIONS, dtype="float32"
+            engine="vllm",
+            num_env_runners=1,
+            max_num_seqs=16,
+            max_response_tokens=LIMIT,
+            vllm=VLLM_OPTIONS,
+            dtype="float32",
         )
         .training(lr=1e-3, group_size=4, queries_per_step=6)
         .evaluation(data="embedded:heldout", samples=1, k=[1], limit=4)

@@ -1,4 +1,7 @@
-"""Generation with vLLM, in the process of its env runner; weights are replaced in place."""
+"""Generation with vLLM, in the process of its env runner; weights are replaced in place.
+
+What is used of vLLM is the same in 0.24 and 0.32: `LLM`, its `llm_engine`'s requests and steps, its weight updates.
+"""
 
 import os
 from collections.abc import Collection, Mapping, Sequence
@@ -21,9 +24,16 @@ class VLLMEngine(Engine):
         dtype: of weights and computation.
         max_num_seqs: responses decoded at once.
         eos_token_ids: a response ends after any of these.
-        options: further arguments of `vllm.LLM`, such as `tensor_parallel_size` or `gpu_memory_utilization`.
+        tensor_parallel_size: GPUs that the model is split over; beyond one, each has a worker process of vLLM's.
+        gpu_memory_utilization: part of a GPU's memory for weights and cache; None: vLLM's own choice.
+        options: further arguments of `vllm.LLM`, which go before all others.
         weight_transfer: how weights come, see `algorithms.rollout.transfer.choice`.
         sleeps: whether the engine is to give the GPU's memory back between rollouts.
+
+    Attributes:
+        prompt_tokens: of all requests that have finished so far.
+        cached_prompt_tokens: those of them that the prefix cache held already, from other samples of the prompt or
+            from earlier turns.
 
     Raises:
         ValueError: vLLM is not installed.
@@ -40,6 +50,8 @@ class VLLMEngine(Engine):
         eos_token_ids: Sequence[int],
         trust_remote_code: bool = False,
         revision: str | None = None,
+        tensor_parallel_size: int = 1,
+        gpu_memory_utilization: float | None = None,
         options: Mapping[str, Any] | None = None,
         weight_transfer: str = "object_store",
         sleeps: bool = False,
@@ -48,7 +60,8 @@ class VLLMEngine(Engine):
         for name, value in _ENVIRONMENT.items():
             os.environ.setdefault(name, value)
         try:
-            from vllm import LLM, SamplingParams, TokensPrompt
+            from vllm import LLM, SamplingParams
+            from vllm.inputs.engine import tokens_input
             from vllm.sampling_params import RequestOutputKind
 
             from algorithms.rollout.transfer.vllm_backends import update_arguments
@@ -63,11 +76,16 @@ class VLLMEngine(Engine):
             # The log-probs of the distribution that is sampled from, temperature included.
             "logprobs_mode": "processed_logprobs",
             "disable_log_stats": True,
+            **_parallel_arguments(tensor_parallel_size),
             **update_arguments(weight_transfer, sleeps=sleeps),
         }
+        if gpu_memory_utilization is not None:
+            arguments["gpu_memory_utilization"] = gpu_memory_utilization
         self.llm = LLM(model, **(arguments | dict(options or {})))
         self._running: set[int] = set()
-        self._prompt, self._parameters = TokensPrompt, SamplingParams
+        self.prompt_tokens = 0
+        self.cached_prompt_tokens = 0
+        self._prompt, self._parameters = tokens_input, SamplingParams
         # Else a Python object is made for each response in each step.
         self._output_kind = RequestOutputKind.FINAL_ONLY
         self.eos_token_ids = list(eos_token_ids)
@@ -148,15 +166,19 @@ class VLLMEngine(Engine):
             flat_logprobs=True,
             detokenize=False,
             output_kind=self._output_kind,
+            skip_clone=True,
         )
-        return self._prompt(prompt_token_ids=request.tokens.tolist()), parameters
+        return self._prompt(request.tokens.tolist()), parameters
 
     def step(self) -> list[tuple[int, Completion]]:
         """Decode a token of every running response, after the prefill of as many new ones as fit."""
         if not self._running:
             return []
-        finished = [output for output in self.llm.llm_engine.step() if output.finished]
-        completions = [(int(output.request_id), _completion(output.outputs[0])) for output in finished]
+        outputs: list[Any] = self.llm.llm_engine.step()  # all of them are final
+        for output in outputs:
+            self.prompt_tokens += len(output.prompt_token_ids)
+            self.cached_prompt_tokens += output.num_cached_tokens or 0
+        completions = [(int(output.request_id), _completion(output.outputs[0])) for output in outputs]
         self._running.difference_update(key for key, _ in completions)
         return completions
 
@@ -174,6 +196,11 @@ class VLLMEngine(Engine):
         """A running response would go on with the old cache."""
         if self._running:
             raise RuntimeError(f"the engine cannot {deed}: {len(self._running)} requests are unfinished")
+
+
+def _parallel_arguments(size: int) -> dict[str, Any]:
+    """Worker processes of this machine: in a placement group vLLM would start Ray actors, for which nothing is left."""
+    return {"tensor_parallel_size": size, "distributed_executor_backend": "mp"} if size > 1 else {}
 
 
 def _shapes_of_state(model: str, revision: str | None, trust_remote_code: bool) -> dict[str, tuple[int, ...]]:
