@@ -14,6 +14,7 @@ from ray.rllib.env.env_runner import EnvRunner
 from ray.rllib.utils.checkpoints import Checkpointable
 from ray.rllib.utils.metrics import WEIGHTS_SEQ_NO
 
+from algorithms.configuration.placement import transfer_kind
 from algorithms.models.names import resolve_model
 from algorithms.models.tokenizer import load_tokenizer, stop_token_ids
 from algorithms.rollout.engines.factory import make_engine
@@ -66,7 +67,11 @@ class LLMEnvRunner(EnvRunner, Checkpointable):
             max_response_tokens=settings.max_response_tokens,
             use_gpu=self._has_gpu(),
             eos_token_ids=stop_token_ids(self.tokenizer, model, module.revision),
+            tensor_parallel_size=settings.tensor_parallel_size,
+            gpu_memory_utilization=settings.gpu_memory_utilization,
             options=settings.vllm,
+            weight_transfer=transfer_kind(self.config),
+            sleeps=settings.sleep_while_training,
         )
 
     def make_env(self) -> None:
