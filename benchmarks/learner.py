@@ -1,0 +1,302 @@
+"""Memory and time of log-probs, entropies and their gradient over a large vocabulary, in chunks and all at once.
+
+    python -m benchmarks.learner            # 2,048 tokens: a minute or two on a CPU
+    python -m benchmarks.learner --full     # 8,192 and 32,768 tokens
+
+`statistics` is the output head alone: log-probs, entropies and the gradient of a clipped policy loss by hidden states
+and weight. `scoring` is the same without gradient. `update` is a whole micro-batch through a random Qwen2 of the given
+width and depth. Each is measured in ways: `naive` multiplies all logits out and leaves the gradient to autograd;
+`recomputed` takes chunks of logits and computes them again in backward; `chunked` takes the gradient along while a
+chunk's logits are there, which is what an update does.
+
+Every measurement has a process of its own. Memory is what the peak lies above the state with inputs and weights in
+place: of the resident set on a CPU (Linux), of allocated memory on a GPU. Time is the best of --repeats after a small
+warm-up. What would not fit in the free memory is left out. Needs no Ray.
+"""
+
+import argparse
+import gc
+import json
+import multiprocessing
+import resource
+import sys
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+import torch
+from rich.console import Console
+from rich.table import Table
+from torch.nn import functional
+
+from algorithms.learner.token_stats import token_statistics, token_statistics_and_gradient
+
+WAYS = {
+    "statistics": ("naive", "recomputed", "chunked"),
+    "scoring": ("naive", "chunked"),
+    "update": ("naive", "chunked"),
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One thing to measure.
+
+    Args:
+        what: `statistics`, `scoring` or `update`.
+        way: see the module.
+        tokens: N.
+        vocabulary: V.
+        hidden: D.
+        dtype: to multiply in; the weight is float32.
+        chunk: tokens whose logits exist at once.
+        layers: of the model of an update.
+        device: `cpu` or `cuda`.
+        threads: of torch.
+        repeats: the best of so many counts.
+    """
+
+    what: str
+    way: str
+    tokens: int
+    vocabulary: int
+    hidden: int
+    dtype: str
+    chunk: int
+    layers: int
+    device: str
+    threads: int
+    repeats: int
+
+    @property
+    def naive_bytes(self) -> int:
+        """About what the naive way needs at once: three float32 tensors of all logits, and their gradient's copy."""
+        copies = 2.5 if self.what == "scoring" else 3.5
+        return int(copies * 4 * self.tokens * self.vocabulary + 16 * self.vocabulary * self.hidden)
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What a case took: seconds, and bytes above what was there before."""
+
+    seconds: float
+    peak_bytes: int
+
+
+def measure(case: Case) -> Measurement:
+    """Measure in this process, which should be a fresh one."""
+    torch.set_num_threads(case.threads)
+    torch.manual_seed(0)
+    prepare = _prepare_update if case.what == "update" else _prepare_head
+    run = prepare(case)
+    prepare(replace(case, tokens=64, vocabulary=512, hidden=64))()  # libraries are loaded before anything is counted
+    gc.collect()
+    before = _memory(case.device)
+    seconds = []
+    for _ in range(case.repeats):
+        started = time.perf_counter()
+        run()
+        if case.device == "cuda":
+            torch.cuda.synchronize()
+        seconds.append(time.perf_counter() - started)
+    return Measurement(min(seconds), _peak(case.device) - before)
+
+
+def _memory(device: str) -> int:
+    """Bytes in use; what was there before no longer counts as the peak."""
+    if device == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+        return torch.cuda.memory_allocated()
+    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+    return int(psutil.Process().memory_info().rss)
+
+
+def _peak(device: str) -> int:
+    if device == "cuda":
+        return torch.cuda.max_memory_allocated()
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def _slope(logprobs: torch.Tensor, rows: slice) -> torch.Tensor:
+    """Of the loss `-mean(min(r, 1.28))` about this very policy: every token pulls."""
+    return -torch.ones_like(logprobs)
+
+
+def _whole(hidden: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Log-probs and entropies from all logits at once, with no tensor more than needed."""
+    all_logprobs = functional.log_softmax(functional.linear(hidden, weight.to(hidden.dtype)).float(), dim=-1)
+    logprobs = all_logprobs.gather(-1, targets[:, None]).squeeze(-1)
+    with torch.no_grad():
+        entropies = torch.special.entr(all_logprobs.exp()).sum(dim=-1)
+    return logprobs, entropies
+
+
+def _prepare_head(case: Case) -> Callable[[], None]:
+    dtype, device = getattr(torch, case.dtype), torch.device(case.device)
+    train = case.what == "statistics"
+    hidden = torch.randn(case.tokens, case.hidden, device=device).to(dtype).requires_grad_(train)
+    weight = torch.randn(case.vocabulary, case.hidden, device=device).mul_(0.02).requires_grad_(train)
+    targets = torch.randint(case.vocabulary, (case.tokens,), device=device)
+
+    def run() -> None:
+        hidden.grad = weight.grad = None
+        with torch.set_grad_enabled(train):
+            if case.way == "naive":
+                loss = -_whole(hidden, weight, targets)[0].sum()
+            elif case.way == "recomputed" or not train:
+                loss = -token_statistics(hidden, weight, targets, chunk=case.chunk)[0].sum()
+            else:
+                loss = token_statistics_and_gradient(hidden, weight, targets, _slope, chunk=case.chunk)[2]
+            if train:
+                loss.backward()
+
+    return run
+
+
+def _prepare_update(case: Case) -> Callable[[], None]:
+    from transformers import Qwen2Config, Qwen2ForCausalLM
+
+    from algorithms.learner.packability import use_packed_attention
+    from algorithms.learner.policy import ForwardSettings
+
+    config = Qwen2Config(
+        vocab_size=case.vocabulary,
+        hidden_size=case.hidden,
+        intermediate_size=case.hidden * 35 // 6,
+        num_hidden_layers=case.layers,
+        num_attention_heads=max(1, case.hidden // 128),
+        num_key_value_heads=max(1, case.hidden // 768),
+        tie_word_embeddings=True,
+    )
+    model: Any = Qwen2ForCausalLM(config)  # typed so that `to(device)` is refused
+    lm = model.to(case.device).train()
+    lm.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    use_packed_attention(lm)
+    rows = _rows(case)
+    forward = ForwardSettings(token_budget=case.tokens, dtype=case.dtype)
+
+    def run() -> None:
+        lm.zero_grad(set_to_none=True)
+        (_naive_update if case.way == "naive" else _own_update)(lm, rows, forward)
+
+    return run
+
+
+def _rows(case: Case) -> list[Any]:
+    import numpy as np
+
+    from algorithms.learner.rows import TrainingRow
+
+    generator = np.random.default_rng(0)
+    count = min(8, case.tokens // 16)
+    length = case.tokens // count
+    mask = np.arange(length) >= min(128, length // 4)
+    return [
+        TrainingRow(
+            tokens=generator.integers(case.vocabulary, size=length, dtype=np.int32),
+            loss_mask=mask,
+            advantage=float(generator.choice([-1.0, 1.0])),
+            weight=1.0 / (count * int(mask.sum())),
+            engine_logprobs=np.full(int(mask.sum()), -10.0, np.float32),
+        )
+        for _ in range(count)
+    ]
+
+
+def _own_update(lm: Any, rows: list[Any], forward: Any) -> None:
+    from algorithms.grpo.loss import LossSettings
+    from algorithms.learner.update import accumulate_gradients
+
+    accumulate_gradients(lm, rows, forward, LossSettings())
+
+
+def _naive_update(lm: Any, rows: list[Any], forward: Any) -> None:
+    """The same micro-batch, its logits multiplied out whole."""
+    from algorithms.learner.policy import response_states, token_batch
+    from algorithms.learner.rows import per_token
+
+    batch = token_batch(lm, rows)
+    with forward.autocast(batch.tokens.device):
+        hidden = response_states(lm, batch)
+        hidden = hidden if forward.dtype == "float32" else hidden.to(getattr(torch, forward.dtype))
+        logprobs, _ = _whole(hidden, lm.get_output_embeddings().weight, batch.targets)
+    advantages = per_token([row.advantage * row.weight for row in rows], rows, logprobs.device)
+    ratio = (logprobs - logprobs.detach()).exp()
+    torch.autograd.backward(-torch.minimum(ratio * advantages, ratio.clamp(0.8, 1.28) * advantages).sum())
+
+
+def fits(case: Case) -> bool:
+    """Whether the naive way fits in the memory that is free now."""
+    free = torch.cuda.mem_get_info()[0] if case.device == "cuda" else psutil.virtual_memory().available
+    return case.way != "naive" or case.naive_bytes < 0.85 * free
+
+
+def in_a_process(case: Case) -> Measurement:
+    """Measure in a process of its own."""
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=context) as pool:
+        return pool.submit(measure, case).result()
+
+
+def table(found: Mapping[Case, Measurement | None]) -> Table:
+    """For people; ratios are to the naive way."""
+    columns = Table(title="Peak memory above inputs and weights, and time", title_justify="left")
+    for name in ("what", "tokens", "way", "memory GB", "less by", "seconds", "time ratio", "tokens/s"):
+        columns.add_column(name, justify="left" if name in ("what", "way") else "right")
+    for case, measured in found.items():
+        if measured is None:
+            columns.add_row(case.what, str(case.tokens), case.way, f"~{case.naive_bytes / 1e9:.0f}: does not fit")
+            continue
+        naive = found.get(replace(case, way="naive"))
+        columns.add_row(
+            case.what,
+            str(case.tokens),
+            case.way,
+            f"{measured.peak_bytes / 1e9:.2f}",
+            f"{naive.peak_bytes / measured.peak_bytes:.1f}x" if naive else "",
+            f"{measured.seconds:.2f}",
+            f"{measured.seconds / naive.seconds:.2f}" if naive else "",
+            f"{case.tokens / measured.seconds:.0f}",
+        )
+    return columns
+
+
+def main() -> None:
+    """Measure every case and print the table."""
+    cuda = torch.cuda.is_available()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--full", action="store_true", help="8,192 and 32,768 tokens")
+    parser.add_argument("--tokens", type=int, nargs="+", default=None)
+    parser.add_argument("--what", nargs="+", choices=list(WAYS), default=list(WAYS))
+    parser.add_argument("--vocabulary", type=int, default=151_936)
+    parser.add_argument("--hidden", type=int, default=1536)
+    parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="bfloat16")
+    parser.add_argument("--chunk", type=int, default=512)
+    parser.add_argument("--layers", type=int, default=28 if cuda else 1, help="of the model that is updated")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cuda" if cuda else "cpu")
+    parser.add_argument("--threads", type=int, default=1, help="of torch")
+    parser.add_argument("--repeats", type=int, default=10 if cuda else 1)
+    parser.add_argument("--json", type=Path, default=None, help="file for every number")
+    arguments = parser.parse_args()
+    sizes = arguments.tokens or ([8192, 32768] if arguments.full else [2048])
+    names = ("vocabulary", "hidden", "dtype", "chunk", "layers", "device", "threads", "repeats")
+    settings = {name: getattr(arguments, name) for name in names}
+    found: dict[Case, Measurement | None] = {}
+    for what in arguments.what:
+        for tokens in sizes:
+            for way in WAYS[what]:
+                case = Case(what=what, way=way, tokens=tokens, **settings)
+                print(f"{what}, {tokens} tokens, {way}", file=sys.stderr)
+                found[case] = in_a_process(case) if fits(case) else None
+    if arguments.json:
+        results = [asdict(case) | (asdict(m) if m else {"seconds": None}) for case, m in found.items()]
+        arguments.json.write_text(json.dumps(results, indent=1), encoding="utf-8")
+    Console().print(table(found))
+
+
+if __name__ == "__main__":
+    main()
