@@ -100,6 +100,12 @@ class LearnerSettings(Settings):
         "Whether micro-batches are sequences one after another without padding, where the model's attention allows "
         "it; false: rows side by side, padded to the longest.",
     )
+    peak_tflops: float | None = setting(
+        None,
+        "Peak TFLOP/s of a learner's device, which the logged MFU is a share of; null: that of the device's name in "
+        "bfloat16, and no MFU where it is not known.",
+        gt=0,
+    )
     num_cpus_per_learner: float = setting(1.0, "CPUs that each actor reserves in Ray; may be a fraction.", ge=0)
     num_gpus_per_learner: float = setting(0.0, "GPUs that each actor reserves in Ray; may be a fraction.", ge=0)
     num_threads: int | None = setting(None, "Torch threads of a learner; null: torch's own choice.", ge=1)

@@ -19,14 +19,16 @@ from algorithms.grpo.config import GRPOConfig
 from algorithms.grpo.dynamic_sampling import refilled
 from algorithms.grpo.group_requests import group_requests, groups_of
 from algorithms.grpo.groups import Group, Prompt, Sample
-from algorithms.grpo.learners import score_rows, update_learners
+from algorithms.grpo.learners import learner_facts, score_rows, update_learners
 from algorithms.grpo.loss import LossSettings
 from algorithms.grpo.mismatch_watch import MismatchWatch
 from algorithms.grpo.pipeline import Batch, make_pipeline
 from algorithms.grpo.queries import EpochOrder
+from algorithms.grpo.rates import learner_rates, time_split
 from algorithms.grpo.rewards import length_bonus_reward, overlong_penalty
 from algorithms.grpo.runners import RunnerPool
 from algorithms.grpo.seeds import Purpose, request_seeds, stream
+from algorithms.grpo.skipped_steps import SkippedSteps
 from algorithms.grpo.step_metrics import (
     advantage_metrics,
     correction_metrics,
@@ -76,7 +78,9 @@ class GRPO(Algorithm):
         self.pipeline = make_pipeline(config.training_settings.policy_lag, self.runners)
         settings = config.env_runners_settings
         self.mismatch_watch = MismatchWatch(settings.logp_mismatch_warning, (settings.dtype, module.dtype))
+        self.skipped_steps = SkippedSteps(config.training_settings.max_skipped_steps)
         self.last_batch_began = self.queries.position
+        self.stage: str | None = None
         self.steps_done = 0
         self.generated_tokens = 0
         self.record: dict[str, Any] = {}
@@ -88,6 +92,7 @@ class GRPO(Algorithm):
     def training_step(self) -> None:
         """One step of Algorithm 1 (arXiv 2601.19620); with the stages of this class it is plain GRPO."""
         self.record, started = {}, time.perf_counter()
+        self.began = self.counters()
         queries = self.run_stage(self.select_queries)
         prompts = self.run_stage(self.build_prompts, queries)
         groups = self.run_stage(self.collect_rollouts, prompts)
@@ -183,11 +188,14 @@ class GRPO(Algorithm):
             lr = training.lr * min(1.0, number / max(1, training.warmup_steps))
             rows = training_rows(samples, loss_norm=training.loss_norm, max_response_tokens=limit)
             statistics.append(update_learners(self.learner_group, rows, lr))
+            self.skipped_steps.observe(statistics[-1].skipped_steps > 0, rows)
             for index, logprobs in statistics[-1].measured.items():
                 sample = samples[index][1]
                 sample.behaviour_logprobs = spread(logprobs, sample.rollout.loss_mask)
             self.record["policy/lr"] = lr
         self.record |= update_metrics(groups, statistics) | correction_metrics(groups, LossSettings.of(training))
+        facts, peak = learner_facts(self.learner_group), self.config.learners_settings.peak_tflops
+        self.record |= learner_rates(statistics, facts, max(1, len(self.learner_group)), peak)
         lag = self.record["rollout/policy_lag"]
         if warning := self.mismatch_watch.observe(self.record["policy/logp_mismatch_max"], lag):
             _logger.warning(warning)
@@ -195,7 +203,9 @@ class GRPO(Algorithm):
     def sync_weights(self) -> None:
         """Give the env runners the new policy, once nothing is being played with the old one."""
         self.pipeline.settle()
+        started = time.perf_counter()
         self.runners.push_weights()
+        self.record["time/transfer"] = time.perf_counter() - started
 
     # -- What the stages are made of. ------------------------------------------------------------------------------
 
@@ -265,6 +275,7 @@ class GRPO(Algorithm):
     def run_stage(self, stage: Callable[..., T], *arguments: Any) -> T:
         """Run a stage and log its wall time."""
         started = time.perf_counter()
+        self.stage = stage.__name__
         result = stage(*arguments)
         self.record[f"time/{stage.__name__}"] = time.perf_counter() - started
         return result
@@ -272,12 +283,13 @@ class GRPO(Algorithm):
     def finish_step(self, groups: list[Group], seconds: float) -> None:
         """Count, and publish the step's metrics: to `record`, and to RLlib's results for Tune."""
         self.steps_done += 1
+        self.stage = None
         self.groups = groups
         played = [*groups, *self.dropped]
         fresh = [sample for group in played for sample in group.samples if not sample.replayed]
         tokens = sum(sample.rollout.response_length for sample in fresh)
         self.generated_tokens += tokens
-        self.record |= group_metrics(played) | advantage_metrics(groups)
+        self.record |= group_metrics(played) | advantage_metrics(groups) | time_split(self.record)
         self.record |= {
             "throughput/response_tokens_per_s": tokens / seconds,
             "throughput/samples_per_s": len(fresh) / seconds,
@@ -319,9 +331,26 @@ class GRPO(Algorithm):
 
     # -- What a checkpoint keeps beside weights and optimizer; see algorithms.script.checkpoint. ----------------------
 
+    @property
+    def in_step(self) -> bool:
+        """Whether a training step is under way."""
+        return self.stage is not None
+
+    @property
+    def can_be_saved(self) -> bool:
+        """Between steps, and within one as long as nothing has changed that the step would change again."""
+        return self.stage not in (self.update_policy.__name__, self.remember.__name__, self.sync_weights.__name__)
+
     def get_training_state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """Arrays, and what fits JSON. Random streams need none: they are functions of seed and step."""
-        return {}, {
+        """Arrays, and what fits JSON. Random streams need none: they are functions of seed and step.
+
+        In the middle of a step it is the state in which the step began.
+        """
+        return {}, self.counters() if self.stage is None else self.began
+
+    def counters(self) -> dict[str, Any]:
+        """How far the run is, as plain data."""
+        return {
             "steps_done": self.steps_done,
             "query_position": self.pipeline.position(before=self.last_batch_began, after=self.queries.position),
             "generated_tokens": self.generated_tokens,
@@ -330,7 +359,8 @@ class GRPO(Algorithm):
         }
 
     def keep_state_in(self, folder: Path) -> None:
-        """Keep what grows with the run in files of this folder; GRPO has nothing that does."""
+        """Keep what grows with the run, and what a failure leaves, in files of this folder."""
+        self.skipped_steps.folder = folder
 
     def start_again(self) -> None:
         """Forget what an earlier process left in those files before its first checkpoint; GRPO left nothing."""

@@ -3,12 +3,15 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import ray
 from ray.rllib.core import DEFAULT_MODULE_ID
 from ray.rllib.core.learner.training_data import TrainingData
 
+from algorithms.learner.flops import scoring_cost, update_cost
+from algorithms.learner.hardware import LearnerFacts
 from algorithms.learner.packing import shard
 from algorithms.learner.rows import TrainingRow
 from algorithms.learner.update import UpdateStatistics
@@ -17,6 +20,8 @@ if TYPE_CHECKING:
     import torch
 
     from algorithms.learner.tensors import Kind
+
+_FACTS: WeakKeyDictionary[Any, LearnerFacts] = WeakKeyDictionary()
 
 BUCKET_BYTES = 4 * 2**30
 
@@ -31,7 +36,8 @@ def update_learners(learner_group: Any, rows: Sequence[TrainingRow], lr: float) 
     Raises:
         LearnerDied: a learner did not answer.
     """
-    shards = _shards(learner_group, rows)
+    facts = learner_facts(learner_group)
+    shards = shard([update_cost(facts.model, row, beta=facts.beta) for row in rows], max(1, len(learner_group)))
     batches: Any = [[rows[i] for i in indices] for indices in shards]  # RLlib expects MultiAgentBatch
     results = learner_group.update(training_data=TrainingData(batches=batches), lr=lr)
     _require_all(learner_group, results)
@@ -52,7 +58,8 @@ def score_rows(
     """
     if not rows:
         return []
-    shards = _shards(learner_group, rows)
+    facts = learner_facts(learner_group).model
+    shards = shard([scoring_cost(facts, row) for row in rows], max(1, len(learner_group)))
     parts = [[rows[i] for i in indices] for indices in shards]
     if learner_group.is_local:
         scored = [learner_group._learner.score(parts[0], entropy=entropy)]
@@ -67,6 +74,22 @@ def score_rows(
     for indices, part in zip(shards, scored, strict=True):
         results.update(zip(indices, part, strict=True))
     return [results[i] for i in range(len(rows))]
+
+
+def learner_facts(learner_group: Any) -> LearnerFacts:
+    """What the first learner says of its model and device; asked once.
+
+    Raises:
+        LearnerDied: no learner answered.
+    """
+    if learner_group not in _FACTS:
+        if learner_group.is_local:
+            _FACTS[learner_group] = learner_group._learner.facts
+        else:
+            answers = [answer.get() for answer in learner_group.foreach_learner(lambda learner: learner.facts)]
+            _require_all(learner_group, answers)
+            _FACTS[learner_group] = answers[0]
+    return _FACTS[learner_group]
 
 
 def policy_state(learner_group: Any) -> tuple[int, dict[str, Any]]:
@@ -140,10 +163,6 @@ def _each(learner_group: Any, function: Callable[[Any], Any]) -> list[Any]:
             raise result
     _require_all(learner_group, results)
     return results
-
-
-def _shards(learner_group: Any, rows: Sequence[TrainingRow]) -> list[list[int]]:
-    return shard([len(row.tokens) for row in rows], max(1, len(learner_group)))
 
 
 def _require_all(learner_group: Any, results: Sequence[Any]) -> None:

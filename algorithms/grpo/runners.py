@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import time
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -10,6 +11,7 @@ import ray
 from ray.exceptions import RayError
 
 from algorithms.grpo.background import Background
+from algorithms.grpo.rates import rollout_times
 from algorithms.rollout.dispatch import DispatchPlan, DispatchReport, OnProgress, dispatch
 from algorithms.rollout.driver.expected_lengths import ExpectedLengths
 from algorithms.rollout.driver.fleet import Fleet, Weights
@@ -68,7 +70,8 @@ class RunnerPool:
             EveryEpisodeFailed: the environment failed in all of them.
         """
         if self.fleet is None:
-            report = DispatchReport(self._play_locally(requests, on_progress))
+            report = self._play_locally(requests, on_progress)
+            self._count(report, 1)
         else:
             report = dispatch(self.fleet, self.lengths.longest_first(requests), self.plan, on_progress)
             self._count(report, len(self.fleet.runners))
@@ -167,19 +170,24 @@ class RunnerPool:
             self._sent = self.transfer.message(self.learner_group)
         return self._sent
 
-    def _play_locally(self, requests: Sequence[Request], on_progress: OnProgress | None) -> list[Rollout]:
+    def _play_locally(self, requests: Sequence[Request], on_progress: OnProgress | None) -> DispatchReport:
         runner = self.group.local_env_runner
-        if on_progress is None:
-            return sorted(runner.rollout(requests), key=lambda rollout: rollout.request_id)
-        chunk = max(1, min(self.settings.max_num_seqs, -(-len(requests) // 2)))
+        chunk = max(1, min(self.settings.max_num_seqs, -(-len(requests) // 2))) if on_progress else len(requests)
+        started, engine_before = time.perf_counter(), runner.player.engine_seconds
         rollouts: list[Rollout] = []
-        for start in range(0, len(requests), chunk):
+        for start in range(0, len(requests), max(1, chunk)):
             rollouts += runner.rollout(requests[start : start + chunk])
-            on_progress(len(rollouts), len(requests))
-        return sorted(rollouts, key=lambda rollout: rollout.request_id)
+            if on_progress is not None:
+                on_progress(len(rollouts), len(requests))
+        return DispatchReport(
+            sorted(rollouts, key=lambda rollout: rollout.request_id),
+            seconds=time.perf_counter() - started,
+            engine_seconds=runner.player.engine_seconds - engine_before,
+        )
 
     def _count(self, report: DispatchReport, runners: int) -> None:
         self._counts.update(requeued=report.requeued, stolen=report.stolen, stale=report.stale)
+        self._counts["play_seconds"] += report.seconds
         self._counts["runner_seconds"] += runners * report.seconds
         self._counts["engine_seconds"] += report.engine_seconds
 
@@ -192,6 +200,9 @@ class RunnerPool:
         return {
             "rollout/hung": float(new_hung),
             "rollout/idle_share": max(0.0, 1.0 - busy),
+            **rollout_times(
+                play_s=counts["play_seconds"], engine_s=counts["engine_seconds"], runner_s=counts["runner_seconds"]
+            ),
             **{f"rollout/{kind}": float(counts[kind]) for kind in ("requeued", "stolen", "stale")},
             **{f"grading/{kind}": float(counts[kind]) for kind in ("unread", "screened", "restarts")},
         }

@@ -1,7 +1,9 @@
 """RLlib's Learner, with one exact optimizer step per update: local or one of many, the gradient is the same."""
 
 import copy
+import functools
 import math
+import time
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -11,7 +13,9 @@ from ray.rllib.core.learner.training_data import TrainingData
 
 from algorithms.grpo.loss import LossSettings
 from algorithms.learner import policy
+from algorithms.learner.flops import ModelFacts, update_cost
 from algorithms.learner.gradients import clip_gradients, sum_gradients
+from algorithms.learner.hardware import LearnerFacts
 from algorithms.learner.lora import WithoutAdapter
 from algorithms.learner.packability import use_packed_attention
 from algorithms.learner.policy import ForwardSettings
@@ -114,6 +118,7 @@ class GRPOLearner(LearnerTensors, TorchLearner):
     ) -> UpdateStatistics:
         """Take one optimizer step on this learner's share of the rows."""
         self._check_is_built()
+        started = time.perf_counter()
         data: Any = training_data  # RLlib expects MultiAgentBatch where ours are lists of rows
         rows: list[TrainingRow] = data.batch if data.batch is not None else data.batches[0]
         self._weights_seq_no += 1
@@ -134,7 +139,16 @@ class GRPOLearner(LearnerTensors, TorchLearner):
         statistics.grad_norm = self._clip_and_step(lr)
         statistics.skipped_steps = float(not math.isfinite(statistics.grad_norm))
         self.after_gradient_based_update(timesteps=timesteps or {})
+        statistics.flops = sum(update_cost(self.facts.model, row, beta=training.beta) for row in rows)
+        statistics.seconds = time.perf_counter() - started
         return statistics
+
+    @functools.cached_property
+    def facts(self) -> LearnerFacts:
+        """What the driver deals rows out by, and measures this learner's speed against."""
+        device = torch.cuda.get_device_name(self._device) if self._device.type == "cuda" else None
+        beta = self.config.training_settings.beta
+        return LearnerFacts(ModelFacts.of(self.lm), device, self.config.rl_module_settings.dtype, beta)
 
     def score(self, rows: list[TrainingRow], *, entropy: bool) -> list[tuple[Any, Any]]:
         """Log-probs and entropies of each row's response tokens under the policy as it stands."""

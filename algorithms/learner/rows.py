@@ -40,6 +40,15 @@ class TrainingRow:
         """Policy tokens of the row."""
         return int(self.loss_mask.sum())
 
+    @property
+    def unmeasured(self) -> bool:
+        """Whether this is a fresh row that no scoring pass has seen: the log still lacks its entropy."""
+        return self.on_policy and self.behaviour_logprobs is None
+
+    def has_gradient(self, beta: float) -> bool:
+        """Whether the loss pulls at it, with the KL term's coefficient `beta`."""
+        return self.advantage != 0.0 or (beta > 0 and self.on_policy)
+
 
 def idle_row() -> TrainingRow:
     """A row whose loss and gradient are 0: what a learner computes while others of its group still have work."""
@@ -56,6 +65,7 @@ class TokenBatch:
         predicting: int64 [N], places in the flattened batch whose hidden states predict the response tokens.
         targets: int64 [N], the response tokens, rows in order, one after another.
         lengths: response tokens of each row; N together.
+        real: tokens that are not padding.
     """
 
     tokens: torch.Tensor
@@ -63,6 +73,7 @@ class TokenBatch:
     predicting: torch.Tensor
     targets: torch.Tensor
     lengths: tuple[int, ...]
+    real: int
 
 
 def packed_batch(rows: Sequence[TrainingRow], device: torch.device) -> TokenBatch:
@@ -118,6 +129,7 @@ def _token_batch(
         predicting=(places - 1).to(device),
         targets=tokens.flatten()[places].to(device),
         lengths=tuple(len(part) for part in own),
+        real=sum(len(row.tokens) for row in rows),
     )
 
 

@@ -30,6 +30,10 @@ class UpdateStatistics:
     Entropy and mismatch are those of fresh rows that no scoring pass has measured.
 
     Args:
+        passed_tokens: tokens that went through the model, prompts included.
+        slots: of the batches that they went in; more than that where there was padding.
+        flops: the model's operations (`flops.update_cost`).
+        seconds: wall time of the slowest learner.
         measured: the policy's log-probs, float32 [L], of each of those rows by its index among the update's rows.
     """
 
@@ -44,9 +48,13 @@ class UpdateStatistics:
     max_ratio_deviation: float = 0.0
     grad_norm: float = 0.0
     skipped_steps: float = 0.0
+    passed_tokens: float = 0.0
+    slots: float = 0.0
+    flops: float = 0.0
+    seconds: float = 0.0
     measured: dict[int, np.ndarray] = field(default_factory=dict)
 
-    MAXIMA = ("max_logp_mismatch", "max_ratio_deviation", "grad_norm", "skipped_steps")
+    MAXIMA = ("max_logp_mismatch", "max_ratio_deviation", "grad_norm", "skipped_steps", "seconds")
 
     def merge(self, other: "UpdateStatistics") -> "UpdateStatistics":
         """Add sums, take the larger maxima."""
@@ -81,8 +89,8 @@ def accumulate_gradients(
     """
     if reference is not None and is_packed(reference) != is_packed(lm):
         raise ValueError("the reference must take the same batches as the policy: use_packed_attention on both or none")
-    active = [index for index, row in enumerate(rows) if _has_gradient(row, loss)]
-    silent = [index for index, row in enumerate(rows) if not _has_gradient(row, loss) and _unmeasured(row)]
+    active = [index for index, row in enumerate(rows) if row.has_gradient(loss.beta)]
+    silent = [index for index, row in enumerate(rows) if row.unmeasured and not row.has_gradient(loss.beta)]
     cut = [_cut(lm, rows, indices, forward) for indices in (active, silent)]
     passes = agreed_passes(lm, *map(len, cut))
     found: list[_Microbatch] = []
@@ -95,6 +103,8 @@ def accumulate_gradients(
                 _microbatch(lm, [idle_row()], [0], forward, loss, reference)
     total = _collect(found)
     total.measured = _measured(found, rows)
+    total.passed_tokens = float(sum(microbatch.tokens for microbatch in found))
+    total.slots = float(sum(microbatch.slots for microbatch in found))
     total.tokens = float(sum(row.response_length for row in rows))
     total.trained_tokens = float(sum(rows[index].response_length for index in active))
     return total
@@ -105,20 +115,13 @@ def _cut(lm: Any, rows: Sequence[TrainingRow], indices: Sequence[int], forward: 
     return [[indices[place] for place in places] for places in batches]
 
 
-def _has_gradient(row: TrainingRow, loss: LossSettings) -> bool:
-    return row.advantage != 0.0 or (loss.beta > 0 and row.on_policy)
-
-
-def _unmeasured(row: TrainingRow) -> bool:
-    """Whether no scoring pass has seen this fresh row, so that its entropy is still to be measured."""
-    return row.on_policy and row.behaviour_logprobs is None
-
-
 @dataclass(frozen=True)
 class _Microbatch:
     """What a micro-batch leaves behind, on the model's device: reading it there and then would make a GPU wait."""
 
     indices: Sequence[int]
+    tokens: int
+    slots: int
     logprobs: torch.Tensor
     sums: Mapping[str, torch.Tensor]
 
@@ -140,16 +143,16 @@ def _microbatch(
             reference_logprobs, _ = response_statistics(reference, batch, forward, entropy=False)
     device = batch.tokens.device
     terms = TokenTerms.of(chosen, device, reference_logprobs)
-    entropy = any(_unmeasured(row) for row in chosen)
+    entropy = any(row.unmeasured for row in chosen)
     backward = _backward_in_chunks if loss.token_local else _backward_through_all
     with forward.autocast(device):
         logprobs, entropies = backward(lm, batch, terms, forward, loss, entropy)
     with torch.no_grad():
         _, sums = token_loss(logprobs, terms, loss)
     if entropies is not None:
-        counted = per_token([_unmeasured(row) for row in chosen], chosen, device)
+        counted = per_token([row.unmeasured for row in chosen], chosen, device)
         sums |= {"entropy": (entropies * counted).sum(), "entropy_tokens": counted.sum()}
-    return _Microbatch(indices, logprobs, sums)
+    return _Microbatch(indices, batch.real, batch.tokens.numel(), logprobs, sums)
 
 
 def _backward_in_chunks(
@@ -200,10 +203,10 @@ def _collect(found: Sequence[_Microbatch]) -> UpdateStatistics:
 
 def _measured(found: Sequence[_Microbatch], rows: Sequence[TrainingRow]) -> dict[int, np.ndarray]:
     """The log-probs of rows that nothing had measured, by index."""
-    kept = [microbatch for microbatch in found if any(_unmeasured(rows[index]) for index in microbatch.indices)]
+    kept = [microbatch for microbatch in found if any(rows[index].unmeasured for index in microbatch.indices)]
     if not kept:
         return {}
     indices = [index for microbatch in kept for index in microbatch.indices]
     values = torch.cat([microbatch.logprobs for microbatch in kept]).float().cpu().numpy()
     parts = np.split(values, np.cumsum([rows[index].response_length for index in indices])[:-1])
-    return {index: part for index, part in zip(indices, parts, strict=True) if _unmeasured(rows[index])}
+    return {index: part for index, part in zip(indices, parts, strict=True) if rows[index].unmeasured}

@@ -15,10 +15,13 @@ from rich.text import Text
 # In a log, steps of a second each would be a wall of text, and silence for minutes looks like a hang.
 SECONDS_BETWEEN_LINES = 5.0
 STEPS_IN_ESTIMATE = 20
+# What a step's time is split into, in the order in which it passes, and how small a part is not worth its words.
+PARTS = ("generate", "grade", "statistics", "update", "transfer")
+LEAST_SHARE_SHOWN = 0.05
 
 
 class Progress:
-    """Shows each step's reward, unsolved share, truncation and speed, and when the run will end.
+    """Shows each step's reward, unsolved share, truncation, speed and where its time went, and when the run will end.
 
     On a terminal that is one line, redrawn in place. Elsewhere it is whole lines without control characters:
     for the first step, the last one, every one with an evaluation, and otherwise one in five seconds at most.
@@ -143,9 +146,21 @@ def _numbers(row: Mapping[str, Any]) -> list[str]:
         ("groups/solve_none", lambda value: f"unsolved {value:.0%}"),
         ("response/truncated", lambda value: f"truncated {value:.0%}"),
         ("throughput/response_tokens_per_s", lambda value: f"{value:,.0f} tokens/s"),
+        ("throughput/mfu", lambda value: f"MFU {value:.0%}"),
+        ("throughput/padding_share", lambda value: f"padding {value:.0%}" if value >= LEAST_SHARE_SHOWN else ""),
         ("eval/pass@1", lambda value: f"pass@1 {value:.1%}"),
     )
-    return [write(row[tag]) for tag, write in shown if _finite(row.get(tag))]
+    numbers = [write(row[tag]) for tag, write in shown if _finite(row.get(tag))]
+    return [number for number in [*numbers, _time_split(row)] if number]
+
+
+def _time_split(row: Mapping[str, Any]) -> str:
+    """Where the step's time went, as shares of it: `generate 61% update 30%`. They overlap under a policy lag."""
+    step = row.get("time/step")
+    if not _finite(step) or not step:
+        return ""
+    shares = {part: row[f"time/{part}"] / step for part in PARTS if _finite(row.get(f"time/{part}"))}
+    return " ".join(f"{part} {share:.0%}" for part, share in shares.items() if share >= LEAST_SHARE_SHOWN)
 
 
 def _finite(value: Any) -> bool:

@@ -26,7 +26,7 @@ SMALL = [
     "reflection.max_share=0.5",
 ]
 # Numbers that the clock has a part in.
-TIMED = ("time/", "throughput/response", "throughput/samples", "run/wall_s")
+TIMED = ("time/", "throughput/response", "throughput/samples", "throughput/learner", "run/wall_s")
 
 
 @pytest.fixture(scope="session")

@@ -6,6 +6,9 @@ import numpy as np
 import pytest
 import torch
 from transformers import (
+    BambaConfig,
+    BloomConfig,
+    Gemma2Config,
     Gemma3TextConfig,
     LlamaConfig,
     MistralConfig,
@@ -19,6 +22,7 @@ from algorithms.learner.attention import is_packed
 from algorithms.learner.packability import use_packed_attention
 from algorithms.learner.policy import ForwardSettings, score
 from algorithms.learner.rows import TrainingRow
+from algorithms.learner.sequences import PackedSequences, rectangles
 from algorithms.learner.update import accumulate_gradients
 
 from .recomputation import relative_error
@@ -87,3 +91,104 @@ def test_packed_rows_have_the_log_probs_and_gradients_of_padded_ones(name):
     expected_loss, expected_gradients = gradients_of(padded, rows, 1)
     assert loss == pytest.approx(expected_loss, rel=1e-4)
     assert relative_error(gradients, expected_gradients) < 1e-4
+
+
+def test_tokens_of_one_sequence_reach_no_other():
+    lm = model_of(ARCHITECTURES["qwen2"])
+    use_packed_attention(lm)
+    first, second = rows_of((9, 14))
+    other = TrainingRow((first.tokens + 7) % VOCABULARY, first.loss_mask)
+    states = [score(lm, [row, second], ForwardSettings(), entropy=False)[1][0] for row in (first, other)]
+    np.testing.assert_array_equal(*states)
+
+
+REFUSED = {
+    "scores are capped": (
+        Gemma2Config(
+            **SHAPE, head_dim=16, query_pre_attn_scalar=16, attn_logit_softcapping=0.5, attn_implementation="eager"
+        ),
+        "change its hidden states",
+    ),
+    "attention is the model's own": (
+        BloomConfig(vocab_size=VOCABULARY, hidden_size=32, n_layer=2, n_head=4),
+        "exchanged",
+    ),
+    "states run on": (BambaConfig(**SHAPE, attn_layer_indices=[1], mamba_n_heads=4), "kind"),
+}
+
+
+@pytest.mark.parametrize("why", REFUSED)
+def test_a_model_whose_results_would_change_keeps_padded_batches(why, caplog):
+    config, reason = REFUSED[why]
+    lm = model_of(config)
+    own = lm.config._attn_implementation
+    assert not use_packed_attention(lm)
+    assert not is_packed(lm) and lm.config._attn_implementation == own
+    assert reason in caplog.text and "padded batches" in caplog.text
+    rows = rows_of((5, 12, 9))
+    together = score(lm, rows, ForwardSettings(), entropy=False)
+    for row, (logprobs, _) in zip(rows, together, strict=True):
+        assert np.abs(score(lm, [row], ForwardSettings(), entropy=False)[0][0] - logprobs).max() < 1e-4
+
+
+def test_a_packed_model_still_takes_padded_batches_and_generates():
+    own, packed = model_of(ARCHITECTURES["qwen2 with a window"]), model_of(ARCHITECTURES["qwen2 with a window"])
+    use_packed_attention(packed)
+    tokens = torch.arange(36).reshape(2, 18) % VOCABULARY
+    mask = torch.ones_like(tokens)
+    mask[1, :9] = 0
+    for arguments in ({}, {"attention_mask": mask}):
+        expected, found = (lm(input_ids=tokens, **arguments).logits for lm in (own, packed))
+        torch.testing.assert_close(found[mask > 0], expected[mask > 0], rtol=1e-4, atol=1e-5)
+        expected, found = (lm.generate(tokens, max_new_tokens=5, do_sample=False, **arguments) for lm in (own, packed))
+        assert torch.equal(found, expected)
+
+
+def test_training_mode_outlives_the_probe():
+    lm = model_of(ARCHITECTURES["llama"]).train()
+    assert use_packed_attention(lm) and lm.training
+
+
+def test_gradient_checkpointing_recomputes_packed_attention():
+    lm = model_of(ARCHITECTURES["qwen3"]).train()
+    use_packed_attention(lm)
+    rows = rows_of((9, 30, 12))
+    _, plain = gradients_of(lm, rows, 100)
+    lm.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    _, checkpointed = gradients_of(lm, rows, 100)
+    assert relative_error(checkpointed, plain) < 1e-6
+
+
+def test_bfloat16_goes_through_attention_as_bfloat16(monkeypatch):
+    seen = set()
+    real = torch.nn.functional.scaled_dot_product_attention
+
+    def watched(query, key, value, **arguments):
+        seen.update(tensor.dtype for tensor in (query, key, value))
+        return real(query, key, value, **arguments)
+
+    lm = model_of(ARCHITECTURES["qwen3"])  # its norms leave queries and keys in float32 under autocast
+    use_packed_attention(lm)
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", watched)
+    score(lm, rows_of((9, 30)), ForwardSettings(dtype="bfloat16"), entropy=False)
+    assert seen == {torch.bfloat16}
+
+
+def test_rectangles_hold_every_sequence_once_and_little_padding():
+    lengths = np.random.default_rng(0).lognormal(5, 1, 200).astype(int) + 1
+    chosen = rectangles(lengths.tolist())
+    assert sorted(row for rows in chosen for row in rows) == list(range(200))
+    slots = sum(len(rows) * lengths[rows[0]] for rows in chosen)
+    assert all(lengths[rows[0]] == max(lengths[row] for row in rows) for rows in chosen)
+    assert slots < 1.25 * lengths.sum()
+
+
+def test_slots_and_tokens_find_each_other():
+    sequences = PackedSequences((3, 900, 4, 1100), torch.device("cpu"))
+    assert sequences.offsets.tolist() == [0, 3, 903, 907, 2007]
+    assert sequences.positions[0, :7].tolist() == [0, 1, 2, 0, 1, 2, 3]
+    tokens = torch.arange(2007)
+    assert torch.equal(sequences.token_of_slot[sequences.slot_of_token], tokens)
+    assert len(sequences.token_of_slot) == sum(r.rows * r.width for r in sequences.rectangles)
+    assert not sequences.in_place
+    assert PackedSequences((5, 5, 5), torch.device("cpu")).in_place

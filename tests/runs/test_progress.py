@@ -44,6 +44,15 @@ def test_a_log_gets_whole_lines_without_control_characters():
     assert "\x1b" not in text
 
 
+def test_the_line_says_where_the_time_went_and_leaves_small_parts_out():
+    times = {"step": 10.0, "generate": 6.1, "grade": 0.4, "statistics": 0.0, "update": 2.96, "transfer": 0.51}
+    row = {f"time/{part}": seconds for part, seconds in times.items()}
+    line = run_steps(1, 10.0, row={**row, "throughput/mfu": 0.428, "throughput/padding_share": 0.214})
+    assert "  MFU 43%  padding 21%  generate 61% update 30% transfer 5%  10s elapsed" in line
+    assert "padding" not in run_steps(1, 10.0, row={"throughput/padding_share": 0.02})
+    assert "generate" not in run_steps(1, 10.0, row={"time/generate": 1.0})
+
+
 def test_fast_steps_share_lines_and_the_first_and_the_last_are_shown():
     steps = [line.split()[1] for line in run_steps(12, 1.0).splitlines()]
     assert steps == ["1/12", "6/12", "11/12", "12/12"]

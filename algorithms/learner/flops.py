@@ -1,0 +1,113 @@
+"""What rows cost: floating-point operations of a causal LM, counted from its weights and its attention."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from algorithms.learner.rows import TrainingRow
+
+
+@dataclass(frozen=True)
+class AttentionShape:
+    """One attention layer.
+
+    Args:
+        width: query heads × head size.
+        window: how many tokens a token sees, itself included; None: all before it.
+    """
+
+    width: int
+    window: int | None = None
+
+
+@dataclass(frozen=True)
+class ModelFacts:
+    """What a model multiplies.
+
+    Args:
+        weights: those that every token is multiplied with, embeddings and head apart; of experts, the active ones.
+        head: those of the output head, which response tokens alone go through.
+        layers: its attention.
+        trained: whether the weights are trained; a frozen model under an adapter has no gradients of weights.
+    """
+
+    weights: float
+    head: float
+    layers: tuple[AttentionShape, ...]
+    trained: bool = True
+
+    @classmethod
+    def of(cls, lm: Any) -> "ModelFacts":
+        """Count a Hugging Face causal LM; a sharded one counts as a whole."""
+        config = lm.config.get_text_config()
+        embeddings = {id(lm.get_input_embeddings().weight), id(lm.get_output_embeddings().weight)}
+        matrices = [tensor for tensor in lm.get_decoder().parameters() if id(tensor) not in embeddings]
+        experts = getattr(config, "num_experts", None) or getattr(config, "num_local_experts", None) or 1
+        active = (getattr(config, "num_experts_per_tok", None) or experts) / experts
+        weights = sum(tensor.numel() for tensor in matrices if tensor.ndim == 2)
+        weights += sum(tensor.numel() * active for tensor in matrices if tensor.ndim == 3)
+        return cls(
+            weights=float(weights),
+            head=float(lm.get_output_embeddings().weight.numel()),
+            layers=_attention_of(config),
+            trained=all(tensor.requires_grad for tensor in matrices),
+        )
+
+
+def forward_flops(facts: ModelFacts, length: int, response_length: int) -> float:
+    """Operations of one row's forward pass; a multiplication and an addition are two.
+
+    Args:
+        facts: of the model.
+        length: tokens of the row.
+        response_length: tokens that need logits.
+    """
+    return 2.0 * (facts.weights * length + facts.head * response_length) + _attention_flops(facts, length)
+
+
+def training_flops(facts: ModelFacts, length: int, response_length: int) -> float:
+    """Operations of one row's forward and backward pass, without any recomputation of activations.
+
+    Backward is twice forward: gradients of states and of weights. Frozen weights have the former only.
+    """
+    products = 2.0 * (facts.weights * length + facts.head * response_length)
+    return products * (3 if facts.trained else 2) + 3 * _attention_flops(facts, length)
+
+
+def scoring_cost(facts: ModelFacts, row: TrainingRow) -> float:
+    """Operations that a scoring pass spends on a row."""
+    return forward_flops(facts, len(row.tokens), row.response_length)
+
+
+def update_cost(facts: ModelFacts, row: TrainingRow, *, beta: float) -> float:
+    """Operations that an update spends on a row: forward and backward, forward alone, or none at all.
+
+    Args:
+        facts: of the model.
+        row: what is to be trained on.
+        beta: coefficient of the KL term; above 0 the reference takes a forward pass as well.
+    """
+    forward = scoring_cost(facts, row)
+    if row.has_gradient(beta):
+        trained = training_flops(facts, len(row.tokens), row.response_length)
+        return trained + (forward if beta > 0 else 0.0)
+    return forward if row.unmeasured else 0.0
+
+
+def _attention_flops(facts: ModelFacts, length: int) -> float:
+    """Scores and their products with the values: two matrix products over the pairs that see each other."""
+    return sum(4.0 * layer.width * _pairs(length, layer.window) for layer in facts.layers)
+
+
+def _pairs(length: int, window: int | None) -> float:
+    if window is None or window >= length:
+        return length * (length + 1) / 2
+    return window * (window + 1) / 2 + (length - window) * window
+
+
+def _attention_of(config: Any) -> tuple[AttentionShape, ...]:
+    head_size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    width = config.num_attention_heads * head_size
+    kinds: Sequence[str] = getattr(config, "layer_types", None) or ["full_attention"] * config.num_hidden_layers
+    window = getattr(config, "sliding_window", None)
+    return tuple(AttentionShape(width, window if kind == "sliding_attention" else None) for kind in kinds)
