@@ -163,6 +163,7 @@ class EpisodePlayer:
         for episode in [self._next_waiting() for _ in range(len(self._waiting))]:
             self._turns.begin(episode)
             self._take_stepped(episode)
+        self._hear_stepped(until=0.0)
         while self._stepping and time.monotonic() < min(deadline, self._patience_ends):
             self._hear_stepped(until=min(deadline, self._patience_ends))
         if self._stepping and not self._ready:
@@ -202,8 +203,9 @@ class EpisodePlayer:
         try:
             future = self._stepped.get(timeout=None if math.isinf(wait) else wait)
             while True:
+                episode = self._stepping.pop(future)
                 future.result()
-                self._take_stepped(self._stepping.pop(future))
+                self._take_stepped(episode)
                 future = self._stepped.get_nowait()
         except Empty:
             return

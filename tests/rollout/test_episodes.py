@@ -206,6 +206,67 @@ def test_no_requests_no_rollouts(math):
     assert math().play([]) == []
 
 
+def test_played_in_pieces_every_bit_is_the_same(math):
+    requests = requests_of(MathEnv("embedded:train").uids[:80])
+    player = math(max_turns=2)
+    whole = player.play(requests)
+    player.add(requests)
+    pieces = []
+    while player.unfinished:
+        pieces.append(player.advance(0.0))
+    assert len(pieces) > 3, "two batches a round, two rounds"
+    assert _bits(rollout for piece in pieces for rollout in piece) == _bits(whole)
+
+
+def test_withdrawn_episodes_do_not_come_back_and_the_others_are_as_they_would_be(math):
+    requests = requests_of(MathEnv("embedded:train").uids[:80])
+    player = math(max_turns=2)
+    whole = player.play(requests)
+    player.add(requests)
+    rollouts = player.advance(0.0)  # asks the engine
+    rollouts += player.advance(0.0)  # decodes the first batch of 64
+    assert player.engine.unfinished == 16
+    gone = player.withdraw(range(0, 90, 2))
+    assert set(gone) == set(range(0, 80, 2)) - {rollout.request_id for rollout in rollouts}
+    assert player.engine.unfinished < 16 and player.unfinished == 80 - len(gone) - len(rollouts)
+    rollouts += player.advance(60)
+    assert player.withdraw(range(80)) == [] and player.unfinished == player.engine.unfinished == 0
+    tokens = {key: (own, rest) for key, own, rest in _tokens(whole)}
+    assert {key: (own, rest) for key, own, rest in _tokens(rollouts)} == {
+        key: value for key, value in tokens.items() if key not in gone
+    }
+
+
+def _bits(rollouts):
+    return sorted((r.request_id, r.tokens.tobytes(), r.engine_logprobs.tobytes(), r.turn_correct) for r in rollouts)
+
+
+def _tokens(rollouts):
+    return [(rollout.request_id, rollout.tokens.tolist(), rollout.turn_correct) for rollout in rollouts]
+
+
+def test_a_request_is_played_once(math):
+    player = math()
+    player.add(requests_of(MathEnv("embedded:train").uids[:2]))
+    with pytest.raises(ValueError, match="request 1"):
+        player.add([Request(1, MathEnv("embedded:train").uids[5], 0, 0, SAMPLING)])
+    with pytest.raises(RuntimeError, match="2 episodes are unfinished"):
+        player.play([])
+    player.withdraw([0, 1])
+
+
+def test_an_engines_failure_is_nobodys_data(math, engine, monkeypatch):
+    def fails():
+        raise MemoryError("no room for the batch")
+
+    player, requests = math(), requests_of(MathEnv("embedded:train").uids[:2])
+    with monkeypatch.context() as patch, pytest.raises(MemoryError, match="no room"):
+        patch.setattr(engine, "step", fails)
+        player.play(requests)
+    assert player.unfinished == engine.unfinished == 0
+    assert len(player.play(requests)) == 2
+
+
 def test_environments_are_used_again(player_of):
     made = []
 

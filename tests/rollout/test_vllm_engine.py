@@ -105,7 +105,7 @@ def test_the_context_is_what_the_engine_was_started_with(vllm_engine):
     assert vllm_engine.context_length == VLLM_OPTIONS["max_model_len"]
 
 
-def test_three_steps_with_vllm_in_an_env_runner_actor(short_run_ray):
+def test_three_steps_through_two_vllm_actors(short_run_ray):
     from algorithms.grpo.config import GRPOConfig
 
     algorithm = (
@@ -114,8 +114,10 @@ def test_three_steps_with_vllm_in_an_env_runner_actor(short_run_ray):
         .rl_module(model="embedded:tiny")
         .env_runners(
             engine="vllm",
-            num_env_runners=1,
-            max_num_seqs=16,
+            num_env_runners=2,
+            num_cpus_per_env_runner=0.5,
+            num_threads=1,
+            max_num_seqs=8,
             max_response_tokens=LIMIT,
             vllm=VLLM_OPTIONS,
             dtype="float32",
@@ -133,6 +135,8 @@ def test_three_steps_with_vllm_in_an_env_runner_actor(short_run_ray):
             assert 0 < algorithm.record["policy/logp_mismatch_max"] < 1e-3
             versions.append(algorithm.groups[0].samples[0].rollout.weights_version)
         assert versions == sorted(set(versions))
+        held = algorithm.env_runner_group.foreach_env_runner("get_state", local_env_runner=False)
+        assert len(held) == 2 and held[0] == held[1], "both have been sent the latest weights"
         assert 0 <= algorithm.evaluate()["pass@1"] <= 1
     finally:
         algorithm.stop()

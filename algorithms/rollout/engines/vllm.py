@@ -19,6 +19,9 @@ _ENVIRONMENT = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_LOGGING_LEVEL": "ER
 class VLLMEngine(Engine):
     """vLLM on the CPU or on GPUs: a submitted request joins the batch that is decoding.
 
+    Log-probs are those of the distribution that is drawn from: the whole one at the sampling temperature, as the
+    learner computes it, or with `top_p` below 1 that of the nucleus alone, which the learner does not.
+
     Args:
         model: folder or Hub id.
         dtype: of weights and computation.
