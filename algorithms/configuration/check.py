@@ -14,6 +14,7 @@ from algorithms.configuration.resources import (
     validate_resources,
     vllm_is_installed,
 )
+from algorithms.configuration.vllm_limits import validate_engine_context
 from algorithms.models.names import ModelFacts, validate_model
 
 if TYPE_CHECKING:
@@ -38,7 +39,9 @@ def validate_start(config: "GRPOConfig") -> None:
     model = validate_model(config)
     environment = validate_environment(config)
     if model is not None:
-        validate_context(config, model, context_use(config, environment))
+        use = context_use(config, environment)
+        validate_context(config, model, use)
+        validate_engine_context(config, use)
 
 
 def check(config: "GRPOConfig", run_settings: "RunSettings") -> list[str]:
@@ -54,6 +57,7 @@ def check(config: "GRPOConfig", run_settings: "RunSettings") -> list[str]:
     if model is not None:
         use = context_use(config, environment)
         validate_context(config, model, use)
+        validate_engine_context(config, use)
     lines = [*_run_lines(config, run_settings), *_place_lines(config), *_model_lines(config, model, use)]
     return [f"{name:<{_WIDTH}}{text}" for name, text in [*lines, *_data_lines(config, environment)]]
 

@@ -21,6 +21,7 @@ from algorithms.configuration.settings import (
     RewardSettings,
     TrainingSettings,
 )
+from algorithms.configuration.vllm_limits import check_temperatures
 from algorithms.models.names import resolve_model
 
 if TYPE_CHECKING:
@@ -107,10 +108,12 @@ class GRPOConfig(SectionedConfig):
         """
         self.check_search_space()
         check_placement(self)
+        check_temperatures(self)
         check_learners(self.learners_settings, self.rl_module_settings)
         training, evaluation = self.training_settings, self.evaluation_settings
         check_loss(training)
-        check_policy_lag(training, self.env_runners_settings)
+        if not self.in_evaluation:  # RLlib's copy for runners of its own, which there are none of
+            check_policy_lag(training, self.env_runners_settings)
         responses = training.queries_per_step * training.group_size
         if responses % training.minibatches:
             most = min(training.minibatches, responses)

@@ -151,3 +151,21 @@ def test_nothing_starts_ray(config):
     check(config, RUN)
     validate_start(config)
     assert not ray.is_initialized()
+
+
+def test_vllms_context_has_to_hold_a_prompt_and_its_response(config):
+    vllm = config.env_runners(engine="vllm", vllm={"max_model_len": 66})
+    with pytest.raises(ConfigError, match=r"^env_runners.vllm.max_model_len: 66 tokens do not hold .* responses of 64"):
+        check(vllm, RUN)
+    assert check(config.env_runners(engine="vllm", vllm={"max_model_len": 200}), RUN)
+    assert check(config.env_runners(engine="transformers", vllm={"max_model_len": 66}), RUN)
+
+
+def test_vllms_hottest_temperature(config):
+    for key, hot in (
+        ("env_runners", config.copy(copy_frozen=False).env_runners(engine="vllm", temperature=2.5)),
+        ("evaluation", config.copy(copy_frozen=False).env_runners(engine="vllm").evaluation(temperature=2.5)),
+    ):
+        with pytest.raises(ConfigError, match=f"^{key}.temperature: vLLM samples at temperatures up to 2, not 2.5"):
+            check(hot, RUN)
+    assert check(config.env_runners(engine="transformers", temperature=2.5), RUN)
