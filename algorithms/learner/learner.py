@@ -46,7 +46,7 @@ class GRPOLearner(LearnerTensors, TorchLearner):
 
     def _map_module_to_device(self, module: Any) -> None:
         """Place the policy, in shards or whole, and for a KL term its reference: the model as it came."""
-        lm = module[DEFAULT_MODULE_ID].lm
+        lm, device = module[DEFAULT_MODULE_ID].lm, torch.device(str(self._device))
         if self.config.learners_settings.packing:
             use_packed_attention(lm)
         if self.config.training_settings.beta > 0:
@@ -57,9 +57,9 @@ class GRPOLearner(LearnerTensors, TorchLearner):
                 continue
             if self.sharded:
                 dtype = getattr(torch, self.config.rl_module_settings.dtype)
-                shard(model, self._device, dtype=dtype, offload=self.config.learners_settings.offload)
+                shard(model, device, dtype=dtype, offload=self.config.learners_settings.offload)
             else:
-                model.to(self._device)
+                model.to(device)
 
     @property
     def sharded(self) -> bool:
@@ -157,7 +157,7 @@ class GRPOLearner(LearnerTensors, TorchLearner):
         self._let_go_of_gathered_weights()
         return scored
 
-    def get_state(self, *args: Any, **kwargs: Any) -> dict[str, Any]:  # type: ignore[override]  # only the arguments
+    def get_state(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """As RLlib's; without weights where it asks for those of env runners, which `RunnerPool` sends.
 
         Raises:

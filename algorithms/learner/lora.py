@@ -46,7 +46,11 @@ def lora_config(rank: int, alpha: float, targets: Sequence[str] = ()) -> "LoraCo
     from peft import LoraConfig
 
     return LoraConfig(
-        r=rank, lora_alpha=alpha, target_modules=list(targets) or "all-linear", bias="none", task_type="CAUSAL_LM"
+        r=rank,
+        lora_alpha=alpha,  # type: ignore[arg-type]  # declared int, and only ever divided by the rank
+        target_modules=list(targets) or "all-linear",
+        bias="none",
+        task_type="CAUSAL_LM",
     )
 
 
@@ -71,7 +75,7 @@ def save_adapter_config(
     config = lora_config(rank, alpha, targets)
     config.base_model_name_or_path, config.revision = model, revision
     config.inference_mode = True
-    config.save_pretrained(folder)
+    config.save_pretrained(str(folder))
 
 
 def peft_name(parameter: str) -> str:

@@ -24,6 +24,7 @@ def shard(lm: Any, device: torch.device, *, dtype: torch.dtype = torch.float32, 
 
     Raises:
         ValueError: the model does not name its layers.
+        RuntimeError: there is no process group.
 
     Source: `torch.distributed.fsdp.fully_shard`.
     """
@@ -34,7 +35,10 @@ def shard(lm: Any, device: torch.device, *, dtype: torch.dtype = torch.float32, 
         raise ValueError(f"{type(lm).__name__} does not say what its layers are (_no_split_modules)")
     if device.type == "cuda" and device.index is not None:
         torch.cuda.set_device(device)
-    mesh = DeviceMesh.from_group(torch.distributed.group.WORLD, device.type)
+    world = torch.distributed.group.WORLD
+    if world is None:
+        raise RuntimeError("there is no process group to shard over; call torch.distributed.init_process_group first")
+    mesh = DeviceMesh.from_group(world, device.type)
     policies: dict[str, Any] = {
         "mesh": mesh,
         # Ids go in, and the embeddings give the compute dtype: there are no inputs to cast.

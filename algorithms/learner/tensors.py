@@ -17,12 +17,20 @@ class LearnerTensors:
     With shards every tensor is gathered from all learners: each of these methods that gives tensors has to run on all.
     """
 
-    lm: Any
-    optimizer: torch.optim.Optimizer
     _learner_index: int
     _outgoing: Iterator[dict[str, torch.Tensor]] = iter(())
     # The open generator of the weight transfer, which keeps its place here between calls.
     weight_sender: Any = None
+
+    @property
+    def lm(self) -> Any:
+        """The Hugging Face model."""
+        raise NotImplementedError
+
+    @property
+    def optimizer(self) -> torch.optim.Optimizer:
+        """The policy's optimizer."""
+        raise NotImplementedError
 
     def policy_shapes(self) -> dict[str, tuple[int, ...]]:
         """Names and whole shapes of the weights that engines take, in the order of `policy_tensors`; no gathering."""
