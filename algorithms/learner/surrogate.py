@@ -5,6 +5,9 @@ from typing import Any
 
 import torch
 
+# Rows of the weight whose gradient is added at once where it is computed in a lower precision than it is summed in.
+PART = 8192
+
 
 @dataclass(frozen=True)
 class GradientSum:
@@ -57,8 +60,10 @@ class GradientSum:
                 return
             if hidden.dtype == self.weight.dtype:
                 self.weight.addmm_(by_logit.T, hidden)
-            else:
-                self.weight.add_(by_logit.T @ hidden)
+                return
+            # By parts, so that the product in the lower precision is never there whole.
+            for part, product in zip(self.weight.split(PART), by_logit.split(PART, dim=1), strict=True):
+                part.add_(product.T @ hidden)
 
 
 def surrogate_of(

@@ -119,19 +119,12 @@ def token_statistics_and_gradient(
     with torch.no_grad():
         states, head = _cast(hidden, weight, bias, temperature, softcap)
         for rows in _chunks(len(targets), chunk):
-            tokens = targets[rows].long()
-            logits = head.logits(states[rows])
-            cap_slope = head.cap_slope(logits) if total.wanted else None
-            own, own_entropies, probabilities = _distribution(logits, tokens, entropy)
+            own, own_entropies = _statistics_and_gradient(
+                head, states[rows], targets[rows].long(), rows, slope if total.wanted else None, total, entropy
+            )
             logprobs.append(own)
             if own_entropies is not None:
                 entropies.append(own_entropies)
-            if total.wanted:
-                by_logprob = slope(own, rows)
-                if by_logprob.shape != own.shape:
-                    raise ValueError(f"slope gave shape {list(by_logprob.shape)} for log-probs {list(own.shape)}")
-                by_logit = _gradient_of_logits(probabilities, tokens, by_logprob / temperature, cap_slope)
-                total.add(rows, by_logit, states[rows], head.weight)
     surrogate = surrogate_of(hidden, weight, bias, total)
     return torch.cat(logprobs), torch.cat(entropies) if entropy else None, surrogate
 
@@ -180,6 +173,29 @@ def _recomputed_statistics(
     # Last on purpose: the recomputation in backward stops once it has what gradients need, before this line.
     with torch.no_grad():
         return logprobs, entropies_of(logits.softmax(dim=-1))
+
+
+def _statistics_and_gradient(
+    head: OutputHead,
+    hidden: torch.Tensor,
+    targets: torch.Tensor,
+    rows: slice,
+    slope: Slope | None,
+    total: GradientSum,
+    entropy: bool,
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """A chunk's log-probs and entropies, its gradient added to `total`. All that is [n, V] is gone on return."""
+    logits = head.logits(hidden)
+    cap_slope = head.cap_slope(logits) if slope else None
+    logprobs, entropies, probabilities = _distribution(logits, targets, entropy)
+    del logits
+    if slope:
+        by_logprob = slope(logprobs, rows)
+        if by_logprob.shape != logprobs.shape:
+            raise ValueError(f"slope gave shape {list(by_logprob.shape)} for log-probs {list(logprobs.shape)}")
+        by_logit = _gradient_of_logits(probabilities, targets, by_logprob / head.temperature, cap_slope)
+        total.add(rows, by_logit, hidden, head.weight)
+    return logprobs, entropies
 
 
 def _distribution(
