@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from algorithms.configuration.context_window import ContextUse, context_use, validate_context
 from algorithms.configuration.environments import EnvironmentFacts, validate_environment
+from algorithms.configuration.gpu_memory import gpu_lines
 from algorithms.configuration.resources import (
     available,
     engine_bytes,
@@ -58,7 +59,8 @@ def check(config: "GRPOConfig", run_settings: "RunSettings") -> list[str]:
         use = context_use(config, environment)
         validate_context(config, model, use)
         validate_engine_context(config, use)
-    lines = [*_run_lines(config, run_settings), *_place_lines(config), *_model_lines(config, model, use)]
+    lines = [*_run_lines(config, run_settings), *_place_lines(config), *gpu_lines(config, model)]
+    lines += _model_lines(config, model, use)
     return [f"{name:<{_WIDTH}}{text}" for name, text in [*lines, *_data_lines(config, environment)]]
 
 

@@ -1,0 +1,109 @@
+"""What shares a GPU with what, which way weights take, and the line of every layout that cannot work."""
+
+import pytest
+
+from algorithms.configuration.placement import Placement, placement, transfer_kind
+from algorithms.grpo.config import ConfigError, GRPOConfig
+
+
+def layout(runners=(0, 0.0), learners=(0, 0.0), engine="vllm", utilization=0.45, **more):
+    config = GRPOConfig().learners(num_learners=learners[0], num_gpus_per_learner=learners[1])
+    return config.env_runners(
+        num_env_runners=runners[0],
+        num_gpus_per_env_runner=runners[1],
+        engine=engine,
+        gpu_memory_utilization=utilization,
+        **more,
+    )
+
+
+PAIRS = ((8, 0.51), (8, 0.49))
+OWN = ((4, 1.0), (4, 1.0))
+
+
+@pytest.mark.parametrize(
+    ("runners", "learners", "where", "kind"),
+    [
+        ((0, 0.0), (0, 0.0), Placement.ONE_PROCESS, "in_process"),
+        ((0, 0.0), (0, 1.0), Placement.ONE_PROCESS, "in_process"),
+        (*PAIRS, Placement.SHARED_GPUS, "ipc"),
+        (*OWN, Placement.OWN_GPUS, "nccl"),
+        ((4, 2.0), (8, 1.0), Placement.OWN_GPUS, "nccl"),
+        ((2, 0.0), (2, 0.0), Placement.OTHER, "object_store"),
+        ((2, 1.0), (0, 1.0), Placement.OTHER, "object_store"),
+        ((0, 0.0), (2, 1.0), Placement.OTHER, "object_store"),
+        ((4, 0.5), (4, 0.5), Placement.OTHER, "object_store"),
+        ((4, 0.51), (2, 0.49), Placement.OTHER, "object_store"),
+    ],
+)
+def test_auto_takes_the_best_way_for_the_placement(runners, learners, where, kind):
+    config = layout(runners, learners)
+    assert placement(config) == where
+    assert transfer_kind(config) == kind
+    assert transfer_kind(config.env_runners(weight_transfer="object_store")) == "object_store"
+
+
+@pytest.mark.parametrize("where", [PAIRS, OWN])
+def test_the_embedded_engine_takes_weights_from_the_object_store(where):
+    assert transfer_kind(layout(*where, engine="transformers")) == "object_store"
+
+
+@pytest.mark.parametrize(
+    ("config", "line"),
+    [
+        (
+            layout(*OWN, weight_transfer="ipc"),
+            "env_runners.weight_transfer: ipc needs vLLM engines and learners in pairs, each pair on one GPU (shares "
+            "such as 0.51 and 0.49, as many env runners as learners); fix: env_runners.weight_transfer=auto",
+        ),
+        (
+            layout(*PAIRS, weight_transfer="nccl"),
+            "env_runners.weight_transfer: nccl needs vLLM engines and learners in actors with whole GPUs of their own; "
+            "fix: env_runners.weight_transfer=auto",
+        ),
+        (
+            layout(*OWN, engine="transformers", weight_transfer="nccl"),
+            "env_runners.weight_transfer: nccl needs vLLM engines and learners in actors with whole GPUs of their own; "
+            "fix: env_runners.weight_transfer=auto",
+        ),
+        (
+            layout((2, 1.5), (2, 1.0)),
+            "env_runners.num_gpus_per_env_runner: 1.5: Ray gives whole GPUs, or a part of one; "
+            "fix: env_runners.num_gpus_per_env_runner=2",
+        ),
+        (
+            layout((2, 1.0), (2, 2.5)),
+            "learners.num_gpus_per_learner: 2.5: Ray gives whole GPUs, or a part of one; "
+            "fix: learners.num_gpus_per_learner=3",
+        ),
+        (
+            layout(engine="transformers", sleep_while_training=True),
+            "env_runners.sleep_while_training: the engine transformers cannot sleep; fix: env_runners.engine=vllm",
+        ),
+        (
+            layout((4, 0.5), (4, 0.5), sleep_while_training=True),
+            "env_runners.sleep_while_training: 4 env runners of 0.5 and 4 learners of 0.5 GPUs do not pair up, one of "
+            "each on a GPU; fix: as many env runners as learners, num_gpus_per_env_runner=0.51 and "
+            "num_gpus_per_learner=0.49",
+        ),
+        (
+            layout(*PAIRS, utilization=None),
+            "env_runners.gpu_memory_utilization: is not set, and vLLM would take nearly all of a GPU that a "
+            "learner needs too; fix: env_runners.gpu_memory_utilization=0.45",
+        ),
+        (
+            layout((0, 0.0), (0, 1.0), utilization=None),
+            "env_runners.gpu_memory_utilization: is not set, and vLLM would take nearly all of a GPU that a "
+            "learner needs too; fix: env_runners.gpu_memory_utilization=0.45",
+        ),
+    ],
+)
+def test_a_layout_that_cannot_work_is_one_line(config, line):
+    with pytest.raises(ConfigError) as caught:
+        config.check_settings()
+    assert str(caught.value) == line
+
+
+@pytest.mark.parametrize("where", [PAIRS, OWN, ((0, 0.0), (0, 1.0)), ((2, 0.0), (2, 0.0)), ((3, 0.3), (0, 1.0))])
+def test_layouts_that_work_are_accepted(where):
+    layout(*where).check_settings()

@@ -1,0 +1,57 @@
+"""A Ray with GPUs that nobody has, small runs of the embedded model, and other weights for it."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import ray
+import torch
+from transformers import AutoModelForCausalLM
+
+from algorithms.grpo.config import GRPOConfig
+from algorithms.models.names import resolve_model
+
+GPUS = 4
+BUCKET_BYTES = 100_000
+
+
+@pytest.fixture(scope="package")
+def ray_session() -> Iterator[None]:
+    """More CPU slots than cores, and GPUs for whoever only wants to be placed."""
+    ray.init(num_cpus=16, num_gpus=GPUS, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    yield
+    ray.shutdown()
+
+
+@pytest.fixture(scope="module")
+def build(ray_session: None) -> Iterator[Callable[..., Any]]:
+    """Builds algorithms on the embedded model and stops them at the end of the module."""
+    built = []
+
+    def make(*, learners: int = 0, **env_runners: Any) -> Any:
+        config = (
+            GRPOConfig()
+            .environment("r3env/Math-v0", env_config={"data": "embedded:train", "instruction": ""})
+            .rl_module(model="embedded:tiny")
+            .env_runners(max_response_tokens=48, num_cpus_per_env_runner=0.1, **env_runners)
+            .learners(num_learners=learners, num_cpus_per_learner=0.1)
+            .training(lr=1e-3, group_size=4, queries_per_step=4)
+            .debugging(seed=3)
+        )
+        built.append(config.build_algo())
+        return built[-1]
+
+    yield make
+    for algorithm in built:
+        algorithm.stop()
+
+
+@pytest.fixture(scope="session")
+def other_policy() -> Any:
+    """The embedded model, every weight changed a little; its head stays tied."""
+    lm = AutoModelForCausalLM.from_pretrained(resolve_model("embedded:tiny"), dtype=torch.float32).eval()
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in lm.parameters():
+            parameter += 0.02 * torch.randn(parameter.shape, generator=generator)
+    return lm

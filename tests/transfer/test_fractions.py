@@ -1,0 +1,47 @@
+"""Ray's packing: shares of 0.51 and 0.49 put one engine and one learner on every GPU, halves do not."""
+
+import pytest
+import ray
+from ray.util.placement_group import placement_group, remove_placement_group
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+from algorithms.configuration.placement import LEARNER_SHARE, RUNNER_SHARE
+
+from .conftest import GPUS
+
+pytestmark = pytest.mark.slow
+
+
+@ray.remote(num_cpus=0.1, max_restarts=1)
+class Somewhere:
+    def gpus(self):
+        return ray.get_gpu_ids()
+
+
+def placed(runner_share, learner_share):
+    """GPUs of runners and of learners, made as RLlib makes them: runners first, learners in a packed group."""
+    runners = [Somewhere.options(num_gpus=runner_share).remote() for _ in range(GPUS)]
+    on = [ray.get(runner.gpus.remote()) for runner in runners]
+    group = placement_group([{"CPU": 0.1, "GPU": learner_share}] * GPUS, strategy="PACK")
+    ray.get(group.ready(), timeout=60)
+    learners = [
+        Somewhere.options(
+            num_gpus=learner_share,
+            scheduling_strategy=PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=index),
+        ).remote()
+        for index in range(GPUS)
+    ]
+    beside = [ray.get(learner.gpus.remote()) for learner in learners]
+    return runners, learners, group, on, beside
+
+
+@pytest.mark.parametrize(("shares", "pairs"), [((RUNNER_SHARE, LEARNER_SHARE), True), ((0.5, 0.5), False)])
+def test_shares_that_make_pairs(ray_session, shares, pairs):
+    runners, learners, group, on, beside = placed(*shares)
+    every_gpu = [[number] for number in range(GPUS)]
+    assert (sorted(on) == every_gpu and sorted(beside) == every_gpu) == pairs
+    ray.kill(runners[0], no_restart=False)
+    assert ray.get(runners[0].gpus.remote(), timeout=60) == on[0], "a runner that is replaced comes back to its GPU"
+    for actor in (*runners, *learners):
+        ray.kill(actor)
+    remove_placement_group(group)
