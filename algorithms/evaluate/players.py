@@ -20,13 +20,8 @@ class LocalPlayer:
         self.slots = config.env_runners_settings.max_num_seqs
 
     def play(self, requests: Sequence[Request], on_progress: OnProgress | None = None) -> list[Rollout]:
-        """Play every request, a batch at a time; rollouts come back sorted by request id."""
-        rollouts: list[Rollout] = []
-        for start in range(0, len(requests), self.slots):
-            rollouts += self.runner.rollout(requests[start : start + self.slots])
-            if on_progress:
-                on_progress(len(rollouts), len(requests))
-        return sorted(rollouts, key=lambda rollout: rollout.request_id)
+        """Play every request, with an engine of batches one at a time; rollouts come back sorted by request id."""
+        return self.runner.rollout(requests, on_progress, self.slots)
 
     def close(self) -> None:
         """Free the engine."""

@@ -174,13 +174,8 @@ class RunnerPool:
         runner = self.group.local_env_runner
         chunk = max(1, min(self.settings.max_num_seqs, -(-len(requests) // 2))) if on_progress else len(requests)
         started, engine_before = time.perf_counter(), runner.player.engine_seconds
-        rollouts: list[Rollout] = []
-        for start in range(0, len(requests), max(1, chunk)):
-            rollouts += runner.rollout(requests[start : start + chunk])
-            if on_progress is not None:
-                on_progress(len(rollouts), len(requests))
         return DispatchReport(
-            sorted(rollouts, key=lambda rollout: rollout.request_id),
+            runner.rollout(requests, on_progress, chunk),
             seconds=time.perf_counter() - started,
             engine_seconds=runner.player.engine_seconds - engine_before,
         )

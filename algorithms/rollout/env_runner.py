@@ -18,7 +18,7 @@ from algorithms.configuration.placement import transfer_kind
 from algorithms.models.names import resolve_model
 from algorithms.models.tokenizer import load_tokenizer, stop_token_ids
 from algorithms.rollout.engines.factory import make_engine
-from algorithms.rollout.episodes import EpisodePlayer
+from algorithms.rollout.episodes import EpisodePlayer, OnProgress
 from algorithms.rollout.types import Request, Rollout, RunnerReport, Split
 
 if TYPE_CHECKING:
@@ -86,9 +86,11 @@ class LLMEnvRunner(EnvRunner, Checkpointable):
         local = not self.worker_index
         return self.config.num_gpus_per_env_runner > 0 or (local and self.config.num_gpus_per_learner > 0)
 
-    def rollout(self, requests: Sequence[Request]) -> list[Rollout]:
-        """Play every request; an episode's failure is its rollout's `error`."""
-        return self.player.play(requests)
+    def rollout(
+        self, requests: Sequence[Request], on_progress: OnProgress | None = None, chunk: int | None = None
+    ) -> list[Rollout]:
+        """Play every request, see `EpisodePlayer.play`; an episode's failure is its rollout's `error`."""
+        return self.player.play(requests, on_progress, chunk)
 
     def advance(
         self, requests: Sequence[Request] = (), withdraw: Collection[int] = (), seconds: float = 1.0

@@ -21,6 +21,9 @@ STEPPING_THREADS = 256
 PATIENCE_S = 1.0
 # A streaming engine with free places waits this long for episodes that begin: resets are mostly quicker than its step.
 FILLING_S = 0.05
+TELLING_S = 0.5
+
+OnProgress = Callable[[int, int], None]
 
 
 class EpisodePlayer:
@@ -71,19 +74,33 @@ class EpisodePlayer:
         """Episodes that were added and have not come back."""
         return len(self._waiting) + len(self._playing)
 
-    def play(self, requests: Sequence[Request]) -> list[Rollout]:
+    def play(
+        self, requests: Sequence[Request], on_progress: OnProgress | None = None, chunk: int | None = None
+    ) -> list[Rollout]:
         """Play every request to its end; rollouts are sorted by request id.
 
         What goes wrong inside one episode is that episode's `error`, never an exception.
+
+        Args:
+            requests: what to play.
+            on_progress: told now and then how many of how many rollouts are there.
+            chunk: an engine that does not stream plays so many at a time; None: all.
 
         Raises:
             RuntimeError: other episodes are unfinished.
         """
         if self.unfinished:
             raise RuntimeError(f"{self.unfinished} episodes are unfinished; advance() or withdraw() them first")
-        self.add(requests)
+        size = chunk if chunk and not self.engine.streams else max(1, len(requests))
+        rollouts: list[Rollout] = []
         try:
-            return sorted(self.advance(math.inf), key=lambda rollout: rollout.request_id)
+            for start in range(0, len(requests), size):
+                self.add(requests[start : start + size])
+                while self.unfinished:
+                    rollouts += self.advance(TELLING_S if on_progress else math.inf)
+                    if on_progress:
+                        on_progress(len(rollouts), len(requests))
+            return sorted(rollouts, key=lambda rollout: rollout.request_id)
         except BaseException:
             # Whoever tries again after an error or an interrupt starts afresh.
             self.withdraw([*self._waiting, *self._playing])

@@ -237,6 +237,14 @@ def test_withdrawn_episodes_do_not_come_back_and_the_others_are_as_they_would_be
     }
 
 
+def test_progress_is_told_and_each_chunk_is_played_by_itself(math):
+    requests, told = requests_of(MathEnv("embedded:train").uids[:10]), []
+    player = math()
+    rollouts = player.play(requests, lambda *counts: told.append(counts), chunk=4)
+    assert _bits(rollouts) == _bits(r for start in (0, 4, 8) for r in player.play(requests[start : start + 4]))
+    assert {4, 8, 10} <= {done for done, _ in told} and told[-1] == (10, 10)
+
+
 def _bits(rollouts):
     return sorted((r.request_id, r.tokens.tobytes(), r.engine_logprobs.tobytes(), r.turn_correct) for r in rollouts)
 
