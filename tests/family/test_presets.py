@@ -8,6 +8,7 @@ from algorithms.configuration.files import load
 from algorithms.configuration.folder import configs_folder
 from algorithms.grpo.config import ConfigError, GRPOConfig
 from algorithms.r3_grpo.config import R3GRPOConfig
+from algorithms.script.main import main
 
 from .conftest import MEMBERS, preset
 
@@ -38,6 +39,13 @@ def test_a_preset_goes_on_top_of_any_task(member, task, config_class):
     assert config.environment_settings == alone.environment_settings
     assert config.training_settings.lr == alone.training_settings.lr
     assert str(run.name).startswith(f"{task}-{member}-")
+
+
+def test_the_command_line_takes_a_task_and_a_preset(capsys):
+    files = [f"--config={configs_folder() / name}.yaml" for name in ("quickstart", "cispo")]
+    assert main("grpo", [*files, "training.minibatches=4", "--check"]) == 0
+    said = capsys.readouterr().out
+    assert "quickstart-cispo-" in said and "128 responses, 4 optimizer steps" in said
 
 
 def test_no_two_presets_are_the_same():
