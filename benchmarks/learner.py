@@ -249,7 +249,7 @@ def table(found: Mapping[Case, Measurement | None]) -> Table:
         columns.add_column(name, justify="left" if name in ("what", "way") else "right")
     for case, measured in found.items():
         if measured is None:
-            columns.add_row(case.what, str(case.tokens), case.way, f"~{case.naive_bytes / 1e9:.0f}: does not fit")
+            columns.add_row(case.what, str(case.tokens), case.way, f"~{case.naive_bytes / 1e9:.0f}", "does not fit")
             continue
         naive = found.get(replace(case, way="naive"))
         columns.add_row(
@@ -272,6 +272,7 @@ def main() -> None:
     parser.add_argument("--full", action="store_true", help="8,192 and 32,768 tokens")
     parser.add_argument("--tokens", type=int, nargs="+", default=None)
     parser.add_argument("--what", nargs="+", choices=list(WAYS), default=list(WAYS))
+    parser.add_argument("--ways", nargs="+", choices=WAYS["statistics"], default=WAYS["statistics"])
     parser.add_argument("--vocabulary", type=int, default=151_936)
     parser.add_argument("--hidden", type=int, default=1536)
     parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="bfloat16")
@@ -288,7 +289,7 @@ def main() -> None:
     found: dict[Case, Measurement | None] = {}
     for what in arguments.what:
         for tokens in sizes:
-            for way in WAYS[what]:
+            for way in (way for way in WAYS[what] if way in arguments.ways):
                 case = Case(what=what, way=way, tokens=tokens, **settings)
                 print(f"{what}, {tokens} tokens, {way}", file=sys.stderr)
                 found[case] = in_a_process(case) if fits(case) else None

@@ -83,11 +83,17 @@ class Comparison:
         return float(low), float(high)
 
     def learnt(self, name: str, seconds: float, share: float = 0.2) -> float:
-        """Mean reward of the steps that ended within the last `share` of `seconds` of training."""
+        """Mean reward of the steps that ended within the last `share` of `seconds`, or of the one before; 0: none."""
         ends = np.cumsum([step.seconds for step in self.steps[name]])
         rewards = np.array([step.reward for step in self.steps[name]])
-        within = (ends <= seconds) & (ends > (1 - share) * seconds)
-        return float(rewards[within].mean()) if within.any() else float("nan")
+        last = int((ends <= seconds).sum())
+        first = min(int((ends <= (1 - share) * seconds).sum()), last - 1)
+        return float(rewards[first:last].mean()) if last else 0.0
+
+    def learnt_by_step(self, name: str, count: int = 5) -> float:
+        """Mean reward of the last `count` steps that both sides have taken."""
+        common = min(len(steps) for steps in self.steps.values())
+        return float(np.mean([step.reward for step in self.steps[name][max(0, common - count) : common]]))
 
 
 def compare(task: Task, *, warm_up: int, pairs: int, seconds: float = 0.0) -> Comparison:
@@ -123,6 +129,7 @@ def report(real: Comparison, fixed: Comparison, seconds: float) -> dict[str, Any
         "spread_fixed": fixed.spread,
         "reward_at_equal_time": {name: real.learnt(name, common) for name in NAMES},
         "equal_time_s": common,
+        "reward_at_equal_steps": {name: real.learnt_by_step(name) for name in NAMES},
         "reward_against_seconds": {
             name: [[float(end), step.reward] for end, step in zip(_ends(real, name), real.steps[name], strict=True)]
             for name in NAMES
