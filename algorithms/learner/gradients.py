@@ -14,9 +14,16 @@ BUCKET_ELEMENTS = 2**26
 def sum_gradients(parameters: Iterable[nn.Parameter]) -> None:
     """Add up the gradients of all learners' replicas; a learner without rows takes part with zeros.
 
+    Where no learner has a gradient none gets one: an optimizer would step on zeros as well, by its momentum.
+
     Args:
         parameters: the trainable ones, in the same order on every learner.
     """
+    parameters = list(parameters)
+    anywhere = torch.tensor(float(any(p.grad is not None for p in parameters)), device=parameters[0].device)
+    torch.distributed.all_reduce(anywhere, torch.distributed.ReduceOp.MAX)
+    if not anywhere:
+        return
     for bucket in _buckets(parameters):
         gradients = []
         for parameter in bucket:

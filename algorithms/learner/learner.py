@@ -20,7 +20,7 @@ from algorithms.learner.lora import WithoutAdapter
 from algorithms.learner.packability import use_packed_attention
 from algorithms.learner.policy import ForwardSettings
 from algorithms.learner.rows import TrainingRow
-from algorithms.learner.sharding import reshard, shard
+from algorithms.learner.sharding import compute_device, reshard, shard
 from algorithms.learner.tensors import LearnerTensors
 from algorithms.learner.update import UpdateStatistics, accumulate_gradients
 
@@ -146,9 +146,10 @@ class GRPOLearner(LearnerTensors, TorchLearner):
     @functools.cached_property
     def facts(self) -> LearnerFacts:
         """What the driver deals rows out by, and measures this learner's speed against."""
-        device = torch.cuda.get_device_name(self._device) if self._device.type == "cuda" else None
+        device = compute_device(self.lm)
+        name = torch.cuda.get_device_name(device) if device.type == "cuda" else None
         beta = self.config.training_settings.beta
-        return LearnerFacts(ModelFacts.of(self.lm), device, self.config.rl_module_settings.dtype, beta)
+        return LearnerFacts(ModelFacts.of(self.lm), name, self.config.rl_module_settings.dtype, beta)
 
     def score(self, rows: list[TrainingRow], *, entropy: bool) -> list[tuple[Any, Any]]:
         """Log-probs and entropies of each row's response tokens under the policy as it stands."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
+from transformers.pytorch_utils import Conv1D
 
 from algorithms.learner.sharding import whole
 
@@ -28,10 +29,11 @@ def add_adapter(lm: Any, *, rank: int, alpha: float, targets: Sequence[str] = ()
         targets: endings of the names of the layers that get one; none: all linear layers but the head.
 
     Raises:
-        ValueError: the model has no such layers.
+        ValueError: a target that is not the name of a linear layer, or that is the head.
     """
     from peft import inject_adapter_in_model
 
+    _check_targets(lm, targets)
     lm.requires_grad_(False)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
@@ -54,6 +56,16 @@ def lora_config(rank: int, alpha: float, targets: Sequence[str] = ()) -> "LoraCo
     )
 
 
+def _check_targets(lm: Any, targets: Sequence[str]) -> None:
+    head = lm.get_output_embeddings()
+    linear = [name for name, module in lm.named_modules() if isinstance(module, nn.Linear | Conv1D)]
+    names = [name for name in linear if lm.get_submodule(name) is not head]
+    for target in targets:
+        if not any(name == target or name.endswith(f".{target}") for name in names):
+            known = ", ".join(dict.fromkeys(name.rsplit(".", 1)[-1] for name in names))
+            raise ValueError(f"{target!r} is not a linear layer of the model, the head left out; there are {known}")
+
+
 def adapted_layers(lm: nn.Module) -> dict[str, Any]:
     """The layers that have an adapter, by name."""
     return {name: module for name, module in lm.named_modules() if ADAPTER in getattr(module, "lora_A", ())}
@@ -65,6 +77,8 @@ def merged_weight(layer: Any) -> torch.Tensor:
     All learners have to ask for it where the layer is sharded.
     """
     delta = whole(layer.lora_B[ADAPTER].weight).float() @ whole(layer.lora_A[ADAPTER].weight).float()
+    if layer.fan_in_fan_out:  # GPT-2 keeps its matrices the other way round
+        delta = delta.T
     return whole(layer.base_layer.weight).float() + layer.scaling[ADAPTER] * delta
 
 

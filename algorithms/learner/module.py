@@ -6,6 +6,7 @@ import torch
 from ray.rllib.core.rl_module.torch.torch_rl_module import TorchRLModule
 from transformers import AutoModelForCausalLM
 
+from algorithms.configuration.errors import ConfigError
 from algorithms.learner.lora import add_adapter
 
 
@@ -19,7 +20,7 @@ class CausalLMModule(TorchRLModule):
     lm: Any
 
     def setup(self) -> None:
-        """Load the model; raises OSError when there is none at `model`."""
+        """Load the model; raises OSError when there is none at `model`, ConfigError for wrong `lora_targets`."""
         settings: Any = self.model_config  # the dict of `GRPOConfig._model_config_auto_includes`
         rank = settings.get("lora_rank", 0)
         self.lm = AutoModelForCausalLM.from_pretrained(
@@ -29,7 +30,10 @@ class CausalLMModule(TorchRLModule):
             trust_remote_code=settings.get("trust_remote_code", False),
         )
         if rank:
-            add_adapter(self.lm, rank=rank, alpha=settings["lora_alpha"], targets=settings["lora_targets"])
+            try:
+                add_adapter(self.lm, rank=rank, alpha=settings["lora_alpha"], targets=settings["lora_targets"])
+            except ValueError as error:
+                raise ConfigError(f"rl_module.lora_targets: {error}") from error
         if settings.get("gradient_checkpointing"):
             self.lm.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
 

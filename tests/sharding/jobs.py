@@ -1,7 +1,7 @@
 """What the learners of a group do: each function runs in every one of them, and returns arrays."""
 
 import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +121,12 @@ class Learner:
 def gradients(rank: int, setting: Setting, count: int = 11) -> dict[str, np.ndarray]:
     learner = Learner(rank, setting)
     learner.backward(rows(count))
+    return learner.gradients()
+
+
+def gradients_without_advantage(rank: int, setting: Setting) -> dict[str, np.ndarray]:
+    learner = Learner(rank, setting)
+    learner.backward([replace(row, advantage=0.0) for row in rows()])
     return learner.gradients()
 
 

@@ -12,6 +12,7 @@ from .jobs import (
     compute_types,
     elements_held,
     gradients,
+    gradients_without_advantage,
     load_and_train,
     norm_with_one_infinity,
     scores,
@@ -44,6 +45,12 @@ def test_learners_without_rows_take_part(group, sharded):
     expected = gradients(0, Setting(), 2)
     for found in group.run(4, gradients, Setting(sharded=sharded), 2):
         assert largest_error(found, expected) < 1e-5
+
+
+@pytest.mark.parametrize("sharded", [False, True], ids=["replicas", "shards"])
+def test_rows_without_advantage_leave_no_gradient_to_step_on(group, sharded):
+    assert gradients_without_advantage(0, Setting()) == {}
+    assert group.run(2, gradients_without_advantage, Setting(sharded=sharded)) == [{}, {}]
 
 
 @pytest.mark.parametrize(

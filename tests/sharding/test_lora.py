@@ -1,13 +1,15 @@
 """Adapters: what is trained, what engines and files get, and the reference of a KL term."""
 
+import copy
 from dataclasses import replace
 
 import peft
 import pytest
 import torch
 from safetensors.torch import load_file
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel
 
+from algorithms.configuration.errors import ConfigError
 from algorithms.grpo.learners import policy_state
 from algorithms.learner.lora import WithoutAdapter, add_adapter, save_adapter_config
 from algorithms.learner.policy import ForwardSettings, score
@@ -59,6 +61,32 @@ def test_merged_weights_are_a_plain_model_that_computes_the_same(tied):
     plain.load_state_dict(merged, strict=True)
     assert (logprobs(plain) - before).abs().max() < 1e-4
     assert torch.equal(logprobs(lm), before)
+
+
+def test_layers_that_keep_their_matrix_transposed_are_merged_too():
+    torch.manual_seed(0)
+    lm = GPT2LMHeadModel(GPT2Config(vocab_size=61, n_embd=16, n_layer=2, n_head=2, n_positions=32)).eval()
+    plain = copy.deepcopy(lm)
+    add_adapter(lm, rank=2, alpha=4.0)
+    with torch.no_grad():
+        for name, parameter in lm.named_parameters():
+            if "lora_B" in name:
+                parameter.normal_(std=0.1)
+        tokens = torch.arange(9)[None]
+        expected = lm(input_ids=tokens).logits
+        assert not torch.allclose(plain(input_ids=tokens).logits, expected, atol=1e-2)
+        plain.load_state_dict(dict(full_weights(lm)), strict=True)
+        assert torch.allclose(plain(input_ids=tokens).logits, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("target", ["lm_head", "embed_tokens", "norm", "q"])
+def test_a_target_that_cannot_be_merged_is_one_line(config, target):
+    with pytest.raises(ConfigError) as error:
+        config.rl_module(lora_rank=4, lora_targets=["v_proj", target]).build_algo()
+    assert str(error.value) == (
+        f"rl_module.lora_targets: {target!r} is not a linear layer of the model, the head left out; "
+        "there are q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj"
+    )
 
 
 def test_without_its_adapter_a_model_is_its_base_and_with_it_what_it_was():
