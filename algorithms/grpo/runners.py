@@ -11,6 +11,7 @@ import ray
 from ray.exceptions import RayError
 
 from algorithms.grpo.background import Background
+from algorithms.grpo.grading_counts import KINDS, GradingCounts
 from algorithms.grpo.rates import rollout_times
 from algorithms.rollout.dispatch import DispatchPlan, DispatchReport, OnProgress, dispatch
 from algorithms.rollout.driver.expected_lengths import ExpectedLengths
@@ -52,8 +53,8 @@ class RunnerPool:
         self._counts: Counter[str] = Counter()
         self._hung_told = 0
         self._ahead: Background[list[Rollout]] | None = None
-        self._graded: dict[int, Counter[str]] = {}
-        self._count_grading()
+        self._grading = GradingCounts()
+        self._grading.added(self._grading_totals())
         self._errors_told: set[str] = set()
         self.push_weights()
 
@@ -75,7 +76,7 @@ class RunnerPool:
         else:
             report = dispatch(self.fleet, self.lengths.longest_first(requests), self.plan, on_progress)
             self._count(report, len(self.fleet.runners))
-        self._count_grading()
+        self._counts.update({f"grading/{kind}": n for kind, n in self._grading.added(self._grading_totals()).items()})
         self.lengths.observe(report.rollouts)
         self._tell_errors(report.rollouts)
         if report.rollouts and all(rollout.verdict == "environment_error" for rollout in report.rollouts):
@@ -141,7 +142,7 @@ class RunnerPool:
 
         A runner that does not take them in time is lost, and gets them when it has been replaced.
         """
-        self._sent = None
+        self._sent, started = None, time.monotonic()
         try:
             self.version = self.transfer.push(self.learner_group, self.group, self.settings.timeout_s)
         except NoRunnerTookWeights:  # they are replaced when there is something to play
@@ -149,6 +150,8 @@ class RunnerPool:
         if self.fleet is not None:
             healthy = set(self.group.healthy_env_runner_ids())
             lost = [runner.number for runner in self.fleet.ready() if runner.number not in healthy]
+            silent = time.monotonic() - started >= self.settings.timeout_s
+            self.fleet.counts.hung += len(lost) if silent else 0
             self.fleet.confirm(self.version, dict.fromkeys(lost, "did not take weights in time, or died"))
 
     def rest(self) -> None:
@@ -194,12 +197,12 @@ class RunnerPool:
         busy = counts["engine_seconds"] / counts["runner_seconds"] if counts["runner_seconds"] else 1.0
         return {
             "rollout/hung": float(new_hung),
-            "rollout/idle_share": max(0.0, 1.0 - busy),
+            "throughput/idle_share": max(0.0, 1.0 - busy),
             **rollout_times(
                 play_s=counts["play_seconds"], engine_s=counts["engine_seconds"], runner_s=counts["runner_seconds"]
             ),
             **{f"rollout/{kind}": float(counts[kind]) for kind in ("requeued", "stolen", "stale")},
-            **{f"grading/{kind}": float(counts[kind]) for kind in ("unread", "screened", "restarts")},
+            **{f"grading/{kind}": float(counts[f"grading/{kind}"]) for kind in KINDS},
         }
 
     def _tell_errors(self, rollouts: Sequence[Rollout]) -> None:
@@ -210,25 +213,14 @@ class RunnerPool:
                 self._errors_told.add(str(rollout.error))
                 _logger.warning("an episode of query %s was left out: %s", rollout.uid, rollout.error)
 
-    def _count_grading(self) -> None:
-        """How often since the last call an answer could not be read, was screened as too costly, or cost a grader.
-
-        Graders count for their process, whoever asked them: a new process counts from 0.
-        """
-        for number, now in self._grading_totals().items():
-            before = self._graded.get(number, Counter())
-            new = now - before if all(now[kind] >= count for kind, count in before.items()) else now
-            self._counts.update(new if number in self._graded else {})
-            self._graded[number] = Counter(now)
-
-    def _grading_totals(self) -> dict[int, Counter[str]]:
+    def _grading_totals(self) -> dict[int, dict[str, int]]:
         """What the graders of each runner's process have done so far, this run or not; without the silent ones."""
         if self.fleet is None:
-            return {0: Counter(self.group.local_env_runner.get_grading_counts())}
+            return {0: self.group.local_env_runner.get_grading_counts()}
         asked = {runner.handle.get_grading_counts.remote(): runner.number for runner in self.fleet.ready()}
         answered = ray.wait(list(asked), num_returns=len(asked), timeout=COUNTS_TIMEOUT_S)[0] if asked else []
         totals = {}
         for reference in answered:
             with contextlib.suppress(RayError):  # a runner that died has no counts; the next call to it tells
-                totals[asked[reference]] = Counter(ray.get(reference))
+                totals[asked[reference]] = ray.get(reference)
         return totals

@@ -8,7 +8,7 @@ import time
 import pytest
 import ray
 
-from algorithms.rollout.driver.errors import StaleWeights
+from algorithms.rollout.driver.errors import NoEnvRunnerLeft, StaleWeights
 
 from .conftest import TIMEOUT_S, requests_of, two_runners
 
@@ -165,6 +165,13 @@ def test_wrong_weights_that_persist_end_the_run(algorithm):
     ray.get(algorithm.runners.fleet.runners[1].handle.apply.remote(keep_the_first))
     with pytest.raises(StaleWeights, match=r"env runner 1 has weights \[0\].*--resume"):
         algorithm.runners.play(requests_of(algorithm, 200))
+
+
+def test_when_no_runner_can_come_back_the_error_says_what_to_do(algorithm):
+    for runner in algorithm.runners.fleet.runners.values():
+        ray.kill(runner.handle, no_restart=True)
+    with pytest.raises(NoEnvRunnerLeft, match=r"(?s)could not be started.*env_runners.timeout_s.*--resume"):
+        algorithm.runners.play(requests_of(algorithm, 20))
 
 
 def _answers(runner):

@@ -1,16 +1,26 @@
 """The graders' counts belong to the step, whatever the process graded before."""
 
-from r3env.grading import grade
+from algorithms.grpo.grading_counts import GradingCounts
+from r3env import grading
 
 from .runs_of import train
 
 
 def test_what_was_graded_before_the_run_is_not_the_runs(grpo_config, build):
     algorithm = build(grpo_config)
-    grade("no box", "1")
-    grade(r"\boxed{9^{9^9}}", "1")
-    screened_before = algorithm.runners._grading_totals()["screened"]
-    assert screened_before > 0
+    grading.grade("no box", "1")
+    grading.grade(r"\boxed{9^{9^9}}", "1")
+    assert grading.statistics()["screened"] > 0
     later = build(grpo_config.copy())
     (record,) = train(later, 1)
     assert record["grading/screened"] == 0
+    train(algorithm, 1)
+    assert algorithm.record["grading/screened"] > 0  # this one was there
+
+
+def test_counts_of_all_processes_add_up_and_a_new_process_begins_at_zero():
+    counts = GradingCounts()
+    assert not +counts.added({1: {"unread": 5}, 2: {"unread": 1}})
+    assert counts.added({1: {"unread": 7}, 2: {"unread": 1}})["unread"] == 2
+    assert counts.added({2: {"unread": 2}})["unread"] == 1  # the first one was silent
+    assert counts.added({1: {"unread": 3}, 2: {"unread": 2}})["unread"] == 3  # and has been replaced
