@@ -41,6 +41,6 @@ def compute_dtype(hidden: torch.Tensor) -> torch.dtype:
     return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
 
 
-def entropies_of(probabilities: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
-    """Entropy in nats of each row, float [n], finite where tokens are impossible; `out` [n, V] is overwritten."""
-    return torch.special.entr(probabilities, out=out).sum(dim=-1)
+def entropies_of(probabilities: torch.Tensor) -> torch.Tensor:
+    """Entropy in nats of each row, float [n], finite where tokens are impossible."""
+    return torch.special.entr(probabilities).sum(dim=-1)

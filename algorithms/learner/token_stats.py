@@ -188,7 +188,6 @@ def _statistics_and_gradient(
     logits = head.logits(hidden)
     cap_slope = head.cap_slope(logits) if slope else None
     logprobs, entropies, probabilities = _distribution(logits, targets, entropy)
-    del logits
     if slope:
         by_logprob = slope(logprobs, rows)
         if by_logprob.shape != logprobs.shape:
@@ -201,11 +200,15 @@ def _statistics_and_gradient(
 def _distribution(
     logits: torch.Tensor, targets: torch.Tensor, entropy: bool
 ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor]:
-    """Log-probs [n], entropies [n] and probabilities [n, V]; `logits` [n, V] are overwritten."""
+    """Log-probs [n], entropies [n] and probabilities [n, V], which take the place of `logits` [n, V]."""
     all_logprobs = functional.log_softmax(logits, dim=-1)
     logprobs = all_logprobs.gather(-1, targets[:, None]).squeeze(-1)
-    probabilities = all_logprobs.exp_()
-    return logprobs, entropies_of(probabilities, out=logits) if entropy else None, probabilities
+    probabilities = torch.exp(all_logprobs, out=logits)
+    if not entropy:
+        return logprobs, None, probabilities
+    # An impossible token adds 0, not 0 times infinity; a certain one may have a log-prob a rounding above 0.
+    information = all_logprobs.clamp_(torch.finfo(torch.float32).min, 0.0).neg_()
+    return logprobs, information.mul_(probabilities).sum(dim=-1), probabilities
 
 
 def _gradient_of_logits(

@@ -173,10 +173,12 @@ def test_tokens_without_slope_get_exactly_no_gradient():
 def test_entropies_are_left_out_on_request():
     hidden, weight, _, targets = inputs()
     weight.requires_grad_(True)
-    with Watch() as watch:
-        _, nothing, _ = token_statistics_and_gradient(hidden, weight, targets, slope, entropy=False)
-    assert nothing is None
-    assert watch.calls["aten::special_entr"] + watch.calls["aten::special_entr.out"] == 0
+    operations = []
+    for entropy in (True, False):
+        with Watch() as watch:
+            _, entropies, _ = token_statistics_and_gradient(hidden, weight, targets, slope, entropy=entropy)
+        operations.append(watch.calls.total())
+    assert entropies is None and operations[1] < operations[0]
 
 
 def test_logits_are_computed_once_and_a_chunk_at_a_time():
