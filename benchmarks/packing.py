@@ -1,0 +1,231 @@
+"""One update's gradient on packed micro-batches against padded ones, for rows of several spreads of length.
+
+    python -m benchmarks.packing                       # the embedded model on the CPU
+    python -m benchmarks.packing --model 1.5b --device cuda --rows 32 --median-tokens 4000 --longest 32768 \
+        --token-budget 32768 --checkpointing
+
+Both ways have the same weights and rows and take turns in one process; a ratio is the median over the turns, beside
+its smallest and largest. `quickstart` has the lengths of the embedded model's answers, `long tail` those of reasoning
+in small, `fixed` one length: what packing costs where it has nothing to gain. Needs no Ray.
+"""
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.table import Table
+from transformers import AutoModelForCausalLM, Qwen2Config
+
+from algorithms.grpo.loss import LossSettings
+from algorithms.learner.flops import ModelFacts, update_cost
+from algorithms.learner.hardware import model_flops_utilization, peak_flops
+from algorithms.learner.packability import use_packed_attention
+from algorithms.learner.policy import ForwardSettings, score
+from algorithms.learner.rows import TrainingRow
+from algorithms.learner.update import UpdateStatistics, accumulate_gradients
+from algorithms.models.names import resolve_model
+
+PROMPT_TOKENS = (8, 16)
+# The shape of Qwen2.5-1.5B and of what was distilled into it.
+QWEN2_1_5B = {
+    "vocab_size": 151936,
+    "hidden_size": 1536,
+    "intermediate_size": 8960,
+    "num_hidden_layers": 28,
+    "num_attention_heads": 12,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 131072,
+    "tie_word_embeddings": False,
+}
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Packed against padded on the same rows.
+
+    Args:
+        rows: how many.
+        tokens: of all rows, prompts included.
+        padding_share: of the padded micro-batches' slots.
+        packed_s: seconds of each turn.
+        padded_s: seconds of each turn, pair by pair.
+        scoring_ratio: padded over packed seconds of a scoring pass, the median.
+        mfu: of the packed way's median turn; None where the device's peak is not known.
+        packed_gib: peak GPU memory of the packed way; None on a CPU.
+        padded_gib: of the padded way.
+    """
+
+    lengths: str
+    rows: int
+    tokens: int
+    padding_share: float
+    packed_s: list[float]
+    padded_s: list[float]
+    scoring_ratio: float
+    mfu: float | None
+    packed_gib: float | None
+    padded_gib: float | None
+
+    @property
+    def ratios(self) -> list[float]:
+        """How many times faster the packed way was, turn by turn."""
+        return [padded / packed for packed, padded in zip(self.packed_s, self.padded_s, strict=True)]
+
+
+def response_lengths(kind: str, arguments: argparse.Namespace) -> list[int]:
+    """Tokens of each response, a function of the seed."""
+    rng = np.random.default_rng(arguments.seed)
+    if kind == "fixed":
+        return [arguments.median_tokens] * arguments.rows
+    sigma = {"quickstart": 0.6, "long tail": 1.0}[kind]
+    drawn = rng.lognormal(np.log(arguments.median_tokens), sigma, arguments.rows)
+    return [int(length) for length in np.clip(drawn, 2, arguments.longest)]
+
+
+def rows_of(lengths: Sequence[int], vocabulary: int, seed: int) -> list[TrainingRow]:
+    """Scored rows of random tokens, each with an advantage."""
+    rng = np.random.default_rng(seed)
+    rows = []
+    for length in lengths:
+        prompt = int(rng.integers(*PROMPT_TOKENS))
+        behaviour = rng.normal(-1.0, 0.3, length).astype(np.float32)
+        tokens = rng.integers(0, vocabulary, prompt + length).astype(np.int32)
+        advantage = float(rng.normal())
+        rows.append(TrainingRow(tokens, np.arange(len(tokens)) >= prompt, advantage, 1e-3, behaviour, behaviour))
+    return rows
+
+
+def models(arguments: argparse.Namespace) -> tuple[Any, Any]:
+    """The same model twice, packed and padded."""
+    made = []
+    for _ in range(2):
+        if arguments.model == "tiny":
+            lm: Any = AutoModelForCausalLM.from_pretrained(resolve_model("embedded:tiny"), dtype=torch.float32)
+        else:
+            torch.manual_seed(0)
+            with torch.device(arguments.device):
+                lm = AutoModelForCausalLM.from_config(Qwen2Config(**QWEN2_1_5B), dtype=torch.float32)
+        if arguments.checkpointing:
+            lm.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        made.append(lm.to(arguments.device).train())
+    if not use_packed_attention(made[0]):
+        raise RuntimeError("the model does not take packed batches")
+    return made[0], made[1]
+
+
+def compare(kind: str, packed: Any, padded: Any, arguments: argparse.Namespace) -> Comparison:
+    """Take turns, after one update of each to warm up."""
+    rows = rows_of(response_lengths(kind, arguments), packed.config.vocab_size, arguments.seed)
+    forward = ForwardSettings(token_budget=arguments.token_budget, dtype=arguments.dtype)
+    seconds: dict[str, list[float]] = {"packed": [], "padded": []}
+    scoring: dict[str, list[float]] = {"packed": [], "padded": []}
+    peaks: dict[str, float | None] = {"packed": None, "padded": None}
+    found: dict[str, UpdateStatistics] = {}
+    for turn in range(arguments.repeats + 1):
+        for name, lm in (("packed", packed), ("padded", padded)):
+            lm.zero_grad(set_to_none=True)
+            took, found[name], peaks[name] = _timed(
+                lambda lm=lm: accumulate_gradients(lm, rows, forward, LossSettings())
+            )
+            lm.zero_grad(set_to_none=True)
+            scored, _, _ = _timed(lambda lm=lm: score(lm, rows, forward, entropy=True))
+            if turn:
+                seconds[name].append(took)
+                scoring[name].append(scored)
+    facts = ModelFacts.of(packed)
+    flops = sum(update_cost(facts, row, beta=0.0) for row in rows)
+    name = torch.cuda.get_device_name() if arguments.device == "cuda" else None
+    return Comparison(
+        lengths=kind,
+        rows=len(rows),
+        tokens=sum(len(row.tokens) for row in rows),
+        padding_share=1 - found["padded"].passed_tokens / found["padded"].slots,
+        packed_s=seconds["packed"],
+        padded_s=seconds["padded"],
+        scoring_ratio=statistics.median(a / b for a, b in zip(scoring["padded"], scoring["packed"], strict=True)),
+        mfu=model_flops_utilization(flops, statistics.median(seconds["packed"]), 1, peak_flops(name, arguments.dtype)),
+        packed_gib=peaks["packed"],
+        padded_gib=peaks["padded"],
+    )
+
+
+def _timed(work: Callable[[], Any]) -> tuple[float, Any, float | None]:
+    """Seconds, result, and peak GPU memory in GiB."""
+    on_gpu = torch.cuda.is_available()
+    if on_gpu:
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+    started = time.perf_counter()
+    result = work()
+    if on_gpu:
+        torch.cuda.synchronize()
+    return time.perf_counter() - started, result, torch.cuda.max_memory_allocated() / 2**30 if on_gpu else None
+
+
+def table_of(comparisons: Sequence[Comparison]) -> Table:
+    """A line a spread of lengths."""
+    table = Table(title="Gradient of one update, packed against padded", title_justify="left")
+    for column in (
+        "lengths",
+        "rows",
+        "tokens",
+        "padding",
+        "packed rows/s",
+        "padded rows/s",
+        "faster",
+        "scoring",
+        "MFU",
+    ):
+        table.add_column(column, justify="left" if column == "lengths" else "right")
+    for one in comparisons:
+        ratios = one.ratios
+        table.add_row(
+            one.lengths,
+            str(one.rows),
+            f"{one.tokens:,}",
+            f"{one.padding_share:.0%}",
+            *(f"{one.rows / statistics.median(s):,.0f}" for s in (one.packed_s, one.padded_s)),
+            f"{statistics.median(ratios):.2f}x ({min(ratios):.2f}-{max(ratios):.2f})",
+            f"{one.scoring_ratio:.2f}x",
+            "" if one.mfu is None else f"{one.mfu:.0%}",
+        )
+    return table
+
+
+def main() -> None:
+    """Measure, print a table, and write the figures."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", choices=("tiny", "1.5b"), default="tiny", help="embedded, or random Qwen2 weights")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--dtype", choices=("float32", "bfloat16"), help="default: float32 on a CPU, else bfloat16")
+    parser.add_argument("--rows", type=int, default=128)
+    parser.add_argument("--median-tokens", type=int, default=16, help="of a response")
+    parser.add_argument("--longest", type=int, default=48, help="response, in tokens")
+    parser.add_argument("--token-budget", type=int, default=16384)
+    parser.add_argument("--checkpointing", action="store_true", help="recompute activations in backward")
+    parser.add_argument("--lengths", nargs="+", default=["quickstart", "long tail", "fixed"])
+    parser.add_argument("--repeats", type=int, default=9)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--json", type=Path, help="write the figures here")
+    arguments = parser.parse_args()
+    arguments.dtype = arguments.dtype or ("float32" if arguments.device == "cpu" else "bfloat16")
+    torch.set_num_threads(arguments.threads)
+    packed, padded = models(arguments)
+    comparisons = [compare(kind, packed, padded, arguments) for kind in arguments.lengths]
+    Console(width=120).print(table_of(comparisons))
+    if arguments.json:
+        figures = [asdict(one) | {"ratio": statistics.median(one.ratios)} for one in comparisons]
+        arguments.json.write_text(json.dumps(figures, indent=1))
+
+
+if __name__ == "__main__":
+    main()
