@@ -52,6 +52,7 @@ def model(setting: Setting) -> Qwen2ForCausalLM:
     )
     lm = Qwen2ForCausalLM(config)
     if setting.lora_rank:
+        lm.to(setting.dtype)
         add_adapter(lm, rank=setting.lora_rank, alpha=2.0 * setting.lora_rank)
         with torch.no_grad():  # an adapter that has been trained: at first its second factor is zero
             for name, parameter in lm.named_parameters():

@@ -104,6 +104,15 @@ def test_shards_are_gathered_in_the_compute_dtype_and_stepped_in_float32(group):
         assert types == {"torch.float32"}
 
 
+@pytest.mark.parametrize("lora_rank", [0, 4])
+def test_gradients_of_a_bfloat16_forward_are_those_of_float32_to_its_precision(group, lora_rank):
+    expected = gradients(0, Setting(lora_rank=lora_rank))
+    for found in group.run(2, gradients, replace(SHARDS, lora_rank=lora_rank, dtype=torch.bfloat16)):
+        off = np.sqrt(sum(np.square(found[name] - expected[name]).sum() for name in expected))
+        size = np.sqrt(sum(np.square(value).sum() for value in expected.values()))
+        assert 1e-4 < off / size < 0.05
+
+
 @pytest.mark.parametrize("setting", [SHARDS, OFFLOADED], ids=["shards", "offload"])
 @pytest.mark.parametrize("learners", [1, 2])
 def test_steps_are_one_learners(group, learners, setting):
