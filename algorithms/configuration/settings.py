@@ -92,6 +92,12 @@ class TrainingSettings(Settings):
     warmup_steps: int = setting(0, "Optimizer steps over which the learning rate rises linearly from 0.", ge=0)
     weight_decay: float = setting(0.0, "Weight decay of AdamW.", ge=0)
     grad_clip: float = setting(1.0, "Largest norm of the gradient; 0: not clipped.", ge=0)
+    max_skipped_steps: int = setting(
+        3,
+        "Optimizer steps in a row that may be skipped because the gradient is not finite; one more ends the run, with "
+        "its batch in `skipped_batch.npz`. 0: any number.",
+        ge=0,
+    )
     group_size: int = setting(8, "Responses per prompt (G): the group whose mean is the baseline.", ge=2)
     queries_per_step: int = setting(16, "Queries per training step.", ge=1)
     minibatches: int = setting(1, "Optimizer steps per training step; must divide the number of responses.", ge=1)

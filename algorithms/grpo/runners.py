@@ -3,7 +3,7 @@
 import contextlib
 import logging
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
@@ -50,7 +50,7 @@ class RunnerPool:
         self.lengths = ExpectedLengths()
         self._restarts_before = 0
         self._sent: Weights | None = None
-        self._counts: Counter[str] = Counter()
+        self._counts: defaultdict[str, float] = defaultdict(float)
         self._hung_told = 0
         self._ahead: Background[list[Rollout]] | None = None
         self._grading = GradingCounts()
@@ -76,7 +76,6 @@ class RunnerPool:
         else:
             report = dispatch(self.fleet, self.lengths.longest_first(requests), self.plan, on_progress)
             self._count(report, len(self.fleet.runners))
-        self._counts.update({f"grading/{kind}": n for kind, n in self._grading.added(self._grading_totals()).items()})
         self.lengths.observe(report.rollouts)
         self._tell_errors(report.rollouts)
         if report.rollouts and all(rollout.verdict == "environment_error" for rollout in report.rollouts):
@@ -184,14 +183,21 @@ class RunnerPool:
         )
 
     def _count(self, report: DispatchReport, runners: int) -> None:
-        self._counts.update(requeued=report.requeued, stolen=report.stolen, stale=report.stale)
-        self._counts["play_seconds"] += report.seconds
-        self._counts["runner_seconds"] += runners * report.seconds
-        self._counts["engine_seconds"] += report.engine_seconds
+        grading = self._grading.added(self._grading_totals())
+        added = {f"grading/{kind}": float(count) for kind, count in grading.items()} | {
+            "requeued": float(report.requeued),
+            "stolen": float(report.stolen),
+            "stale": float(report.stale),
+            "play_seconds": report.seconds,
+            "runner_seconds": runners * report.seconds,
+            "engine_seconds": report.engine_seconds,
+        }
+        for name, value in added.items():
+            self._counts[name] += value
 
     def _dispatch_metrics(self) -> dict[str, float]:
         """What happened on the way since the last call."""
-        counts, self._counts = self._counts, Counter()
+        counts, self._counts = self._counts, defaultdict(float)
         hung = self.fleet.counts.hung if self.fleet else 0
         new_hung, self._hung_told = hung - self._hung_told, hung
         busy = counts["engine_seconds"] / counts["runner_seconds"] if counts["runner_seconds"] else 1.0
@@ -201,8 +207,8 @@ class RunnerPool:
             **rollout_times(
                 play_s=counts["play_seconds"], engine_s=counts["engine_seconds"], runner_s=counts["runner_seconds"]
             ),
-            **{f"rollout/{kind}": float(counts[kind]) for kind in ("requeued", "stolen", "stale")},
-            **{f"grading/{kind}": float(counts[f"grading/{kind}"]) for kind in KINDS},
+            **{f"rollout/{kind}": counts[kind] for kind in ("requeued", "stolen", "stale")},
+            **{f"grading/{kind}": counts[f"grading/{kind}"] for kind in KINDS},
         }
 
     def _tell_errors(self, rollouts: Sequence[Rollout]) -> None:

@@ -14,7 +14,7 @@ from algorithms.grpo.seeds import Purpose, stream
 from algorithms.models.names import context_length
 from algorithms.r3_grpo.config import R3GRPOConfig
 from algorithms.r3_grpo.entry import Entry
-from algorithms.r3_grpo.memory import bare_sample, entry_of, sample_of
+from algorithms.r3_grpo.memory import bare_sample, entry_of, is_finite, sample_of
 from algorithms.r3_grpo.quotation import Quoter
 from algorithms.r3_grpo.ranking import ranked_rewards
 from algorithms.r3_grpo.reflection import is_hard, share_limit
@@ -107,7 +107,7 @@ class R3GRPO(GRPO):
             return
         played = [*groups, *self.dropped]
         fresh = [sample for group in played for sample in group.samples if not sample.replayed]
-        for sample in [*self.distilled, *fresh]:
+        for sample in filter(is_finite, [*self.distilled, *fresh]):
             self.history.add(entry_of(sample, self.steps_done))
         for group in played:
             if group.prompt.context is Context.PLAIN:
@@ -220,6 +220,8 @@ class R3GRPO(GRPO):
 
     def _rank(self, group: Group) -> int:
         settings = self.config.ranking_settings
+        if not all(is_finite(sample) for sample in group.samples):
+            return 0  # a policy that overflowed has no entropies to rank by
         rewards, ranked = ranked_rewards(
             np.array([self.outcome_reward(sample.rollout) for sample in group.samples]),
             np.array([sample.rollout.correct for sample in group.samples]),

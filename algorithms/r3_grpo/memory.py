@@ -30,6 +30,11 @@ def entry_of(sample: Sample, step: int) -> Entry:
     )
 
 
+def is_finite(sample: Sample) -> bool:
+    """Whether a sample's log-probs are numbers: those of a policy that overflowed are not, and are not kept."""
+    return sample.behaviour_logprobs is None or bool(np.isfinite(sample.behaviour_logprobs).all())
+
+
 def sample_of(entry: Entry, group: int) -> Sample:
     """A stored entry as a replayed member of a group, under its own stored prompt."""
     rollout = Rollout(

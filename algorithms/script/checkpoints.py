@@ -26,10 +26,14 @@ class Checkpoints:
     def save(self, algo: Any, metrics: dict[str, float]) -> Path:
         """Write a checkpoint, complete or not at all, then delete what need not be kept; returns its path.
 
+        One of this step that is there already stays as it is.
+
         Raises:
             OSError: it could not be written; those that were there still are.
         """
-        path = save_checkpoint(algo, self.folder, metrics)
+        path = self.folder / f"step_{algo.steps_done:06d}"
+        if path not in self._complete():
+            save_checkpoint(algo, self.folder, metrics)
         states = {int(state["steps_done"]): (folder, state) for folder, state in self._states()}
         measured = {step: state.get("metrics", {}) for step, (_, state) in states.items()}
         for step in superfluous(measured, keep=self.keep, best_by=self.best_by):

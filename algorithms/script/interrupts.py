@@ -1,38 +1,48 @@
-"""Ctrl-C that waits for the end of a step: after half of one, weights, history and counters do not fit together."""
+"""Ctrl-C and SIGTERM between steps: after half of one, weights, history and counters do not fit together."""
 
 import os
 import signal
 import threading
+from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any, Self
 
-_NOTICE = b"\nstopping after this step; Ctrl-C again stops at once and loses it\n"
+_NOTICE = b"\nstopping after this step; Ctrl-C again stops as soon as a checkpoint can be made\n"
 
 
 class InterruptBetweenSteps:
-    """While open, a first SIGINT only sets `requested`; a second one raises KeyboardInterrupt at once.
+    """While open, a first SIGINT only sets `requested`: the step that is under way may end.
 
-    Outside the main thread, where Python delivers no signals, nothing changes.
+    A SIGTERM, which a cluster follows by a SIGKILL, and a second SIGINT do not wait for the step: they raise
+    KeyboardInterrupt, at once where `can_stop` says so, else when the step has ended. Outside the main thread, where
+    Python delivers no signals, nothing changes.
+
+    Args:
+        can_stop: whether a checkpoint could be made now.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, can_stop: Callable[[], bool] = lambda: True) -> None:
         self.requested = False
-        self._previous: Any = None
+        self._can_stop = can_stop
+        self._previous: dict[int, Any] = {}
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
-            self._previous = signal.signal(signal.SIGINT, self._handle)
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._previous[number] = signal.signal(number, self._handle)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if self._previous is not None:
-            signal.signal(signal.SIGINT, self._previous)
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        if self.requested:
+        urgent = self.requested or number == signal.SIGTERM
+        if not self.requested:
+            self.requested = True
+            # Not print: a signal may arrive in the middle of one.
+            os.write(2, b"\nstopping\n" if urgent else _NOTICE)
+        if urgent and self._can_stop():
             raise KeyboardInterrupt
-        self.requested = True
-        # Not print: a signal may arrive in the middle of one.
-        os.write(2, _NOTICE)

@@ -4,6 +4,8 @@ Exit codes: 0 done, 2 wrong input (the last line names it), 1 anything else, 130
 """
 
 import argparse
+import logging
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -31,6 +33,8 @@ def main(algorithm: str, argv: Sequence[str] | None = None) -> int:
     """
     arguments = _parser(algorithm).parse_intermixed_args(argv)
     from algorithms.configuration.errors import ConfigError
+    from algorithms.grpo.skipped_steps import TooManySkippedSteps
+    from algorithms.rollout.driver.errors import NoEnvRunnerLeft, StaleWeights
     from algorithms.rollout.errors import EveryEpisodeFailed
     from algorithms.script.checkpoint_errors import CheckpointError
     from algorithms.script.disk_full import is_disk_full
@@ -40,12 +44,12 @@ def main(algorithm: str, argv: Sequence[str] | None = None) -> int:
     except (ConfigError, CheckpointError) as error:
         print(f"error: {error}", file=sys.stderr)
         return WRONG_INPUT
-    except EveryEpisodeFailed as error:
+    except (EveryEpisodeFailed, TooManySkippedSteps, NoEnvRunnerLeft, StaleWeights) as error:
         print(f"error: {error}", file=sys.stderr)
         return FAILED
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
-        return INTERRUPTED
+        return _leave(INTERRUPTED)
     except Exception as error:
         if not is_disk_full(error):
             raise
@@ -77,6 +81,17 @@ def _run(algorithm: str, arguments: argparse.Namespace) -> int:
     else:
         train(config, run, name=algorithm)
     return DONE
+
+
+def _leave(code: int) -> int:
+    """End Ray, then the process without waiting for threads that an environment holds up."""
+    import ray
+
+    ray.shutdown()
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def _config_class(algorithm: str) -> "type[GRPOConfig]":

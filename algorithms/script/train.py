@@ -115,10 +115,17 @@ class _Session:
         self._evaluate("before")
 
     def run_steps(self) -> None:
-        """Train up to `run.steps`; an interrupt lets the step that is under way end, and leaves a checkpoint."""
-        with Progress(self.run.steps, self.algo.steps_done) as progress, InterruptBetweenSteps() as interrupt:
-            while self.algo.steps_done < self.run.steps and not interrupt.requested:
-                progress.update(self._step())
+        """Train up to `run.steps`; an interrupt leaves a checkpoint, of the step that is under way or the one before."""
+        with (
+            Progress(self.run.steps, self.algo.steps_done) as progress,
+            InterruptBetweenSteps(lambda: self.algo.in_step and self.algo.can_be_saved) as interrupt,
+        ):
+            try:
+                while self.algo.steps_done < self.run.steps and not interrupt.requested:
+                    progress.update(self._step())
+            except KeyboardInterrupt:
+                if not (self.algo.in_step and self.algo.can_be_saved):
+                    raise
             if interrupt.requested:
                 self.checkpoints.save(self.algo, self.metrics)
                 progress.message(f"stopped after step {self.algo.steps_done}; --resume {self.directory.path} goes on")

@@ -80,3 +80,65 @@ def test_a_second_interrupt_does_not_wait_for_the_step():
             os.kill(os.getpid(), signal.SIGINT)
     with pytest.raises(KeyboardInterrupt):
         os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_a_second_interrupt_waits_where_no_checkpoint_could_be_made():
+    from algorithms.script.interrupts import InterruptBetweenSteps
+
+    with InterruptBetweenSteps(lambda: False) as interrupt:
+        for _ in range(3):
+            os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert interrupt.requested
+
+
+SLOW = """
+import os, time
+import gymnasium
+from r3env.core import Query, Reason, Verdict, VerifiableEnv
+
+
+class Sums(VerifiableEnv):
+    def load_queries(self):
+        return [Query(str(n), f"{n}+1", str(n + 1)) for n in range(1, 7)]
+
+    def verify(self, query, response):
+        if os.path.exists("slow"):
+            open("verifying", "w").close()
+            time.sleep(100)
+        return Verdict(len(response) % 2 == 0, Reason.EQUAL)
+
+
+gymnasium.register("Sums-v0", Sums)
+"""
+
+
+def test_a_sigterm_does_not_wait_for_slow_rollouts_and_the_step_is_made_again(tmp_path, command, surroundings):
+    (tmp_path / "sums.py").write_text(SLOW)
+    environment = surroundings | {"PYTHONPATH": f"{surroundings['PYTHONPATH']}:{tmp_path}"}
+    arguments = ["environment.id=sums:Sums-v0", *SMALL, "run.name=slow", "evaluation.limit=1", "evaluation.interval=0"]
+    process = subprocess.Popen(
+        command(*arguments), cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    evaluated = tmp_path / "runs" / "slow" / "evaluation.json"
+    _wait_for(evaluated, process)
+    (tmp_path / "slow").touch()
+    _wait_for(tmp_path / "verifying", process)
+    sent = time.monotonic()
+    process.send_signal(signal.SIGTERM)
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 130 and "--resume" in errors, errors
+    assert time.monotonic() - sent < 60
+    (tmp_path / "slow").unlink()
+    resumed = subprocess.run(
+        command("--resume", "runs/slow"), cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=200
+    )
+    assert resumed.returncode == 0, resumed.stderr
+    assert [row["step"] for row in rows(tmp_path / "runs" / "slow")] == [1, 2, 3]
+
+
+def _wait_for(path, process):
+    deadline = time.monotonic() + 120
+    while not path.exists():
+        assert time.monotonic() < deadline and process.poll() is None, process.communicate()
+        time.sleep(0.01)

@@ -94,10 +94,9 @@ def test_a_resumed_run_goes_on_as_the_uninterrupted_one(r3_config, build, tmp_pa
 def test_samples_of_this_step_cannot_be_retrieved_in_this_step(r3_config, build, small_pool):
     algorithm = build(r3_config.environment(data=small_pool))
     for step in range(4):
-        before = {entry for query in algorithm.history._queries.values() for entry in _entries(query)}
+        stored = {entry.tokens.tobytes() for entry in _entries(algorithm)}
         train(algorithm, 1)
         replayed = [s.rollout for group in algorithm.groups for s in group.samples if s.replayed]
-        stored = {entry.tokens.tobytes() for entry in before}
         assert all(rollout.tokens.tobytes() in stored for rollout in replayed)
         assert step or not replayed
 
@@ -112,9 +111,8 @@ def test_replayed_samples_are_never_written_back(r3_config, build, small_pool):
         expected.update(answers + bare)
         replayed += sum(s.replayed for group in algorithm.groups for s in group.samples)
         distilled += len(bare)
-    stored = [entry for query in algorithm.history._queries.values() for entry in _entries(query)]
     assert replayed and distilled
-    assert Counter((entry.uid, *entry.tokens.tolist()) for entry in stored) == expected
+    assert Counter((entry.uid, *entry.tokens.tolist()) for entry in _entries(algorithm)) == expected
 
 
 def test_an_unchanged_policy_gives_replayed_tokens_a_ratio_of_one(r3_config, build, small_pool):
@@ -167,5 +165,9 @@ def _distilled_answers(groups):
     return [(r.uid, *bare[r.uid], *r.tokens[r.prompt_length :].tolist()) for r in correct if r.uid in bare]
 
 
-def _entries(query):
-    return [*query.positives.values(), *query.negatives.values()]
+def _entries(algorithm):
+    """All that the history holds."""
+    uids = algorithm.uids("train")
+    return [
+        entry for uid in uids for correct in (True, False) for entry in algorithm.history.entries(uid, correct=correct)
+    ]

@@ -1,0 +1,65 @@
+"""A gradient that is not finite: skipped and counted, and after too many in a row the run ends with its batch kept."""
+
+import numpy as np
+import pytest
+import torch
+
+from algorithms.grpo.skipped_steps import FILE, SkippedSteps, TooManySkippedSteps
+from algorithms.learner.rows import TrainingRow
+
+from .runs_of import train, weights
+
+
+def row(tokens, advantage):
+    mask = np.arange(len(tokens)) > 0
+    return TrainingRow(np.array(tokens, np.int32), mask, advantage, 0.5, np.full(mask.sum(), -1.0, np.float32))
+
+
+ROWS = [row([1, 2, 3], 1.0), row([4, 5], -1.0)]
+
+
+def test_only_steps_in_a_row_count():
+    skipped = SkippedSteps(2)
+    for outcome in (True, True, False, True, True):
+        skipped.observe(outcome, ROWS)
+    with pytest.raises(TooManySkippedSteps, match=r"3 optimizer steps in a row \(training.max_skipped_steps\)"):
+        skipped.observe(True, ROWS)
+
+
+def test_zero_puts_up_with_any_number():
+    skipped = SkippedSteps(0)
+    for _ in range(100):
+        skipped.observe(True, ROWS)
+
+
+def test_the_offending_batch_can_be_read(tmp_path):
+    skipped = SkippedSteps(1, tmp_path)
+    skipped.observe(True, ROWS)
+    with pytest.raises(TooManySkippedSteps, match=FILE):
+        skipped.observe(True, ROWS)
+    with np.load(tmp_path / FILE, allow_pickle=False) as kept:
+        assert kept["lengths"].tolist() == [3, 2]
+        assert kept["tokens"].tolist() == [1, 2, 3, 4, 5]
+        assert kept["advantages"].tolist() == [1.0, -1.0]
+        assert len(kept["behaviour_logprobs"]) == 3
+
+
+def test_a_policy_that_overflows_is_not_stepped_not_remembered_and_stops_the_run(r3_config, build, tmp_path):
+    algorithm = build(r3_config.training(max_skipped_steps=0, minibatches=2))
+    algorithm.keep_state_in(tmp_path)
+    (algorithm.learner_group.foreach_learner(_poison))
+    before = weights(algorithm)
+    (record,) = train(algorithm, 1)
+    assert record["policy/skipped_steps"] == 2
+    after = weights(algorithm)
+    assert all(bool(((a == b) | (a.isnan() & b.isnan())).all()) for a, b in zip(before.values(), after.values()))
+    assert len(algorithm.history) == 0, "log-probs that are not numbers are not replayed"
+    algorithm.skipped_steps.most = 1
+    with pytest.raises(TooManySkippedSteps):
+        train(algorithm, 5)
+    assert (tmp_path / FILE).is_file()
+
+
+def _poison(learner):
+    with torch.no_grad():
+        next(learner.lm.parameters()).fill_(float("nan"))
