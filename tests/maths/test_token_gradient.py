@@ -6,6 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
+from algorithms.learner import token_stats
+from algorithms.learner.output_head import OutputHead
 from algorithms.learner.token_stats import token_statistics, token_statistics_and_gradient
 
 from .strategies import repeatable, seeds
@@ -207,3 +209,35 @@ def test_refuses_a_slope_of_another_shape():
     weight.requires_grad_(True)
     with pytest.raises(ValueError, match="slope gave shape"):
         token_statistics_and_gradient(hidden, weight, targets, lambda own, _: own[:, None])
+
+
+def test_what_becomes_of_a_chunk_of_logits_compiles_as_one_graph():
+    hidden, weight, bias, targets = inputs()
+    head = OutputHead(weight, bias, 0.7, None)
+
+    def statistics(states, tokens):
+        return token_stats._distribution(head.logits(states), tokens, True)
+
+    compiled = torch.compile(statistics, fullgraph=True, backend="aot_eager")
+    with torch.no_grad():
+        for found, expected in zip(compiled(hidden, targets), statistics(hidden, targets), strict=True):
+            torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_gradients_are_those_of_the_whole_logits():
+    generator = torch.Generator().manual_seed(0)
+    hidden, weight = torch.randn(700, 64, generator=generator), torch.randn(40_000, 64, generator=generator) / 8
+    targets = torch.randint(len(weight), (len(hidden),), generator=generator).cuda()
+    gradients = []
+    for chunk in (64, len(hidden)):
+        leaves = [tensor.cuda().requires_grad_(True) for tensor in (hidden, weight)]
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            *_, surrogate = token_statistics_and_gradient(*leaves, targets, lambda own, _: own, chunk=chunk)
+            surrogate.backward()
+        gradients.append([leaf.grad for leaf in leaves])
+    leaves = [tensor.cuda().requires_grad_(True) for tensor in (hidden, weight)]
+    logprobs, _ = naive(*(leaf.bfloat16() for leaf in leaves), None, targets)
+    (0.5 * logprobs.square()).sum().backward()
+    for found in gradients:
+        assert_close(found, [leaf.grad for leaf in leaves], 2e-2)
