@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 
 import pytest
 import ray
@@ -15,6 +16,7 @@ from algorithms.rollout.transfer.wire import bytes_of
 from .conftest import BUCKET_BYTES
 
 pytestmark = pytest.mark.slow
+ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # actors do not know the tests' folder
 WIRE = WireSettings("float32", BUCKET_BYTES)
 
 

@@ -87,33 +87,6 @@ def test_an_engine_that_sleeps_has_no_version_until_it_gets_weights(algorithm, e
     assert gap(engine, lm) < 1e-3
 
 
-def test_part_of_the_weights_is_no_version(engine, lm):
-    tensors = list(lm.state_dict().items())
-    engine.start_weights({name: tuple(tensor.shape) for name, tensor in tensors})
-    engine.add_weights({TENSORS: tensors[:-1]})
-    with pytest.raises(RuntimeError, match=tensors[-1][0]):
-        engine.finish_weights(77)
-    assert engine.weights_version == NO_VERSION
-
-
-def test_after_an_update_that_broke_off_the_next_one_is_whole(algorithm, engine, lm):
-    shapes = {name: tuple(tensor.shape) for name, tensor in lm.state_dict().items()}
-    engine.start_weights(shapes)
-    engine.add_weights({TENSORS: list(lm.state_dict().items())[:9]})
-    disturb(algorithm, lm)
-    engine.load_weights(lm.state_dict(), 8)  # the first one was given up
-    assert gap(engine, lm) < 1e-3
-    engine.start_weights(shapes)
-    engine.add_weights({TENSORS: list(lm.state_dict().items())[:9]})
-    with pytest.raises(Exception, match="no_such_weight"):
-        engine.add_weights({TENSORS: [("model.no_such_weight", torch.zeros(3))]})
-    assert engine.weights_version == NO_VERSION
-    disturb(algorithm, lm)
-    engine.load_weights(lm.state_dict(), 9)
-    assert engine.weights_version == 9
-    assert gap(engine, lm) < 1e-3
-
-
 def test_weights_wait_until_no_response_is_running(engine, lm):
     engine.submit(3, GenerationRequest(np.array([5, 6], np.int32), 1, Sampling(1.0, 1.0, 8)))
     with pytest.raises(RuntimeError, match="1 requests are unfinished"):
@@ -213,3 +186,23 @@ def test_a_route_between_gpus_drives_a_backend_of_vllm(algorithm, engine, lm, tm
         version = transfer.push(algorithm.learner_group, algorithm.env_runner_group, 60)
         assert engine.weights_version == version
         assert gap(engine, lm) < 1e-3
+
+
+# Last, because they use the engine up.
+
+
+def test_part_of_the_weights_is_no_version(engine, lm):
+    tensors = list(lm.state_dict().items())
+    engine.start_weights({name: tuple(tensor.shape) for name, tensor in tensors})
+    engine.add_weights({TENSORS: tensors[:-1]})
+    with pytest.raises(RuntimeError, match=tensors[-1][0]):
+        engine.finish_weights(77)
+    assert engine.weights_version == NO_VERSION
+
+
+def test_an_engine_whose_update_broke_off_takes_no_other(algorithm, engine, lm):
+    with pytest.raises(RuntimeError, match="broke off"):
+        engine.load_weights(lm.state_dict(), 78)
+    with pytest.raises(RuntimeError, match="broke off"):
+        algorithm.runners.push_weights()
+    assert engine.weights_version == NO_VERSION

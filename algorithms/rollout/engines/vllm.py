@@ -103,20 +103,21 @@ class VLLMEngine(Engine):
         # vLLM itself skips weights that are missing and is left unusable by one that it does not know.
         require_same_shapes(self._shapes, shapes)
         self._require_idle("take weights")
+        if self._awaited is not None:
+            raise RuntimeError("the last update of vLLM's weights broke off and left its layers in pieces")
         if self._asleep:
             self.llm.wake_up(tags=["weights"])
-        if self._awaited is not None:  # whoever sent the last update gave up halfway
-            self.llm.finish_weight_update()
         self.weights_version = NO_VERSION
         self.llm.start_weight_update()
         self._awaited = set(shapes)
 
     def add_weights(self, update: Mapping[str, Any]) -> None:
         """Load a bucket: tensors at hand, or one that vLLM receives by CUDA IPC or NCCL."""
-        awaited, self._awaited = self._awaited or set(), None  # an exception ends vLLM's update
+        if self._awaited is None:
+            raise RuntimeError("start_weights comes before add_weights")
         self.llm.update_weights({"update_info": dict(update)})
         names = [name for name, _ in update[TENSORS]] if TENSORS in update else update["names"]
-        self._awaited = awaited.difference(names)
+        self._awaited.difference_update(names)
 
     def finish_weights(self, version: int) -> None:
         """End the update, wake the cache, and forget the prefixes that it held."""
