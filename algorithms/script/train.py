@@ -115,7 +115,7 @@ class _Session:
         self._evaluate("before")
 
     def run_steps(self) -> None:
-        """Train up to `run.steps`; an interrupt leaves a checkpoint, of the step that is under way or the one before."""
+        """Train up to `run.steps`; an interrupt leaves a checkpoint, of the running step or of the one before."""
         with (
             Progress(self.run.steps, self.algo.steps_done) as progress,
             InterruptBetweenSteps(lambda: self.algo.in_step and self.algo.can_be_saved) as interrupt,
