@@ -189,7 +189,7 @@ def main() -> None:
     parser.add_argument("--warm-up", type=int, default=2, help="first steps that are no part of the ratio")
     parser.add_argument("--threads", type=int, default=1, help="torch threads of either side")
     parser.add_argument("--queries", type=int, default=32, help="prompts a step, 8 responses to each")
-    parser.add_argument("--micro-batch", type=int, default=64, help="responses in a micro-batch of TRL")
+    parser.add_argument("--micro-batch", type=int, default=32, help="responses in a micro-batch of TRL")
     parser.add_argument("--token-budget", type=int, default=4096, help="tokens in a micro-batch of this project")
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()

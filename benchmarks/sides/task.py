@@ -42,8 +42,8 @@ class Task:
     lr: float = 1.2e-4
     warmup_steps: int = 10
     threads: int = 1
-    micro_batch: int = 64
-    token_budget: int = 16384
+    micro_batch: int = 32
+    token_budget: int = 4096
     seed: int = 0
 
     @property
