@@ -55,7 +55,8 @@ def engine(model_folder, end_tokens) -> Iterator[TransformersEngine]:
     engine.close()
 
 
-VLLM_OPTIONS = {"max_model_len": 256, "enforce_eager": True}
+# Few tokens a step, so that prompts have to wait for one another.
+VLLM_OPTIONS = {"max_model_len": 256, "enforce_eager": True, "max_num_batched_tokens": 512}
 
 
 @pytest.fixture(scope="session")

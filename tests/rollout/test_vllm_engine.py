@@ -101,6 +101,13 @@ def test_weights_of_another_model_are_refused_before_any_is_taken(vllm_engine, p
     assert tokens_of(vllm_engine.generate(requests)) == before
 
 
+def test_prompts_that_do_not_fit_into_a_step_wait_for_the_next(vllm_engine, policy, prompts):
+    tokens = np.concatenate(prompts)
+    long = [GenerationRequest(np.roll(np.resize(tokens, 200), i), i, Sampling(1.0, 1.0, 12)) for i in range(8)]
+    assert len(long) * 200 > VLLM_OPTIONS["max_num_batched_tokens"] > 2 * 200
+    assert largest_gap(policy, long, vllm_engine.generate(long)) < 1e-3
+
+
 def test_the_context_is_what_the_engine_was_started_with(vllm_engine):
     assert vllm_engine.context_length == VLLM_OPTIONS["max_model_len"]
 

@@ -80,6 +80,7 @@ class VLLMEngine(Engine):
             "logprobs_mode": "processed_logprobs",
             "disable_log_stats": True,
             **_parallel_arguments(tensor_parallel_size),
+            **_cpu_arguments(),
             **update_arguments(weight_transfer, sleeps=sleeps),
         }
         if gpu_memory_utilization is not None:
@@ -205,6 +206,13 @@ class VLLMEngine(Engine):
 def _parallel_arguments(size: int) -> dict[str, Any]:
     """Worker processes of this machine: in a placement group vLLM would start Ray actors, for which nothing is left."""
     return {"tensor_parallel_size": size, "distributed_executor_backend": "mp"} if size > 1 else {}
+
+
+def _cpu_arguments() -> dict[str, Any]:
+    """On a CPU vLLM fails when it reads a seeded request's prompt in pieces: its generators cannot be rewound there."""
+    from vllm.platforms import current_platform
+
+    return {"enable_chunked_prefill": False} if current_platform.is_cpu() else {}
 
 
 def _shapes_of_state(model: str, revision: str | None, trust_remote_code: bool) -> dict[str, tuple[int, ...]]:
