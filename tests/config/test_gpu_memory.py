@@ -70,6 +70,14 @@ def test_a_shared_gpu_has_room_for_both():
     )
 
 
+def test_the_shared_layout_goes_on_top_of_the_large_model():
+    files = [configs_folder() / name for name in ("deepscaler_r1_7b.yaml", "deepscaler_r1_1p5b_shared.yaml")]
+    config = load(files, [], R3GRPOConfig)[0]
+    assert config.rl_module_settings.model.endswith("7B")
+    assert placement(config) is Placement.SHARED_GPUS
+    assert least_gpu_bytes(config, LARGE) == pytest.approx(2 * LARGE.parameters / 0.45, rel=1e-6)
+
+
 def test_without_gpus_there_is_nothing_to_need():
     config = config_of("quickstart.yaml")
     assert least_gpu_bytes(config, SMALL) == 0
