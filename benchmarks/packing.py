@@ -10,6 +10,7 @@ in small, `fixed` one length: what packing costs where it has nothing to gain. N
 """
 
 import argparse
+import functools
 import json
 import statistics
 import time
@@ -35,7 +36,7 @@ from algorithms.models.names import resolve_model
 
 PROMPT_TOKENS = (8, 16)
 # The shape of Qwen2.5-1.5B and of what was distilled into it.
-QWEN2_1_5B = {
+QWEN2_1_5B: dict[str, Any] = {
     "vocab_size": 151936,
     "hidden_size": 1536,
     "intermediate_size": 8960,
@@ -133,16 +134,16 @@ def compare(kind: str, packed: Any, padded: Any, arguments: argparse.Namespace) 
         for name, lm in (("packed", packed), ("padded", padded)):
             lm.zero_grad(set_to_none=True)
             took, found[name], peaks[name] = _timed(
-                lambda lm=lm: accumulate_gradients(lm, rows, forward, LossSettings())
+                functools.partial(accumulate_gradients, lm, rows, forward, LossSettings())
             )
             lm.zero_grad(set_to_none=True)
-            scored, _, _ = _timed(lambda lm=lm: score(lm, rows, forward, entropy=True))
+            scored, _, _ = _timed(functools.partial(score, lm, rows, forward, entropy=True))
             if turn:
                 seconds[name].append(took)
                 scoring[name].append(scored)
     facts = ModelFacts.of(packed)
     flops = sum(update_cost(facts, row, beta=0.0) for row in rows)
-    name = torch.cuda.get_device_name() if arguments.device == "cuda" else None
+    device = torch.cuda.get_device_name() if arguments.device == "cuda" else None
     return Comparison(
         lengths=kind,
         rows=len(rows),
@@ -151,7 +152,9 @@ def compare(kind: str, packed: Any, padded: Any, arguments: argparse.Namespace) 
         packed_s=seconds["packed"],
         padded_s=seconds["padded"],
         scoring_ratio=statistics.median(a / b for a, b in zip(scoring["padded"], scoring["packed"], strict=True)),
-        mfu=model_flops_utilization(flops, statistics.median(seconds["packed"]), 1, peak_flops(name, arguments.dtype)),
+        mfu=model_flops_utilization(
+            flops, statistics.median(seconds["packed"]), 1, peak_flops(device, arguments.dtype)
+        ),
         packed_gib=peaks["packed"],
         padded_gib=peaks["padded"],
     )

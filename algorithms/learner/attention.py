@@ -73,10 +73,10 @@ def packed_attention(
             sliding_window=sliding_window,
             **kwargs,
         )
-    by_token = [tensor[0].transpose(0, 1) for tensor in _in_one_dtype(query, key, value)]
+    q, k, v = (tensor[0].transpose(0, 1) for tensor in _in_one_dtype(query, key, value))
     if dropout == 0.0 and _flash_takes(query):
-        return _flash(*by_token, sequences, scaling, sliding_window)[None], None
-    return _in_rectangles(*by_token, sequences, scaling, dropout, sliding_window)[None], None
+        return _flash(q, k, v, sequences, scaling, sliding_window)[None], None
+    return _in_rectangles(q, k, v, sequences, scaling, dropout, sliding_window)[None], None
 
 
 def _in_one_dtype(*tensors: torch.Tensor) -> list[torch.Tensor]:

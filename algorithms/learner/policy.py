@@ -93,7 +93,7 @@ def score(
         logprobs, entropies = response_statistics(lm, batch, settings, entropy=entropy)
         ends = np.cumsum(batch.lengths)[:-1]
         split_logprobs = np.split(logprobs.float().cpu().numpy(), ends)
-        split_entropies = [None] * len(batch.lengths) if entropies is None else np.split(entropies.cpu().numpy(), ends)
-        for index, *found in zip(indices, split_logprobs, split_entropies, strict=False):
-            results[index] = (found[0], found[1])
+        split_entropies = [] if entropies is None else np.split(entropies.cpu().numpy(), ends)
+        for place, index in enumerate(indices):
+            results[index] = (split_logprobs[place], split_entropies[place] if entropy else None)
     return results

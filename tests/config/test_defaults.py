@@ -52,6 +52,8 @@ DEFAULTS: dict[str, dict[str, Any]] = {
         "token_budget": 16384,
         "sharding": "none",
         "offload": False,
+        "packing": True,
+        "peak_tflops": None,
         "num_cpus_per_learner": 1.0,
         "num_gpus_per_learner": 0.0,
         "num_threads": None,
