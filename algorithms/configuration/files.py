@@ -112,11 +112,16 @@ def to_yaml(config: GRPOConfig, run: RunSettings, *, algorithm: str) -> str:
         raise ConfigError(f"environment.options or env_runners.vllm: not plain data: {error}") from None
 
 
+# OmegaConf reads more forms of numbers than PyYAML, which therefore does not quote them: 0E0.
+_BEGINS_A_NUMBER = tuple("+-.0123456789")
+
+
 class _Dumper(yaml.SafeDumper):
     """Quotes text with line breaks: PyYAML's other styles do not give every kind of them back as it was."""
 
     def represent_text(self, text: str) -> yaml.ScalarNode:
-        return self.represent_scalar("tag:yaml.org,2002:str", text, style=None if text.isprintable() else '"')
+        plain = text.isprintable() and text[:1] not in _BEGINS_A_NUMBER
+        return self.represent_scalar("tag:yaml.org,2002:str", text, style=None if plain else '"')
 
 
 _Dumper.add_representer(str, _Dumper.represent_text)
