@@ -195,7 +195,7 @@ class GRPO(Algorithm):
             self.record["policy/lr"] = lr
         self.record |= update_metrics(groups, statistics) | correction_metrics(groups, LossSettings.of(training))
         facts, peak = learner_facts(self.learner_group), self.config.learners_settings.peak_tflops
-        self.record |= learner_rates(statistics, facts, max(1, len(self.learner_group)), peak)
+        self.record |= learner_rates(statistics, facts, max(1, self.config.num_learners), peak)
         lag = self.record["rollout/policy_lag"]
         if warning := self.mismatch_watch.observe(self.record["policy/logp_mismatch_max"], lag):
             _logger.warning(warning)
