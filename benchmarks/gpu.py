@@ -11,6 +11,7 @@ own. Memory is what is taken of the first GPU, all processes together; it is rea
 
 import argparse
 import json
+import logging
 import multiprocessing
 import statistics
 import sys
@@ -66,7 +67,8 @@ def make_model(folder: str, layers: int) -> None:
         tie_word_embeddings=False,
     )
     with torch.device("cuda"):
-        model = Qwen2ForCausalLM(config).to(torch.bfloat16)
+        model: Any = Qwen2ForCausalLM(config)  # typed so that `to(dtype)` is refused
+    model.to(torch.bfloat16)
     model.save_pretrained(folder)
     AutoTokenizer.from_pretrained(resolve_model("embedded:tiny")).save_pretrained(folder)
 
@@ -78,7 +80,7 @@ def measure(layout: str, folder: str, steps: int) -> dict[str, Any]:
     from algorithms.grpo.config import GRPOConfig
 
     settings = LAYOUTS[layout]
-    ray.init(include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    ray.init(include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
     algorithm: Any = (
         GRPOConfig()
         .environment("r3env/Math-v0", env_config={"data": "embedded:train", "instruction": ""})

@@ -12,6 +12,7 @@ Ray actors that hold the library's own classes.
 
 import argparse
 import json
+import logging
 import statistics
 import tempfile
 import threading
@@ -76,9 +77,14 @@ class Learner(LearnerTensors):
         from transformers import AutoModelForCausalLM
 
         torch.set_num_threads(1)
-        self.lm = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+        self._lm = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
         self._learner_index, self._weights_seq_no = 0, 0
         self.memory = PeakMemory()
+
+    @property
+    def lm(self) -> Any:
+        """The model."""
+        return self._lm
 
     def state(self) -> dict[str, Any]:
         """A copy of all weights."""
@@ -120,11 +126,12 @@ class Lane:
 
     def __init__(self, way: str, folder: str, engines: int, bucket_bytes: int) -> None:
         self.way, self.bucket_bytes = way, bucket_bytes
-        self.learner = ray.remote(num_cpus=0)(Learner).remote(folder)
-        self.engines = [ray.remote(num_cpus=0)(EngineActor).remote(folder) for _ in range(engines)]
+        actor: Any = ray.remote(num_cpus=0)
+        self.learner = actor(Learner).remote(folder)
+        self.engines = [actor(EngineActor).remote(folder) for _ in range(engines)]
         self.seconds: list[float] = []
         self.driver_mb = 0.0
-        ray.get([actor.megabytes.remote() for actor in (self.learner, *self.engines)])
+        ray.get([process.megabytes.remote() for process in (self.learner, *self.engines)])
 
     def push(self, version: int) -> None:
         """One push, timed from the first call to the last engine's confirmation."""
@@ -188,7 +195,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args(argv)
-    ray.init(include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    ray.init(include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
     try:
         size, results = measure(arguments)
     finally:

@@ -62,11 +62,12 @@ class RunnerCalls:
             return {0: call(self.group.local_env_runner)}
         answers = self.attempt(call)
         lost = {number: answer.message for number, answer in answers.items() if isinstance(answer, Failure)}
+        held = {number: answer for number, answer in answers.items() if not isinstance(answer, Failure)}
         self._give_up(lost)
         if not self.ids:
             reasons = "; ".join(sorted(set(lost.values()))) or "none is healthy"
             raise NoRunnerTookWeights(f"no env runner took the weights: {reasons}")
-        return {number: answers[number] for number in self.ids}
+        return held
 
     def attempt(self, call: Callable[[Any], T]) -> dict[int, T | Failure]:
         """The same, but runners that fail stay as they are; a `Failure` stands for each."""

@@ -13,16 +13,20 @@ from algorithms.rollout.transfer.wire import Bucket
 
 
 class Route(Protocol):
-    """A way between GPUs.
+    """A way between GPUs."""
 
-    Attributes:
-        link: the learners' end.
-        concurrent: whether learners deliver a bucket while the engines take it (a collective), or the engines take
-            what lies in the learners' memory, which then must not be packed anew in the meantime.
-    """
+    @property
+    def link(self) -> Link:
+        """The learners' end."""
+        ...
 
-    link: Link
-    concurrent: bool
+    @property
+    def concurrent(self) -> bool:
+        """Whether learners deliver a bucket while the engines take it (a collective).
+
+        Otherwise the engines take what lies in the learners' memory, which must not be packed anew in the meantime.
+        """
+        ...
 
     def prepare(self, learner_group: Any, calls: RunnerCalls) -> None:
         """Check that learners and runners reach each other, and introduce those who have not met.
