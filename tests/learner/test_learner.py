@@ -12,6 +12,7 @@ from algorithms.grpo.config import GRPOConfig
 from algorithms.grpo.learners import score_rows, update_learners
 from algorithms.grpo.training_rows import scoring_row, training_rows
 from algorithms.learner.optimizer_state import pack_optimizer, unpack_optimizer
+from algorithms.learner.policy import score
 
 from .recomputation import recompute, relative_error
 
@@ -181,3 +182,31 @@ def test_an_optimizer_state_of_another_model_is_refused(algorithm):
         unpack_optimizer(
             copy.deepcopy(learner.lm), torch.optim.AdamW(learner.lm.parameters()), {"elsewhere/step": torch.tensor(1.0)}
         )
+
+
+@pytest.mark.parametrize("minibatches", [1, 2])
+def test_every_fresh_sample_ends_with_the_log_probs_of_the_policy_that_sampled_it(algorithm, minibatches):
+    algorithm.config = algorithm.config.copy(copy_frozen=False).training(minibatches=minibatches, loss_norm="token")
+    learner = learner_of(algorithm)
+    before = copy.deepcopy(learner.lm).eval()
+    algorithm.train()
+    samples = [sample for group in algorithm.groups for sample in group.samples]
+    # Several optimizer steps need the log-probs before the first of them; a single one gives them by the way.
+    assert {sample.entropies is not None for sample in samples} == {minibatches > 1}
+    expected = score(before, [scoring_row(sample) for sample in samples], learner.forward_settings, entropy=True)
+    for sample, (logprobs, _) in zip(samples, expected, strict=True):
+        assert np.abs(sample.behaviour_logprobs[sample.rollout.loss_mask] - logprobs).max() < 1e-5
+    entropies = np.concatenate([entropy for _, entropy in expected])
+    assert algorithm.record["policy/entropy"] == pytest.approx(float(entropies.mean()), rel=1e-4)
+    assert algorithm.record["policy/logp_mismatch_max"] < 1e-4
+
+
+def test_the_log_says_where_the_time_went_and_how_fast_it_was(algorithm):
+    algorithm.config = algorithm.config.copy(copy_frozen=False).training(minibatches=1)
+    algorithm.train()
+    record = algorithm.record
+    parts = [record[f"time/{part}"] for part in ("generate", "grade", "statistics", "update", "transfer")]
+    assert all(seconds >= 0 for seconds in parts) and 0.5 < sum(parts) / record["time/step"] <= 1
+    assert record["throughput/padding_share"] == 0
+    assert record["throughput/learner_tokens_per_s"] > 0
+    assert "throughput/mfu" not in record  # no peak is known of a CPU

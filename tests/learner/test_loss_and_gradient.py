@@ -9,7 +9,7 @@ import torch
 from algorithms.grpo.training_rows import training_rows
 from algorithms.learner.attention import is_packed
 from algorithms.learner.packability import use_packed_attention
-from algorithms.learner.policy import ForwardSettings
+from algorithms.learner.policy import ForwardSettings, score
 from algorithms.learner.update import LossSettings, accumulate_gradients
 
 from .conftest import RESPONSE_LIMIT, small_model
@@ -191,3 +191,65 @@ def test_bfloat16_computes_low_and_accumulates_in_float32(lm, groups):
     assert all(parameter.dtype == torch.float32 for parameter in lm.parameters())
     assert np.isfinite(statistics.loss)
     assert 0 < relative_error(low, exact) < 0.15
+
+
+def test_a_row_without_gradient_is_passed_once_to_be_measured_and_never_again(lm, groups):
+    scored = rows_of(groups)
+    fresh = [replace(row, behaviour_logprobs=None) if row.on_policy else row for row in scored]
+    silent = [index for index, row in enumerate(scored) if row.advantage == 0]
+    assert silent and all(scored[index].on_policy for index in silent)
+    passed = {}
+    for name, rows in (("scored", scored), ("fresh", fresh)):
+        statistics, _ = gradient_of(lm, rows)
+        passed[name] = statistics.passed_tokens
+        assert statistics.slots >= statistics.passed_tokens and (
+            statistics.slots == statistics.passed_tokens or not is_packed(lm)
+        )
+    assert passed["fresh"] == sum(len(row.tokens) for row in scored)
+    assert passed["scored"] == passed["fresh"] - sum(len(scored[index].tokens) for index in silent)
+
+
+@pytest.mark.parametrize("token_budget", [40, 10**6])
+def test_an_update_measures_fresh_rows_as_a_scoring_pass_would(lm, groups, token_budget):
+    rows = [replace(row, behaviour_logprobs=None) if row.on_policy else row for row in rows_of(groups)]
+    forward = ForwardSettings(token_budget=token_budget, temperature=0.8)
+    statistics, _ = gradient_of(lm, rows, forward=forward)
+    fresh = [index for index, row in enumerate(rows) if row.on_policy]
+    assert sorted(statistics.measured) == fresh and len(fresh) < len(rows)
+    expected = score(lm, [rows[index] for index in fresh], forward, entropy=True)
+    for index, (logprobs, _) in zip(fresh, expected, strict=True):
+        np.testing.assert_allclose(statistics.measured[index], logprobs, atol=1e-5)
+    entropies = np.concatenate([entropy for _, entropy in expected])
+    assert statistics.entropy_tokens == len(entropies)
+    assert statistics.entropy == pytest.approx(entropies.sum(), rel=1e-5)
+    gaps = [
+        np.abs(rows[index].engine_logprobs - logprobs).max()
+        for index, (logprobs, _) in zip(fresh, expected, strict=True)
+    ]
+    assert statistics.max_logp_mismatch == pytest.approx(max(gaps), rel=1e-4)
+
+
+@pytest.mark.parametrize("settings", [{"ratio_level": "sequence"}, {"is_level": "sequence", "is_mode": "mask"}])
+def test_losses_of_whole_responses_do_not_depend_on_micro_batches_either(lm, groups, settings):
+    loss = LossSettings(**settings)
+    assert not loss.token_local
+    _, whole = gradient_of(lm, rows_of(groups), loss=loss)
+    _, cut = gradient_of(lm, rows_of(groups), forward=ForwardSettings(token_budget=40), loss=loss)
+    assert relative_error(cut, whole) < 1e-5
+
+
+def test_the_gradient_in_chunks_is_the_one_through_all_tokens(lm, groups, monkeypatch):
+    for settings in (
+        {},
+        {"objective": "cispo"},
+        {"dual_clip": 2.0},
+        {"is_mode": "mask", "is_cap": 1.3, "is_floor": 0.5},
+    ):
+        loss = LossSettings(**settings)
+        assert loss.token_local
+        found, chunked = gradient_of(lm, rows_of(groups), loss=loss)
+        with monkeypatch.context() as patch:
+            patch.setattr(LossSettings, "token_local", False)
+            expected, through_all = gradient_of(lm, rows_of(groups), loss=loss)
+        assert relative_error(chunked, through_all) < 1e-5
+        assert found.loss == pytest.approx(expected.loss, rel=1e-5)
