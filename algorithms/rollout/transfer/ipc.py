@@ -6,9 +6,11 @@ from typing import Any
 
 import torch
 
+from algorithms.learner.sharding import compute_device
 from algorithms.rollout.transfer.base import TransferUnavailable
 from algorithms.rollout.transfer.groups import Failure, RunnerCalls, on_learners
 from algorithms.rollout.transfer.streamed import bucket_fields
+from algorithms.rollout.transfer.streams import sender_of
 from algorithms.rollout.transfer.wire import Bucket
 
 
@@ -24,9 +26,10 @@ class IPCLink:
         """The buffer's handle, by the id of the GPU that it is on."""
         from torch.multiprocessing.reductions import reduce_tensor
 
-        # The same export for all buckets: vLLM maps it once and counts one reader.
-        _, arguments = reduce_tensor(buffer)
-        return {_gpu_id(buffer.device): arguments}
+        sender = sender_of(learner)
+        if sender.exported is None:  # one export for all buckets of a push: vLLM maps it once and counts one reader
+            _, sender.exported = reduce_tensor(buffer)
+        return {_gpu_id(buffer.device): sender.exported}
 
     def deliver(self, learner: Any, packed: torch.Tensor) -> None:
         """Nothing: the engines have read it where it lies."""
@@ -40,9 +43,9 @@ class IPCRoute:
 
     def prepare(self, learner_group: Any, calls: RunnerCalls) -> None:
         """Check that each engine shares a GPU with a learner."""
-        held = {gpu for gpus in on_learners(learner_group, _gpus) for gpu in gpus}
-        lonely = sorted(number for number, gpus in calls(_gpus).items() if not held.intersection(gpus))
-        if lonely or not held:
+        held = set(on_learners(learner_group, _own_gpu))
+        lonely = sorted(number for number, gpus in calls(_visible_gpus).items() if not held.intersection(gpus))
+        if lonely:
             raise TransferUnavailable(f"env runners {lonely} share no GPU with a learner")
         failures = [answer.message for answer in calls.attempt(_introduce).values() if isinstance(answer, Failure)]
         if failures:
@@ -59,8 +62,13 @@ def _introduce(runner: Any) -> None:
     runner.engine.llm.init_weight_transfer_engine({"init_info": {"packed": True}})
 
 
-def _gpus(process: Any) -> list[str]:
-    """The GPUs that a learner or a runner sees."""
+def _own_gpu(learner: Any) -> str:
+    """Where the learner computes; it sees its neighbours' GPUs too."""
+    device = compute_device(learner.lm)
+    return _gpu_id(device) if device.type == "cuda" else "no GPU"
+
+
+def _visible_gpus(runner: Any) -> list[str]:
     return [_gpu_id(torch.device("cuda", index)) for index in range(torch.cuda.device_count())]
 
 

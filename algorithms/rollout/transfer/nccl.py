@@ -48,8 +48,10 @@ class NCCLLink:
 
     def deliver(self, learner: Any, packed: torch.Tensor) -> None:
         """Broadcast, while the engines receive."""
-        sender_of(learner).communicator.broadcast(packed, src=0)
-        torch.cuda.current_stream(packed.device).synchronize()
+        stream = torch.cuda.current_stream(packed.device)
+        with torch.cuda.device(packed.device):  # a learner sees its neighbours' GPUs too
+            sender_of(learner).communicator.broadcast(packed, src=0, stream=stream)
+        stream.synchronize()
 
 
 class NCCLRoute:
@@ -119,7 +121,8 @@ def _open(learner: Any, meeting: Meeting) -> str | None:
             sender.communicator.destroy()
             sender.communicator = None
         device = torch.empty(0, device=compute_device(learner.lm)).device  # with its index
-        communicator = stateless_init_process_group(meeting.address, meeting.port, 0, meeting.world_size, device)
+        with torch.cuda.device(device):
+            communicator = stateless_init_process_group(meeting.address, meeting.port, 0, meeting.world_size, device)
         if communicator.disabled:  # or its broadcasts would do nothing, without a word
             return "the learner finds no NCCL library"
         sender.communicator = communicator

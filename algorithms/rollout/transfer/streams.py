@@ -35,10 +35,12 @@ class Sender:
     """What a learner keeps between the calls of a push, and from one push to the next.
 
     Args:
+        exported: the handle of the buffer of the push that is under way, where engines read it by CUDA IPC.
         communicator: of the NCCL group with the engines, where this learner is in one.
     """
 
     buckets: Iterator[Bucket | None] = field(default_factory=lambda: iter(()))
+    exported: Any = None
     communicator: Any = None
 
 
@@ -63,7 +65,8 @@ def open_stream(learner: Any, *, wire: WireSettings, link: Link) -> Opened:
     release_memory()
     shapes = learner.policy_shapes()
     plan = plan_buckets(shapes, wire.dtype, wire.bucket_bytes)
-    sender_of(learner).buckets = _buckets(learner, plan, link)
+    sender = sender_of(learner)
+    sender.buckets, sender.exported = _buckets(learner, plan, link), None
     return Opened(int(learner._weights_seq_no), shapes)
 
 
@@ -80,8 +83,9 @@ def next_bucket(learner: Any) -> tuple[bool, Bucket | None]:
 
 
 def close_stream(learner: Any) -> None:
-    """Free the buffer."""
-    sender_of(learner).buckets = iter(())
+    """Free the buffer; one that engines still map goes with the next push."""
+    sender = sender_of(learner)
+    sender.buckets, sender.exported = iter(()), None
     release_memory()
 
 
