@@ -2,11 +2,13 @@
 
 Rendering a whole conversation anew would re-tokenise what the policy wrote (other ids for the same text, so
 other log-probs), and the templates of reasoning models strip the reasoning from earlier turns. So a turn is
-tokenised once, alone, and put behind the ids that are already there.
+tokenised once, alone, and put behind the ids that are already there. What contents spell is never a control token.
 """
 
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+from r3env.control_tokens import spelled
 
 # Stands for the response while the template is rendered. Letters only, so that no template trims or escapes
 # it, and no reasoning tags, so that none strips it.
@@ -24,10 +26,11 @@ def first_turn(tokenizer: Any, messages: Sequence[Mapping[str, str]]) -> list[in
     Returns:
         Token ids, the template's generation prompt included.
     """
+    prompt = spelled(tokenizer, messages)
     if getattr(tokenizer, "chat_template", None):
-        return _encode(tokenizer, _render(tokenizer, messages))
-    text = "".join(message["content"] + "\n" for message in messages)
-    tokens = list(tokenizer.encode(text, add_special_tokens=True))
+        return prompt.encode(tokenizer, _render(tokenizer, prompt.messages))
+    text = "".join(message["content"] + "\n" for message in prompt.messages)
+    tokens = prompt.encode(tokenizer, text, add_special_tokens=True)
     # A tokenizer that closes every text with its end token would end the conversation before it began.
     return tokens[:-1] if tokens and tokens[-1] == tokenizer.eos_token_id else tokens
 
@@ -49,17 +52,14 @@ def next_turn(tokenizer: Any, response_tokens: Sequence[int], user_text: str) ->
     Raises:
         ValueError: The chat template drops the assistant's turns.
     """
+    turn = spelled(tokenizer, [{"role": "user", "content": user_text}])
     if not getattr(tokenizer, "chat_template", None):
-        return _encode(tokenizer, f"\n{user_text}\n")
-    messages = [
-        {"role": "user", "content": "Q"},
-        {"role": "assistant", "content": _SENTINEL},
-        {"role": "user", "content": user_text},
-    ]
+        return turn.encode(tokenizer, f"\n{turn.messages[0]['content']}\n")
+    messages = [{"role": "user", "content": "Q"}, {"role": "assistant", "content": _SENTINEL}, *turn.messages]
     _, found, following = _render(tokenizer, messages).partition(_SENTINEL)
     if not found:
         raise ValueError("the tokenizer's chat template drops the assistant's turns; another one is needed")
-    tokens = _encode(tokenizer, following)
+    tokens = turn.encode(tokenizer, following)
     return tokens[_closing_tokens(tokenizer, tokens, response_tokens) :]
 
 
@@ -80,8 +80,3 @@ def _closing_tokens(tokenizer: Any, tokens: Sequence[int], response_tokens: Sequ
 def _render(tokenizer: Any, messages: Sequence[Mapping[str, str]]) -> str:
     copies = [dict(message) for message in messages]
     return str(tokenizer.apply_chat_template(copies, tokenize=False, add_generation_prompt=True))
-
-
-def _encode(tokenizer: Any, text: str) -> list[int]:
-    """Tokens of rendered text, whose special tokens the template has written out already."""
-    return list(tokenizer.encode(text, add_special_tokens=False))
