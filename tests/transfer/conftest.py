@@ -28,13 +28,18 @@ def build(ray_session: None) -> Iterator[Callable[..., Any]]:
     """Builds algorithms on the embedded model and stops them at the end of the module."""
     built = []
 
-    def make(*, learners: int = 0, **env_runners: Any) -> Any:
+    def make(*, learners: int = 0, gpus: tuple[float, float] = (0, 0), **env_runners: Any) -> Any:
         config = (
             GRPOConfig()
             .environment("r3env/Math-v0", env_config={"data": "embedded:train", "instruction": ""})
             .rl_module(model="embedded:tiny")
-            .env_runners(max_response_tokens=48, num_cpus_per_env_runner=0.1, **env_runners)
-            .learners(num_learners=learners, num_cpus_per_learner=0.1)
+            .env_runners(
+                max_response_tokens=48,
+                num_cpus_per_env_runner=0.1,
+                num_gpus_per_env_runner=float(gpus[0]),
+                **env_runners,
+            )
+            .learners(num_learners=learners, num_cpus_per_learner=0.1, num_gpus_per_learner=float(gpus[1]))
             .training(lr=1e-3, group_size=4, queries_per_step=4)
             .debugging(seed=3)
         )

@@ -121,7 +121,8 @@ def _open(learner: Any, meeting: Meeting) -> str | None:
             sender.communicator.destroy()
             sender.communicator = None
         device = torch.empty(0, device=compute_device(learner.lm)).device  # with its index
-        with torch.cuda.device(device):
+        # vLLM makes a stream of its own the current one where it finds none set.
+        with torch.cuda.device(device), torch.cuda.stream(torch.cuda.current_stream(device)):
             communicator = stateless_init_process_group(meeting.address, meeting.port, 0, meeting.world_size, device)
         if communicator.disabled:  # or its broadcasts would do nothing, without a word
             return "the learner finds no NCCL library"
