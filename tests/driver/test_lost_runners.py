@@ -99,7 +99,7 @@ def test_a_killed_runner_is_replaced_and_its_requests_are_played_again(algorithm
 
 def test_a_stopped_runner_does_not_hold_up_the_others_and_is_replaced(algorithm):
     undisturbed = tokens_of(algorithm.runners.play(requests_of(algorithm, 1200)))
-    before = pids(algorithm)
+    before, hung = pids(algorithm), algorithm.runners.fleet.counts.hung
     counts(algorithm)
     rollouts, seconds = play_while(algorithm, lambda: os.kill(before[2], signal.SIGSTOP))
     assert_as(undisturbed, rollouts, algorithm)
@@ -113,7 +113,7 @@ def test_a_stopped_runner_does_not_hold_up_the_others_and_is_replaced(algorithm)
     train_until_all_are_back(algorithm)
     after = pids(algorithm)
     assert after[2] != before[2] and after[1] == before[1]
-    assert counts(algorithm)["runner_restarts"] == 2
+    assert counts(algorithm)["runner_restarts"] == 2 and algorithm.runners.fleet.counts.hung == hung + 1
     assert not os.path.exists(f"/proc/{before[2]}")
 
 

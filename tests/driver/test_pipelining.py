@@ -67,7 +67,8 @@ def test_a_policy_that_does_not_change_is_trained_on_the_same_rollouts_either_wa
     """Same queries, same prompts, same seeds, whether they were played a step ahead or not."""
     drawn = []
     for lag in (0, 1):
-        algorithm = config.copy(copy_frozen=False).training(policy_lag=lag, lr=0.0).build_algo()
+        lagging = config.copy(copy_frozen=False).env_runners(num_env_runners=lag).training(policy_lag=lag, lr=0.0)
+        algorithm = lagging.build_algo()
         for _ in range(3):
             algorithm.train()
         drawn.append([(g.prompt.uid, s.rollout.tokens.tolist()) for g in algorithm.groups for s in g.samples])

@@ -117,7 +117,7 @@ class Fleet:
             raise FleetClosed("the env runners were stopped while they played")
         answers = []
         for reference, owner in self._wait(seconds):
-            if reference not in owner.calls:  # a push, or the second call of a runner that the first one lost
+            if reference not in owner.calls:  # a push, or another call of a runner that has just been lost
                 self._pushed(owner, reference)
                 continue
             call = owner.answered(reference)
@@ -129,8 +129,8 @@ class Fleet:
 
     def lose(self, runner: RemoteRunner, reason: str) -> None:
         """Take a runner out of service, kill what is left of its process, and take back what it held."""
-        _logger.warning("env runner %d %s; it is replaced, and its %d requests go to others", runner.number, reason,
-                        len(runner.held))  # fmt: skip
+        held = len(runner.held)
+        _logger.warning("env runner %d %s; it is replaced, its %d requests go to others", runner.number, reason, held)
         self._losses, self._last_loss = self._losses + 1, f"env runner {runner.number} {reason}"
         self._put_out_of_service(runner, process=True)
         self._kill(runner.handle)
@@ -141,14 +141,7 @@ class Fleet:
         Raises:
             StaleWeights: it has happened too often in a row.
         """
-        runner.stale_in_a_row += 1
-        if runner.stale_in_a_row > MOST_STALE:
-            raise StaleWeights(
-                f"env runner {runner.number} sampled with weights {sorted(found)}, the learners hold {self.version}, "
-                f"though they were sent {MOST_STALE} times; start again with --resume"
-            )
-        _logger.warning("env runner %d had weights %s, not %d: they are sent again", runner.number, sorted(found),
-                        self.version)  # fmt: skip
+        self._note_stale(runner, found)
         self._orphans += runner.held.values()
         runner.dismiss()
         self._put_out_of_service(runner, process=False)

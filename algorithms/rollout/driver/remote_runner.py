@@ -99,13 +99,13 @@ class RemoteRunner:
         """Ids of what it cannot have begun yet: its engine's slots are taken by what it was given before."""
         return list(islice(self.held, slots, None))
 
-    def learn(self, report: RunnerReport, slots: int, wanted: float) -> None:
+    def learn(self, report: RunnerReport, slots: int, wanted: float, longest_s: float = LONGEST_CALL_S) -> None:
         """Adapt the length of calls so that each brings about `wanted` rollouts, and measure the speed."""
         count = len(report.rollouts)
         if count > wanted:
             self.call_s = max(SHORTEST_CALL_S, self.call_s / 2)
         elif count < wanted / 2:
-            self.call_s = min(LONGEST_CALL_S, self.call_s * 1.5)
+            self.call_s = min(max(LONGEST_CALL_S, longest_s), self.call_s * 1.5)
         at_once = min(report.unfinished + count, slots)
         if at_once and report.engine_seconds > 0 and report.generated_tokens:
             speed = report.generated_tokens / report.engine_seconds / at_once
