@@ -11,7 +11,8 @@ chunk's logits are there, which is what an update does.
 
 Every measurement has a process of its own. Memory is what the peak lies above the state with inputs and weights in
 place: of the resident set on a CPU (Linux), of allocated memory on a GPU. Time is the best of --repeats after a small
-warm-up. What would not fit in the free memory is left out. Needs no Ray.
+warm-up; on a CPU it is processor time, which other processes of the machine disturb least. What would not fit in the
+free memory is left out. Needs no Ray.
 """
 
 import argparse
@@ -97,12 +98,13 @@ def measure(case: Case) -> Measurement:
     gc.collect()
     before = _memory(case.device)
     seconds = []
+    clock = time.perf_counter if case.device == "cuda" else time.process_time
     for _ in range(case.repeats):
-        started = time.perf_counter()
+        started = clock()
         run()
         if case.device == "cuda":
             torch.cuda.synchronize()
-        seconds.append(time.perf_counter() - started)
+        seconds.append(clock() - started)
     return Measurement(min(seconds), _peak(case.device) - before)
 
 
