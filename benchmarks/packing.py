@@ -6,7 +6,8 @@
 
 Both ways have the same weights and rows and take turns in one process; a ratio is the median over the turns, beside
 its smallest and largest. `quickstart` has the lengths of the embedded model's answers, `long tail` those of reasoning
-in small, `fixed` one length: what packing costs where it has nothing to gain. Needs no Ray.
+in small, `fixed` one length: what packing costs where it has nothing to gain. Seconds are the process's own where it
+computes on one thread of a CPU, so that neighbours do not count, and wall time elsewhere. Needs no Ray.
 """
 
 import argparse
@@ -126,6 +127,8 @@ def compare(kind: str, packed: Any, padded: Any, arguments: argparse.Namespace) 
     """Take turns, after one update of each to warm up."""
     rows = rows_of(response_lengths(kind, arguments), packed.config.vocab_size, arguments.seed)
     forward = ForwardSettings(token_budget=arguments.token_budget, dtype=arguments.dtype)
+    one_thread = arguments.device == "cpu" and arguments.threads == 1
+    clock = time.process_time if one_thread else time.perf_counter
     seconds: dict[str, list[float]] = {"packed": [], "padded": []}
     scoring: dict[str, list[float]] = {"packed": [], "padded": []}
     peaks: dict[str, float | None] = {"packed": None, "padded": None}
@@ -134,10 +137,10 @@ def compare(kind: str, packed: Any, padded: Any, arguments: argparse.Namespace) 
         for name, lm in (("packed", packed), ("padded", padded)):
             lm.zero_grad(set_to_none=True)
             took, found[name], peaks[name] = _timed(
-                functools.partial(accumulate_gradients, lm, rows, forward, LossSettings())
+                clock, functools.partial(accumulate_gradients, lm, rows, forward, LossSettings())
             )
             lm.zero_grad(set_to_none=True)
-            scored, _, _ = _timed(functools.partial(score, lm, rows, forward, entropy=True))
+            scored, _, _ = _timed(clock, functools.partial(score, lm, rows, forward, entropy=True))
             if turn:
                 seconds[name].append(took)
                 scoring[name].append(scored)
@@ -160,17 +163,17 @@ def compare(kind: str, packed: Any, padded: Any, arguments: argparse.Namespace) 
     )
 
 
-def _timed(work: Callable[[], Any]) -> tuple[float, Any, float | None]:
+def _timed(clock: Callable[[], float], work: Callable[[], Any]) -> tuple[float, Any, float | None]:
     """Seconds, result, and peak GPU memory in GiB."""
     on_gpu = torch.cuda.is_available()
     if on_gpu:
         torch.cuda.synchronize()
         torch.cuda.reset_peak_memory_stats()
-    started = time.perf_counter()
+    started = clock()
     result = work()
     if on_gpu:
         torch.cuda.synchronize()
-    return time.perf_counter() - started, result, torch.cuda.max_memory_allocated() / 2**30 if on_gpu else None
+    return clock() - started, result, torch.cuda.max_memory_allocated() / 2**30 if on_gpu else None
 
 
 def table_of(comparisons: Sequence[Comparison]) -> Table:
