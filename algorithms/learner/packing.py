@@ -96,19 +96,3 @@ def shard(costs: Sequence[float], n: int) -> list[list[int]]:
         shards[learner].append(row)
         heapq.heappush(loads, (load + costs[row], rows + 1, learner))
     return [sorted(rows) for rows in shards]
-
-
-def padding_share(lengths: Sequence[int], batches: Sequence[Sequence[int]]) -> float:
-    """Give the share of token slots that rectangular micro-batches would spend on padding.
-
-    Args:
-        lengths: tokens of each row.
-        batches: row indices by micro-batch.
-
-    Returns:
-        Within [0, 1); 0 without any token.
-    """
-    lengths = [int(length) for length in lengths]  # numpy's int32 could overflow in the sums
-    slots = sum(len(rows) * max(lengths[row] for row in rows) for rows in batches if rows)
-    tokens = sum(lengths[row] for rows in batches for row in rows)
-    return 1.0 - tokens / slots if slots else 0.0

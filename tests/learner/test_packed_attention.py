@@ -18,7 +18,7 @@ from transformers import (
 from transformers.models.auto import AutoModelForCausalLM
 
 from algorithms.grpo.loss import LossSettings
-from algorithms.learner.attention import is_packed
+from algorithms.learner.attention import is_packed, packed_attention
 from algorithms.learner.packability import use_packed_attention
 from algorithms.learner.policy import ForwardSettings, score
 from algorithms.learner.rows import TrainingRow
@@ -192,3 +192,25 @@ def test_slots_and_tokens_find_each_other():
     assert len(sequences.token_of_slot) == sum(r.rows * r.width for r in sequences.rectangles)
     assert not sequences.in_place
     assert PackedSequences((5, 5, 5), torch.device("cpu")).in_place
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("window", [None, 40, 2000])
+def test_the_gpus_kernel_agrees_with_rectangles(window):
+    lengths = (300, 17, 1, 900, 64)
+    sequences = PackedSequences(lengths, torch.device("cuda"))
+    generator = torch.Generator("cuda").manual_seed(0)
+    shapes = [(1, heads, sum(lengths), 64) for heads in (6, 2, 2)]
+    tensors = [torch.randn(shape, device="cuda", generator=generator).requires_grad_() for shape in shapes]
+    upstream = torch.randn(1, sum(lengths), 6, 64, device="cuda", generator=generator)
+
+    def run(dtype):
+        for tensor in tensors:
+            tensor.grad = None
+        given = [tensor.to(dtype) for tensor in tensors]
+        out, _ = packed_attention(torch.nn.Identity(), *given, None, sliding_window=window, sequences=sequences)
+        (out.float() * upstream).sum().backward()
+        return [out.float(), *(tensor.grad.clone() for tensor in tensors)]
+
+    for low, exact in zip(run(torch.bfloat16), run(torch.float32), strict=True):
+        assert float((low - exact).norm() / exact.norm()) < 0.02
