@@ -1,0 +1,142 @@
+"""What the driver costs, and how much the engines idle, with up to 256 engines and 64k responses a step.
+
+    python -m benchmarks.scale [--full] [--json FILE]
+
+The driver is the project's own: its training step, runner pool, dispatch and fleet. Engines are simulated (latency
+and sizes of a real one, no model), many to a process, and the learner only takes its time. Modelled time runs faster
+than real time, so that a step of an hour takes a minute; CPU seconds of the driver are real. `steady` lines are taken
+at real speed in the middle of a step: they also count the calls that a faster clock would leave out.
+"""
+
+import argparse
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import ray
+from rich.console import Console
+from rich.table import Table
+
+from algorithms.rollout.engines.simulated import Latency, Lengths
+from algorithms.script.process import prepare
+from benchmarks.simulation.measure import Figures, measure_real_actors, measure_steady, measure_step
+from benchmarks.simulation.scenario import Scenario
+
+SLOW_SHARE, SLOWDOWN = 1 / 16, 4.0
+
+
+def scenarios(arguments: argparse.Namespace) -> Iterator[Scenario]:
+    """What is measured, one after another."""
+    latency = Latency(step_s=arguments.step_s, sequence_s=arguments.sequence_s)
+    lengths = Lengths(mean=arguments.mean_tokens, sigma=arguments.sigma, limit=arguments.limit)
+
+    def scenario(name: str, engines: int, responses: int, **options: Any) -> Scenario:
+        # As fast as the machine can make the payloads: the driver's own clock (calls of 0.1 s and more) is real.
+        wall = max(arguments.wall_s, responses * arguments.wall_ms_a_response / 1000)
+        return Scenario(
+            name,
+            engines=engines,
+            responses=responses,
+            latency=latency,
+            lengths=lengths,
+            wall_s=wall,
+            payload=arguments.payload,
+            **options,
+        )
+
+    most, each = arguments.responses, arguments.responses // arguments.engines
+    for engines in arguments.sweep:
+        yield scenario(f"{engines} engines", engines, most)
+    count, whole = arguments.engines, arguments.engines * each
+    slow = max(1, round(count * SLOW_SHARE))
+
+    def compared(name: str, **options: Any) -> Scenario:
+        return scenario(name, count, whole, warm_up=True, **options)
+
+    yield compared("in order", longest_first=False)
+    yield compared("longest first")
+    yield compared("stragglers", slow=slow, slowdown=SLOWDOWN)
+    yield compared("stragglers, no stealing", slow=slow, slowdown=SLOWDOWN, stealing=False)
+    yield compared("deaths", deaths=slow)
+    yield compared("with a learner", learner_share=0.5)
+    yield compared("with a learner, one step ahead", learner_share=0.5, lag=1)
+
+
+def main() -> None:
+    """Measure, print a table, and write the figures if asked to."""
+    prepare()
+    arguments = _parser().parse_args()
+    if arguments.full:
+        arguments.responses, arguments.sweep, arguments.wall_s = 65536, [1, 4, 16, 64, 256], 45.0
+        arguments.steady_engines, arguments.real_actors = [64, 256], 16
+    ray.init(
+        num_cpus=32,
+        include_dashboard=False,
+        log_to_driver=False,
+        logging_level="ERROR",
+        object_store_memory=int(arguments.store_gb * 2**30),
+    )
+    figures = [measure_step(scenario) for scenario in scenarios(arguments) if _chosen(arguments, scenario.name)]
+    latency = Latency(step_s=arguments.step_s, sequence_s=arguments.sequence_s)
+    lengths = Lengths(mean=arguments.mean_tokens, sigma=arguments.sigma, limit=arguments.limit)
+    for engines in arguments.steady_engines:
+        scenario = Scenario("steady", engines, engines * 512, latency, lengths, wall_s=60.0, payload=arguments.payload)
+        if _chosen(arguments, "steady"):
+            figures.append(measure_steady(scenario, settle_s=arguments.settle_s, seconds=arguments.steady_s))
+    if arguments.real_actors and _chosen(arguments, "real actors"):
+        scenario = Scenario("real actors", arguments.real_actors, arguments.real_actors * 64, latency, lengths, 30.0)
+        figures += measure_real_actors(scenario)
+    Console(width=150).print(_table(figures))
+    if arguments.json:
+        arguments.json.write_text(json.dumps([figure.as_row() for figure in figures], indent=2) + "\n")
+
+
+def _chosen(arguments: argparse.Namespace, name: str) -> bool:
+    return not arguments.only or any(part in name for part in arguments.only)
+
+
+def _table(figures: list[Figures]) -> Table:
+    table = Table(title="driver and engines", title_justify="left")
+    columns = Figures.columns()
+    for column in columns:
+        table.add_column(column, justify="right")
+    for figure in figures:
+        row = figure.as_row()
+        table.add_row(*(_shown(row[column]) for column in columns))
+    return table
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "–"
+    return f"{value:,.4g}" if isinstance(value, float) else str(value)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = parser.add_argument
+    add("--full", action="store_true", help="64k responses of 1 to 256 engines, 16 real actors: about 20 minutes")
+    add("--json", type=Path, help="write the figures to this file")
+    add("--only", nargs="*", default=[], help="lines whose names contain one of these")
+    add("--engines", type=int, default=16, help="of the lines about stragglers, deaths and pipelining")
+    add("--responses", type=int, default=2048, help="in a step")
+    add("--sweep", type=int, nargs="*", default=[4, 16, 64], help="numbers of engines for the plain lines")
+    add("--steady-engines", type=int, nargs="*", default=[], help="numbers of engines for lines at real speed")
+    add("--settle-s", type=float, default=25.0, help="real seconds before a line at real speed is measured")
+    add("--steady-s", type=float, default=40.0, help="real seconds that such a line is measured")
+    add("--real-actors", type=int, default=0, help="real env runner actors for the control")
+    add("--step-s", type=float, default=0.02, help="seconds of a decoding step with an empty batch")
+    add("--sequence-s", type=float, default=0.00032, help="seconds that each sequence adds: 2,500 tokens/s at 256")
+    add("--mean-tokens", type=float, default=8192.0, help="mean length of a response")
+    add("--sigma", type=float, default=0.6, help="standard deviation of the lengths' logarithm")
+    add("--limit", type=int, default=32768, help="length at which a response is cut off")
+    add("--payload", type=float, default=1.0, help="share of each response's tokens that is really carried")
+    add("--wall-s", type=float, default=5.0, help="real seconds that a step is to take at least")
+    add("--wall-ms-a-response", type=float, default=0.7, help="and for each response")
+    add("--store-gb", type=float, default=6.0, help="size of Ray's object store")
+    return parser
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,222 @@
+"""Measure the driver's process while it plays a scenario."""
+
+import contextlib
+import dataclasses
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from algorithms.rollout import dispatch as dispatch_module
+from benchmarks.simulation.scenario import GROUP_SIZE, Scenario
+from benchmarks.simulation.step import MeasuredStep, SimulatedGroup, build
+
+PER_HOST = 64
+SAMPLE_S = 0.25
+AFTER_COLLECTION = (
+    "score_tokens",
+    "shape_rewards",
+    "compose_groups",
+    "compute_advantages",
+    "update_policy",
+    "remember",
+)
+
+
+@dataclass(frozen=True)
+class Figures:
+    """One line of the result; seconds are modelled ones unless they are CPU seconds of the driver.
+
+    Args:
+        step_s: modelled seconds of the whole step.
+        collect_us, after_us: CPU microseconds of the driver for each response: while rollouts are collected, and in the
+            stages after that.
+        cpu_share: CPU seconds of the driver, as a share of the step's modelled seconds.
+        idle: share of the engines' time without a single sequence, until the last response was there.
+        occupancy: mean share of the slots of all engines that decode, until then.
+        heap_gb, shared_gb: most memory of the driver's process: its own, and what it shares with the object store.
+    """
+
+    name: str
+    engines: int
+    responses: int
+    step_s: float
+    collect_us: float
+    after_us: float | None
+    cpu_share: float
+    idle: float | None
+    occupancy: float | None
+    heap_gb: float
+    shared_gb: float
+    stolen: float | None = None
+    requeued: float | None = None
+    restarts: float | None = None
+    stages_us: dict[str, float] | None = None
+
+    @classmethod
+    def columns(cls) -> list[str]:
+        """What the table shows."""
+        return [field.name for field in dataclasses.fields(cls) if field.name != "stages_us"]
+
+    def as_row(self) -> dict[str, Any]:
+        """For JSON."""
+        return dataclasses.asdict(self)
+
+
+class Memory:
+    """The most memory that the process had, sampled in a thread."""
+
+    def __init__(self) -> None:
+        self.heap, self.shared = 0, 0
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> "Memory":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        process = psutil.Process()
+        while not self._stop.wait(SAMPLE_S):
+            memory = process.memory_info()
+            self.heap = max(self.heap, memory.rss - memory.shared)
+            self.shared = max(self.shared, memory.shared)
+
+
+def measure_step(scenario: Scenario) -> Figures:
+    """A whole step; after a first one, from which the driver knows what lengths to expect, where that matters."""
+    with _simulated(scenario) as (algorithm, group), _stealing(scenario.stealing), Memory() as memory:
+        if scenario.warm_up:
+            algorithm.training_step()
+        group.arm()
+        started, cpu, before = group.usage(), time.process_time(), time.monotonic()
+        restarts = algorithm.runners.restarts
+        algorithm.training_step()
+        cpu, modelled = time.process_time() - cpu, (time.monotonic() - before) * scenario.speed
+        record, used = algorithm.record, group.usage()
+    collecting = record["time/collect_rollouts"] * scenario.speed if not scenario.lag else used["now"] - started["now"]
+    engine_s = collecting * scenario.engines
+    stages = {name: 1e6 * record[f"cpu/{name}"] / scenario.responses for name in AFTER_COLLECTION}
+    after = sum(stages.values())
+    return Figures(
+        name=scenario.name,
+        engines=scenario.engines,
+        responses=scenario.responses,
+        step_s=modelled,
+        collect_us=1e6 * cpu / scenario.responses - after,
+        after_us=after if not scenario.lag else None,
+        cpu_share=cpu / modelled,
+        idle=1 - (used["busy_s"] - started["busy_s"]) / engine_s,
+        occupancy=(used["sequence_s"] - started["sequence_s"]) / engine_s / scenario.slots,
+        heap_gb=memory.heap / 2**30,
+        shared_gb=memory.shared / 2**30,
+        stolen=record["rollout/stolen"],
+        requeued=record["rollout/requeued"],
+        restarts=float(algorithm.runners.restarts - restarts),
+        stages_us=stages,
+    )
+
+
+def measure_steady(scenario: Scenario, *, settle_s: float, seconds: float) -> Figures:
+    """The middle of a step at real speed: fast until responses end at their usual rate, then as slow as they are."""
+    with _simulated(scenario) as (algorithm, group), Memory() as memory:
+        algorithm.runners.start(algorithm.batch_of(algorithm.build_prompts(algorithm.select_queries())).requests)
+        time.sleep(scenario.wall_s * 0.3)
+        group.set_speed(1.0)
+        time.sleep(settle_s)
+        before, cpu, started = group.usage(), time.process_time(), time.monotonic()
+        time.sleep(seconds)
+        cpu, wall, used = time.process_time() - cpu, time.monotonic() - started, group.usage()
+        algorithm.runners.close()
+    responses = (used["tokens"] - before["tokens"]) / scenario.lengths.mean
+    engine_s = wall * scenario.engines
+    return Figures(
+        name=f"{scenario.name}, {scenario.engines} engines",
+        engines=scenario.engines,
+        responses=round(responses),
+        step_s=wall,
+        collect_us=1e6 * cpu / responses,
+        after_us=None,
+        cpu_share=cpu / wall,
+        idle=1 - (used["busy_s"] - before["busy_s"]) / engine_s,
+        occupancy=(used["sequence_s"] - before["sequence_s"]) / engine_s / scenario.slots,
+        heap_gb=memory.heap / 2**30,
+        shared_gb=memory.shared / 2**30,
+    )
+
+
+def measure_real_actors(scenario: Scenario) -> list[Figures]:
+    """The control: as many simulated engines, each in a real LLMEnvRunner actor of RLlib's, and hosted together."""
+    from benchmarks.simulation.real_actors import real_group
+
+    hosted = measure_step(dataclasses.replace(scenario, name=f"{scenario.name}: the same, hosted"))
+    with real_group(scenario) as (algorithm, responses), Memory() as memory:
+        algorithm.training_step()
+        cpu, before = time.process_time(), time.monotonic()
+        algorithm.training_step()
+        cpu, modelled = time.process_time() - cpu, (time.monotonic() - before) * scenario.speed
+        record = algorithm.record
+    after = sum(1e6 * record[f"cpu/{name}"] / responses for name in AFTER_COLLECTION)
+    real = Figures(
+        name=scenario.name,
+        engines=scenario.engines,
+        responses=responses,
+        step_s=modelled,
+        collect_us=1e6 * cpu / responses - after,
+        after_us=after,
+        cpu_share=cpu / modelled,
+        idle=record["rollout/idle_share"],
+        occupancy=None,
+        heap_gb=memory.heap / 2**30,
+        shared_gb=memory.shared / 2**30,
+    )
+    return [hosted, real]
+
+
+@contextlib.contextmanager
+def _simulated(scenario: Scenario) -> Iterator[tuple[MeasuredStep, SimulatedGroup]]:
+    algorithm = build(
+        queries_per_step=scenario.queries,
+        group_size=GROUP_SIZE,
+        max_tokens=scenario.lengths.limit,
+        timeout_s=max(60.0, scenario.wall_s),
+    )
+    folder = tempfile.mkdtemp(prefix="scale")
+    group = SimulatedGroup(scenario.specs(), per_host=PER_HOST, speed=scenario.speed)
+    try:
+        algorithm.keep_state_in(Path(folder))
+        algorithm.simulate(
+            group,
+            max_num_seqs=scenario.slots,
+            learner_s=scenario.learner_s / scenario.speed,
+            longest_first=scenario.longest_first,
+            lag=scenario.lag,
+        )
+        yield algorithm, group
+    finally:
+        algorithm.runners.close()
+        group.close()
+        algorithm.stop()
+        shutil.rmtree(folder)
+
+
+@contextlib.contextmanager
+def _stealing(on: bool) -> Iterator[None]:
+    """The dispatch without a thief, for the comparison only."""
+    theft = dispatch_module.theft
+    if not on:
+        dispatch_module.theft = lambda *arguments: None
+    try:
+        yield
+    finally:
+        dispatch_module.theft = theft

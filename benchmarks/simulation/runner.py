@@ -1,0 +1,203 @@
+"""One simulated env runner: a simulated engine, and rollouts of the real sizes made from its completions."""
+
+import asyncio
+import time
+import zlib
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from algorithms.rollout.engines.base import Completion, FinishReason, GenerationRequest
+from algorithms.rollout.engines.simulated import Latency, Lengths, ModelClock, SimulatedEngine
+from algorithms.rollout.types import Context, Request, Rollout, RunnerReport
+
+PROMPT_TOKENS = 256
+CHARACTERS_A_TOKEN = 4
+# How likely an answer is right differs by query: with these, some groups come out all right or all wrong.
+CHANCES = (0.0, 0.05, 0.3, 0.6, 0.95)
+# How often a waiting call looks whether everything has ended, within its time.
+LOOKS = 8
+_TEXT = "the sum of both sides is even. " * 8192
+
+
+class RunnerDied(RuntimeError):
+    """The simulated process is gone."""
+
+
+@dataclass(frozen=True)
+class RunnerSpec:
+    """What is simulated.
+
+    Args:
+        max_num_seqs: decoding batch of the engine.
+        dies_after_s: modelled seconds after `arm` at which the process dies; None: never.
+        restart_s: modelled seconds that a new process takes to be ready.
+        payload: share of each response's tokens that its rollout really carries, for machines with little memory.
+    """
+
+    latency: Latency = field(default_factory=Latency)
+    lengths: Lengths = field(default_factory=Lengths)
+    max_num_seqs: int = 256
+    dies_after_s: float | None = None
+    restart_s: float = 60.0
+    payload: float = 1.0
+
+
+class SimulatedRunner:
+    """Has `advance` and the weights' version, as an LLMEnvRunner has, without model, tokenizer and environments."""
+
+    def __init__(self, spec: RunnerSpec, clock: ModelClock) -> None:
+        self.spec, self.clock = spec, clock
+        self.engine = SimulatedEngine(spec.latency, spec.lengths, max_num_seqs=spec.max_num_seqs, clock=clock)
+        self._requests: dict[int, Request] = {}
+        self._one_call_at_a_time = asyncio.Lock()
+        self._dies_at = float("inf")
+        self._finished_tokens = 0
+
+    def arm(self) -> None:
+        """Begin to count the time that the process has left."""
+        if self.spec.dies_after_s is not None:
+            self._dies_at = self.clock.now() + self.spec.dies_after_s
+
+    def require_alive(self) -> None:
+        """Raise once the moment of death is over."""
+        if self.clock.now() >= self._dies_at:
+            raise RunnerDied("the simulated process was killed")
+
+    async def advance(self, requests: Sequence[Request], withdraw: Collection[int], seconds: float) -> RunnerReport:
+        """Like `LLMEnvRunner.advance`; `seconds` are real ones."""
+        async with self._one_call_at_a_time:
+            self.require_alive()
+            busy = self.engine.usage.busy_s
+            self._take(requests, withdraw)
+            ended = await self._ended_within(seconds)
+            rollouts = tuple(self._rollout(self._requests.pop(key), completion) for key, completion in ended)
+            return RunnerReport(
+                rollouts=rollouts,
+                unfinished=self.engine.unfinished,
+                generated_tokens=sum(len(completion.tokens) for _, completion in ended),
+                engine_seconds=(self.engine.usage.busy_s - busy) / self.clock.speed,
+            )
+
+    def _take(self, requests: Sequence[Request], withdraw: Collection[int]) -> None:
+        self.engine.abort(withdraw)
+        for key in withdraw:
+            self._requests.pop(key, None)
+        for request in requests:
+            self._requests[request.id] = request
+            prompt = _prompt(request.uid)
+            self.engine.submit(request.id, GenerationRequest(prompt, request.seed, request.sampling))
+
+    async def _ended_within(self, seconds: float) -> list[tuple[int, Completion]]:
+        deadline = time.monotonic() + seconds
+        ended = self.engine.catch_up()
+        while self.engine.unfinished and (left := deadline - time.monotonic()) > 0:
+            await asyncio.sleep(min(left, max(self.engine.next_end_s(), seconds / LOOKS, 0.005)))
+            self.require_alive()
+            ended += self.engine.catch_up()
+        return ended
+
+    def _rollout(self, request: Request, completion: Completion) -> Rollout:
+        carried = max(1, round(len(completion.tokens) * self.spec.payload))
+        prompt = _prompt(request.uid)
+        mask = np.ones(len(prompt) + carried, bool)
+        mask[: len(prompt)] = False
+        truncated = completion.finish_reason is FinishReason.LENGTH
+        correct = (
+            not truncated and _chance(str(request.seed)) < CHANCES[zlib.crc32(request.uid.encode()) % len(CHANCES)]
+        )
+        start = request.seed % 1000
+        text = _TEXT[start : start + carried * CHARACTERS_A_TOKEN]
+        return Rollout(
+            request_id=request.id,
+            uid=request.uid,
+            group=request.group,
+            context=Context.REFLECTION if request.attempt else Context.PLAIN,
+            tokens=np.concatenate([prompt, completion.tokens[:carried]]),
+            loss_mask=mask,
+            engine_logprobs=np.concatenate([np.zeros(len(prompt), np.float32), completion.logprobs[:carried]]),
+            reward=float(correct),
+            correct=correct,
+            truncated=truncated,
+            verdict="equal" if correct else "different",
+            weights_version=self.engine.weights_version,
+            messages=({"role": "user", "content": request.uid}, {"role": "assistant", "content": text}),
+            turn_correct=(correct,),
+        )
+
+
+class SimulatedHost:
+    """A Ray actor that hosts many runners, with one modelled clock.
+
+    Args:
+        specs: of its runners, by their index here.
+        speed: modelled seconds in a real one.
+    """
+
+    def __init__(self, specs: Sequence[RunnerSpec], speed: float) -> None:
+        self.clock = ModelClock(speed)
+        self.runners = [SimulatedRunner(spec, self.clock) for spec in specs]
+        self._starting: dict[int, asyncio.Task[None]] = {}
+        self._past = {"busy_s": 0.0, "sequence_s": 0.0, "tokens": 0.0}
+
+    async def advance(
+        self, index: int, requests: Sequence[Request], withdraw: Collection[int], seconds: float
+    ) -> RunnerReport:
+        """Of one of its runners."""
+        return await self.runners[index].advance(requests, withdraw, seconds)
+
+    async def set_state(self, index: int, state: Mapping[str, int]) -> int:
+        """Take the version of the weights; a process that is still starting answers when it has started."""
+        if index in self._starting:
+            await self._starting[index]
+        runner = self.runners[index]
+        (version,) = state.values()
+        runner.require_alive()
+        runner.engine.load_weights({}, version)
+        return runner.engine.weights_version
+
+    async def restart(self, index: int) -> None:
+        """Replace a runner by a new one that does not die."""
+        self._starting[index] = asyncio.create_task(self._restart(index))
+
+    async def get_grading_counts(self, index: int) -> dict[str, int]:
+        """There are no graders."""
+        return {}
+
+    async def arm(self) -> None:
+        """From now on the time of those counts that are to die."""
+        for runner in self.runners:
+            runner.arm()
+
+    async def set_speed(self, speed: float) -> None:
+        """Let modelled time pass at another speed."""
+        self.clock.set_speed(speed)
+
+    async def usage(self) -> dict[str, float]:
+        """Modelled time, and the sums over all engines that have been here, see `Usage`."""
+        total = dict(self._past)
+        for runner in self.runners:
+            runner.engine.abort([])  # lets its time pass up to now
+            for name in total:
+                total[name] += getattr(runner.engine.usage, name)
+        return total | {"now": self.clock.now()}
+
+    async def _restart(self, index: int) -> None:
+        gone = self.runners[index]
+        for name in self._past:
+            self._past[name] += getattr(gone.engine.usage, name)
+        self.runners[index] = SimulatedRunner(replace(gone.spec, dies_after_s=None), self.clock)
+        await asyncio.sleep(gone.spec.restart_s / self.clock.speed)
+        del self._starting[index]
+
+
+def _prompt(uid: str) -> np.ndarray:
+    """int32 [PROMPT_TOKENS], different for each query."""
+    tokens = np.full(PROMPT_TOKENS, 5, np.int32)
+    tokens[:2] = np.frombuffer(zlib.crc32(uid.encode()).to_bytes(4, "little"), np.uint16)
+    return tokens
+
+
+def _chance(name: str) -> float:
+    return zlib.crc32(name.encode()) / 2**32

@@ -1,0 +1,217 @@
+"""The real training step of R³ over simulated runners and a learner that only takes its time."""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from unittest import mock
+
+import gymnasium
+import ray
+from ray.rllib.utils.metrics import WEIGHTS_SEQ_NO
+
+from algorithms.grpo import algorithm as grpo_algorithm
+from algorithms.grpo import runners as grpo_runners
+from algorithms.grpo.groups import Sample
+from algorithms.grpo.pipeline import make_pipeline
+from algorithms.grpo.runners import RunnerPool
+from algorithms.learner.update import UpdateStatistics
+from algorithms.r3_grpo.algorithm import R3GRPO
+from algorithms.r3_grpo.config import R3GRPOConfig
+from algorithms.rollout.driver.expected_lengths import ExpectedLengths
+from algorithms.rollout.driver.fleet import Fleet
+from algorithms.rollout.types import Request
+from benchmarks.simulation.runner import RunnerSpec, SimulatedHost
+from r3env.core import Query, Reason, Verdict, VerifiableEnv
+
+
+class ManyQueries(VerifiableEnv):
+    """As many queries as are asked for; simulated runners never play them."""
+
+    def __init__(self, count: int = 1, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self.count = count
+
+    def load_queries(self) -> list[Query]:
+        """Numbers."""
+        return [Query(f"query-{number}", str(number), str(number)) for number in range(self.count)]
+
+    def verify(self, query: Query, response: str) -> Verdict:
+        """Everything is right."""
+        return Verdict(True, Reason.EQUAL)
+
+
+gymnasium.register("ManyQueries-v0", ManyQueries)
+
+
+@dataclass(frozen=True)
+class _Call:
+    """One method of one runner, with the `remote` of a Ray actor's method."""
+
+    host: Any
+    method: str
+    index: int
+
+    def remote(self, *arguments: Any) -> Any:
+        """Call it; returns Ray's reference to the answer."""
+        return getattr(self.host, self.method).remote(self.index, *arguments)
+
+
+class SimulatedHandle:
+    """What the fleet takes for the handle of a runner's actor."""
+
+    def __init__(self, host: Any, index: int) -> None:
+        self.advance, self.set_state = _Call(host, "advance", index), _Call(host, "set_state", index)
+        self.restart, self.get_grading_counts = _Call(host, "restart", index), _Call(host, "get_grading_counts", index)
+
+
+class SimulatedGroup:
+    """What the runner pool takes for RLlib's group of env runners.
+
+    Args:
+        specs: one for each runner.
+        per_host: runners in a process.
+        speed: modelled seconds in a real one.
+    """
+
+    def __init__(self, specs: Sequence[RunnerSpec], *, per_host: int, speed: float) -> None:
+        actor = ray.remote(num_cpus=0)(SimulatedHost)
+        self.hosts = [
+            actor.options(max_concurrency=8 * per_host).remote(specs[start : start + per_host], speed)
+            for start in range(0, len(specs), per_host)
+        ]
+        self.handles: Mapping[int, SimulatedHandle] = {
+            number + 1: SimulatedHandle(self.hosts[number // per_host], number % per_host)
+            for number in range(len(specs))
+        }
+        self._worker_manager = self
+
+    def num_remote_env_runners(self) -> int:
+        """How many runners there are."""
+        return len(self.handles)
+
+    def actors(self) -> Mapping[int, SimulatedHandle]:
+        """Handles by number."""
+        return self.handles
+
+    def set_actor_state(self, number: int, healthy: bool) -> None:
+        """Nobody asks."""
+
+    def healthy_env_runner_ids(self) -> list[int]:
+        """All: a dead one is found by the calls it does not answer."""
+        return list(self.handles)
+
+    def foreach_env_runner(self, *arguments: Any, **options: Any) -> list[Any]:
+        """Counts of graders: there are none."""
+        return []
+
+    def arm(self) -> None:
+        """Let the runners that are to die begin to count."""
+        ray.get([host.arm.remote() for host in self.hosts])
+
+    def set_speed(self, speed: float) -> None:
+        """Let modelled time pass at another speed."""
+        ray.get([host.set_speed.remote(speed) for host in self.hosts])
+
+    def usage(self) -> dict[str, float]:
+        """Modelled time of the first host, and sums over all engines, see `Usage`."""
+        answers = ray.get([host.usage.remote() for host in self.hosts])
+        total = {name: sum(answer[name] for answer in answers) for name in answers[0]}
+        return total | {"now": answers[0]["now"]}
+
+    def close(self) -> None:
+        """End the processes."""
+        for host in self.hosts:
+            ray.kill(host)
+
+
+class VersionOnly:
+    """A transfer of weights that have a version and no bytes."""
+
+    def __init__(self) -> None:
+        self.version = 0
+
+    def push(self, learner_group: Any, runner_group: SimulatedGroup, timeout_s: float, only: Any = None) -> int:
+        """Tell all runners the next version."""
+        self.version += 1
+        references = [handle.set_state.remote(self.message(None)[1]) for handle in runner_group.handles.values()]
+        ray.get(references, timeout=timeout_s)
+        return self.version
+
+    def message(self, learner_group: Any) -> tuple[int, dict[str, Any]]:
+        """For a runner that comes back."""
+        return self.version, {WEIGHTS_SEQ_NO: self.version}
+
+
+class InOrder(ExpectedLengths):
+    """Knows no lengths: requests start in the order of their prompts."""
+
+    def longest_first(self, requests: Sequence[Request]) -> list[Request]:
+        """As they came."""
+        return list(requests)
+
+
+class SimulatedPool(RunnerPool):
+    """The real pool; only a dead runner is replaced in its host instead of killed."""
+
+    def _make_fleet(self) -> Fleet:
+        return Fleet(
+            self.group.actors(),
+            timeout_s=self.settings.timeout_s,
+            weights=self._current_weights,
+            kill=lambda handle: handle.restart.remote(),
+        )
+
+
+class MeasuredStep(R3GRPO):
+    """R³ whose learner sleeps as long as a real one would take, and whose stages tell the driver's CPU time."""
+
+    learner_s = 0.0
+
+    def simulate(
+        self, group: SimulatedGroup, *, max_num_seqs: int, learner_s: float, longest_first: bool, lag: int
+    ) -> None:
+        """Replace the engine and the learner; weights have a version only."""
+        with mock.patch.object(grpo_runners, "choose_transfer", lambda config: VersionOnly()):
+            self.runners = SimulatedPool(group, self.learner_group, self.config)
+        self.runners.plan = type(self.runners.plan).of(streams=True, max_num_seqs=max_num_seqs)
+        self.pipeline = make_pipeline(lag, self.runners)
+        if not longest_first:
+            self.runners.lengths = InOrder()
+        self.learner_s = learner_s
+        grpo_algorithm.update_learners = self.modelled_update
+
+    def run_stage(self, stage: Any, *arguments: Any) -> Any:
+        """Run a stage, and log CPU seconds beside wall seconds."""
+        started = time.process_time()
+        result = super().run_stage(stage, *arguments)
+        self.record[f"cpu/{stage.__name__}"] = time.process_time() - started
+        return result
+
+    def score_samples(self, samples: Sequence[Sample], *, entropy: bool = False) -> None:
+        """What the learners would answer, without the way there and back."""
+        for sample in samples:
+            sample.behaviour_logprobs = sample.rollout.engine_logprobs
+            sample.entropies = -sample.rollout.engine_logprobs if entropy else None
+
+    def modelled_update(self, learner_group: Any, rows: Sequence[Any], lr: float) -> UpdateStatistics:
+        """In the place of `update_learners`: takes its time, and measures what the engines did."""
+        time.sleep(self.learner_s)
+        measured = {index: row.engine_logprobs for index, row in enumerate(rows) if row.engine_logprobs is not None}
+        return UpdateStatistics(tokens=float(sum(len(row.tokens) for row in rows)), measured=measured)
+
+
+def build(*, queries_per_step: int, group_size: int, max_tokens: int, timeout_s: float) -> MeasuredStep:
+    """The algorithm, with a local engine that is never asked."""
+    config = (
+        R3GRPOConfig(algo_class=MeasuredStep)
+        .environment("benchmarks.simulation.step:ManyQueries-v0", env_config={"count": queries_per_step})
+        .rl_module(model="embedded:tiny")
+        .env_runners(max_response_tokens=max_tokens, timeout_s=timeout_s)
+        .training(lr=1e-6, group_size=group_size, queries_per_step=queries_per_step, minibatches=1)
+        .debugging(seed=1)
+    )
+    algorithm = config.build_algo()
+    if not isinstance(algorithm, MeasuredStep):
+        raise TypeError(f"expected a MeasuredStep, got {type(algorithm).__name__}")
+    return algorithm
