@@ -19,6 +19,9 @@ POLL_S = 0.5
 CALL_SHARE = 0.25
 # When nothing waits any more, runners come back sooner: what they hold may go to another one.
 LAST_CALLS_S = 1.0
+# An answer costs the driver about a millisecond of CPU, however many rollouts it brings: all runners together give no
+# more of them a second than this, but for those that have much to report.
+ANSWERS_A_SECOND = 16
 STEAL_EVERY_S = 0.25
 
 
@@ -139,7 +142,7 @@ class _Dispatch:
     def _deal(self) -> None:
         """Give the runners that take calls their share of what waits, or what can be stolen for them."""
         free = [runner for runner in self.fleet.ready() if len(runner.calls) < self.plan.calls]
-        longest = math.inf if self.waiting else LAST_CALLS_S
+        longest = math.inf if self.waiting else max(LAST_CALLS_S, len(self.fleet.runners) / ANSWERS_A_SECOND)
         hands = self._hands(free) if self.waiting else self._loot(free)
         for runner in free:
             requests = hands.get(runner.number, [])
@@ -189,7 +192,8 @@ class _Dispatch:
             if runner.ready:  # not lost or found out already
                 self.fleet.give_weights_again(runner, found)
             return
-        runner.learn(report, self.plan.slots, self.plan.rollouts_a_call)
+        longest = len(self.fleet.runners) / ANSWERS_A_SECOND
+        runner.learn(report, self.plan.slots, self.plan.rollouts_a_call, longest)
         for rollout in report.rollouts:
             runner.held.pop(rollout.request_id, None)
             if rollout.request_id not in self.done:

@@ -101,7 +101,7 @@ class Rollout:
     @property
     def response_length(self) -> int:
         """Policy tokens over all turns."""
-        return int(self.loss_mask.sum())
+        return int(np.count_nonzero(self.loss_mask))
 
     @property
     def response_tokens(self) -> np.ndarray:
