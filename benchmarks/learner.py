@@ -75,9 +75,8 @@ class Case:
 
     @property
     def naive_bytes(self) -> int:
-        """About what the naive way needs at once: three float32 tensors of all logits, and their gradient's copy."""
-        copies = 2.5 if self.what == "scoring" else 3.5
-        return int(copies * 4 * self.tokens * self.vocabulary + 16 * self.vocabulary * self.hidden)
+        """About what the naive way needs at once: three float32 tensors of all logits, the weight and its gradient."""
+        return 12 * self.tokens * self.vocabulary + 8 * self.vocabulary * self.hidden
 
 
 @dataclass(frozen=True)

@@ -45,13 +45,12 @@ class GradientSum:
 
         Args:
             rows: the chunk's tokens.
-            by_logit: float32 [n, V], the loss's gradient by the raw logits.
-            hidden: [n, D], the chunk's hidden states, in the dtype to multiply in.
+            by_logit: [n, V], the loss's gradient by the raw logits, in the dtype to multiply in.
+            hidden: [n, D], the chunk's hidden states, in the same dtype.
             weight: [V, D], in the same dtype.
         """
         if self.bias is not None:
-            self.bias.add_(by_logit.sum(dim=0))
-        by_logit = by_logit.to(weight.dtype)
+            self.bias.add_(by_logit.sum(dim=0, dtype=torch.float32))
         # Plain products under autocast, too: the dtypes are chosen already.
         with torch.autocast(hidden.device.type, enabled=False):
             if self.hidden is not None:

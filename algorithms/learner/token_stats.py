@@ -17,6 +17,9 @@ from torch.utils.checkpoint import checkpoint
 from algorithms.learner.output_head import OutputHead, compute_dtype, entropies_of
 from algorithms.learner.surrogate import GradientSum, surrogate_of
 
+# Rows of a chunk that a second tensor of their logits' size is made for.
+ROWS = 64
+
 # dLoss/dlogprob of a chunk's tokens: float32 [n], from their log-probs, float32 [n], and their place among all N.
 Slope = Callable[[torch.Tensor, slice], torch.Tensor]
 
@@ -192,7 +195,9 @@ def _statistics_and_gradient(
         by_logprob = slope(logprobs, rows)
         if by_logprob.shape != logprobs.shape:
             raise ValueError(f"slope gave shape {list(by_logprob.shape)} for log-probs {list(logprobs.shape)}")
-        by_logit = _gradient_of_logits(probabilities, targets, by_logprob / head.temperature, cap_slope)
+        by_logprob = by_logprob / head.temperature
+        by_logit = _gradient_of_logits(probabilities, targets, by_logprob, cap_slope).to(head.weight.dtype)
+        del logits, probabilities, cap_slope
         total.add(rows, by_logit, hidden, head.weight)
     return logprobs, entropies
 
@@ -201,14 +206,18 @@ def _distribution(
     logits: torch.Tensor, targets: torch.Tensor, entropy: bool
 ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor]:
     """Log-probs [n], entropies [n] and probabilities [n, V], which take the place of `logits` [n, V]."""
-    all_logprobs = functional.log_softmax(logits, dim=-1)
-    logprobs = all_logprobs.gather(-1, targets[:, None]).squeeze(-1)
-    probabilities = torch.exp(all_logprobs, out=logits)
-    if not entropy:
-        return logprobs, None, probabilities
-    # An impossible token adds 0, not 0 times infinity; a certain one may have a log-prob a rounding above 0.
-    information = all_logprobs.clamp_(torch.finfo(torch.float32).min, 0.0).neg_()
-    return logprobs, information.mul_(probabilities).sum(dim=-1), probabilities
+    logprobs = logits.new_empty(len(logits))
+    entropies = torch.empty_like(logprobs) if entropy else None
+    for start in range(0, len(logits), ROWS):
+        rows = slice(start, start + ROWS)
+        all_logprobs = functional.log_softmax(logits[rows], dim=-1)
+        logprobs[rows] = all_logprobs.gather(-1, targets[rows, None]).squeeze(-1)
+        probabilities = torch.exp(all_logprobs, out=logits[rows])
+        if entropies is not None:
+            # An impossible token adds 0, not 0 times infinity; a certain one may have a log-prob a rounding above 0.
+            information = all_logprobs.clamp_(torch.finfo(torch.float32).min, 0.0).neg_()
+            entropies[rows] = information.mul_(probabilities).sum(dim=-1)
+    return logprobs, entropies, logits
 
 
 def _gradient_of_logits(
