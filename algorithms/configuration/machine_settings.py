@@ -61,6 +61,12 @@ class EnvRunnerSettings(Settings):
         "Whether vLLM engines give their GPU's memory back between rollouts, for learners on the same GPU.",
     )
     timeout_s: float = setting(600.0, "Seconds without an answer after which an env runner counts as lost.", gt=0)
+    step_timeout_s: float = setting(
+        1800.0,
+        "Seconds that an environment may take for a reset or a step, waiting for graders included; its episode then "
+        "fails, and that environment is not used again.",
+        gt=0,
+    )
     logp_mismatch_warning: float | None = setting(
         None,
         "Warn once when a log-prob of the engine differs from the learner's by more; null: 0.01 when both compute in "

@@ -10,6 +10,7 @@ import ray
 from ray.rllib.core import DEFAULT_MODULE_ID
 from ray.rllib.core.learner.training_data import TrainingData
 
+from algorithms.grpo.learner_errors import LearnerDied
 from algorithms.learner.flops import scoring_cost, update_cost
 from algorithms.learner.hardware import LearnerFacts
 from algorithms.learner.packing import shard
@@ -24,10 +25,6 @@ if TYPE_CHECKING:
 _FACTS: WeakKeyDictionary[Any, LearnerFacts] = WeakKeyDictionary()
 
 BUCKET_BYTES = 4 * 2**30
-
-
-class LearnerDied(RuntimeError):
-    """A learner is gone; the run goes on from its last checkpoint."""
 
 
 def update_learners(learner_group: Any, rows: Sequence[TrainingRow], lr: float) -> UpdateStatistics:

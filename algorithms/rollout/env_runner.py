@@ -78,8 +78,8 @@ class LLMEnvRunner(EnvRunner, Checkpointable):
         """Prepare the episode player and one environment, which gives the spaces."""
         makers = environment_makers(self.config)
         self.env = makers[Split.TRAIN]()
-        concurrency = self.config.env_runners_settings.max_num_seqs
-        self.player = EpisodePlayer(self.engine, self.tokenizer, makers, concurrency)
+        settings = self.config.env_runners_settings
+        self.player = EpisodePlayer(self.engine, self.tokenizer, makers, settings.max_num_seqs, settings.step_timeout_s)
 
     def _has_gpu(self) -> bool:
         """A GPU of its own, or, in the driver, the local learner's."""

@@ -1,7 +1,8 @@
 """One episode in progress: its tokens, its conversation and what its environment has said so far."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Self
 
 import gymnasium
 import numpy as np
@@ -53,6 +54,14 @@ class Episode:
     def fail(self, verdict: str, error: str) -> None:
         """End the episode without an outcome."""
         self.done, self.correct, self.verdict, self.error = True, False, verdict, error
+
+    def given_up(self, error: str) -> Self:
+        """A copy that has failed, whatever a thread that is still at the original does to it."""
+        length = min(len(self.tokens), len(self.mask), len(self.logprobs))
+        parts = {name: getattr(self, name)[:length] for name in ("tokens", "mask", "logprobs")}
+        copy = replace(self, **parts, messages=list(self.messages), turn_correct=list(self.turn_correct))
+        copy.fail("environment_error", error)
+        return copy
 
     def rollout(self, current_version: int) -> Rollout:
         """The episode as plain data; one that failed before its first response has the current weights' version."""

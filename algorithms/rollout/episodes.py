@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from queue import Empty, SimpleQueue
 from typing import Any
 
@@ -11,6 +11,7 @@ import gymnasium
 
 from algorithms.rollout.engines.base import Engine
 from algorithms.rollout.episode import Episode
+from algorithms.rollout.stepping_threads import SteppingThreads
 from algorithms.rollout.turns import Turns
 from algorithms.rollout.types import Request, Rollout, Split
 
@@ -22,6 +23,8 @@ PATIENCE_S = 1.0
 # A streaming engine with free places waits this long for episodes that begin: resets are mostly quicker than its step.
 FILLING_S = 0.05
 TELLING_S = 0.5
+# How often environments are looked after that never answer.
+OVERDUE_EVERY_S = 0.5
 
 OnProgress = Callable[[int, int], None]
 
@@ -38,6 +41,8 @@ class EpisodePlayer:
         make_environment: by split; called once for each concurrent episode, and its environments are used again.
         concurrency: responses that a streaming engine decodes at once: episodes beyond what keeps it and the
             stepping threads busy wait without an environment; None: all begin at once.
+        step_timeout_s: an environment that is at a reset or a step for longer fails its episode, and is not used again;
+            its thread is left to itself.
 
     Attributes:
         generated_tokens: of all responses that have ended so far.
@@ -50,6 +55,7 @@ class EpisodePlayer:
         tokenizer: Any,
         make_environment: Mapping[Split, Callable[[], gymnasium.Env[str, str]]],
         concurrency: int | None = None,
+        step_timeout_s: float = math.inf,
     ) -> None:
         self.engine = engine
         self.generated_tokens = 0
@@ -59,7 +65,9 @@ class EpisodePlayer:
         self._idle: dict[Split, list[gymnasium.Env[str, str]]] = {split: [] for split in Split}
         self._concurrency = math.inf if concurrency is None else concurrency
         self._most_begun = 2 * self._concurrency + STEPPING_THREADS
-        self._threads = ThreadPoolExecutor(STEPPING_THREADS, thread_name_prefix="environment")
+        self._step_timeout_s = step_timeout_s
+        self._next_look = 0.0
+        self._threads = SteppingThreads(STEPPING_THREADS)
         self._begun = 0
         self._waiting: dict[int, Request] = {}
         self._playing: dict[int, Episode] = {}
@@ -142,7 +150,7 @@ class EpisodePlayer:
 
     def close(self) -> None:
         """Close the environments and the engine."""
-        self._threads.shutdown()
+        self._threads.close()
         at_work = [episode.environment for episode in (*self._playing.values(), *self._stepping.values())]
         for environment in {
             id(e): e for e in [*at_work, *self._idle[Split.TRAIN], *self._idle[Split.EVALUATION]]
@@ -176,10 +184,7 @@ class EpisodePlayer:
             self._generate()
             self._patience_ends = time.monotonic() + PATIENCE_S
             return
-        # In this thread: how long it takes must not decide which episodes share a batch.
-        for episode in [self._next_waiting() for _ in range(len(self._waiting))]:
-            self._turns.begin(episode)
-            self._take_stepped(episode)
+        self._begin_all()
         self._hear_stepped(until=0.0)
         while self._stepping and time.monotonic() < min(deadline, self._patience_ends):
             self._hear_stepped(until=min(deadline, self._patience_ends))
@@ -189,6 +194,12 @@ class EpisodePlayer:
             # In the requests' order, so that batches do not depend on which of them came back first.
             self._ready.sort(key=lambda episode: episode.place)
             self._submit_ready()
+
+    def _begin_all(self) -> None:
+        """Begin all that wait, to the end: how long it takes must not decide which episodes share a batch."""
+        beginning = {self._launch(self._turns.begin, self._next_waiting()) for _ in range(len(self._waiting))}
+        while beginning & self._stepping.keys():
+            self._hear_stepped(until=math.inf)
 
     def _generate(self) -> None:
         started = time.perf_counter()
@@ -205,27 +216,44 @@ class EpisodePlayer:
             self.engine.submit(episode.request.id, self._turns.generation_request(episode))
         self._ready = []
 
-    def _launch(self, work: Callable[..., None], episode: Episode, *arguments: Any) -> None:
+    def _launch(self, work: Callable[..., None], episode: Episode, *arguments: Any) -> Future[None]:
         future = self._threads.submit(work, episode, *arguments)
         self._stepping[future] = episode
         future.add_done_callback(self._stepped.put)
+        return future
 
     def _hear_stepped(self, until: float) -> None:
-        """Take what the threads have done, waiting for the first of it until then."""
+        """Take what the threads have done, waiting for the first of it until then, but not for long."""
         if not self._stepping:
             if self._playing and not self.engine.unfinished and not self._ready:
                 raise RuntimeError(f"the engine lost {len(self._playing)} requests")
             return
-        wait = max(0.0, until - time.monotonic())
+        self._fail_overdue()
+        wait = min(OVERDUE_EVERY_S, max(0.0, until - time.monotonic()))
         try:
-            future = self._stepped.get(timeout=None if math.isinf(wait) else wait)
+            future = self._stepped.get(timeout=wait)
             while True:
-                episode = self._stepping.pop(future)
-                future.result()
-                self._take_stepped(episode)
+                episode = self._stepping.pop(future, None)
+                if episode is not None:  # else it was given up
+                    future.result()
+                    self._take_stepped(episode)
                 future = self._stepped.get_nowait()
         except Empty:
             return
+
+    def _fail_overdue(self) -> None:
+        """End the episodes whose environment does not come back."""
+        if time.monotonic() < self._next_look:
+            return
+        self._next_look = time.monotonic() + OVERDUE_EVERY_S
+        for future in self._threads.overdue(self._step_timeout_s):
+            self._threads.give_up(future)
+            episode = self._stepping.pop(future, None)
+            if episode is None or not self._is_played(episode):
+                continue
+            del self._playing[episode.request.id]
+            error = f"the environment did not come back in {self._step_timeout_s:g} s (env_runners.step_timeout_s)"
+            self._finished.append(episode.given_up(error).rollout(self.engine.weights_version))
 
     def _take_stepped(self, episode: Episode) -> None:
         if episode.done or not self._is_played(episode):

@@ -24,7 +24,8 @@ from typing import Any
 import numpy as np
 from transformers import AutoConfig, GenerationConfig
 
-from algorithms.grpo.learners import LearnerDied, put_tensors, set_version, tensor_buckets
+from algorithms.grpo.learner_errors import LearnerDied
+from algorithms.grpo.learners import put_tensors, set_version, tensor_buckets
 from algorithms.models.names import resolve_model
 from algorithms.script.checkpoint_errors import CheckpointError
 from algorithms.script.manifest import write_manifest

@@ -33,6 +33,7 @@ def main(algorithm: str, argv: Sequence[str] | None = None) -> int:
     """
     arguments = _parser(algorithm).parse_intermixed_args(argv)
     from algorithms.configuration.errors import ConfigError
+    from algorithms.grpo.learner_errors import LearnerDied
     from algorithms.grpo.skipped_steps import TooManySkippedSteps
     from algorithms.rollout.driver.errors import NoEnvRunnerLeft, StaleWeights
     from algorithms.rollout.errors import EveryEpisodeFailed
@@ -44,7 +45,7 @@ def main(algorithm: str, argv: Sequence[str] | None = None) -> int:
     except (ConfigError, CheckpointError) as error:
         print(f"error: {error}", file=sys.stderr)
         return WRONG_INPUT
-    except (EveryEpisodeFailed, TooManySkippedSteps, NoEnvRunnerLeft, StaleWeights) as error:
+    except (EveryEpisodeFailed, LearnerDied, NoEnvRunnerLeft, StaleWeights, TooManySkippedSteps) as error:
         print(f"error: {error}", file=sys.stderr)
         return FAILED
     except KeyboardInterrupt:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from algorithms.grpo.learners import LearnerDied
+from algorithms.grpo.learner_errors import LearnerDied
 
 T = TypeVar("T")
 

@@ -1,0 +1,129 @@
+"""An environment that never comes back fails its own episode; the others are played, and so is the next step."""
+
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from algorithms.models.names import resolve_model
+from algorithms.models.tokenizer import load_tokenizer, stop_token_ids
+from algorithms.rollout.engines.factory import make_engine
+from algorithms.rollout.episodes import EpisodePlayer
+from algorithms.rollout.types import Request, Sampling, Split
+from r3env.core import Query, Reason, Verdict, VerifiableEnv
+
+TIMEOUT_S = 1.0
+SAMPLING = Sampling(1.0, 1.0, 8)
+
+
+class Endless(VerifiableEnv):
+    """Each query's uid says what never ends."""
+
+    release = threading.Event()
+
+    def load_queries(self):
+        return [Query(kind, "1+2", "3") for kind in ("fine", "step", "reset", "turns")]
+
+    def verify(self, query, response):
+        if query.uid == "step":
+            self.release.wait()
+        return Verdict(True, Reason.EQUAL)
+
+    def reset(self, *, seed=None, options=None):
+        self.endless_turns = options["uid"] == "turns"
+        if options["uid"] == "reset":
+            self.release.wait()
+        return super().reset(seed=seed, options=options)
+
+    def step(self, action):
+        if self.endless_turns:
+            return "Go on.", 0.0, False, False, {"uid": "turns", "correct": False, "verdict": "different"}
+        return super().step(action)
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return load_tokenizer(resolve_model("embedded:tiny"))
+
+
+@pytest.fixture(scope="module")
+def engine(tokenizer):
+    model = resolve_model("embedded:tiny")
+    ends = stop_token_ids(tokenizer, model)
+    engine = make_engine("transformers", model=model, dtype="float32", max_num_seqs=64, eos_token_ids=ends)
+    yield engine
+    engine.close()
+
+
+@pytest.fixture
+def made():
+    return []
+
+
+@pytest.fixture
+def player(engine, tokenizer, made):
+    def make():
+        made.append(Endless())
+        return made[-1]
+
+    yield EpisodePlayer(engine, tokenizer, dict.fromkeys(Split, make), step_timeout_s=TIMEOUT_S)
+    Endless.release.set()
+    Endless.release.clear()
+
+
+def requests_of(*uids):
+    return [Request(i, uid, i, i, SAMPLING) for i, uid in enumerate(uids)]
+
+
+@pytest.mark.parametrize("kind", ["step", "reset"])
+def test_a_call_that_never_returns_fails_its_episode_alone(player, made, kind):
+    started = time.monotonic()
+    before, endless, after = player.play(requests_of("fine", kind, "fine"))
+    assert time.monotonic() - started < TIMEOUT_S + 10
+    assert endless.verdict == "environment_error" and not endless.correct
+    assert endless.error == "the environment did not come back in 1 s (env_runners.step_timeout_s)"
+    assert len(endless.tokens) == len(endless.loss_mask) == len(endless.engine_logprobs)
+    assert before.error is None and after.error is None
+    assert player.unfinished == 0 and len(made) == 3
+    assert [rollout.error for rollout in player.play(requests_of("fine", "fine", "fine"))] == [None] * 3
+    assert len(made) == 4, "the environment that hangs is not used again"
+
+
+def test_what_comes_back_too_late_is_not_heard(player, made):
+    (late,) = player.play(requests_of("step"))
+    Endless.release.set()
+    tokens = late.tokens.tolist()
+    time.sleep(0.2)
+    assert [rollout.error for rollout in player.play(requests_of("fine", "fine"))] == [None, None]
+    assert late.tokens.tolist() == tokens and late.error and len(made) == 3
+
+
+def test_more_hanging_environments_than_there_are_threads(player, monkeypatch):
+    monkeypatch.setattr(player._threads, "_most", 4)
+    rollouts = player.play(requests_of(*["step"] * 9, "fine"))
+    assert [rollout.error is None for rollout in rollouts] == [False] * 9 + [True]
+
+
+def test_turns_without_end_end_with_the_models_context(player, engine):
+    endless, fine = player.play(requests_of("turns", "fine"))
+    assert endless.verdict == "environment_error" and "leave no room" in endless.error
+    assert engine.context_length - 40 < len(endless.tokens) <= engine.context_length
+    assert fine.error is None
+
+
+def test_the_process_does_not_wait_for_them_at_its_end():
+    script = (
+        "import threading, time\n"
+        "from algorithms.rollout.stepping_threads import SteppingThreads\n"
+        "threads = SteppingThreads(2)\n"
+        "hanging = threads.submit(threading.Event().wait)\n"
+        "done = threads.submit(print, 'done')\n"
+        "done.result(10)\n"
+        "while threads.overdue(0.1) != [hanging]: time.sleep(0.01)\n"
+        "threads.give_up(hanging)\n"
+        "threads.submit(print, 'and more').result(10)\n"
+    )
+    process = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    assert (process.returncode, process.stdout, process.stderr) == (0, "done\nand more\n", "")
