@@ -91,7 +91,8 @@ class GRPO(Algorithm):
 
     def training_step(self) -> None:
         """One step of Algorithm 1 (arXiv 2601.19620); with the stages of this class it is plain GRPO."""
-        self.record, started = {}, time.perf_counter()
+        # The last step's rollouts go before this step's come: together they would double the memory.
+        self.record, self.groups, started = {}, [], time.perf_counter()
         self.began = self.counters()
         queries = self.run_stage(self.select_queries)
         prompts = self.run_stage(self.build_prompts, queries)
