@@ -57,6 +57,9 @@ def load(
         print(f"note: {names}: {algorithm} skips what it does not have: {', '.join(skipped)}", file=sys.stderr)
     config, run = config_class(), RunSettings()
     for layer in layers:
+        if "benchmarks" in layer.sections and "benchmarks" not in config_class.SECTIONS:
+            fix = f"python -m algorithms.evaluate --config {layer.file}"
+            raise ConfigError(f"{layer.file}: benchmarks: is asked by an evaluation, not trained on; fix: {fix}")
         sections = {section: values for section, values in layer.sections.items() if section not in elsewhere}
         try:
             run = _apply(config, run, sections)

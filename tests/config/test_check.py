@@ -7,7 +7,7 @@ import ray
 
 from algorithms.configuration.check import check, validate_model, validate_start
 from algorithms.configuration.files import load
-from algorithms.configuration.folder import configs_folder
+from algorithms.configuration.folder import configs_folder, training_files
 from algorithms.configuration.layers import read_sections
 from algorithms.configuration.settings import RunSettings
 from algorithms.grpo.config import ConfigError, GRPOConfig
@@ -44,11 +44,11 @@ def with_a_task(file: Path) -> list[Path]:
     return [configs_folder() / "quickstart.yaml", file] if is_a_method else [file]
 
 
-@pytest.mark.parametrize("name", sorted(path.name for path in configs_folder().glob("*.yaml")))
+@pytest.mark.parametrize("file", training_files(), ids=lambda file: file.stem)
 @pytest.mark.parametrize("config_class", [GRPOConfig, R3GRPOConfig])
-def test_every_shipped_configuration_can_be_checked_offline(name, config_class, monkeypatch):
+def test_every_shipped_configuration_can_be_checked_offline(file, config_class, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    lines = check(*load(with_a_task(configs_folder() / name), [], config_class))
+    lines = check(*load(with_a_task(file), [], config_class))
     assert any(line.startswith("model") for line in lines)
     assert not ray.is_initialized()
 

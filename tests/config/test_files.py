@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from algorithms.configuration.files import load, to_yaml
-from algorithms.configuration.folder import configs_folder
+from algorithms.configuration.folder import configs_folder, evaluation_files, training_files
+from algorithms.evaluate.config import EvaluateConfig
 from algorithms.grpo.config import ConfigError, GRPOConfig
 from algorithms.r3_grpo.config import R3GRPOConfig
 
@@ -145,11 +146,25 @@ def test_grpo_refuses_the_mechanisms_as_overrides(file):
         load(file, ["replay.k=1"], GRPOConfig)
 
 
-@pytest.mark.parametrize("name", sorted(path.name for path in configs_folder().glob("*.yaml")))
+@pytest.mark.parametrize("file", training_files(), ids=lambda file: file.stem)
 @pytest.mark.parametrize("config_class", [GRPOConfig, R3GRPOConfig])
-def test_every_shipped_file_loads_for_both_algorithms(name, config_class):
-    config, _ = load(configs_folder() / name, [], config_class)
+def test_every_shipped_file_loads_for_both_algorithms(file, config_class):
+    config, _ = load(file, [], config_class)
     config.check_settings()
+
+
+@pytest.mark.parametrize("file", evaluation_files(), ids=lambda file: file.stem)
+def test_a_file_for_evaluations_loads_as_one_and_says_so_to_a_training(file):
+    config, _ = load(file, [], EvaluateConfig)
+    assert config.benchmarks_settings.data
+    assert all(source.startswith("preset:") for source in config.benchmarks_settings.data.values())
+    with pytest.raises(ConfigError, match=r"benchmarks: .*; fix: python -m algorithms.evaluate --config "):
+        load(file, [], R3GRPOConfig)
+
+
+def test_every_shipped_file_is_one_or_the_other():
+    assert {*training_files(), *evaluation_files()} == {*configs_folder().glob("*.yaml")}
+    assert evaluation_files() and len(training_files()) > 10
 
 
 def test_the_default_file_is_the_quickstart():
