@@ -19,6 +19,7 @@ from algorithms.r3_grpo.quotation import Quoter
 from algorithms.r3_grpo.ranking import ranked_rewards
 from algorithms.r3_grpo.reflection import is_hard, share_limit
 from algorithms.r3_grpo.replay import ReplayHistory
+from algorithms.r3_grpo.reward_order import RewardOrderWatch
 from algorithms.r3_grpo.truncation_watch import TruncationWatch
 from algorithms.rollout.types import Context, Split
 
@@ -56,6 +57,7 @@ class R3GRPO(GRPO):
         super().setup(config)
         self.history = _history(config, None)
         self.truncation_watch = TruncationWatch()
+        self.reward_order_watch = RewardOrderWatch(config.ranking_settings)
         self.quoter = Quoter(
             self.tokenizer,
             limit=config.reflection_settings.max_attempt_tokens,
@@ -75,6 +77,8 @@ class R3GRPO(GRPO):
     def shape_rewards(self, groups: list[Group]) -> list[Group]:
         """SERR: rank the unverifiable responses of groups without a correct one."""
         groups = super().shape_rewards(groups)
+        if warning := self.reward_order_watch.observe(groups):
+            _logger.warning(warning)
         ranked = sum(self._rank(group) for group in groups) if self.config.ranking_settings.enabled else 0
         self.record["ranking/ranked"] = float(ranked)
         reflected = [s.rollout.correct for g in groups if g.prompt.attempt for s in g.samples]
