@@ -10,6 +10,7 @@ at real speed in the middle of a step: they also count the calls that a faster c
 
 import argparse
 import json
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -74,7 +75,7 @@ def main() -> None:
         num_cpus=32,
         include_dashboard=False,
         log_to_driver=False,
-        logging_level="ERROR",
+        logging_level=logging.ERROR,
         object_store_memory=int(arguments.store_gb * 2**30),
     )
     figures = [measure_step(scenario) for scenario in scenarios(arguments) if _chosen(arguments, scenario.name)]

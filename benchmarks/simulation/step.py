@@ -76,7 +76,7 @@ class SimulatedGroup:
 
     def __init__(self, specs: Sequence[RunnerSpec], *, per_host: int, speed: float) -> None:
         actor = ray.remote(num_cpus=0)(SimulatedHost)
-        self.hosts = [
+        self.hosts: list[Any] = [
             actor.options(max_concurrency=8 * per_host).remote(specs[start : start + per_host], speed)
             for start in range(0, len(specs), per_host)
         ]

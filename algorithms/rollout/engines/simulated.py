@@ -6,7 +6,7 @@ import math
 import time
 import zlib
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any
@@ -180,7 +180,7 @@ class SimulatedEngine(Engine):
             for place in (self._waiting, self._running, self._ended):
                 place.pop(key, None)
 
-    def load_weights(self, weights: Mapping[str, Any] | Iterable[tuple[str, Any]], version: int) -> None:
+    def load_weights(self, weights: Any, version: int) -> None:
         """Remember the version; cached prompts are of the old weights."""
         self.weights_version = version
         self._cached_prompts.clear()
