@@ -1,0 +1,184 @@
+"""What every step of a staged algorithm needs and no method changes: set-up, bookkeeping, evaluation, state."""
+
+import functools
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from ray.rllib.algorithms.algorithm import Algorithm
+from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
+from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
+
+from algorithms.evaluate.evaluation import Evaluation, evaluate_policy
+from algorithms.grpo.config import GRPOConfig
+from algorithms.grpo.groups import Group
+from algorithms.grpo.mismatch_watch import MismatchWatch
+from algorithms.grpo.pipeline import make_pipeline
+from algorithms.grpo.queries import EpochOrder
+from algorithms.grpo.rates import time_split
+from algorithms.grpo.runners import RunnerPool
+from algorithms.grpo.skipped_steps import SkippedSteps
+from algorithms.grpo.step_metrics import advantage_metrics, group_metrics
+from algorithms.models.names import resolve_model
+from algorithms.models.tokenizer import load_tokenizer
+from algorithms.rollout.dispatch import OnProgress
+from algorithms.rollout.env_runner import environment_makers
+from algorithms.rollout.types import Sampling, Split
+
+T = TypeVar("T")
+
+# Stages after whose beginning a step can no longer be forgotten: they change weights or history.
+POINT_OF_NO_RETURN = frozenset({"update_policy", "remember", "sync_weights"})
+
+
+class StagedAlgorithm(Algorithm):
+    """An RLlib algorithm whose training step runs stages, one after another, through `run_stage`.
+
+    After each `train()`, `record` holds the step's metrics by TensorBoard tag, `groups` its groups, `dropped` those
+    that dynamic sampling did not train on, and `evaluation` the last evaluation.
+    """
+
+    config: GRPOConfig
+    metrics: MetricsLogger
+    dropped: Sequence[Group] = ()
+
+    def setup(self, config: GRPOConfig) -> None:  # type: ignore[override]  # its own class of configuration
+        """Build engines and learners through RLlib, then the state of the training loop."""
+        if config.env_runners_settings.num_threads and config.num_env_runners == 0:
+            torch.set_num_threads(config.env_runners_settings.num_threads)
+        super().setup(config)
+        module = config.rl_module_settings
+        self.tokenizer = load_tokenizer(resolve_model(module.model), module.revision, module.trust_remote_code)
+        self.environments: dict[Split, Any] = {split: make() for split, make in environment_makers(config).items()}
+        self.seed: int = config.seed or 0
+        self.queries = EpochOrder(self.uids(Split.TRAIN), self.seed)
+        self.runners = RunnerPool(self.env_runner_group, self.learner_group, config)
+        self.pipeline = make_pipeline(config.training_settings.policy_lag, self.runners)
+        settings = config.env_runners_settings
+        self.mismatch_watch = MismatchWatch(settings.logp_mismatch_warning, (settings.dtype, module.dtype))
+        self.skipped_steps = SkippedSteps(config.training_settings.max_skipped_steps)
+        self.last_batch_began = self.queries.position
+        self.stage: str | None = None
+        self.steps_done = 0
+        self.generated_tokens = 0
+        self.record: dict[str, Any] = {}
+        self.groups: list[Group] = []
+        self.evaluation: Evaluation | None = None
+        self.evaluated_at: int | None = None
+        self.on_evaluation_progress: OnProgress | None = None
+
+    def sampling(self) -> Sampling:
+        """How training rollouts are sampled."""
+        settings = self.config.env_runners_settings
+        return Sampling(settings.temperature, settings.top_p, settings.max_response_tokens)
+
+    def uids(self, split: Split) -> list[str]:
+        """The ids of an environment's queries."""
+        return list(self.environments[split].unwrapped.uids)
+
+    def run_stage(self, stage: Callable[..., T], *arguments: Any) -> T:
+        """Run a stage and log its wall time."""
+        started = time.perf_counter()
+        self.stage = stage.__name__
+        result = stage(*arguments)
+        self.record[f"time/{stage.__name__}"] = time.perf_counter() - started
+        return result
+
+    def finish_step(self, groups: list[Group], seconds: float) -> None:
+        """Count, and publish the step's metrics: to `record`, and to RLlib's results for Tune."""
+        self.steps_done += 1
+        self.stage = None
+        self.groups = groups
+        played = [*groups, *self.dropped]
+        fresh = [sample for group in played for sample in group.samples if not sample.replayed]
+        tokens = sum(sample.rollout.response_length for sample in fresh)
+        self.generated_tokens += tokens
+        self.record |= group_metrics(played) | advantage_metrics(groups) | time_split(self.record)
+        self.record |= {
+            "throughput/response_tokens_per_s": tokens / seconds,
+            "throughput/samples_per_s": len(fresh) / seconds,
+            "throughput/generated_tokens": float(self.generated_tokens),
+            "time/step": seconds,
+            "run/epoch": self.queries.epoch,
+        }
+        for tag, value in self.record.items():
+            if not isinstance(value, str):
+                self.metrics.log_value(tuple(tag.split("/")), value, window=1)
+
+    # -- Evaluation, by RLlib's own interval. -----------------------------------------------------------------------
+
+    def evaluate(self, parallel_train_future: Any = None) -> dict[str, Any]:
+        """Held-out evaluation with the training runners; the result is also kept in `evaluation`."""
+        self.evaluation = evaluate_policy(
+            functools.partial(self.runners.play, on_progress=self.on_evaluation_progress),
+            self.uids(Split.EVALUATION),
+            self.config.evaluation_settings,
+            self.sampling(),
+            self.seed,
+        )
+        self.evaluated_at = self.steps_done
+        return self.evaluation.metrics()
+
+    def restore_env_runners(self, env_runner_group: Any) -> list[int]:
+        """Nothing: RLlib would bring dead runners back with the weights they were made with. `runners` does it."""
+        return []
+
+    def cleanup(self) -> None:
+        """Give up what is being played, then stop actors as RLlib does."""
+        self.runners.close()
+        super().cleanup()
+
+    @classmethod
+    def _should_create_evaluation_env_runners(cls, eval_config: AlgorithmConfig) -> bool:
+        """No second group: the training runners evaluate, with the engines that are there already."""
+        return False
+
+    # -- What a checkpoint keeps beside weights and optimizer; see algorithms.script.checkpoint. ----------------------
+
+    @property
+    def in_step(self) -> bool:
+        """Whether a training step is under way."""
+        return self.stage is not None
+
+    @property
+    def can_be_saved(self) -> bool:
+        """Between steps, and within one as long as nothing has changed that the step would change again."""
+        return self.stage not in POINT_OF_NO_RETURN
+
+    def get_training_state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        """Arrays, and what fits JSON. Random streams need none: they are functions of seed and step.
+
+        In the middle of a step it is the state in which the step began.
+        """
+        return {}, self.counters() if self.stage is None else self.began
+
+    def counters(self) -> dict[str, Any]:
+        """How far the run is, as plain data."""
+        return {
+            "steps_done": self.steps_done,
+            "query_position": self.pipeline.position(before=self.last_batch_began, after=self.queries.position),
+            "generated_tokens": self.generated_tokens,
+            "weights_version": self.runners.version,
+            "runner_restarts": self.runners.restarts,
+        }
+
+    def keep_state_in(self, folder: Path) -> None:
+        """Keep what grows with the run, and what a failure leaves, in files of this folder."""
+        self.skipped_steps.folder = folder
+
+    def start_again(self) -> None:
+        """Forget what an earlier process left in those files before its first checkpoint; GRPO left nothing."""
+
+    def forget_before(self, state: dict[str, Any]) -> None:
+        """Free what only checkpoints older than this one's state still needed; GRPO keeps nothing for them."""
+
+    def set_training_state(self, arrays: dict[str, np.ndarray], state: dict[str, Any]) -> None:
+        """Go on from there; the learners' weights are in place already."""
+        self.steps_done = self._iteration = state["steps_done"]
+        self.queries.position = state["query_position"]
+        self.generated_tokens = state["generated_tokens"]
+        self.runners.restarts = state["runner_restarts"]
+        self.runners.push_weights()
