@@ -78,19 +78,27 @@ def main() -> None:
         logging_level=logging.ERROR,
         object_store_memory=int(arguments.store_gb * 2**30),
     )
-    figures = [measure_step(scenario) for scenario in scenarios(arguments) if _chosen(arguments, scenario.name)]
+    figures: list[Figures] = []
+    for figure in _measured(arguments):
+        figures.append(figure)
+        if arguments.json:  # after each line: what was measured stays when the rest is interrupted
+            arguments.json.write_text(json.dumps([done.as_row() for done in figures], indent=2) + "\n")
+    Console(width=150).print(_table(figures))
+
+
+def _measured(arguments: argparse.Namespace) -> Iterator[Figures]:
     latency = Latency(step_s=arguments.step_s, sequence_s=arguments.sequence_s)
     lengths = Lengths(mean=arguments.mean_tokens, sigma=arguments.sigma, limit=arguments.limit)
+    for scenario in scenarios(arguments):
+        if _chosen(arguments, scenario.name):
+            yield measure_step(scenario)
     for engines in arguments.steady_engines:
         scenario = Scenario("steady", engines, engines * 512, latency, lengths, wall_s=60.0, payload=arguments.payload)
         if _chosen(arguments, "steady"):
-            figures.append(measure_steady(scenario, settle_s=arguments.settle_s, seconds=arguments.steady_s))
+            yield measure_steady(scenario, settle_s=arguments.settle_s, seconds=arguments.steady_s)
     if arguments.real_actors and _chosen(arguments, "real actors"):
-        scenario = Scenario("real actors", arguments.real_actors, arguments.real_actors * 64, latency, lengths, 30.0)
-        figures += measure_real_actors(scenario)
-    Console(width=150).print(_table(figures))
-    if arguments.json:
-        arguments.json.write_text(json.dumps([figure.as_row() for figure in figures], indent=2) + "\n")
+        count = arguments.real_actors
+        yield from measure_real_actors(Scenario("real actors", count, count * 64, latency, lengths, wall_s=30.0))
 
 
 def _chosen(arguments: argparse.Namespace, name: str) -> bool:

@@ -43,7 +43,7 @@ class Task:
     warmup_steps: int = 10
     threads: int = 1
     micro_batch: int = 32
-    token_budget: int = 4096
+    token_budget: int = 2048
     seed: int = 0
 
     @property
