@@ -28,6 +28,7 @@ class CausalLMModule(TorchRLModule):
             dtype=getattr(torch, settings["dtype"]) if rank else torch.float32,
             revision=settings.get("revision"),
             trust_remote_code=settings.get("trust_remote_code", False),
+            use_safetensors=True,  # the other format is pickle
         )
         if rank:
             try:

@@ -27,6 +27,7 @@ _TOKENIZER_FILES = (
     "vocab.json",
     "spiece.model",
 )
+_PICKLED = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 _HUB_TIMEOUT_S = 5.0
 _BYTES = {"float32": 4, "bfloat16": 2}
 
@@ -109,7 +110,12 @@ def validate_model(config: "GRPOConfig", *, unreachable_ok: bool = False) -> Mod
 def _check_folder(folder: Path, name: str) -> None:
     if not (folder / "config.json").is_file():
         raise ConfigError(f"{_WHERE}: {shown(name)} has no config.json; fix: name a folder in Hugging Face's format")
-    weights = [*folder.glob("*.safetensors"), *folder.glob("pytorch_model*.bin")]
+    weights = list(folder.glob("*.safetensors"))
+    if not weights and (pickled := sorted(file for kind in _PICKLED for file in folder.glob(kind))):
+        raise ConfigError(
+            f"{_WHERE}: {shown(name)} has only pickled weights ({pickled[0].name}), which may run code when they are "
+            "loaded; fix: if you trust them, load the model with transformers and save it again as safetensors"
+        )
     if not weights:
         raise ConfigError(f"{_WHERE}: {shown(name)} has no weights (*.safetensors); fix: save the model there again")
     if not any((folder / file).is_file() for file in _TOKENIZER_FILES):
@@ -117,13 +123,12 @@ def _check_folder(folder: Path, name: str) -> None:
     from safetensors import SafetensorError, safe_open
 
     for file in weights:
-        if file.suffix == ".safetensors":
-            try:
-                # Reads the header and compares it with the file's length, so a torn copy shows.
-                with safe_open(file, framework="numpy"):
-                    pass
-            except (SafetensorError, OSError) as error:
-                raise ConfigError(f"{_WHERE}: {file} is damaged ({error}); fix: copy it again") from None
+        try:
+            # Reads the header and compares it with the file's length, so a torn copy shows.
+            with safe_open(file, framework="numpy"):
+                pass
+        except (SafetensorError, OSError) as error:
+            raise ConfigError(f"{_WHERE}: {file} is damaged ({error}); fix: copy it again") from None
 
 
 def _is_on_hub(repo: str, revision: str | None) -> bool:

@@ -48,7 +48,11 @@ class TransformersEngine(Engine):
         self.device = torch.device("cuda" if use_gpu and torch.cuda.is_available() else "cpu")
         auto_class: Any = AutoModelForCausalLM  # typed so that `to(device)` is refused
         self.model = auto_class.from_pretrained(
-            model, dtype=getattr(torch, dtype), trust_remote_code=trust_remote_code, revision=revision
+            model,
+            dtype=getattr(torch, dtype),
+            trust_remote_code=trust_remote_code,
+            revision=revision,
+            use_safetensors=True,
         )
         self.model.to(self.device).eval()
         use_grouped_decoding(self.model)

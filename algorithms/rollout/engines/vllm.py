@@ -79,6 +79,7 @@ class VLLMEngine(Engine):
             # The log-probs of the distribution that is sampled from, temperature included.
             "logprobs_mode": "processed_logprobs",
             "disable_log_stats": True,
+            "load_format": "safetensors",  # else it falls back to pickle
             **_parallel_arguments(tensor_parallel_size),
             **_cpu_arguments(),
             **update_arguments(weight_transfer, sleeps=sleeps),
