@@ -63,5 +63,7 @@ lint: install ## ruff check, ruff format --check, mypy
 	@$(RUN) ruff format --check .
 	@$(RUN) mypy
 
-bench: install ## what the parts of r3env cost: grading, data, stepping (ratios to a baseline of the same run)
-	@for name in grading data stepping; do echo "benchmarks.$$name"; $(RUN) benchmarks.$$name || exit 1; done
+BENCHMARKS := grading data stepping history packing learner rollout scale weights vs_trl
+
+bench: install ## what each part costs, as ratios to a baseline of the same run (half an hour; BENCHMARKS='…' picks)
+	@for name in $(BENCHMARKS); do echo "benchmarks.$$name"; $(RUN) benchmarks.$$name || exit 1; done
