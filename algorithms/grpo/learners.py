@@ -163,8 +163,9 @@ def _each(learner_group: Any, function: Callable[[Any], Any]) -> list[Any]:
 
 
 def _require_all(learner_group: Any, results: Sequence[Any]) -> None:
-    if len(results) != max(1, len(learner_group)) or any(isinstance(result, Exception) for result in results):
+    wanted, answered = max(1, len(learner_group)), sum(not isinstance(result, Exception) for result in results)
+    if answered != wanted:
         raise LearnerDied(
-            f"{len(results)} of {max(1, len(learner_group))} learners answered: one died. "
-            "Start again with --resume to go on from the last checkpoint."
+            f"only {answered} of {wanted} learners answered: one died, or was killed for its memory; "
+            "fix: go on from the last checkpoint with --resume"
         )

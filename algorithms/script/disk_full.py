@@ -10,6 +10,10 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 def is_disk_full(error: BaseException) -> bool:
     """Whether an error means that a file system, or a quota of it, has no room left."""
+    from ray.exceptions import ObjectStoreFullError, OutOfDiskError
+
+    if isinstance(error, OutOfDiskError | ObjectStoreFullError):  # Ray's object store spills to the disk
+        return True
     if isinstance(error, OSError):
         return error.errno in _FULL
     if isinstance(error, sqlite3.OperationalError):

@@ -54,8 +54,9 @@ def main(algorithm: str, argv: Sequence[str] | None = None) -> int:
     except Exception as error:
         if not is_disk_full(error):
             raise
+        said = next(iter(str(error).splitlines()), type(error).__name__)
         print(
-            f"error: No space left on device ({error}); what was written before is whole; "
+            f"error: No space left on device ({said}); what was written before is whole; "
             "fix: make room, then go on with --resume",
             file=sys.stderr,
         )

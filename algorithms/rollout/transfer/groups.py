@@ -33,7 +33,9 @@ def on_learners(group: Any, call: Callable[[Any], T]) -> list[T]:
     answers = [answer.get() for answer in group.foreach_learner(call)]
     failed = next((answer for answer in answers if isinstance(answer, Exception)), None)
     if failed is not None or len(answers) != max(1, len(group)):
-        raise LearnerDied(f"a learner could not send its weights: {failed or 'one died'}") from failed
+        said = next(iter(str(failed).splitlines()), "") if failed is not None else "one died"
+        fix = "go on from the last checkpoint with --resume"
+        raise LearnerDied(f"a learner could not send its weights: {said}; fix: {fix}") from failed
     return answers
 
 

@@ -1,0 +1,92 @@
+"""What must be true of a run directory after a soak."""
+
+import json
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from algorithms.script.manifest import damage
+
+# Numbers that the clock has a part in.
+TIMED = ("time/", "throughput/", "run/wall_s")
+
+
+def troubles(run: Path, steps: int, *, reference: Path, exact: bool) -> list[str]:
+    """What is wrong with a finished run, in words.
+
+    Args:
+        run: its directory.
+        steps: that it was to make.
+        reference: directory of the undisturbed run with the same seed.
+        exact: whether every number must be the reference's; else its accuracy, within noise.
+    """
+    found = []
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    expected = list(range(1, steps + 1))
+    for where, seen in (("metrics.jsonl", [row["step"] for row in rows]), ("TensorBoard", _events(run))):
+        if seen != expected:
+            found.append(f"{where} has steps {_odd(seen, steps)} missing, doubled or out of order")
+    if (files := len(list((run / "rollouts").glob("step-*.parquet")))) != steps:
+        found.append(f"{files} rollout files for {steps} steps")
+    if not (run / "summary.json").is_file():
+        found.append("no summary.json")
+    found += [f"{path.name}: {said}" for path in (run / "checkpoints").glob("step_*") if (said := damage(path))]
+    found += _history_troubles(run / "history.sqlite", rows[-1])
+    theirs = [json.loads(line) for line in (reference / "metrics.jsonl").read_text().splitlines()]
+    if exact and (unlike := [a["step"] for a, b in zip(rows, theirs, strict=False) if _untimed(a) != _untimed(b)]):
+        found.append(f"steps {unlike} differ from those of the undisturbed run")
+    if exact and _entries(run) != _entries(reference):
+        found.append("the history is not the undisturbed run's")
+    if not exact and (said := _accuracy_trouble(run, reference)):
+        found.append(said)
+    return found
+
+
+def accuracy(run: Path) -> float:
+    """Held-out pass@1 after training."""
+    return float(json.loads((run / "summary.json").read_text())["eval"]["after"]["pass@1"])
+
+
+def _accuracy_trouble(run: Path, reference: Path) -> str | None:
+    """Paired over problems: farther apart than three standard errors and five points."""
+    shares = [json.loads((folder / "evaluation.json").read_text())["after"]["correct"] for folder in (run, reference)]
+    ours, theirs = (share if isinstance(share, dict) else dict(enumerate(share)) for share in shares)
+    gaps = np.array([ours[uid] - theirs[uid] for uid in theirs])
+    allowed = max(0.05, 3 * gaps.std() / np.sqrt(len(gaps)))
+    return None if abs(gaps.mean()) <= allowed else f"pass@1 differs by {gaps.mean():+.3f}, noise is {allowed:.3f}"
+
+
+def _history_troubles(file: Path, last: dict[str, Any]) -> list[str]:
+    with sqlite3.connect(file) as database:
+        (state,) = database.execute("PRAGMA integrity_check").fetchone()
+        (stored,) = database.execute("SELECT COUNT(*) FROM entries WHERE removed IS NULL").fetchone()
+    found = [] if state == "ok" else [f"history: {state}"]
+    if stored != last["replay/stored"]:
+        found.append(f"history holds {stored} responses, the last step counted {last['replay/stored']:.0f}")
+    return found
+
+
+def _entries(run: Path) -> list[tuple[Any, ...]]:
+    with sqlite3.connect(run / "history.sqlite") as database:
+        return database.execute(
+            "SELECT uid, correct, context, step, text, packed FROM entries JOIN queries ON queries.id = entries.query "
+            "WHERE removed IS NULL ORDER BY event"
+        ).fetchall()
+
+
+def _events(run: Path) -> list[int]:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(run), size_guidance={"scalars": 0})
+    events.Reload()
+    return [event.step for event in events.Scalars("reward/mean")]
+
+
+def _odd(seen: list[int], steps: int) -> list[int]:
+    return sorted(step for step in {*range(1, steps + 1), *seen} if seen.count(step) != 1) or seen
+
+
+def _untimed(row: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in row.items() if not key.startswith(TIMED)}

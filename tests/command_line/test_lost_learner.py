@@ -1,0 +1,42 @@
+"""A learner that is killed ends the run with one line, and the run goes on from its last checkpoint."""
+
+import subprocess
+import time
+
+import psutil
+import pytest
+
+from .conftest import SMALL, rows
+
+pytestmark = pytest.mark.slow
+
+ENDING_S = 90
+
+
+def learner_of(process: subprocess.Popen[str]) -> psutil.Process:
+    """The only learner among a run's processes; RLlib's learners are actors of this class of Ray Train."""
+    titles = {child: " ".join(child.cmdline()) for child in psutil.Process(process.pid).children(recursive=True)}
+    (learner,) = [child for child, title in titles.items() if title.startswith("ray::_WrappedExecutable")]
+    return learner
+
+
+def test_a_killed_learner_is_one_line_and_the_run_can_be_resumed(command, surroundings, run_command, tmp_path):
+    arguments = [*SMALL, f"run.dir={tmp_path}", "run.name=cut", "learners.num_learners=1"]
+    process = subprocess.Popen(
+        command(*arguments), env=surroundings, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    run = tmp_path / "cut"
+    deadline = time.monotonic() + 120
+    while not (run / "checkpoints" / "step_000001" / "manifest.json").exists():
+        assert process.poll() is None and time.monotonic() < deadline, process.communicate()
+        time.sleep(0.01)
+    learner_of(process).kill()
+    _, errors = process.communicate(timeout=ENDING_S)
+    assert process.returncode == 1, errors
+    assert "Traceback" not in errors
+    last = errors.splitlines()[-1]
+    assert last.startswith("error: ") and "learners answered" in last and "--resume" in last
+
+    resumed = run_command("--resume", str(run))
+    assert resumed.returncode == 0, resumed.stderr
+    assert [row["step"] for row in rows(run)] == [1, 2, 3]
