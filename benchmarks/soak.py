@@ -19,7 +19,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks.soaking import faults
@@ -50,17 +50,18 @@ class Round:
 def main(argv: Sequence[str] | None = None) -> int:
     """Soak, print the table, and return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--minutes", type=float, default=60, help="rounds begin until then")
+    parser.add_argument("--minutes", type=float, default=60, help="rounds begin until then, after the undisturbed run")
     parser.add_argument("--steps", type=int, default=80, help="of each run")
     parser.add_argument("--every", type=float, default=45, help="mean seconds between faults")
     parser.add_argument("--seed", type=int, default=0, help="of the faults")
     parser.add_argument("--folder", type=Path, help="where the runs go; default: a temporary folder")
     parser.add_argument("--json", type=Path, help="file for the figures")
     arguments = parser.parse_args(argv)
-    rng, deadline = random.Random(arguments.seed), time.monotonic() + 60 * arguments.minutes
+    rng = random.Random(arguments.seed)
     with tempfile.TemporaryDirectory(dir=arguments.folder) as name:
         folder = Path(name)
-        reference = _undisturbed(folder, arguments.steps)
+        reference = _undisturbed(folder / "undisturbed", arguments.steps)
+        deadline = time.monotonic() + 60 * arguments.minutes
         rounds: list[Round] = []
         while time.monotonic() < deadline:
             kind = "two runners" if len(rounds) % 2 else "one process"
@@ -69,15 +70,15 @@ def main(argv: Sequence[str] | None = None) -> int:
             _print_round(len(rounds), rounds[-1])
         print(f"undisturbed: pass@1 {accuracy(reference):.3f}")
     failed = [one for one in rounds if one.troubles]
-    print(
-        f"{len(rounds)} rounds, {sum(sum(one.faults.values()) for one in rounds)} faults, {len(failed)} rounds failed"
-    )
+    happened = sum(one.faults.total() for one in rounds)
+    print(f"{len(rounds)} rounds, {happened} faults, {len(failed)} rounds failed")
     if arguments.json:
-        arguments.json.write_text(json.dumps([asdict(one) for one in rounds], indent=1), encoding="utf-8")
+        arguments.json.write_text(json.dumps([vars(one) for one in rounds], indent=1), encoding="utf-8")
     return 1 if failed else 0
 
 
 def _undisturbed(folder: Path, steps: int) -> Path:
+    folder.mkdir()
     if _start(folder, steps, "whole", []).wait(timeout=LONGEST_S):
         raise RuntimeError(f"the undisturbed run failed: {_last_line(_said(folder, 'whole'))}")
     return folder / "whole"

@@ -9,7 +9,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def is_disk_full(error: BaseException) -> bool:
-    """Whether an error means that a file system, or a quota of it, has no room left."""
+    """Whether an error, or what caused it, means that a file system, or a quota of it, has no room left."""
     from ray.exceptions import ObjectStoreFullError, OutOfDiskError
 
     if isinstance(error, OutOfDiskError | ObjectStoreFullError):  # Ray's object store spills to the disk
@@ -18,4 +18,6 @@ def is_disk_full(error: BaseException) -> bool:
         return error.errno in _FULL
     if isinstance(error, sqlite3.OperationalError):
         return error.sqlite_errorcode == sqlite3.SQLITE_FULL
-    return isinstance(error, SafetensorError) and any(f"os error {number}" in str(error) for number in _FULL)
+    if isinstance(error, SafetensorError):
+        return any(f"os error {number}" in str(error) for number in _FULL)
+    return error.__cause__ is not None and is_disk_full(error.__cause__)

@@ -8,8 +8,8 @@ import numpy as np
 import psutil
 
 # The first part of a process's life is imports, weights and the first batches.
-SETTLING = 0.4
-LONG_ENOUGH_S = 40.0
+SETTLING = 0.5
+LONG_ENOUGH_S = 120.0
 ALLOWED_MIB = 100.0
 
 
