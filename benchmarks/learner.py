@@ -277,7 +277,7 @@ def main() -> None:
     parser.add_argument("--vocabulary", type=int, default=151_936)
     parser.add_argument("--hidden", type=int, default=1536)
     parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="bfloat16")
-    parser.add_argument("--chunk", type=int, default=512)
+    parser.add_argument("--chunk", type=int, default=384)
     parser.add_argument("--layers", type=int, default=28 if cuda else 1, help="of the model that is updated")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cuda" if cuda else "cpu")
     parser.add_argument("--threads", type=int, default=1, help="of torch")
