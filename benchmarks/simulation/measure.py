@@ -175,7 +175,7 @@ def measure_real_actors(scenario: Scenario) -> list[Figures]:
         collect_us=1e6 * cpu / responses - after,
         after_us=after,
         cpu_share=cpu / modelled,
-        idle=record["rollout/idle_share"],
+        idle=record["throughput/idle_share"],
         occupancy=None,
         heap_gb=memory.heap / 2**30,
         shared_gb=memory.shared / 2**30,
