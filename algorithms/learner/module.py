@@ -4,6 +4,7 @@ from typing import Any
 
 import torch
 from ray.rllib.core.rl_module.torch.torch_rl_module import TorchRLModule
+from torch import nn
 from transformers import AutoModelForCausalLM
 
 from algorithms.configuration.errors import ConfigError
@@ -30,6 +31,7 @@ class CausalLMModule(TorchRLModule):
             trust_remote_code=settings.get("trust_remote_code", False),
             use_safetensors=True,  # the other format is pickle
         )
+        switch_dropout_off(self.lm)
         if rank:
             try:
                 add_adapter(self.lm, rank=rank, alpha=settings["lora_alpha"], targets=settings["lora_targets"])
@@ -48,3 +50,18 @@ class CausalLMModule(TorchRLModule):
     def set_state(self, state: dict[str, torch.Tensor]) -> None:
         """Copy a state dict in; raises RuntimeError when names or shapes differ."""
         self.lm.load_state_dict(state, strict=True)
+
+
+def switch_dropout_off(lm: nn.Module) -> None:
+    """Set every probability of dropout in a model to 0, in place.
+
+    An update measures the log-probs that replay stores and ratios start from. Dropout, on while a model trains, would
+    make them those of another policy than the one that sampled.
+    """
+    for module in lm.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+        # Some layers keep the number, and call the function.
+        for name, value in vars(module).items():
+            if "dropout" in name and isinstance(value, float):
+                setattr(module, name, 0.0)
