@@ -10,6 +10,7 @@ import pytest
 from algorithms.models.names import resolve_model
 from algorithms.models.tokenizer import load_tokenizer, stop_token_ids
 from algorithms.rollout.engines.factory import make_engine
+from algorithms.rollout.engines.simulated import Lengths, ModelClock, SimulatedEngine
 from algorithms.rollout.episodes import EpisodePlayer
 from algorithms.rollout.types import Request, Sampling, Split
 from r3env.core import Query, Reason, Verdict, VerifiableEnv
@@ -89,6 +90,25 @@ def test_a_call_that_never_returns_fails_its_episode_alone(player, made, kind):
     assert player.unfinished == 0 and len(made) == 3
     assert [rollout.error for rollout in player.play(requests_of("fine", "fine", "fine"))] == [None] * 3
     assert len(made) == 4, "the environment that hangs is not used again"
+
+
+@pytest.mark.parametrize("kind", ["step", "reset"])
+def test_a_streaming_engine_goes_on_meanwhile(tokenizer, kind):
+    """Played in pieces, as a remote runner does: none of them waits for the environment that hangs."""
+    engine = SimulatedEngine(lengths=Lengths(mean=5, sigma=0.0), clock=ModelClock(speed=1000.0))
+    player = EpisodePlayer(engine, tokenizer, dict.fromkeys(Split, Endless), 4, TIMEOUT_S)
+    player.add(requests_of(kind, *["fine"] * 9))
+    ended, started = {}, time.monotonic()
+    while player.unfinished:
+        before = time.monotonic()
+        for rollout in player.advance(0.1):
+            ended[rollout.request_id] = rollout, time.monotonic() - started
+        assert time.monotonic() - before < 5
+    Endless.release.set()
+    Endless.release.clear()
+    assert sorted(ended) == list(range(10))
+    assert [rollout.error is None for rollout, _ in (ended[i] for i in range(10))] == [False] + [True] * 9
+    assert ended[0][1] >= TIMEOUT_S > min(seconds for _, seconds in ended.values())
 
 
 def test_what_comes_back_too_late_is_not_heard(player, made):
