@@ -133,9 +133,14 @@ class _Dispatch:
 
     def _requeue(self, orphans: Sequence[Request]) -> None:
         """Put first in line what a lost runner held, unless another one plays it too."""
+        if not orphans:
+            return
+        waiting = {request.id for request in self.waiting}  # both holders of a copy may be lost at once
         for request in reversed(orphans):
             holders = self.shared.pop(request.id, ())
-            if request.id not in self.done and not any(request.id in holder.held for holder in holders):
+            played = request.id in self.done or any(request.id in holder.held for holder in holders)
+            if not played and request.id not in waiting:
+                waiting.add(request.id)
                 self.waiting.appendleft(request)
                 self.report.requeued += 1
 

@@ -1,0 +1,52 @@
+"""What lost runners held goes back into the line, each request once."""
+
+from algorithms.rollout.dispatch import DispatchPlan, _Dispatch
+from algorithms.rollout.driver.fleet import Fleet
+from algorithms.rollout.types import Request, Sampling
+
+
+class Handle:
+    """An actor's handle: calls go nowhere."""
+
+    class advance:
+        @staticmethod
+        def remote(*arguments):
+            return object()
+
+
+def dispatch_of(count):
+    fleet = Fleet({1: Handle, 2: Handle}, timeout_s=60.0, weights=lambda: (0, {}), kill=lambda handle: None)
+    requests = [Request(key, "q", 0, 0, Sampling()) for key in range(count)]
+    return fleet, _Dispatch(fleet, requests, DispatchPlan.of(streams=True, max_num_seqs=4), None)
+
+
+def holding(fleet, dispatch, number):
+    """Give a runner all that waits."""
+    fleet.runners[number].held = {request.id: request for request in dispatch.waiting}
+
+
+def test_a_copy_whose_holders_are_both_lost_is_played_once_more():
+    fleet, dispatch = dispatch_of(3)
+    holding(fleet, dispatch, 1)
+    holding(fleet, dispatch, 2)
+    dispatch.shared = {key: (fleet.runners[1], fleet.runners[2]) for key in range(3)}
+    dispatch.waiting.clear()
+    for runner in fleet.runners.values():
+        fleet.lose(runner, "died")
+    dispatch._requeue(fleet.take_orphans())
+    assert sorted(request.id for request in dispatch.waiting) == [0, 1, 2]
+    assert dispatch.report.requeued == 3
+
+
+def test_a_copy_that_another_runner_holds_does_not_go_back_until_that_one_is_lost_too():
+    fleet, dispatch = dispatch_of(2)
+    holding(fleet, dispatch, 1)
+    holding(fleet, dispatch, 2)
+    dispatch.shared = {key: (fleet.runners[1], fleet.runners[2]) for key in range(2)}
+    dispatch.waiting.clear()
+    fleet.lose(fleet.runners[1], "died")
+    dispatch._requeue(fleet.take_orphans())
+    assert not dispatch.waiting
+    fleet.lose(fleet.runners[2], "died")
+    dispatch._requeue(fleet.take_orphans())
+    assert [request.id for request in dispatch.waiting] == [0, 1]
