@@ -1,7 +1,7 @@
 """Train the embedded model through the command line while things go wrong, and see that nothing was lost.
 
     python -m benchmarks.soak --minutes 60
-    python -m benchmarks.soak --minutes 4 --steps 12 --every 8
+    python -m benchmarks.soak --minutes 4 --steps 12 --every 40
 
 Rounds alternate between a run in one process, in which every number must be that of the undisturbed run, and a run
 with two env runners, whose accuracy must be the undisturbed run's within noise. Faults come at random: SIGKILL of
@@ -52,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=60, help="rounds begin until then, after the undisturbed run")
     parser.add_argument("--steps", type=int, default=80, help="of each run")
-    parser.add_argument("--every", type=float, default=45, help="mean seconds between faults")
+    parser.add_argument("--every", type=float, default=90, help="mean seconds between faults")
     parser.add_argument("--seed", type=int, default=0, help="of the faults")
     parser.add_argument("--folder", type=Path, help="where the runs go; default: a temporary folder")
     parser.add_argument("--json", type=Path, help="file for the figures")
@@ -97,13 +97,14 @@ def _disturbed(
             one.troubles.append(f"exit code {code}: {last}")
             break
         one.resumed += 1
-        run = folder / "soaked"
-        again = ["--resume", str(run)] if (run / "config.yaml").is_file() else None
+        run = _run_directory(folder)
+        again = ["--resume", str(run)] if run else None
         process = _start(folder, arguments.steps, "soaked", REMOTE if remote else [], again)
     one.seconds, one.growth_mib = time.monotonic() - started, memory.most_growth_mib
-    if not one.troubles:
-        one.troubles = troubles(folder / "soaked", arguments.steps, reference=reference, exact=not remote)
-        one.accuracy = accuracy(folder / "soaked")
+    run = _run_directory(folder)
+    if run and not one.troubles:
+        one.troubles = troubles(run, arguments.steps, reference=reference, exact=not remote)
+        one.accuracy = accuracy(run)
     one.troubles += memory.troubles
     return one
 
@@ -149,6 +150,11 @@ def _start(
             text=True,
             start_new_session=True,
         )
+
+
+def _run_directory(folder: Path) -> Path | None:
+    """The run; a process that ended before it had written its configuration left none, and the next begins again."""
+    return next((file.parent for file in folder.glob("soaked*/config.yaml")), None)
 
 
 def _said(folder: Path, name: str) -> Path:
