@@ -69,7 +69,7 @@ def measure(folder: Path, entries: int, mean_tokens: int) -> dict[str, float]:
     history.mark()
     file_bytes = sum(path.stat().st_size for path in folder.glob("history.sqlite*"))
     reopened = ReplayHistory(capacity=8, history_window=32, path=folder / "history.sqlite")
-    seconds = np.array([_draw_seconds(reopened, rng, queries) for _ in range(DRAWS)])
+    draws = np.array([_draw_seconds(reopened, rng, queries) for _ in range(DRAWS)])
     growth = psutil.Process().memory_info().rss - memory_before
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - memory_before
     return {
@@ -78,8 +78,8 @@ def measure(folder: Path, entries: int, mean_tokens: int) -> dict[str, float]:
         "added per second": entries / adding,
         "ratio to bare writing": writing / adding,
         "slowest step of 1,024, s": slowest_step,
-        "retrieval, median ms": float(np.median(seconds)) * 1e3,
-        "retrieval, 99 % ms": float(np.quantile(seconds, 0.99)) * 1e3,
+        "retrieval, median ms": float(np.median(draws)) * 1e3,
+        "retrieval, 99 % ms": float(np.quantile(draws, 0.99)) * 1e3,
         "memory growth, MiB": growth / 2**20,
         "memory growth at peak, MiB": peak / 2**20,
         "file, GiB": file_bytes / 2**30,

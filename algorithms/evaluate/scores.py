@@ -1,6 +1,6 @@
 """From responses to numbers, each with a 95 % interval over problems."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -94,7 +94,7 @@ def benchmark_scores(
             "samples": len(flat) // len(problems),
             "ungraded": sum(response.verdict in ("timeout", "error", "environment_error") for response in flat),
             "scores": _scores(list(measured.values())),
-            "levels": _levels(problems, lambda uid, measured=measured: measured[uid]["pass@1"]),
+            "levels": _levels(problems, {uid: values["pass@1"] for uid, values in measured.items()}),
             "by_problem": measured,
         }
     return table
@@ -104,13 +104,13 @@ def _scores(measured: Sequence[Mapping[str, float]]) -> dict[str, Score]:
     return {name: score([problem[name] for problem in measured]) for name in measured[0]}
 
 
-def _levels(problems: Mapping[str, Problem], value: Callable[[str], float]) -> dict[str, Score]:
+def _levels(problems: Mapping[str, Problem], values: Mapping[str, float]) -> dict[str, Score]:
     uids: dict[str, list[str]] = {}
     for uid, problem in problems.items():
         if problem[0].level is not None:
             uids.setdefault(problem[0].level, []).append(uid)
     return {
-        level: score([value(uid) for uid in members])
+        level: score([values[uid] for uid in members])
         for level, members in sorted(uids.items(), key=lambda item: _natural(item[0]))
     }
 

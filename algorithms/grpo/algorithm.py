@@ -32,6 +32,8 @@ _logger = logging.getLogger(__name__)
 class GRPO(StagedAlgorithm):
     """Group relative policy optimisation (arXiv 2402.03300) over verifiable environments."""
 
+    config: GRPOConfig
+
     @classmethod
     def get_default_config(cls) -> GRPOConfig:
         """GRPO with its defaults."""

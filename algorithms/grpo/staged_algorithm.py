@@ -44,6 +44,7 @@ class StagedAlgorithm(Algorithm):
     config: GRPOConfig
     metrics: MetricsLogger
     dropped: Sequence[Group] = ()
+    began: dict[str, Any]
 
     def setup(self, config: GRPOConfig) -> None:  # type: ignore[override]  # its own class of configuration
         """Build engines and learners through RLlib, then the state of the training loop."""
