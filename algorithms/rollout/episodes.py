@@ -25,6 +25,8 @@ FILLING_S = 0.05
 TELLING_S = 0.5
 # How often environments are looked after that never answer.
 OVERDUE_EVERY_S = 0.5
+# How often more threads are woken while environments wait for one.
+SPREADING_S = 0.005
 
 OnProgress = Callable[[int, int], None]
 
@@ -182,6 +184,7 @@ class EpisodePlayer:
         """One batch of a round, or, when they are all done, what lies between two rounds."""
         if self.engine.unfinished:
             self._generate()
+            self._threads.spread()
             self._patience_ends = time.monotonic() + PATIENCE_S
             return
         self._begin_all()
@@ -229,7 +232,8 @@ class EpisodePlayer:
                 raise RuntimeError(f"the engine lost {len(self._playing)} requests")
             return
         self._fail_overdue()
-        wait = min(OVERDUE_EVERY_S, max(0.0, until - time.monotonic()))
+        longest = SPREADING_S if self._threads.spread() else OVERDUE_EVERY_S
+        wait = min(longest, max(0.0, until - time.monotonic()))
         try:
             future = self._stepped.get(timeout=wait)
             while True:

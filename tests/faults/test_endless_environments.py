@@ -139,11 +139,15 @@ def test_the_process_does_not_wait_for_them_at_its_end():
         "from algorithms.rollout.stepping_threads import SteppingThreads\n"
         "threads = SteppingThreads(2)\n"
         "hanging = threads.submit(threading.Event().wait)\n"
+        "threads.spread()\n"
         "done = threads.submit(print, 'done')\n"
+        "threads.spread()\n"
         "done.result(10)\n"
         "while threads.overdue(0.1) != [hanging]: time.sleep(0.01)\n"
         "threads.give_up(hanging)\n"
-        "threads.submit(print, 'and more').result(10)\n"
+        "more = threads.submit(print, 'and more')\n"
+        "threads.spread()\n"
+        "more.result(10)\n"
     )
     process = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
     assert (process.returncode, process.stdout, process.stderr) == (0, "done\nand more\n", "")
