@@ -44,6 +44,8 @@ def _why_not(lm: Any) -> str:
     unknown = set(getattr(lm.config.get_text_config(), "layer_types", None) or ()) - KNOWN_LAYERS
     if unknown:
         return f"packed sequences would mix in layers of the kind {', '.join(sorted(unknown))}"
+    if getattr(lm.config.get_text_config(), "attn_logit_softcapping", None):
+        return "its attention caps its scores"  # too little to show on the short probe
     if not lm._can_set_attn_implementation():
         return "its attention cannot be exchanged"
     own = lm.config._attn_implementation

@@ -69,7 +69,7 @@ def token_loss(
         settings: which loss.
 
     Returns:
-        A scalar to minimise, and `loss`, `clipped`, `kl` (weighted sums), `max_logp_mismatch` (of
+        A scalar to minimise, and `loss`, `kl` (weighted sums), `clipped` (tokens), `max_logp_mismatch` (of
         the log-probs of policy and engine, over rows that no scoring pass has measured) and `max_ratio_deviation`
         (of the ratio from 1).
     """

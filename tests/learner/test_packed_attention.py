@@ -9,6 +9,7 @@ from transformers import (
     BambaConfig,
     BloomConfig,
     Gemma2Config,
+    GptOssConfig,
     Gemma3TextConfig,
     LlamaConfig,
     MistralConfig,
@@ -105,8 +106,12 @@ def test_tokens_of_one_sequence_reach_no_other():
 REFUSED = {
     "scores are capped": (
         Gemma2Config(
-            **SHAPE, head_dim=16, query_pre_attn_scalar=16, attn_logit_softcapping=0.5, attn_implementation="eager"
+            **SHAPE, head_dim=16, query_pre_attn_scalar=16, attn_logit_softcapping=50.0, attn_implementation="eager"
         ),
+        "caps its scores",
+    ),
+    "scores have sinks": (
+        GptOssConfig(**SHAPE, head_dim=16, num_local_experts=2, num_experts_per_tok=1, attn_implementation="eager"),
         "change its hidden states",
     ),
     "attention is the model's own": (

@@ -1,6 +1,5 @@
 """What every way from the learners to the engines does."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -27,7 +26,7 @@ class WireSettings:
 class WeightTransfer(Protocol):
     """A way from the learners to the engines."""
 
-    def push(self, learner_group: Any, runner_group: Any, timeout_s: float, only: Sequence[int] | None = None) -> int:
+    def push(self, learner_group: Any, runner_group: Any, timeout_s: float) -> int:
         """Give the runners the learners' weights.
 
         A runner holds either the old version, or the new one, or says that it holds none: what it samples in between
@@ -37,7 +36,6 @@ class WeightTransfer(Protocol):
             learner_group: RLlib's LearnerGroup.
             runner_group: RLlib's EnvRunnerGroup.
             timeout_s: for each call to the runners.
-            only: ids of the runners; None: all healthy ones.
 
         Returns:
             The version that the runners now hold.

@@ -1,7 +1,6 @@
 """Which way weights take, and what happens where it turns out to be closed."""
 
 import logging
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from algorithms.configuration.placement import TransferKind, transfer_kind
@@ -40,14 +39,14 @@ class OrObjectStore:
     def __init__(self, first: WeightTransfer, wire: WireSettings) -> None:
         self._way, self._wire = first, wire
 
-    def push(self, learner_group: Any, runner_group: Any, timeout_s: float, only: Sequence[int] | None = None) -> int:
+    def push(self, learner_group: Any, runner_group: Any, timeout_s: float) -> int:
         """See `WeightTransfer.push`."""
         try:
-            return self._way.push(learner_group, runner_group, timeout_s, only)
+            return self._way.push(learner_group, runner_group, timeout_s)
         except TransferUnavailable as error:
             _logger.warning("weights go through Ray's object store from now on: %s", error)
             self._way = ObjectStoreTransfer(self._wire)
-            return self._way.push(learner_group, runner_group, timeout_s, only)
+            return self._way.push(learner_group, runner_group, timeout_s)
 
     def message(self, learner_group: Any) -> tuple[int, dict[str, Any]]:
         """See `WeightTransfer.message`."""

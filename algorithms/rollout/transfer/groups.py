@@ -2,7 +2,7 @@
 
 import functools
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -45,14 +45,13 @@ class RunnerCalls:
     Args:
         group: RLlib's EnvRunnerGroup.
         timeout_s: for each call.
-        only: ids of the runners; None: all healthy ones.
     """
 
-    def __init__(self, group: Any, timeout_s: float, only: Sequence[int] | None = None) -> None:
+    def __init__(self, group: Any, timeout_s: float) -> None:
         self.group, self.timeout_s = group, timeout_s
         self.local = group.num_remote_env_runners() == 0
         healthy = [] if self.local else group.healthy_env_runner_ids()
-        self.ids = [0] if self.local else [number for number in healthy if only is None or number in only]
+        self.ids = [0] if self.local else list(healthy)
 
     def __call__(self, call: Callable[[Any], T]) -> dict[int, T]:
         """Call a function with each runner, all at the same time; returns the answers by runner id.

@@ -1,6 +1,5 @@
 """Learner and engine share the driver's process: the engine copies the live weights."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +11,7 @@ from algorithms.rollout.transfer.weights import TensorsAtHand
 class InProcessTransfer:
     """Copies tensor by tensor; nothing is held twice."""
 
-    def push(self, learner_group: Any, runner_group: Any, timeout_s: float, only: Sequence[int] | None = None) -> int:
+    def push(self, learner_group: Any, runner_group: Any, timeout_s: float) -> int:
         """Copy the local learner's weights into the local runner's engine, see `WeightTransfer.push`."""
         learner, runner = learner_group._learner, runner_group.local_env_runner
         release_memory()  # an engine that sleeps takes its own back

@@ -6,7 +6,7 @@ holds no more than a bucket beside its own.
 
 import functools
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,11 +53,11 @@ class ObjectStoreTransfer:
         self.wire = wire
         self._kept: tuple[int, StoredWeights] | None = None
 
-    def push(self, learner_group: Any, runner_group: Any, timeout_s: float, only: Sequence[int] | None = None) -> int:
+    def push(self, learner_group: Any, runner_group: Any, timeout_s: float) -> int:
         """Store the weights and have the runners load them, see `WeightTransfer.push`."""
         self._kept = None  # before the new ones are stored: the store need not hold both
         self._kept = version, weights = store_weights(learner_group, self.wire)
-        calls = RunnerCalls(runner_group, timeout_s, only)
+        calls = RunnerCalls(runner_group, timeout_s)
         require_version(calls(functools.partial(_set_state, state=weights.state(version))), version)
         return version
 

@@ -48,10 +48,8 @@ class StreamedTransfer:
         self.route, self.wire = route, wire
         self._store = ObjectStoreTransfer(wire)
 
-    def push(self, learner_group: Any, runner_group: Any, timeout_s: float, only: Sequence[int] | None = None) -> int:
+    def push(self, learner_group: Any, runner_group: Any, timeout_s: float) -> int:
         """Send to all healthy runners at once, see `WeightTransfer.push`."""
-        if only is not None:
-            return self._store.push(learner_group, runner_group, timeout_s, only)
         calls = RunnerCalls(runner_group, timeout_s)
         self.route.prepare(learner_group, calls)
         opened = on_learners(learner_group, functools.partial(open_stream, wire=self.wire, link=self.route.link))[0]
