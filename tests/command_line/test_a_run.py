@@ -53,6 +53,7 @@ def test_the_run_directory_is_complete(run):
         "metrics.jsonl",
         "rollouts",
         "checkpoints",
+        "history.sqlite",
         "evaluation.json",
         "summary.json",
         "curves.png",
@@ -127,7 +128,7 @@ def test_a_checkpoint_is_a_hugging_face_model(run):
 
     from algorithms.models.names import resolve_model
 
-    (checkpoint,) = (run / "checkpoints").glob("step_*")
+    *_, checkpoint = sorted((run / "checkpoints").glob("step_*"))
     assert checkpoint.name == "step_000003"
     model = AutoModelForCausalLM.from_pretrained(checkpoint / "model")
     tokenizer = AutoTokenizer.from_pretrained(checkpoint / "model")

@@ -10,6 +10,7 @@ import pytest
 from algorithms.configuration.folder import configs_folder, training_files
 from algorithms.configuration.layers import read_sections
 from algorithms.script.main import main
+from algorithms.script.manifest import write_manifest
 
 
 def outcome(capsys, algorithm, *arguments):
@@ -31,12 +32,14 @@ def files(tmp_path) -> Path:
     (tmp_path / "empty.jsonl").write_text("")
     (tmp_path / "no_run").mkdir()
     (tmp_path / "no_model").mkdir()
-    (tmp_path / "unfinished").mkdir()
-    (tmp_path / "unfinished" / "config.yaml").write_text("run:\n  name: unfinished\n")
-    (tmp_path / "unfinished" / "checkpoints").mkdir()
+    damaged = tmp_path / "damaged" / "checkpoints" / "step_000001"
+    damaged.mkdir(parents=True)
+    (damaged / "state.json").write_text("{}")
+    (tmp_path / "damaged" / "config.yaml").write_text("run:\n  name: damaged\n")
     checkpoint = tmp_path / "stopped" / "checkpoints" / "step_000001"
     checkpoint.mkdir(parents=True)
     (checkpoint / "state.json").write_text("{}")
+    write_manifest(checkpoint)
     (tmp_path / "stopped" / "config.yaml").write_text("run:\n  name: stopped\n")
     embedded = files_of("r3env") / "assets" / "train.jsonl"
     (tmp_path / "copy.jsonl").write_text(embedded.read_text())
@@ -72,7 +75,7 @@ WRONG = {
     "resumed run's configuration": (["--resume", "{files}/stopped", "--config", "x.yaml"], "--config"),
     "run to resume": (["--resume", "{files}/nothing"], "nothing"),
     "folder that is no run": (["--resume", "{files}/no_run"], "no_run"),
-    "run without a checkpoint": (["--resume", "{files}/unfinished"], "checkpoint"),
+    "damaged checkpoint": (["--resume", "{files}/damaged"], "manifest.json is missing"),
     "name of a run": (["run.name=a/b"], "run.name"),
     "option": (["--confg", "x"], "--confg"),
 }
