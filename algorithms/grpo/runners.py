@@ -195,6 +195,10 @@ class RunnerPool:
         for name, value in added.items():
             self._counts[name] += value
 
+    def forget_counts(self) -> None:
+        """Leave what was played since the last `metrics` out of the next: an evaluation is no part of a step."""
+        self._counts = defaultdict(float)
+
     def _dispatch_metrics(self) -> dict[str, float]:
         """What happened on the way since the last call."""
         counts, self._counts = self._counts, defaultdict(float)

@@ -121,6 +121,7 @@ class StagedAlgorithm(Algorithm):
             self.seed,
         )
         self.evaluated_at = self.steps_done
+        self.runners.forget_counts()
         return self.evaluation.metrics()
 
     def restore_env_runners(self, env_runner_group: Any) -> list[int]:

@@ -24,3 +24,11 @@ def test_counts_of_all_processes_add_up_and_a_new_process_begins_at_zero():
     assert counts.added({1: {"unread": 7}, 2: {"unread": 1}})["unread"] == 2
     assert counts.added({2: {"unread": 2}})["unread"] == 1  # the first one was silent
     assert counts.added({1: {"unread": 3}, 2: {"unread": 2}})["unread"] == 3  # and has been replaced
+
+
+def test_an_evaluation_is_no_part_of_the_next_steps_times(grpo_config, build):
+    algorithm = build(grpo_config.evaluation(samples=8, limit=40))
+    algorithm.evaluate()
+    algorithm.train()
+    record = algorithm.record
+    assert record["time/generate"] + record["time/grade"] <= record["time/collect_rollouts"] * 1.01
