@@ -19,7 +19,6 @@ import argparse
 import gc
 import json
 import multiprocessing
-import resource
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -119,7 +118,9 @@ def _memory(device: str) -> int:
 def _peak(device: str) -> int:
     if device == "cuda":
         return torch.cuda.max_memory_allocated()
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    # Not getrusage: its maximum outlives the reset, and a new process starts with that of the one that made it.
+    status = Path("/proc/self/status").read_text(encoding="ascii")
+    return next(int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmHWM"))
 
 
 def _slope(logprobs: torch.Tensor, rows: slice) -> torch.Tensor:

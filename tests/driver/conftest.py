@@ -9,7 +9,7 @@ from algorithms.grpo.config import GRPOConfig
 from algorithms.grpo.seeds import Purpose, request_seeds
 from algorithms.rollout.types import Request, Sampling, Split
 
-TIMEOUT_S = 6.0
+TIMEOUT_S = 20.0
 
 
 @pytest.fixture(scope="package")

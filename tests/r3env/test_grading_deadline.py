@@ -385,7 +385,7 @@ def test_graders_die_with_a_killed_parent(tmp_path: Path, busy: bool) -> None:
         from r3env.grading import grade
         grade("\\\\boxed{{\\\\sqrt{{8}}}}", "2\\\\sqrt{{2}}")
         {hang if busy else ""}
-        time.sleep(0.5)
+        time.sleep(1.5)
         print("ready", flush=True)
         input()
     """
