@@ -1,12 +1,13 @@
 """Every response of an evaluation, in Parquet files that an interrupted one goes on from."""
 
-import os
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+
+from algorithms.runs.parquet_files import write_parquet
 
 _SCHEMA = pa.schema(
     [
@@ -68,14 +69,7 @@ class ResponseFolder:
 
     def write(self, part: int, responses: Iterable[Response]) -> None:
         """Write a part."""
-        self.path.mkdir(parents=True, exist_ok=True)
-        rows = [{key: _encodable(value) for key, value in asdict(response).items()} for response in responses]
-        temporary = self.path / f".part-{part:06d}.{os.getpid()}.tmp"
-        try:
-            pq.write_table(pa.Table.from_pylist(rows, schema=_SCHEMA), temporary, compression="zstd")
-            temporary.replace(self._file(part))
-        finally:
-            temporary.unlink(missing_ok=True)
+        write_parquet(self._file(part), map(asdict, responses), _SCHEMA)
 
     def read(self) -> list[Response]:
         """All responses, part by part.
@@ -96,7 +90,3 @@ class ResponseFolder:
 
     def _file(self, part: int) -> Path:
         return self.path / f"part-{part:06d}.parquet"
-
-
-def _encodable(value: object) -> object:
-    return value.encode("utf-8", "replace").decode("utf-8") if isinstance(value, str) else value

@@ -1,12 +1,13 @@
 """Rollouts of one step as a Parquet file, for reading afterwards."""
 
-import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+
+from algorithms.runs.parquet_files import write_parquet
 
 SCHEMA = pa.schema(
     [
@@ -61,20 +62,9 @@ def write_rollouts(path: Path, rows: Sequence[RolloutRow]) -> None:
 
     Text that is not valid Unicode (a lone surrogate) gets `?` in its place.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    records = [{key: _encodable(value) for key, value in asdict(row).items()} for row in rows]
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        pq.write_table(pa.Table.from_pylist(records, schema=SCHEMA), temporary, compression="zstd")
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    write_parquet(path, map(asdict, rows), SCHEMA)
 
 
 def read_rollouts(path: Path) -> list[RolloutRow]:
     """Read what `write_rollouts` wrote, in its order."""
     return [RolloutRow(**record) for record in pq.read_table(path, schema=SCHEMA).to_pylist()]
-
-
-def _encodable(value: object) -> object:
-    return value.encode("utf-8", "replace").decode("utf-8") if isinstance(value, str) else value

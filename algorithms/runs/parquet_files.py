@@ -1,0 +1,28 @@
+"""Rows as Parquet files that are there whole or not at all."""
+
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+
+def write_parquet(path: Path, rows: Iterable[Mapping[str, Any]], schema: pa.Schema) -> None:
+    """Write rows, zstd-compressed; a file of that name is replaced whole, and its folder is made when missing.
+
+    Text that is not valid Unicode (a lone surrogate) gets `?` in its place.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    records = [{key: _encodable(value) for key, value in row.items()} for row in rows]
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        pq.write_table(pa.Table.from_pylist(records, schema=schema), temporary, compression="zstd")
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _encodable(value: object) -> object:
+    return value.encode("utf-8", "replace").decode("utf-8") if isinstance(value, str) else value
