@@ -214,6 +214,7 @@ class R3GRPO(GRPO):
                 threshold=settings.threshold,
                 min_attempts=needed,
             )
+            and not (settings.unsolved_only and self.history.solved(uid))
         ]
         prompts = []
         for uid in share_limit(hard, len(queries), settings.max_share, rng):

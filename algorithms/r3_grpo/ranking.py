@@ -7,7 +7,10 @@ from typing import Literal
 import numpy as np
 
 Scope = Literal["truncated", "all"]
-Baseline = Literal["finished_wrong", "paper"]
+Baseline = Literal["finished_wrong", "centred", "paper"]
+
+# What is taken off the ranked rewards, as a share of the largest; half of it is their mean.
+_SHIFTS: dict[str, float] = {"finished_wrong": 1.0, "centred": 0.5, "paper": 0.0}
 
 
 def structural_entropy_rewards(
@@ -66,7 +69,8 @@ def ranked_rewards(
 
     Ranked responses get their ranking reward in place of their own; the others keep theirs (0 for wrong
     ones). With `finished_wrong` the ranked rewards are shifted by `-max_reward`, so that no truncated
-    response earns more than a finished wrong one; a response that is ranked alone gets 0, never shifted.
+    response earns more than a finished wrong one. With `centred` they are shifted to a mean of 0, so that neither
+    running on nor giving up pays by itself. A response that is ranked alone gets 0, never shifted.
 
     Args:
         rewards: float [G].
@@ -76,7 +80,7 @@ def ranked_rewards(
         top_fraction: see `structural_entropy_rewards`.
         max_reward: see `structural_entropy_rewards`; below the smallest reward of a correct response.
         scope: rank only `truncated` responses (Algorithm 1) or `all` of them.
-        baseline: `finished_wrong` shifts, `paper` does not.
+        baseline: `finished_wrong` and `centred` shift, `paper` does not.
 
     Returns:
         float64 [G], the new rewards, and bool [G], which responses were ranked. A group with a correct member
@@ -107,8 +111,8 @@ def ranked_rewards(
             raise ValueError(f"response {index} is to be ranked, but its entropies were not computed")
         chosen.append(entropies)
     values = structural_entropy_rewards(chosen, top_fraction=top_fraction, max_reward=max_reward)
-    if baseline == "finished_wrong" and len(values) > 1:
-        values = values - max_reward
+    if len(values) > 1:
+        values = values - _SHIFTS[baseline] * max_reward
     shaped[ranked] = values
     return shaped, ranked
 
@@ -116,10 +120,10 @@ def ranked_rewards(
 def _check_settings(scope: str, baseline: str) -> None:
     if scope not in ("truncated", "all"):
         raise ValueError(f"scope must be truncated or all, got {scope!r}")
-    if baseline not in ("finished_wrong", "paper"):
-        raise ValueError(f"baseline must be finished_wrong or paper, got {baseline!r}")
+    if baseline not in _SHIFTS:
+        raise ValueError(f"baseline must be one of {', '.join(_SHIFTS)}, got {baseline!r}")
     if baseline == "finished_wrong" and scope != "truncated":
-        raise ValueError("baseline finished_wrong needs scope truncated: use it, or baseline paper")
+        raise ValueError("baseline finished_wrong needs scope truncated: use it, or baseline centred or paper")
 
 
 def _peaks_and_means(token_entropies: Sequence[np.ndarray], top_fraction: float) -> tuple[np.ndarray, np.ndarray]:

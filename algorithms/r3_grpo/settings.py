@@ -59,6 +59,10 @@ class ReflectionSettings(Settings):
         "Newest plain attempts that the mean is taken over; null: 4 × `training.group_size`; 0: all.",
         ge=0,
     )
+    unsolved_only: bool = setting(
+        False,
+        "Whether only queries without a stored correct answer are asked again: those that have one can replay it.",
+    )
     distil: bool = setting(
         True, "Whether a correct reflected answer also enters the history as an answer to the bare query."
     )
@@ -73,10 +77,10 @@ class RankingSettings(Settings):
         0.1, "Reward of the best rank; below 1, the smallest reward of a correct response.", ge=0, lt=1
     )
     scope: Literal["truncated", "all"] = setting("truncated", "Which responses of an all-wrong group are ranked.")
-    baseline: Literal["finished_wrong", "paper"] = setting(
+    baseline: Literal["finished_wrong", "centred", "paper"] = setting(
         "finished_wrong",
         "Whether the ranked rewards are shifted so that no truncated response is worth more than a finished "
-        "wrong one, or as in the paper.",
+        "wrong one, shifted to a mean of 0, or as in the paper.",
     )
     std_floor: float = setting(
         0.5,

@@ -7,6 +7,7 @@ import argparse
 import json
 import random
 import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,7 @@ def main() -> None:
     tokenizer = build_tokenizer()
     model = new_model(tokenizer)
     teacher = Teacher(tokenizer, {str(chain) for chain in held_out}, arguments.seed)
-    warm_start(model, teacher)
+    warm_start(model, [(lesson.steps, teacher.batches(lesson, ROWS)) for lesson in LESSONS])
     model.save_pretrained(arguments.out / "tiny")
     tokenizer.save_pretrained(arguments.out / "tiny")
     report = measure(model, tokenizer, held_out)
@@ -105,14 +106,13 @@ def new_model(tokenizer: Qwen2Tokenizer) -> Any:
     return model
 
 
-def warm_start(model: Any, teacher: Teacher) -> None:
-    """Supervised learning on the lessons, one after another."""
+def warm_start(model: Any, lessons: Sequence[tuple[int, Iterator[tuple[torch.Tensor, ...]]]]) -> None:
+    """Supervised learning on the lessons, each so many steps of batches, one after another."""
     optimizer = torch.optim.AdamW(model.parameters(), weight_decay=0.01, betas=(0.9, 0.98))
-    total, step, started = sum(lesson.steps for lesson in LESSONS), 0, time.monotonic()
+    total, step, started = sum(steps for steps, _ in lessons), 0, time.monotonic()
     model.train()
-    for lesson in LESSONS:
-        batches = teacher.batches(lesson, ROWS)
-        for _ in range(lesson.steps):
+    for steps, batches in lessons:
+        for _ in range(steps):
             decay = (total - step) / (total * (1 - DECAY_FROM))
             optimizer.param_groups[0]["lr"] = LEARNING_RATE * min(1.0, (step + 1) / WARM_UP, max(0.05, decay))
             tokens, labels, positions, mask = next(batches)

@@ -1,7 +1,7 @@
 """What the embedded model is shown before RL: worked problems, and second turns after failed attempts."""
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -61,19 +61,7 @@ class Teacher:
     def batches(self, lesson: Lesson, rows: int) -> Iterator[tuple[torch.Tensor, ...]]:
         """Endless batches of `rows` rows, several examples a row, none seeing another."""
         while True:
-            bins: list[list[Example]] = [[] for _ in range(rows)]
-            room = [ROW_TOKENS] * rows
-            misses = 0
-            while misses < 6:
-                example = self.example(lesson)
-                size = len(example.prompt) + len(example.response)
-                index = next((i for i in range(rows) if room[i] >= size), None)
-                if index is None:
-                    misses += 1
-                else:
-                    bins[index].append(example)
-                    room[index] -= size
-            yield _pack(bins)
+            yield filled_rows(lambda: self.example(lesson), rows, ROW_TOKENS)
 
     def _work(self, chain: Chain, lesson: Lesson, totals: Sequence[int] | None) -> str:
         draw = self.rng.random()
@@ -110,9 +98,26 @@ class Teacher:
         return tokens[-1] != self.tokenizer.eos_token_id
 
 
-def _pack(bins: Sequence[Sequence[Example]]) -> tuple[torch.Tensor, ...]:
+def filled_rows(draw: Callable[[], Example], rows: int, row_tokens: int) -> tuple[torch.Tensor, ...]:
+    """Draw examples until rows of `row_tokens` are nearly full; see `_pack` for the tensors."""
+    bins: list[list[Example]] = [[] for _ in range(rows)]
+    room = [row_tokens] * rows
+    misses = 0
+    while misses < 6:
+        example = draw()
+        size = len(example.prompt) + len(example.response)
+        index = next((i for i in range(rows) if room[i] >= size), None)
+        if index is None:
+            misses += 1
+        else:
+            bins[index].append(example)
+            room[index] -= size
+    return _pack(bins, row_tokens)
+
+
+def _pack(bins: Sequence[Sequence[Example]], row_tokens: int) -> tuple[torch.Tensor, ...]:
     """Tokens, labels (-100 off the responses), positions [B, T] and a mask [B, 1, T, T]."""
-    shape = (len(bins), ROW_TOKENS)
+    shape = (len(bins), row_tokens)
     tokens, positions = torch.zeros(shape, dtype=torch.long), torch.zeros(shape, dtype=torch.long)
     labels, owner = torch.full(shape, -100), torch.full(shape, -1)
     for row, examples in enumerate(bins):
@@ -124,6 +129,6 @@ def _pack(bins: Sequence[Sequence[Example]]) -> tuple[torch.Tensor, ...]:
             positions[row, start:end] = torch.arange(end - start)
             owner[row, start:end] = index
             start = end
-    causal = torch.ones(ROW_TOKENS, ROW_TOKENS, dtype=torch.bool).tril()
+    causal = torch.ones(row_tokens, row_tokens, dtype=torch.bool).tril()
     mask = (owner[:, :, None] == owner[:, None, :]) & causal
     return tokens, labels, positions, mask[:, None]

@@ -93,7 +93,7 @@ CONTRADICTIONS = [
     (
         {"ranking": {"scope": "all"}},
         "ranking.baseline: 'finished_wrong' compares with unranked responses, and ranking.scope=all ranks them all; "
-        "fix: ranking.scope=truncated or ranking.baseline=paper",
+        "fix: ranking.scope=truncated or ranking.baseline=centred",
     ),
 ]
 

@@ -170,6 +170,18 @@ def test_finished_wrong_is_the_paper_shifted(case):
 
 
 @repeatable
+@given(wrong_groups(), st.sampled_from(["truncated", "all"]))
+def test_centred_rewards_neither_running_on_nor_giving_up(case, scope):
+    group, truncated = case
+    rewards, ranked = apply(group, truncated, scope=scope, baseline="centred")
+    assert rewards[ranked].sum() == pytest.approx(0.0, abs=1e-12)
+    np.testing.assert_array_equal(rewards[~ranked], 0.0)
+    if ranked.sum() > 1:
+        paper, _ = apply(group, truncated, scope=scope, baseline="paper")
+        np.testing.assert_allclose(rewards[ranked], paper[ranked] - paper[ranked].mean(), atol=1e-12)
+
+
+@repeatable
 @given(wrong_groups())
 def test_the_paper_ranks_the_responses_in_scope_among_themselves(case):
     group, truncated = case
@@ -193,7 +205,7 @@ def test_a_group_with_a_correct_member_comes_back_unchanged(case, scope):
 
 
 @repeatable
-@given(wrong_groups(), seeds, st.sampled_from(["finished_wrong", "paper"]))
+@given(wrong_groups(), seeds, st.sampled_from(["finished_wrong", "centred", "paper"]))
 def test_permuting_a_group_permutes_what_it_gets(case, seed, baseline):
     group, truncated = case
     order = np.random.default_rng(seed).permutation(len(group))
@@ -203,7 +215,7 @@ def test_permuting_a_group_permutes_what_it_gets(case, seed, baseline):
     np.testing.assert_array_equal(moved_ranked, ranked[order])
 
 
-@pytest.mark.parametrize("baseline", ["finished_wrong", "paper"])
+@pytest.mark.parametrize("baseline", ["finished_wrong", "centred", "paper"])
 def test_a_response_ranked_alone_gets_zero_unshifted(baseline):
     rewards, ranked = apply([np.ones(3), np.ones(4)], np.array([True, False]), baseline=baseline)
     np.testing.assert_array_equal(rewards, [0.0, 0.0])

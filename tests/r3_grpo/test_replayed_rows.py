@@ -7,6 +7,7 @@ import pytest
 import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
+from algorithms.grpo.groups import Group, Prompt
 from algorithms.grpo.step_metrics import update_metrics
 from algorithms.grpo.training_rows import scoring_row, spread, training_rows
 from algorithms.learner.policy import ForwardSettings, score
@@ -98,10 +99,14 @@ def test_policy_entropy_is_that_of_the_fresh_rows(lm):
         results = score(lm, [scoring_row(one) for one in samples], FORWARD, entropy=True)
         return np.concatenate([entropy for _, entropy in results])
 
-    assert statistics.entropy_tokens == 6
+    assert sorted(statistics.entropies) == [0, 1]
+    for index, one in enumerate([*fresh, *replayed]):
+        measured = statistics.entropies[index] if index < 2 else entropies([one])
+        one.entropies = spread(measured, one.rollout.loss_mask)
     expected = entropies(fresh).mean()
     assert abs(entropies([*fresh, *replayed]).mean() - expected) > 1e-3
-    assert update_metrics([], [statistics])["policy/entropy"] == pytest.approx(expected, rel=1e-5)
+    group = Group(Prompt("a"), [*fresh, *replayed])
+    assert update_metrics([group], [statistics])["policy/entropy"] == pytest.approx(expected, rel=1e-5)
 
 
 def test_replayed_rows_say_nothing_of_the_engines_mismatch(lm):

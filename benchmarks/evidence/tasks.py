@@ -1,0 +1,92 @@
+"""Two tasks with three ways of working each: one that fits the response limit, one that does not, and none at all.
+
+- *sums*: chains of additions and subtractions, as the embedded model knows them, but of 10 to 14 numbers.
+- *words*: `spell_backward` of reasoning-gym, words of 7 to 10 letters.
+
+The hasty way is never right: nothing can be guessed, so that a right answer is always worth remembering.
+"""
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from r3env.assets import arithmetic
+
+WORDS_PROMPT = "Spell this word backward (example: sun -> nus): "
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A problem and four responses to it, as texts.
+
+    Args:
+        text: what the policy is asked.
+        short: the way that fits the limit, and is right.
+        long: the way that does not fit.
+        hasty: an answer without work, and wrong.
+        slipped: the short way with a slip in it.
+    """
+
+    text: str
+    short: str
+    long: str
+    hasty: str
+    slipped: str
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a base is made for.
+
+    Args:
+        problem: draws a problem of a size.
+        sizes: the sizes that the base is taught; those that it is tested on are the largest.
+        response_limit: tokens.
+    """
+
+    name: str
+    problem: Callable[[random.Random, int], Problem]
+    sizes: range
+    response_limit: int
+
+
+def sum_problem(rng: random.Random, size: int) -> Problem:
+    """A chain of `size` numbers whose answer is not its first number."""
+    chain = arithmetic.random_chain(rng, size)
+    while chain.answer == chain.first:
+        chain = arithmetic.random_chain(rng, size)
+    return Problem(
+        text=str(chain),
+        short=arithmetic.running(chain),
+        long=arithmetic.remainder(chain),
+        hasty=f"\\boxed{{{chain.first}}}",
+        slipped=arithmetic.running(chain, arithmetic.slipped_totals(chain, rng)),
+    )
+
+
+def word_problem(rng: random.Random, size: int) -> Problem:
+    """A made-up word of `size` letters, no palindrome; real ones are only asked for in reinforcement learning."""
+    word = "".join(rng.choice("aeiou" if rng.random() < 0.4 else "bcdfghjklmnpqrstvwxyz") for _ in range(size))
+    while word == word[::-1]:
+        word += rng.choice("aeiou")
+    backward = word[::-1]
+    rest = "".join(f"{word[:-i]}-{word[-i]}," for i in range(1, len(word)))
+    slip = rng.randrange(len(word) - 1)
+    swapped = backward[:slip] + backward[slip + 1] + backward[slip] + backward[slip + 2 :]
+    return Problem(
+        text=WORDS_PROMPT + word,
+        short=_answered(backward),
+        long=f"{rest}{word[0]}{_answered(backward)}",
+        hasty=_answered(word),
+        slipped=_answered(swapped if swapped != backward else backward[1:]),
+    )
+
+
+def _answered(answer: str) -> str:
+    return f"<answer>{answer}</answer>"
+
+
+TASKS = {
+    "sums": Task("sums", sum_problem, range(3, 15), response_limit=48),
+    "words": Task("words", word_problem, range(4, 11), response_limit=32),
+}
