@@ -29,6 +29,12 @@ class RunSettings(Settings):
     )
     dir: Text = setting("runs", "Folder that holds the run directories.")
     steps: int = setting(100, "Training steps.", ge=1)
+    max_generated_tokens: int = setting(
+        0,
+        "Training ends with the step that brings the tokens generated since its start, all responses of all steps, to "
+        "this number, if `steps` has not ended it before; 0: no such end.",
+        ge=0,
+    )
     seed: int = setting(0, "Seeds the order of queries, sampling, replay and reflection.", ge=0, lt=2**32)
     checkpoint_every: int = setting(0, "Steps between checkpoints; 0: only one, at the end.", ge=0)
     keep_checkpoints: int = setting(3, "Checkpoints that stay, the newest; 0: all.", ge=0)

@@ -22,7 +22,8 @@ def start_ray(config: Any) -> None:
         ray.init(address="auto", **quiet)
         return
     wanted = config.num_env_runners * config.num_cpus_per_env_runner + config.num_learners * _learner_cpus(config) + 1
-    ray.init(num_cpus=max(os.cpu_count() or 1, int(wanted + 0.999)), include_dashboard=False, **quiet)
+    # Not the Ray of another job on this machine, which `ray start` would have us join.
+    ray.init(address="local", num_cpus=max(os.cpu_count() or 1, int(wanted + 0.999)), include_dashboard=False, **quiet)
 
 
 def _learner_cpus(config: Any) -> float:

@@ -115,13 +115,17 @@ class _Session:
         self._evaluate("before")
 
     def run_steps(self) -> None:
-        """Train up to `run.steps`; an interrupt leaves a checkpoint, of the running step or of the one before."""
+        """Train up to `run.steps` or `run.max_generated_tokens`, whichever is first.
+
+        An interrupt leaves a checkpoint, of the running step or of the one before.
+        """
+        budget = self.run.max_generated_tokens
         with (
-            Progress(self.run.steps, self.algo.steps_done) as progress,
+            Progress(self.run.steps, self.algo.steps_done, budget, self.algo.generated_tokens) as progress,
             InterruptBetweenSteps(lambda: self.algo.in_step and self.algo.can_be_saved) as interrupt,
         ):
             try:
-                while self.algo.steps_done < self.run.steps and not interrupt.requested:
+                while not (self._is_complete() or interrupt.requested):
                     progress.update(self._step())
             except KeyboardInterrupt:
                 if not (self.algo.in_step and self.algo.can_be_saved):
@@ -149,6 +153,10 @@ class _Session:
         correct = [evaluation.get("correct", {}) for evaluation in sides.values()]
         print_closing_table(summary, self.directory.path, *correct, problems=self.problems)
         self.algo.stop()
+
+    def _is_complete(self) -> bool:
+        budget = self.run.max_generated_tokens
+        return self.algo.steps_done >= self.run.steps or 0 < budget <= self.algo.generated_tokens
 
     def _step(self) -> dict[str, Any]:
         result = self.algo.train()

@@ -1,0 +1,114 @@
+"""The arms of an ablation: which algorithm, with which method file and which settings on top of the task."""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from algorithms.configuration.errors import ConfigError, did_you_mean, shown
+from algorithms.configuration.layers import read_sections
+
+
+@dataclass(frozen=True)
+class Arm:
+    """What is trained on the task.
+
+    Args:
+        name: names its runs.
+        algorithm: `grpo` or `r3_grpo`.
+        method: a shipped file of settings that goes on top of the task's files.
+        settings: overrides `section.key=value`, which go before everything else.
+    """
+
+    name: str
+    algorithm: str
+    method: str | None = None
+    settings: tuple[str, ...] = ()
+
+    def with_settings(self, settings: Sequence[str]) -> "Arm":
+        """The same arm with further settings, which go before those that it has."""
+        return replace(self, settings=(*self.settings, *settings))
+
+
+_WITHOUT_CCR, _WITHOUT_ISR, _WITHOUT_SERR = (
+    f"{section}.enabled=false" for section in ("replay", "reflection", "ranking")
+)
+
+
+def _r3(name: str, *settings: str) -> Arm:
+    return Arm(name, "r3_grpo", settings=settings)
+
+
+ARMS: Mapping[str, Arm] = {
+    arm.name: arm
+    for arm in (
+        Arm("grpo", "grpo"),
+        Arm("dapo", "grpo", "dapo.yaml"),
+        _r3("r3"),
+        _r3("r3-no-ccr", _WITHOUT_CCR),
+        _r3("r3-no-isr", _WITHOUT_ISR),
+        _r3("r3-no-serr", _WITHOUT_SERR),
+        _r3("ccr", _WITHOUT_ISR, _WITHOUT_SERR),
+        _r3("isr", _WITHOUT_CCR, _WITHOUT_SERR),
+        _r3("serr", _WITHOUT_CCR, _WITHOUT_ISR),
+        Arm("r3-paper", "r3_grpo", "paper.yaml"),
+        _r3("r3-no-distil", "reflection.distil=false"),
+        # The same method with the other engine: what it learns must not depend on who samples.
+        _r3("r3-vllm", "env_runners.engine=vllm", "env_runners.vllm={max_model_len: 256, enforce_eager: true}"),
+    )
+}
+
+
+def chosen_arms(names: Sequence[str], own: Sequence[str], settings_file: Path | None) -> list[Arm]:
+    """The arms to run, in order: those named, then those defined on the command line and not named.
+
+    Args:
+        names: of shipped arms or of those in `own`.
+        own: `NAME=BASE:section.key=value,section.key=value`; the base may be an arm of one's own defined before.
+        settings_file: a YAML file `{arm: {section.key: value}}`; its settings go before all others of the arm.
+
+    Raises:
+        ConfigError: an unknown arm, or text that is no definition of one.
+    """
+    known = dict(ARMS)
+    defined = []
+    for text in own:
+        arm = _defined(text, known)
+        known[arm.name] = arm
+        defined.append(arm.name)
+    if settings_file:
+        for name, settings in _settings_by_arm(settings_file).items():
+            known[name] = _known(name, known, f"{settings_file}").with_settings(settings)
+    wanted = dict.fromkeys([*names, *defined])
+    return [_known(name, known, "--arms") for name in wanted]
+
+
+def _defined(text: str, known: Mapping[str, Arm]) -> Arm:
+    match = re.fullmatch(r"(?P<name>\w[\w.+-]*)=(?P<base>[^:=,]+)(:(?P<settings>.*))?", text, re.DOTALL)
+    if not match:
+        raise ConfigError(
+            f"--arm: {shown(text)} defines no arm; fix: --arm NAME=BASE:section.key=value,section.key=value"
+        )
+    if match["name"] in known:
+        raise ConfigError(f"--arm: there is an arm {match['name']} already; fix: another name")
+    # A comma within a value, as in [1, 2], is not followed by a setting's name.
+    settings = re.split(r",(?=\w+(?:\.\w+)+=)", match["settings"]) if match["settings"] else []
+    return replace(_known(match["base"], known, "--arm").with_settings(settings), name=match["name"])
+
+
+def _known(name: str, known: Mapping[str, Arm], where: str) -> Arm:
+    if name not in known:
+        raise ConfigError(f"{where}: no arm {shown(name)}; {did_you_mean(name, known)}")
+    return known[name]
+
+
+def _settings_by_arm(file: Path) -> dict[str, list[str]]:
+    content = read_sections(file)
+    for name, settings in content.items():
+        if not isinstance(settings, Mapping):
+            raise ConfigError(f"{file}: {name}: {shown(settings)} is no mapping; fix: {name}: {{training.lr: 1e-4}}")
+    return {
+        name: [f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in settings.items()]
+        for name, settings in content.items()
+    }

@@ -1,0 +1,168 @@
+"""Train a task with several arms and seeds, and compare them at equal steps and at equal generated tokens.
+
+    python -m benchmarks.ablation --arms grpo,r3 --seeds 5 --tokens 250000 --out runs/ablation
+
+Each run is a process and a run directory `OUT/ARM-SEED`. What is finished is not run again, what was interrupted
+goes on. `OUT/table.md`, `OUT/results.json` and `OUT/curves.png` are rewritten after every run. More: docs/ablation.md.
+"""
+
+import argparse
+import fcntl
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from algorithms.configuration.errors import ConfigError
+from benchmarks.ablation.arms import ARMS, chosen_arms
+from benchmarks.ablation.overview import Overview
+from benchmarks.ablation.plan import Job, Task, plan
+from benchmarks.ablation.processes import THREADS, run_in_parallel
+from benchmarks.ablation.results import write_results
+from benchmarks.ablation.stored import State, refuse_others, state
+
+DONE, FAILED, WRONG_INPUT, INTERRUPTED = 0, 1, 2, 130
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run what is missing, then print the table; returns the exit code."""
+    arguments = _arguments(argv)
+    try:
+        return _run(arguments)
+    except ConfigError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return WRONG_INPUT
+    except KeyboardInterrupt:
+        print(f"interrupted; the same command goes on with {arguments.out}", file=sys.stderr)
+        return INTERRUPTED
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    arms = chosen_arms(arguments.arms, arguments.arm, arguments.arm_settings)
+    seeds = range(arguments.first_seed, arguments.first_seed + arguments.seeds)
+    task = Task(tuple(arguments.config), tuple(arguments.overrides), arguments.tokens)
+    jobs = plan(arms, seeds, task, arguments.out)
+    refuse_others(jobs)
+    codes: dict[str, int] = {}
+    if not arguments.table_only:
+        with _locked(arguments.out) as lock:
+            codes = _train(jobs, arguments, lock)
+    print(write_results(jobs, codes, arguments.out))
+    return FAILED if any(codes.values()) else DONE
+
+
+def _train(jobs: Sequence[Job], arguments: argparse.Namespace, lock: int) -> dict[str, int]:
+    todo = [job for job in jobs if state(job) is not State.FINISHED]
+    overview = Overview(todo, len(jobs) - len(todo))
+    written = 0
+
+    def watch(running: Sequence[Job], codes: Mapping[str, int]) -> None:
+        nonlocal written
+        overview.update(running, codes)
+        if len(codes) > written:
+            written = len(codes)
+            write_results(jobs, codes, arguments.out)
+
+    if not arguments.tune:
+        return run_in_parallel(todo, at_a_time=arguments.parallel or 1, watch=watch, keep_open=[lock])
+    # Imports Ray, which takes seconds.
+    from benchmarks.ablation.on_ray_tune import run_on_tune
+
+    return run_on_tune(todo, at_a_time=arguments.parallel or 0, out=arguments.out, watch=watch) if todo else {}
+
+
+@contextmanager
+def _locked(out: Path) -> Iterator[int]:
+    """Keep a second ablation out of the folder; the runs inherit the lock, should they survive this process.
+
+    Raises:
+        ConfigError: another one is at work there.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(out / ".lock", os.O_RDWR | os.O_CREAT)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ConfigError(
+                f"--out: another ablation, or a run of it, is at work in {out}; fix: another folder"
+            ) from None
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.ablation", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("overrides", nargs="*", metavar="section.key=value", help="settings of all runs")
+    parser.add_argument(
+        "--config",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="the task; may be repeated, a later wins",
+    )
+    parser.add_argument(
+        "--arms",
+        type=_names,
+        default=["grpo", "r3"],
+        help=f"of {', '.join(ARMS)}; the first is what the others are compared with",
+    )
+    parser.add_argument(
+        "--arm",
+        action="append",
+        default=[],
+        metavar="NAME=BASE:section.key=value,…",
+        help="a further arm; may be repeated",
+    )
+    parser.add_argument(
+        "--arm-settings",
+        type=Path,
+        metavar="FILE",
+        help="a YAML file {arm: {section.key: value}}: an arm's own learning rate, say",
+    )
+    parser.add_argument("--seeds", type=_positive, default=5, help="how many seeds")
+    parser.add_argument("--first-seed", type=int, default=0)
+    parser.add_argument(
+        "--tokens",
+        type=int,
+        default=0,
+        help="each run ends with the step that brings its generated tokens to this; default: with run.steps",
+    )
+    parser.add_argument("--out", type=Path, default=Path("runs/ablation"), help="folder of the ablation")
+    parser.add_argument(
+        "--parallel", type=_positive, help="runs at a time; default: 1, with --tune as many as there is room for"
+    )
+    parser.add_argument(
+        "--tune", action="store_true", help="on Ray Tune, on the cluster at RAY_ADDRESS or this machine"
+    )
+    parser.add_argument(
+        "--table-only", action="store_true", help="run nothing, write table and curves of what is there"
+    )
+    arguments = parser.parse_intermixed_args(argv)
+    _check_cores(parser, arguments)
+    return arguments
+
+
+def _check_cores(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> None:
+    threads, cores = int(os.environ.get(THREADS) or 1), os.cpu_count() or 1
+    if not arguments.tune and (arguments.parallel or 1) * threads > cores:
+        parser.error(
+            f"--parallel: {arguments.parallel or 1} runs of {threads} threads are too many for {cores} cores; "
+            f"fix: --parallel {max(1, cores // threads)}, {THREADS}=1"
+        )
+
+
+def _names(text: str) -> list[str]:
+    return [name for name in text.split(",") if name]
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{number} is less than 1")
+    return number

@@ -1,0 +1,165 @@
+"""What an ablation consists of: one run for every arm and seed, with settings that are complete before any begins."""
+
+import hashlib
+import json
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from algorithms.configuration.errors import ConfigError
+from algorithms.configuration.files import DEFAULT_NAME, load, to_yaml
+from algorithms.configuration.folder import configs_folder
+from algorithms.configuration.settings import RunSettings
+from algorithms.grpo.config import GRPOConfig
+from algorithms.r3_grpo.config import R3GRPOConfig
+from benchmarks.ablation.arms import Arm
+
+CONFIGS: dict[str, type[GRPOConfig]] = {"grpo": GRPOConfig, "r3_grpo": R3GRPOConfig}
+# Dozens of runs, each of which may be killed: small folders that can be gone on with.
+DEFAULTS = (
+    "run.checkpoint_every=20",
+    "run.keep_checkpoints=1",
+    "run.best_metric=null",
+    "run.log_conversations=0",
+    "run.save_rollouts=false",
+)
+# How fast and how much is learnt from a step is the task's affair, the same for all arms; a method's file is about the
+# rest. An arm that shall have its own gets it by name.
+TASKS_OWN = tuple(
+    f"training.{key}" for key in ("lr", "warmup_steps", "group_size", "queries_per_step", "minibatches", "weight_decay")
+)
+# Of section `run`, these bear on what is learnt.
+_OF_RUN = ("seed", "steps", "max_generated_tokens")
+
+
+@dataclass(frozen=True)
+class Task:
+    """What all arms have in common.
+
+    Args:
+        files: configuration files, a later one wins; none for the quickstart.
+        overrides: settings of the command line; those of a mechanism go to the arms that have it.
+        tokens: each run ends with the step that brings its generated tokens to this number; 0: with `run.steps`.
+    """
+
+    files: tuple[Path, ...] = ()
+    overrides: tuple[str, ...] = ()
+    tokens: int = 0
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run: an arm with a seed.
+
+    Args:
+        out: the ablation's folder.
+        run: section `run`.
+        sections: the other sections, complete.
+        yaml: the whole configuration as a file.
+        cpus: that its process and actors take.
+        gpus: likewise.
+    """
+
+    arm: str
+    seed: int
+    algorithm: str
+    out: Path
+    run: RunSettings
+    sections: dict[str, Any]
+    yaml: str
+    cpus: float
+    gpus: float
+
+    @property
+    def name(self) -> str:
+        """The run's name in the ablation."""
+        return f"{self.arm}-{self.seed}"
+
+    @property
+    def folder(self) -> Path:
+        """The run directory."""
+        return self.out / self.name
+
+    @property
+    def settings_file(self) -> Path:
+        """The configuration that it is started with."""
+        return self.out / "settings" / f"{self.name}.yaml"
+
+    @property
+    def log(self) -> Path:
+        """What the training script printed."""
+        return self.out / "logs" / f"{self.name}.log"
+
+    @property
+    def settings_hash(self) -> str:
+        """Twelve digits that are the same for two runs that differ at most in the seed."""
+        settings = {**relevant(self.algorithm, self.run, self.sections), "run.seed": None}
+        return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def relevant(algorithm: str, run: RunSettings, sections: dict[str, Any]) -> dict[str, Any]:
+    """The settings that bear on what a run learns, by their dotted names."""
+    flat = {f"{section}.{key}": value for section, values in sections.items() for key, value in values.items()}
+    return {"algorithm": algorithm, **{f"run.{key}": getattr(run, key) for key in _OF_RUN}, **flat}
+
+
+def plan(arms: Sequence[Arm], seeds: Iterable[int], task: Task, out: Path) -> list[Job]:
+    """All runs, in an order in which every arm has had a seed before any has the next.
+
+    Raises:
+        ConfigError: a setting that is wrong for one of the arms, which the line names.
+    """
+    configured = [(arm, *_configured(arm, task)) for arm in arms]
+    return [_job(arm, seed, config, run, out) for seed in seeds for arm, config, run in configured]
+
+
+def _job(arm: Arm, seed: int, config: GRPOConfig, run: RunSettings, out: Path) -> Job:
+    from algorithms.configuration.resources import reserved
+
+    run = run.changed("run", {"name": f"{arm.name}-{seed}", "dir": str(out), "seed": seed})
+    resources = reserved(config)
+    return Job(
+        arm=arm.name,
+        seed=seed,
+        algorithm=arm.algorithm,
+        out=out,
+        run=run,
+        sections=config.to_sections(),
+        yaml=to_yaml(config, run, algorithm=arm.algorithm),
+        cpus=1 + resources.cpus,
+        gpus=resources.gpus,
+    )
+
+
+def _configured(arm: Arm, task: Task) -> tuple[GRPOConfig, RunSettings]:
+    files = task.files or (configs_folder() / DEFAULT_NAME,)
+    config_class = CONFIGS[arm.algorithm]
+    common = [*DEFAULTS, *_for(config_class, task.overrides)]
+    try:
+        kept = _tasks_own(load(files, common, config_class)[0]) if arm.method else []
+        methods = [configs_folder() / arm.method] if arm.method else []
+        budget = [f"run.max_generated_tokens={task.tokens}"] if task.tokens else []
+        config, run = load([*files, *methods], [*common, *kept, *budget, *arm.settings], config_class)
+    except ConfigError as error:
+        raise ConfigError(f"arm {arm.name}: {error}") from None
+    if task.tokens and not any(text.startswith("run.steps=") for text in task.overrides):
+        run = run.changed("run", {"steps": _steps_that_suffice(config, task.tokens)})
+    return config, run
+
+
+def _steps_that_suffice(config: GRPOConfig, tokens: int) -> int:
+    """No response has less than one token."""
+    training = config.training_settings
+    return math.ceil(tokens / (training.queries_per_step * training.group_size))
+
+
+def _for(config_class: type[GRPOConfig], overrides: Sequence[str]) -> list[str]:
+    elsewhere = set(R3GRPOConfig.SECTIONS) - set(config_class.SECTIONS)
+    return [text for text in overrides if text.partition(".")[0] not in elsewhere]
+
+
+def _tasks_own(config: GRPOConfig) -> list[str]:
+    training = config.training_settings.model_dump()
+    return [f"{name}={training[name.partition('.')[2]]}" for name in TASKS_OWN]

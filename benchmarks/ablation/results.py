@@ -1,0 +1,90 @@
+"""The files of an ablation: results.json, table.md and curves.png, which are rewritten after every run."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from algorithms.runs.json_files import write_json, write_text
+from benchmarks.ablation.figure import draw
+from benchmarks.ablation.intervals import Interval, paired_difference, t_interval
+from benchmarks.ablation.learnt import Learnt, learnt
+from benchmarks.ablation.plan import Job
+from benchmarks.ablation.stored import State, state
+from benchmarks.ablation.table import places, table
+
+
+def write_results(jobs: Sequence[Job], codes: Mapping[str, int], out: Path) -> str:
+    """Write what is known by now; returns the table.
+
+    Args:
+        jobs: all runs of the ablation.
+        codes: exit codes of those that have ended, by name.
+        out: the ablation's folder.
+    """
+    states = {job.name: state(job) for job in jobs}
+    arms = list(dict.fromkeys(job.arm for job in jobs))
+    results = {
+        arm: [learnt(job) for job in jobs if job.arm == arm and states[job.name] is State.FINISHED] for arm in arms
+    }
+    missing = [_without_result(job, states[job.name], codes) for job in jobs if states[job.name] is not State.FINISHED]
+    text = table(results, missing)
+    finished = {arm: runs for arm, runs in results.items() if runs}
+    write_json(out / "results.json", as_data(finished, missing))
+    write_text(out / "table.md", text)
+    if finished:
+        draw(finished, out / "curves.png")
+    return text
+
+
+def _without_result(job: Job, now: State, codes: Mapping[str, int]) -> str:
+    if codes.get(job.name):
+        return f"{job.name}: failed with exit code {codes[job.name]}, see {job.log}"
+    return f"{job.name}: {'not finished' if now is State.BEGUN else 'not begun'}"
+
+
+def as_data(results: Mapping[str, Sequence[Learnt]], missing: Sequence[str]) -> dict[str, Any]:
+    """Everything in the table, and every run's evaluations, as plain data."""
+    where = places(results) if results else []
+    first = next(iter(results), None)
+    comparisons = {
+        place.heading: {
+            arm: {
+                "pass@1": _ends(t_interval([place.accuracy(run) for run in runs])),
+                f"difference to {first}": _ends(
+                    paired_difference(
+                        {run.seed: place.accuracy(run) for run in runs},
+                        {run.seed: place.accuracy(run) for run in results[first]},
+                    )
+                ),
+            }
+            for arm, runs in results.items()
+        }
+        for place in where
+        if first is not None
+    }
+    runs = [_run(run) for arm in results.values() for run in arm]
+    return {"comparisons": comparisons, "runs": runs, "without_result": list(missing)}
+
+
+def _run(run: Learnt) -> dict[str, Any]:
+    curve = run.held_out
+    return {
+        "arm": run.arm,
+        "seed": run.seed,
+        "folder": run.folder,
+        "settings_hash": run.settings_hash,
+        "steps": run.steps,
+        "generated_tokens": run.tokens,
+        "wall_s": run.wall_s,
+        "evaluations": {
+            "step": curve.steps.astype(int).tolist(),
+            "generated_tokens": curve.tokens.astype(int).tolist(),
+            **{name: values.tolist() for name, values in curve.values.items()},
+        },
+    }
+
+
+def _ends(interval: Interval | None) -> dict[str, Any] | None:
+    if interval is None:
+        return None
+    return {"mean": interval.mean, "low": interval.low, "high": interval.high, "seeds": interval.count}

@@ -1,0 +1,115 @@
+"""The table of an ablation, as Markdown: means over seeds with intervals, and paired differences to the first arm."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from benchmarks.ablation.intervals import Interval, paired_difference, t_interval
+from benchmarks.ablation.learnt import Learnt
+
+ByArm = Mapping[str, Sequence[Learnt]]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where arms are compared: a heading, and a run's held-out pass@1 there."""
+
+    heading: str
+    accuracy: Callable[[Learnt], float]
+
+
+def places(results: ByArm) -> list[Place]:
+    """Equal steps: those of the shortest run. Equal tokens: those of the thriftiest. And each run's own end."""
+    runs = [run for arm in results.values() for run in arm]
+    steps, tokens = min(run.steps for run in runs), min(run.tokens for run in runs)
+    return [
+        Place(f"at {steps} steps", lambda run: run.accuracy(steps, axis="steps")),
+        Place(f"at {_thousands(tokens)} tokens", lambda run: run.accuracy(tokens, axis="tokens")),
+        Place("at its end", lambda run: run.final["pass@1"]),
+    ]
+
+
+def table(results: ByArm, missing: Sequence[str] = ()) -> str:
+    """Return the whole page.
+
+    Args:
+        results: arm → its finished runs; the first arm is what the others are compared with.
+        missing: what is said about each run that has no result.
+    """
+    results = {arm: runs for arm, runs in results.items() if runs}
+    parts = ["# Ablation\n"]
+    if results:
+        parts += [_levels(results), _differences(results)]
+    if missing:
+        parts.append("Without a result:\n\n" + "\n".join(f"- {line}" for line in missing) + "\n")
+    return "\n".join(parts)
+
+
+def _levels(results: ByArm) -> str:
+    where = places(results)
+    headings = ["arm", "seeds", "before", *(place.heading for place in where)]
+    headings += ["truncated at its end", "steps", "generated tokens", "minutes"]
+    rows = []
+    for arm, runs in results.items():
+        accuracies = [t_interval([place.accuracy(run) for run in runs]) for place in where]
+        rows.append(
+            [
+                arm,
+                str(len(runs)),
+                f"{np.mean([run.accuracy(0, axis='steps') for run in runs]):.3f}",
+                *(_with_ends(interval, "{:.3f}") for interval in accuracies),
+                _share([run.final.get("truncated", np.nan) for run in runs]),
+                f"{np.mean([run.steps for run in runs]):.0f}",
+                _thousands(np.mean([run.tokens for run in runs])),
+                f"{np.mean([run.wall_s for run in runs]) / 60:.1f}",
+            ]
+        )
+    return "Held-out pass@1, mean over seeds [95 % interval].\n\n" + _markdown(headings, rows)
+
+
+def _differences(results: ByArm) -> str:
+    (first, reference), *others = results.items()
+    if not others:
+        return ""
+    where = places(results)
+    rows = []
+    for arm, runs in others:
+        intervals = [
+            paired_difference(_by_seed(runs, place.accuracy), _by_seed(reference, place.accuracy)) for place in where
+        ]
+        pairs = next((interval.count for interval in intervals if interval), 0)
+        rows.append([arm, str(pairs), *(_difference(interval) for interval in intervals)])
+    title = (
+        f"Difference to {first} with the same seed, mean [95 % interval]; bold where the interval excludes zero.\n\n"
+    )
+    return title + _markdown(["arm", "pairs", *(place.heading for place in where)], rows)
+
+
+def _by_seed(runs: Sequence[Learnt], value: Callable[[Learnt], float]) -> dict[int, float]:
+    return {run.seed: value(run) for run in runs}
+
+
+def _difference(interval: Interval | None) -> str:
+    if interval is None:
+        return "–"
+    text = _with_ends(interval, "{:+.3f}")
+    return f"**{text}**" if interval.excludes_zero else text
+
+
+def _with_ends(interval: Interval, form: str) -> str:
+    mean = form.format(interval.mean)
+    return f"{mean} [{form.format(interval.low)}, {form.format(interval.high)}]" if interval.count > 1 else mean
+
+
+def _share(values: Sequence[float]) -> str:
+    return f"{100 * np.mean(values):.1f} %"
+
+
+def _thousands(count: float) -> str:
+    return f"{count / 1000:,.0f}k" if count >= 10_000 else f"{count:,.0f}"
+
+
+def _markdown(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    ruler = ["---", *["---:"] * (len(headings) - 1)]
+    return "".join("| " + " | ".join(cells) + " |\n" for cells in (headings, ruler, *rows))
