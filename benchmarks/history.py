@@ -1,10 +1,11 @@
-"""What a large replay history costs: adding, retrieving and memory, against the bare writing of the same bytes.
+"""What a large replay history costs: adding, retrieving, going back and memory, against bare writing of the same bytes.
 
-    python -m benchmarks.history                      # 50,000 responses of 2,000 tokens, about half a minute
-    python -m benchmarks.history --entries 1000000    # the size of a long run: 12 GB of disk, several minutes
+    python -m benchmarks.history                      # 50,000 responses of 2,000 tokens, under a minute
+    python -m benchmarks.history --entries 1000000    # the size of a long run: 30 GB of disk, several minutes
 
-Lengths are log-normal around the mean. A training step's responses are added together and committed, every
-fiftieth step leaves a mark as a checkpoint would, and pools are kept at 16 a query, right and wrong together.
+Lengths are log-normal around the mean, texts have three bytes a token. A step adds the groups of 128 queries, eight
+responses each, in an epoch order of its own, and commits; every fiftieth leaves a mark as a checkpoint would. Pools
+hold eight right and eight wrong responses. First they fill until so many are stored, then each response displaces one.
 """
 
 import argparse
@@ -12,6 +13,9 @@ import json
 import resource
 import tempfile
 import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +25,9 @@ from algorithms.r3_grpo.entry import pack
 from algorithms.r3_grpo.replay import Entry, ReplayHistory
 from algorithms.rollout.types import Context
 
-PER_STEP, MARK_EVERY, DRAWS = 1024, 50, 2000
+GROUP, QUERIES_PER_STEP, MARK_EVERY = 8, 128, 50
+CAPACITY, KEPT_PER_QUERY = 8, 14  # of the 16 that fit; the two pools of a query do not fill alike
+STEPS_WHEN_FULL, DRAWS = 50, 2000
 
 
 def main() -> None:
@@ -35,54 +41,77 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
         figures = measure(Path(folder), arguments.entries, arguments.tokens)
     for name, value in figures.items():
-        print(f"{name:32} {value:,.2f}")
+        print(f"{name:36} {value:,.2f}")
     if arguments.json:
         arguments.json.write_text(json.dumps(figures, indent=1), encoding="utf-8")
 
 
-def measure(folder: Path, entries: int, mean_tokens: int) -> dict[str, float]:
-    """Fill a history in `folder` and draw from it."""
-    rng = np.random.default_rng(0)
-    queries = max(1, entries // 16)
-    history = ReplayHistory(capacity=8, history_window=32, path=folder / "history.sqlite")
-    memory_before = psutil.Process().memory_info().rss
-    adding = writing = 0.0
-    slowest_step = 0.0
-    with (folder / "baseline").open("wb") as baseline:
-        for step, first in enumerate(range(0, entries, PER_STEP)):
-            batch = [_entry(rng, index, queries, mean_tokens, step) for index in range(first, first + PER_STEP)]
-            batch = batch[: entries - first]
+@dataclass
+class Filling:
+    """Seconds of each step, and of bare writing the bytes of every tenth."""
+
+    steps: list[float] = field(default_factory=list)
+    writing: list[float] = field(default_factory=list)
+
+    def add(self, history: ReplayHistory, batch: list[Entry], folder: Path) -> None:
+        """Store a step's responses as training does."""
+        number = len(self.steps)
+        started = time.perf_counter()
+        for entry in batch:
+            history.add(entry)
+        for entry in batch:
+            history.record(entry.uid, entry.correct, entry.reward)
+        history.commit()
+        if number % MARK_EVERY == MARK_EVERY - 1:
+            history.forget_before(history.mark())
+        self.steps.append(time.perf_counter() - started)
+        if number % 10 == 0:  # enough to know the disk, and spares it the rest
             started = time.perf_counter()
-            for one in batch:
-                history.add(one)
-                history.record(one.uid, one.correct, one.reward)
-            history.commit()
-            if step % MARK_EVERY == MARK_EVERY - 1:
-                history.forget_before(history.mark())
-            seconds = time.perf_counter() - started
-            adding, slowest_step = adding + seconds, max(slowest_step, seconds)
-            if step % 10 == 0:  # a tenth of the bytes is enough to know the disk, and spares it the rest
-                started = time.perf_counter()
-                baseline.writelines(map(pack, batch))
-                baseline.flush()
-                writing += 10 * (time.perf_counter() - started)
-    history.mark()
-    file_bytes = sum(path.stat().st_size for path in folder.glob("history.sqlite*"))
-    reopened = ReplayHistory(capacity=8, history_window=32, path=folder / "history.sqlite")
-    draws = np.array([_draw_seconds(reopened, rng, queries) for _ in range(DRAWS)])
+            with (folder / "bare").open("ab") as bare:
+                bare.writelines(part for entry in batch for part in (pack(entry), entry.text.encode()))
+            self.writing.append(time.perf_counter() - started)
+
+    @property
+    def per_second(self) -> float:
+        """Responses added in a second, commits and marks included."""
+        return GROUP * QUERIES_PER_STEP / float(np.mean(self.steps))
+
+
+def measure(folder: Path, entries: int, mean_tokens: int) -> dict[str, float]:
+    """Fill a history in `folder`, draw from it, and go back to its last mark."""
+    rng = np.random.default_rng(0)
+    queries = max(QUERIES_PER_STEP, entries // KEPT_PER_QUERY)
+    stream = _responses(rng, queries, mean_tokens)
+    per_step = GROUP * QUERIES_PER_STEP
+    file = folder / "history.sqlite"
+    history = ReplayHistory(capacity=CAPACITY, history_window=32, path=file)
+    memory_before = psutil.Process().memory_info().rss
+    filling, full = Filling(), Filling()
+    while len(history) < entries:
+        filling.add(history, list(islice(stream, per_step)), folder)
+    for _ in range(STEPS_WHEN_FULL):
+        full.add(history, list(islice(stream, per_step)), folder)
+    stored, mark = len(history), history.mark()
+    draws = np.array([_draw_seconds(history, rng, queries) for _ in range(DRAWS)])
+    history.close()
+    started = time.perf_counter()
+    history = ReplayHistory(capacity=CAPACITY, history_window=32, path=file)
+    history.roll_back(mark)
+    resuming = time.perf_counter() - started
     growth = psutil.Process().memory_info().rss - memory_before
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - memory_before
     return {
-        "entries added": float(entries),
-        "entries kept": float(len(history)),
-        "added per second": entries / adding,
-        "ratio to bare writing": writing / adding,
-        "slowest step of 1,024, s": slowest_step,
+        "responses stored": float(stored),
+        "added per second": filling.per_second,
+        "added per second, pools full": full.per_second,
+        "ratio to bare writing": float(np.mean(filling.writing) / np.mean(filling.steps)),
+        "slowest step of 1,024, s": max(filling.steps + full.steps),
         "retrieval, median ms": float(np.median(draws)) * 1e3,
         "retrieval, 99 % ms": float(np.quantile(draws, 0.99)) * 1e3,
+        "opening at the last mark, s": resuming,
         "memory growth, MiB": growth / 2**20,
         "memory growth at peak, MiB": peak / 2**20,
-        "file, GiB": file_bytes / 2**30,
+        "file, GiB": sum(path.stat().st_size for path in folder.glob("history.sqlite*")) / 2**30,
     }
 
 
@@ -93,13 +122,20 @@ def _draw_seconds(history: ReplayHistory, rng: np.random.Generator, queries: int
     return time.perf_counter() - started
 
 
-def _entry(rng: np.random.Generator, index: int, queries: int, mean_tokens: int, step: int) -> Entry:
+def _responses(rng: np.random.Generator, queries: int, mean_tokens: int) -> Iterator[Entry]:
+    """Epochs without end."""
+    while True:
+        for query in rng.permutation(queries):
+            for _ in range(GROUP):
+                yield _entry(rng, f"query-{query}", mean_tokens)
+
+
+def _entry(rng: np.random.Generator, uid: str, mean_tokens: int) -> Entry:
     prompt, length = 128, max(1, int(mean_tokens * rng.lognormal(-0.125, 0.5)))
     mask = np.arange(prompt + length) >= prompt
     correct = bool(rng.random() < 0.5)
     return Entry(
-        # Sixteen passes over the queries, each in an order of its own, as epochs are.
-        uid=f"query-{(index * 7919 + index // queries) % queries}",
+        uid=uid,
         context=Context.PLAIN,
         tokens=rng.integers(0, 151_936, prompt + length, dtype=np.int32),
         loss_mask=mask,
@@ -107,7 +143,8 @@ def _entry(rng: np.random.Generator, index: int, queries: int, mean_tokens: int,
         reward=float(correct),
         correct=correct,
         truncated=False,
-        step=step,
+        step=1,
+        text="abc" * length,
     )
 
 

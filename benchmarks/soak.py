@@ -10,6 +10,7 @@ After each that ends the run it is resumed. Exit code 1 if anything is not as it
 """
 
 import argparse
+import contextlib
 import json
 import os
 import random
@@ -27,10 +28,10 @@ from benchmarks.soaking.checks import accuracy, troubles
 from benchmarks.soaking.memory import MemoryWatch
 
 SETTINGS = ["run.seed=7", "run.checkpoint_every=2", "evaluation.interval=0"]
-REMOTE = ["env_runners.num_env_runners=2", "env_runners.timeout_s=20", "env_runners.num_cpus_per_env_runner=0.5"]
+REMOTE = ["env_runners.num_env_runners=2", "env_runners.timeout_s=60", "env_runners.num_cpus_per_env_runner=0.5"]
 DISK_MIB = 400
 # A run that is not done after so many seconds without a fault hangs.
-LONGEST_S = 1800.0
+LONGEST_S = 3600.0
 POLL_S = 0.25
 
 
@@ -43,7 +44,7 @@ class Round:
     faults: Counter[str] = field(default_factory=Counter)
     resumed: int = 0
     accuracy: float = float("nan")
-    growth_mib: float = 0.0
+    growth_mib: float = float("nan")
     troubles: list[str] = field(default_factory=list)
 
 
@@ -60,7 +61,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     rng = random.Random(arguments.seed)
     with tempfile.TemporaryDirectory(dir=arguments.folder) as name:
         folder = Path(name)
-        reference = _undisturbed(folder / "undisturbed", arguments.steps)
+        reference, growth = _undisturbed(folder / "undisturbed", arguments.steps)
+        print(f"undisturbed: pass@1 {accuracy(reference):.3f}; memory grew by at most {growth:.0f} MiB", flush=True)
         deadline = time.monotonic() + 60 * arguments.minutes
         rounds: list[Round] = []
         while time.monotonic() < deadline:
@@ -68,7 +70,6 @@ def main(argv: Sequence[str] | None = None) -> int:
             with faults.small_disk(folder / f"round{len(rounds)}", DISK_MIB) as own_disk:
                 rounds.append(_disturbed(folder / f"round{len(rounds)}", kind, own_disk, reference, rng, arguments))
             _print_round(len(rounds), rounds[-1])
-        print(f"undisturbed: pass@1 {accuracy(reference):.3f}")
     failed = [one for one in rounds if one.troubles]
     happened = sum(one.faults.total() for one in rounds)
     print(f"{len(rounds)} rounds, {happened} faults, {len(failed)} rounds failed")
@@ -77,11 +78,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 1 if failed else 0
 
 
-def _undisturbed(folder: Path, steps: int) -> Path:
+def _undisturbed(folder: Path, steps: int) -> tuple[Path, float]:
+    """Its run directory, and by how many MiB its process grew."""
     folder.mkdir()
-    if _start(folder, steps, "whole", []).wait(timeout=LONGEST_S):
+    process, memory = _start(folder, steps, "whole", []), MemoryWatch(steps)
+    while process.poll() is None:
+        time.sleep(POLL_S)
+        memory.look(process.pid, [], _steps_made(folder))
+    if process.returncode:
         raise RuntimeError(f"the undisturbed run failed: {_last_line(_said(folder, 'whole'))}")
-    return folder / "whole"
+    return folder / "whole", memory.most_growth_mib
 
 
 def _disturbed(
@@ -89,7 +95,7 @@ def _disturbed(
 ) -> Round:
     remote = kind == "two runners"
     possible = {**faults.ENDING, **(faults.DISK if own_disk else {}), **(faults.RUNNERS if remote else {})}
-    one, started, memory = Round(kind), time.monotonic(), MemoryWatch()
+    one, started, memory = Round(kind), time.monotonic(), MemoryWatch(arguments.steps)
     process = _start(folder, arguments.steps, "soaked", REMOTE if remote else [])
     while (code := _run_until_fault(process, folder, possible, one, memory, rng, arguments.every)) != 0:
         last = _last_line(_said(folder, "soaked"))
@@ -123,7 +129,7 @@ def _run_until_fault(
     hangs_at, next_fault = time.monotonic() + LONGEST_S, time.monotonic() + rng.expovariate(1 / every_s)
     while process.poll() is None:
         time.sleep(POLL_S)
-        memory.look(process.pid, run.runners())
+        memory.look(process.pid, run.runners(), _steps_made(folder))
         if time.monotonic() > hangs_at:
             one.troubles.append(f"no end after {LONGEST_S:g} s")
             faults.kill(run)
@@ -155,6 +161,12 @@ def _start(
 def _run_directory(folder: Path) -> Path | None:
     """The run; a process that ended before it had written its configuration left none, and the next begins again."""
     return next((file.parent for file in folder.glob("soaked*/config.yaml")), None)
+
+
+def _steps_made(folder: Path) -> int:
+    with contextlib.suppress(FileNotFoundError):
+        return sum(file.read_bytes().count(b"\n") for file in folder.glob("*/metrics.jsonl"))
+    return 0
 
 
 def _said(folder: Path, name: str) -> Path:

@@ -71,7 +71,7 @@ def pack(entry: Entry) -> bytes:
     Ends with a checksum, so that a page that rotted on disk is noticed when it is read.
     """
     length = len(entry.tokens)
-    wide = length > 0 and (int(entry.tokens.max()) > 0xFFFF or int(entry.tokens.min()) < 0)
+    wide = length > 0 and int(entry.tokens.view(np.uint32).max()) > 0xFFFF  # a negative one is large without its sign
     body = b"".join(
         [
             np.array([length, wide], np.uint32).tobytes(),

@@ -12,21 +12,25 @@ from pathlib import Path
 from algorithms.r3_grpo.entry import Entry, pack, unpack
 from algorithms.rollout.types import Context
 
-FORMAT = 1
-CACHE_MIB = 64
+FORMAT = 2
+CACHE_KIB = 64 * 1024
+BUSY_S = 600.0  # while somebody else reads the file, a commit waits
 
-_SCHEMA = """
+# What is large is written once, in the order of events, and never moved. What says which of it a query's pools hold is
+# small and lies together by query, so that a step touches few pages.
+_MEMBER = """
+    query INTEGER NOT NULL, correct INTEGER NOT NULL, age INTEGER NOT NULL, event INTEGER NOT NULL,
+    context TEXT NOT NULL, truncated INTEGER NOT NULL, digest BLOB"""
+_SCHEMA = f"""
 CREATE TABLE queries (id INTEGER PRIMARY KEY, uid BLOB NOT NULL UNIQUE);
 CREATE TABLE outcomes (
-    event INTEGER PRIMARY KEY, query INTEGER NOT NULL, correct INTEGER NOT NULL, reward REAL NOT NULL);
-CREATE INDEX outcomes_of_query ON outcomes (query, event, correct, reward);
-CREATE TABLE entries (
+    query INTEGER NOT NULL, event INTEGER NOT NULL, correct INTEGER NOT NULL, reward REAL NOT NULL,
+    PRIMARY KEY (query, event)) WITHOUT ROWID;
+CREATE TABLE responses (
     event INTEGER PRIMARY KEY, query INTEGER NOT NULL, correct INTEGER NOT NULL, context TEXT NOT NULL,
-    truncated INTEGER NOT NULL, age INTEGER NOT NULL, digest BLOB, reward REAL NOT NULL, step INTEGER NOT NULL,
-    removed INTEGER, text BLOB NOT NULL, packed BLOB NOT NULL);
-CREATE INDEX pools ON entries (query, correct, age, context, truncated) WHERE removed IS NULL;
-CREATE INDEX digests ON entries (query, correct, context, digest) WHERE removed IS NULL AND digest IS NOT NULL;
-CREATE INDEX removals ON entries (removed) WHERE removed IS NOT NULL;
+    truncated INTEGER NOT NULL, reward REAL NOT NULL, step INTEGER NOT NULL, text BLOB NOT NULL, packed BLOB NOT NULL);
+CREATE TABLE pools ({_MEMBER}, PRIMARY KEY (query, correct, age)) WITHOUT ROWID;
+CREATE TABLE removed ({_MEMBER}, removal INTEGER NOT NULL, PRIMARY KEY (removal, event)) WITHOUT ROWID;
 """
 
 
@@ -43,18 +47,23 @@ class HistoryDatabase:
     """
 
     def __init__(self, path: Path | None = None) -> None:
-        # Every commit is written through to the file, and a checkpoint's mark through to the disk.
-        self._connection = sqlite3.connect(path or ":memory:", isolation_level=None, check_same_thread=False)
+        self._connection = sqlite3.connect(
+            path or ":memory:", timeout=BUSY_S, isolation_level=None, check_same_thread=False
+        )
         try:
             self._prepare()
         except sqlite3.DatabaseError as error:
             raise ValueError(f"{path}: not a usable history database ({error})") from error
-        self.event = max(self._last("entries"), self._last("outcomes"))
+        self.event = max(self._last("responses"), self._last("outcomes"))
+        self._stored = self._count()
+        self._last_query: tuple[str | None, int] = (None, -1)
         self._kept_from = 0  # entries newer than the newest mark are in no checkpoint
         self._connection.execute("BEGIN")
 
     def _prepare(self) -> None:
-        for pragma in ("page_size=16384", "journal_mode=WAL", "synchronous=NORMAL", f"cache_size=-{CACHE_MIB * 1024}"):
+        # A rollback journal holds only what a step overwrites, and most of what it writes is new: a write-ahead log
+        # would write all of it twice, and needs memory shared through the file, which network file systems lack.
+        for pragma in ("page_size=16384", "journal_mode=TRUNCATE", "synchronous=FULL", f"cache_size=-{CACHE_KIB}"):
             self._connection.execute(f"PRAGMA {pragma}")
         stored = self._number("PRAGMA user_version")
         if stored == 0:
@@ -66,63 +75,62 @@ class HistoryDatabase:
 
     def add(self, entry: Entry, digest: bytes | None) -> None:
         """Store an entry as the youngest of its pool, or, if one has its digest, in that one's place."""
-        query = self._query(entry.uid, create=True)
+        pool = self._query(entry.uid, create=True), entry.correct
         self.event += 1
         age = self.event
         if digest is not None:
             same = self._connection.execute(
-                "SELECT event, age FROM entries INDEXED BY digests WHERE query=? AND correct=? AND context=? "
-                "AND digest=? AND removed IS NULL AND digest IS NOT NULL",
-                (query, entry.correct, entry.context.value, digest),
+                "SELECT age, event FROM pools WHERE query=? AND correct=? AND context=? AND digest=?",
+                (*pool, entry.context.value, digest),
             ).fetchone()
             if same:
-                age = same[1]
-                self._remove(same[0])
+                age = same[0]
+                self._remove(*pool, *same)
+        kind = entry.context.value, entry.truncated
+        self._connection.execute("INSERT INTO pools VALUES (?,?,?,?,?,?,?)", (*pool, age, self.event, *kind, digest))
         self._connection.execute(
-            "INSERT INTO entries VALUES (?,?,?,?,?,?,?,?,?,NULL,?,?)",
-            (
-                self.event,
-                query,
-                entry.correct,
-                entry.context.value,
-                entry.truncated,
-                age,
-                digest,
-                entry.reward,
-                entry.step,
-                _encoded(entry.text),
-                pack(entry),
-            ),
+            "INSERT INTO responses VALUES (?,?,?,?,?,?,?,?,?)",
+            (self.event, *pool, *kind, entry.reward, entry.step, _encoded(entry.text), pack(entry)),
         )
+        self._stored += 1
 
     def trim(self, uid: str, correct: bool, capacity: int) -> None:
         """Remove the oldest entries of a pool beyond its capacity."""
-        events = [event for event, _, _ in self.pool(uid, correct)]
-        for event in events[: max(0, len(events) - capacity)]:
-            self._remove(event)
+        pool = self._query(uid), correct
+        surplus = self._connection.execute(
+            "SELECT age, event FROM pools WHERE query=? AND correct=? ORDER BY age DESC LIMIT -1 OFFSET ?",
+            (*pool, capacity),
+        ).fetchall()
+        for age, event in surplus:
+            self._remove(*pool, age, event)
 
     def record(self, uid: str, correct: bool, reward: float) -> None:
         """Store the outcome of an attempt."""
         self.event += 1
-        row = (self.event, self._query(uid, create=True), correct, reward)
+        row = (self._query(uid, create=True), self.event, correct, reward)
         self._connection.execute("INSERT INTO outcomes VALUES (?,?,?,?)", row)
 
-    def _remove(self, event: int) -> None:
+    def _remove(self, query: int, correct: bool, age: int, event: int) -> None:
+        member = (query, correct, age)
         if event > self._kept_from:
-            self._connection.execute("DELETE FROM entries WHERE event=?", (event,))
+            self._connection.execute("DELETE FROM responses WHERE event=?", (event,))
         else:
-            self._connection.execute("UPDATE entries SET removed=? WHERE event=?", (self.event, event))
+            self._connection.execute(
+                "INSERT INTO removed SELECT *, ? FROM pools WHERE query=? AND correct=? AND age=?",
+                (self.event, *member),
+            )
+        self._connection.execute("DELETE FROM pools WHERE query=? AND correct=? AND age=?", member)
+        self._stored -= 1
 
     # -- Reading -----------------------------------------------------------------------------------------------------
 
     def __len__(self) -> int:
-        return self._number("SELECT count(*) FROM entries WHERE removed IS NULL")
+        return self._stored
 
     def pool(self, uid: str, correct: bool) -> list[tuple[int, str, bool]]:
         """List (event, context, truncated) of a query's right or wrong entries, oldest first."""
         return self._connection.execute(
-            "SELECT event, context, truncated FROM entries INDEXED BY pools "
-            "WHERE query=? AND correct=? AND removed IS NULL ORDER BY age",
+            "SELECT event, context, truncated FROM pools WHERE query=? AND correct=? ORDER BY age",
             (self._query(uid), correct),
         ).fetchall()
 
@@ -134,7 +142,7 @@ class HistoryDatabase:
         """
         uid, context, reward, correct, truncated, step, text, packed = self._connection.execute(
             "SELECT uid, context, reward, correct, truncated, step, text, packed "
-            "FROM entries JOIN queries ON queries.id=query WHERE event=?",
+            "FROM responses JOIN queries ON queries.id=query WHERE event=?",
             (event,),
         ).fetchone()
         return Entry(
@@ -166,58 +174,73 @@ class HistoryDatabase:
 
     def pools_in_order_of_writing(self) -> Sequence[int]:
         """List the events of all entries, such that adding them again in this order gives the same pools."""
-        rows = self._connection.execute("SELECT event FROM entries WHERE removed IS NULL ORDER BY query, correct, age")
+        rows = self._connection.execute("SELECT event FROM pools ORDER BY query, correct, age")
         return [event for (event,) in rows]
 
     # -- Marks -------------------------------------------------------------------------------------------------------
 
     def commit(self) -> None:
-        """Write what was added since the last commit to the file."""
+        """Write what was added since the last commit through to the disk."""
         self._connection.execute("COMMIT")
         self._connection.execute("BEGIN")
 
     def mark(self) -> int:
-        """Write everything through to the disk; the number returned takes `roll_back` to this state again."""
-        self._connection.execute("COMMIT")
-        self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        self._connection.execute("BEGIN")
+        """Commit; the number returned takes `roll_back` to this state again."""
+        self.commit()
         self._kept_from = self.event
         return self.event
 
     def roll_back(self, mark: int) -> None:
         """Forget what was written after a mark, and take back what was removed after it."""
-        for table in ("entries", "outcomes"):
+        for table in ("pools", "responses", "outcomes"):
             self._connection.execute(f"DELETE FROM {table} WHERE event>?", (mark,))
-        self._connection.execute("UPDATE entries SET removed=NULL WHERE removed>?", (mark,))
+        member = "query, correct, age, event, context, truncated, digest"
+        self._connection.execute(
+            f"INSERT INTO pools SELECT {member} FROM removed WHERE removal>? AND event<=?", (mark, mark)
+        )
+        self._connection.execute("DELETE FROM removed WHERE removal>?", (mark,))
         self.event = self._kept_from = mark
+        self._stored = self._count()
         self.commit()
 
     def forget_before(self, mark: int) -> None:
         """Delete for good what was removed up to a mark, the oldest that `roll_back` may be asked for."""
-        self._connection.execute("DELETE FROM entries WHERE removed<=?", (mark,))
+        self._connection.execute(
+            "DELETE FROM responses WHERE event IN (SELECT event FROM removed WHERE removal<=?)", (mark,)
+        )
+        self._connection.execute("DELETE FROM removed WHERE removal<=?", (mark,))
         self.commit()
 
     def clear(self) -> None:
         """Delete everything."""
-        for table in ("entries", "outcomes", "queries"):
+        for table in ("pools", "removed", "responses", "outcomes", "queries"):
             self._connection.execute(f"DELETE FROM {table}")
-        self.event = self._kept_from = 0
+        self.event = self._kept_from = self._stored = 0
+        self._last_query = (None, -1)
         self.commit()
 
     def close(self) -> None:
         """Commit and close the file; once more does nothing."""
         with contextlib.suppress(sqlite3.ProgrammingError):  # closed already
-            self._connection.execute("COMMIT")
+            if self._connection.in_transaction:  # a full disk ends one
+                self._connection.execute("COMMIT")
         self._connection.close()
 
     def _query(self, uid: str, *, create: bool = False) -> int:
+        if uid == self._last_query[0]:  # a group's responses come one after the other
+            return self._last_query[1]
         key = _encoded(uid)
         found = self._connection.execute("SELECT id FROM queries WHERE uid=?", (key,)).fetchone()
-        if found:
-            return int(found[0])
-        if not create:
+        if not (found or create):
             return -1
-        return int(self._connection.execute("INSERT INTO queries (uid) VALUES (?)", (key,)).lastrowid or 0)
+        if not found:
+            found = (self._connection.execute("INSERT INTO queries (uid) VALUES (?)", (key,)).lastrowid,)
+        number = int(found[0])
+        self._last_query = (uid, number)
+        return number
+
+    def _count(self) -> int:
+        return self._number("SELECT count(*) FROM pools")
 
     def _last(self, table: str) -> int:
         return self._number(f"SELECT coalesce(max(event), 0) FROM {table}")

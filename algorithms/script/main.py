@@ -39,13 +39,21 @@ def main(algorithm: str, argv: Sequence[str] | None = None) -> int:
     from algorithms.rollout.errors import EveryEpisodeFailed
     from algorithms.script.checkpoint_errors import CheckpointError
     from algorithms.script.disk_full import is_disk_full
+    from algorithms.script.ray_session import RayDidNotStart
 
     try:
         return _run(algorithm, arguments)
     except (ConfigError, CheckpointError) as error:
         print(f"error: {error}", file=sys.stderr)
         return WRONG_INPUT
-    except (EveryEpisodeFailed, LearnerDied, NoEnvRunnerLeft, StaleWeights, TooManySkippedSteps) as error:
+    except (
+        EveryEpisodeFailed,
+        LearnerDied,
+        NoEnvRunnerLeft,
+        RayDidNotStart,
+        StaleWeights,
+        TooManySkippedSteps,
+    ) as error:
         print(f"error: {error}", file=sys.stderr)
         return FAILED
     except KeyboardInterrupt:

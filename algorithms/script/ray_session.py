@@ -6,12 +6,21 @@ from typing import Any
 
 import ray
 
+STARTS = 3
+
+
+class RayDidNotStart(RuntimeError):
+    """Ray could not be started on this machine."""
+
 
 def start_ray(config: Any) -> None:
     """Initialise Ray unless it is running.
 
     Under `ray job submit` (or with RAY_ADDRESS set) this joins that cluster. On one machine it starts a local Ray
     with as many CPU slots as the actors ask for: on a laptop actors share cores rather than wait for ever.
+
+    Raises:
+        RayDidNotStart: a local Ray did not start, though it was tried again.
     """
     if ray.is_initialized():
         return
@@ -23,7 +32,23 @@ def start_ray(config: Any) -> None:
         return
     wanted = config.num_env_runners * config.num_cpus_per_env_runner + config.num_learners * _learner_cpus(config) + 1
     # Not the Ray of another job on this machine, which `ray start` would have us join.
-    ray.init(address="local", num_cpus=max(os.cpu_count() or 1, int(wanted + 0.999)), include_dashboard=False, **quiet)
+    _start_here(num_cpus=max(os.cpu_count() or 1, int(wanted + 0.999)), include_dashboard=False, **quiet)
+
+
+def _start_here(**arguments: Any) -> None:
+    """Ray gives a node half a minute to come up, which on a busy machine may be too short for the first attempt."""
+    for attempt in range(1, STARTS + 1):
+        try:
+            ray.init(address="local", **arguments)
+            return
+        except Exception as error:  # it has no type of its own for this
+            ray.shutdown()
+            if attempt == STARTS:
+                said = next(iter(str(error).splitlines()), type(error).__name__)
+                raise RayDidNotStart(
+                    f"Ray did not start in {STARTS} attempts: {said}; fix: see that memory, cores and /tmp have room, "
+                    "then start again, or go on with --resume"
+                ) from error
 
 
 def _learner_cpus(config: Any) -> float:

@@ -61,7 +61,7 @@ def _accuracy_trouble(run: Path, reference: Path) -> str | None:
 def _history_troubles(file: Path, last: dict[str, Any]) -> list[str]:
     with sqlite3.connect(file) as database:
         (state,) = database.execute("PRAGMA integrity_check").fetchone()
-        (stored,) = database.execute("SELECT COUNT(*) FROM entries WHERE removed IS NULL").fetchone()
+        (stored,) = database.execute("SELECT COUNT(*) FROM pools").fetchone()
     found = [] if state == "ok" else [f"history: {state}"]
     if stored != last["replay/stored"]:
         found.append(f"history holds {stored} responses, the last step counted {last['replay/stored']:.0f}")
@@ -71,8 +71,8 @@ def _history_troubles(file: Path, last: dict[str, Any]) -> list[str]:
 def _entries(run: Path) -> list[tuple[Any, ...]]:
     with sqlite3.connect(run / "history.sqlite") as database:
         return database.execute(
-            "SELECT uid, correct, context, step, text, packed FROM entries JOIN queries ON queries.id = entries.query "
-            "WHERE removed IS NULL ORDER BY event"
+            "SELECT uid, responses.correct, responses.context, step, text, packed FROM responses "
+            "JOIN pools USING (event) JOIN queries ON queries.id = responses.query ORDER BY event"
         ).fetchall()
 
 

@@ -65,7 +65,7 @@ def test_a_removed_entry_leaves_the_file_once_no_mark_needs_it(tmp_path):
     newest = history.mark()
 
     def rows():
-        return sqlite3.connect(path).execute("SELECT count(*) FROM entries").fetchone()[0]
+        return sqlite3.connect(path).execute("SELECT count(*) FROM responses").fetchone()[0]
 
     assert rows() == 2, "the older mark may still be asked for"
     history.forget_before(kept)
@@ -123,8 +123,8 @@ def test_a_response_that_rotted_on_disk_is_not_replayed(tmp_path):
     history.add(entry(correct=True))
     history.close()
     with sqlite3.connect(path) as connection:
-        (packed,) = connection.execute("SELECT packed FROM entries").fetchone()
-        connection.execute("UPDATE entries SET packed=?", (packed[:-6] + bytes([packed[-6] ^ 1]) + packed[-5:],))
+        (packed,) = connection.execute("SELECT packed FROM responses").fetchone()
+        connection.execute("UPDATE responses SET packed=?", (packed[:-6] + bytes([packed[-6] ^ 1]) + packed[-5:],))
     reopened = ReplayHistory(path=path)
     with pytest.raises(ValueError, match="checksum"):
         reopened.entries("q", correct=True)
