@@ -15,6 +15,7 @@ from algorithms.models.names import context_length
 from algorithms.r3_grpo.config import R3GRPOConfig
 from algorithms.r3_grpo.entry import Entry
 from algorithms.r3_grpo.memory import bare_sample, entry_of, is_finite, sample_of
+from algorithms.r3_grpo.payoff import Payoff
 from algorithms.r3_grpo.quotation import Quoter
 from algorithms.r3_grpo.ranking import ranked_rewards
 from algorithms.r3_grpo.reflection import is_hard, share_limit
@@ -56,6 +57,7 @@ class R3GRPO(GRPO):
         """Add the history that replay and reflection read."""
         super().setup(config)
         self.history = _history(config, None)
+        self.payoff = Payoff()
         self.truncation_watch = TruncationWatch()
         self.reward_order_watch = RewardOrderWatch(config.ranking_settings)
         self.quoter = Quoter(
@@ -81,8 +83,7 @@ class R3GRPO(GRPO):
             _logger.warning(warning)
         ranked = sum(self._rank(group) for group in groups) if self.config.ranking_settings.enabled else 0
         self.record["ranking/ranked"] = float(ranked)
-        reflected = [s.rollout.correct for g in groups if g.prompt.attempt for s in g.samples]
-        self.record["reflection/correct"] = float(np.mean(reflected)) if reflected else 0.0
+        self._observe_reflection(groups)
         return groups
 
     def compose_groups(self, groups: list[Group]) -> list[Group]:
@@ -173,12 +174,13 @@ class R3GRPO(GRPO):
         """GRPO's state, and the history or, if it is in a file, its mark in there."""
         arrays, state = super().get_training_state()
         history, metadata = self.history.save()
-        return arrays | history, state | {"history": metadata}
+        return arrays | history, state | {"history": metadata, "payoff": self.payoff.state()}
 
     def set_training_state(self, arrays: dict[str, np.ndarray], state: dict[str, Any]) -> None:
         """Put back GRPO's state and the history."""
         super().set_training_state(arrays, state)
         self.history.restore(arrays, state["history"])
+        self.payoff.restore(state["payoff"])
 
     def keep_state_in(self, folder: Path) -> None:
         """Keep the history in a file of this folder instead of in memory; call it before anything is remembered."""
@@ -214,14 +216,27 @@ class R3GRPO(GRPO):
                 threshold=settings.threshold,
                 min_attempts=needed,
             )
-            and not (settings.unsolved_only and self.history.solved(uid))
         ]
+        chosen = share_limit(hard, len(queries), settings.max_share, rng)
+        if settings.while_it_pays and chosen and not self.payoff.pays:
+            chosen = [chosen[rng.integers(len(chosen))]]  # one a step still shows when it pays again
         prompts = []
-        for uid in share_limit(hard, len(queries), settings.max_share, rng):
+        for uid in chosen:
             failure = self.history.failure(uid, rng)
             if failure is not None:
                 prompts.append(Prompt(uid, self.quoter.quote(failure)))
         return prompts
+
+    def _observe_reflection(self, groups: Sequence[Group]) -> None:
+        """Compare reflected answers with the plain ones of the same queries and step."""
+        shares: dict[Context, dict[str, float]] = {Context.PLAIN: {}, Context.REFLECTION: {}}
+        for group in groups:
+            shares[group.prompt.context][group.prompt.uid] = _share_correct(group)
+        plain, reflected = shares[Context.PLAIN], shares[Context.REFLECTION]
+        for uid in filter(plain.__contains__, reflected):
+            self.payoff.observe(reflected[uid], plain[uid])
+        self.record["reflection/correct"] = float(np.mean(list(reflected.values()))) if reflected else 0.0
+        self.record["reflection/pays"] = float(self.payoff.pays)
 
     def _rank(self, group: Group) -> int:
         settings = self.config.ranking_settings
@@ -292,3 +307,7 @@ class R3GRPO(GRPO):
         ]
         self.record["reflection/distilled"] = float(len(distilled))
         return distilled
+
+
+def _share_correct(group: Group) -> float:
+    return float(np.mean([sample.rollout.correct for sample in group.samples]))

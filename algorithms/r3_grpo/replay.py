@@ -130,10 +130,6 @@ class ReplayHistory:
         """Read all stored right, or wrong, responses to a query, oldest first."""
         return [self._database.entry(event) for event, _, _ in self._database.pool(uid, correct)]
 
-    def solved(self, uid: str) -> bool:
-        """Whether a right plain answer is stored: one that a plain group can replay."""
-        return any(context == Context.PLAIN for _, context, _ in self._database.pool(uid, True))
-
     def failure(self, uid: str, rng: Generator) -> Entry | None:
         """Draw one stored plain failure uniformly, for a reflection prompt to quote; None without any."""
         plain = [event for event, context, _ in self._database.pool(uid, False) if context == Context.PLAIN]

@@ -59,9 +59,10 @@ class ReflectionSettings(Settings):
         "Newest plain attempts that the mean is taken over; null: 4 × `training.group_size`; 0: all.",
         ge=0,
     )
-    unsolved_only: bool = setting(
-        False,
-        "Whether only queries without a stored correct answer are asked again: those that have one can replay it.",
+    while_it_pays: bool = setting(
+        True,
+        "Whether reflection prompts are cut down to one a step while reflected answers are right no more often than "
+        "plain ones to the same queries, over the newest 32 reflection groups.",
     )
     distil: bool = setting(
         True, "Whether a correct reflected answer also enters the history as an answer to the bare query."

@@ -115,6 +115,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
         "max_share": 0.25,
         "max_attempt_tokens": 2048,
         "history_window": None,
+        "while_it_pays": True,
         "distil": True,
     },
     "ranking": {
@@ -159,6 +160,7 @@ PAPER: dict[str, dict[str, Any]] = {
         "max_share": 1.0,
         "max_attempt_tokens": None,
         "history_window": 0,
+        "while_it_pays": False,
         "distil": False,
     },
     "ranking": {

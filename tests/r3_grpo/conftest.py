@@ -9,6 +9,7 @@ import pytest
 from algorithms.grpo.groups import Group, Prompt, Sample
 from algorithms.r3_grpo.algorithm import R3GRPO
 from algorithms.r3_grpo.config import R3GRPOConfig
+from algorithms.r3_grpo.payoff import Payoff
 from algorithms.r3_grpo.replay import ReplayHistory
 from algorithms.r3_grpo.reward_order import RewardOrderWatch
 from algorithms.r3_grpo.truncation_watch import TruncationWatch
@@ -32,6 +33,7 @@ class StubR3(R3GRPO):
         self.history = ReplayHistory(capacity=None, dedupe=False)
         self.metrics = SimpleNamespace(log_value=lambda *arguments, **keywords: None)
         self.queries, self.generated_tokens = SimpleNamespace(epoch=0), 0
+        self.payoff = Payoff()
         self.truncation_watch, self.pipeline = TruncationWatch(), SimpleNamespace(ahead=0)
         self.reward_order_watch = RewardOrderWatch(config.ranking_settings)
 

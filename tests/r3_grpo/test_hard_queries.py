@@ -13,7 +13,7 @@ from algorithms.r3_grpo.config import R3GRPOConfig
 from algorithms.r3_grpo.memory import entry_of
 from algorithms.rollout.types import Attempt
 
-from .conftest import PROMPT, REFLECTION_PROMPT, sample
+from .conftest import sample
 
 GROUP_SIZE = 3
 
@@ -78,21 +78,3 @@ def test_a_query_needs_a_groups_attempts_unless_a_number_is_set(stub, settings, 
     plain, reflection = algorithm.build_prompts(["q"])
     assert plain.attempt is None and reflection.attempt.response_tokens.tolist() == [10]
     assert algorithm.record["reflection/prompts"] == 1
-
-
-@pytest.mark.parametrize("unsolved_only", [True, False])
-@pytest.mark.parametrize("prompt", [PROMPT, REFLECTION_PROMPT])
-def test_unsolved_only_asks_again_while_there_is_no_plain_answer_to_replay(stub, unsolved_only, prompt):
-    algorithm = stub(
-        training={"group_size": GROUP_SIZE}, reflection={"max_share": 1.0, "unsolved_only": unsolved_only}
-    )
-    algorithm.quoter = SimpleNamespace(
-        quote=lambda entry: Attempt(np.array([1, 2], np.int32), entry.response_tokens, entry.text)
-    )
-    algorithm.history.add(entry_of(sample([10]), 1))
-    for _ in range(GROUP_SIZE):
-        algorithm.history.record("q", False, 0.0)
-    assert len(algorithm.build_prompts(["q"])) == 2
-    algorithm.history.add(entry_of(sample([11], correct=True, prompt=prompt), 1))
-    can_replay = prompt is PROMPT
-    assert len(algorithm.build_prompts(["q"])) == (1 if unsolved_only and can_replay else 2)
