@@ -12,20 +12,21 @@ Writes the Hugging Face folder, `report.json` (what it can do bare and after its
 import argparse
 import json
 import random
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from tokenizers import AddedToken
-from transformers import AutoModelForCausalLM, Qwen2Tokenizer
+from transformers import AutoModelForCausalLM
 
 from benchmarks.evidence.tasks import TASKS, WORDS_PROMPT, Task
 from benchmarks.evidence.teacher import Lesson, Teacher
 from r3env.assets.build import ROWS, new_model, warm_start
+from r3env.assets.report import Question, measure
 from r3env.assets.tokenizer import build_tokenizer
 
-# Problems of these sizes are trained and tested on, so many of each.
-TESTED = range(10, 15)
+# Problems of each size that is tested.
 TRAINING, DEVELOPMENT, HELD_OUT = 16, 20, 50
 LONG_SHARE = 0.6
 
@@ -60,6 +61,16 @@ def main() -> None:
     warm_start(model, [(lesson.steps, teacher.batches(lesson, ROWS)) for lesson in taught])
     model.save_pretrained(arguments.out)
     tokenizer.save_pretrained(arguments.out)
+    report = measure(model, tokenizer, questions(task, arguments.seed + 1), task.response_limit)
+    (arguments.out / "report.json").write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    print(json.dumps(report, indent=1))
+
+
+def questions(task: Task, seed: int) -> list[Question]:
+    """Fresh problems to report on, as many of each size."""
+    rng = random.Random(seed)
+    drawn = [(task.problem(rng, size), size) for size in task.tested for _ in range(DEVELOPMENT)]
+    return [Question(one.text, partial(task.is_right, one.answer), size) for one, size in drawn]
 
 
 def write_problems(task: Task, folder: Path, seed: int) -> frozenset[str]:
@@ -67,11 +78,11 @@ def write_problems(task: Task, folder: Path, seed: int) -> frozenset[str]:
     folder.mkdir(parents=True, exist_ok=True)
     rng = random.Random(seed)
     rows: dict[str, list[dict[str, Any]]] = {"train": [], "dev": [], "heldout": []}
-    for size in TESTED:
+    for size in task.tested:
         drawn: dict[str, str] = {}
         while len(drawn) < TRAINING + DEVELOPMENT + HELD_OUT:
             problem = task.problem(rng, size)
-            drawn[problem.text] = problem.short.partition("{")[2].removesuffix("}")
+            drawn[problem.text] = problem.answer
         texts = list(drawn)
         split = [texts[:TRAINING], texts[TRAINING:][:DEVELOPMENT], texts[TRAINING + DEVELOPMENT :]]
         for name, chosen in zip(rows, split, strict=True):

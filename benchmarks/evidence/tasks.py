@@ -11,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from r3env.assets import arithmetic
+from r3env.grading import grade
+from r3env.reasoning_gym_env import tagged_answer
 
 WORDS_PROMPT = "Spell this word backward (example: sun -> nus): "
 
@@ -21,6 +23,7 @@ class Problem:
 
     Args:
         text: what the policy is asked.
+        answer: the right answer, bare.
         short: the way that fits the limit, and is right.
         long: the way that does not fit.
         hasty: an answer without work, and wrong.
@@ -28,6 +31,7 @@ class Problem:
     """
 
     text: str
+    answer: str
     short: str
     long: str
     hasty: str
@@ -40,13 +44,17 @@ class Task:
 
     Args:
         problem: draws a problem of a size.
-        sizes: the sizes that the base is taught; those that it is tested on are the largest.
+        is_right: whether a response (second) has the right answer (first).
+        sizes: the sizes that the base is taught.
+        tested: those that it is trained and tested on.
         response_limit: tokens.
     """
 
     name: str
     problem: Callable[[random.Random, int], Problem]
+    is_right: Callable[[str, str], bool]
     sizes: range
+    tested: range
     response_limit: int
 
 
@@ -57,6 +65,7 @@ def sum_problem(rng: random.Random, size: int) -> Problem:
         chain = arithmetic.random_chain(rng, size)
     return Problem(
         text=str(chain),
+        answer=str(chain.answer),
         short=arithmetic.running(chain),
         long=arithmetic.remainder(chain),
         hasty=f"\\boxed{{{chain.first}}}",
@@ -75,6 +84,7 @@ def word_problem(rng: random.Random, size: int) -> Problem:
     swapped = backward[:slip] + backward[slip + 1] + backward[slip] + backward[slip + 2 :]
     return Problem(
         text=WORDS_PROMPT + word,
+        answer=backward,
         short=_answered(backward),
         long=f"{rest}{word[0]}{_answered(backward)}",
         hasty=_answered(word),
@@ -86,7 +96,15 @@ def _answered(answer: str) -> str:
     return f"<answer>{answer}</answer>"
 
 
+def _boxed_is_right(answer: str, response: str) -> bool:
+    return grade(response, answer).correct
+
+
+def _tagged_is_right(answer: str, response: str) -> bool:
+    return tagged_answer(response) == answer
+
+
 TASKS = {
-    "sums": Task("sums", sum_problem, range(3, 15), response_limit=48),
-    "words": Task("words", word_problem, range(4, 11), response_limit=32),
+    "sums": Task("sums", sum_problem, _boxed_is_right, range(3, 15), range(10, 15), response_limit=48),
+    "words": Task("words", word_problem, _tagged_is_right, range(4, 11), range(7, 11), response_limit=32),
 }

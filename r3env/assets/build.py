@@ -8,6 +8,7 @@ import json
 import random
 import time
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,10 @@ import torch
 from transformers import AutoModelForCausalLM, GenerationConfig, Qwen2Config, Qwen2Tokenizer
 
 from r3env.assets.arithmetic import Chain, random_chain
-from r3env.assets.lessons import Lesson, Teacher
-from r3env.assets.report import measure
+from r3env.assets.lessons import RESPONSE_LIMIT, Lesson, Teacher
+from r3env.assets.report import Question, measure
 from r3env.assets.tokenizer import build_tokenizer
+from r3env.grading import grade
 
 LENGTHS = range(5, 17)
 TRAINING_PER_LENGTH, HELD_OUT_PER_LENGTH = 16, 10
@@ -49,9 +51,16 @@ def main() -> None:
     warm_start(model, [(lesson.steps, teacher.batches(lesson, ROWS)) for lesson in LESSONS])
     model.save_pretrained(arguments.out / "tiny")
     tokenizer.save_pretrained(arguments.out / "tiny")
-    report = measure(model, tokenizer, held_out)
+    questions = [
+        Question(str(chain), partial(_is_right, str(chain.answer)), len(chain.terms) + 1) for chain in held_out
+    ]
+    report = measure(model, tokenizer, questions, RESPONSE_LIMIT)
     (arguments.out / "report.json").write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
     print(json.dumps(report, indent=1))
+
+
+def _is_right(answer: str, response: str) -> bool:
+    return grade(response, answer).correct
 
 
 def make_problems(seed: int) -> tuple[list[Chain], list[Chain]]:

@@ -1,30 +1,40 @@
 """What the embedded model can do before RL, and what a failed attempt in its context is worth to it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from transformers import Qwen2Tokenizer
 
-from r3env.assets.arithmetic import REFLECTION_GUIDANCE, Chain
-from r3env.assets.lessons import RESPONSE_LIMIT
+from r3env.assets.arithmetic import REFLECTION_GUIDANCE
 from r3env.chat import first_turn, next_turn
-from r3env.grading import grade
 
 SAMPLES = 8
 BATCH = 256
+# Which problems are asked again, by how often they were solved.
+SECOND_TRIES = {"problems missed at least once": range(SAMPLES), "problems missed every time": range(1)}
 
 
-def measure(model: Any, tokenizer: Qwen2Tokenizer, problems: Sequence[Chain]) -> dict[str, Any]:
-    """Pass@1, pass@8, truncation, and pass@1 again on problems that the model got wrong.
+@dataclass(frozen=True)
+class Question:
+    """What is asked, how to tell a right answer, and how large the problem is."""
+
+    text: str
+    is_right: Callable[[str], bool]
+    size: int
+
+
+def measure(model: Any, tokenizer: Qwen2Tokenizer, problems: Sequence[Question], limit: int) -> dict[str, Any]:
+    """Pass@1, pass@8, truncation at `limit` tokens, and pass@1 again on problems that the model got wrong.
 
     Those are asked once more bare, after one of the model's own failed attempts, after an empty attempt, and after a
     failed attempt at another problem: a model that uses what the attempt says does best after its own.
     """
-    prompts = [first_turn(tokenizer, [{"role": "user", "content": str(chain)}]) for chain in problems]
-    responses = _sample(model, tokenizer, [prompt for prompt in prompts for _ in range(SAMPLES)])
+    prompts = [first_turn(tokenizer, [{"role": "user", "content": question.text}]) for question in problems]
+    responses = _sample(model, tokenizer, [prompt for prompt in prompts for _ in range(SAMPLES)], limit)
     grid = [responses[i * SAMPLES : (i + 1) * SAMPLES] for i in range(len(problems))]
-    solved = [[_correct(tokenizer, chain, r) for r in row] for chain, row in zip(problems, grid, strict=True)]
+    solved = [[_correct(tokenizer, one, r) for r in row] for one, row in zip(problems, grid, strict=True)]
     counts = [sum(row) for row in solved]
     return {
         "pass@1": sum(counts) / (len(counts) * SAMPLES),
@@ -33,10 +43,8 @@ def measure(model: Any, tokenizer: Qwen2Tokenizer, problems: Sequence[Chain]) ->
         "truncated": sum(r[-1] != tokenizer.eos_token_id for r in responses) / len(responses),
         "pass@1_by_length": _by_length(problems, counts),
         "second_try": {
-            "problems missed at least once": _second_tries(
-                model, tokenizer, problems, prompts, grid, solved, range(SAMPLES)
-            ),
-            "problems missed every time": _second_tries(model, tokenizer, problems, prompts, grid, solved, range(1)),
+            name: _second_tries(model, tokenizer, problems, prompts, grid, solved, allowed, limit)
+            for name, allowed in SECOND_TRIES.items()
         },
     }
 
@@ -44,11 +52,12 @@ def measure(model: Any, tokenizer: Qwen2Tokenizer, problems: Sequence[Chain]) ->
 def _second_tries(
     model: Any,
     tokenizer: Qwen2Tokenizer,
-    problems: Sequence[Chain],
+    problems: Sequence[Question],
     prompts: Sequence[list[int]],
     grid: Sequence[Sequence[list[int]]],
     solved: Sequence[Sequence[bool]],
     allowed: range,
+    limit: int,
 ) -> dict[str, float]:
     """Pass@1 on the problems solved an `allowed` number of times, in four contexts."""
     chosen = [i for i, row in enumerate(solved) if sum(row) in allowed]
@@ -62,7 +71,7 @@ def _second_tries(
     }
     result: dict[str, float] = {"problems": len(chosen)}
     for name, asked in contexts.items():
-        responses = _sample(model, tokenizer, [prompt for prompt in asked for _ in range(SAMPLES)])
+        responses = _sample(model, tokenizer, [prompt for prompt in asked for _ in range(SAMPLES)], limit)
         right = [_correct(tokenizer, problems[chosen[i // SAMPLES]], r) for i, r in enumerate(responses)]
         result[name] = sum(right) / max(len(right), 1)
     return result
@@ -72,20 +81,20 @@ def _second_turn(tokenizer: Qwen2Tokenizer, prompt: list[int], attempt: list[int
     return prompt + attempt + next_turn(tokenizer, attempt, REFLECTION_GUIDANCE)
 
 
-def _correct(tokenizer: Qwen2Tokenizer, chain: Chain, response: list[int]) -> bool:
+def _correct(tokenizer: Qwen2Tokenizer, question: Question, response: list[int]) -> bool:
     text = str(tokenizer.decode(response, skip_special_tokens=True))
-    return response[-1] == tokenizer.eos_token_id and grade(text, str(chain.answer)).correct
+    return response[-1] == tokenizer.eos_token_id and question.is_right(text)
 
 
-def _by_length(problems: Sequence[Chain], counts: Sequence[int]) -> dict[str, float]:
+def _by_length(problems: Sequence[Question], counts: Sequence[int]) -> dict[str, float]:
     by_length: dict[str, list[int]] = {}
-    for chain, count in zip(problems, counts, strict=True):
-        by_length.setdefault(str(len(chain.terms) + 1), []).append(count)
+    for question, count in zip(problems, counts, strict=True):
+        by_length.setdefault(str(question.size), []).append(count)
     return {length: sum(found) / (len(found) * SAMPLES) for length, found in by_length.items()}
 
 
 @torch.inference_mode()
-def _sample(model: Any, tokenizer: Qwen2Tokenizer, prompts: Sequence[list[int]]) -> list[list[int]]:
+def _sample(model: Any, tokenizer: Qwen2Tokenizer, prompts: Sequence[list[int]], limit: int) -> list[list[int]]:
     """One response a prompt, at temperature 1, cut at the limit."""
     order = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))
     responses: dict[int, list[int]] = {}
@@ -97,9 +106,7 @@ def _sample(model: Any, tokenizer: Qwen2Tokenizer, prompts: Sequence[list[int]])
             [[tokenizer.pad_token_id] * pad + prompts[i] for pad, i in zip(padding, indices, strict=True)]
         )
         mask = torch.tensor([[0] * pad + [1] * (width - pad) for pad in padding])
-        output = model.generate(
-            input_ids=tokens, attention_mask=mask, do_sample=True, top_k=0, max_new_tokens=RESPONSE_LIMIT
-        )
+        output = model.generate(input_ids=tokens, attention_mask=mask, do_sample=True, top_k=0, max_new_tokens=limit)
         for i, row in zip(indices, output[:, width:].tolist(), strict=True):
             end = row.index(tokenizer.eos_token_id) + 1 if tokenizer.eos_token_id in row else len(row)
             responses[i] = row[:end]
