@@ -44,6 +44,8 @@ def _run(arguments: argparse.Namespace) -> int:
     task = Task(tuple(arguments.config), tuple(arguments.overrides), arguments.tokens)
     jobs = plan(arms, seeds, task, arguments.out)
     refuse_others(jobs)
+    if not all(job.sections["evaluation"]["interval"] for job in jobs):
+        print("note: evaluation.interval: 0: equal steps lie on a straight line from start to end", file=sys.stderr)
     codes: dict[str, int] = {}
     if not arguments.table_only:
         with _locked(arguments.out) as lock:
@@ -53,8 +55,17 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _train(jobs: Sequence[Job], arguments: argparse.Namespace, lock: int) -> dict[str, int]:
-    todo = [job for job in jobs if state(job) is not State.FINISHED]
-    overview = Overview(todo, len(jobs) - len(todo))
+    """Run what is not finished; what fails for no fault of its settings gets a second chance after all others."""
+    codes = _attempt([job for job in jobs if state(job) is not State.FINISHED], jobs, arguments, lock)
+    again = [job for job in jobs if codes.get(job.name, DONE) not in (DONE, WRONG_INPUT, INTERRUPTED)]
+    if again:
+        print(f"once more, after a failure: {', '.join(job.name for job in again)}", file=sys.stderr)
+        codes |= _attempt(again, jobs, arguments, lock)
+    return codes
+
+
+def _attempt(todo: Sequence[Job], jobs: Sequence[Job], arguments: argparse.Namespace, lock: int) -> dict[str, int]:
+    overview = Overview(todo, sum(state(job) is State.FINISHED for job in jobs))
     written = 0
 
     def watch(running: Sequence[Job], codes: Mapping[str, int]) -> None:
@@ -64,12 +75,14 @@ def _train(jobs: Sequence[Job], arguments: argparse.Namespace, lock: int) -> dic
             written = len(codes)
             write_results(jobs, codes, arguments.out)
 
+    if not todo:
+        return {}
     if not arguments.tune:
         return run_in_parallel(todo, at_a_time=arguments.parallel or 1, watch=watch, keep_open=[lock])
     # Imports Ray, which takes seconds.
     from benchmarks.ablation.on_ray_tune import run_on_tune
 
-    return run_on_tune(todo, at_a_time=arguments.parallel or 0, out=arguments.out, watch=watch) if todo else {}
+    return run_on_tune(todo, at_a_time=arguments.parallel or 0, out=arguments.out, watch=watch)
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from ray import tune
 
 from algorithms.runs import metrics_file
 from benchmarks.ablation.plan import Job
-from benchmarks.ablation.processes import THREADS, start, stop
+from benchmarks.ablation.processes import THREADS, sigterm_as_interrupt, start, stop
 
 Watch = Callable[[Sequence[Job], Mapping[str, int]], None]
 
@@ -42,16 +42,18 @@ def run_on_tune(jobs: Sequence[Job], *, at_a_time: int, out: Path, watch: Watch)
     # Else a trial moves into a folder of its own, from where relative paths lead nowhere.
     os.environ["RAY_CHDIR_TO_TRIAL_DIR"] = "0"
     by_name = {job.name: job for job in jobs}
-    trial = tune.with_parameters(_Trial, jobs=by_name, threads=os.environ.get(THREADS, "1"))
+    trial = tune.with_parameters(_Trial, jobs=by_name, folder=os.getcwd(), threads=os.environ.get(THREADS, "1"))
     overseer = _Overseer(by_name, watch)
     ray.init(address=os.environ.get("RAY_ADDRESS", "local"), log_to_driver=False)
+    tuner = tune.Tuner(
+        tune.with_resources(trial, lambda config: _resources(by_name[_name(config)])),
+        param_space={"run": tune.grid_search([{"arm": job.arm, "seed": job.seed} for job in jobs])},
+        tune_config=tune.TuneConfig(max_concurrent_trials=at_a_time or None),
+        run_config=tune.RunConfig(name="tune", storage_path=str(out.resolve()), verbose=0, callbacks=[overseer]),
+    )
     try:
-        tune.Tuner(
-            tune.with_resources(trial, lambda config: _resources(by_name[_name(config)])),
-            param_space={"run": tune.grid_search([{"arm": job.arm, "seed": job.seed} for job in jobs])},
-            tune_config=tune.TuneConfig(max_concurrent_trials=at_a_time or None),
-            run_config=tune.RunConfig(name="tune", storage_path=str(out.resolve()), verbose=0, callbacks=[overseer]),
-        ).fit()
+        with sigterm_as_interrupt():
+            tuner.fit()
     finally:
         ray.shutdown()
     if len(overseer.codes) < len(jobs):
@@ -62,7 +64,8 @@ def run_on_tune(jobs: Sequence[Job], *, at_a_time: int, out: Path, watch: Watch)
 class _Trial(tune.Trainable):
     """One run, as a process beside the trial's own."""
 
-    def setup(self, config: dict[str, Any], jobs: Mapping[str, Job], threads: str) -> None:
+    def setup(self, config: dict[str, Any], jobs: Mapping[str, Job], folder: str, threads: str) -> None:
+        os.chdir(folder)
         self._job = jobs[_name(config)]
         # The run's Ray is not the trial's.
         environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}

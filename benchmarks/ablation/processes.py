@@ -82,7 +82,7 @@ def run_in_parallel(
     waiting = deque(jobs)
     running: dict[str, tuple[Job, subprocess.Popen[bytes]]] = {}
     codes: dict[str, int] = {}
-    with _sigterm_as_interrupt():
+    with sigterm_as_interrupt():
         try:
             while waiting or running:
                 while waiting and len(running) < at_a_time:
@@ -113,9 +113,9 @@ def stop(processes: Sequence[subprocess.Popen[bytes]]) -> None:
 
 
 @contextmanager
-def _sigterm_as_interrupt() -> Iterator[None]:
-    """A terminated ablation takes its runs with it."""
-    previous = signal.signal(signal.SIGTERM, signal.default_int_handler)
+def sigterm_as_interrupt() -> Iterator[None]:
+    """While open, a SIGTERM does what Ctrl-C does: a terminated ablation takes its runs with it."""
+    previous = signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     try:
         yield
     finally:
