@@ -1,0 +1,26 @@
+"""docs/reading-the-curves.md lists what a run writes: all of it, and nothing else."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from .conftest import rows
+
+PAGE = Path(__file__).parents[2] / "docs" / "reading-the-curves.md"
+# Written only where a setting or a device asks for them.
+CONDITIONAL = {"eval/pass@1_after_reflection", "throughput/mfu"}
+
+pytestmark = pytest.mark.slow
+
+
+def documented() -> set[str]:
+    """The tags in the first column of the page's tables."""
+    cells = re.findall(r"^\| (`[^|]*`) \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    return {tag for cell in cells for tag in re.findall(r"`([^`]+)`", cell)}
+
+
+def test_every_metric_of_a_run_is_on_the_page_and_none_else(finished_run):
+    written = {re.sub(r"^eval/pass@\d+$", "eval/pass@k", tag) for row in rows(finished_run[0]) for tag in row}
+    assert written - documented() == set()
+    assert documented() - written == CONDITIONAL

@@ -1,0 +1,90 @@
+"""The messages that the code can print, read from its source; `…` stands for what is filled in."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from .pages import ROOT
+
+LOGGED = {"warning", "error", "exception", "critical", "log"}
+# Functions that return a warning for somebody else to log.
+WATCHES = (
+    "algorithms/grpo/mismatch_watch.py",
+    "algorithms/r3_grpo/truncation_watch.py",
+    "algorithms/r3_grpo/reward_order.py",
+)
+
+
+def source_files() -> list[Path]:
+    """The files of the two packages."""
+    return sorted([*(ROOT / "algorithms").rglob("*.py"), *(ROOT / "r3env").rglob("*.py")])
+
+
+def template(node: ast.expr) -> str | None:
+    """A string expression with `…` in the place of its values; None for anything else."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return re.sub(r"%[sdrg]|%\.\d+[gf]", "…", node.value)
+    if isinstance(node, ast.JoinedStr):
+        return "".join("…" if isinstance(part, ast.FormattedValue) else str(part.value) for part in node.values)  # type: ignore[attr-defined]
+    return None
+
+
+def warnings() -> set[str]:
+    """Templates of what is logged above `info`, of what the watches return, and of what `warnings.warn` is given."""
+    found: set[str] = set()
+    for path in source_files():
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        for call in _calls(tree, LOGGED, of=("_logger", "logger", "logging")):
+            messages = [text for text in map(template, call.args) if text]
+            if not messages and not _hands_on_a_watch(call):
+                raise AssertionError(f"{path}:{call.lineno}: a warning that this test cannot read")
+            found.update(messages)
+        assert not list(_calls(tree, {"warn"}, of=("warnings",))), f"{path}: warnings.warn is hushed; log it instead"
+        if path.relative_to(ROOT).as_posix() in WATCHES:
+            returned = [node.value for node in ast.walk(tree) if isinstance(node, ast.Return) and node.value]
+            found.update(text for text in map(template, returned) if text)
+    return found
+
+
+def notes() -> set[str]:
+    """Templates of printed lines that begin with `note:`."""
+    found = set()
+    for path in source_files():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "print" and node.args:
+                text = template(node.args[0])
+                if text and text.startswith("note:"):
+                    found.add(text)
+    return found
+
+
+def settings_refused() -> set[str]:
+    """The `section.key` that each ConfigError of the code begins with, where its text says so."""
+    found = set()
+    for path in source_files():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "ConfigError" and node.args:
+                match = re.match(r"([a-z_]+\.[a-z_]+(\.[a-z_]+)?|--[a-z]+):", template(node.args[0]) or "")
+                if match:
+                    found.add(match[1])
+    return found
+
+
+def errors_that_end_a_run() -> set[str]:
+    """The names of exceptions that the training script turns into one line."""
+    tree = ast.parse((ROOT / "algorithms/script/main.py").read_text(encoding="utf-8"))
+    handlers = [node.type for node in ast.walk(tree) if isinstance(node, ast.ExceptHandler)]
+    names = {name.id for handler in handlers if handler for name in ast.walk(handler) if isinstance(name, ast.Name)}
+    return names - {"ConfigError", "CheckpointError", "KeyboardInterrupt", "Exception"}
+
+
+def _calls(tree: ast.AST, names: set[str], *, of: tuple[str, ...]) -> Iterator[ast.Call]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in names:
+            if isinstance(node.func.value, ast.Name) and node.func.value.id in of:
+                yield node
+
+
+def _hands_on_a_watch(call: ast.Call) -> bool:
+    return len(call.args) == 1 and isinstance(call.args[0], ast.Name) and call.args[0].id == "warning"

@@ -1,0 +1,45 @@
+"""Documentation pages as tests read them."""
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PAGES = (ROOT / "README.md", *sorted(DOCS.glob("*.md")))
+
+_FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
+_CODE = re.compile(r"`([^`\n]+)`")
+_LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+
+
+def text_of(page: Path) -> str:
+    """A page's text."""
+    return page.read_text(encoding="utf-8")
+
+
+def fenced(page: Path, *languages: str) -> list[str]:
+    """The code blocks of these languages, in order."""
+    return [code for language, code in _FENCE.findall(text_of(page)) if language in languages]
+
+
+def inline_code(page: Path) -> list[str]:
+    """What stands in backticks outside code blocks."""
+    return _CODE.findall(_FENCE.sub("", text_of(page)))
+
+
+def links(page: Path) -> list[str]:
+    """Targets of the page's links outside code blocks."""
+    return _LINK.findall(_FENCE.sub("", text_of(page)))
+
+
+def first_column(page: Path) -> list[str]:
+    """What stands in backticks in the first cell of the page's table rows."""
+    rows = re.findall(r"^\| (`[^|]*`) \|", _FENCE.sub("", text_of(page)), re.MULTILINE)
+    return [code for row in rows for code in _CODE.findall(row)]
+
+
+def command_lines(page: Path) -> list[list[str]]:
+    """The words of every `python -m …` in the page's shell blocks, continued lines joined and comments cut off."""
+    lines = "\n".join(fenced(page, "", "sh", "bash", "console")).replace("\\\n", " ").splitlines()
+    commands = [line.partition(" #")[0].partition("python -m ")[2].split() for line in lines if "python -m " in line]
+    return [words for words in commands if words]
