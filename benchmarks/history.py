@@ -3,6 +3,7 @@
     python -m benchmarks.history                      # 50,000 responses of 2,000 tokens, under a minute
     python -m benchmarks.history --entries 1000000    # the size of a long run: 30 GB of disk, several minutes
 
+On a core that other processes use as well, the rate on a core counts only the seconds that this one had of it.
 Lengths are log-normal around the mean, texts have three bytes a token. A step adds the groups of 128 queries, eight
 responses each, in an epoch order of its own, and commits; every fiftieth leaves a mark as a checkpoint would. Pools
 hold eight right and eight wrong responses. First they fill until so many are stored, then each response displaces one.
@@ -14,7 +15,7 @@ import resource
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 
@@ -28,6 +29,7 @@ from algorithms.rollout.types import Context
 GROUP, QUERIES_PER_STEP, MARK_EVERY = 8, 128, 50
 CAPACITY, KEPT_PER_QUERY = 8, 14  # of the 16 that fit; the two pools of a query do not fill alike
 STEPS_WHEN_FULL, DRAWS = 50, 2000
+VOCABULARY = 151_936
 
 
 def main() -> None:
@@ -48,15 +50,16 @@ def main() -> None:
 
 @dataclass
 class Filling:
-    """Seconds of each step, and of bare writing the bytes of every tenth."""
+    """Seconds of each step, those of them on a core, and of bare writing the bytes of every tenth."""
 
     steps: list[float] = field(default_factory=list)
+    on_a_core: list[float] = field(default_factory=list)
     writing: list[float] = field(default_factory=list)
 
     def add(self, history: ReplayHistory, batch: list[Entry], folder: Path) -> None:
         """Store a step's responses as training does."""
         number = len(self.steps)
-        started = time.perf_counter()
+        started, core_started = time.perf_counter(), time.process_time()
         for entry in batch:
             history.add(entry)
         for entry in batch:
@@ -65,16 +68,17 @@ class Filling:
         if number % MARK_EVERY == MARK_EVERY - 1:
             history.forget_before(history.mark())
         self.steps.append(time.perf_counter() - started)
+        self.on_a_core.append(time.process_time() - core_started)
         if number % 10 == 0:  # enough to know the disk, and spares it the rest
             started = time.perf_counter()
             with (folder / "bare").open("ab") as bare:
                 bare.writelines(part for entry in batch for part in (pack(entry), entry.text.encode()))
             self.writing.append(time.perf_counter() - started)
 
-    @property
-    def per_second(self) -> float:
+    @staticmethod
+    def per_second(seconds: list[float]) -> float:
         """Responses added in a second, commits and marks included."""
-        return GROUP * QUERIES_PER_STEP / float(np.mean(self.steps))
+        return GROUP * QUERIES_PER_STEP / float(np.mean(seconds))
 
 
 def measure(folder: Path, entries: int, mean_tokens: int) -> dict[str, float]:
@@ -102,8 +106,10 @@ def measure(folder: Path, entries: int, mean_tokens: int) -> dict[str, float]:
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - memory_before
     return {
         "responses stored": float(stored),
-        "added per second": filling.per_second,
-        "added per second, pools full": full.per_second,
+        "added per second": filling.per_second(filling.steps),
+        "added per second on a core": filling.per_second(filling.on_a_core),
+        "added per second, pools full": full.per_second(full.steps),
+        "the same, on a core": full.per_second(full.on_a_core),
         "ratio to bare writing": float(np.mean(filling.writing) / np.mean(filling.steps)),
         "slowest step of 1,024, s": max(filling.steps + full.steps),
         "retrieval, median ms": float(np.median(draws)) * 1e3,
@@ -123,25 +129,29 @@ def _draw_seconds(history: ReplayHistory, rng: np.random.Generator, queries: int
 
 
 def _responses(rng: np.random.Generator, queries: int, mean_tokens: int) -> Iterator[Entry]:
-    """Epochs without end."""
+    """Epochs without end; no response is like another, though they are made from a thousand."""
+    originals = [_entry(rng, mean_tokens) for _ in range(1000)]
     while True:
         for query in rng.permutation(queries):
             for _ in range(GROUP):
-                yield _entry(rng, f"query-{query}", mean_tokens)
+                original = originals[rng.integers(len(originals))]
+                tokens = original.tokens.copy()
+                tokens[-3:] = rng.integers(0, VOCABULARY, 3)
+                correct = bool(rng.random() < 0.5)
+                yield replace(original, uid=f"query-{query}", tokens=tokens, correct=correct, reward=float(correct))
 
 
-def _entry(rng: np.random.Generator, uid: str, mean_tokens: int) -> Entry:
-    prompt, length = 128, max(1, int(mean_tokens * rng.lognormal(-0.125, 0.5)))
+def _entry(rng: np.random.Generator, mean_tokens: int) -> Entry:
+    prompt, length = 128, max(3, int(mean_tokens * rng.lognormal(-0.125, 0.5)))
     mask = np.arange(prompt + length) >= prompt
-    correct = bool(rng.random() < 0.5)
     return Entry(
-        uid=uid,
+        uid="",
         context=Context.PLAIN,
-        tokens=rng.integers(0, 151_936, prompt + length, dtype=np.int32),
+        tokens=rng.integers(0, VOCABULARY, prompt + length, dtype=np.int32),
         loss_mask=mask,
         behaviour_logprobs=np.where(mask, -rng.random(prompt + length, dtype=np.float32), np.float32(0)),
-        reward=float(correct),
-        correct=correct,
+        reward=0.0,
+        correct=False,
         truncated=False,
         step=1,
         text="abc" * length,

@@ -33,6 +33,8 @@ DISK_MIB = 400
 # A run that is not done after so many seconds without a fault hangs.
 LONGEST_S = 3600.0
 POLL_S = 0.25
+# How runs end that are resumed: on a full disk, and where Ray did not start in the time that it gives itself.
+NO_SPACE, TOO_BUSY = "No space left", "Ray did not start"
 
 
 @dataclass
@@ -43,6 +45,7 @@ class Round:
     seconds: float = 0.0
     faults: Counter[str] = field(default_factory=Counter)
     resumed: int = 0
+    too_busy: int = 0
     accuracy: float = float("nan")
     growth_mib: float = float("nan")
     troubles: list[str] = field(default_factory=list)
@@ -81,13 +84,17 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _undisturbed(folder: Path, steps: int) -> tuple[Path, float]:
     """Its run directory, and by how many MiB its process grew."""
     folder.mkdir()
-    process, memory = _start(folder, steps, "whole", []), MemoryWatch(steps)
-    while process.poll() is None:
-        time.sleep(POLL_S)
-        memory.look(process.pid, [], _steps_made(folder))
-    if process.returncode:
-        raise RuntimeError(f"the undisturbed run failed: {_last_line(_said(folder, 'whole'))}")
-    return folder / "whole", memory.most_growth_mib
+    run, again, memory = folder / "whole", None, MemoryWatch(steps)
+    while True:
+        process = _start(folder, steps, "whole", [], again)
+        while process.poll() is None:
+            time.sleep(POLL_S)
+            memory.look(process.pid, [], _steps_made(folder))
+        if process.returncode == 0:
+            return run, memory.most_growth_mib
+        if TOO_BUSY not in (last := _last_line(_said(folder, "whole"))):
+            raise RuntimeError(f"the undisturbed run failed: {last}")
+        again = ["--resume", str(run)]
 
 
 def _disturbed(
@@ -99,7 +106,8 @@ def _disturbed(
     process = _start(folder, arguments.steps, "soaked", REMOTE if remote else [])
     while (code := _run_until_fault(process, folder, possible, one, memory, rng, arguments.every)) != 0:
         last = _last_line(_said(folder, "soaked"))
-        if "Traceback" in last or (code == 1 and "No space left" not in last):
+        one.too_busy += TOO_BUSY in last
+        if "Traceback" in last or (code == 1 and not any(said in last for said in (NO_SPACE, TOO_BUSY))):
             one.troubles.append(f"exit code {code}: {last}")
             break
         one.resumed += 1
@@ -181,7 +189,8 @@ def _last_line(said: Path) -> str:
 def _print_round(number: int, one: Round) -> None:
     happened = ", ".join(f"{count} × {name}" for name, count in sorted(one.faults.items())) or "none"
     print(
-        f"round {number}: {one.kind}, {one.seconds:.0f} s; faults: {happened}; resumed {one.resumed} times; "
+        f"round {number}: {one.kind}, {one.seconds:.0f} s; faults: {happened}; resumed {one.resumed} times, "
+        f"{one.too_busy} of them as the machine was too busy for Ray; "
         f"pass@1 {one.accuracy:.3f}; memory grew by at most {one.growth_mib:.0f} MiB; "
         f"{'; '.join(one.troubles) or 'nothing lost'}",
         flush=True,

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.soaking.checks import troubles
+
 from .conftest import SMALL, rows, untimed
 
 pytestmark = pytest.mark.slow
@@ -49,6 +51,7 @@ def test_killed_at_any_moment_it_becomes_the_run_that_was_never_killed(
     assert resumed.returncode == 0, resumed.stderr
     expected = rows(finished_run[0])
     assert [untimed(row) for row in rows(run)] == [untimed(row) for row in expected]
+    assert troubles(run, 3, reference=finished_run[0], exact=True) == [], "TensorBoard, rollout files and history too"
     assert not list((run / "checkpoints").glob(".*"))
 
 
