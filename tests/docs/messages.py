@@ -26,7 +26,7 @@ def template(node: ast.expr) -> str | None:
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         return re.sub(r"%[sdrg]|%\.\d+[gf]", "…", node.value)
     if isinstance(node, ast.JoinedStr):
-        return "".join("…" if isinstance(part, ast.FormattedValue) else str(part.value) for part in node.values)  # type: ignore[attr-defined]
+        return "".join("…" if isinstance(part, ast.FormattedValue) else str(part.value) for part in node.values)
     return None
 
 

@@ -17,7 +17,7 @@ SMALL = (
     "evaluation.interval=0",
     "evaluation.samples=1",
     "evaluation.k=[1]",
-    "evaluation.limit=4",
+    "evaluation.limit=8",
     "run.checkpoint_every=0",
     "run.log_conversations=0",
 )
@@ -28,21 +28,21 @@ def test_the_task_of_the_tutorial_trains_and_its_answers_can_be_read(tmp_path):
     look, task = fenced(PAGE, "python")
     (tmp_path / "totals.py").write_text(task, encoding="utf-8")
     (command,) = [words for words in command_lines(PAGE) if "environment.id=totals:Totals-v0" in words]
-    surroundings = os.environ | {"PYTHONPATH": str(ROOT)}
+
+    def python(*arguments: str) -> str:
+        return subprocess.run(
+            [sys.executable, *arguments],
+            cwd=tmp_path,
+            env=os.environ | {"PYTHONPATH": str(ROOT)},
+            check=True,
+            timeout=300,
+            stdout=subprocess.PIPE,
+            text=True,
+        ).stdout
 
     # The run that the snippet looks at is called `first`; the later of two values of a setting counts.
-    arguments = [*command, *SMALL, "run.name=first"]
-    subprocess.run([sys.executable, "-m", *arguments], cwd=tmp_path, env=surroundings, check=True, timeout=300)
-    shown = subprocess.run(
-        [sys.executable, "-c", look.replace("000020", "000001")],
-        cwd=tmp_path,
-        env=surroundings,
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-
-    prompt, *answers = shown.stdout.splitlines()
+    python("-m", *command, *SMALL, "run.name=first")
+    prompt, *answers = python("-c", look.replace("000020", "000001")).splitlines()
     assert prompt.count("+") == 1 and len(answers) == 2
     summary = json.loads((tmp_path / "runs" / "first" / "summary.json").read_text(encoding="utf-8"))
     assert summary["eval"]["before"]["pass@1"] > 0, "the task must be able to reward the model that it trains"
