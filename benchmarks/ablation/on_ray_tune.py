@@ -11,7 +11,7 @@ from ray import tune
 
 from algorithms.runs import metrics_file
 from benchmarks.ablation.plan import Job
-from benchmarks.ablation.processes import THREADS, sigterm_as_interrupt, start, stop
+from benchmarks.ablation.processes import PATIENCE, THREADS, sigterm_as_interrupt, start, stop
 
 Watch = Callable[[Sequence[Job], Mapping[str, int]], None]
 
@@ -40,7 +40,7 @@ def run_on_tune(jobs: Sequence[Job], *, at_a_time: int, out: Path, watch: Watch)
         KeyboardInterrupt: Ctrl-C, once every trial has ended.
     """
     # Else a trial moves into a folder of its own, from where relative paths lead nowhere.
-    os.environ["RAY_CHDIR_TO_TRIAL_DIR"] = "0"
+    os.environ.update({"RAY_CHDIR_TO_TRIAL_DIR": "0", **PATIENCE})
     by_name = {job.name: job for job in jobs}
     trial = tune.with_parameters(_Trial, jobs=by_name, folder=os.getcwd(), threads=os.environ.get(THREADS, "1"))
     overseer = _Overseer(by_name, watch)
@@ -69,7 +69,7 @@ class _Trial(tune.Trainable):
         self._job = jobs[_name(config)]
         # The run's Ray is not the trial's.
         environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
-        self._process = start(self._job, environment | {THREADS: threads, "MKL_NUM_THREADS": threads})
+        self._process = start(self._job, environment | PATIENCE | {THREADS: threads, "MKL_NUM_THREADS": threads})
 
     def step(self) -> dict[str, Any]:
         try:

@@ -14,6 +14,8 @@ from benchmarks.ablation.plan import Job
 from benchmarks.ablation.stored import State, state
 
 THREADS = "OMP_NUM_THREADS"
+# Ray gives up half a minute after it began to start, which on a busy machine is too soon.
+PATIENCE = {"RAY_raylet_start_wait_time_s": "300"}
 _POLL_S = 0.2
 # A step of a large model may take minutes, and its checkpoint comes after it.
 _GRACE_S = 900.0
@@ -55,7 +57,7 @@ def surroundings() -> dict[str, str]:
 
     Sums depend on the number of threads, and a run must not depend on how many others there are.
     """
-    return {THREADS: "1", "MKL_NUM_THREADS": "1", **os.environ}
+    return {THREADS: "1", "MKL_NUM_THREADS": "1", **PATIENCE, **os.environ}
 
 
 def run_in_parallel(
