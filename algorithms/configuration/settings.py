@@ -45,6 +45,11 @@ class RunSettings(Settings):
     )
     log_conversations: int = setting(2, "Sample conversations written to TensorBoard at every step.", ge=0)
     save_rollouts: bool = setting(True, "Whether to write every step's rollouts to `rollouts/*.parquet`.")
+    save_tokens: bool = setting(
+        True,
+        "Whether these files also hold each token's text, log-prob and entropy, which `algorithms.report` shows: about "
+        "4 bytes a token.",
+    )
 
 
 class EnvironmentSettings(Settings):

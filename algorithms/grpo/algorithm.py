@@ -143,6 +143,7 @@ class GRPO(StagedAlgorithm):
             for index, logprobs in statistics[-1].measured.items():
                 sample = samples[index][1]
                 sample.behaviour_logprobs = spread(logprobs, sample.rollout.loss_mask)
+                sample.entropies = spread(statistics[-1].entropies[index], sample.rollout.loss_mask)
             self.record["policy/lr"] = lr
         self.record |= update_metrics(groups, statistics) | correction_metrics(groups, LossSettings.of(training))
         facts, peak = learner_facts(self.learner_group), self.config.learners_settings.peak_tflops

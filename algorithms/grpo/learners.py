@@ -40,8 +40,11 @@ def update_learners(learner_group: Any, rows: Sequence[TrainingRow], lr: float) 
     _require_all(learner_group, results)
     total = UpdateStatistics()
     for indices, result in zip(shards, results, strict=True):
-        by_row = {indices[place]: logprobs for place, logprobs in result.measured.items()}
-        total = total.merge(replace(result, measured=by_row))
+        by_row = {
+            name: {indices[place]: values for place, values in getattr(result, name).items()}
+            for name in UpdateStatistics.BY_ROW
+        }
+        total = total.merge(replace(result, **by_row))
     return total
 
 

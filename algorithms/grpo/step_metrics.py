@@ -64,7 +64,7 @@ def update_metrics(groups: Sequence[Group], steps: Sequence[UpdateStatistics]) -
         total = total.merge(step)
     return {
         "policy/loss": sum(step.loss for step in steps) / max(len(steps), 1),
-        "policy/entropy": _entropy(groups, total),
+        "policy/entropy": _entropy(groups),
         "policy/clip_fraction": total.clipped / max(total.tokens, 1.0),
         "policy/grad_norm": float(np.mean([step.grad_norm for step in steps])) if steps else 0.0,
         "policy/kl": total.kl / max(len(steps), 1),
@@ -89,11 +89,11 @@ def correction_metrics(groups: Sequence[Group], settings: LossSettings) -> dict[
     return {"policy/is_bounded": bounded / max(1, len(trainer))}
 
 
-def _entropy(groups: Sequence[Group], update: UpdateStatistics) -> float:
-    """Mean over tokens: of samples that were scored from there, of the others from the update."""
-    scored = [s.response_entropies for g in groups for s in g.samples if s.entropies is not None and not s.replayed]
-    tokens = update.entropy_tokens + sum(len(entropies) for entropies in scored)
-    return (update.entropy + sum(float(entropies.sum()) for entropies in scored)) / max(tokens, 1.0)
+def _entropy(groups: Sequence[Group]) -> float:
+    """Mean over the fresh samples' tokens; a scoring pass has measured them, or the update."""
+    measured = [s.response_entropies for g in groups for s in g.samples if s.entropies is not None and not s.replayed]
+    tokens = sum(len(entropies) for entropies in measured)
+    return sum(float(entropies.sum()) for entropies in measured) / max(tokens, 1.0)
 
 
 def _largest_mismatch(groups: Sequence[Group]) -> float:

@@ -17,7 +17,7 @@ from algorithms.learner.policy import (
     response_statistics,
     token_batch,
 )
-from algorithms.learner.rows import TokenBatch, TrainingRow, idle_row, per_token
+from algorithms.learner.rows import TokenBatch, TrainingRow, idle_row
 from algorithms.learner.sharding import agreed_passes
 from algorithms.learner.token_stats import token_statistics, token_statistics_and_gradient
 from algorithms.learner.token_terms import TokenTerms, token_loss
@@ -27,7 +27,7 @@ from algorithms.learner.token_terms import TokenTerms, token_loss
 class UpdateStatistics:
     """Sums over the response tokens of an update, and maxima; those of several learners merge.
 
-    Entropy and mismatch are those of fresh rows that no scoring pass has measured.
+    The mismatch is that of fresh rows that no scoring pass has measured.
 
     Args:
         passed_tokens: tokens that went through the model, prompts included.
@@ -35,6 +35,7 @@ class UpdateStatistics:
         flops: the model's operations (`flops.update_cost`).
         seconds: wall time of the slowest learner.
         measured: the policy's log-probs, float32 [L], of each of those rows by its index among the update's rows.
+        entropies: of its next-token distributions, float32 [L] in nats, of the same rows.
     """
 
     loss: float = 0.0
@@ -42,8 +43,6 @@ class UpdateStatistics:
     trained_tokens: float = 0.0
     clipped: float = 0.0
     kl: float = 0.0
-    entropy: float = 0.0
-    entropy_tokens: float = 0.0
     max_logp_mismatch: float = 0.0
     max_ratio_deviation: float = 0.0
     grad_norm: float = 0.0
@@ -53,13 +52,15 @@ class UpdateStatistics:
     flops: float = 0.0
     seconds: float = 0.0
     measured: dict[int, np.ndarray] = field(default_factory=dict)
+    entropies: dict[int, np.ndarray] = field(default_factory=dict)
 
+    BY_ROW = ("measured", "entropies")
     MAXIMA = ("max_logp_mismatch", "max_ratio_deviation", "grad_norm", "skipped_steps", "seconds")
 
     def merge(self, other: "UpdateStatistics") -> "UpdateStatistics":
-        """Add sums, take the larger maxima."""
-        merged: dict[str, Any] = {"measured": self.measured | other.measured}
-        for name in {each.name for each in fields(self)} - {"measured"}:
+        """Add sums, take the larger maxima, and the rows of both."""
+        merged: dict[str, Any] = {name: getattr(self, name) | getattr(other, name) for name in self.BY_ROW}
+        for name in {each.name for each in fields(self)} - set(self.BY_ROW):
             mine, theirs = getattr(self, name), getattr(other, name)
             merged[name] = max(mine, theirs) if name in self.MAXIMA else mine + theirs
         return UpdateStatistics(**merged)
@@ -102,7 +103,9 @@ def accumulate_gradients(
             with torch.set_grad_enabled(train):
                 _microbatch(lm, [idle_row()], [0], forward, loss, reference)
     total = _collect(found)
-    total.measured = _measured(found, rows)
+    measured = [part for part in found if any(rows[index].unmeasured for index in part.indices)]
+    total.measured = _by_row([(part.indices, part.logprobs) for part in measured], rows)
+    total.entropies = _by_row([(part.indices, part.entropies) for part in measured], rows)
     total.passed_tokens = float(sum(microbatch.tokens for microbatch in found))
     total.slots = float(sum(microbatch.slots for microbatch in found))
     total.tokens = float(sum(row.response_length for row in rows))
@@ -123,6 +126,7 @@ class _Microbatch:
     tokens: int
     slots: int
     logprobs: torch.Tensor
+    entropies: torch.Tensor | None
     sums: Mapping[str, torch.Tensor]
 
 
@@ -149,10 +153,7 @@ def _microbatch(
         logprobs, entropies = backward(lm, batch, terms, forward, loss, entropy)
     with torch.no_grad():
         _, sums = token_loss(logprobs, terms, loss)
-    if entropies is not None:
-        counted = per_token([row.unmeasured for row in chosen], chosen, device)
-        sums |= {"entropy": (entropies * counted).sum(), "entropy_tokens": counted.sum()}
-    return _Microbatch(indices, batch.real, batch.tokens.numel(), logprobs, sums)
+    return _Microbatch(indices, batch.real, batch.tokens.numel(), logprobs, entropies, sums)
 
 
 def _backward_in_chunks(
@@ -201,12 +202,14 @@ def _collect(found: Sequence[_Microbatch]) -> UpdateStatistics:
     return UpdateStatistics(**dict(zip(names, torch.stack(merged).tolist(), strict=True)))
 
 
-def _measured(found: Sequence[_Microbatch], rows: Sequence[TrainingRow]) -> dict[int, np.ndarray]:
-    """The log-probs of rows that nothing had measured, by index."""
-    kept = [microbatch for microbatch in found if any(rows[index].unmeasured for index in microbatch.indices)]
+def _by_row(
+    found: Sequence[tuple[Sequence[int], torch.Tensor | None]], rows: Sequence[TrainingRow]
+) -> dict[int, np.ndarray]:
+    """Numbers of the response tokens of rows that nothing had measured, by the row's index."""
+    kept = [(indices, values) for indices, values in found if values is not None]
     if not kept:
         return {}
-    indices = [index for microbatch in kept for index in microbatch.indices]
-    values = torch.cat([microbatch.logprobs for microbatch in kept]).float().cpu().numpy()
+    indices = [index for places, _ in kept for index in places]
+    values = torch.cat([values for _, values in kept]).float().cpu().numpy()
     parts = np.split(values, np.cumsum([rows[index].response_length for index in indices])[:-1])
     return {index: part for index, part in zip(indices, parts, strict=True) if rows[index].unmeasured}

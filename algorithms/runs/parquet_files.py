@@ -25,4 +25,8 @@ def write_parquet(path: Path, rows: Iterable[Mapping[str, Any]], schema: pa.Sche
 
 
 def _encodable(value: object) -> object:
-    return value.encode("utf-8", "replace").decode("utf-8") if isinstance(value, str) else value
+    if isinstance(value, str):
+        return value if value.isascii() else value.encode("utf-8", "replace").decode("utf-8")
+    if isinstance(value, dict):
+        return {key: _encodable(item) for key, item in value.items()}
+    return [_encodable(item) for item in value] if isinstance(value, list | tuple) else value

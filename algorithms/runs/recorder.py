@@ -5,6 +5,7 @@ from typing import Any, Self
 
 from algorithms.rollout.types import Rollout
 from algorithms.runs.conversations import conversation_markdown
+from algorithms.runs.hyperparameters import METRICS, NAMES, hyperparameters
 from algorithms.runs.json_files import plain
 from algorithms.runs.run_directory import RunDirectory
 
@@ -24,6 +25,22 @@ class Recorder:
 
         self._run = run
         self._events = SummaryWriter(str(run.path), purge_step=start_step + 1)
+
+    def record_settings(self, config: Mapping[str, Any]) -> None:
+        """Make the run a row of TensorBoard's HPARAMS page, its metrics the last values of their curves.
+
+        Call it when a run starts, not when it goes on: the row is there already.
+
+        Args:
+            config: section → setting → value, and `algorithm`.
+        """
+        from tensorboard.plugins.hparams.summary_v2 import HParam, Metric, hparams_config_pb, hparams_pb
+
+        columns = hparams_config_pb([HParam(name) for name in NAMES], [Metric(tag) for tag in METRICS])
+        row = hparams_pb(hyperparameters(config), trial_id=self._run.name)
+        for summary in (columns, row):
+            self._events.file_writer.add_summary(summary)
+        self._events.flush()
 
     def record(self, row: Mapping[str, Any]) -> None:
         """Write one step.

@@ -1,10 +1,13 @@
 """Rollouts of one step as a Parquet file, for reading afterwards."""
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, fields
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from algorithms.runs.parquet_files import write_parquet
@@ -24,8 +27,31 @@ SCHEMA = pa.schema(
         ("verdict", pa.dictionary(pa.int32(), pa.string())),
         ("tokens", pa.int32()),
         ("replayed", pa.bool_()),
+        ("outcome_reward", pa.float32()),
+        ("ranking_reward", pa.float32()),
+        ("turns", pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())]))),
+        ("turn_lengths", pa.list_(pa.int32())),
+        ("pieces", pa.list_(pa.string())),
+        # Half precision has three digits, and these are most of a file.
+        ("logprobs", pa.list_(pa.float16())),
+        ("entropies", pa.list_(pa.float16())),
     ]
 )
+
+
+@dataclass(frozen=True)
+class TokenData:
+    """What is known of each token that the policy wrote, over all its turns.
+
+    Args:
+        pieces: the text that each token stands for; joined, they are what the policy wrote.
+        logprobs: [L], the behaviour policy's: the trainer's own, or those that a replayed sample was stored with.
+        entropies: [L] in nats; None where no forward pass computed them.
+    """
+
+    pieces: tuple[str, ...]
+    logprobs: np.ndarray
+    entropies: np.ndarray | None
 
 
 @dataclass(frozen=True)
@@ -36,10 +62,15 @@ class RolloutRow:
         step: training step, from 1.
         group: index of its group in the step.
         context: `plain` or `reflection`.
-        reward: after shaping.
+        reward: what the advantage was computed from.
         verdict: the grader's reason.
         tokens: how many tokens the policy wrote.
         replayed: it came from the history, not from this step's policy.
+        outcome_reward: correctness after shaping, before any ranking.
+        ranking_reward: SERR's value, which trained in the outcome's place; None where nothing was ranked.
+        turns: `role` and `content` of the turns before the last response; empty where only `prompt` is known.
+        turn_lengths: tokens that the policy wrote in each of its turns.
+        token_data: None where it was not stored.
     """
 
     step: int
@@ -55,6 +86,11 @@ class RolloutRow:
     verdict: str
     tokens: int
     replayed: bool
+    outcome_reward: float | None = None
+    ranking_reward: float | None = None
+    turns: tuple[dict[str, str], ...] = ()
+    turn_lengths: tuple[int, ...] = ()
+    token_data: TokenData | None = field(default=None, compare=False)
 
 
 def write_rollouts(path: Path, rows: Sequence[RolloutRow]) -> None:
@@ -62,9 +98,51 @@ def write_rollouts(path: Path, rows: Sequence[RolloutRow]) -> None:
 
     Text that is not valid Unicode (a lone surrogate) gets `?` in its place.
     """
-    write_parquet(path, map(asdict, rows), SCHEMA)
+    write_parquet(path, map(_record, rows), SCHEMA)
 
 
-def read_rollouts(path: Path) -> list[RolloutRow]:
-    """Read what `write_rollouts` wrote, in its order."""
-    return [RolloutRow(**record) for record in pq.read_table(path, schema=SCHEMA).to_pylist()]
+def read_rollouts(path: Path, groups: Collection[int] | None = None) -> list[RolloutRow]:
+    """Read what `write_rollouts` wrote, in its order; columns that an older version did not write are empty.
+
+    Args:
+        path: the file.
+        groups: only these.
+
+    Raises:
+        OSError: there is no such file.
+        pyarrow.ArrowException: it is no Parquet file, or a part of one.
+    """
+    chosen = None if groups is None else pc.field("group").isin(list(groups))
+    return [_row(record) for record in pq.read_table(path, schema=SCHEMA, filters=chosen).to_pylist()]
+
+
+def read_group_lengths(path: Path) -> dict[int, list[int]]:
+    """The lengths in tokens of each group's responses; reads nothing else. Raises as `read_rollouts`."""
+    table = pq.read_table(path, columns=["group", "tokens"])
+    lengths: dict[int, list[int]] = {}
+    for group, tokens in zip(table["group"].to_pylist(), table["tokens"].to_pylist(), strict=True):
+        lengths.setdefault(group, []).append(tokens)
+    return lengths
+
+
+def _record(row: RolloutRow) -> dict[str, Any]:
+    record = {each.name: getattr(row, each.name) for each in fields(row) if each.name != "token_data"}
+    if (data := row.token_data) is not None:
+        record["pieces"] = data.pieces
+        record["logprobs"] = data.logprobs.astype(np.float16)
+        record["entropies"] = None if data.entropies is None else data.entropies.astype(np.float16)
+    return record
+
+
+def _row(record: dict[str, Any]) -> RolloutRow:
+    pieces, logprobs, entropies = (record.pop(name) for name in ("pieces", "logprobs", "entropies"))
+    data = None
+    if pieces is not None and logprobs is not None:
+        data = TokenData(
+            tuple(pieces),
+            np.array(logprobs, np.float32),
+            None if entropies is None else np.array(entropies, np.float32),
+        )
+    record["turns"] = tuple(record["turns"] or ())
+    record["turn_lengths"] = tuple(record["turn_lengths"] or ())
+    return RolloutRow(**record, token_data=data)

@@ -4,10 +4,12 @@ import functools
 import json
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import yaml
 from ray.rllib.utils.metrics import EVALUATION_RESULTS
 
 from algorithms.configuration.files import algorithm_of, to_yaml
@@ -30,6 +32,7 @@ from algorithms.script.interrupts import InterruptBetweenSteps
 from algorithms.script.process import native_stderr_held_back
 from algorithms.script.ray_session import start_ray
 from algorithms.script.rollout_rows import rollout_rows, sample_conversations
+from algorithms.script.token_pieces import TokenPieces
 
 
 def train(config: GRPOConfig, run: RunSettings, *, name: str) -> RunDirectory:
@@ -37,6 +40,7 @@ def train(config: GRPOConfig, run: RunSettings, *, name: str) -> RunDirectory:
     directory = RunDirectory.create(run.dir, run.name or name, to_yaml(config, run, algorithm=name))
     print(f"run directory: {directory.path}", file=sys.stderr)
     session = _Session(config, run, directory)
+    session.record_settings()
     session.evaluate_before()
     session.run_steps()
     session.close()
@@ -101,6 +105,8 @@ class _Session:
         self.checkpoints.forget_after(self.algo.steps_done)
         self.directory.truncate_after(self.algo.steps_done)
         self._recall()
+        if checkpoint is None:
+            self.record_settings()
         print(f"resumed {self.directory.path} after step {self.algo.steps_done}", file=sys.stderr)
         if "before" not in self.evaluations:
             self.evaluate_before()
@@ -109,6 +115,15 @@ class _Session:
     def recorder(self) -> Recorder:
         """Where metrics go; opened when there is a first one, after what a resume cuts off."""
         return Recorder(self.directory, self.algo.steps_done)
+
+    @functools.cached_property
+    def pieces(self) -> TokenPieces:
+        """Cuts responses at their tokens, and remembers how."""
+        return TokenPieces(self.algo.tokenizer)
+
+    def record_settings(self) -> None:
+        """For TensorBoard's HPARAMS page."""
+        self.recorder.record_settings(yaml.safe_load(self.directory.config_file.read_text(encoding="utf-8")))
 
     def evaluate_before(self) -> None:
         """Held-out accuracy of the model as it came."""
@@ -164,7 +179,9 @@ class _Session:
         row = {"step": step, **self.algo.record, "run/wall_s": self._wall_s()}
         row |= {f"eval/{name}": value for name, value in (result.get(EVALUATION_RESULTS) or {}).items()}
         if self.run.save_rollouts:
-            write_rollouts(self.directory.rollout_file(step), rollout_rows(step, self.algo.groups, self.algo.tokenizer))
+            pieces = self.pieces if self.run.save_tokens else None
+            rows = rollout_rows(step, self.algo.groups, self.algo.tokenizer, pieces)
+            write_rollouts(self.directory.rollout_file(step), rows)
         self.metrics = {name: value for name, value in row.items() if isinstance(value, int | float)}
         self.recorder.record(row)
         self.recorder.record_conversations(step, sample_conversations(self.algo.groups, self.run.log_conversations))
@@ -186,10 +203,16 @@ class _Session:
             "step": self.algo.steps_done,
             "metrics": metrics,
             "correct": self.algo.evaluation.share_correct(),
+            "levels": self._levels(self.algo.evaluation.uids),
         }
         self.directory.write_evaluation(self.evaluations | {"wall_s": self._wall_s()})
         tags = {f"eval/{name}": value for name, value in metrics.items()}
         self.recorder.record_evaluation(self.algo.steps_done, tags)
+
+    def _levels(self, uids: Sequence[str]) -> dict[str, str]:
+        """How hard the problems are, where that is known."""
+        queries = self.algo.environments[Split.EVALUATION].unwrapped.queries
+        return {uid: level for uid in uids if (level := queries[uid].level)}
 
     def _recall(self) -> None:
         """Take up the evaluation before training and the time that an earlier process spent."""

@@ -198,7 +198,9 @@ class MeasuredStep(R3GRPO):
         """In the place of `update_learners`: takes its time, and measures what the engines did."""
         time.sleep(self.learner_s)
         measured = {index: row.engine_logprobs for index, row in enumerate(rows) if row.engine_logprobs is not None}
-        return UpdateStatistics(tokens=float(sum(len(row.tokens) for row in rows)), measured=measured)
+        entropies = {index: -logprobs for index, logprobs in measured.items()}
+        tokens = float(sum(len(row.tokens) for row in rows))
+        return UpdateStatistics(tokens=tokens, measured=measured, entropies=entropies)
 
 
 def build(*, queries_per_step: int, group_size: int, max_tokens: int, timeout_s: float) -> MeasuredStep:

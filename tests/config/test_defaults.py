@@ -137,6 +137,7 @@ RUN_DEFAULTS = {
     "best_metric": "eval/pass@1",
     "log_conversations": 2,
     "save_rollouts": True,
+    "save_tokens": True,
 }
 PAPER: dict[str, dict[str, Any]] = {
     "env_runners": {"max_response_tokens": 8192},

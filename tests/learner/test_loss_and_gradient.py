@@ -217,11 +217,10 @@ def test_an_update_measures_fresh_rows_as_a_scoring_pass_would(lm, groups, token
     fresh = [index for index, row in enumerate(rows) if row.on_policy]
     assert sorted(statistics.measured) == fresh and len(fresh) < len(rows)
     expected = score(lm, [rows[index] for index in fresh], forward, entropy=True)
-    for index, (logprobs, _) in zip(fresh, expected, strict=True):
+    assert sorted(statistics.entropies) == fresh
+    for index, (logprobs, entropies) in zip(fresh, expected, strict=True):
         np.testing.assert_allclose(statistics.measured[index], logprobs, atol=1e-5)
-    entropies = np.concatenate([entropy for _, entropy in expected])
-    assert statistics.entropy_tokens == len(entropies)
-    assert statistics.entropy == pytest.approx(entropies.sum(), rel=1e-5)
+        np.testing.assert_allclose(statistics.entropies[index], entropies, atol=1e-5)
     gaps = [
         np.abs(rows[index].engine_logprobs - logprobs).max()
         for index, (logprobs, _) in zip(fresh, expected, strict=True)

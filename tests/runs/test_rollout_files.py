@@ -1,10 +1,17 @@
 from dataclasses import replace
 
+import numpy as np
 import pyarrow.parquet as pq
 from hypothesis import given
 from hypothesis import strategies as st
 
-from algorithms.runs.rollout_files import RolloutRow, read_rollouts, write_rollouts
+from algorithms.runs.rollout_files import (
+    RolloutRow,
+    TokenData,
+    read_group_lengths,
+    read_rollouts,
+    write_rollouts,
+)
 
 ROW = RolloutRow(
     step=3, uid="abc", group=1, context="plain", prompt="1+1?", response="\\boxed{2}", reward=1.0,
@@ -31,9 +38,44 @@ def test_the_columns_are_those_of_the_design_and_compressed(tmp_path):
     file = pq.ParquetFile(tmp_path / "a.parquet")
     assert file.schema_arrow.names == [
         "step", "uid", "group", "context", "prompt", "response", "reward", "advantage", "correct",
-        "truncated", "verdict", "tokens", "replayed",
+        "truncated", "verdict", "tokens", "replayed", "outcome_reward", "ranking_reward", "turns", "turn_lengths",
+        "pieces", "logprobs", "entropies",
     ]  # fmt: skip
-    assert {file.metadata.row_group(0).column(i).compression for i in range(13)} == {"ZSTD"}
+    columns = file.metadata.row_group(0)
+    assert {columns.column(i).compression for i in range(columns.num_columns)} == {"ZSTD"}
+
+
+def test_what_is_known_of_each_token_comes_back_to_three_digits(tmp_path):
+    logprobs, entropies = np.array([-0.0123, -2.5, -30.0]), np.array([0.1, 1e-4, 11.0])
+    turns = ({"role": "user", "content": "1+1?"},)
+    rows = [
+        replace(ROW, turns=turns, turn_lengths=(1, 2), token_data=TokenData(("a", "", "é"), logprobs, entropies)),
+        replace(ROW, token_data=TokenData(("b",), logprobs[:1], None)),
+        replace(ROW, token_data=TokenData((), logprobs[:0], entropies[:0])),
+        ROW,
+    ]
+    write_rollouts(tmp_path / "a.parquet", rows)
+    back = read_rollouts(tmp_path / "a.parquet")
+    assert back == rows
+    first, second, empty, none = (row.token_data for row in back)
+    assert first.pieces == ("a", "", "é")
+    np.testing.assert_allclose(first.logprobs, logprobs, rtol=1e-3)
+    np.testing.assert_allclose(first.entropies, entropies, rtol=1e-3)
+    assert second.entropies is None and empty.pieces == () and none is None
+
+
+def test_a_file_of_an_older_version_opens_without_what_it_lacks(tmp_path):
+    write_rollouts(tmp_path / "new.parquet", [ROW])
+    table = pq.read_table(tmp_path / "new.parquet")
+    pq.write_table(table.select(table.column_names[:13]), tmp_path / "old.parquet")
+    assert read_rollouts(tmp_path / "old.parquet") == [ROW]
+
+
+def test_some_groups_are_read_without_the_others(tmp_path):
+    rows = [replace(ROW, group=group, tokens=tokens) for group, tokens in ((0, 3), (0, 4), (1, 5), (2, 6))]
+    write_rollouts(tmp_path / "a.parquet", rows)
+    assert read_group_lengths(tmp_path / "a.parquet") == {0: [3, 4], 1: [5], 2: [6]}
+    assert read_rollouts(tmp_path / "a.parquet", [0, 2]) == [rows[0], rows[1], rows[3]]
 
 
 @given(text=st.text(max_size=30))
@@ -44,8 +86,10 @@ def test_any_text_survives(tmp_path_factory, text):
 
 
 def test_text_that_is_no_unicode_does_not_stop_a_run(tmp_path):
-    write_rollouts(tmp_path / "a.parquet", [replace(ROW, response="a\ud800b")])
-    assert read_rollouts(tmp_path / "a.parquet")[0].response == "a?b"
+    turns = ({"role": "user", "content": "c\ud800"},)
+    write_rollouts(tmp_path / "a.parquet", [replace(ROW, response="a\ud800b", turns=turns)])
+    (row,) = read_rollouts(tmp_path / "a.parquet")
+    assert row.response == "a?b" and row.turns == ({"role": "user", "content": "c?"},)
 
 
 def test_a_second_write_replaces_the_first(tmp_path):

@@ -1,0 +1,1 @@
+"""What runs did, as one HTML page that needs nothing else."""

@@ -1,0 +1,52 @@
+"""`python -m algorithms.report RUN [RUN …] [--out FILE]`."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Write the page; exit codes as the training script's: 0 done, 2 wrong input, 130 interrupted."""
+    arguments = parser().parse_args(argv)
+    from algorithms.report.command import write_report
+    from algorithms.report.errors import ReportError
+    from algorithms.report.selection import Most
+
+    try:
+        file = write_report(arguments.runs, arguments.out, Most(arguments.trajectories, arguments.tokens))
+    except ReportError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+    print(f"{file}  {file.stat().st_size / 1e6:,.1f} MB")
+    return 0
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    made = argparse.ArgumentParser(
+        prog="python -m algorithms.report",
+        description="Show runs on one HTML page: settings, curves, evaluations, trajectories. They may still train.",
+    )
+    made.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="a run directory")
+    made.add_argument("--out", type=Path, metavar="FILE", help="the page; default: report.html in the first run")
+    made.add_argument(
+        "--trajectories", type=_number, default=2000, metavar="N", help="trajectories in the page (default 2000)"
+    )
+    made.add_argument(
+        "--tokens", type=_number, default=1_000_000, metavar="N", help="tokens that they may have (default 1000000)"
+    )
+    return made
+
+
+def _number(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
+    return int(text)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

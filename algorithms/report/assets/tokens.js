@@ -1,0 +1,54 @@
+// What colours mean: of every way the tint, and how strong it is for a token, from 0 to 1.
+const COLOURS = {
+  entropy: 'entropy', advantage: 'advantage', surprisal: '−log-prob', nothing: 'nothing',
+};
+const STRONGEST = 75;
+
+// The tokens of one turn, [from, to) of the row's.
+function tokenSpans(all, row, from, to, colour) {
+  const spans = [];
+  for (let place = from; place < to; place += 1) {
+    const [tint, strength] = tintOf(all, row, place, colour);
+    spans.push(element('span', {
+      class: `token ${tint}`, 'data-place': place, style: { '--strength': `${(STRONGEST * strength).toFixed(0)}%` },
+    }, all.pieces[row.pieces[place]]));
+  }
+  return spans;
+}
+
+function tintOf(all, row, place, colour) {
+  if (colour === 'nothing') return ['none', 0];
+  if (colour === 'advantage') {
+    const largest = Math.max(...all.groups.get(groupKey(row)).map((other) => Math.abs(other.advantage ?? 0)), 1e-9);
+    return [row.advantage < 0 ? 'down' : 'up', Math.abs(row.advantage ?? 0) / largest];
+  }
+  const [values, scale] = colour === 'entropy' && row.entropies
+    ? [row.entropies, all.scale.entropy] : [row.logprobs, all.scale.surprisal];
+  return ['heat', Math.min(1, Math.abs(values[place] ?? 0) / 1000 / scale)];
+}
+
+function describeToken(all, row, place) {
+  const part = (values) => values?.[place] === null || values?.[place] === undefined ? null : values[place] / 1000;
+  const logprob = part(row.logprobs);
+  const line = (name, value) => element('div', {}, name, element('b', {}, value));
+  return [
+    line(`token ${place + 1} of ${row.pieces.length}`, JSON.stringify(all.pieces[row.pieces[place]])),
+    line('log-prob', logprob === null ? 'not a number' : `${fixed(logprob)}  (${(100 * Math.exp(logprob)).toPrecision(3)} %)`),
+    line('entropy', row.entropies ? `${fixed(part(row.entropies))} nats` : 'not computed'),
+    line('advantage', signed(row.advantage)),
+  ];
+}
+
+function fixed(value) {
+  return value === null ? '–' : value.toFixed(3).replace('-', '−');
+}
+
+function colourKey(all, rows, colour) {
+  if (colour === 'nothing') return [];
+  if (colour === 'advantage') return ['negative', element('span', { class: 'scale both' }), 'positive; one for a whole response'];
+  const key = (values, scale, unit) => ['0 ', element('span', { class: 'scale heat' }), ` ${number(scale)} ${unit}`];
+  if (colour === 'surprisal') return key(null, all.scale.surprisal, 'nats');
+  const without = rows.filter((row) => row.pieces && !row.entropies).length;
+  const note = without ? `; ${without} of ${rows.length} have no entropies and show −log-prob` : '';
+  return [...key(null, all.scale.entropy, 'nats'), note];
+}

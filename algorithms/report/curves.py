@@ -1,0 +1,87 @@
+"""The curves of a run: one list of numbers a tag."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from algorithms.report.run_data import RunData
+
+_GENERATED = "throughput/generated_tokens"
+_ACCURACY = "eval/pass@1"
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One picture.
+
+    Args:
+        tag: of metrics.jsonl.
+        unit: `share` is shown in percent.
+        sparse: measured now and then: dots, and no smoothing.
+    """
+
+    tag: str
+    title: str
+    unit: str = ""
+    sparse: bool = False
+
+
+PANELS = (
+    Panel(_ACCURACY, "Held-out pass@1", "share", sparse=True),
+    Panel("reward/mean", "Reward"),
+    Panel("groups/solve_all", "Groups all correct", "share"),
+    Panel("groups/solve_none", "Groups none correct", "share"),
+    Panel("policy/entropy", "Policy entropy", "nats a token"),
+    Panel("response/truncated", "Truncated responses", "share"),
+    Panel("response/mean_tokens", "Response length", "tokens"),
+    Panel("replay/added", "Replayed samples", "a step"),
+    Panel("reflection/prompts", "Reflection prompts", "a step"),
+    Panel("reflection/correct", "Reflected answers correct", "share"),
+    Panel("ranking/ranked", "Ranked responses", "a step"),
+)
+
+
+def panels() -> list[dict[str, Any]]:
+    """The pictures, for the page."""
+    return [asdict(panel) for panel in PANELS]
+
+
+def curves(run: RunData) -> dict[str, Any]:
+    """`steps`, `tokens` (generated until then) and by tag a list as long; None where nothing was measured."""
+    rows = list(_with_evaluations(run))
+    series = {panel.tag: [_number(row.get(panel.tag)) for row in rows] for panel in PANELS}
+    return {
+        "steps": [row["step"] for row in rows],
+        "tokens": _filled([row.get(_GENERATED) for row in rows]),
+        "series": {tag: values for tag, values in series.items() if any(value is not None for value in values)},
+    }
+
+
+def _with_evaluations(run: RunData) -> Iterator[Mapping[str, Any]]:
+    """The rows, with the evaluations before and after training, which belong to none."""
+    measured = {
+        one["step"]: (one.get("metrics") or {}).get("pass@1")
+        for one in (run.evaluation.get(side) for side in ("before", "after"))
+        if isinstance(one, Mapping) and isinstance(one.get("step"), int)
+    }
+    if 0 in measured:
+        yield {"step": 0, _GENERATED: 0, _ACCURACY: measured[0]}
+    for row in run.rows:
+        yield row if row.get(_ACCURACY) is not None else {**row, _ACCURACY: measured.get(row["step"])}
+
+
+def _number(value: Any) -> float | None:
+    """Five digits: more than a picture shows."""
+    if not isinstance(value, int | float) or not math.isfinite(value):
+        return None
+    return float(f"{value:.5g}")
+
+
+def _filled(values: Sequence[Any]) -> list[float]:
+    """Where a row lacks the number, that of the row before."""
+    last, filled = 0.0, []
+    for value in values:
+        last = value if isinstance(value, int | float) else last
+        filled.append(last)
+    return filled

@@ -1,0 +1,63 @@
+"""Evaluations by `algorithms.evaluate` that belong to a run."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from algorithms.report.errors import ReportError
+from algorithms.report.run_data import RunData, read_object
+
+# What `algorithms.evaluate` writes, and where without `--out`.
+_CONFIG, _SCORES, _FOLDER = "evaluation.yaml", "scores.json", "evaluations"
+
+
+@dataclass(frozen=True)
+class FoundEvaluation:
+    """One finished evaluation.
+
+    Args:
+        label: the run, and which checkpoint of it.
+        scores: of scores.json, by benchmark.
+    """
+
+    label: str
+    scores: Mapping[str, Any]
+
+
+def found_evaluations(runs: Sequence[RunData]) -> list[FoundEvaluation]:
+    """Those in the runs' own folders, and those of their checkpoints in `evaluations/` here or beside the runs.
+
+    Raises:
+        ReportError: one of their files cannot be read.
+    """
+    found = []
+    for run in runs:
+        for folder in dict.fromkeys(_folders(run.directory.path)):
+            model = _model(folder / _CONFIG)
+            own = folder.is_relative_to(run.directory.path)
+            if own or (model is not None and model.is_relative_to(run.directory.path.resolve())):
+                checkpoint = model.parent.name if model is not None and model.name == "model" else folder.name
+                found.append(FoundEvaluation(f"{run.label}, {checkpoint}", read_object(folder / _SCORES)))
+    return found
+
+
+def _folders(run: Path) -> Iterator[Path]:
+    for pattern in (f"*/{_SCORES}", f"*/*/{_SCORES}"):
+        yield from (file.parent for file in sorted(run.glob(pattern)))
+    for place in (Path(_FOLDER), run.parent / _FOLDER):
+        yield from (file.parent.resolve() for file in sorted(place.glob(f"*/{_SCORES}")))
+
+
+def _model(path: Path) -> Path | None:
+    """The folder that was evaluated; None where it is a model of the Hub, or the file says nothing."""
+    if not path.is_file():
+        return None
+    try:
+        config = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise ReportError(f"{path}: cannot be read ({error}); fix: move the evaluation away") from error
+    model = (config.get("rl_module") or {}).get("model") if isinstance(config, dict) else None
+    return Path(model).resolve() if isinstance(model, str) and Path(model).is_dir() else None

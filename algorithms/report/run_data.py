@@ -1,0 +1,111 @@
+"""What a run directory holds, read once; the run may still be training."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from algorithms.report.errors import ReportError
+from algorithms.runs.run_directory import RunDirectory
+
+
+@dataclass(frozen=True)
+class RunData:
+    """One run.
+
+    Args:
+        label: tells it from the page's other runs.
+        directory: where it lies.
+        config: section → setting → value, and `algorithm`.
+        rows: of metrics.jsonl, in order; at least one.
+        summary: of summary.json; empty until the run is done.
+        evaluation: of evaluation.json; empty before the first.
+    """
+
+    label: str
+    directory: RunDirectory
+    config: Mapping[str, Any]
+    rows: Sequence[Mapping[str, Any]]
+    summary: Mapping[str, Any]
+    evaluation: Mapping[str, Any]
+
+    def setting(self, section: str, key: str) -> Any:
+        """A value of the configuration, None where there is none."""
+        return (self.config.get(section) or {}).get(key)
+
+    @property
+    def steps(self) -> int:
+        """The last step that is recorded."""
+        return int(self.rows[-1]["step"])
+
+
+def read_runs(paths: Sequence[Path]) -> list[RunData]:
+    """Read every run.
+
+    Raises:
+        ReportError: a folder is no run, has no step yet, is named twice, or has a file that cannot be read.
+    """
+    found: dict[Path, Path] = {}
+    for path in paths:
+        if (place := path.resolve()) in found:
+            raise ReportError(f"{path}: named twice; fix: name every run once")
+        found[place] = path
+    return [_read(path, label) for path, label in zip(found, _labels(list(found)), strict=True)]
+
+
+def _read(path: Path, label: str) -> RunData:
+    try:
+        directory = RunDirectory.open(path)
+        rows = directory.read_metrics()
+    except ValueError as error:
+        raise ReportError(str(error)) from error
+    if not rows:
+        raise ReportError(f"{path}: no step has been recorded yet; fix: wait for the first step of the run")
+    return RunData(
+        label=label,
+        directory=directory,
+        config=_config(directory.config_file),
+        rows=rows,
+        summary=read_object(directory.summary_file),
+        evaluation=read_object(directory.evaluation_file),
+    )
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """A JSON object; empty where there is no such file.
+
+    Raises:
+        ReportError: the file holds something else.
+    """
+    if not path.is_file():
+        return {}
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ReportError(f"{path}: cannot be read ({error}); fix: move it away, the report does without") from error
+    if not isinstance(value, dict):
+        raise ReportError(f"{path}: is no JSON object; fix: move it away, the report does without")
+    return value
+
+
+def _config(path: Path) -> dict[str, Any]:
+    try:
+        value = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise ReportError(f"{path}: cannot be read ({error}); fix: put back the file that the run wrote") from error
+    if not isinstance(value, dict):
+        raise ReportError(f"{path}: holds no settings; fix: put back the file that the run wrote")
+    return value
+
+
+def _labels(paths: Sequence[Path]) -> list[str]:
+    """Folder names, with as many parents as tell them apart."""
+    deepest = max((len(path.parts) for path in paths), default=1)
+    for depth in range(1, deepest + 1):
+        labels = ["/".join(path.parts[-depth:]) for path in paths]
+        if len(set(labels)) == len(labels):
+            return labels
+    return [str(path) for path in paths]

@@ -1,0 +1,182 @@
+"""Evaluations as tables of text."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from algorithms.evaluate.pass_at_k import pass_at_k
+from algorithms.evaluate.scores import score
+from algorithms.report.found_evaluations import FoundEvaluation
+from algorithms.report.run_data import RunData
+from algorithms.runs.bootstrap import paired_bootstrap
+
+NOTHING = "–"
+_IN_TOKENS = "mean_tokens"
+_COUNTS = ("problems", "samples")
+
+
+@dataclass(frozen=True)
+class Table:
+    """Cells of text; the first `labels` columns name the row.
+
+    Args:
+        rows: each as long as `head`.
+    """
+
+    title: str
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    labels: int = 1
+    note: str = ""
+
+
+def evaluation_tables(runs: Sequence[RunData], found: Sequence[FoundEvaluation]) -> list[Table]:
+    """What was measured before and after training, then what `algorithms.evaluate` measured."""
+    tables = [_before_and_after(runs), _own_levels(runs), *_benchmarks(found)]
+    return [table for table in tables if table.rows]
+
+
+def _before_and_after(runs: Sequence[RunData]) -> Table:
+    sides = [one for run in runs for one in _sides(run).values()]
+    measures = list(dict.fromkeys(name for one in sides for name in one.get("metrics") or {} if name not in _COUNTS))
+    rows = [row for run in runs for row in _rows_of(run, measures)]
+    trained_on = all(run.setting("evaluation", "data") is None for run in runs)
+    return Table(
+        f"{'Training' if trained_on else 'Held-out'} problems, before and after training",
+        ["run", "", *map(_label, measures), "asked"],
+        rows,
+        labels=2,
+        note="In brackets: 95 % intervals, bootstrap over problems; of a change, over its differences problem by "
+        "problem. None below ten problems.",
+    )
+
+
+def _rows_of(run: RunData, measures: Sequence[str]) -> list[list[str]]:
+    sides = _sides(run)
+    rows = []
+    for side, one in sides.items():
+        metrics = one.get("metrics") or {}
+        asked = f"{metrics.get('problems', 0):.0f} × {metrics.get('samples', 0):.0f}"
+        name = side if side == "before" else f"{side} step {one.get('step', '?')}"
+        rows.append([run.label, name, *(_measured(one, measure) for measure in measures), asked])
+    if len(sides) == 2:
+        rows.append([run.label, "change", *(_change(*sides.values(), measure) for measure in measures), ""])
+    return rows
+
+
+def _sides(run: RunData) -> dict[str, Mapping[str, Any]]:
+    return {side: run.evaluation[side] for side in ("before", "after") if isinstance(run.evaluation.get(side), Mapping)}
+
+
+def _measured(side: Mapping[str, Any], measure: str) -> str:
+    value = (side.get("metrics") or {}).get(measure)
+    by_problem = list(_by_problem(side, measure).values())
+    if not by_problem:
+        return _number(value, measure)
+    interval = score(by_problem)
+    return _with_interval(value, interval.low, interval.high, measure)
+
+
+def _change(before: Mapping[str, Any], after: Mapping[str, Any], measure: str) -> str:
+    first, last = ((side.get("metrics") or {}).get(measure) for side in (before, after))
+    if not isinstance(first, int | float) or not isinstance(last, int | float):
+        return NOTHING
+    change = paired_bootstrap(_by_problem(before, measure), _by_problem(after, measure))
+    if change is None:
+        return _number(last - first, measure, sign=True)
+    return _with_interval(last - first, change.low, change.high, measure, sign=True)
+
+
+def _by_problem(side: Mapping[str, Any], measure: str) -> dict[str, float]:
+    """pass@k by problem; empty for what is not kept by problem."""
+    name, samples = re.fullmatch(r"pass@(\d+)", measure), round((side.get("metrics") or {}).get("samples") or 0)
+    if name is None or int(name[1]) > samples:
+        return {}
+    return {
+        uid: pass_at_k(samples, round(share * samples), int(name[1]))
+        for uid, share in (side.get("correct") or {}).items()
+    }
+
+
+def _own_levels(runs: Sequence[RunData]) -> Table:
+    """pass@1 by level, where the problems have levels."""
+    found = []
+    for run in runs:
+        for side, one in _sides(run).items():
+            correct, levels = one.get("correct") or {}, one.get("levels") or {}
+            found.append(([run.label, side], _by_level(correct, levels)))
+    return _level_table("pass@1 by level", ["run", ""], found)
+
+
+def _by_level(correct: Mapping[str, float], levels: Mapping[str, str]) -> dict[str, str]:
+    members: dict[str, list[float]] = {}
+    for uid, share in correct.items():
+        if uid in levels:
+            members.setdefault(levels[uid], []).append(share)
+    cells = {}
+    for level, shares in members.items():
+        one = score(shares)
+        cells[level] = _with_interval(one.mean, one.low, one.high, "pass@1")
+    return cells
+
+
+def _level_table(title: str, head: Sequence[str], found: Iterable[tuple[Sequence[str], Mapping[str, str]]]) -> Table:
+    found = [(labels, cells) for labels, cells in found if cells]
+    levels = sorted({level for _, cells in found for level in cells}, key=_natural)
+    rows = [[*labels, *(cells.get(level, NOTHING) for level in levels)] for labels, cells in found]
+    return Table(title, [*head, *(f"level {level}" for level in levels)], rows, labels=len(head))
+
+
+def _benchmarks(found: Sequence[FoundEvaluation]) -> list[Table]:
+    tables = []
+    for benchmark in dict.fromkeys(name for one in found for name in one.scores):
+        having = [one for one in found if benchmark in one.scores]
+        measures = list(dict.fromkeys(name for one in having for name in one.scores[benchmark]["scores"]))
+        rows = [
+            [one.label, *_cells(one.scores[benchmark]["scores"], measures), _asked(one, benchmark)] for one in having
+        ]
+        tables.append(Table(f"{benchmark}, by algorithms.evaluate", ["of", *map(_label, measures), "asked"], rows))
+        levels = [([one.label], _level_cells(one.scores[benchmark]["levels"])) for one in having]
+        tables.append(_level_table(f"{benchmark}: pass@1 by level", ["of"], levels))
+    return tables
+
+
+def _asked(one: FoundEvaluation, benchmark: str) -> str:
+    return f"{one.scores[benchmark]['problems']} × {one.scores[benchmark]['samples']}"
+
+
+def _cells(scores: Mapping[str, Mapping[str, Any]], measures: Sequence[str]) -> list[str]:
+    return [_score_cell(scores[measure], measure) if measure in scores else NOTHING for measure in measures]
+
+
+def _level_cells(levels: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    return {level: _score_cell(one, "pass@1") for level, one in levels.items()} if len(levels) > 1 else {}
+
+
+def _score_cell(one: Mapping[str, Any], measure: str) -> str:
+    return _with_interval(one.get("mean"), one.get("low"), one.get("high"), measure)
+
+
+def _with_interval(value: Any, low: float | None, high: float | None, measure: str, *, sign: bool = False) -> str:
+    text = _number(value, measure, sign=sign)
+    if low is None or high is None or text == NOTHING:
+        return text
+    return f"{text} [{_number(low, measure, sign=sign)}, {_number(high, measure, sign=sign)}]"
+
+
+def _number(value: Any, measure: str, *, sign: bool = False) -> str:
+    if not isinstance(value, int | float):
+        return NOTHING
+    plus = "+" if sign else ""
+    text = f"{value:{plus},.1f}" if measure.startswith(_IN_TOKENS) else f"{100 * value:{plus}.1f} %"
+    return text.replace("-", "−")
+
+
+def _label(measure: str) -> str:
+    return measure.replace("_", " ")
+
+
+def _natural(level: str) -> tuple[float, str]:
+    """Numbers by size, before words by spelling."""
+    return (float(level) if re.fullmatch(r"-?\d+(\.\d+)?", level) else float("inf")), level

@@ -1,0 +1,66 @@
+"""What storing every token costs a step: `python -m benchmarks.token_data`."""
+
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from algorithms.grpo.groups import Group, Prompt, Sample
+from algorithms.models.names import resolve_model
+from algorithms.models.tokenizer import load_tokenizer
+from algorithms.rollout.types import Context, Rollout
+from algorithms.runs.rollout_files import write_rollouts
+from algorithms.script.rollout_rows import rollout_rows
+from algorithms.script.token_pieces import TokenPieces
+
+GROUPS, SIZE, PROMPT = 16, 8, 20
+LENGTHS = (32, 2048)
+REPETITIONS = 7
+
+
+def main() -> None:
+    """Print CPU time and file size of a step's rollouts, with and without token data, at two response lengths.
+
+    Tokens, log-probs and entropies are random: real ones compress better.
+    """
+    tokenizer = load_tokenizer(resolve_model("embedded:tiny"))
+    for length in LENGTHS:
+        groups = _groups(length, tokenizer.decode)
+        for name, pieces in (("without", None), ("with", TokenPieces(tokenizer))):
+            with tempfile.TemporaryDirectory() as folder:
+                file = Path(folder) / "step.parquet"
+                seconds = []
+                for _ in range(REPETITIONS):
+                    started = time.process_time()
+                    write_rollouts(file, rollout_rows(1, groups, tokenizer, pieces))
+                    seconds.append(time.process_time() - started)
+                milliseconds, size = 1000 * statistics.median(seconds), file.stat().st_size
+            print(f"{GROUPS * SIZE} × {length} tokens, {name}: {milliseconds:.1f} ms of CPU, {size / 1000:,.0f} kB")
+
+
+def _groups(length: int, decode: Callable[[list[int]], str]) -> list[Group]:
+    rng = np.random.default_rng(0)
+    return [
+        Group(Prompt(str(index)), [_sample(index, length, decode, rng) for _ in range(SIZE)]) for index in range(GROUPS)
+    ]
+
+
+def _sample(group: int, length: int, decode: Callable[[list[int]], str], rng: np.random.Generator) -> Sample:
+    tokens = rng.integers(5, 100, PROMPT + length).astype(np.int32)
+    mask = np.arange(len(tokens)) >= PROMPT
+    logprobs = np.where(mask, -rng.exponential(0.3, len(tokens)), 0).astype(np.float32)
+    messages = (
+        {"role": "user", "content": "6-5+7-1-6"},
+        {"role": "assistant", "content": decode(tokens[PROMPT:].tolist())},
+    )
+    rollout = Rollout(
+        0, str(group), group, Context.PLAIN, tokens, mask, logprobs, 1.0, True, False, "equal", 1, messages=messages
+    )
+    return Sample(rollout, 1.0, behaviour_logprobs=logprobs, entropies=-logprobs)
+
+
+if __name__ == "__main__":
+    main()
