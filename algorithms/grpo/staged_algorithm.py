@@ -15,6 +15,7 @@ from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
 from algorithms.evaluate.evaluation import Evaluation, evaluate_policy
 from algorithms.grpo.config import GRPOConfig
 from algorithms.grpo.groups import Group
+from algorithms.grpo.learners import set_version
 from algorithms.grpo.mismatch_watch import MismatchWatch
 from algorithms.grpo.pipeline import make_pipeline
 from algorithms.grpo.queries import EpochOrder
@@ -32,6 +33,7 @@ T = TypeVar("T")
 
 # Stages after whose beginning a step can no longer be forgotten: they change weights or history.
 POINT_OF_NO_RETURN = frozenset({"update_policy", "remember", "sync_weights"})
+TRAINING_LOOP = "training_loop"
 
 
 class StagedAlgorithm(Algorithm):
@@ -139,6 +141,18 @@ class StagedAlgorithm(Algorithm):
         return False
 
     # -- What a checkpoint keeps beside weights and optimizer; see algorithms.script.checkpoint. ----------------------
+
+    def get_state(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """RLlib's, which its own, pickled checkpoints hold, and the training loop's: they resume exactly as well."""
+        return super().get_state(*args, **kwargs) | {TRAINING_LOOP: self.get_training_state()}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Put back what `get_state` gave."""
+        super().set_state(state)
+        if TRAINING_LOOP in state:
+            arrays, loop = state[TRAINING_LOOP]
+            set_version(self.learner_group, loop["weights_version"])
+            self.set_training_state(arrays, loop)
 
     @property
     def in_step(self) -> bool:
