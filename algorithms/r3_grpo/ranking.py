@@ -9,8 +9,8 @@ import numpy as np
 Scope = Literal["truncated", "all"]
 Baseline = Literal["finished_wrong", "centred", "paper"]
 
-# What is taken off the ranked rewards, as a share of the largest; half of it is their mean.
-_SHIFTS: dict[str, float] = {"finished_wrong": 1.0, "centred": 0.5, "paper": 0.0}
+# What each baseline takes off the ranked rewards, as a share of the largest; half of it is their mean.
+SHIFTS: dict[str, float] = {"finished_wrong": 1.0, "centred": 0.5, "paper": 0.0}
 
 
 def structural_entropy_rewards(
@@ -112,7 +112,7 @@ def ranked_rewards(
         chosen.append(entropies)
     values = structural_entropy_rewards(chosen, top_fraction=top_fraction, max_reward=max_reward)
     if len(values) > 1:
-        values = values - _SHIFTS[baseline] * max_reward
+        values = values - SHIFTS[baseline] * max_reward
     shaped[ranked] = values
     return shaped, ranked
 
@@ -120,8 +120,8 @@ def ranked_rewards(
 def _check_settings(scope: str, baseline: str) -> None:
     if scope not in ("truncated", "all"):
         raise ValueError(f"scope must be truncated or all, got {scope!r}")
-    if baseline not in _SHIFTS:
-        raise ValueError(f"baseline must be one of {', '.join(_SHIFTS)}, got {baseline!r}")
+    if baseline not in SHIFTS:
+        raise ValueError(f"baseline must be one of {', '.join(SHIFTS)}, got {baseline!r}")
     if baseline == "finished_wrong" and scope != "truncated":
         raise ValueError("baseline finished_wrong needs scope truncated: use it, or baseline centred or paper")
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from algorithms.grpo.groups import Group
+from algorithms.r3_grpo.ranking import SHIFTS
 from algorithms.r3_grpo.settings import RankingSettings
 
 
@@ -14,7 +15,7 @@ class RewardOrderWatch:
     """
 
     def __init__(self, ranking: RankingSettings) -> None:
-        self._best_rank = ranking.max_reward if ranking.baseline == "paper" else 0.0
+        self._best_rank = ranking.max_reward * (1.0 - SHIFTS[ranking.baseline])
         self._told = not ranking.enabled
 
     def observe(self, groups: Sequence[Group]) -> str | None:

@@ -21,15 +21,17 @@ def warned(stub, caplog):
     return run
 
 
-def test_a_correct_answer_that_earns_no_more_than_the_best_rank_is_told_once(warned):
-    (warning,) = warned(0.1, baseline="paper", max_reward=0.1)
-    assert "a correct response earned 0.1" in warning and "ranking.max_reward" in warning
+@pytest.mark.parametrize(("baseline", "best_rank"), [("paper", 0.1), ("centred", 0.05)])
+def test_a_correct_answer_that_earns_no_more_than_the_best_rank_is_told_once(warned, baseline, best_rank):
+    (warning,) = warned(best_rank, baseline=baseline, max_reward=0.1)
+    assert f"a correct response earned {best_rank:g}" in warning and "ranking.max_reward" in warning
 
 
 @pytest.mark.parametrize(
     ("paid", "ranking"),
     [
         (0.11, {"baseline": "paper", "max_reward": 0.1}),
+        (0.06, {"baseline": "centred", "max_reward": 0.1}),
         (0.05, {"baseline": "finished_wrong", "max_reward": 0.1}),  # its best rank earns 0
         (0.05, {"baseline": "paper", "max_reward": 0.1, "enabled": False}),
     ],
