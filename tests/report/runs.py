@@ -83,7 +83,12 @@ def step_rows(step):
             step=step, group=2, uid="q-2", turns=live, turn_lengths=(2, 2), tokens=4, response="4", token_data=two_turns
         ),
         wrong(
-            step=step, group=2, uid="q-2", response=HOSTILE[0], token_data=TokenData(HOSTILE, -np.ones(5), np.ones(5))
+            step=step,
+            group=2,
+            uid="q-2",
+            turns=live[:1],
+            response=HOSTILE[0],
+            token_data=TokenData(HOSTILE, -np.ones(5), np.ones(5)),
         ),
     ]
 

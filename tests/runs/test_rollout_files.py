@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import numpy as np
 import pyarrow.parquet as pq
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from algorithms.runs.rollout_files import (
@@ -78,6 +78,7 @@ def test_some_groups_are_read_without_the_others(tmp_path):
     assert read_rollouts(tmp_path / "a.parquet", [0, 2]) == [rows[0], rows[1], rows[3]]
 
 
+@settings(deadline=None)
 @given(text=st.text(max_size=30))
 def test_any_text_survives(tmp_path_factory, text):
     path = tmp_path_factory.mktemp("rollouts") / "a.parquet"

@@ -1,7 +1,7 @@
 """Every token of a response has its piece, and the pieces are the response."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
@@ -25,6 +25,7 @@ def by_words():
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="<unk>")
 
 
+@settings(deadline=None)
 @given(text=st.text(max_size=20))
 def test_pieces_of_a_text_joined_are_the_text(by_bytes, text):
     tokens = by_bytes.encode(text, add_special_tokens=False)
