@@ -39,7 +39,8 @@ class Curve:
             name: np.array([np.nan if values.get(name) is None else values[name] for _, _, values in points], float)
             for name in names
         }
-        return cls(*(np.array([point[axis] for point in points], float) for axis in (0, 1)), columns)
+        steps, tokens = (np.array([point[axis] for point in points], float) for axis in (0, 1))
+        return cls(steps, tokens, columns)
 
     def at(self, name: str, where: float | np.ndarray, *, axis: str) -> np.ndarray:
         """The value there, between measurements by a straight line.

@@ -42,9 +42,11 @@ def run_on_tune(jobs: Sequence[Job], *, at_a_time: int, out: Path, watch: Watch)
     # Else a trial moves into a folder of its own, from where relative paths lead nowhere.
     os.environ.update({"RAY_CHDIR_TO_TRIAL_DIR": "0", **PATIENCE})
     by_name = {job.name: job for job in jobs}
-    trial = tune.with_parameters(_Trial, jobs=by_name, folder=os.getcwd(), threads=os.environ.get(THREADS, "1"))
+    threads = dict.fromkeys((THREADS, "MKL_NUM_THREADS"), os.environ.get(THREADS, "1"))
+    trial = tune.with_parameters(_Trial, jobs=by_name, folder=os.getcwd(), threads=threads)
     overseer = _Overseer(by_name, watch)
-    ray.init(address=os.environ.get("RAY_ADDRESS", "local"), log_to_driver=False)
+    address = os.environ.get("RAY_ADDRESS")
+    ray.init(address=address or "local", include_dashboard=None if address else False, log_to_driver=False)
     tuner = tune.Tuner(
         tune.with_resources(trial, lambda config: _resources(by_name[_name(config)])),
         param_space={"run": tune.grid_search([{"arm": job.arm, "seed": job.seed} for job in jobs])},
@@ -64,12 +66,12 @@ def run_on_tune(jobs: Sequence[Job], *, at_a_time: int, out: Path, watch: Watch)
 class _Trial(tune.Trainable):
     """One run, as a process beside the trial's own."""
 
-    def setup(self, config: dict[str, Any], jobs: Mapping[str, Job], folder: str, threads: str) -> None:
-        os.chdir(folder)
-        self._job = jobs[_name(config)]
+    def setup(self, config: dict[str, Any], **given: Any) -> None:
+        os.chdir(given["folder"])
+        self._job: Job = given["jobs"][_name(config)]
         # The run's Ray is not the trial's.
         environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
-        self._process = start(self._job, environment | PATIENCE | {THREADS: threads, "MKL_NUM_THREADS": threads})
+        self._process = start(self._job, environment | PATIENCE | given["threads"])
 
     def step(self) -> dict[str, Any]:
         try:

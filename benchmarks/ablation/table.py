@@ -61,7 +61,7 @@ def _levels(results: ByArm) -> str:
                 *(_with_ends(interval, "{:.3f}") for interval in accuracies),
                 _share([run.final.get("truncated", np.nan) for run in runs]),
                 f"{np.mean([run.steps for run in runs]):.0f}",
-                _thousands(np.mean([run.tokens for run in runs])),
+                _thousands(float(np.mean([run.tokens for run in runs]))),
                 f"{np.mean([run.wall_s for run in runs]) / 60:.1f}",
             ]
         )
