@@ -6,8 +6,6 @@ from typing import Any
 
 import ray
 
-STARTS = 3
-
 
 class RayDidNotStart(RuntimeError):
     """Ray could not be started on this machine."""
@@ -20,7 +18,7 @@ def start_ray(config: Any) -> None:
     with as many CPU slots as the actors ask for: on a laptop actors share cores rather than wait for ever.
 
     Raises:
-        RayDidNotStart: a local Ray did not start, though it was tried again.
+        RayDidNotStart: a local Ray did not start. What there is of it ends with the process.
     """
     if ray.is_initialized():
         return
@@ -36,19 +34,14 @@ def start_ray(config: Any) -> None:
 
 
 def _start_here(**arguments: Any) -> None:
-    """Ray gives a node half a minute to come up, which on a busy machine may be too short for the first attempt."""
-    for attempt in range(1, STARTS + 1):
-        try:
-            ray.init(address="local", **arguments)
-            return
-        except Exception as error:  # it has no type of its own for this
-            ray.shutdown()
-            if attempt == STARTS:
-                said = next(iter(str(error).splitlines()), type(error).__name__)
-                raise RayDidNotStart(
-                    f"Ray did not start in {STARTS} attempts: {said}; fix: see that memory, cores and /tmp have room, "
-                    "then start again, or go on with --resume"
-                ) from error
+    try:
+        ray.init(address="local", **arguments)
+    except Exception as error:  # Ray has no type of its own for this
+        said = next(iter(str(error).splitlines()), type(error).__name__)
+        raise RayDidNotStart(
+            f"Ray did not start ({said}); fix: see that memory, cores and /tmp have room, then start again, or go on "
+            "with --resume"
+        ) from error
 
 
 def _learner_cpus(config: Any) -> float:

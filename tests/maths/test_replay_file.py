@@ -3,12 +3,14 @@
 import sqlite3
 import subprocess
 import sys
+import threading
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from algorithms.r3_grpo import history_database
 from algorithms.r3_grpo.entry import pack, unpack
 from algorithms.r3_grpo.replay import ReplayHistory
 
@@ -35,9 +37,11 @@ def test_rolled_back_to_a_mark_it_is_what_it_was(chosen, before, between, after,
     history.mark()
     play(history, after)
     history.roll_back(first)
+    assert len(history) == len(expected)
     assert draws(history, seed) == draws(expected, seed)
     play(history, after)
     play(expected, after)
+    assert len(history) == len(expected)
     assert draws(history, seed) == draws(expected, seed), "and goes on alike"
 
 
@@ -72,6 +76,38 @@ def test_a_removed_entry_leaves_the_file_once_no_mark_needs_it(tmp_path):
     assert rows() == 2
     history.forget_before(newest)
     assert rows() == 1
+
+
+@repeatable
+@given(settings, events, events, seeds)
+def test_opened_again_it_is_what_it_was_when_it_was_closed(tmp_path_factory, chosen, before, after, seed):
+    path = tmp_path_factory.mktemp("history") / "history.sqlite"
+    history, expected = history_with(chosen, path), history_with(chosen)
+    play(history, before)
+    play(expected, before)
+    history.close()
+    reopened = history_with(chosen, path)
+    for _ in range(2):
+        assert len(reopened) == len(expected)
+        assert draws(reopened, seed) == draws(expected, seed)
+        play(reopened, after)
+        play(expected, after)
+    reopened.close()
+
+
+def test_a_reader_does_not_stop_the_run(tmp_path, monkeypatch):
+    """Somebody looks into the file while steps are made; a commit waits until they have seen it."""
+    monkeypatch.setattr(history_database, "BUSY_S", 20)
+    path = tmp_path / "history.sqlite"
+    history = ReplayHistory(path=path)
+    history.add(entry(response=(1,)))
+    history.commit()
+    reader = sqlite3.connect(path, check_same_thread=False)
+    seen = reader.execute("SELECT count(*) FROM responses")
+    history.add(entry(response=(2,)))
+    threading.Timer(0.2, lambda: seen.fetchall()).start()
+    history.commit()
+    assert reader.execute("SELECT count(*) FROM responses").fetchone() == (2,)
 
 
 CRASH = """
