@@ -18,10 +18,7 @@ BUSY_S = 600.0  # while somebody else reads the file, a commit waits
 
 # What is large is written once, in the order of events, and never moved. What says which of it a query's pools hold is
 # small and lies together by query, so that a step touches few pages.
-_MEMBER = """
-    query INTEGER NOT NULL, correct INTEGER NOT NULL, age INTEGER NOT NULL, event INTEGER NOT NULL,
-    context TEXT NOT NULL, truncated INTEGER NOT NULL, digest BLOB"""
-_SCHEMA = f"""
+_SCHEMA = """
 CREATE TABLE queries (id INTEGER PRIMARY KEY, uid BLOB NOT NULL UNIQUE);
 CREATE TABLE outcomes (
     query INTEGER NOT NULL, event INTEGER NOT NULL, correct INTEGER NOT NULL, reward REAL NOT NULL,
@@ -29,9 +26,15 @@ CREATE TABLE outcomes (
 CREATE TABLE responses (
     event INTEGER PRIMARY KEY, query INTEGER NOT NULL, correct INTEGER NOT NULL, context TEXT NOT NULL,
     truncated INTEGER NOT NULL, reward REAL NOT NULL, step INTEGER NOT NULL, text BLOB NOT NULL, packed BLOB NOT NULL);
-CREATE TABLE pools ({_MEMBER}, PRIMARY KEY (query, correct, age)) WITHOUT ROWID;
-CREATE TABLE removed ({_MEMBER}, removal INTEGER NOT NULL, PRIMARY KEY (removal, event)) WITHOUT ROWID;
+CREATE TABLE pools (
+    query INTEGER NOT NULL, correct INTEGER NOT NULL, age INTEGER NOT NULL, event INTEGER NOT NULL,
+    context TEXT NOT NULL, truncated INTEGER NOT NULL, digest BLOB, PRIMARY KEY (query, correct, age)) WITHOUT ROWID;
+CREATE TABLE removed (
+    removal INTEGER NOT NULL, event INTEGER NOT NULL, query INTEGER NOT NULL, correct INTEGER NOT NULL,
+    age INTEGER NOT NULL, context TEXT NOT NULL, truncated INTEGER NOT NULL, digest BLOB,
+    PRIMARY KEY (removal, event)) WITHOUT ROWID;
 """
+_MEMBER = "query, correct, age, event, context, truncated, digest"
 
 
 class HistoryDatabase:
@@ -116,7 +119,8 @@ class HistoryDatabase:
             self._connection.execute("DELETE FROM responses WHERE event=?", (event,))
         else:
             self._connection.execute(
-                "INSERT INTO removed SELECT *, ? FROM pools WHERE query=? AND correct=? AND age=?",
+                f"INSERT INTO removed ({_MEMBER}, removal) "
+                f"SELECT {_MEMBER}, ? FROM pools WHERE query=? AND correct=? AND age=?",
                 (self.event, *member),
             )
         self._connection.execute("DELETE FROM pools WHERE query=? AND correct=? AND age=?", member)
@@ -194,9 +198,8 @@ class HistoryDatabase:
         """Forget what was written after a mark, and take back what was removed after it."""
         for table in ("pools", "responses", "outcomes"):
             self._connection.execute(f"DELETE FROM {table} WHERE event>?", (mark,))
-        member = "query, correct, age, event, context, truncated, digest"
         self._connection.execute(
-            f"INSERT INTO pools SELECT {member} FROM removed WHERE removal>? AND event<=?", (mark, mark)
+            f"INSERT INTO pools ({_MEMBER}) SELECT {_MEMBER} FROM removed WHERE removal>? AND event<=?", (mark, mark)
         )
         self._connection.execute("DELETE FROM removed WHERE removal>?", (mark,))
         self.event = self._kept_from = mark

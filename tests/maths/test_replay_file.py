@@ -69,7 +69,9 @@ def test_a_removed_entry_leaves_the_file_once_no_mark_needs_it(tmp_path):
     newest = history.mark()
 
     def rows():
-        return sqlite3.connect(path).execute("SELECT count(*) FROM responses").fetchone()[0]
+        connection = sqlite3.connect(path)
+        assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+        return connection.execute("SELECT count(*) FROM responses").fetchone()[0]
 
     assert rows() == 2, "the older mark may still be asked for"
     history.forget_before(kept)
