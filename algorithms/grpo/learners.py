@@ -40,7 +40,7 @@ def update_learners(learner_group: Any, rows: Sequence[TrainingRow], lr: float) 
     _require_all(learner_group, results)
     total = UpdateStatistics()
     for indices, result in zip(shards, results, strict=True):
-        by_row = {
+        by_row: dict[str, Any] = {
             name: {indices[place]: values for place, values in getattr(result, name).items()}
             for name in UpdateStatistics.BY_ROW
         }

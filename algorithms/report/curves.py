@@ -80,7 +80,8 @@ def _number(value: Any) -> float | None:
 
 def _filled(values: Sequence[Any]) -> list[float]:
     """Where a row lacks the number, that of the row before."""
-    last, filled = 0.0, []
+    last = 0.0
+    filled: list[float] = []
     for value in values:
         last = value if isinstance(value, int | float) else last
         filled.append(last)

@@ -61,7 +61,9 @@ def _rows_of(run: RunData, measures: Sequence[str]) -> list[list[str]]:
         name = side if side == "before" else f"{side} step {one.get('step', '?')}"
         rows.append([run.label, name, *(_measured(one, measure) for measure in measures), asked])
     if len(sides) == 2:
-        rows.append([run.label, "change", *(_change(*sides.values(), measure) for measure in measures), ""])
+        rows.append(
+            [run.label, "change", *(_change(sides["before"], sides["after"], measure) for measure in measures), ""]
+        )
     return rows
 
 

@@ -30,7 +30,8 @@ def trajectories(runs: Sequence[RunData], most: Most) -> dict[str, Any]:
     """
     texts, pieces = _Indices(), _Indices()
     rows: list[dict[str, Any]] = []
-    notes, values = [], _Values()
+    notes: list[str] = []
+    values = _Values()
     for index, run in enumerate(runs):
         share = most.shared_by(len(runs) - index)
         selection = select(sorted(run.directory.rollouts_folder.glob("step-*.parquet")), share)

@@ -39,7 +39,7 @@ class Recorder:
         columns = hparams_config_pb([HParam(name) for name in NAMES], [Metric(tag) for tag in METRICS])
         row = hparams_pb(hyperparameters(config), trial_id=self._run.name)
         for summary in (columns, row):
-            self._events.file_writer.add_summary(summary)
+            self._events.file_writer.add_summary(summary)  # type: ignore[attr-defined]  # torch types it as None
         self._events.flush()
 
     def record(self, row: Mapping[str, Any]) -> None:
