@@ -137,6 +137,7 @@ RUN_DEFAULTS = {
     "best_metric": "eval/pass@1",
     "log_conversations": 2,
     "save_rollouts": True,
+    "max_generated_tokens": 0,
     "save_tokens": True,
 }
 PAPER: dict[str, dict[str, Any]] = {
