@@ -35,6 +35,7 @@ class ReasoningGymEnv(VerifiableEnv):
         level: int | None = None,
         config: Mapping[str, Any] | None = None,
         threshold: float = 1.0,
+        partial_credit: bool = True,
         instruction: str = TAGGED_INSTRUCTION,
         reflection_guidance: str = TAGGED_REFLECTION_GUIDANCE,
         max_turns: int = 1,
@@ -54,6 +55,7 @@ class ReasoningGymEnv(VerifiableEnv):
             config: Further fields of the task's configuration, such as `min_terms`, but not `seed` and `size`; with
                 several tasks all of them must have these fields.
             threshold: Score from which an answer is correct.
+            partial_credit: Whether the reward is the score; False: 1 for a correct answer, 0 for any other.
             instruction: Text that follows the problem; the final answer is read from the last `<answer>` tags after
                 any thinking.
             reflection_guidance: The user turn after a wrong answer.
@@ -83,7 +85,7 @@ class ReasoningGymEnv(VerifiableEnv):
             names, wanted = _parsed(data, wanted)
         _check(wanted)
         self.tasks = tuple(replace(wanted, name=name) for name in names)
-        self.threshold, self.grading_timeout_s = threshold, grading_timeout_s
+        self.threshold, self.partial_credit, self.grading_timeout_s = threshold, partial_credit, grading_timeout_s
 
     def load_queries(self) -> Queries:
         """The problems, shared with every environment of this process that wants the same ones."""
@@ -107,7 +109,7 @@ class ReasoningGymEnv(VerifiableEnv):
         except (CallRaisedError, CallTamperedError):
             score = 0.0  # some scorers raise over an answer that they cannot read
         correct = score >= self.threshold
-        return Verdict(correct, Reason.EQUAL if correct else Reason.DIFFERENT, score)
+        return Verdict(correct, Reason.EQUAL if correct else Reason.DIFFERENT, score if self.partial_credit else None)
 
     def reference_response(self, query: Query) -> str:
         """The library's own answer between the tags; of some tasks it gives none."""

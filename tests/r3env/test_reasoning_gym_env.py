@@ -54,8 +54,8 @@ def test_nothing_is_generated_before_it_is_asked_for() -> None:
 
 
 def test_partial_credit_is_the_reward_and_a_threshold_makes_it_correct() -> None:
-    def step(threshold: float, answer: str) -> tuple[float, bool, str]:
-        env = ReasoningGymEnv(task="countdown", size=5, threshold=threshold)
+    def step(threshold: float, answer: str, *, partial_credit: bool = True) -> tuple[float, bool, str]:
+        env = ReasoningGymEnv(task="countdown", size=5, threshold=threshold, partial_credit=partial_credit)
         env.reset(options={"uid": "countdown/0/0"})
         _, reward, terminated, truncated, info = env.step(f"<answer>{answer}</answer>")
         assert terminated and not truncated
@@ -64,6 +64,8 @@ def test_partial_credit_is_the_reward_and_a_threshold_makes_it_correct() -> None
     assert step(1.0, "1+1") == (0.05, False, "different")
     assert step(0.05, "1+1") == (0.05, True, "equal")
     assert step(1.0, "") == (0.0, False, "no_answer")
+    assert step(1.0, "1+1", partial_credit=False) == (0.0, False, "different")
+    assert step(0.05, "1+1", partial_credit=False) == (1.0, True, "equal")
 
 
 def test_a_scorer_that_never_returns_is_killed() -> None:
