@@ -1,7 +1,7 @@
 # Everything goes into .venv; nothing outside this folder changes. `make` alone prints what there is.
 SHELL := bash
 .DEFAULT_GOAL := help
-.PHONY: help install quickstart test lint bench
+.PHONY: help install quickstart test lint audit bench
 
 PYTHON ?= python3
 # The build of vLLM: cpu, gpu or none. Only GPU machines have a working nvidia-smi.
@@ -62,6 +62,10 @@ lint: install ## ruff check, ruff format --check, mypy
 	@$(RUN) ruff check .
 	@$(RUN) ruff format --check .
 	@$(RUN) mypy
+
+audit: install ## known vulnerabilities of the pinned packages (needs the network)
+	@$(RUN) pip install --quiet --disable-pip-version-check pip-audit
+	@$(RUN) pip_audit --requirement constraints.txt --no-deps --disable-pip
 
 BENCHMARKS := grading data stepping history packing learner rollout scale weights vs_trl
 
