@@ -48,16 +48,17 @@ def _run(arguments: argparse.Namespace) -> int:
         print("note: evaluation.interval: 0: equal steps lie on a straight line from start to end", file=sys.stderr)
     codes: dict[str, int] = {}
     if not arguments.table_only:
-        with _locked(arguments.out) as lock:
+        with locked(arguments.out) as lock:
             codes = _train(jobs, arguments, lock)
     print(write_results(jobs, codes, arguments.out))
-    return FAILED if any(codes.values()) else DONE
+    return FAILED if any(codes.get(job.name) for job in jobs if state(job) is not State.FINISHED) else DONE
 
 
 def _train(jobs: Sequence[Job], arguments: argparse.Namespace, lock: int) -> dict[str, int]:
     """Run what is not finished; what fails for no fault of its settings gets a second chance after all others."""
     codes = _attempt([job for job in jobs if state(job) is not State.FINISHED], jobs, arguments, lock)
-    again = [job for job in jobs if codes.get(job.name, DONE) not in (DONE, WRONG_INPUT, INTERRUPTED)]
+    for_good = (DONE, WRONG_INPUT, INTERRUPTED)
+    again = [job for job in jobs if codes.get(job.name, DONE) not in for_good and state(job) is not State.FINISHED]
     if again:
         print(f"once more, after a failure: {', '.join(job.name for job in again)}", file=sys.stderr)
         codes |= _attempt(again, jobs, arguments, lock)
@@ -86,7 +87,7 @@ def _attempt(todo: Sequence[Job], jobs: Sequence[Job], arguments: argparse.Names
 
 
 @contextmanager
-def _locked(out: Path) -> Iterator[int]:
+def locked(out: Path) -> Iterator[int]:
     """Keep a second ablation out of the folder; the runs inherit the lock, should they survive this process.
 
     Raises:

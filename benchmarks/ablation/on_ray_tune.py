@@ -51,7 +51,14 @@ def run_on_tune(jobs: Sequence[Job], *, at_a_time: int, out: Path, watch: Watch)
         tune.with_resources(trial, lambda config: _resources(by_name[_name(config)])),
         param_space={"run": tune.grid_search([{"arm": job.arm, "seed": job.seed} for job in jobs])},
         tune_config=tune.TuneConfig(max_concurrent_trials=at_a_time or None),
-        run_config=tune.RunConfig(name="tune", storage_path=str(out.resolve()), verbose=0, callbacks=[overseer]),
+        run_config=tune.RunConfig(
+            name="tune",
+            storage_path=str(out.resolve()),
+            verbose=0,
+            callbacks=[overseer],
+            # The runs keep their own.
+            checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
+        ),
     )
     try:
         with sigterm_as_interrupt():

@@ -6,11 +6,11 @@ from typing import Any
 
 from algorithms.runs.json_files import write_json, write_text
 from benchmarks.ablation.figure import draw
-from benchmarks.ablation.intervals import Interval, paired_difference, t_interval
+from benchmarks.ablation.intervals import Interval, t_interval
 from benchmarks.ablation.learnt import Learnt, learnt
 from benchmarks.ablation.plan import Job
 from benchmarks.ablation.stored import State, state
-from benchmarks.ablation.table import places, table
+from benchmarks.ablation.table import differences, places, table
 
 
 def write_results(jobs: Sequence[Job], codes: Mapping[str, int], out: Path) -> str:
@@ -44,26 +44,24 @@ def _without_result(job: Job, now: State, codes: Mapping[str, int]) -> str:
 
 def as_data(results: Mapping[str, Sequence[Learnt]], missing: Sequence[str]) -> dict[str, Any]:
     """Everything in the table, and every run's evaluations, as plain data."""
-    where = places(results) if results else []
     first = next(iter(results), None)
-    comparisons = {
-        place.heading: {
-            arm: {
-                "pass@1": _ends(t_interval([place.accuracy(run) for run in runs])),
-                f"difference to {first}": _ends(
-                    paired_difference(
-                        {run.seed: place.accuracy(run) for run in runs},
-                        {run.seed: place.accuracy(run) for run in results[first]},
-                    )
-                ),
+    return {
+        "pass@1": {
+            place.heading: {
+                arm: _ends(t_interval([place.accuracy(run) for run in runs])) for arm, runs in results.items()
+            }
+            for place in (places(results) if results else [])
+        },
+        "difference": {
+            f"{arm} - {first}": {
+                place.heading: _ends(interval) for place, interval in differences(results[first], runs)
             }
             for arm, runs in results.items()
-        }
-        for place in where
-        if first is not None
+            if first is not None and arm != first
+        },
+        "runs": [_run(run) for arm in results.values() for run in arm],
+        "without_result": list(missing),
     }
-    runs = [_run(run) for arm in results.values() for run in arm]
-    return {"comparisons": comparisons, "runs": runs, "without_result": list(missing)}
 
 
 def _run(run: Learnt) -> dict[str, Any]:

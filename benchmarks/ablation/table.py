@@ -6,17 +6,29 @@ from dataclasses import dataclass
 import numpy as np
 
 from benchmarks.ablation.intervals import Interval, paired_difference, t_interval
-from benchmarks.ablation.learnt import Learnt
+from benchmarks.ablation.learnt import PASS_AT_1, Learnt
 
 ByArm = Mapping[str, Sequence[Learnt]]
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where arms are compared: a heading, and a run's held-out pass@1 there."""
+    """Where runs are compared.
 
-    heading: str
+    Args:
+        axis: `steps`, `tokens`, or nothing for each run's own end.
+        at: how many of them.
+        accuracy: a run's held-out pass@1 there.
+    """
+
+    axis: str
+    at: int
     accuracy: Callable[[Learnt], float]
+
+    @property
+    def heading(self) -> str:
+        """Names the place in a table."""
+        return f"at {_thousands(self.at)} {self.axis}" if self.axis else "at its end"
 
 
 def places(results: ByArm) -> list[Place]:
@@ -24,9 +36,17 @@ def places(results: ByArm) -> list[Place]:
     runs = [run for arm in results.values() for run in arm]
     steps, tokens = min(run.steps for run in runs), min(run.tokens for run in runs)
     return [
-        Place(f"at {steps} steps", lambda run: run.accuracy(steps, axis="steps")),
-        Place(f"at {_thousands(tokens)} tokens", lambda run: run.accuracy(tokens, axis="tokens")),
-        Place("at its end", lambda run: run.final["pass@1"]),
+        Place("steps", steps, lambda run: run.accuracy(steps, axis="steps")),
+        Place("tokens", tokens, lambda run: run.accuracy(tokens, axis="tokens")),
+        Place("", 0, lambda run: run.final[PASS_AT_1]),
+    ]
+
+
+def differences(first: Sequence[Learnt], runs: Sequence[Learnt]) -> list[tuple[Place, Interval | None]]:
+    """An arm against the first, seed by seed, as far as these two go: a third arm of few steps cuts nothing off."""
+    return [
+        (place, paired_difference(_by_seed(runs, place.accuracy), _by_seed(first, place.accuracy)))
+        for place in places({"first": first, "other": runs})
     ]
 
 
@@ -72,29 +92,28 @@ def _differences(results: ByArm) -> str:
     (first, reference), *others = results.items()
     if not others:
         return ""
-    where = places(results)
     rows = []
     for arm, runs in others:
-        intervals = [
-            paired_difference(_by_seed(runs, place.accuracy), _by_seed(reference, place.accuracy)) for place in where
-        ]
-        pairs = next((interval.count for interval in intervals if interval), 0)
-        rows.append([arm, str(pairs), *(_difference(interval) for interval in intervals)])
+        found = differences(reference, runs)
+        pairs = next((interval.count for _, interval in found if interval), 0)
+        rows.append([arm, str(pairs), *(_difference(place, interval) for place, interval in found)])
     title = (
-        f"Difference to {first} with the same seed, mean [95 % interval]; bold where the interval excludes zero.\n\n"
+        f"Difference to {first} with the same seed, mean [95 % interval], where both arms have got to; bold where the "
+        "interval excludes zero.\n\n"
     )
-    return title + _markdown(["arm", "pairs", *(place.heading for place in where)], rows)
+    return title + _markdown(["arm", "pairs", "at equal steps", "at equal tokens", "at its end"], rows)
 
 
 def _by_seed(runs: Sequence[Learnt], value: Callable[[Learnt], float]) -> dict[int, float]:
     return {run.seed: value(run) for run in runs}
 
 
-def _difference(interval: Interval | None) -> str:
+def _difference(place: Place, interval: Interval | None) -> str:
     if interval is None:
         return "–"
     text = _with_ends(interval, "{:+.3f}")
-    return f"**{text}**" if interval.excludes_zero else text
+    text = f"**{text}**" if interval.excludes_zero else text
+    return f"{text} {place.heading}" if place.axis else text
 
 
 def _with_ends(interval: Interval, form: str) -> str:

@@ -60,9 +60,9 @@ def test_the_table_has_levels_with_intervals_and_paired_differences(results):
     assert (seeds, before, at_steps) == ("3", "0.100", "0.340 [0.290, 0.390]")
     levels, (_, pairs, same, fewer_tokens, _) = cells(text, "dapo")
     assert (levels[1], pairs) == ("3", "3")
-    assert same == "+0.000 [+0.000, +0.000]" or same == "-0.000 [-0.000, +0.000]"
+    assert same.replace("-0.000", "+0.000") == "+0.000 [+0.000, +0.000] at 20 steps"
     # Seed by seed 0.011, 0.012 and 0.013 times 20.952 steps less.
-    assert fewer_tokens == "**-0.251 [-0.303, -0.199]**"
+    assert fewer_tokens == "**-0.251 [-0.303, -0.199]** at 40k tokens"
     assert "Difference to grpo" in text
 
 
@@ -82,12 +82,20 @@ def test_results_hold_every_runs_curve(results):
     assert data[0]["evaluations"]["pass@1"] == pytest.approx([0.1, 0.32, 0.54])
 
 
+def test_a_third_arm_of_few_steps_cuts_nothing_off_the_difference_of_two(results):
+    text = table({**results, "brief": [run("brief", 1, steps=2, tokens_a_step=500, gain=0)]})
+    assert "at 2 steps | at 1,000 tokens" in text
+    _, (_, pairs, at_steps, at_tokens, _) = cells(text, "dapo")
+    assert (pairs, at_steps.endswith("at 20 steps"), at_tokens.endswith("at 40k tokens")) == ("3", True, True)
+
+
 def test_results_hold_the_tables_numbers(results):
-    compared = as_data(results, [])["comparisons"]["at 20 steps"]
-    assert compared["grpo"]["pass@1"] == pytest.approx(
-        {"mean": 0.34, "low": 0.29032, "high": 0.38968, "seeds": 3}, abs=1e-5
-    )
-    assert compared["dapo"]["difference to grpo"]["mean"] == pytest.approx(0, abs=1e-12)
+    data = as_data(results, [])
+    level = data["pass@1"]["at 20 steps"]["grpo"]
+    assert level == pytest.approx({"mean": 0.34, "low": 0.29032, "high": 0.38968, "seeds": 3}, abs=1e-5)
+    difference = data["difference"]["dapo - grpo"]
+    assert difference["at 20 steps"]["mean"] == pytest.approx(0, abs=1e-12)
+    assert difference["at 40k tokens"]["mean"] == pytest.approx((40_000 / 2100 - 40) * 0.012)
 
 
 def test_curves_are_drawn_with_one_seed_and_with_several(results, tmp_path):
