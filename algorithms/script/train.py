@@ -95,6 +95,7 @@ class _Session:
         self.algo.keep_state_in(directory.path)
         self.wall_s_before = 0.0
         self.metrics: dict[str, float] = {}
+        self.recorded_until = 0
 
     def go_on_from(self, checkpoint: Path | None) -> None:
         """Put everything where the checkpoint, or the start, left it: what was written later is made again."""
@@ -102,8 +103,9 @@ class _Session:
             load_checkpoint(self.algo, checkpoint)
         else:
             self.algo.start_again()
-        self.checkpoints.forget_after(self.algo.steps_done)
-        self.directory.truncate_after(self.algo.steps_done)
+        self.recorded_until = self.algo.steps_done
+        self.checkpoints.forget_after(self.recorded_until)
+        self.directory.truncate_after(self.recorded_until)
         self._recall()
         if checkpoint is None:
             self.record_settings()
@@ -114,7 +116,7 @@ class _Session:
     @functools.cached_property
     def recorder(self) -> Recorder:
         """Where metrics go; opened when there is a first one, after what a resume cuts off."""
-        return Recorder(self.directory, self.algo.steps_done)
+        return Recorder(self.directory, self.recorded_until)
 
     @functools.cached_property
     def pieces(self) -> TokenPieces:

@@ -74,6 +74,7 @@ def test_a_damaged_checkpoint_is_refused_by_name_and_the_one_before_goes_on(a_co
     resumed = run_command("--resume", str(before))
     assert resumed.returncode == 0, resumed.stderr
     assert [untimed(row) for row in rows(a_copy)] == [untimed(row) for row in rows(finished_run[0])]
+    assert troubles(a_copy, 3, reference=finished_run[0], exact=True) == [], "step 3 is made again, not doubled"
 
 
 def test_a_run_whose_history_is_gone_is_not_resumed_as_if_it_were_there(a_copy, run_command):
