@@ -54,6 +54,7 @@ def test_the_run_directory_is_complete(run):
         "rollouts",
         "checkpoints",
         "history.sqlite",
+        "history.sqlite-journal",  # SQLite's own, kept from one commit to the next
         "evaluation.json",
         "summary.json",
         "curves.png",
