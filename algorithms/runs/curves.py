@@ -1,7 +1,6 @@
 """curves.png: what a run did, in six panels."""
 
 import math
-import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -11,6 +10,8 @@ import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator, PercentFormatter
+
+from algorithms.runs.whole_files import replaced_whole
 
 Rows = Sequence[Mapping[str, Any]]
 
@@ -60,12 +61,8 @@ def draw_curves(rows: Rows, summary: Mapping[str, Any], path: Path, problems: st
         _draw_length(figure.add_subplot(halves[0]), figure.add_subplot(halves[1]), rows)
         _draw_mechanisms(figure.add_subplot(grid[1, 2]), rows)
         figure.suptitle(_title(summary), x=0.01, ha="left", fontsize=11)
-        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-        try:
+        with replaced_whole(path) as temporary:
             figure.savefig(temporary, format="png")
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
     return path
 
 

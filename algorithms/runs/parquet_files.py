@@ -1,12 +1,13 @@
 """Rows as Parquet files that are there whole or not at all."""
 
-import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+
+from algorithms.runs.whole_files import replaced_whole
 
 
 def write_parquet(path: Path, rows: Iterable[Mapping[str, Any]], schema: pa.Schema) -> None:
@@ -16,12 +17,8 @@ def write_parquet(path: Path, rows: Iterable[Mapping[str, Any]], schema: pa.Sche
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     records = [{key: _encodable(value) for key, value in row.items()} for row in rows]
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
+    with replaced_whole(path) as temporary:
         pq.write_table(pa.Table.from_pylist(records, schema=schema), temporary, compression="zstd")
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def _encodable(value: object) -> object:

@@ -1,6 +1,5 @@
 """curves.png of an ablation: arms as lines, 95 % bands over seeds, along generated tokens and along steps."""
 
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator, PercentFormatter
 
 from algorithms.runs.curves import STYLE
+from algorithms.runs.whole_files import replaced_whole
 from benchmarks.ablation.intervals import half_width
 from benchmarks.ablation.learnt import PASS_AT_1, Curve, Learnt
 
@@ -69,12 +69,8 @@ def draw(results: Mapping[str, Sequence[Learnt]], path: Path) -> Path:
         for place, panel in zip(axes, PANELS, strict=False):
             _draw_panel(place, panel, results)
         _draw_legend(axes[-1], results)
-        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-        try:
+        with replaced_whole(path) as temporary:
             figure.savefig(temporary, format="png")
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
     return path
 
 

@@ -50,25 +50,29 @@ def warnings() -> set[str]:
 def notes() -> set[str]:
     """Templates of printed lines that begin with `note:`."""
     found = set()
-    for path in source_files():
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "print" and node.args:
-                text = template(node.args[0])
-                if text and text.startswith("note:"):
-                    found.add(text)
+    for call in _calls_of("print"):
+        text = template(call.args[0])
+        if text and text.startswith("note:"):
+            found.add(text)
     return found
 
 
 def settings_refused() -> set[str]:
     """The `section.key` that each ConfigError of the code begins with, where its text says so."""
     found = set()
+    for call in _calls_of("ConfigError"):
+        match = re.match(r"([a-z_]+\.[a-z_]+(\.[a-z_]+)?|--[a-z]+):", template(call.args[0]) or "")
+        if match:
+            found.add(match[1])
+    return found
+
+
+def _calls_of(name: str) -> Iterator[ast.Call]:
+    """Every call of a name with arguments."""
     for path in source_files():
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "ConfigError" and node.args:
-                match = re.match(r"([a-z_]+\.[a-z_]+(\.[a-z_]+)?|--[a-z]+):", template(node.args[0]) or "")
-                if match:
-                    found.add(match[1])
-    return found
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == name and node.args:
+                yield node
 
 
 def errors_that_end_a_run() -> set[str]:

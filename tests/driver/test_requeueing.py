@@ -25,12 +25,18 @@ def holding(fleet, dispatch, number):
     fleet.runners[number].held = {request.id: request for request in dispatch.waiting}
 
 
-def test_a_copy_whose_holders_are_both_lost_is_played_once_more():
-    fleet, dispatch = dispatch_of(3)
+def held_by_two(count):
+    """Runners 1 and 2 hold copies of the same requests, and none waits."""
+    fleet, dispatch = dispatch_of(count)
     holding(fleet, dispatch, 1)
     holding(fleet, dispatch, 2)
-    dispatch.shared = {key: (fleet.runners[1], fleet.runners[2]) for key in range(3)}
+    dispatch.shared = {key: (fleet.runners[1], fleet.runners[2]) for key in range(count)}
     dispatch.waiting.clear()
+    return fleet, dispatch
+
+
+def test_a_copy_whose_holders_are_both_lost_is_played_once_more():
+    fleet, dispatch = held_by_two(3)
     for runner in fleet.runners.values():
         fleet.lose(runner, "died")
     dispatch._requeue(fleet.take_orphans())
@@ -39,11 +45,7 @@ def test_a_copy_whose_holders_are_both_lost_is_played_once_more():
 
 
 def test_a_copy_that_another_runner_holds_does_not_go_back_until_that_one_is_lost_too():
-    fleet, dispatch = dispatch_of(2)
-    holding(fleet, dispatch, 1)
-    holding(fleet, dispatch, 2)
-    dispatch.shared = {key: (fleet.runners[1], fleet.runners[2]) for key in range(2)}
-    dispatch.waiting.clear()
+    fleet, dispatch = held_by_two(2)
     fleet.lose(fleet.runners[1], "died")
     dispatch._requeue(fleet.take_orphans())
     assert not dispatch.waiting
