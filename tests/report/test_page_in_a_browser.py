@@ -8,7 +8,8 @@ from .browser import NAMES, Browser, find_browser
 from .runs import HOSTILE, make_run
 
 pytestmark = pytest.mark.skipif(
-    find_browser() is None, reason=f"no Chromium: neither $CHROMIUM nor any of {', '.join(NAMES)} is there"
+    find_browser() is None,
+    reason=f"no Chromium: neither $CHROMIUM nor any of {', '.join(NAMES)}; `make browser` installs one",
 )
 
 
