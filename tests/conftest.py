@@ -2,6 +2,8 @@
 
 import importlib.util
 import os
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -17,6 +19,20 @@ _SETTINGS = {
 }
 for _name, _value in _SETTINGS.items():
     os.environ.setdefault(_name, _value)
+
+
+@pytest.fixture
+def build() -> Iterator[Callable[[Any], Any]]:
+    """Builds algorithms and stops them at the end of the test."""
+    built = []
+
+    def make(config: Any) -> Any:
+        built.append(config.build_algo())
+        return built[-1]
+
+    yield make
+    for algorithm in built:
+        algorithm.stop()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

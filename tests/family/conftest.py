@@ -149,14 +149,6 @@ def ray_session() -> Iterator[None]:
 
 
 @pytest.fixture
-def build(ray_session: None) -> Iterator[Callable[[Any], Any]]:
-    """Builds algorithms and stops them at the end of the test."""
-    built: list[Any] = []
-
-    def make(config: Any) -> Any:
-        built.append(config.build_algo())
-        return built[-1]
-
-    yield make
-    for algorithm in built:
-        algorithm.stop()
+def build(ray_session: None, build: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Builds algorithms in the folder's Ray and stops them at the end of the test."""
+    return build

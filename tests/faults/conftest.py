@@ -74,9 +74,8 @@ def problems(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def train(ray_session: None, problems: Path) -> Iterator[Callable[..., Any]]:
+def train(ray_session: None, build: Callable[[Any], Any], problems: Path) -> Callable[..., Any]:
     """Trains R³ for two steps on a model; reflection asks again after every failure."""
-    built = []
 
     def run(model: Path | str, *, steps: int = 2, response: int = 12, guidance: str = "Try again.") -> Any:
         config = (
@@ -89,11 +88,9 @@ def train(ray_session: None, problems: Path) -> Iterator[Callable[..., Any]]:
             .evaluation(samples=1, k=[1])
             .debugging(seed=1)
         )
-        built.append(config.build_algo())
+        algorithm = build(config)
         for _ in range(steps):
-            built[-1].train()
-        return built[-1]
+            algorithm.train()
+        return algorithm
 
-    yield run
-    for algorithm in built:
-        algorithm.stop()
+    return run

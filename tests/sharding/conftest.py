@@ -1,7 +1,6 @@
 """Learners in processes of their own, without Ray, and algorithms with learners of RLlib's."""
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import pytest
 import ray
@@ -51,17 +50,3 @@ def small_config() -> GRPOConfig:
         .evaluation(samples=1, k=[1])
         .debugging(seed=3)
     )
-
-
-@pytest.fixture
-def build() -> Iterator[Callable[[Any], Any]]:
-    """Builds algorithms and stops them at the end of the test."""
-    built = []
-
-    def make(config: Any) -> Any:
-        built.append(config.build_algo())
-        return built[-1]
-
-    yield make
-    for algorithm in built:
-        algorithm.stop()

@@ -1,6 +1,6 @@
 """A Ray for the whole folder, and configurations that train the embedded model for a few steps."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -50,20 +50,6 @@ def grpo_config(ray_session: None) -> GRPOConfig:
 @pytest.fixture
 def r3_config(ray_session: None) -> R3GRPOConfig:
     return configure(R3GRPOConfig())
-
-
-@pytest.fixture
-def build() -> Iterator[Callable[[Any], Any]]:
-    """Builds algorithms and stops them at the end of the test."""
-    built = []
-
-    def make(config: Any) -> Any:
-        built.append(config.build_algo())
-        return built[-1]
-
-    yield make
-    for algorithm in built:
-        algorithm.stop()
 
 
 @pytest.fixture
