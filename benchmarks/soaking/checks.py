@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from algorithms.script.manifest import damage
+from benchmarks.soaking.events import event_troubles, odd_steps
 
 # Numbers that the clock has a part in.
 TIMED = ("time/", "throughput/", "run/wall_s")
@@ -24,10 +25,9 @@ def troubles(run: Path, steps: int, *, reference: Path, exact: bool) -> list[str
     """
     found = []
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    expected = list(range(1, steps + 1))
-    for where, seen in (("metrics.jsonl", [row["step"] for row in rows]), ("TensorBoard", _events(run))):
-        if seen != expected:
-            found.append(f"{where} has steps {_odd(seen, steps)} missing, doubled or out of order")
+    if odd := odd_steps([row["step"] for row in rows], range(1, steps + 1)):
+        found.append(f"metrics.jsonl has steps {odd} missing, doubled or out of order")
+    found += event_troubles(run, rows)
     if (files := len(list((run / "rollouts").glob("step-*.parquet")))) != steps:
         found.append(f"{files} rollout files for {steps} steps")
     if not (run / "summary.json").is_file():
@@ -39,6 +39,8 @@ def troubles(run: Path, steps: int, *, reference: Path, exact: bool) -> list[str
         found.append(f"steps {unlike} differ from those of the undisturbed run")
     if exact and _entries(run) != _entries(reference):
         found.append("the history is not the undisturbed run's")
+    if exact and _evaluation(run) != _evaluation(reference):
+        found.append("evaluation.json is not the undisturbed run's")
     if not exact and (said := _accuracy_trouble(run, reference)):
         found.append(said)
     return found
@@ -51,7 +53,7 @@ def accuracy(run: Path) -> float:
 
 def _accuracy_trouble(run: Path, reference: Path) -> str | None:
     """Paired over problems: farther apart than three standard errors and five points."""
-    shares = [json.loads((folder / "evaluation.json").read_text())["after"]["correct"] for folder in (run, reference)]
+    shares = [_stored_evaluation(folder)["after"]["correct"] for folder in (run, reference)]
     ours, theirs = (share if isinstance(share, dict) else dict(enumerate(share)) for share in shares)
     gaps = np.array([ours[uid] - theirs[uid] for uid in theirs])
     allowed = max(0.05, 3 * gaps.std() / np.sqrt(len(gaps)))
@@ -76,16 +78,12 @@ def _entries(run: Path) -> list[tuple[Any, ...]]:
         ).fetchall()
 
 
-def _events(run: Path) -> list[int]:
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    events = EventAccumulator(str(run), size_guidance={"scalars": 0})
-    events.Reload()
-    return [event.step for event in events.Scalars("reward/mean")]
+def _evaluation(run: Path) -> dict[str, Any]:
+    return {key: value for key, value in _stored_evaluation(run).items() if key != "wall_s"}
 
 
-def _odd(seen: list[int], steps: int) -> list[int]:
-    return sorted(step for step in {*range(1, steps + 1), *seen} if seen.count(step) != 1) or seen
+def _stored_evaluation(run: Path) -> dict[str, Any]:
+    return dict(json.loads((run / "evaluation.json").read_text(encoding="utf-8")))
 
 
 def _untimed(row: dict[str, Any]) -> dict[str, Any]:

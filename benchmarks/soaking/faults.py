@@ -11,6 +11,8 @@ from pathlib import Path
 
 import psutil
 
+from benchmarks.soaking.processes import of_run
+
 ENDING_S = 240.0
 RUNNER = "LLMEnvRunner"
 
@@ -24,20 +26,16 @@ class Running:
 
     def runners(self) -> list[psutil.Process]:
         """Its env runner actors."""
-        with contextlib.suppress(psutil.NoSuchProcess):
-            return [child for child in self.descendants() if RUNNER in _title(child)]
-        return []
+        return [process for process in self.all() if RUNNER in _title(process)]
 
-    def descendants(self) -> list[psutil.Process]:
-        """All processes that it started, Ray's own included."""
-        with contextlib.suppress(psutil.NoSuchProcess):
-            return psutil.Process(self.process.pid).children(recursive=True)
-        return []
+    def all(self) -> list[psutil.Process]:
+        """All its processes, Ray's own included."""
+        return of_run(self.process.pid)
 
 
 def kill(run: Running) -> None:
     """As when the machine loses power: every process of the run at once."""
-    for process in [*run.descendants(), psutil.Process(run.process.pid)]:
+    for process in reversed(run.all()):
         with contextlib.suppress(psutil.NoSuchProcess):
             process.kill()
 
@@ -82,6 +80,11 @@ Fault = Callable[[Running], None]
 ENDING: dict[str, Fault] = {"SIGKILL": kill, "SIGTERM": terminate, "SIGINT": interrupt}
 DISK: dict[str, Fault] = {"full disk": fill_disk}
 RUNNERS: dict[str, Fault] = {"runner SIGKILL": kill_runner, "runner SIGSTOP": stop_runner}
+
+
+def possible(own_disk: bool, remote: bool) -> dict[str, Fault]:
+    """What may happen to a run, by whether it has a disk of its own and whether it has env runner actors."""
+    return {**ENDING, **(DISK if own_disk else {}), **(RUNNERS if remote else {})}
 
 
 @contextlib.contextmanager

@@ -1,21 +1,24 @@
-"""Whether a process grows as it trains."""
+"""Whether a process grows as a run trains."""
 
 import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
 import numpy as np
 import psutil
 
-# The first steps of a process fill caches and pools: those of the allocators, of SQLite, of the longest batch so far.
-SETTLING_STEPS = 15
+from benchmarks.soaking.processes import kind, of_run
+
+# The first steps of a process fill caches and pools: those of the allocators, of SQLite, of the longest batch and of
+# the first evaluation so far. Evaluations are no farther apart than this.
+SETTLING_STEPS = 16
 LONG_ENOUGH_STEPS = 35
 ALLOWED_MIB = 50.0
 EVERY_S = 2.0
 
 
 class MemoryWatch:
-    """Looks at the memory that a run's driver and its env runners have to themselves, Ray's shared one left out.
+    """Looks at the memory that each process of a run has to itself, Ray's shared one left out.
 
     Args:
         steps: that the run is to make; what comes after the last, evaluation and curves, is not looked at.
@@ -24,34 +27,37 @@ class MemoryWatch:
     def __init__(self, steps: int) -> None:
         self._steps = steps
         self._next_look = 0.0
-        self._seen: dict[str, list[tuple[int, float]]] = {}
+        self._seen: dict[Hashable, list[tuple[int, float]]] = {}
+        self._kinds: dict[Hashable, str] = {}
 
-    def look(self, driver: int, runners: Sequence[psutil.Process], step: int) -> None:
-        """Note what each has now, after `step` steps."""
+    def look(self, driver: int, step: int) -> None:
+        """Note what each process of the run that `driver` leads has now, after `step` steps."""
         if not 0 < step < self._steps or time.monotonic() < self._next_look:
             return
         self._next_look = time.monotonic() + EVERY_S
-        with contextlib.suppress(psutil.NoSuchProcess):
-            self._note("driver", psutil.Process(driver), step)
-        for runner in runners:
-            self._note("runner", runner, step)
+        for process in of_run(driver):
+            with contextlib.suppress(psutil.Error):
+                self.note(process, kind(process, driver), step, process.memory_full_info().uss / 2**20)
 
-    def _note(self, name: str, process: psutil.Process, step: int) -> None:
-        with contextlib.suppress(psutil.Error):
-            size = process.memory_full_info().uss / 2**20
-            self._seen.setdefault(f"{name} {process.pid}", []).append((step, size))
+    def note(self, process: Hashable, kind: str, step: int, mib: float) -> None:
+        """One look at one process. Its last kind counts: an actor's process is idle before it is the actor's."""
+        self._kinds[process] = kind
+        self._seen.setdefault(process, []).append((step, mib))
 
     @property
     def growths_mib(self) -> dict[str, float]:
-        """Of each process that made enough steps: the median of its last quarter less that after it had settled."""
-        return {
-            name: _growth(seen) for name, seen in self._seen.items() if seen[-1][0] - seen[0][0] >= LONG_ENOUGH_STEPS
-        }
+        """Of each kind, by how much that process grew which grew most, of those that made enough steps."""
+        found: dict[str, float] = {}
+        for process, seen in self._seen.items():
+            if seen[-1][0] - seen[0][0] >= LONG_ENOUGH_STEPS:
+                name = self._kinds[process]
+                found[name] = max(found.get(name, -np.inf), _growth(seen))
+        return found
 
     @property
-    def most_growth_mib(self) -> float:
-        """Of any process; NaN where none lived long enough."""
-        return max(self.growths_mib.values(), default=float("nan"))
+    def unjudged(self) -> list[str]:
+        """Kinds of which no process made enough steps."""
+        return sorted(set(self._kinds.values()) - self.growths_mib.keys())
 
     @property
     def troubles(self) -> list[str]:
@@ -63,7 +69,17 @@ class MemoryWatch:
         ]
 
 
+def in_words(growths_mib: dict[str, float], unjudged: Sequence[str]) -> str:
+    """The largest growth and whose it is, and what was not judged."""
+    if not growths_mib:
+        return f"MEMORY NOT JUDGED, no process made {LONG_ENOUGH_STEPS} steps"
+    name = max(growths_mib, key=lambda name: growths_mib[name])
+    most = f"memory: of {len(growths_mib)} kinds of process {name} grew most, {growths_mib[name]:+.0f} MiB"
+    return most + (f" (not judged: {', '.join(unjudged)})" if unjudged else "")
+
+
 def _growth(seen: Sequence[tuple[int, float]]) -> float:
+    """The median of the last quarter less that after it had settled."""
     settled = np.array([size for step, size in seen if step - seen[0][0] >= SETTLING_STEPS])
     part = max(1, len(settled) // 4)
     return float(np.median(settled[-part:]) - np.median(settled[:part]))

@@ -1,0 +1,118 @@
+"""A run that is disturbed, and resumed, until it is done."""
+
+import random
+import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from benchmarks.soaking.command import Command
+from benchmarks.soaking.endings import TOO_BUSY, explained
+from benchmarks.soaking.faults import Fault, Running, kill
+from benchmarks.soaking.memory import MemoryWatch
+
+# A process that has not ended after so many seconds hangs.
+LONGEST_S = 3600.0
+POLL_S = 0.25
+# After so many processes in a row that made no step further than those before, the next has no fault.
+MOST_IN_VAIN = 8
+
+
+@dataclass
+class Round:
+    """What happened to a run, and what was wrong with it."""
+
+    kind: str
+    done: bool = False
+    seconds: float = 0.0
+    faults: Counter[str] = field(default_factory=Counter)
+    resumed: int = 0
+    too_busy: int = 0
+    accuracy: float = float("nan")
+    growths_mib: dict[str, float] = field(default_factory=dict)
+    unjudged: list[str] = field(default_factory=list)
+    troubles: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Disturbance:
+    """Faults by name, and how often one of them comes.
+
+    Args:
+        possible: none for a run that is left alone.
+        every_s: mean seconds between two.
+        rng: draws which and when.
+    """
+
+    possible: Mapping[str, Fault] = field(default_factory=dict)
+    every_s: float = 90.0
+    rng: random.Random = field(default_factory=random.Random)
+
+    def wait_s(self) -> float:
+        """Seconds until the next."""
+        return self.rng.expovariate(1 / self.every_s) if self.possible else float("inf")
+
+
+ALONE = Disturbance()
+
+
+@dataclass(frozen=True)
+class _Life:
+    """A process's exit code, the faults that it had, and whether it had to be killed as it hung."""
+
+    code: int
+    faults: Counter[str]
+    hung: bool
+
+
+def run_round(command: Command, kind: str, disturbance: Disturbance = ALONE) -> Round:
+    """Resume the command after each end that its faults explain, until it is done or something is wrong."""
+    one, started, memory = Round(kind), time.monotonic(), MemoryWatch(command.steps)
+    furthest = in_vain = 0
+    while True:
+        life = _live(command, ALONE if in_vain == MOST_IN_VAIN else disturbance, memory)
+        one.faults += life.faults
+        if life.code == 0:
+            one.done = True
+            break
+        last, made = command.last_line(), command.steps_made()
+        in_vain = 0 if made > furthest else in_vain + 1
+        furthest = max(furthest, made)
+        if trouble := _trouble(life, last, in_vain):
+            one.troubles.append(trouble)
+            break
+        one.too_busy += TOO_BUSY.fits(life.code, last)
+        one.resumed += 1
+    one.seconds = time.monotonic() - started
+    one.growths_mib, one.unjudged = memory.growths_mib, memory.unjudged
+    one.troubles += memory.troubles
+    return one
+
+
+def _trouble(life: _Life, last: str, in_vain: int) -> str | None:
+    if life.hung:
+        return f"no end after {LONGEST_S:g} s"
+    if not explained(life.code, last, life.faults):
+        return f"exit code {life.code} after {', '.join(life.faults) or 'no fault'}: {last}"
+    if in_vain > MOST_IN_VAIN:
+        return f"{in_vain} processes without a step further: {last}"
+    return None
+
+
+def _live(command: Command, disturbance: Disturbance, memory: MemoryWatch) -> _Life:
+    """Let a process run, with a fault now and then, until it has ended."""
+    process, faults = command.start(), Counter[str]()
+    run, started = Running(process, command.folder), time.monotonic()
+    next_fault = started + disturbance.wait_s()
+    while process.poll() is None:
+        time.sleep(POLL_S)
+        memory.look(process.pid, command.steps_made())
+        if time.monotonic() - started > LONGEST_S:
+            kill(run)
+            return _Life(process.wait(), faults, hung=True)
+        if time.monotonic() > next_fault:
+            name = disturbance.rng.choice(sorted(disturbance.possible))
+            faults[name] += 1
+            disturbance.possible[name](run)
+            next_fault = time.monotonic() + disturbance.wait_s()
+    return _Life(process.wait(), faults, hung=False)
