@@ -2,11 +2,13 @@
 
 import contextlib
 import os
+import socket
 import tempfile
 import time
 
 import pytest
 
+from examples import sandbox
 from examples.sandbox import Ending, Limits, run_calls
 
 QUICK = Limits(cpu_s=1, wall_s=2.0)
@@ -66,6 +68,78 @@ def test_root_is_given_up():
 def test_no_process_and_no_thread():
     assert attempt("os.fork()")[0] in ("PermissionError", "BlockingIOError")
     assert attempt("_thread.start_new_thread(print, ())", "_thread")[0] == "RuntimeError"
+
+
+@pytest.fixture
+def listener():
+    """A server of this test, on this machine."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(0.2)
+        yield server
+
+
+def was_reached(server):
+    with contextlib.suppress(TimeoutError):
+        server.accept()[0].close()
+        return True
+    return False
+
+
+def test_the_listener_hears_who_reaches_it(listener):
+    assert not was_reached(listener)
+    socket.create_connection(listener.getsockname(), timeout=5).close()
+    assert was_reached(listener)
+
+
+FILE_LIMIT = "(resource.RLIMIT_NOFILE, 0),"
+HOOK = '"socket.", '
+CONNECT = """
+def f(host, port):
+    try:
+        import socket
+        one = socket.socket()
+        one.settimeout(5)
+        one.connect((host, port))
+        return "connected"
+    except BaseException as error:
+        return type(error).__name__ + ": " + str(error)
+"""
+
+
+def connect_without(fences, preloaded, listener, monkeypatch):
+    """What the code gets from the attempt to connect, with some of the child's fences taken down."""
+    child = ("import socket\n" if preloaded else "") + sandbox._CHILD
+    for fence in fences:
+        assert child.count(fence) == 1
+        child = child.replace(fence, "")
+    monkeypatch.setattr(sandbox, "_CHILD", child)
+    outcome = run_calls(CONNECT, "f", [list(listener.getsockname())])
+    assert outcome.ending is Ending.RETURNED, outcome
+    return outcome.results[0]
+
+
+@pytest.mark.parametrize(
+    "preloaded, fences_down, error",
+    [
+        pytest.param(False, [], "ModuleNotFoundError", id="the module cannot be loaded"),
+        pytest.param(True, [], "PermissionError: socket.", id="the audit hook refuses"),
+        pytest.param(True, [HOOK], "OSError: [Errno 24]", id="no file is left for a socket"),
+        pytest.param(True, [HOOK, FILE_LIMIT], "OSError: [Errno 101]", id="there is no network"),
+    ],
+)
+def test_no_connection_gets_out_whichever_fence_holds_it(listener, monkeypatch, preloaded, fences_down, error):
+    """The fences one after the other, those before it taken down: each is enough."""
+    if FILE_LIMIT in fences_down and not sandbox._namespaces():
+        pytest.skip("no right to make a network namespace")
+    assert connect_without(fences_down, preloaded, listener, monkeypatch).startswith(error)
+    assert not was_reached(listener)
+
+
+def test_with_every_fence_down_the_same_attempt_arrives(listener, monkeypatch):
+    """So it is the fences that stop it."""
+    monkeypatch.setattr(sandbox, "_namespaces", lambda: ())
+    assert connect_without([HOOK, FILE_LIMIT], True, listener, monkeypatch) == "connected"
+    assert was_reached(listener)
 
 
 def test_memory_is_limited():
