@@ -27,11 +27,12 @@ from transformers import AutoConfig, GenerationConfig
 from algorithms.grpo.learner_errors import LearnerDied
 from algorithms.grpo.learners import put_tensors, set_version, tensor_buckets
 from algorithms.models.names import resolve_model
+from algorithms.runs.whole_files import sync
 from algorithms.script.checkpoint_errors import CheckpointError
 from algorithms.script.manifest import write_manifest
 from algorithms.script.tensor_files import read_tensors, tensor_names, write_tensors
 
-FORMAT = 1
+FORMAT = 2
 
 
 def save_checkpoint(algo: Any, folder: Path, metrics: Mapping[str, float] = MappingProxyType({})) -> Path:
@@ -51,7 +52,7 @@ def save_checkpoint(algo: Any, folder: Path, metrics: Mapping[str, float] = Mapp
     if target.exists():
         shutil.rmtree(target)
     os.replace(partial, target)
-    _fsync(folder)
+    sync(folder)
     return target
 
 
@@ -67,7 +68,7 @@ def _write(algo: Any, partial: Path, metrics: Mapping[str, float]) -> None:
     (partial / "state.json").write_text(json.dumps(state, indent=1), encoding="utf-8")
     write_manifest(partial)
     for path in [*partial.rglob("*"), partial]:
-        _fsync(path)
+        sync(path)
 
 
 def load_checkpoint(algo: Any, path: Path) -> None:
@@ -147,11 +148,3 @@ def _save_adapter(algo: Any, folder: Path) -> None:
         alpha=module.lora_alpha,
         targets=module.lora_targets,
     )
-
-
-def _fsync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -1,6 +1,8 @@
 """The checkpoints of a run: the last ones and the best one are kept, and a damaged one is refused by name."""
 
+import contextlib
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -31,14 +33,15 @@ class Checkpoints:
         Raises:
             OSError: it could not be written; those that were there still are.
         """
-        path = self.folder / f"step_{algo.steps_done:06d}"
-        if path not in self._complete():
+        path = self._path(algo.steps_done)
+        if not path.exists():
             save_checkpoint(algo, self.folder, metrics)
-        states = {int(state["steps_done"]): (folder, state) for folder, state in self._states()}
-        measured = {step: state.get("metrics", {}) for step, (_, state) in states.items()}
+        states = self._states()
+        measured = {step: state.get("metrics", {}) for step, state in states.items()}
         for step in superfluous(measured, keep=self.keep, best_by=self.best_by):
-            shutil.rmtree(states.pop(step)[0])
-        algo.forget_before(states[min(states)][1])
+            self._delete(step)
+            del states[step]
+        algo.forget_before(states[min(states)])
         return path
 
     def newest(self) -> Path | None:
@@ -47,14 +50,14 @@ class Checkpoints:
         Raises:
             CheckpointError: it is damaged; the message names the one before it.
         """
-        found = self._complete()
-        return self.checked(found[-1]) if found else None
+        steps = self._steps()
+        return self.checked(self._path(steps[-1])) if steps else None
 
     def forget_after(self, step: int) -> None:
-        """Delete the checkpoints of later steps: these are made again."""
-        for path in self._complete():
-            if int(path.name.removeprefix("step_")) > step:
-                shutil.rmtree(path)
+        """Delete the checkpoints of later steps, the last first: these are made again."""
+        for later in reversed(self._steps()):
+            if later > step:
+                self._delete(later)
 
     def checked(self, path: Path) -> Path:
         """The checkpoint at `path`.
@@ -65,12 +68,29 @@ class Checkpoints:
         trouble = damage(path)
         if trouble is None:
             return path
-        older = [other for other in self._complete() if other.name < path.name and damage(other) is None]
+        others = map(self._path, self._steps())
+        older = [other for other in others if other.name < path.name and damage(other) is None]
         fix = f"--resume {older[-1]}" if older else "none before it is whole; start again"
         raise CheckpointError(f"{path}: the checkpoint is damaged, {trouble}; fix: {fix}")
 
-    def _complete(self) -> list[Path]:
-        return sorted(path for path in self.folder.glob("step_*") if (path / "state.json").is_file())
+    def _path(self, step: int) -> Path:
+        return self.folder / f"step_{step:06d}"
 
-    def _states(self) -> list[tuple[Path, dict[str, Any]]]:
-        return [(path, json.loads((path / "state.json").read_text(encoding="utf-8"))) for path in self._complete()]
+    def _steps(self) -> list[int]:
+        """Those of all checkpoints, damaged ones included; each got its name when it was complete."""
+        found = (re.fullmatch(r"step_(\d{6,})", path.name) for path in self.folder.glob("step_*"))
+        return sorted(int(match[1]) for match in found if match)
+
+    def _states(self) -> dict[int, dict[str, Any]]:
+        """By step. Damaged ones are left alone: a resume that wants one says what is wrong with it."""
+        states = {}
+        for step in self._steps():
+            with contextlib.suppress(OSError, ValueError):
+                states[step] = json.loads((self._path(step) / "state.json").read_text(encoding="utf-8"))
+        return states
+
+    def _delete(self, step: int) -> None:
+        """Under another name, so that one which is deleted in part is not taken for a checkpoint; rests go as well."""
+        for rest in self.folder.glob(".step_*.deleted"):
+            shutil.rmtree(rest)
+        shutil.rmtree(self._path(step).rename(self.folder / f".step_{step:06d}.deleted"))

@@ -1,5 +1,6 @@
 """Which checkpoints a run keeps."""
 
+import math
 from collections.abc import Mapping
 
 
@@ -10,7 +11,7 @@ def superfluous(metrics: Mapping[int, Mapping[str, float]], *, keep: int, best_b
         metrics: of each checkpoint's step, what was measured at it.
         keep: how many of the newest stay; 0: all.
         best_by: the metric whose highest value stays as well, the earliest where several have it; None: no such.
-            Checkpoints without it cannot be the best.
+            Checkpoints without it, or where it is not finite, cannot be the best.
 
     Returns:
         Steps, ascending.
@@ -19,7 +20,8 @@ def superfluous(metrics: Mapping[int, Mapping[str, float]], *, keep: int, best_b
     if keep == 0:
         return []
     kept = set(steps[-keep:])
-    rated = [step for step in steps if best_by is not None and metrics[step].get(best_by) is not None]
+    values = {step: metrics[step].get(best_by, math.nan) for step in steps} if best_by is not None else {}
+    rated = {step: value for step, value in values.items() if math.isfinite(value)}
     if rated:
-        kept.add(max(rated, key=lambda step: (metrics[step][str(best_by)], -step)))
+        kept.add(max(rated, key=lambda step: (rated[step], -step)))
     return [step for step in steps if step not in kept]

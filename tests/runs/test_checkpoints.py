@@ -1,0 +1,83 @@
+"""A run's folder of checkpoints: which one a resume takes, what is deleted, what a damaged one does to the others."""
+
+import json
+import shutil
+from types import SimpleNamespace
+
+import pytest
+
+from algorithms.script import checkpoints as module
+from algorithms.script.checkpoint_errors import CheckpointError
+from algorithms.script.checkpoints import Checkpoints
+from algorithms.script.manifest import write_manifest
+
+
+def written(folder, step, metrics=None):
+    path = folder / f"step_{step:06d}"
+    path.mkdir()
+    (path / "state.json").write_text(json.dumps({"steps_done": step, "metrics": metrics or {}}))
+    write_manifest(path)
+    return path
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+@pytest.fixture
+def save(tmp_path, monkeypatch):
+    """Saves a step's checkpoint without a model in it; returns what the history may forget before."""
+
+    def make(step, metrics=None, **settings):
+        forgotten = []
+        algo = SimpleNamespace(steps_done=step, forget_before=forgotten.append)
+        monkeypatch.setattr(module, "save_checkpoint", lambda algo, folder, metrics: written(folder, step, metrics))
+        Checkpoints(tmp_path, **settings).save(algo, metrics or {})
+        return forgotten[0]["steps_done"]
+
+    return make
+
+
+def test_the_newest_and_the_best_stay_and_the_history_keeps_what_the_oldest_of_them_needs(tmp_path, save):
+    for step, accuracy in ((1, 0.2), (2, 0.9), (3, 0.4), (4, 0.1)):
+        oldest = save(step, {"accuracy": accuracy}, keep=2, best_by="accuracy")
+    assert names(tmp_path) == ["step_000002", "step_000003", "step_000004"]
+    assert oldest == 2
+
+
+def test_what_is_no_number_is_never_the_best(tmp_path, save):
+    for step, accuracy in ((1, float("nan")), (2, 0.9), (3, 0.1)):
+        save(step, {"accuracy": accuracy}, keep=1, best_by="accuracy")
+    assert names(tmp_path) == ["step_000002", "step_000003"]
+
+
+def test_a_checkpoint_without_its_state_is_refused_by_name_and_the_one_before_offered(tmp_path):
+    older, newer = written(tmp_path, 1), written(tmp_path, 2)
+    (newer / "state.json").unlink()
+    with pytest.raises(CheckpointError, match=f"{newer}.*state.json is missing; fix: --resume {older}"):
+        Checkpoints(tmp_path).newest()
+
+
+def test_an_older_one_that_is_damaged_does_not_keep_a_run_from_saving(tmp_path, save):
+    (written(tmp_path, 1) / "state.json").write_text('{"steps_do')
+    shutil.rmtree(written(tmp_path, 2))
+    for step in (3, 4):
+        save(step, keep=1)
+    assert names(tmp_path) == ["step_000001", "step_000004"]
+
+
+def test_one_that_was_deleted_in_part_is_no_checkpoint_and_goes_with_the_next(tmp_path, monkeypatch):
+    for step in (1, 2, 3):
+        written(tmp_path, step)
+
+    def killed(path):
+        (path / "state.json").unlink()
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(module.shutil, "rmtree", killed)
+        with pytest.raises(KeyboardInterrupt):
+            Checkpoints(tmp_path).forget_after(1)
+    assert Checkpoints(tmp_path).newest().name == "step_000002"
+    Checkpoints(tmp_path).forget_after(1)
+    assert names(tmp_path) == ["step_000001"]
