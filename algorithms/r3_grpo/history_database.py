@@ -195,7 +195,13 @@ class HistoryDatabase:
         return self.event
 
     def roll_back(self, mark: int) -> None:
-        """Forget what was written after a mark, and take back what was removed after it."""
+        """Forget what was written after a mark, and take back what was removed after it.
+
+        Raises:
+            ValueError: what was written up to the mark is not all there.
+        """
+        if self.event < mark:
+            raise ValueError(f"the history ends at its event {self.event}, before event {mark}")
         for table in ("pools", "responses", "outcomes"):
             self._connection.execute(f"DELETE FROM {table} WHERE event>?", (mark,))
         self._connection.execute(

@@ -167,7 +167,13 @@ class ReplayHistory:
         if "mark" not in metadata:
             self.load_state_dict(arrays, metadata)
             return
-        self.roll_back(metadata["mark"])
+        try:
+            self.roll_back(metadata["mark"])
+        except ValueError as error:
+            raise ValueError(
+                f"{self.path}: {error}: it was taken back to an older checkpoint, or belongs to another run; "
+                "fix: --resume RUN/checkpoints/step_NNNNNN with that older one"
+            ) from error
         if len(self) != metadata["entries"]:
             raise ValueError(
                 f"{self.path or 'a history in memory'} holds {len(self)} of the {metadata['entries']} responses that "

@@ -155,6 +155,23 @@ def test_a_file_that_is_no_history_is_refused_by_name(tmp_path):
         ReplayHistory(path=other)
 
 
+def test_a_history_that_ends_before_a_mark_is_refused_though_as_many_are_stored(tmp_path):
+    path = tmp_path / "history.sqlite"
+    history, saved = ReplayHistory(capacity=2, path=path), []
+    for step in (1, 2, 3):
+        for number in (0, 1):
+            history.add(entry(response=(step, number), step=step))
+            history.record("q", False, 0.0)
+        saved.append(history.save()[1])
+    history.restore({}, saved[0])
+    history.close()
+    with pytest.raises(ValueError, match=r"history\.sqlite: the history ends at its event \d+.*older checkpoint"):
+        ReplayHistory(capacity=2, path=path).restore({}, saved[2])
+    again = ReplayHistory(capacity=2, path=path)
+    again.restore({}, saved[0])
+    assert [one.step for one in again.entries("q", correct=False)] == [1, 1]
+
+
 def test_a_response_that_rotted_on_disk_is_not_replayed(tmp_path):
     path = tmp_path / "history.sqlite"
     history = ReplayHistory(path=path)
