@@ -1,5 +1,7 @@
 """The order in which queries are trained on: a new shuffle each epoch, a function of the seed alone."""
 
+import functools
+import hashlib
 from collections.abc import Sequence
 
 import numpy as np
@@ -22,6 +24,14 @@ class EpochOrder:
         if not uids:
             raise ValueError("environment.data: there are no queries to train on")
         self.uids, self.seed, self.position = list(uids), seed, position
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """Tells other queries, or another order of them in the data, from these."""
+        digest = hashlib.blake2b(digest_size=16)
+        for uid in self.uids:
+            digest.update(uid.encode("utf-8", "surrogatepass") + b"\0")
+        return digest.hexdigest()
 
     @property
     def epoch(self) -> float:

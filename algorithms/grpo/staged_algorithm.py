@@ -1,6 +1,7 @@
 """What every step of a staged algorithm needs and no method changes: set-up, bookkeeping, evaluation, state."""
 
 import functools
+import logging
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -34,6 +35,8 @@ T = TypeVar("T")
 # Stages after whose beginning a step can no longer be forgotten: they change weights or history.
 POINT_OF_NO_RETURN = frozenset({"update_policy", "remember", "sync_weights"})
 TRAINING_LOOP = "training_loop"
+
+_logger = logging.getLogger(__name__)
 
 
 class StagedAlgorithm(Algorithm):
@@ -179,6 +182,8 @@ class StagedAlgorithm(Algorithm):
             "generated_tokens": self.generated_tokens,
             "weights_version": self.runners.version,
             "runner_restarts": self.runners.restarts,
+            "skipped_in_a_row": self.skipped_steps.in_a_row,
+            "queries": self.queries.fingerprint,
         }
 
     def keep_state_in(self, folder: Path) -> None:
@@ -193,8 +198,14 @@ class StagedAlgorithm(Algorithm):
 
     def set_training_state(self, arrays: dict[str, np.ndarray], state: dict[str, Any]) -> None:
         """Go on from there; the learners' weights are in place already."""
+        if state["queries"] != self.queries.fingerprint:
+            _logger.warning(
+                "environment.data holds other problems than when the checkpoint was made: training goes on at the "
+                "same place of another order, and is not the run that it would have been"
+            )
         self.steps_done = self._iteration = state["steps_done"]
         self.queries.position = state["query_position"]
         self.generated_tokens = state["generated_tokens"]
         self.runners.restarts = state["runner_restarts"]
+        self.skipped_steps.in_a_row = state["skipped_in_a_row"]
         self.runners.push_weights()

@@ -174,7 +174,11 @@ class R3GRPO(GRPO):
         """GRPO's state, and the history or, if it is in a file, its mark in there."""
         arrays, state = super().get_training_state()
         history, metadata = self.history.save()
-        return arrays | history, state | {"history": metadata, "payoff": self.payoff.state()}
+        return arrays | history, state | {"history": metadata}
+
+    def counters(self) -> dict[str, Any]:
+        """GRPO's, and what reflection paid lately: a step that is made again must not count its groups twice."""
+        return super().counters() | {"payoff": self.payoff.state()}
 
     def set_training_state(self, arrays: dict[str, np.ndarray], state: dict[str, Any]) -> None:
         """Put back GRPO's state and the history."""

@@ -32,6 +32,13 @@ def test_zero_puts_up_with_any_number():
         skipped.observe(True, ROWS)
 
 
+def test_a_disk_that_is_full_does_not_hide_what_went_wrong(tmp_path):
+    skipped = SkippedSteps(1, tmp_path / "gone")
+    skipped.observe(True, ROWS)
+    with pytest.raises(TooManySkippedSteps, match=r"2 optimizer steps in a row.*could not be written"):
+        skipped.observe(True, ROWS)
+
+
 def test_the_offending_batch_can_be_read(tmp_path):
     skipped = SkippedSteps(1, tmp_path)
     skipped.observe(True, ROWS)

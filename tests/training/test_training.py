@@ -91,6 +91,35 @@ def test_a_resumed_run_goes_on_as_the_uninterrupted_one(r3_config, build, tmp_pa
     assert largest_difference(weights(whole), weights(resumed)) == 0.0
 
 
+def test_a_checkpoint_in_the_middle_of_a_step_is_of_its_beginning(r3_config, build, small_pool):
+    algorithm = build(eager_reflection(r3_config).environment(data=small_pool).reflection(while_it_pays=True))
+    train(algorithm, 2)
+    before, looked_after = algorithm.get_training_state()[1], []
+    run_stage = algorithm.run_stage
+
+    def run_and_look(stage, *arguments):
+        result = run_stage(stage, *arguments)
+        if algorithm.can_be_saved:
+            looked_after.append(stage.__name__)
+            assert algorithm.get_training_state()[1] == before, stage.__name__
+        return result
+
+    algorithm.run_stage = run_and_look
+    train(algorithm, 1)
+    assert looked_after[0] == "select_queries" and looked_after[-1] == "compute_advantages"
+    assert algorithm.get_training_state()[1]["payoff"] != before["payoff"]
+
+
+def test_a_resumed_run_is_told_that_its_problems_are_others(grpo_config, build, tmp_path, small_pool, caplog):
+    first = build(grpo_config.copy())
+    train(first, 1)
+    path = save_checkpoint(first, tmp_path)
+    load_checkpoint(build(grpo_config.copy()), path)
+    assert "other problems" not in caplog.text
+    load_checkpoint(build(grpo_config.copy().environment(data=small_pool)), path)
+    assert "environment.data holds other problems than when the checkpoint was made" in caplog.text
+
+
 def test_samples_of_this_step_cannot_be_retrieved_in_this_step(r3_config, build, small_pool):
     algorithm = build(r3_config.environment(data=small_pool))
     for step in range(4):
