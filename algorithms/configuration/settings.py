@@ -36,7 +36,7 @@ class RunSettings(Settings):
         ge=0,
     )
     seed: int = setting(0, "Seeds the order of queries, sampling, replay and reflection.", ge=0, lt=2**32)
-    checkpoint_every: int = setting(0, "Steps between checkpoints; 0: only one, at the end.", ge=0)
+    checkpoint_every: int = setting(50, "Steps between checkpoints; 0: only one, at the end.", ge=0)
     keep_checkpoints: int = setting(3, "Checkpoints that stay, the newest; 0: all.", ge=0)
     best_metric: str | None = setting(
         "eval/pass@1",

@@ -2,7 +2,6 @@
 
 import json
 import math
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -39,18 +38,6 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write UTF-8 text through a temporary file beside it, synced to the disk before it takes the name."""
-    with replaced_whole(path) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    _sync_folder(path.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    # The rename itself is only on the disk once the folder is.
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    """Write UTF-8 text, whole or not at all."""
+    with replaced_whole(path) as temporary:
+        temporary.write_text(text, encoding="utf-8", newline="\n")

@@ -1,6 +1,7 @@
 """metrics.jsonl: one JSON object a line, one line a step."""
 
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from algorithms.runs.json_files import plain, write_text
 
 
 def append(path: Path, row: Mapping[str, Any]) -> None:
-    """Add one row; it is with the operating system when this returns.
+    """Add one row; it is on the disk when this returns.
 
     Raises:
         TypeError: a value is neither number, text nor None.
@@ -17,6 +18,8 @@ def append(path: Path, row: Mapping[str, Any]) -> None:
     line = _line(row)
     with path.open("a", encoding="utf-8", newline="\n") as file:
         file.write(line)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def read(path: Path) -> list[dict[str, Any]]:

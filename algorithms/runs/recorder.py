@@ -1,6 +1,7 @@
 """Writes a step's numbers to metrics.jsonl and TensorBoard at once."""
 
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Self
 
 from algorithms.rollout.types import Rollout
@@ -24,6 +25,7 @@ class Recorder:
         from torch.utils.tensorboard import SummaryWriter
 
         self._run = run
+        self._start_step = start_step
         self._events = SummaryWriter(str(run.path), purge_step=start_step + 1)
 
     def record_settings(self, config: Mapping[str, Any]) -> None:
@@ -62,14 +64,27 @@ class Recorder:
     def record_evaluation(self, step: int, results: Mapping[str, float]) -> None:
         """Write numbers that belong to no training step's row, such as the evaluation before the first step.
 
+        A point that an earlier process left there, before it was killed, is not drawn a second time.
+
         Args:
             step: where TensorBoard draws them; 0 is before training.
             results: full tag (`eval/pass@1`) → number.
         """
+        drawn = self._drawn(step) if step <= self._start_step else frozenset()
         for tag, value in plain(results).items():
-            if isinstance(value, (int, float)):
+            if isinstance(value, (int, float)) and tag not in drawn:
                 self._events.add_scalar(tag, value, step)
         self._events.flush()
+
+    def _drawn(self, step: int) -> Collection[str]:
+        """Tags that have a point at this step."""
+        from tensorboard.backend.event_processing import event_accumulator
+        from tensorboard.util import tb_logging
+
+        tb_logging.get_logger().setLevel(logging.ERROR)  # it tells of each process that went on
+        events = event_accumulator.EventAccumulator(str(self._run.path), {event_accumulator.SCALARS: 0})
+        events.Reload()
+        return {tag for tag in events.Tags()["scalars"] if any(event.step == step for event in events.Scalars(tag))}
 
     def record_conversations(self, step: int, rollouts: Sequence[Rollout]) -> None:
         """Show conversations on TensorBoard's text page, tagged `conversations/0` and so on."""

@@ -65,7 +65,7 @@ class RunDirectory:
         run = cls(path)
         run.rollouts_folder.mkdir()
         run.checkpoints_folder.mkdir()
-        write_text(run.config_file, config_yaml)
+        run.write_config(config_yaml)
         return run
 
     @classmethod
@@ -81,6 +81,10 @@ class RunDirectory:
         if not (folder / "config.yaml").is_file():
             raise ValueError(f"{folder}: not a run, it has no config.yaml")
         return cls(folder)
+
+    def write_config(self, config_yaml: str) -> None:
+        """Write config.yaml, replacing the one that is there whole."""
+        write_text(self.config_file, config_yaml)
 
     def append_metrics(self, row: Mapping[str, Any]) -> None:
         """Add a step's row to metrics.jsonl.

@@ -87,7 +87,7 @@ def _run(algorithm: str, arguments: argparse.Namespace) -> int:
         return DONE
     validate_start(config)
     if stored:
-        resume(stored, config, run)
+        resume(stored, config, run, name=algorithm)
     else:
         train(config, run, name=algorithm)
     return DONE

@@ -25,6 +25,7 @@ from algorithms.runs.progress import Progress
 from algorithms.runs.recorder import Recorder
 from algorithms.runs.rollout_files import write_rollouts
 from algorithms.runs.run_directory import CHECKPOINTS, RunDirectory
+from algorithms.runs.run_lock import RunIsBusy, lock
 from algorithms.script.checkpoint import load_checkpoint
 from algorithms.script.checkpoint_errors import CheckpointError
 from algorithms.script.checkpoints import Checkpoints
@@ -73,10 +74,16 @@ class StoredRun:
         return cls(directory, checkpoints.checked(chosen) if chosen else checkpoints.newest())
 
 
-def resume(stored: StoredRun, config: GRPOConfig, run: RunSettings) -> RunDirectory:
-    """Go on with a run from its last checkpoint, as if it had not stopped; without one, start it again."""
+def resume(stored: StoredRun, config: GRPOConfig, run: RunSettings, *, name: str) -> RunDirectory:
+    """Go on with a run from its last checkpoint, as if it had not stopped; without one, start it again.
+
+    Settings that were replaced on the command line are the run's own from now on.
+
+    Raises:
+        CheckpointError: the checkpoint does not fit the settings, or another process trains there.
+    """
     session = _Session(config, run, stored.directory)
-    session.go_on_from(stored.checkpoint)
+    session.go_on_from(stored.checkpoint, to_yaml(config, run, algorithm=name))
     session.run_steps()
     session.close()
     return stored.directory
@@ -87,6 +94,10 @@ class _Session:
 
     def __init__(self, config: GRPOConfig, run: RunSettings, directory: RunDirectory) -> None:
         self.run, self.directory = run, directory
+        try:
+            self.lock = lock(directory.path)
+        except RunIsBusy as error:
+            raise CheckpointError(str(error)) from error
         self.checkpoints = Checkpoints(directory.checkpoints_folder, keep=run.keep_checkpoints, best_by=run.best_metric)
         self.problems = HELD_OUT if config.evaluation_settings.data else "training"
         self.started = time.monotonic()
@@ -97,12 +108,13 @@ class _Session:
         self.metrics: dict[str, float] = {}
         self.recorded_until = 0
 
-    def go_on_from(self, checkpoint: Path | None) -> None:
+    def go_on_from(self, checkpoint: Path | None, config_yaml: str) -> None:
         """Put everything where the checkpoint, or the start, left it: what was written later is made again."""
         if checkpoint is not None:
             load_checkpoint(self.algo, checkpoint)
         else:
             self.algo.start_again()
+        self.directory.write_config(config_yaml)
         self.recorded_until = self.algo.steps_done
         self.checkpoints.forget_after(self.recorded_until)
         self.directory.truncate_after(self.recorded_until)
@@ -192,7 +204,8 @@ class _Session:
         return row
 
     def _evaluate(self, side: str) -> None:
-        if self.algo.evaluated_at != self.algo.steps_done:  # the interval may have done it already
+        is_in_row = self.algo.evaluated_at == self.algo.steps_done  # the interval has done it
+        if not is_in_row:
             settings = self.algo.config.evaluation_settings
             count = len(held_out_sample(self.algo.uids(Split.EVALUATION), settings.limit))
             title = f"evaluating {side} training: {count} {self.problems} problems × {settings.samples} answers"
@@ -207,9 +220,11 @@ class _Session:
             "correct": self.algo.evaluation.share_correct(),
             "levels": self._levels(self.algo.evaluation.uids),
         }
+        if not is_in_row:
+            tags = {f"eval/{name}": value for name, value in metrics.items()}
+            self.recorder.record_evaluation(self.algo.steps_done, tags)
+        # Last, as a resumed run takes what is in there for done.
         self.directory.write_evaluation(self.evaluations | {"wall_s": self._wall_s()})
-        tags = {f"eval/{name}": value for name, value in metrics.items()}
-        self.recorder.record_evaluation(self.algo.steps_done, tags)
 
     def _levels(self, uids: Sequence[str]) -> dict[str, str]:
         """How hard the problems are, where that is known."""

@@ -56,7 +56,7 @@ def test_every_shipped_configuration_can_be_checked_offline(file, config_class, 
 def test_the_report_names_what_runs_where(config):
     lines = report(config.training(queries_per_step=2, minibatches=2).evaluation(interval=5, samples=8, limit=2))
     assert lines["algorithm"] == "R3GRPO: replay, reflection, ranking"
-    assert lines["run"] == "runs/mine: 7 steps, seed 0, checkpoint at the end"
+    assert lines["run"] == "runs/mine: 7 steps, seed 0, checkpoint every 50 steps and at the end"
     assert lines["step"] == "2 prompt groups × 8 = 16 responses, 2 optimizer steps"
     assert lines["driver"] == "training loop, engine, learner"
     assert lines["env runners"].startswith("in the driver: transformers engine in float32, 128 responses")

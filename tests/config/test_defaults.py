@@ -132,7 +132,7 @@ RUN_DEFAULTS = {
     "dir": "runs",
     "steps": 100,
     "seed": 0,
-    "checkpoint_every": 0,
+    "checkpoint_every": 50,
     "keep_checkpoints": 3,
     "best_metric": "eval/pass@1",
     "log_conversations": 2,

@@ -48,6 +48,18 @@ def test_a_row_reaches_both_files_under_its_own_tags(run):
     assert set(events(run).Tags()["scalars"]) == {"reward/mean", "eval/pass@1"}
 
 
+def test_a_point_that_an_earlier_process_drew_is_not_drawn_again(run):
+    with Recorder(run) as recorder:
+        recorder.record_evaluation(0, {"eval/pass@1": 0.25})
+    with Recorder(run) as recorder:
+        recorder.record_evaluation(0, {"eval/pass@1": 0.25})
+        recorder.record({"step": 1, "eval/pass@1": 0.5})
+    with Recorder(RunDirectory.open(run.path), start_step=1) as recorder:
+        recorder.record_evaluation(1, {"eval/pass@1": 0.5, "eval/maj@8": 0.75})
+    assert scalars(run, "eval/pass@1") == [(0, 0.25), (1, 0.5)]
+    assert scalars(run, "eval/maj@8") == [(1, 0.75)]
+
+
 def test_rows_are_readable_while_the_run_goes_on(run):
     with Recorder(run) as recorder:
         recorder.record({"step": 1, "reward/mean": 0.5})
