@@ -8,6 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from types import FrameType
 
 from algorithms.runs.json_files import write_text
 from benchmarks.ablation.plan import Job
@@ -114,10 +115,15 @@ def stop(processes: Sequence[subprocess.Popen[bytes]]) -> None:
             continue
 
 
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    # Not by a SIGINT of our own: what a shell started in the background ignores those.
+    raise KeyboardInterrupt
+
+
 @contextmanager
 def sigterm_as_interrupt() -> Iterator[None]:
     """While open, a SIGTERM does what Ctrl-C does: a terminated ablation takes its runs with it."""
-    previous = signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    previous = signal.signal(signal.SIGTERM, _interrupt)
     try:
         yield
     finally:
