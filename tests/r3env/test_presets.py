@@ -3,7 +3,7 @@
 import json
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
@@ -42,13 +42,23 @@ def rows_of(name: str) -> list[dict[str, Any]]:
 
 
 class FakeHub:
+    """Stands for the library `datasets`, and for its reader of JSON files."""
+
+    __module__ = "datasets.packaged_modules.json.json"
     exceptions = json  # only its attribute DatasetsError would be looked up, on an error
 
     def __init__(self, rows: list[dict[str, Any]]) -> None:
         self.rows = rows
 
-    def load_dataset(self, *asked: str | None, **named: str | None) -> list[dict[str, Any]]:
-        self.asked = (*asked, named["split"], named["revision"])
+    def load_dataset_builder(self, *asked: str | None, revision: str | None) -> Self:
+        self.named, self.revision = asked, revision
+        return self
+
+    def download_and_prepare(self) -> None:
+        """Nothing to do."""
+
+    def as_dataset(self, split: str) -> list[dict[str, Any]]:
+        self.asked = (*self.named, split, self.revision)
         return self.rows
 
 
