@@ -20,7 +20,8 @@ from algorithms.evaluate.players import players
 from algorithms.evaluate.responses import ResponseFolder
 from algorithms.evaluate.scores import Score, benchmark_scores, by_problem
 from algorithms.evaluate.tables import comparison_tables, level_table, score_table
-from algorithms.models.names import fetch_model
+from algorithms.evaluate.trust import check_environments, notes, withheld
+from algorithms.models.names import fetch_model, validate_model
 from algorithms.rollout.types import Sampling
 from algorithms.runs.counter import Counter
 from algorithms.runs.json_files import write_json, write_text
@@ -54,6 +55,7 @@ def evaluate(arguments: argparse.Namespace) -> Path:
         runners.max_response_tokens,
     )
     if not all(folder.has(number) for number in range(len(cut))):
+        validate_model(config)
         fetch_model(config.rl_module_settings)
         title = f"evaluating {config.rl_module_settings.model}: {len(uids)} problems × {evaluation.samples} answers"
         with players(config) as player, Counter(title) as counter:
@@ -106,15 +108,19 @@ def show_comparison(first: Path, second: Path) -> None:
 
 
 def _config(arguments: argparse.Namespace) -> tuple[EvaluateConfig, int]:
-    """Files, then what a run was trained with, then the flags, then `section.key=value`."""
-    model = Path(arguments.model) if arguments.model else None
-    files = list(arguments.config or [])
-    overrides = []
-    if model is not None and (model / "config.yaml").is_file():  # a run of the training script
-        files = [str(model / "config.yaml"), *files]
-        checkpoint = Checkpoints(model / "checkpoints").newest()
+    """What a run was trained with, as far as it may decide, then files, then the flags, then `section.key=value`."""
+    own_files = list(arguments.config or [])
+    files, overrides = own_files, []
+    run_file = _run_file(arguments.model)
+    if run_file is not None:
+        files = [str(run_file), *own_files]
+        overrides += withheld(own_files)
+        run_folder = run_file.parent
+        checkpoint = Checkpoints(run_folder / "checkpoints").newest()
         if checkpoint is None:
-            raise ConfigError(f"--model: {model} has no checkpoint yet; fix: wait for one, see run.checkpoint_every")
+            raise ConfigError(
+                f"--model: {run_folder} has no checkpoint yet; fix: wait for one, see run.checkpoint_every"
+            )
         arguments.model = str(checkpoint / "model")
         overrides += ["rl_module.lora_rank=0"]  # the folder holds the merged model
     if arguments.model:
@@ -129,10 +135,20 @@ def _config(arguments: argparse.Namespace) -> tuple[EvaluateConfig, int]:
     if arguments.reflection:
         overrides.append("evaluation.reflection=true")
     config, run = load(files or [_NOTHING], [*overrides, *arguments.overrides], EvaluateConfig)
+    if run_file is not None:
+        check_environments(run_file, config, own_files, arguments.overrides)
+        for note in notes(run_file, config):
+            print(note, file=sys.stderr)
     data = dict(map(_named, arguments.data or ())) or config.benchmarks_settings.data
     if not data and config.evaluation_settings.data:
         data = {"heldout": config.evaluation_settings.data}
     return config.apply({"benchmarks": {"data": data}}), run.seed
+
+
+def _run_file(model: str | None) -> Path | None:
+    """The configuration of a run of the training script; None where `--model` names something else."""
+    file = Path(model or "") / "config.yaml"
+    return file if model and file.is_file() else None
 
 
 # An empty file: `load` without any reads the quickstart, whose problems and texts are not wanted here.
