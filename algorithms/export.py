@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 DONE, WRONG_INPUT = 0, 2
 WEIGHTS = ("*.safetensors", "*.safetensors.index.json")
+# A checkpoint has none, so that one that is there was put there, for whoever loads the folder.
+PICKLED = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl", "*.pickle")
 
 
 class ExportError(ValueError):
@@ -47,7 +49,7 @@ def export(run: Path, out: Path, *, step: int | None = None, dtype: str = "float
     source = checkpoint / "model"
     try:
         out.mkdir(parents=True, exist_ok=True)
-        shutil.copytree(source, out, ignore=shutil.ignore_patterns(*WEIGHTS), dirs_exist_ok=True)
+        shutil.copytree(source, out, ignore=shutil.ignore_patterns(*WEIGHTS, *PICKLED), dirs_exist_ok=True)
         config = json.loads((source / "config.json").read_text(encoding="utf-8"))
         config = _with_dtype(config, dtype)
         (out / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")

@@ -14,6 +14,7 @@ import pytest
 import algorithms
 import r3env
 from algorithms.configuration.errors import ConfigError
+from algorithms.export import export
 from algorithms.grpo.config import GRPOConfig
 from algorithms.learner.module import CausalLMModule
 from algorithms.models.names import resolve_model, validate_model
@@ -105,6 +106,18 @@ def test_pickled_arrays_in_a_checkpoint_are_refused(tmp_path, marker):
         load_checkpoint(SimpleNamespace(), tmp_path)
 
 
+def test_pickles_that_were_put_into_a_checkpoint_are_not_exported(model, tmp_path, marker):
+    checkpoint = tmp_path / "run" / "checkpoints" / "step_000001"
+    checkpoint.mkdir(parents=True)
+    (checkpoint / "state.json").write_text("{}")
+    model.rename(checkpoint / "model")
+    for name in ("adapter_model.bin", "pytorch_model.pt"):
+        (checkpoint / "model" / name).write_bytes(pickle.dumps(Evil(marker)))
+    out = tmp_path / "out"
+    assert export(tmp_path / "run", out) == checkpoint
+    assert not [*out.glob("*.bin"), *out.glob("*.pt")] and (out / "tokenizer.json").is_file()
+
+
 @pytest.mark.parametrize("suffix", [".pkl", ".pt", ".npy", ".arrow"])
 def test_data_in_formats_that_may_run_code_is_refused(tmp_path, marker, suffix):
     (tmp_path / f"data{suffix}").write_bytes(pickle.dumps(Evil(marker)))
@@ -136,6 +149,8 @@ PICKLING = {
     "r3env/reasoning_gym_scoring.py",
     "r3env/reasoning_gym_tasks.py",
 }
+PICKLERS = {"pickle", "cloudpickle", "dill", "shelve", "joblib", "jsonpickle"}
+UNPICKLING = {"read_pickle", "unsafe_load"}
 RUNNING = {"eval", "exec", "compile"}
 
 
@@ -145,23 +160,50 @@ def test_nothing_else_in_the_packages_unpickles_or_evaluates():
     for package in (algorithms, r3env):
         root = Path(next(iter(package.__path__)))
         for file in root.rglob("*.py"):
-            for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-                if _is_dangerous(node):
-                    found.add(str(file.relative_to(root.parent)))
+            if any(map(_is_dangerous, ast.walk(ast.parse(file.read_text(encoding="utf-8"))))):
+                found.add(str(file.relative_to(root.parent)))
     assert found == PICKLING
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import pickle",
+        "import cloudpickle as safe",
+        "import ray.cloudpickle",
+        "from ray import cloudpickle",
+        "from ray.cloudpickle import loads",
+        "ray.cloudpickle.loads(data)",
+        "torch.load(file)",
+        "from torch import load",
+        "np.load(file, allow_pickle=True)",
+        "pd.read_pickle(file)",
+        "yaml.unsafe_load(text)",
+        "eval(text)",
+    ],
+)
+def test_the_search_finds_each_way_to_unpickle_or_evaluate(source):
+    assert any(map(_is_dangerous, ast.walk(ast.parse(source))))
+
+
+@pytest.mark.parametrize("source", ["import json", "from json import load", "np.load(file, allow_pickle=False)"])
+def test_the_search_finds_nothing_else(source):
+    assert not any(map(_is_dangerous, ast.walk(ast.parse(source))))
 
 
 def _is_dangerous(node: ast.AST) -> bool:
     match node:
         case ast.Import(names=names):
-            return any(
-                name.name.split(".")[0] in ("pickle", "cloudpickle", "dill", "shelve", "joblib") for name in names
-            )
-        case ast.ImportFrom(module=str(module)):
-            return module.split(".")[0] in ("pickle", "cloudpickle", "dill", "shelve", "joblib")
+            return any(PICKLERS & set(name.name.split(".")) for name in names)
+        case ast.ImportFrom(module=module, names=names):
+            imported = {name.name for name in names}
+            whole = {*str(module).split("."), *imported}
+            return bool((PICKLERS | UNPICKLING) & whole) or (module == "torch" and "load" in imported)
         case ast.Call(func=ast.Name(id=name)) if name in RUNNING:
             return True
-        case ast.Call(func=ast.Attribute(value=ast.Name(id="torch"), attr="load")):
+        case ast.Attribute(attr=name) if name in PICKLERS | UNPICKLING:
+            return True
+        case ast.Attribute(value=ast.Name(id="torch"), attr="load"):
             return True
         case ast.keyword(arg="allow_pickle", value=ast.Constant(value=allowed)):
             return bool(allowed)
