@@ -5,6 +5,7 @@ from pathlib import Path
 from algorithms.configuration.reference import reference
 from algorithms.configuration.schema import Settings
 from algorithms.configuration.settings import RunSettings
+from algorithms.evaluate.config import BenchmarksSettings, EvaluateConfig
 from algorithms.r3_grpo.settings import SECTIONS
 
 PAGE = Path(__file__).parents[2] / "docs" / "config.md"
@@ -18,9 +19,13 @@ def test_the_page_is_current():
 
 def test_every_setting_has_a_row_with_a_sentence_and_every_section_a_heading():
     rows = [line for line in reference().splitlines() if line.startswith("| `")]
-    models: dict[str, type[Settings]] = {"run": RunSettings, **SECTIONS}
+    models: dict[str, type[Settings]] = {"run": RunSettings, **SECTIONS, "benchmarks": BenchmarksSettings}
     names = [f"{name}.{key}" for name, model in models.items() for key in model.model_fields]
     assert [row.split("`")[1] for row in rows] == names
     assert all(row.count("|") == 5 and row.rstrip(" |").endswith(".") for row in rows)
-    for name, model in SECTIONS.items():
+    for name, model in models.items():
         assert f"## {name}\n\n{str(model.__doc__).splitlines()[0]}" in reference()
+
+
+def test_the_sections_of_an_evaluation_are_on_the_page():
+    assert all(f"\n## {name}\n" in reference() for name in EvaluateConfig.SECTIONS)
