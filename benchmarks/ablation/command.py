@@ -49,7 +49,13 @@ def _run(arguments: argparse.Namespace) -> int:
     codes: dict[str, int] = {}
     if not arguments.table_only:
         with locked(arguments.out) as lock:
-            codes = _train(jobs, arguments, lock)
+            try:
+                codes = _train(jobs, arguments, lock)
+            except KeyboardInterrupt:
+                write_results(jobs, codes, arguments.out)  # of what has ended since the last one
+                raise
+    elif not arguments.out.is_dir():
+        raise ConfigError(f"--out: {arguments.out} holds no runs; fix: leave --table-only out, or name their folder")
     print(write_results(jobs, codes, arguments.out))
     return FAILED if any(codes.get(job.name) for job in jobs if state(job) is not State.FINISHED) else DONE
 
