@@ -7,6 +7,10 @@ from pathlib import Path
 
 from .pages import ROOT
 
+# Code with commands of its own.
+FOLDERS = ("algorithms", "r3env", "benchmarks/ablation")
+# How the lines begin that say something and end nothing.
+NOTES = ("note: ", "once more, ")
 LOGGED = {"warning", "error", "exception", "critical", "log"}
 # Functions that return a warning for somebody else to log.
 WATCHES = (
@@ -17,8 +21,8 @@ WATCHES = (
 
 
 def source_files() -> list[Path]:
-    """The files of the two packages."""
-    return sorted([*(ROOT / "algorithms").rglob("*.py"), *(ROOT / "r3env").rglob("*.py")])
+    """The files of the two packages and of the ablation."""
+    return sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
 
 
 def template(node: ast.expr) -> str | None:
@@ -48,13 +52,8 @@ def warnings() -> set[str]:
 
 
 def notes() -> set[str]:
-    """Templates of printed lines that begin with `note:`."""
-    found = set()
-    for call in _calls_of("print"):
-        text = template(call.args[0])
-        if text and text.startswith("note:"):
-            found.add(text)
-    return found
+    """Templates of texts that begin as a note does, wherever they stand: not all are made where they are printed."""
+    return {text for path in source_files() for text in _texts(path) if text.startswith(NOTES)}
 
 
 def settings_refused() -> set[str]:
@@ -65,6 +64,13 @@ def settings_refused() -> set[str]:
         if match:
             found.add(match[1])
     return found
+
+
+def _texts(path: Path) -> Iterator[str]:
+    """Templates of all strings of a file; the parts of an f-string are not strings of their own."""
+    nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+    parts = {id(part) for node in nodes if isinstance(node, ast.JoinedStr) for part in node.values}
+    yield from filter(None, (template(node) for node in nodes if isinstance(node, ast.expr) and id(node) not in parts))
 
 
 def _calls_of(name: str) -> Iterator[ast.Call]:
