@@ -16,19 +16,19 @@ from algorithms.evaluate.answering import answer_all, parts
 from algorithms.evaluate.comparison import compare
 from algorithms.evaluate.config import EvaluateConfig
 from algorithms.evaluate.evaluation import held_out_sample
+from algorithms.evaluate.fingerprint import of_model, of_problems
 from algorithms.evaluate.players import players
 from algorithms.evaluate.responses import ResponseFolder
+from algorithms.evaluate.results import RESPONSES, SCORES, open_results
 from algorithms.evaluate.scores import Score, benchmark_scores, by_problem
 from algorithms.evaluate.tables import comparison_tables, level_table, score_table
 from algorithms.evaluate.trust import check_environments, notes, withheld
 from algorithms.models.names import fetch_model, validate_model
 from algorithms.rollout.types import Sampling
 from algorithms.runs.counter import Counter
-from algorithms.runs.json_files import write_json, write_text
+from algorithms.runs.json_files import write_json
 from algorithms.script.checkpoints import Checkpoints
 from r3env.mixture_env import MixtureEnv
-
-CONFIG, RESPONSES, SCORES = "evaluation.yaml", "responses", "scores.json"
 
 
 def evaluate(arguments: argparse.Namespace) -> Path:
@@ -46,7 +46,8 @@ def evaluate(arguments: argparse.Namespace) -> Path:
         raise ConfigError("benchmarks.data: no problems are named; fix: --data FILE, or --data NAME=preset:NAME")
     environment = _environment(config)
     uids = _chosen(environment, config)
-    folder = ResponseFolder(_folder(arguments, config, seed) / RESPONSES)
+    path = _path(arguments, config)
+    folder = ResponseFolder(path / RESPONSES)
     evaluation, runners = config.evaluation_settings, config.env_runners_settings
     cut = parts(uids, evaluation.samples, runners.max_num_seqs * max(1, runners.num_env_runners))
     sampling = Sampling(
@@ -54,9 +55,16 @@ def evaluate(arguments: argparse.Namespace) -> Path:
         runners.top_p if evaluation.top_p is None else evaluation.top_p,
         runners.max_response_tokens,
     )
-    if not all(folder.has(number) for number in range(len(cut))):
+    complete = all(folder.has(number) for number in range(len(cut)))
+    if not complete:
         validate_model(config)
         fetch_model(config.rl_module_settings)
+    asked = {
+        "benchmarks": of_problems(environment.queries, uids),
+        "model": of_model(config.rl_module_settings),
+    }
+    open_results(path, _settings(config, seed), asked, complete=complete)
+    if not complete:
         title = f"evaluating {config.rl_module_settings.model}: {len(uids)} problems × {evaluation.samples} answers"
         with players(config) as player, Counter(title) as counter:
             answer_all(
@@ -71,9 +79,9 @@ def evaluate(arguments: argparse.Namespace) -> Path:
                 on_progress=counter.update,
             )
     scores = benchmark_scores(folder.read(), evaluation.k, benchmarks.limits)
-    write_json(folder.path.parent / SCORES, _plain(scores))
-    show(scores, folder.path.parent)
-    return folder.path.parent
+    write_json(path / SCORES, _plain(scores))
+    show(scores, path)
+    return path
 
 
 def show(scores: Mapping[str, Any], folder: Path) -> None:
@@ -222,27 +230,16 @@ def _chosen(environment: MixtureEnv, config: EvaluateConfig) -> list[str]:
     return [uid for uid in chosen if uid in hard]
 
 
-def _folder(arguments: argparse.Namespace, config: EvaluateConfig, seed: int) -> Path:
-    """Where results go: a new folder, or the one of the same evaluation, which is gone on with.
-
-    Raises:
-        ConfigError: the folder holds another evaluation.
-    """
+def _path(arguments: argparse.Namespace, config: EvaluateConfig) -> Path:
+    """Where results go."""
     model = re.sub(r"[^\w.-]+", "-", config.rl_module_settings.model).strip("-")[-80:]
-    path = Path(arguments.out or Path("evaluations") / f"{model}-{'-'.join(config.benchmarks_settings.data)}"[:200])
+    return Path(arguments.out or Path("evaluations") / f"{model}-{'-'.join(config.benchmarks_settings.data)}"[:200])
+
+
+def _settings(config: EvaluateConfig, seed: int) -> str:
+    """Everything that was set, as a file that can be read back."""
     _, run = load([_NOTHING], [f"run.seed={seed}", "run.name=evaluation"], EvaluateConfig)
-    text = to_yaml(config, run, algorithm="evaluate")
-    file = path / CONFIG
-    if not file.exists():
-        if path.exists() and any(path.iterdir()):
-            raise ConfigError(f"--out: {path} is not empty and no evaluation; fix: name another folder")
-        path.mkdir(parents=True, exist_ok=True)
-        write_text(file, text)
-    elif file.read_text(encoding="utf-8") != text:
-        raise ConfigError(f"--out: {path} holds an evaluation with other settings ({file}); fix: name another folder")
-    else:
-        print(f"going on in {path}", file=sys.stderr)
-    return path
+    return to_yaml(config, run, algorithm="evaluate")
 
 
 def _scores(folder: Path) -> dict[str, Any]:

@@ -1,0 +1,65 @@
+"""The folder of one evaluation: what it holds, and whether it may be gone on with."""
+
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from algorithms.configuration.errors import ConfigError
+from algorithms.runs.json_files import write_json, write_text
+
+CONFIG, ASKED, RESPONSES, SCORES = "evaluation.yaml", "asked.json", "responses", "scores.json"
+_FIX = "fix: another --out, or delete that folder"
+
+
+def open_results(path: Path, settings: str, asked: Mapping[str, Any], *, complete: bool) -> None:
+    """Make the folder, or check that it is of the same evaluation, and say what happens in it.
+
+    Args:
+        path: the folder.
+        settings: of the evaluation, as YAML.
+        asked: `benchmarks` and `model`, see `fingerprint`.
+        complete: whether every response is there.
+
+    Raises:
+        ConfigError: the folder holds something else; the line names what differs.
+    """
+    if not (path / CONFIG).exists():
+        if path.exists() and any(entry.name != ASKED for entry in path.iterdir()):
+            raise ConfigError(f"--out: {path} is not empty and no evaluation; fix: name another folder")
+        path.mkdir(parents=True, exist_ok=True)
+        write_json(path / ASKED, asked)
+        write_text(path / CONFIG, settings)
+        return
+    if (path / CONFIG).read_text(encoding="utf-8") != settings:
+        raise ConfigError(f"--out: {path} holds an evaluation with other settings ({path / CONFIG}); {_FIX}")
+    if changed := _changed(read_asked(path), asked):
+        raise ConfigError(f"--out: {path} holds answers from before a change: {'; '.join(changed)}; {_FIX}")
+    print(f"{path}: already finished; nothing is asked" if complete else f"going on in {path}", file=sys.stderr)
+
+
+def read_asked(path: Path) -> dict[str, Any]:
+    """What the folder's evaluation asked of which model.
+
+    Raises:
+        ConfigError: it does not say.
+    """
+    try:
+        asked: dict[str, Any] = json.loads((path / ASKED).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"--out: {path} does not say what it asked ({ASKED}: {error}); {_FIX}") from error
+    return asked
+
+
+def _changed(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """What is not as it was; a model that is not on this machine any more has not changed."""
+    names = dict.fromkeys([*before["benchmarks"], *now["benchmarks"]])
+    found = [
+        f"the problems of {name} are others"
+        for name in names
+        if before["benchmarks"].get(name) != now["benchmarks"].get(name)
+    ]
+    if None not in (before["model"], now["model"]) and before["model"] != now["model"]:
+        found.append("the files of the model are others")
+    return found

@@ -1,0 +1,63 @@
+"""The folder of an evaluation: the same evaluation goes on in it, another one never."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from algorithms.evaluate.__main__ import main
+from algorithms.models.names import resolve_model
+
+PROBLEMS = [{"problem": f"{n} + 1 = ?", "answer": str(n + 1), "level": "1"} for n in range(2)]
+SMALL = ["--samples", "2", "env_runners.max_response_tokens=4"]
+
+
+@pytest.fixture
+def evaluate(tmp_path, capsys):
+    """Evaluates a copy of the model on two problems; gives the exit code and what was said on standard error."""
+    shutil.copytree(resolve_model("embedded:tiny"), tmp_path / "model")
+    write_problems(tmp_path, PROBLEMS)
+
+    def run(*arguments):
+        asked = ["--model", str(tmp_path / "model"), "--data", str(tmp_path / "d.jsonl")]
+        code = main([*asked, "--out", str(tmp_path / "out"), *SMALL, *arguments])
+        return code, capsys.readouterr().err
+
+    return run
+
+
+def write_problems(folder: Path, problems):
+    (folder / "d.jsonl").write_text("".join(json.dumps(problem) + "\n" for problem in problems))
+
+
+def test_a_finished_evaluation_says_so_and_asks_nothing(evaluate):
+    assert evaluate()[0] == 0
+    code, told = evaluate()
+    assert code == 0 and "already finished; nothing is asked" in told
+
+
+def test_other_problems_under_the_same_name_are_refused(evaluate, tmp_path):
+    assert evaluate()[0] == 0
+    write_problems(tmp_path, [{**problem, "answer": "0"} for problem in PROBLEMS])
+    code, told = evaluate()
+    assert code == 2
+    last = told.splitlines()[-1]
+    assert "the problems of d are others" in last and "fix: another --out, or delete that folder" in last
+
+
+def test_other_weights_under_the_same_name_are_refused_and_a_copy_is_not(evaluate, tmp_path):
+    assert evaluate()[0] == 0
+    weights = next((tmp_path / "model").glob("*.safetensors"))
+    content = weights.read_bytes()
+    weights.write_bytes(content)
+    assert evaluate()[0] == 0, "as they were, written again"
+    weights.write_bytes(content[:-4] + bytes(4))
+    code, told = evaluate()
+    assert code == 2 and "the files of the model are others" in told.splitlines()[-1]
+
+
+def test_a_finished_evaluation_of_a_model_that_is_gone_is_told_again(evaluate, tmp_path):
+    assert evaluate()[0] == 0
+    shutil.rmtree(tmp_path / "model")
+    assert evaluate()[0] == 0
