@@ -28,10 +28,11 @@ def per_problem(problem: Problem, ks: Sequence[int], limits: Sequence[int] = ())
 
     Args:
         problem: all responses to it.
-        ks: for which k pass@k is told.
-        limits: response limits in tokens for which pass@1 and the largest pass@k are told as well. A response that
-            is longer would have been cut off there; one that is shorter would have been the same.
+        ks: for which k pass@k is told; pass@1 always is.
+        limits: response limits in tokens for which the same is told. A response that is longer would have been cut
+            off there; one that is shorter would have been the same.
     """
+    ks = sorted({1, *ks})
     right = sum(response.correct for response in problem)
     count = len(problem)
     values = {f"pass@{k}": pass_at_k(count, right, k) for k in ks}
@@ -43,7 +44,7 @@ def per_problem(problem: Problem, ks: Sequence[int], limits: Sequence[int] = ())
     values["truncated"] = sum(response.truncated for response in problem) / count
     for limit in limits:
         within = sum(response.correct and response.tokens <= limit for response in problem)
-        values |= {f"pass@{k}_within_{limit}": pass_at_k(count, within, k) for k in sorted({1, max(ks)})}
+        values |= {f"pass@{k}_within_{limit}": pass_at_k(count, within, k) for k in ks}
     return values
 
 

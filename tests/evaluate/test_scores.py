@@ -36,12 +36,18 @@ def test_scores_are_the_hand_computed_ones():
             "mean_tokens": (28 / 4 + 20 / 4) / 2,
             "truncated": (1 / 4 + 1 / 4) / 2,
             "pass@1_within_5": (1 / 4 + 1 / 4) / 2,
+            "pass@2_within_5": (1 - 3 / 6 + 1 - 3 / 6) / 2,
             "pass@4_within_5": 1.0,
         }
     )
     assert (one["problems"], one["samples"], one["ungraded"]) == (2, 4, 0)
     assert {level: value.mean for level, value in one["levels"].items()} == {"2": 0.75, "10": 0.25}
     assert list(one["levels"]) == ["2", "10"], "levels that are numbers are in their order"
+
+
+def test_pass_at_1_is_told_whatever_k_is_asked_for():
+    (one,) = benchmark_scores(TWO_PROBLEMS, ks=[4]).values()
+    assert one["scores"]["pass@1"].mean == 0.5 and one["levels"]["2"].mean == 0.75
 
 
 def test_benchmarks_do_not_mix():
