@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+from tensorboard.backend.event_processing.event_accumulator import SCALARS, EventAccumulator
 
 from benchmarks.soaking.checks import troubles
 
@@ -75,6 +76,16 @@ def test_a_damaged_checkpoint_is_refused_by_name_and_the_one_before_goes_on(a_co
     assert resumed.returncode == 0, resumed.stderr
     assert [untimed(row) for row in rows(a_copy)] == [untimed(row) for row in rows(finished_run[0])]
     assert troubles(a_copy, 3, reference=finished_run[0], exact=True) == [], "step 3 is made again, not doubled"
+
+
+def test_a_finished_run_goes_on_with_more_steps_which_are_its_own_from_then_on(a_copy, run_command):
+    assert run_command("--resume", str(a_copy), "run.steps=4").returncode == 0
+    again = run_command("--resume", str(a_copy))  # nothing is left but to evaluate once more
+    assert again.returncode == 0, again.stderr
+    assert [row["step"] for row in rows(a_copy)] == [1, 2, 3, 4]
+    events = EventAccumulator(str(a_copy), {SCALARS: 0})
+    events.Reload()
+    assert [event.step for event in events.Scalars("eval/pass@1")] == [0, 2, 3, 4]
 
 
 def test_a_run_whose_history_is_gone_is_not_resumed_as_if_it_were_there(a_copy, run_command):

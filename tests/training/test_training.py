@@ -91,6 +91,27 @@ def test_a_resumed_run_goes_on_as_the_uninterrupted_one(r3_config, build, tmp_pa
     assert largest_difference(weights(whole), weights(resumed)) == 0.0
 
 
+def test_with_runners_a_resumed_run_asks_what_the_uninterrupted_one_asked(r3_config, build, tmp_path, small_pool):
+    config = eager_reflection(r3_config).environment(data=small_pool).env_runners(num_env_runners=2)
+    asked = []
+
+    def played(algorithm):
+        play = algorithm.runners.play
+        algorithm.runners.play = lambda requests, **rest: asked[-1].extend(requests) or play(requests, **rest)
+        asked.append([])
+        train(algorithm, 1)
+        return [(r.uid, r.group, r.seed, r.attempt and r.attempt.text) for r in asked[-1]]
+
+    whole = build(config.copy())
+    train(whole, 2)
+    path = save_checkpoint(whole, tmp_path)
+    expected = played(whole)
+    resumed = build(config.copy())
+    load_checkpoint(resumed, path)
+    assert played(resumed) == expected
+    assert any(attempt for *_, attempt in expected)
+
+
 def test_a_checkpoint_in_the_middle_of_a_step_is_of_its_beginning(r3_config, build, small_pool):
     algorithm = build(eager_reflection(r3_config).environment(data=small_pool).reflection(while_it_pays=True))
     train(algorithm, 2)
