@@ -6,7 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from algorithms.configuration.errors import ConfigError
+from algorithms.evaluate.differences import OF_SCORES, differences
 from algorithms.runs.json_files import write_json, write_text
 
 CONFIG, ASKED, RESPONSES, SCORES = "evaluation.yaml", "asked.json", "responses", "scores.json"
@@ -32,11 +35,29 @@ def open_results(path: Path, settings: str, asked: Mapping[str, Any], *, complet
         write_json(path / ASKED, asked)
         write_text(path / CONFIG, settings)
         return
-    if (path / CONFIG).read_text(encoding="utf-8") != settings:
-        raise ConfigError(f"--out: {path} holds an evaluation with other settings ({path / CONFIG}); {_FIX}")
+    differing = differences(read_settings(path), yaml.safe_load(settings))
+    if others := [f"{name} {values}" for name, values in differing.items() if name not in OF_SCORES]:
+        raise ConfigError(f"--out: {path} holds an evaluation with other settings: {'; '.join(others)}; {_FIX}")
     if changed := _changed(read_asked(path), asked):
         raise ConfigError(f"--out: {path} holds answers from before a change: {'; '.join(changed)}; {_FIX}")
+    if differing:
+        write_text(path / CONFIG, settings)
     print(f"{path}: already finished; nothing is asked" if complete else f"going on in {path}", file=sys.stderr)
+
+
+def read_settings(path: Path) -> dict[str, Any]:
+    """The sections of the folder's evaluation.
+
+    Raises:
+        ConfigError: they cannot be read.
+    """
+    try:
+        settings = yaml.safe_load((path / CONFIG).read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise ConfigError(f"{path / CONFIG}: cannot be read ({error}); {_FIX}") from error
+    if not isinstance(settings, dict):
+        raise ConfigError(f"{path / CONFIG}: holds no settings; {_FIX}")
+    return settings
 
 
 def read_asked(path: Path) -> dict[str, Any]:

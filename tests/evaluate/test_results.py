@@ -37,6 +37,18 @@ def test_a_finished_evaluation_says_so_and_asks_nothing(evaluate):
     assert code == 0 and "already finished; nothing is asked" in told
 
 
+def test_other_settings_are_named_and_those_of_scores_are_none(evaluate, tmp_path):
+    assert evaluate("--k", "2")[0] == 0
+    code, told = evaluate("--k", "1,2", "benchmarks.limits=[2]")
+    assert code == 0 and "nothing is asked" in told
+    scores = json.loads((tmp_path / "out" / "scores.json").read_text())["d"]["scores"]
+    assert {"pass@1", "pass@2", "pass@1_within_2", "pass@2_within_2"} <= set(scores)
+    assert "limits:\n  - 2\n" in (tmp_path / "out" / "evaluation.yaml").read_text()
+    code, told = evaluate("env_runners.temperature=0.5", "run.seed=3")
+    assert code == 2
+    assert "other settings: run.seed 0 → 3; env_runners.temperature 1.0 → 0.5; fix:" in told.splitlines()[-1]
+
+
 def test_other_problems_under_the_same_name_are_refused(evaluate, tmp_path):
     assert evaluate()[0] == 0
     write_problems(tmp_path, [{**problem, "answer": "0"} for problem in PROBLEMS])
