@@ -17,6 +17,7 @@ from algorithms.evaluate.comparison import compare
 from algorithms.evaluate.config import EvaluateConfig
 from algorithms.evaluate.evaluation import held_out_sample
 from algorithms.evaluate.fingerprint import of_model, of_problems
+from algorithms.evaluate.naming import check_model, check_sources, data_of, run_file
 from algorithms.evaluate.players import players
 from algorithms.evaluate.responses import ResponseFolder
 from algorithms.evaluate.results import RESPONSES, SCORES, open_results
@@ -119,11 +120,13 @@ def _config(arguments: argparse.Namespace) -> tuple[EvaluateConfig, int]:
     """What a run was trained with, as far as it may decide, then files, then the flags, then `section.key=value`."""
     own_files = list(arguments.config or [])
     files, overrides = own_files, []
-    run_file = _run_file(arguments.model)
-    if run_file is not None:
-        files = [str(run_file), *own_files]
+    of_run = run_file(arguments.model)
+    if of_run is None:
+        check_model(arguments.model)
+    else:
+        files = [str(of_run), *own_files]
         overrides += withheld(own_files)
-        run_folder = run_file.parent
+        run_folder = of_run.parent
         checkpoint = Checkpoints(run_folder / "checkpoints").newest()
         if checkpoint is None:
             raise ConfigError(
@@ -143,33 +146,19 @@ def _config(arguments: argparse.Namespace) -> tuple[EvaluateConfig, int]:
     if arguments.reflection:
         overrides.append("evaluation.reflection=true")
     config, run = load(files or [_NOTHING], [*overrides, *arguments.overrides], EvaluateConfig)
-    if run_file is not None:
-        check_environments(run_file, config, own_files, arguments.overrides)
-        for note in notes(run_file, config):
+    if of_run is not None:
+        check_environments(of_run, config, own_files, arguments.overrides)
+        for note in notes(of_run, config):
             print(note, file=sys.stderr)
-    data = dict(map(_named, arguments.data or ())) or config.benchmarks_settings.data
+    data = data_of(arguments.data or ()) or config.benchmarks_settings.data
     if not data and config.evaluation_settings.data:
         data = {"heldout": config.evaluation_settings.data}
+    check_sources(data)
     return config.apply({"benchmarks": {"data": data}}), run.seed
-
-
-def _run_file(model: str | None) -> Path | None:
-    """The configuration of a run of the training script; None where `--model` names something else."""
-    file = Path(model or "") / "config.yaml"
-    return file if model and file.is_file() else None
 
 
 # An empty file: `load` without any reads the quickstart, whose problems and texts are not wanted here.
 _NOTHING = os.devnull
-
-
-def _named(text: str) -> tuple[str, str]:
-    """`NAME=SOURCE`, or a source whose name is made of it."""
-    name, equals, source = text.partition("=")
-    if equals and re.fullmatch(r"[\w.-]+", name):
-        return name, source
-    stem = Path(text).stem if Path(text).suffix else text.rpartition("/")[2]
-    return re.sub(r"[^\w.-]+", "-", stem.rpartition(":")[2]) or "data", text
 
 
 def _environment(config: EvaluateConfig) -> MixtureEnv:

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -80,6 +81,11 @@ def test_two_evaluations_are_compared(whole, tmp_path, capsys):
         (["--model", "embedded:tiny", "--data", "embedded:heldout", "--samples", "2", "--k", "3"], "evaluation.k"),
         (["--compare", "nowhere", "nowhere"], "nowhere"),
         (["--model", "embedded:tiny", "--data", "embedded:heldout", "evaluation.sample=2"], "evaluation.samples"),
+        (["--model", "nosuchfolder", "--data", "embedded:heldout"], "rl_module.model"),
+        (["--data", "x/test.jsonl", "--data", "y/test.jsonl"], "fix: --data NAME=SOURCE"),
+        (["--data", "x="], "x has no source; fix: --data x=FILE"),
+        (["--data", ""], "data has no source; fix: --data data=FILE"),
+        (["benchmarks.data.x="], "x has no source; fix: --data x=FILE"),
     ],
 )
 def test_wrong_input_is_one_line_and_exit_2(arguments, named, capsys, tmp_path, monkeypatch):
@@ -87,3 +93,20 @@ def test_wrong_input_is_one_line_and_exit_2(arguments, named, capsys, tmp_path, 
     assert main(arguments) == 2
     last = capsys.readouterr().err.splitlines()[-1]
     assert last.startswith("error: ") and named in last
+    assert not (tmp_path / "evaluations").exists(), "nothing is left of what never began"
+
+
+def test_a_checkpoint_and_a_folder_of_runs_are_no_models_and_the_fix_names_them(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    model = Path("runs/a/checkpoints/step_000003/model")
+    model.mkdir(parents=True)
+    (model / "config.json").write_text("{}")
+    Path("runs/a/config.yaml").write_text("{}")
+    for named, fix in {
+        model.parent: f"fix: --model {model} --config runs/a/config.yaml",
+        model.parent.parent: f"fix: --model {model} --config runs/a/config.yaml",
+        Path("runs"): "fix: --model runs/a, ",
+    }.items():
+        assert main(["--model", str(named), "--data", "embedded:heldout"]) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.startswith(f"error: --model: {named} ") and fix in line
