@@ -10,18 +10,18 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from algorithms.configuration.errors import ConfigError, shown
+from algorithms.configuration.errors import ConfigError
 from algorithms.configuration.files import load, to_yaml
 from algorithms.evaluate.answering import answer_all, parts
 from algorithms.evaluate.comparison import compare
 from algorithms.evaluate.config import EvaluateConfig
-from algorithms.evaluate.evaluation import held_out_sample
 from algorithms.evaluate.fingerprint import of_model, of_problems
 from algorithms.evaluate.naming import check_model, check_sources, data_of, run_file
 from algorithms.evaluate.players import players
+from algorithms.evaluate.problems import chosen, environment_of
 from algorithms.evaluate.responses import ResponseFolder
 from algorithms.evaluate.results import RESPONSES, SCORES, open_results
-from algorithms.evaluate.scores import Score, benchmark_scores, by_problem
+from algorithms.evaluate.scores import Score, benchmark_scores
 from algorithms.evaluate.tables import comparison_tables, level_table, score_table
 from algorithms.evaluate.trust import check_environments, notes, withheld
 from algorithms.models.names import fetch_model, validate_model
@@ -29,7 +29,6 @@ from algorithms.rollout.types import Sampling
 from algorithms.runs.counter import Counter
 from algorithms.runs.json_files import write_json
 from algorithms.script.checkpoints import Checkpoints
-from r3env.mixture_env import MixtureEnv
 
 
 def evaluate(arguments: argparse.Namespace) -> Path:
@@ -45,8 +44,8 @@ def evaluate(arguments: argparse.Namespace) -> Path:
     benchmarks = config.benchmarks_settings
     if not benchmarks.data:
         raise ConfigError("benchmarks.data: no problems are named; fix: --data FILE, or --data NAME=preset:NAME")
-    environment = _environment(config)
-    uids = _chosen(environment, config)
+    environment = environment_of(config)
+    uids = chosen(environment, config)
     path = _path(arguments, config)
     folder = ResponseFolder(path / RESPONSES)
     evaluation, runners = config.evaluation_settings, config.env_runners_settings
@@ -79,7 +78,11 @@ def evaluate(arguments: argparse.Namespace) -> Path:
                 seed=seed,
                 on_progress=counter.update,
             )
-    scores = benchmark_scores(folder.read(), evaluation.k, benchmarks.limits)
+    try:
+        responses = folder.read()
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+    scores = benchmark_scores(responses, evaluation.k, benchmarks.limits)
     write_json(path / SCORES, _plain(scores))
     show(scores, path)
     return path
@@ -159,64 +162,6 @@ def _config(arguments: argparse.Namespace) -> tuple[EvaluateConfig, int]:
 
 # An empty file: `load` without any reads the quickstart, whose problems and texts are not wanted here.
 _NOTHING = os.devnull
-
-
-def _environment(config: EvaluateConfig) -> MixtureEnv:
-    """All benchmarks as one environment; the configuration then names it too, for the engines' processes."""
-    settings, benchmarks = config.environment_settings, config.benchmarks_settings
-    columns = benchmarks.columns or config.evaluation_settings.columns or settings.columns
-    common = settings.changed("environment", {"data": None, "columns": {}}).constructor_arguments()
-    described = {
-        name: {"id": settings.id, "options": {"data": source, **({"columns": columns} if columns else {})}}
-        for name, source in benchmarks.data.items()
-    }
-    arguments = {"environments": described, **common}
-    try:
-        environment = MixtureEnv(**arguments)
-        len(environment.queries)  # reads the data
-    except (ValueError, OSError) as error:
-        raise ConfigError(f"benchmarks.data: {error}") from error
-    config.apply(
-        {
-            "environment": {
-                "id": "r3env/Mixture-v0",
-                "data": None,
-                "columns": {},
-                "options": {**settings.options, "environments": described},
-            },
-            "evaluation": {"data": None, "columns": {}},
-        }
-    )
-    return environment
-
-
-def _chosen(environment: MixtureEnv, config: EvaluateConfig) -> list[str]:
-    """The problems to ask: `evaluation.limit` of each benchmark, and of these only the hard ones where asked for."""
-    benchmarks, limit = config.benchmarks_settings, config.evaluation_settings.limit
-    uids = list(environment.uids)
-    chosen = [
-        uid
-        for name in benchmarks.data
-        for uid in held_out_sample([uid for uid in uids if uid.startswith(f"{name}/")], limit)
-    ]
-    if benchmarks.hard_for is None:
-        return chosen
-    try:
-        earlier = ResponseFolder(Path(benchmarks.hard_for) / RESPONSES).read()
-    except ValueError as error:
-        raise ConfigError(f"benchmarks.hard_for: {error}") from error
-    hard = {
-        f"{name}/{uid}"
-        for name in benchmarks.data
-        for uid, problem in by_problem(earlier, name).items()
-        if sum(response.correct for response in problem) <= benchmarks.solved_at_most
-    }
-    if not hard.intersection(chosen):
-        raise ConfigError(
-            f"benchmarks.hard_for: none of the {len(chosen)} problems is hard for {shown(benchmarks.hard_for)}; "
-            "fix: a larger benchmarks.solved_at_most, or the same names in benchmarks.data"
-        )
-    return [uid for uid in chosen if uid in hard]
 
 
 def _path(arguments: argparse.Namespace, config: EvaluateConfig) -> Path:

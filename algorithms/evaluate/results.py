@@ -69,7 +69,7 @@ def read_asked(path: Path) -> dict[str, Any]:
     try:
         asked: dict[str, Any] = json.loads((path / ASKED).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise ConfigError(f"--out: {path} does not say what it asked ({ASKED}: {error}); {_FIX}") from error
+        raise ConfigError(f"{path} does not say what it asked ({error}); {_FIX}") from error
     return asked
 
 

@@ -54,7 +54,23 @@ def test_other_settings_do_not_mix_into_a_folder(whole, capsys):
     assert "other settings" in capsys.readouterr().err
 
 
-def test_the_hard_ones_of_an_earlier_evaluation_can_be_asked_alone(whole, tmp_path):
+def test_a_damaged_part_is_one_line(whole, tmp_path, capsys):
+    cut = shutil.copytree(whole, tmp_path / "cut")
+    part = cut / "responses" / "part-000000.parquet"
+    part.write_bytes(part.read_bytes()[:100])
+    assert main([*ASKED, *IN_PARTS, "--data", "math=embedded:heldout", "--reflection", "--out", str(cut)]) == 2
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last.startswith(f"error: {part}: cannot be read") and "fix: delete it" in last
+
+
+def test_hard_for_an_evaluation_that_is_not_finished_is_refused(whole, tmp_path, capsys):
+    cut = shutil.copytree(whole, tmp_path / "cut")
+    (cut / "responses" / "part-000001.parquet").unlink()
+    assert main([*ASKED, "--data", "math=embedded:heldout", f"benchmarks.hard_for={cut}"]) == 2
+    assert "is not finished: 8 of 12 problems, 4 answers each; fix:" in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_the_hard_ones_of_an_earlier_evaluation_can_be_asked_alone(whole, tmp_path, capsys):
     arguments = [*ASKED, "--data", "math=embedded:heldout", "--out", str(tmp_path / "hard")]
     assert main([*arguments, f"benchmarks.hard_for={whole}"]) == 0
     solved: dict[str, int] = {}
@@ -62,6 +78,7 @@ def test_the_hard_ones_of_an_earlier_evaluation_can_be_asked_alone(whole, tmp_pa
         solved[one.uid] = solved.get(one.uid, 0) + one.correct
     asked = {one.uid for one in ResponseFolder(tmp_path / "hard" / "responses").read()}
     assert asked == {uid for uid, count in solved.items() if count <= 1} and 0 < len(asked) < len(solved)
+    assert f"{len(asked)} of 12 problems, 4 answers each, at most 1 right" in capsys.readouterr().err
 
 
 def test_two_evaluations_are_compared(whole, tmp_path, capsys):
