@@ -1,5 +1,6 @@
 """Evaluations by `algorithms.evaluate` that belong to a run."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +20,8 @@ class FoundEvaluation:
     """One finished evaluation.
 
     Args:
-        label: the run, and which checkpoint of it.
+        label: the run, and which checkpoint of it; where one was evaluated more than once, the folder and what was
+            asked as well.
         scores: of scores.json, by benchmark.
     """
 
@@ -33,15 +35,24 @@ def found_evaluations(runs: Sequence[RunData]) -> list[FoundEvaluation]:
     Raises:
         ReportError: one of their files cannot be read.
     """
-    found = []
+    found: list[tuple[str, Path, dict[str, Any]]] = []
     for run in runs:
         for folder in dict.fromkeys(_folders(run.directory.path)):
             model = _model(folder / _CONFIG)
             own = folder.is_relative_to(run.directory.path)
             if own or (model is not None and model.is_relative_to(run.directory.path.resolve())):
                 checkpoint = model.parent.name if model is not None and model.name == "model" else folder.name
-                found.append(FoundEvaluation(f"{run.label}, {checkpoint}", read_object(folder / _SCORES)))
-    return found
+                found.append((f"{run.label}, {checkpoint}", folder, read_object(folder / _SCORES)))
+    times = Counter(label for label, _, _ in found)
+    return [
+        FoundEvaluation(label if times[label] == 1 else f"{label} ({folder.name}, {_asked(scores)})", scores)
+        for label, folder, scores in found
+    ]
+
+
+def _asked(scores: Mapping[str, Any]) -> str:
+    """Problems × answers of the benchmarks, those that are the same once."""
+    return ", ".join(dict.fromkeys(f"{one['problems']} × {one['samples']}" for one in scores.values()))
 
 
 def _folders(run: Path) -> Iterator[Path]:

@@ -119,6 +119,22 @@ def test_evaluations_by_the_command_are_found_in_the_run(tmp_path):
     assert data["tables"][-1]["rows"] == [["a, eval", "50.0 % [40.0 %, 60.0 %]", "12 × 4"]]
 
 
+def test_two_evaluations_of_one_checkpoint_are_told_apart(tmp_path):
+    run = make_run(tmp_path)
+    model = run / "checkpoints" / "step_000003" / "model"
+    model.mkdir(parents=True)
+    score = {"mean": 0.5, "low": None, "high": None}
+    for name, samples in (("first", 4), ("second", 16)):
+        folder = tmp_path / "evaluations" / name
+        folder.mkdir(parents=True)
+        one = {"problems": 12, "samples": samples, "scores": {"pass@1": score}, "levels": {}, "by_problem": {}}
+        (folder / "scores.json").write_text(json.dumps({"math": one}))
+        (folder / "evaluation.yaml").write_text(f"rl_module: {{model: {model}}}\n")
+    _, data = report(run, out=tmp_path / "r.html")
+    labels = [cells[0] for cells in data["tables"][-1]["rows"]]
+    assert labels == ["a, step_000003 (first, 12 × 4)", "a, step_000003 (second, 12 × 16)"]
+
+
 def test_tokens_are_whole_thousandths_and_every_piece_is_stored_once(tmp_path):
     _, data = report(make_run(tmp_path, steps=1), out=tmp_path / "r.html")
     packed = data["trajectories"]
