@@ -8,6 +8,7 @@ import importlib.resources
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -59,8 +60,10 @@ def _check_file(source: str, path: Path) -> None:
     except FileNotFoundError:
         if not path.parent.is_dir():
             raise DataError.at(source, "no such file", f"there is no folder {path.parent}") from None
-        close = nearest(path.name, (entry.name for entry in path.parent.iterdir()))
-        raise DataError.at(source, "no such file", f"the nearest name in {path.parent} is {close}") from None
+        names = (entry.name for entry in path.parent.iterdir() if entry.suffix.lower() in FILE_TYPES)
+        close = get_close_matches(path.name, names, n=1, cutoff=0.6)
+        fix = f"the nearest name in {path.parent} is {close[0]!r}" if close else "name a file that is there"
+        raise DataError.at(source, "no such file", fix) from None
     except OSError as error:
         raise DataError.at(source, f"cannot be read ({error.strerror})", "name a readable file") from None
 

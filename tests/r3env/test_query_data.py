@@ -167,6 +167,7 @@ def test_a_parquet_file_with_a_column_twice_is_refused(tmp_path: Path) -> None:
     ("source", "message"),
     [
         ("{folder}/problem.jsonl", "no such file; fix: the nearest name in {folder} is 'problems.jsonl'"),
+        ("{folder}/far.csv", "no such file; fix: name a file that is there"),
         ("{folder}/nowhere/problems.jsonl", "no such file; fix: there is no folder {folder}/nowhere"),
         ("{folder}", "is a folder; fix: name a file"),
         ("{folder}/unknown", "neither a file nor a Hub id"),
