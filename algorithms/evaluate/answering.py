@@ -45,17 +45,17 @@ def answer_all(
         sampling: how they are drawn.
         reflection: whether a wrong answer gets a second try, told that it was wrong.
         seed: of everything.
-        on_progress: told how many answers of all parts are there.
+        on_progress: told how many answers of the parts that were missing are there: a rate counts no old ones.
     """
-    total = sum(len(uids) for uids in cut) * samples
+    missing = [(number, uids) for number, uids in enumerate(cut) if not folder.has(number)]
+    total = sum(len(uids) for _, uids in missing) * samples
     done = 0
-    for number, uids in enumerate(cut):
-        if not folder.has(number):
-            before = done
-            requests = _requests(uids, samples, sampling, seed)
-            rollouts = play(requests, lambda count, _, before=before: on_progress(before + count, total))  # type: ignore[misc]
-            again = _second_tries(play, requests, rollouts) if reflection else None
-            folder.write(number, _responses(requests, rollouts, again, environment, samples))
+    for number, uids in missing:
+        before = done
+        requests = _requests(uids, samples, sampling, seed)
+        rollouts = play(requests, lambda count, _, before=before: on_progress(before + count, total))  # type: ignore[misc]
+        again = _second_tries(play, requests, rollouts) if reflection else None
+        folder.write(number, _responses(requests, rollouts, again, environment, samples))
         done += len(uids) * samples
         on_progress(done, total)
 

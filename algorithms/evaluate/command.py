@@ -13,14 +13,15 @@ from typing import Any
 from algorithms.configuration.errors import ConfigError
 from algorithms.configuration.files import load, to_yaml
 from algorithms.evaluate.answering import answer_all, parts
-from algorithms.evaluate.comparison import compare
+from algorithms.evaluate.comparison import compare, left_out
 from algorithms.evaluate.config import EvaluateConfig
+from algorithms.evaluate.differences import differences
 from algorithms.evaluate.fingerprint import of_model, of_problems
 from algorithms.evaluate.naming import check_model, check_sources, data_of, run_file
 from algorithms.evaluate.players import players
 from algorithms.evaluate.problems import chosen, environment_of
 from algorithms.evaluate.responses import ResponseFolder
-from algorithms.evaluate.results import RESPONSES, SCORES, open_results
+from algorithms.evaluate.results import RESPONSES, SCORES, open_results, read_settings
 from algorithms.evaluate.scores import Score, benchmark_scores
 from algorithms.evaluate.tables import comparison_tables, level_table, score_table
 from algorithms.evaluate.trust import check_environments, notes, withheld
@@ -99,7 +100,8 @@ def show(scores: Mapping[str, Any], folder: Path) -> None:
             console.print(level_table(benchmark, one["levels"]))
         if one["ungraded"]:
             console.print(f"{benchmark}: {one['ungraded']} responses could not be graded and count as wrong")
-    console.print("In brackets: 95 % intervals, bootstrap over problems.", highlight=False)
+    if any(score.low is not None for one in scores.values() for score in one["scores"].values()):
+        console.print("In brackets: 95 % intervals, bootstrap over problems.", highlight=False)
     console.print(f"  responses {folder / RESPONSES}\n  scores    {folder / SCORES}", highlight=False, markup=False)
 
 
@@ -111,12 +113,19 @@ def show_comparison(first: Path, second: Path) -> None:
     """
     from rich.console import Console
 
-    changes = compare(_scores(first), _scores(second))
+    scores = [_scores(folder) for folder in (first, second)]
+    settings = differences(*(read_settings(folder) for folder in (first, second)))
+    changes = compare(*scores)
     if not changes:
         raise ConfigError(f"--compare: {first} and {second} have no benchmark with ten problems in common")
     console = Console(soft_wrap=True)
     for table in comparison_tables(changes, first.name, second.name):
         console.print(table)
+    if missing := left_out(*scores):
+        console.print(f"not compared, as only one of them has it: {', '.join(missing)}", highlight=False, markup=False)
+    others = [f"  {name} {values}" for name, values in settings.items() if name != "rl_module.model"]
+    if others:
+        console.print("\n".join(["settings that differ:", *others]), highlight=False, markup=False)
 
 
 def _config(arguments: argparse.Namespace) -> tuple[EvaluateConfig, int]:
@@ -197,11 +206,14 @@ def parser() -> argparse.ArgumentParser:
     """The command line."""
     made = argparse.ArgumentParser(
         prog="python -m algorithms.evaluate",
-        description="Measure how well a model solves problems: pass@k, maj@k, lengths, with 95 %% intervals.",
+        description="Measure how well a model solves problems: pass@k, maj@k, lengths, with 95 % intervals.",
         epilog="Any setting can be given as section.key=value; docs/evaluation.md has examples.",
     )
     made.add_argument("overrides", nargs="*", metavar="section.key=value", help="settings that replace the files'")
-    made.add_argument("--model", help="a Hub id, a folder in Hugging Face's format, or a run (its newest checkpoint)")
+    made.add_argument(
+        "--model",
+        help="a Hub id, a folder in Hugging Face's format, or a run (its newest checkpoint); default: embedded:tiny",
+    )
     made.add_argument(
         "--data",
         action="append",

@@ -29,3 +29,18 @@ def compare(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, di
             if change is not None:
                 changes.setdefault(benchmark, {})[measure] = change
     return changes
+
+
+def left_out(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[str]:
+    """What cannot be compared, as only one of the two has it: benchmarks, and measures of a benchmark.
+
+    Args:
+        first: what scores.json of one evaluation holds.
+        second: of the other.
+    """
+    found = [name for name in dict.fromkeys([*first, *second]) if (name in first) != (name in second)]
+    for benchmark in (name for name in first if name in second):
+        one, other = (side[benchmark]["scores"] for side in (first, second))
+        measures = [name for name in dict.fromkeys([*one, *other]) if (name in one) != (name in other)]
+        found += [f"{benchmark} {name.replace('_', ' ')}" for name in measures]
+    return found

@@ -11,12 +11,18 @@ from algorithms.evaluate.pass_at_k import pass_at_k
 from algorithms.evaluate.responses import Response
 
 RESAMPLES = 2000
+_Z = 1.959964  # of a normal distribution, 95 % lie within
+_NO_SHARES = ("mean_tokens",)
 Problem = Sequence[Response]
 
 
 @dataclass(frozen=True)
 class Score:
-    """A mean over problems and its 95 % interval (percentile bootstrap over problems; None below ten problems)."""
+    """A mean over problems and its 95 % interval; None below ten problems.
+
+    Percentile bootstrap over problems. Where all problems were solved, or none, every resample is the same, and the
+    interval would claim to be certain: there it is Wilson's.
+    """
 
     mean: float
     low: float | None
@@ -48,8 +54,13 @@ def per_problem(problem: Problem, ks: Sequence[int], limits: Sequence[int] = ())
     return values
 
 
-def score(values: Sequence[float], seed: int = 0) -> Score:
+def score(values: Sequence[float], seed: int = 0, *, share: bool = True) -> Score:
     """Mean and interval of one number a problem.
+
+    Args:
+        values: one for each problem.
+        seed: of the resamples.
+        share: whether they are shares, from 0 to 1.
 
     Raises:
         ValueError: there are no problems.
@@ -60,6 +71,9 @@ def score(values: Sequence[float], seed: int = 0) -> Score:
     mean = float(numbers.mean())
     if len(numbers) < 10:
         return Score(mean, None, None)
+    if share and mean in (0.0, 1.0):
+        reach = _Z**2 / (len(numbers) + _Z**2)
+        return Score(mean, 0.0, reach) if mean == 0.0 else Score(mean, 1.0 - reach, 1.0)
     rng = np.random.default_rng(seed)
     means = [numbers[rng.integers(len(numbers), size=len(numbers))].mean() for _ in range(RESAMPLES)]
     low, high = np.percentile(means, [2.5, 97.5])
@@ -102,7 +116,7 @@ def benchmark_scores(
 
 
 def _scores(measured: Sequence[Mapping[str, float]]) -> dict[str, Score]:
-    return {name: score([problem[name] for problem in measured]) for name in measured[0]}
+    return {name: score([problem[name] for problem in measured], share=name not in _NO_SHARES) for name in measured[0]}
 
 
 def _levels(problems: Mapping[str, Problem], values: Mapping[str, float]) -> dict[str, Score]:

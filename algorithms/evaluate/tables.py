@@ -49,7 +49,7 @@ def comparison_tables(changes: Mapping[str, Mapping[str, Change]], first: str, s
         for column in ("", "difference", "95 % interval", ""):
             table.add_column(column, justify="right" if column else "left")
         for measure, change in measures.items():
-            numbers = [_number(value, measure, sign=True) for value in (change.mean, change.low, change.high)]
+            numbers = [_difference(value, measure) for value in (change.mean, change.low, change.high)]
             verdict = {Trend.ROSE: "higher", Trend.FELL: "lower"}.get(change.trend, "within noise")
             table.add_row(_label(measure), numbers[0], f"{numbers[1]} to {numbers[2]}", verdict)
         tables.append(table)
@@ -67,6 +67,10 @@ def _cell(score: Score, measure: str) -> str:
     return f"{value}  [{_number(score.low, measure)}, {_number(score.high, measure)}]"
 
 
-def _number(value: float, measure: str, *, sign: bool = False) -> str:
-    plus = "+" if sign else ""
-    return f"{value:{plus},.1f}" if measure == _IN_TOKENS else f"{100 * value:{plus}.1f}%"
+def _number(value: float, measure: str) -> str:
+    return f"{value:,.1f}" if measure == _IN_TOKENS else f"{100 * value:.1f}%"
+
+
+def _difference(value: float, measure: str) -> str:
+    """Of two shares: points, which are not per cent of the first."""
+    return f"{value:+,.1f}" if measure == _IN_TOKENS else f"{100 * value:+.1f} points"

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from algorithms.evaluate.__main__ import main
+from algorithms.evaluate.command import parser
 from algorithms.evaluate.responses import ResponseFolder
 
 ASKED = ["--model", "embedded:tiny", "--config", "configs/quickstart.yaml", "--samples", "4", "evaluation.limit=12"]
@@ -87,6 +88,13 @@ def test_two_evaluations_are_compared(whole, tmp_path, capsys):
     assert main(["--compare", str(whole), str(other)]) == 0
     told = capsys.readouterr().out
     assert "other minus whole" in told and "over 12 problems" in told
+    assert "only one of them has it: math pass@1 after reflection\n" in told
+    assert "  run.seed 0 → 1\n" in told and "rl_module.model" not in told
+
+
+def test_the_help_has_one_percent_sign_and_the_default_model():
+    told = " ".join(parser().format_help().split())
+    assert "with 95 % intervals" in told and "default: embedded:tiny" in told
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,15 @@
 
 import pytest
 
-from algorithms.evaluate.comparison import compare
+from algorithms.evaluate.answering import answer_all
+from algorithms.evaluate.comparison import compare, left_out
+from algorithms.evaluate.differences import differences
 from algorithms.evaluate.majority import majority_correct
 from algorithms.evaluate.responses import Response, ResponseFolder
 from algorithms.evaluate.scores import benchmark_scores, score
+from algorithms.evaluate.tables import comparison_tables
+from algorithms.rollout.types import Sampling
+from algorithms.runs.bootstrap import Change
 
 
 def responses(uid, outcomes, *, benchmark="b", level=None):
@@ -77,6 +82,53 @@ def test_intervals_hold_the_mean_shrink_with_problems_and_are_left_out_below_ten
     assert few.low < few.mean == 0.5 < few.high
     assert many.high - many.low < (few.high - few.low) / 5
     assert score([1.0] * 9).low is None
+
+
+def test_none_solved_and_all_solved_are_not_certain():
+    none, every = score([0.0] * 10), score([1.0] * 10)
+    assert (none.mean, none.low) == (0.0, 0.0) and none.high == pytest.approx(0.2775, abs=1e-4)  # Wilson's, 0 of 10
+    assert (every.mean, every.high) == (1.0, 1.0) and every.low == pytest.approx(1 - none.high)
+    assert score([1.0] * 10, share=False).low == 1.0, "one token each is one token"
+
+
+def test_what_only_one_side_measured_is_listed():
+    first = {"b": {"scores": {"pass@1": 0, "pass@16": 0}}, "c": {}}
+    second = {"b": {"scores": {"pass@1": 0, "pass@1_within_5": 0}}}
+    assert left_out(first, second) == ["c", "b pass@16", "b pass@1 within 5"]
+
+
+def test_settings_that_differ_are_found_in_mappings_too():
+    first = {"run": {"seed": 0}, "benchmarks": {"data": {"a": "x", "b": "y"}}}
+    second = {"run": {"seed": 0}, "benchmarks": {"data": {"a": "z"}, "limits": [4]}}
+    assert differences(first, second) == {
+        "benchmarks.data.a": "'x' → 'z'",
+        "benchmarks.data.b": "'y' → not set",
+        "benchmarks.limits": "not set → [4]",
+    }
+
+
+def test_the_rate_counts_no_answers_that_were_there(tmp_path):
+    told = []
+    folder = ResponseFolder(tmp_path)
+    folder.write(0, TWO_PROBLEMS)
+    answer_all(
+        lambda requests, on_progress: [],
+        None,
+        [["b/one"]],
+        folder,
+        samples=4,
+        sampling=Sampling(1.0, 1.0, 4),
+        reflection=False,
+        seed=0,
+        on_progress=lambda *counts: told.append(counts),
+    )
+    assert not told
+
+
+def test_differences_of_shares_are_points():
+    change = Change(0.031, -0.01, 0.05, 12)
+    (table,) = comparison_tables({"b": {"pass@1": change}}, "a", "b")
+    assert list(table.columns[1].cells) == ["+3.1 points"]
 
 
 def test_a_comparison_is_paired():
