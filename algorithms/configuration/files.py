@@ -29,9 +29,9 @@ def load(
 
     A file may begin with `base: other.yaml`, or a list of such: it then holds only what differs from them.
     A file may be shared between algorithms: sections of a mechanism that this one does not have are skipped
-    with a note on stderr. As an override they are an error. `algorithm`, which a run directory's file has
-    beside its sections, is not read. Where an override names another environment than the quickstart's, its
-    problems and texts are left out.
+    with a note on stderr, without one where an evaluation reads a run's own file. As an override they are an
+    error. `algorithm`, which a run directory's file has beside its sections, is not read. Where an override names
+    another environment than the quickstart's, its problems and texts are left out.
 
     Args:
         path: a YAML file or several; None or none for the shipped quickstart.
@@ -52,7 +52,10 @@ def load(
     algorithm = config_class.__name__.removesuffix("Config")
     elsewhere = _sections_of_mechanisms() - set(config_class.SECTIONS)
     given = dict.fromkeys(section for layer in layers for section in layer.sections)
-    if skipped := [section for section in given if section in elsewhere]:
+    skipped = [section for section in given if section in elsewhere]
+    # An evaluation of a run skips what only training has: nobody who names the run expects otherwise.
+    expected = "benchmarks" in config_class.SECTIONS and any(algorithm_of(file) for file in files)
+    if skipped and not expected:
         names = ", ".join(str(file) for file in files)
         print(f"note: {names}: {algorithm} skips what it does not have: {', '.join(skipped)}", file=sys.stderr)
     config, run = config_class(), RunSettings()

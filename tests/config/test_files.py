@@ -137,6 +137,16 @@ def test_grpo_skips_the_mechanisms_of_a_shared_file_with_one_note(file, capsys):
     config, _ = load(file, [], GRPOConfig)
     assert config.lr == 1e-5
     assert capsys.readouterr().err == f"note: {file}: GRPO skips what it does not have: replay\n"
+
+
+def test_an_evaluation_of_a_run_s_file_skips_what_only_training_has_without_a_note(tmp_path, capsys):
+    file = tmp_path / "config.yaml"
+    file.write_text("algorithm: r3_grpo\nreplay: {enabled: true}")
+    load(file, [], EvaluateConfig)
+    assert not capsys.readouterr().err
+    file.write_text("replay: {enabled: true}")
+    load(file, [], EvaluateConfig)
+    assert "skips what it does not have: replay" in capsys.readouterr().err
     load(file, [], R3GRPOConfig)
     assert capsys.readouterr().err == ""
 
