@@ -19,8 +19,9 @@ class Ending:
         return code == self.code and last.startswith(self.last)
 
 
-# A signal that comes before the command takes it ends Python; from then until the first step, and after the last,
-# SIGTERM is Ray's, which leaves with the signal's number. A fault that is not here ends no run.
+# A signal that comes before the command takes it ends Python. While Ray starts, and after the last step, Ray's own
+# handler of SIGTERM leaves with the signal's number; between its start and the first step it must not be left with the
+# one of Ray's compiled core, which aborts. A fault that is not here ends no run.
 AFTER: dict[str, tuple[Ending, ...]] = {
     "SIGKILL": (Ending(-signal.SIGKILL),),
     "SIGTERM": (Ending(INTERRUPTED), Ending(-signal.SIGTERM), Ending(int(signal.SIGTERM))),

@@ -47,6 +47,7 @@ def test_an_end_that_follows_from_a_fault(code, last, faults):
         (2, "error: step_000004: the checkpoint is damaged, …", ["SIGKILL"]),
         (-signal.SIGKILL, "", []),
         (-signal.SIGKILL, "", ["SIGINT"]),
+        (-signal.SIGABRT, "", ["SIGTERM"]),
         (-signal.SIGSEGV, "", ["SIGKILL", "SIGTERM", "SIGINT", "full disk"]),
         (1, FULL, ["SIGKILL"]),
         (1, "OSError: [Errno 28] No space left on device", ["full disk"]),
