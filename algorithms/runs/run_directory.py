@@ -21,6 +21,7 @@ class RunDirectory:
     rollouts/        step-000001.parquet, …
     checkpoints/     step_000040/, …
     history.sqlite   what R³ remembers
+    .lock            held by the process that trains here
     evaluation.json  summary.json  curves.png  and TensorBoard's event files
     ```
 

@@ -49,6 +49,7 @@ def events(run):
 def test_the_run_directory_is_complete(run):
     present = {path.name for path in run.iterdir() if not path.name.startswith("events.")}
     assert present == {
+        ".lock",
         "config.yaml",
         "metrics.jsonl",
         "rollouts",
