@@ -10,6 +10,19 @@ from typing import Any, Self
 _NOTICE = b"\nstopping after this step; Ctrl-C again stops as soon as a checkpoint can be made\n"
 
 
+def interrupt_on_sigterm() -> None:
+    """Have a SIGTERM do what Ctrl-C does from now on. After Ray's start: with Ray's own handler the process aborts.
+
+    Outside the main thread nothing changes.
+    """
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, _interrupt)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
 class InterruptBetweenSteps:
     """While open, a first SIGINT only sets `requested`: the step that is under way may end.
 

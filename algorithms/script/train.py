@@ -29,7 +29,7 @@ from algorithms.runs.run_lock import RunIsBusy, lock
 from algorithms.script.checkpoint import load_checkpoint
 from algorithms.script.checkpoint_errors import CheckpointError
 from algorithms.script.checkpoints import Checkpoints
-from algorithms.script.interrupts import InterruptBetweenSteps
+from algorithms.script.interrupts import InterruptBetweenSteps, interrupt_on_sigterm
 from algorithms.script.process import native_stderr_held_back
 from algorithms.script.ray_session import start_ray
 from algorithms.script.rollout_rows import rollout_rows, sample_conversations
@@ -247,4 +247,6 @@ def _build(config: GRPOConfig, seed: int) -> Any:
     fetch_model(config.rl_module_settings)
     start_ray(config)
     with native_stderr_held_back():
-        return config.debugging(seed=seed).build_algo()
+        algo = config.debugging(seed=seed).build_algo()
+    interrupt_on_sigterm()
+    return algo

@@ -70,7 +70,15 @@ def test_another_algorithm_does_not_take_it_up(interrupted, run_command):
     assert "algorithms.r3_grpo --resume" in process.stderr.splitlines()[-1]
 
 
-def test_a_second_interrupt_does_not_wait_for_the_step():
+@pytest.fixture
+def interruptible():
+    """Whatever started the tests: a shell has what it starts in the background ignore SIGINT."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_a_second_interrupt_does_not_wait_for_the_step(interruptible):
     from algorithms.script.interrupts import InterruptBetweenSteps
 
     with InterruptBetweenSteps() as interrupt:
@@ -135,6 +143,25 @@ def test_a_sigterm_does_not_wait_for_slow_rollouts_and_the_step_is_made_again(tm
     )
     assert resumed.returncode == 0, resumed.stderr
     assert [row["step"] for row in rows(tmp_path / "runs" / "slow")] == [1, 2, 3]
+
+
+def test_a_sigterm_during_an_evaluation_ends_it_as_ctrl_c_does(tmp_path, command, surroundings):
+    (tmp_path / "sums.py").write_text(SLOW)
+    (tmp_path / "slow").touch()
+    environment = surroundings | {"PYTHONPATH": f"{surroundings['PYTHONPATH']}:{tmp_path}"}
+    process = subprocess.Popen(
+        command("environment.id=sums:Sums-v0", *SMALL, "run.name=slow"),
+        cwd=tmp_path,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    _wait_for(tmp_path / "verifying", process)
+    process.send_signal(signal.SIGTERM)
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 130, errors
+    assert errors.splitlines()[-1] == "interrupted"
 
 
 def _wait_for(path, process):
