@@ -171,8 +171,8 @@ class ReplayHistory:
             self.roll_back(metadata["mark"])
         except ValueError as error:
             raise ValueError(
-                f"{self.path}: {error}: it was taken back to an older checkpoint, or belongs to another run; "
-                "fix: --resume RUN/checkpoints/step_NNNNNN with that older one"
+                f"{self.path}: {error}: it was deleted, belongs to another run, or was taken back to an older "
+                "checkpoint; fix: put it back, or --resume RUN/checkpoints/step_NNNNNN with that older one"
             ) from error
         if len(self) != metadata["entries"]:
             raise ValueError(

@@ -93,7 +93,7 @@ def test_a_run_whose_history_is_gone_is_not_resumed_as_if_it_were_there(a_copy, 
         file.unlink()
     process = run_command("--resume", str(a_copy), "run.steps=4")
     assert process.returncode == 2
-    assert "history.sqlite holds 0 of the" in process.stderr.splitlines()[-1]
+    assert "history.sqlite: the history ends at its event 0, before" in process.stderr.splitlines()[-1]
 
 
 @pytest.fixture
