@@ -16,6 +16,7 @@ from algorithms.evaluate.answering import answer_all, parts
 from algorithms.evaluate.comparison import compare, left_out
 from algorithms.evaluate.config import EvaluateConfig
 from algorithms.evaluate.differences import differences
+from algorithms.evaluate.evaluation import evaluation_sampling
 from algorithms.evaluate.fingerprint import of_model, of_problems
 from algorithms.evaluate.naming import check_model, check_sources, data_of, run_file
 from algorithms.evaluate.players import players
@@ -51,19 +52,12 @@ def evaluate(arguments: argparse.Namespace) -> Path:
     folder = ResponseFolder(path / RESPONSES)
     evaluation, runners = config.evaluation_settings, config.env_runners_settings
     cut = parts(uids, evaluation.samples, runners.max_num_seqs * max(1, runners.num_env_runners))
-    sampling = Sampling(
-        runners.temperature if evaluation.temperature is None else evaluation.temperature,
-        runners.top_p if evaluation.top_p is None else evaluation.top_p,
-        runners.max_response_tokens,
-    )
+    training = Sampling(runners.temperature, runners.top_p, runners.max_response_tokens)
     complete = all(folder.has(number) for number in range(len(cut)))
     if not complete:
         validate_model(config)
         fetch_model(config.rl_module_settings)
-    asked = {
-        "benchmarks": of_problems(environment.queries, uids),
-        "model": of_model(config.rl_module_settings),
-    }
+    asked = {"benchmarks": of_problems(environment.queries, uids), "model": of_model(config.rl_module_settings)}
     open_results(path, _settings(config, seed), asked, complete=complete)
     if not complete:
         title = f"evaluating {config.rl_module_settings.model}: {len(uids)} problems × {evaluation.samples} answers"
@@ -74,7 +68,7 @@ def evaluate(arguments: argparse.Namespace) -> Path:
                 cut,
                 folder,
                 samples=evaluation.samples,
-                sampling=sampling,
+                sampling=evaluation_sampling(evaluation, training),
                 reflection=evaluation.reflection,
                 seed=seed,
                 on_progress=counter.update,

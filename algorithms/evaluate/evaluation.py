@@ -64,11 +64,7 @@ def evaluate_policy(play: Play, uids: Sequence[str], settings: Any, training: Sa
     """
     uids = held_out_sample(uids, settings.limit)
     samples = settings.samples
-    sampling = replace(
-        training,
-        temperature=training.temperature if settings.temperature is None else settings.temperature,
-        top_p=training.top_p if settings.top_p is None else settings.top_p,
-    )
+    sampling = evaluation_sampling(settings, training)
     seeds = request_seeds(seed, 0, Purpose.EVALUATION, 2 * len(uids) * samples)
     requests = [
         Request(i, uids[i // samples], i // samples, seeds[i], sampling, Split.EVALUATION)
@@ -86,6 +82,15 @@ def evaluate_policy(play: Play, uids: Sequence[str], settings: Any, training: Sa
         ks=tuple(settings.k),
         reflected=reflected,
         rollouts=tuple(rollouts),
+    )
+
+
+def evaluation_sampling(settings: Any, training: Sampling) -> Sampling:
+    """How an evaluation samples: as training does, but for what the `evaluation` section says of its own."""
+    return replace(
+        training,
+        temperature=training.temperature if settings.temperature is None else settings.temperature,
+        top_p=training.top_p if settings.top_p is None else settings.top_p,
     )
 
 

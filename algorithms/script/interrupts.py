@@ -16,10 +16,11 @@ def interrupt_on_sigterm() -> None:
     Outside the main thread nothing changes.
     """
     if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, _interrupt)
+        signal.signal(signal.SIGTERM, raise_interrupt)
 
 
-def _interrupt(number: int, frame: FrameType | None) -> None:
+def raise_interrupt(number: int, frame: FrameType | None) -> None:
+    """A signal's handler. Not by a SIGINT of our own: what a shell started in the background ignores those."""
     raise KeyboardInterrupt
 
 

@@ -8,9 +8,9 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from types import FrameType
 
 from algorithms.runs.json_files import write_text
+from algorithms.script.interrupts import raise_interrupt
 from benchmarks.ablation.plan import Job
 from benchmarks.ablation.stored import State, state
 
@@ -115,15 +115,10 @@ def stop(processes: Sequence[subprocess.Popen[bytes]]) -> None:
             continue
 
 
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    # Not by a SIGINT of our own: what a shell started in the background ignores those.
-    raise KeyboardInterrupt
-
-
 @contextmanager
 def sigterm_as_interrupt() -> Iterator[None]:
     """While open, a SIGTERM does what Ctrl-C does: a terminated ablation takes its runs with it."""
-    previous = signal.signal(signal.SIGTERM, _interrupt)
+    previous = signal.signal(signal.SIGTERM, raise_interrupt)
     try:
         yield
     finally:
