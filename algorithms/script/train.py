@@ -182,6 +182,7 @@ class _Session:
         correct = [evaluation.get("correct", {}) for evaluation in sides.values()]
         print_closing_table(summary, self.directory.path, *correct, problems=self.problems)
         self.algo.stop()
+        self.lock.close()
 
     def _is_complete(self) -> bool:
         budget = self.run.max_generated_tokens
