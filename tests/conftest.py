@@ -35,15 +35,24 @@ def build() -> Iterator[Callable[[Any], Any]]:
         algorithm.stop()
 
 
-# The tests of a folder share its Ray, so they go to one process; in these they share nothing and take minutes.
-_DEALT_OUT_BY_FILE = {"command_line", "r3env"}
+# The tests of a folder share its Ray, so they go to one process; in these they share little and take minutes.
+_DEALT_OUT_BY_FILE = ("tests/command_line/", "tests/r3env/")
 
 
-@pytest.hookimpl(tryfirst=True)
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Deals tests out to `--numprocesses` by folder. (`--dist loadgroup` of xdist 3.8 does nothing on pytest 9.2.)"""
+    from xdist.scheduler.loadscope import LoadScopeScheduling
+
+    class ByFolder(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.split("::")[0]
+            return file if file.startswith(_DEALT_OUT_BY_FILE) else file.rpartition("/")[0]
+
+    return ByFolder(config, log)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        together = item.path if item.path.parent.name in _DEALT_OUT_BY_FILE else item.path.parent
-        item.add_marker(pytest.mark.xdist_group(str(together.relative_to(item.config.rootpath))))
     _skip_marked(items, "gpu", "needs a CUDA device", _cuda_is_there)
     _skip_marked(items, "vllm", "vLLM is not installed (make install)", _vllm_is_there)
 

@@ -14,6 +14,7 @@ from algorithms.runs.json_files import write_json, write_text
 
 CONFIG, ASKED, RESPONSES, SCORES = "evaluation.yaml", "asked.json", "responses", "scores.json"
 _FIX = "fix: another --out, or delete that folder"
+_LOST = "fix: take that file from a copy of the folder, or evaluate again into another one"
 
 
 def open_results(path: Path, settings: str, asked: Mapping[str, Any], *, complete: bool) -> None:
@@ -54,9 +55,9 @@ def read_settings(path: Path) -> dict[str, Any]:
     try:
         settings = yaml.safe_load((path / CONFIG).read_text(encoding="utf-8"))
     except (OSError, ValueError, yaml.YAMLError) as error:
-        raise ConfigError(f"{path / CONFIG}: cannot be read ({error}); {_FIX}") from error
+        raise ConfigError(f"{path / CONFIG}: cannot be read ({error}); {_LOST}") from error
     if not isinstance(settings, dict):
-        raise ConfigError(f"{path / CONFIG}: holds no settings; {_FIX}")
+        raise ConfigError(f"{path / CONFIG}: holds no settings; {_LOST}")
     return settings
 
 
@@ -69,7 +70,7 @@ def read_asked(path: Path) -> dict[str, Any]:
     try:
         asked: dict[str, Any] = json.loads((path / ASKED).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{path} does not say what it asked ({error}); {_FIX}") from error
+        raise ConfigError(f"{path} does not say what it asked ({error}); {_LOST}") from error
     return asked
 
 

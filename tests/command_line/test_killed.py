@@ -18,38 +18,40 @@ from .conftest import SMALL, rows, untimed
 pytestmark = pytest.mark.slow
 
 
-def killed_when(there: Path, process: subprocess.Popen[str]) -> None:
-    """Kill a run with all its processes as soon as a file is there."""
-    deadline = time.monotonic() + 120
-    while not there.exists() and process.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.002)
-    assert process.poll() is None, "the run ended before it could be killed"
-    os.killpg(process.pid, signal.SIGKILL)
-    process.communicate(timeout=60)
+MOMENTS = [
+    "history.sqlite",  # before the first step
+    "rollouts/step-000002.parquet",  # a step done whose metrics are not written
+    "checkpoints/.step_000002.partial/state.json",  # a checkpoint half written, and one of step 1 whole
+]
 
 
-@pytest.mark.parametrize(
-    "moment",
-    [
-        "history.sqlite",  # before the first step
-        "rollouts/step-000002.parquet",  # a step done whose metrics are not written
-        "checkpoints/.step_000002.partial/state.json",  # a checkpoint half written
-    ],
-)
-def test_killed_at_any_moment_it_becomes_the_run_that_was_never_killed(
-    moment, command, surroundings, run_command, finished_run, tmp_path
-):
+def killed_when(there: Path, arguments: list[str], surroundings: dict[str, str]) -> None:
+    """Start a run and kill it, with all its processes, as soon as a file is there."""
     process = subprocess.Popen(
-        command(*SMALL, f"run.dir={tmp_path}", "run.name=cut"),
+        arguments,
         env=surroundings,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
     )
-    run = tmp_path / "cut"
-    killed_when(run / moment, process)
-    resumed = run_command("--resume", str(run))
+    deadline = time.monotonic() + 120
+    while not there.exists() and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.002)
+    assert process.poll() is None, f"the run ended before it could be killed: {process.communicate()}"
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate(timeout=60)
+
+
+def test_killed_at_any_moment_and_again_it_becomes_the_run_that_was_never_killed(
+    command, surroundings, run_command, finished_run, tmp_path
+):
+    run, resume = tmp_path / "cut", ["--resume", str(tmp_path / "cut")]
+    first, second, third = (run / moment for moment in MOMENTS)
+    killed_when(first, command(*SMALL, f"run.dir={tmp_path}", "run.name=cut"), surroundings)
+    killed_when(second, command(*resume), surroundings)
+    killed_when(third, command(*resume), surroundings)
+    resumed = run_command(*resume)
     assert resumed.returncode == 0, resumed.stderr
     expected = rows(finished_run[0])
     assert [untimed(row) for row in rows(run)] == [untimed(row) for row in expected]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from algorithms.evaluate.__main__ import main
-from algorithms.evaluate.command import parser
+from algorithms.evaluate.arguments import parser
 from algorithms.evaluate.responses import ResponseFolder
 
 ASKED = ["--model", "embedded:tiny", "--config", "configs/quickstart.yaml", "--samples", "4", "evaluation.limit=12"]

@@ -1,0 +1,59 @@
+"""What an evaluation prints: its tables, and paired differences of two."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from algorithms.configuration.errors import ConfigError
+from algorithms.evaluate.comparison import compare, left_out
+from algorithms.evaluate.differences import differences
+from algorithms.evaluate.results import RESPONSES, SCORES, read_settings
+from algorithms.evaluate.tables import comparison_tables, level_table, score_table
+
+
+def show(scores: Mapping[str, Any], folder: Path) -> None:
+    """Print the tables, and where everything is."""
+    from rich.console import Console
+
+    console = Console(soft_wrap=True)
+    console.print(score_table(scores))
+    for benchmark, one in scores.items():
+        if len(one["levels"]) > 1:
+            console.print(level_table(benchmark, one["levels"]))
+        if one["ungraded"]:
+            console.print(f"{benchmark}: {one['ungraded']} responses could not be graded and count as wrong")
+    if any(score.low is not None for one in scores.values() for score in one["scores"].values()):
+        console.print("In brackets: 95 % intervals, bootstrap over problems.", highlight=False)
+    console.print(f"  responses {folder / RESPONSES}\n  scores    {folder / SCORES}", highlight=False, markup=False)
+
+
+def show_comparison(first: Path, second: Path) -> None:
+    """Print the paired differences of two finished evaluations.
+
+    Raises:
+        ConfigError: a folder holds no finished evaluation, or the two have too few problems in common.
+    """
+    from rich.console import Console
+
+    scores = [_scores(folder) for folder in (first, second)]
+    settings = differences(*(read_settings(folder) for folder in (first, second)))
+    changes = compare(*scores)
+    if not changes:
+        raise ConfigError(f"--compare: {first} and {second} have no benchmark with ten problems in common")
+    console = Console(soft_wrap=True)
+    for table in comparison_tables(changes, first.name, second.name):
+        console.print(table)
+    if missing := left_out(*scores):
+        console.print(f"not compared, as only one of them has it: {', '.join(missing)}", highlight=False, markup=False)
+    others = [f"  {name} {values}" for name, values in settings.items() if name != "rl_module.model"]
+    if others:
+        console.print("\n".join(["settings that differ:", *others]), highlight=False, markup=False)
+
+
+def _scores(folder: Path) -> dict[str, Any]:
+    try:
+        stored: dict[str, Any] = json.loads((folder / SCORES).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"--compare: {folder} holds no finished evaluation ({error})") from error
+    return stored
