@@ -3,21 +3,19 @@
 from collections.abc import Iterator
 
 import pytest
-import ray
 
 from algorithms.grpo.config import GRPOConfig
 from algorithms.grpo.seeds import Purpose, request_seeds
 from algorithms.rollout.types import Request, Sampling, Split
+from tests.own_ray import own_ray
 
 TIMEOUT_S = 20.0
 
 
 @pytest.fixture(scope="package")
 def ray_session() -> Iterator[None]:
-    """More CPU slots than cores: actors share them."""
-    ray.init(num_cpus=8, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
-    yield
-    ray.shutdown()
+    with own_ray():
+        yield
 
 
 def two_runners() -> GRPOConfig:

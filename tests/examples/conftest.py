@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import ray
+
+from tests.own_ray import own_ray
 
 SMALL = (
     "run.steps=2",
@@ -22,13 +23,8 @@ SMALL = (
 
 @pytest.fixture(scope="module")
 def ray_session() -> Iterator[None]:
-    """Ray, unless another test's is running; more CPU slots than cores: actors share them."""
-    if ray.is_initialized():
+    with own_ray(4):
         yield
-        return
-    ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
-    yield
-    ray.shutdown()
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import ray
 import torch
 
 from algorithms.configuration.files import load
@@ -15,6 +14,7 @@ from algorithms.grpo.algorithm import GRPO
 from algorithms.grpo.config import GRPOConfig
 from algorithms.grpo.groups import Group, Prompt, Sample
 from algorithms.rollout.types import Context, Rollout
+from tests.own_ray import own_ray
 
 MEMBERS = ("grpo", "dapo", "dr_grpo", "gspo", "cispo", "rloo")
 RESPONSE_LIMIT = 20
@@ -140,12 +140,8 @@ def _sample(response: Response, group: int) -> Sample:
 
 @pytest.fixture(scope="package")
 def ray_session() -> Iterator[None]:
-    ours = not ray.is_initialized()
-    if ours:
-        ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
-    yield
-    if ours:
-        ray.shutdown()
+    with own_ray(4):
+        yield
 
 
 @pytest.fixture

@@ -6,18 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import ray
 import torch
 
 from algorithms.r3_grpo.config import R3GRPOConfig
+from tests.own_ray import own_ray
 
 
 @pytest.fixture(scope="package")
 def ray_session() -> Iterator[None]:
-    """More CPU slots than cores: actors share them."""
-    ray.init(num_cpus=8, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
-    yield
-    ray.shutdown()
+    with own_ray():
+        yield
 
 
 @pytest.fixture(scope="package")

@@ -4,12 +4,12 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-import ray
 import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from algorithms.grpo.groups import Group, Prompt, Sample
 from algorithms.rollout.types import Context, Rollout
+from tests.own_ray import own_ray
 
 VOCABULARY = 60
 RESPONSE_LIMIT = 12
@@ -92,9 +92,5 @@ def groups(lm) -> list[Group]:
 
 @pytest.fixture(scope="package")
 def learner_ray() -> Iterator[None]:
-    ours = not ray.is_initialized()
-    if ours:
-        ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
-    yield
-    if ours:
-        ray.shutdown()
+    with own_ray(4):
+        yield

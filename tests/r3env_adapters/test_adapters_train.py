@@ -4,9 +4,9 @@ import importlib.util
 import json
 
 import pytest
-import ray
 
 from algorithms.script.main import main
+from tests.own_ray import own_ray
 
 SMALL = (
     "run.steps=1",
@@ -31,20 +31,16 @@ SKYRL = (
 
 
 @pytest.fixture(scope="module")
-def own_ray():
-    if ray.is_initialized():
+def ray_session():
+    with own_ray(4):
         yield
-        return
-    ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
-    yield
-    ray.shutdown()
 
 
 @pytest.mark.parametrize(("package", "environment"), [("gem", GEM), ("skyrl_gym", SKYRL)])
 def test_one_step(package, environment, tmp_path, request):
     if importlib.util.find_spec(package) is None:
         pytest.skip(f"{package} is not installed")
-    request.getfixturevalue("own_ray")
+    request.getfixturevalue("ray_session")
     assert main("r3_grpo", [*environment, *SMALL, f"run.dir={tmp_path}"]) == 0
     row = json.loads((tmp_path / "run" / "metrics.jsonl").read_text())
     assert row["rollout/prompts_completed"] == row["rollout/prompts_expected"] == 2

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-import ray
 import torch
 from transformers import AutoModelForCausalLM
 
@@ -15,6 +14,7 @@ from algorithms.rollout.engines.factory import make_engine
 from algorithms.rollout.engines.transformers import TransformersEngine
 from r3env import chat
 from r3env.data import load_queries
+from tests.own_ray import own_ray
 
 
 @pytest.fixture(scope="session")
@@ -71,10 +71,5 @@ def vllm_engine(model_folder, end_tokens) -> Iterator[Engine]:
 
 @pytest.fixture(scope="package")
 def short_run_ray() -> Iterator[None]:
-    """One Ray for the folder, with more CPU slots than cores: actors share them."""
-    ours = not ray.is_initialized()
-    if ours:
-        ray.init(num_cpus=8, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
-    yield
-    if ours:
-        ray.shutdown()
+    with own_ray():
+        yield

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 
 import pytest
-import ray
 
 from algorithms.grpo.config import GRPOConfig
+from tests.own_ray import own_ray
 
 from .group import Group
 
@@ -19,13 +19,8 @@ def group() -> Iterator[Group]:
 
 @pytest.fixture(scope="module")
 def ray_session() -> Iterator[None]:
-    """More CPU slots than cores: actors share them."""
-    ours = not ray.is_initialized()
-    if ours:
-        ray.init(num_cpus=8, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
-    yield
-    if ours:
-        ray.shutdown()
+    with own_ray():
+        yield
 
 
 @pytest.fixture

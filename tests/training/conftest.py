@@ -4,21 +4,19 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import ray
 
 from algorithms.grpo.config import GRPOConfig
 from algorithms.r3_grpo.config import R3GRPOConfig
 from r3env.assets.arithmetic import REFLECTION_GUIDANCE
+from tests.own_ray import own_ray
 
 RESPONSE_LIMIT = 48
 
 
 @pytest.fixture(scope="package")
 def ray_session() -> Iterator[None]:
-    """More CPU slots than cores: actors share them."""
-    ray.init(num_cpus=8, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
-    yield
-    ray.shutdown()
+    with own_ray():
+        yield
 
 
 def configure(config: Any) -> Any:

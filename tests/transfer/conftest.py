@@ -4,12 +4,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-import ray
 import torch
 from transformers import AutoModelForCausalLM
 
 from algorithms.grpo.config import GRPOConfig
 from algorithms.models.names import resolve_model
+from tests.own_ray import own_ray
 
 GPUS = 4
 BUCKET_BYTES = 100_000
@@ -18,9 +18,8 @@ BUCKET_BYTES = 100_000
 @pytest.fixture(scope="package")
 def ray_session() -> Iterator[None]:
     """More CPU slots than cores, and GPUs for whoever only wants to be placed."""
-    ray.init(num_cpus=16, num_gpus=GPUS, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
-    yield
-    ray.shutdown()
+    with own_ray(16, GPUS):
+        yield
 
 
 @pytest.fixture(scope="module")
