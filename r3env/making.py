@@ -30,14 +30,14 @@ def made(env_id: str, arguments: Mapping[str, Any]) -> VerifiableEnv:
         text = str(error).partition(_WRAPPER)[0]
         unknown = re.search(r"unexpected keyword argument '(\w+)'", text)
         if unknown and unknown[1] in arguments:
-            text = f"unknown option {unknown[1]!r}; the nearest is {nearest(unknown[1], _parameters(env_id))}"
+            text = f"unknown option {unknown[1]!r}; the nearest is {nearest(unknown[1], parameters_of(env_id))}"
         raise ValueError(text) from error
     if not isinstance(env, VerifiableEnv):
         raise ValueError(f"is not a r3env.core.VerifiableEnv but a {type(env).__name__}")
     return env
 
 
-def _parameters(env_id: str) -> list[str]:
+def parameters_of(env_id: str) -> list[str]:
     """What the constructors take, those of the base classes included: a subclass may hand on what it does not know."""
     entry_point = gymnasium.spec(env_id.rpartition(":")[2]).entry_point
     creator = load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point

@@ -8,6 +8,7 @@ from typing import Any
 from algorithms.evaluate.evaluation import attempt_of
 from algorithms.evaluate.responses import Response, ResponseFolder
 from algorithms.rollout.dispatch import OnProgress
+from algorithms.rollout.errors import refuse_if_all_failed
 from algorithms.rollout.types import Request, Rollout, Sampling, Split
 from r3env.grading.extraction import final_answer
 
@@ -29,7 +30,7 @@ def answer_all(
     samples: int,
     sampling: Sampling,
     reflection: bool,
-    seed: int,
+    seed: str,
     on_progress: OnProgress,
 ) -> None:
     """Play the parts that `folder` does not have yet.
@@ -46,6 +47,9 @@ def answer_all(
         reflection: whether a wrong answer gets a second try, told that it was wrong.
         seed: of everything.
         on_progress: told how many answers of the parts that were missing are there: a rate counts no old ones.
+
+    Raises:
+        EveryEpisodeFailed: the environment failed in all episodes of a part; that part is asked again next time.
     """
     missing = [(number, uids) for number, uids in enumerate(cut) if not folder.has(number)]
     total = sum(len(uids) for _, uids in missing) * samples
@@ -54,13 +58,14 @@ def answer_all(
         before = done
         requests = _requests(uids, samples, sampling, seed)
         rollouts = play(requests, lambda count, _, before=before: on_progress(before + count, total))  # type: ignore[misc]
+        refuse_if_all_failed(rollouts)
         again = _second_tries(play, requests, rollouts) if reflection else None
         folder.write(number, _responses(requests, rollouts, again, environment, samples))
         done += len(uids) * samples
         on_progress(done, total)
 
 
-def _requests(uids: Sequence[str], samples: int, sampling: Sampling, seed: int) -> list[Request]:
+def _requests(uids: Sequence[str], samples: int, sampling: Sampling, seed: str) -> list[Request]:
     return [
         Request(
             index * samples + sample,

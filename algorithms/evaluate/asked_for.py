@@ -8,9 +8,11 @@ from pathlib import Path
 
 from algorithms.configuration.errors import ConfigError
 from algorithms.configuration.files import load, to_yaml
+from algorithms.evaluate.checks import WITHOUT_LEARNERS, gpu_for_the_engine
 from algorithms.evaluate.config import EvaluateConfig
 from algorithms.evaluate.naming import check_model, check_sources, data_of, run_file
 from algorithms.evaluate.trust import check_environments, notes, withheld
+from algorithms.script.checkpoint_errors import CheckpointError
 from algorithms.script.checkpoints import Checkpoints
 
 # An empty file: `load` without any reads the quickstart, whose problems and texts are not wanted here.
@@ -35,7 +37,7 @@ def config_of(arguments: argparse.Namespace) -> tuple[EvaluateConfig, int]:
         files = [str(of_run), *own_files]
         overrides += withheld(own_files)
         run_folder = of_run.parent
-        checkpoint = Checkpoints(run_folder / "checkpoints").newest()
+        checkpoint = _newest(run_folder)
         if checkpoint is None:
             raise ConfigError(
                 f"--model: {run_folder} has no checkpoint yet; fix: wait for one, see run.checkpoint_every"
@@ -53,7 +55,8 @@ def config_of(arguments: argparse.Namespace) -> tuple[EvaluateConfig, int]:
         overrides.append(f"env_runners.engine={arguments.engine}")
     if arguments.reflection:
         overrides.append("evaluation.reflection=true")
-    config, run = load(files or [_NOTHING], [*overrides, *arguments.overrides], EvaluateConfig)
+    config, run = load(files or [_NOTHING], [*WITHOUT_LEARNERS, *overrides, *arguments.overrides], EvaluateConfig)
+    gpu_for_the_engine(config)
     if of_run is not None:
         check_environments(of_run, config, own_files, arguments.overrides)
         for note in notes(of_run, config):
@@ -65,10 +68,22 @@ def config_of(arguments: argparse.Namespace) -> tuple[EvaluateConfig, int]:
     return config.apply({"benchmarks": {"data": data}}), run.seed
 
 
+def _newest(run_folder: Path) -> Path | None:
+    try:
+        return Checkpoints(run_folder / "checkpoints").newest()
+    except CheckpointError as error:
+        what = str(error).partition("; fix:")[0]
+        raise ConfigError(
+            f"--model: {what}; fix: name the folder `model` of an earlier checkpoint, with --config "
+            f"{run_folder / 'config.yaml'}"
+        ) from error
+
+
 def folder_of(arguments: argparse.Namespace, config: EvaluateConfig) -> Path:
-    """Where results go."""
+    """Where results go, once `environment_of` has named the benchmarks."""
+    benchmarks = config.environment_settings.options["environments"]
     model = re.sub(r"[^\w.-]+", "-", config.rl_module_settings.model).strip("-")[-80:]
-    return Path(arguments.out or Path("evaluations") / f"{model}-{'-'.join(config.benchmarks_settings.data)}"[:200])
+    return Path(arguments.out or Path("evaluations") / f"{model}-{'-'.join(benchmarks)}"[:200])
 
 
 def settings_of(config: EvaluateConfig, seed: int) -> str:

@@ -10,15 +10,16 @@ from algorithms.configuration.errors import ConfigError
 from algorithms.evaluate.answering import answer_all, parts
 from algorithms.evaluate.arguments import parser
 from algorithms.evaluate.asked_for import config_of, folder_of, settings_of
+from algorithms.evaluate.checks import check_limits, validate_engine
 from algorithms.evaluate.evaluation import evaluation_sampling
 from algorithms.evaluate.fingerprint import of_model, of_problems
 from algorithms.evaluate.players import players
-from algorithms.evaluate.problems import chosen, environment_of
+from algorithms.evaluate.problems import chosen, environment_of, seed_of
 from algorithms.evaluate.responses import ResponseFolder
 from algorithms.evaluate.results import RESPONSES, SCORES, open_results
 from algorithms.evaluate.scores import Score, benchmark_scores
 from algorithms.evaluate.shown import show, show_comparison
-from algorithms.models.names import fetch_model, validate_model
+from algorithms.models.names import fetch_model
 from algorithms.rollout.types import Sampling
 from algorithms.runs.counter import Counter
 from algorithms.runs.json_files import write_json
@@ -44,9 +45,8 @@ def evaluate(arguments: argparse.Namespace) -> Path:
     """
     config, seed = config_of(arguments)
     benchmarks = config.benchmarks_settings
-    if not benchmarks.data:
-        raise ConfigError("benchmarks.data: no problems are named; fix: --data FILE, or --data NAME=preset:NAME")
     environment = environment_of(config)
+    check_limits(config, environment)
     uids = chosen(environment, config)
     path = folder_of(arguments, config)
     folder = ResponseFolder(path / RESPONSES)
@@ -55,7 +55,7 @@ def evaluate(arguments: argparse.Namespace) -> Path:
     training = Sampling(runners.temperature, runners.top_p, runners.max_response_tokens)
     complete = all(folder.has(number) for number in range(len(cut)))
     if not complete:
-        validate_model(config)
+        validate_engine(config, environment, uids)
         fetch_model(config.rl_module_settings)
     asked = {"benchmarks": of_problems(environment.queries, uids), "model": of_model(config.rl_module_settings)}
     open_results(path, settings_of(config, seed), asked, complete=complete)
@@ -70,7 +70,7 @@ def evaluate(arguments: argparse.Namespace) -> Path:
                 samples=evaluation.samples,
                 sampling=evaluation_sampling(evaluation, training),
                 reflection=evaluation.reflection,
-                seed=seed,
+                seed=seed_of(seed, benchmarks),
                 on_progress=counter.update,
             )
     try:

@@ -5,7 +5,7 @@ from types import MappingProxyType
 from typing import ClassVar
 
 from algorithms.configuration.schema import Settings, setting
-from algorithms.configuration.settings import SECTIONS
+from algorithms.configuration.settings import SECTIONS, Count
 from algorithms.grpo.config import GRPOConfig
 
 
@@ -16,7 +16,7 @@ class BenchmarksSettings(Settings):
         {}, "Problems by a name of yours, each named like `environment.data`: `{aime24: preset:aime24}`."
     )
     columns: dict[str, str] = setting({}, "Columns of the problems where no preset knows them; the same for all data.")
-    limits: list[int] = setting(
+    limits: list[Count] = setting(
         [], "Response limits in tokens to tell pass@k for as well: answers that are longer count as cut off there."
     )
     hard_for: str | None = setting(

@@ -61,9 +61,20 @@ class RemotePlayers:
         self.group.stop()
 
 
+def _with_the_gpu(config: Any) -> Any:
+    """An engine in this process takes the GPU that there is, whether or not one was asked for."""
+    import torch
+
+    runners = config.env_runners_settings
+    if runners.num_env_runners or runners.num_gpus_per_env_runner or not torch.cuda.is_available():
+        return config
+    return config.copy().apply({"env_runners": {"num_gpus_per_env_runner": runners.tensor_parallel_size}})
+
+
 @contextmanager
 def players(config: Any) -> Iterator[LocalPlayer | RemotePlayers]:
     """Engines for a configuration, freed at the end: actors where `env_runners.num_env_runners` is above 0."""
+    config = _with_the_gpu(config)
     config.validate()
     remote = config.env_runners_settings.num_env_runners > 0
     if remote:

@@ -1,32 +1,47 @@
 """Which problems are asked: some of each benchmark, or those that an earlier evaluation found hard."""
 
+import re
 import sys
 from pathlib import Path
+from typing import Any
 
 from algorithms.configuration.errors import ConfigError, shown
-from algorithms.evaluate.config import EvaluateConfig
+from algorithms.evaluate.config import BenchmarksSettings, EvaluateConfig
 from algorithms.evaluate.evaluation import held_out_sample
 from algorithms.evaluate.responses import Response, ResponseFolder
 from algorithms.evaluate.results import RESPONSES, read_asked, read_settings
 from algorithms.evaluate.scores import by_problem
+from r3env.making import parameters_of
 from r3env.mixture_env import MixtureEnv
 
 
 def environment_of(config: EvaluateConfig) -> MixtureEnv:
-    """All benchmarks as one environment; the configuration then names it too, for the engines' processes."""
+    """All benchmarks as one environment; the configuration then names it too, for the engines' processes.
+
+    An environment that takes no data is a benchmark of its own.
+
+    Raises:
+        ConfigError: no problems are named, or those that are cannot be read.
+    """
     settings, benchmarks = config.environment_settings, config.benchmarks_settings
     columns = benchmarks.columns or config.evaluation_settings.columns or settings.columns
     common = settings.changed("environment", {"data": None, "columns": {}}).constructor_arguments()
-    described = {
+    described: dict[str, dict[str, Any]] = {
         name: {"id": settings.id, "options": {"data": source, **({"columns": columns} if columns else {})}}
         for name, source in benchmarks.data.items()
     }
+    if not described:
+        described = {_own_name(settings.id): {"id": settings.id}}
     arguments = {"environments": described, **common}
     try:
         environment = MixtureEnv(**arguments)
+        if not benchmarks.data and "data" in parameters_of(settings.id):
+            raise ConfigError("benchmarks.data: no problems are named; fix: --data FILE, or --data NAME=preset:NAME")
         len(environment.queries)  # reads the data
+    except ConfigError:
+        raise
     except (ValueError, OSError) as error:
-        raise ConfigError(f"benchmarks.data: {error}") from error
+        raise ConfigError(f"{'benchmarks.data' if benchmarks.data else 'environment.id'}: {error}") from error
     config.apply(
         {
             "environment": {
@@ -47,7 +62,7 @@ def chosen(environment: MixtureEnv, config: EvaluateConfig) -> list[str]:
     uids = list(environment.uids)
     asked = [
         uid
-        for name in benchmarks.data
+        for name in environment.parts
         for uid in held_out_sample([uid for uid in uids if uid.startswith(f"{name}/")], limit)
     ]
     if benchmarks.hard_for is None:
@@ -56,7 +71,7 @@ def chosen(environment: MixtureEnv, config: EvaluateConfig) -> list[str]:
     earlier, samples = _finished(folder)
     hard = {
         f"{name}/{uid}"
-        for name in benchmarks.data
+        for name in environment.parts
         for uid, problem in by_problem(earlier, name).items()
         if sum(response.correct for response in problem) <= most
     }
@@ -69,6 +84,15 @@ def chosen(environment: MixtureEnv, config: EvaluateConfig) -> list[str]:
     asked = [uid for uid in asked if uid in hard]
     print(f"{folder}: {len(asked)} of {of} problems, {samples} answers each, at most {most} right", file=sys.stderr)
     return asked
+
+
+def seed_of(seed: int, benchmarks: BenchmarksSettings) -> str:
+    """What answers are drawn from: not the draws that chose the problems, where answers have chosen them."""
+    return str(seed) if benchmarks.hard_for is None else f"{seed}, hard"
+
+
+def _own_name(environment_id: str) -> str:
+    return re.sub(r"[^\w.-]+", "-", environment_id.rpartition(":")[2].rpartition("/")[2])
 
 
 def _finished(folder: Path) -> tuple[list[Response], int]:

@@ -9,6 +9,7 @@ import numpy as np
 from algorithms.evaluate.majority import majority_correct
 from algorithms.evaluate.pass_at_k import pass_at_k
 from algorithms.evaluate.responses import Response
+from r3env.core import Reason
 
 RESAMPLES = 2000
 _Z = 1.959964  # of a normal distribution, 95 % lie within
@@ -29,7 +30,9 @@ class Score:
     high: float | None
 
 
-def per_problem(problem: Problem, ks: Sequence[int], limits: Sequence[int] = ()) -> dict[str, float]:
+def per_problem(
+    problem: Problem, ks: Sequence[int], limits: Sequence[int] = (), *, votes: bool = True
+) -> dict[str, float]:
     """What is measured of one problem, by name.
 
     Args:
@@ -37,13 +40,14 @@ def per_problem(problem: Problem, ks: Sequence[int], limits: Sequence[int] = ())
         ks: for which k pass@k is told; pass@1 always is.
         limits: response limits in tokens for which the same is told. A response that is longer would have been cut
             off there; one that is shorter would have been the same.
+        votes: whether maj@k is told.
     """
     ks = sorted({1, *ks})
     right = sum(response.correct for response in problem)
     count = len(problem)
     values = {f"pass@{k}": pass_at_k(count, right, k) for k in ks}
-    answers, correct = [r.answer for r in problem], [r.correct for r in problem]
-    values[f"maj@{count}"] = majority_correct(answers, correct)
+    if votes:
+        values[f"maj@{count}"] = majority_correct([r.answer for r in problem], [r.correct for r in problem])
     if all(response.reflected_correct is not None for response in problem):
         values["pass@1_after_reflection"] = sum(bool(r.reflected_correct) for r in problem) / count
     values["mean_tokens"] = sum(response.tokens for response in problem) / count
@@ -52,6 +56,11 @@ def per_problem(problem: Problem, ks: Sequence[int], limits: Sequence[int] = ())
         within = sum(response.correct and response.tokens <= limit for response in problem)
         values |= {f"pass@{k}_within_{limit}": pass_at_k(count, within, k) for k in ks}
     return values
+
+
+def have_votes(responses: Sequence[Response]) -> bool:
+    """Whether the answers that were judged are known: an environment may read them from elsewhere than a box."""
+    return all(one.answer is not None for one in responses if one.correct or one.verdict == Reason.DIFFERENT)
 
 
 def score(values: Sequence[float], seed: int = 0, *, share: bool = True) -> Score:
@@ -102,8 +111,9 @@ def benchmark_scores(
     table = {}
     for benchmark in dict.fromkeys(response.benchmark for response in responses):
         problems = by_problem(responses, benchmark)
-        measured = {uid: per_problem(problem, ks, limits) for uid, problem in problems.items()}
         flat = [response for problem in problems.values() for response in problem]
+        votes = have_votes(flat)
+        measured = {uid: per_problem(problem, ks, limits, votes=votes) for uid, problem in problems.items()}
         table[benchmark] = {
             "problems": len(problems),
             "samples": len(flat) // len(problems),

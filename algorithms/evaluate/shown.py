@@ -32,12 +32,14 @@ def show_comparison(first: Path, second: Path) -> None:
     """Print the paired differences of two finished evaluations.
 
     Raises:
-        ConfigError: a folder holds no finished evaluation, or the two have too few problems in common.
+        ConfigError: a folder holds no finished evaluation, the two have too few problems in common, or the answers
+            of one have chosen the problems of the other.
     """
     from rich.console import Console
 
     scores = [_scores(folder) for folder in (first, second)]
     settings = differences(*(read_settings(folder) for folder in (first, second)))
+    _refuse_selected(first, second)
     changes = compare(*scores)
     if not changes:
         raise ConfigError(f"--compare: {first} and {second} have no benchmark with ten problems in common")
@@ -49,6 +51,16 @@ def show_comparison(first: Path, second: Path) -> None:
     others = [f"  {name} {values}" for name, values in settings.items() if name != "rl_module.model"]
     if others:
         console.print("\n".join(["settings that differ:", *others]), highlight=False, markup=False)
+
+
+def _refuse_selected(first: Path, second: Path) -> None:
+    for chosen, by in ((first, second), (second, first)):
+        hard_for = (read_settings(chosen).get("benchmarks") or {}).get("hard_for")
+        if hard_for and Path(hard_for).expanduser().resolve() == by.resolve():
+            raise ConfigError(
+                f"--compare: the answers in {by} have chosen the problems of {chosen}, so they are worse on them by "
+                f"chance alone; fix: ask that model again with benchmarks.hard_for={hard_for}, and compare the two"
+            )
 
 
 def _scores(folder: Path) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from algorithms.grpo.rates import rollout_times
 from algorithms.rollout.dispatch import DispatchPlan, DispatchReport, OnProgress, dispatch
 from algorithms.rollout.driver.expected_lengths import ExpectedLengths
 from algorithms.rollout.driver.fleet import Fleet, Weights
-from algorithms.rollout.errors import EveryEpisodeFailed
+from algorithms.rollout.errors import refuse_if_all_failed
 from algorithms.rollout.transfer import choose_transfer
 from algorithms.rollout.transfer.groups import NoRunnerTookWeights
 from algorithms.rollout.transfer.resting import choose_resting
@@ -78,11 +78,7 @@ class RunnerPool:
             self._count(report, len(self.fleet.runners))
         self.lengths.observe(report.rollouts)
         self._tell_errors(report.rollouts)
-        if report.rollouts and all(rollout.verdict == "environment_error" for rollout in report.rollouts):
-            raise EveryEpisodeFailed(
-                f"environment.id: every one of {len(report.rollouts)} episodes failed; the first: "
-                f"{report.rollouts[0].error}"
-            )
+        refuse_if_all_failed(report.rollouts)
         return report.rollouts
 
     def start(self, requests: Sequence[Request]) -> None:

@@ -4,6 +4,7 @@ Exit codes: 0 done, 2 wrong input (the last line names it), 1 anything else, 130
 """
 
 import argparse
+import contextlib
 import logging
 import os
 import sys
@@ -11,14 +12,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from algorithms.script.endings import DONE, INTERRUPTED, ending_of
 from algorithms.script.process import prepare
 
 if TYPE_CHECKING:
     from algorithms.grpo.config import GRPOConfig
 
 prepare()  # before anything imports Ray, transformers or vLLM
-
-DONE, FAILED, WRONG_INPUT, INTERRUPTED = 0, 1, 2, 130
 
 
 def main(algorithm: str, argv: Sequence[str] | None = None) -> int:
@@ -32,64 +32,44 @@ def main(algorithm: str, argv: Sequence[str] | None = None) -> int:
         The exit code.
     """
     arguments = _parser(algorithm).parse_intermixed_args(argv)
-    from algorithms.configuration.errors import ConfigError
-    from algorithms.grpo.learner_errors import LearnerDied
-    from algorithms.grpo.skipped_steps import TooManySkippedSteps
-    from algorithms.rollout.driver.errors import NoEnvRunnerLeft, StaleWeights
-    from algorithms.rollout.errors import EveryEpisodeFailed
-    from algorithms.script.checkpoint_errors import CheckpointError
-    from algorithms.script.disk_full import is_disk_full
-    from algorithms.script.ray_session import RayDidNotStart
-
     try:
         return _run(algorithm, arguments)
-    except (ConfigError, CheckpointError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return WRONG_INPUT
-    except (
-        EveryEpisodeFailed,
-        LearnerDied,
-        NoEnvRunnerLeft,
-        RayDidNotStart,
-        StaleWeights,
-        TooManySkippedSteps,
-    ) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return FAILED
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return _leave(INTERRUPTED)
     except Exception as error:
-        if not is_disk_full(error):
+        ending = ending_of(error, go_on="go on with --resume")
+        if ending is None:
             raise
-        said = next(iter(str(error).splitlines()), type(error).__name__)
-        print(
-            f"error: No space left on device ({said}); what was written before is whole; "
-            "fix: make room, then go on with --resume",
-            file=sys.stderr,
-        )
-        return FAILED
+        code, line = ending
+        print(line, file=sys.stderr)
+        return code
 
 
 def _run(algorithm: str, arguments: argparse.Namespace) -> int:
     from algorithms.configuration.check import check, validate_start
     from algorithms.configuration.errors import ConfigError
     from algorithms.configuration.files import load
-    from algorithms.script.train import StoredRun, resume, train
+    from algorithms.script.stored_run import StoredRun
+    from algorithms.script.train import resume, train
 
-    stored = StoredRun.find(Path(arguments.resume), algorithm) if arguments.resume else None
-    if stored and arguments.config:
-        raise ConfigError("--config: a resumed run has a configuration of its own; fix: override single settings")
-    file = stored.directory.config_file if stored else arguments.config
-    config, run = load(file, arguments.overrides, _config_class(algorithm))
-    if arguments.check:
-        print("\n".join(check(config, run)))
-        return DONE
-    validate_start(config)
-    if stored:
-        resume(stored, config, run, name=algorithm)
-    else:
-        train(config, run, name=algorithm)
+    with contextlib.ExitStack() as held:
+        stored = None
+        if arguments.resume:
+            found = StoredRun.found(Path(arguments.resume), algorithm, to_train=not arguments.check)
+            stored = held.enter_context(found)
+        if stored and arguments.config:
+            raise ConfigError("--config: a resumed run has a configuration of its own; fix: override single settings")
+        file = stored.directory.config_file if stored else arguments.config
+        config, run = load(file, arguments.overrides, _config_class(algorithm))
+        if arguments.check:
+            print("\n".join(check(config, run)))
+            return DONE
+        validate_start(config)
+        if stored:
+            resume(stored, config, run, name=algorithm)
+        else:
+            train(config, run, name=algorithm)
     return DONE
 
 

@@ -80,6 +80,12 @@ def test_the_hard_ones_of_an_earlier_evaluation_can_be_asked_alone(whole, tmp_pa
     asked = {one.uid for one in ResponseFolder(tmp_path / "hard" / "responses").read()}
     assert asked == {uid for uid, count in solved.items() if count <= 1} and 0 < len(asked) < len(solved)
     assert f"{len(asked)} of 12 problems, 4 answers each, at most 1 right" in capsys.readouterr().err
+    drawn = {(one.uid, one.sample): one.response for one in ResponseFolder(whole / "responses").read()}
+    again = ResponseFolder(tmp_path / "hard" / "responses").read()
+    assert sum(one.response == drawn[one.uid, one.sample] for one in again) < len(again) / 2, "with draws of their own"
+    for pair in ([str(whole), str(tmp_path / "hard")], [str(tmp_path / "hard"), str(whole)]):
+        assert main(["--compare", *pair]) == 2
+        assert "worse on them by chance alone; fix: ask that model again" in capsys.readouterr().err
 
 
 def test_two_evaluations_are_compared(whole, tmp_path, capsys):

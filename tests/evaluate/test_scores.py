@@ -55,6 +55,16 @@ def test_pass_at_1_is_told_whatever_k_is_asked_for():
     assert one["scores"]["pass@1"].mean == 0.5 and one["levels"]["2"].mean == 0.75
 
 
+@pytest.mark.parametrize(
+    ("right", "verdict", "told"), [(True, "equal", False), (False, "different", False), (False, "no_answer", True)]
+)
+def test_no_majority_is_told_where_judged_answers_are_not_known(right, verdict, told):
+    """An environment that reads `<answer>` tags: the box that votes are read from is empty."""
+    untold = Response("b", "two", None, 4, "p", "<answer>5</answer>", None, right, False, verdict, 4)
+    (one,) = benchmark_scores([*TWO_PROBLEMS[:-1], untold], ks=[1]).values()
+    assert any(name.startswith("maj@") for name in one["scores"]) is told
+
+
 def test_benchmarks_do_not_mix():
     other = responses("one", [("1", False, 3)] * 2, benchmark="other")
     scores = benchmark_scores([*TWO_PROBLEMS, *other], ks=[1])
@@ -119,7 +129,7 @@ def test_the_rate_counts_no_answers_that_were_there(tmp_path):
         samples=4,
         sampling=Sampling(1.0, 1.0, 4),
         reflection=False,
-        seed=0,
+        seed="0",
         on_progress=lambda *counts: told.append(counts),
     )
     assert not told

@@ -1,0 +1,67 @@
+"""What an evaluation can know before an engine is started. It trains nothing: learners do not come in."""
+
+from collections.abc import Sequence
+
+from algorithms.configuration.context_window import context_use, validate_context
+from algorithms.configuration.environments import EnvironmentFacts
+from algorithms.configuration.errors import ConfigError
+from algorithms.configuration.resources import validate_resources
+from algorithms.configuration.vllm_limits import validate_engine_context
+from algorithms.evaluate.config import EvaluateConfig
+from algorithms.models.names import validate_model
+from r3env.core import VerifiableEnv
+
+# A training configuration is read as it is; what it says of learners must not refuse an evaluation that has none.
+WITHOUT_LEARNERS = (
+    "learners.num_learners=0",
+    "learners.sharding=none",
+    "learners.offload=false",
+    "training.policy_lag=0",
+    "env_runners.sleep_while_training=false",
+    "env_runners.weight_transfer=auto",
+)
+_LONGEST = 8
+
+
+def gpu_for_the_engine(config: EvaluateConfig) -> EvaluateConfig:
+    """The learner's GPU is the engine's where both were to live in the driver; nobody else's then."""
+    runners, learners = config.env_runners_settings, config.learners_settings
+    gpus = runners.num_gpus_per_env_runner or (0 if runners.num_env_runners else learners.num_gpus_per_learner)
+    return config.apply({"env_runners": {"num_gpus_per_env_runner": gpus}, "learners": {"num_gpus_per_learner": 0}})
+
+
+def check_limits(config: EvaluateConfig, environment: VerifiableEnv) -> None:
+    """Check that `benchmarks.limits` can be told from the answers.
+
+    Raises:
+        ConfigError: a limit above the one that answers are sampled with, or answers of several turns.
+    """
+    limits, most = config.benchmarks_settings.limits, config.env_runners_settings.max_response_tokens
+    if limits and max(limits) > most:
+        raise ConfigError(
+            f"benchmarks.limits: {max(limits)} is more than env_runners.max_response_tokens, {most}: no answer says "
+            f"what it would give; fix: env_runners.max_response_tokens={max(limits)}"
+        )
+    if limits and environment.max_turns > 1:
+        raise ConfigError(
+            f"benchmarks.limits: a limit is of a turn, and answers of up to {environment.max_turns} turns are known by "
+            "their sum; fix: benchmarks.limits=[]"
+        )
+
+
+def validate_engine(config: EvaluateConfig, environment: VerifiableEnv, uids: Sequence[str]) -> None:
+    """Check what the engine needs: GPUs, packages, the model, room for prompts and answers.
+
+    Raises:
+        ConfigError: one line that names the setting, and the fix.
+    """
+    validate_resources(config)
+    model = validate_model(config)
+    if model is None:
+        return
+    prompts = (environment.prompt(environment.query(uid)) for uid in uids)
+    longest = tuple(sorted(prompts, key=len, reverse=True)[:_LONGEST])
+    facts = EnvironmentFacts(None, len(uids), longest_prompts=longest, guidance=environment.reflection_guidance)
+    use = context_use(config, facts)
+    validate_context(config, model, use)
+    validate_engine_context(config, use)

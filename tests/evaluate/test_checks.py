@@ -1,0 +1,158 @@
+"""What an evaluation refuses before an engine starts, and what it does not."""
+
+import errno
+import sys
+
+import gymnasium
+import pytest
+
+from algorithms.configuration.errors import ConfigError
+from algorithms.evaluate import players
+from algorithms.evaluate.__main__ import main
+from algorithms.evaluate.arguments import parser
+from algorithms.evaluate.asked_for import config_of
+from algorithms.evaluate.responses import ResponseFolder
+from algorithms.script.ray_session import RayDidNotStart
+from r3env.core import Query, Reason, Verdict, VerifiableEnv
+
+TINY = ["--model", "embedded:tiny", "--samples", "2", "env_runners.max_response_tokens=4"]
+HELDOUT = [*TINY, "--data", "math=embedded:heldout", "evaluation.limit=2"]
+
+
+def configured(*arguments):
+    return config_of(parser().parse_intermixed_args([*TINY, "--data", "math=embedded:heldout", *arguments]))[0]
+
+
+def last_line(capsys):
+    return capsys.readouterr().err.splitlines()[-1]
+
+
+def test_what_a_training_configuration_says_of_learners_refuses_no_evaluation():
+    config = configured("--config", "configs/deepscaler_r1_1p5b_shared.yaml", "env_runners.num_env_runners=1")
+    assert config.learners_settings.num_learners == config.learners_settings.num_gpus_per_learner == 0
+    assert config.env_runners_settings.num_gpus_per_env_runner == 0.51
+    assert not config.env_runners_settings.sleep_while_training
+
+
+def test_the_gpu_of_a_learner_in_the_driver_is_the_engines():
+    config = configured("--config", "configs/deepscaler_r1_1p5b_1gpu.yaml")
+    assert config.env_runners_settings.num_gpus_per_env_runner == 1
+    assert config.learners_settings.num_gpus_per_learner == 0
+
+
+@pytest.mark.parametrize(("there", "gpus"), [(True, 1), (False, 0)])
+def test_an_engine_in_this_process_takes_the_gpu_that_there_is(there, gpus, monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: there)
+    taken = []
+
+    class Player:
+        def __init__(self, config):
+            taken.append(config.env_runners_settings.num_gpus_per_env_runner)
+
+        def close(self):
+            pass
+
+    monkeypatch.setattr(players, "LocalPlayer", Player)
+    config = configured()
+    with players.players(config):
+        assert taken == [gpus]
+    assert config.env_runners_settings.num_gpus_per_env_runner == 0, "what is written down is what was asked for"
+
+
+def test_answers_that_the_models_context_would_cut_are_refused(tmp_path, capsys):
+    assert main([*HELDOUT, "env_runners.max_response_tokens=1024", "--out", str(tmp_path / "out")]) == 2
+    said = last_line(capsys)
+    assert "env_runners.max_response_tokens: 1024 and prompts of up to" in said and "1024 tokens of" in said
+    assert not (tmp_path / "out").exists()
+
+
+def test_gpus_that_are_not_there_are_refused_before_anything_waits_for_them(tmp_path, capsys):
+    wanted = ["env_runners.num_env_runners=1", "env_runners.num_gpus_per_env_runner=64"]
+    assert main([*HELDOUT, *wanted, "--out", str(tmp_path / "out")]) == 2
+    assert "need 64 GPUs" in last_line(capsys)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (["benchmarks.limits=[0]"], "benchmarks.limits"),
+        (["benchmarks.limits=[2,5]"], "benchmarks.limits: 5 is more than env_runners.max_response_tokens, 4"),
+        (["benchmarks.limits=[2]", "environment.max_turns=2"], "a limit is of a turn"),
+    ],
+)
+def test_limits_that_the_answers_say_nothing_of_are_refused(settings, said, tmp_path, capsys):
+    assert main([*HELDOUT, *settings, "--out", str(tmp_path / "out")]) == 2
+    assert said in last_line(capsys)
+
+
+class Doubling(VerifiableEnv):
+    """Has its problems itself: its constructor takes no `data`."""
+
+    def load_queries(self):
+        return [Query(str(n), f"2 * {n} = ?", str(2 * n)) for n in range(1, 5)]
+
+    def verify(self, query, response):
+        return Verdict(query.answer in response, Reason.EQUAL if query.answer in response else Reason.DIFFERENT)
+
+
+class Broken(Doubling):
+    """Fails in every episode."""
+
+    def verify(self, query, response):
+        raise RuntimeError("no judge today")
+
+
+@pytest.fixture
+def own_environments():
+    module = sys.modules[__name__]
+    for kind in (Doubling, Broken):
+        gymnasium.register(f"{kind.__name__}-v0", getattr(module, kind.__name__))
+    yield
+    for kind in (Doubling, Broken):
+        del gymnasium.registry[f"{kind.__name__}-v0"]
+
+
+def test_an_environment_with_problems_of_its_own_is_a_benchmark(own_environments, tmp_path):
+    out = tmp_path / "out"
+    assert main([*TINY, "environment.id=Doubling-v0", "--out", str(out)]) == 0
+    responses = ResponseFolder(out / "responses").read()
+    assert {one.benchmark for one in responses} == {"Doubling-v0"} and len(responses) == 8
+
+
+def test_where_every_episode_fails_nothing_is_told_and_nothing_counts_as_asked(own_environments, tmp_path, capsys):
+    out = tmp_path / "out"
+    assert main([*TINY, "environment.id=Broken-v0", "--out", str(out)]) == 1
+    assert "every one of 8 episodes failed" in (said := last_line(capsys)) and "no judge today" in said
+    assert not (out / "scores.json").exists() and not list(out.glob("responses/*"))
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (RayDidNotStart("Ray did not start"), "error: Ray did not start"),
+        (OSError(errno.ENOSPC, "No space left on device"), "fix: make room, then the same command goes on"),
+    ],
+)
+def test_faults_are_one_line_as_in_training(error, said, tmp_path, capsys, monkeypatch):
+    def fails(config):
+        raise error
+
+    monkeypatch.setattr("algorithms.evaluate.command.players", fails)
+    assert main([*HELDOUT, "--out", str(tmp_path / "out")]) == 1
+    assert said in last_line(capsys)
+
+
+def test_an_unforeseen_error_keeps_its_traceback(tmp_path, monkeypatch):
+    def fails(config):
+        raise KeyError("a defect")
+
+    monkeypatch.setattr("algorithms.evaluate.command.players", fails)
+    with pytest.raises(KeyError):
+        main([*HELDOUT, "--out", str(tmp_path / "out")])
+
+
+def test_without_problems_the_fix_is_data():
+    with pytest.raises(ConfigError, match="benchmarks.data: no problems are named"):
+        from algorithms.evaluate.command import evaluate
+
+        evaluate(parser().parse_intermixed_args(TINY))
