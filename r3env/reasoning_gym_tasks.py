@@ -165,6 +165,6 @@ def _library() -> Any:
         import reasoning_gym
         import reasoning_gym.factory
     except ModuleNotFoundError as error:
-        fix = "pip install 'r3-grpo[reasoning-gym]'"
+        fix = "pip install -e '.[reasoning-gym]'"
         raise ValueError(f"r3env/ReasoningGym-v0 needs the package {error.name}; fix: {fix}") from None
     return reasoning_gym

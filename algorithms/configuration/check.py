@@ -1,5 +1,6 @@
 """`--check`: what a configuration would run where, and the checks that come before anything is started."""
 
+import logging
 import math
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
@@ -8,9 +9,12 @@ from algorithms.configuration.context_window import ContextUse, context_use, val
 from algorithms.configuration.environments import EnvironmentFacts, validate_environment
 from algorithms.configuration.gpu_memory import gpu_lines
 from algorithms.configuration.resources import (
+    USE_A_GPU,
+    Resources,
     available,
     engine_bytes,
     learner_bytes,
+    leaves_gpus_idle,
     reserved,
     validate_resources,
     vllm_is_installed,
@@ -28,21 +32,32 @@ _NOT_CACHED = "not checked: not in the local cache"
 _NOT_FETCHED = "not checked: a data set on the Hub"
 _WIDTH = 16
 
+_logger = logging.getLogger(__name__)
+
 
 def validate_start(config: "GRPOConfig") -> None:
-    """Check all that a run needs, before Ray is started.
+    """Check all that a run needs, before Ray is started. GPUs that nothing uses are worth a warning.
 
     Raises:
         ConfigError: one line that names the setting, the model, the environment or the data.
     """
     config.check_settings()
     validate_resources(config)
+    _warn_of_idle_gpus(config)
     model = validate_model(config)
     environment = validate_environment(config)
     if model is not None:
         use = context_use(config, environment)
         validate_context(config, model, use)
         validate_engine_context(config, use)
+
+
+def _warn_of_idle_gpus(config: "GRPOConfig") -> None:
+    there = available()
+    if there is not None and leaves_gpus_idle(config, there):
+        _logger.warning(
+            "%s has %s, and the run reserves no GPU: learners work on the CPU; fix: %s", there.where, there, USE_A_GPU
+        )
 
 
 def check(config: "GRPOConfig", run_settings: "RunSettings") -> list[str]:
@@ -95,12 +110,16 @@ def _place_lines(config: "GRPOConfig") -> Iterator[tuple[str, str]]:
     work = f"computing in {config.rl_module_settings.dtype}, micro-batches of {learners.token_budget} tokens"
     each = (learners.num_cpus_per_learner, learners.num_gpus_per_learner)
     yield "learners", f"{_actors(learners.num_learners, *each)}: {work}"
-    needed, there = reserved(config), available()
-    if there is None:
-        yield "resources", f"{needed} for actors; the cluster is asked when the run joins it"
-    else:
-        short = needed.cpus > there.cpus or needed.gpus > there.gpus
-        yield "resources", f"{needed} for actors; {there.where} has {there}{': NOT ENOUGH' if short else ''}"
+    there = available()
+    has = "the cluster is asked when the run joins it" if there is None else _has(config, there)
+    yield "resources", f"{reserved(config)} for actors; {has}"
+
+
+def _has(config: "GRPOConfig", there: Resources) -> str:
+    needed, text = reserved(config), f"{there.where} has {there}"
+    if needed.cpus > there.cpus or needed.gpus > there.gpus:
+        return f"{text}: NOT ENOUGH"
+    return f"{text}: NONE IS USED; fix: {USE_A_GPU}" if leaves_gpus_idle(config, there) else text
 
 
 def _actors(count: int, cpus: float, gpus: float) -> str:

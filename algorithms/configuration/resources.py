@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from algorithms.grpo.config import GRPOConfig
 
 _ADAM_MOMENTS = 2
+# What a run with a GPU needs at least; the engine in the driver then has it too.
+USE_A_GPU = "learners.num_gpus_per_learner=1"
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,11 @@ def available() -> Resources | None:
     return Resources(os.cpu_count() or 1, torch.cuda.device_count(), "this machine")
 
 
+def leaves_gpus_idle(config: "GRPOConfig", there: Resources) -> bool:
+    """Whether there are GPUs, and neither engines nor learners reserve any."""
+    return there.gpus > 0 and not reserved(config).gpus
+
+
 def validate_resources(config: "GRPOConfig") -> None:
     """Check for what an actor would wait for without end, or fail to import.
 
@@ -72,12 +79,12 @@ def validate_resources(config: "GRPOConfig") -> None:
         )
     if there.where == "this machine" and not vllm_is_installed() and config.env_runners_settings.engine == "vllm":
         raise ConfigError(
-            "env_runners.engine: 'vllm' is not installed; "
-            "fix: pip install 'r3-grpo[vllm]', or env_runners.engine=transformers"
+            "env_runners.engine: 'vllm' is not installed; fix: make install, or for CUDA pip install -e '.[vllm]'; "
+            "or env_runners.engine=transformers"
         )
     if there.where == "this machine" and config.rl_module_settings.lora_rank and not _is_installed("peft"):
         raise ConfigError(
-            "rl_module.lora_rank: peft is not installed; fix: pip install 'r3-grpo[lora]', or rl_module.lora_rank=0"
+            "rl_module.lora_rank: peft is not installed; fix: pip install -e '.[lora]', or rl_module.lora_rank=0"
         )
 
 

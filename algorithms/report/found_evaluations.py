@@ -10,6 +10,7 @@ import yaml
 
 from algorithms.report.errors import ReportError
 from algorithms.report.run_data import RunData, read_object
+from algorithms.runs.run_directory import RunDirectory
 
 # What `algorithms.evaluate` writes, and where without `--out`.
 _CONFIG, _SCORES, _FOLDER = "evaluation.yaml", "scores.json", "evaluations"
@@ -38,7 +39,7 @@ def found_evaluations(runs: Sequence[RunData]) -> list[FoundEvaluation]:
     found: list[tuple[str, Path, dict[str, Any]]] = []
     for run in runs:
         for folder in dict.fromkeys(_folders(run.directory.path)):
-            model = _model(folder / _CONFIG)
+            model = _model(folder / _CONFIG, run.directory)
             own = folder.is_relative_to(run.directory.path)
             if own or (model is not None and model.is_relative_to(run.directory.path.resolve())):
                 checkpoint = model.parent.name if model is not None and model.name == "model" else folder.name
@@ -62,8 +63,11 @@ def _folders(run: Path) -> Iterator[Path]:
         yield from (file.parent.resolve() for file in sorted(place.glob(f"*/{_SCORES}")))
 
 
-def _model(path: Path) -> Path | None:
-    """The folder that was evaluated; None where it is a model of the Hub, or the file says nothing."""
+def _model(path: Path, run: RunDirectory) -> Path | None:
+    """The folder that was evaluated; None where it is a model of the Hub, or the file says nothing.
+
+    A checkpoint of the run counts when it is gone as well: a run keeps the last few.
+    """
     if not path.is_file():
         return None
     try:
@@ -71,4 +75,8 @@ def _model(path: Path) -> Path | None:
     except (OSError, ValueError, yaml.YAMLError) as error:
         raise ReportError(f"{path}: cannot be read ({error}); fix: move the evaluation away") from error
     model = (config.get("rl_module") or {}).get("model") if isinstance(config, dict) else None
-    return Path(model).resolve() if isinstance(model, str) and Path(model).is_dir() else None
+    if not isinstance(model, str):
+        return None
+    folder = Path(model).resolve()
+    is_checkpoint = run.checkpoints_folder.resolve() in folder.parents
+    return folder if is_checkpoint or folder.is_dir() else None

@@ -44,6 +44,8 @@ def _run(arguments: argparse.Namespace) -> int:
     task = Task(tuple(arguments.config), tuple(arguments.overrides), arguments.tokens)
     jobs = plan(arms, seeds, task, arguments.out)
     refuse_others(jobs)
+    if not arguments.table_only:
+        _check_gpus(jobs, arguments)
     if not all(job.sections["evaluation"]["interval"] for job in jobs):
         print("note: evaluation.interval: 0: equal steps lie on a straight line from start to end", file=sys.stderr)
     codes: dict[str, int] = {}
@@ -58,6 +60,17 @@ def _run(arguments: argparse.Namespace) -> int:
         raise ConfigError(f"--out: {arguments.out} holds no runs; fix: leave --table-only out, or name their folder")
     print(write_results(jobs, codes, arguments.out))
     return FAILED if any(codes.get(job.name) for job in jobs if state(job) is not State.FINISHED) else DONE
+
+
+def _check_gpus(jobs: Sequence[Job], arguments: argparse.Namespace) -> None:
+    """Processes side by side, each with a Ray of its own, would all count the same GPUs as theirs."""
+    alone = arguments.tune or (arguments.parallel or 1) == 1 or os.environ.get("RAY_ADDRESS")
+    needy = next((job for job in jobs if job.gpus), None)
+    if needy and not alone:
+        raise ConfigError(
+            f"--parallel: {arguments.parallel} runs at a time would share the same GPUs, and {needy.name} reserves "
+            f"{needy.gpus:g}; fix: --tune, which gives each its own, or --parallel 1"
+        )
 
 
 def _train(jobs: Sequence[Job], arguments: argparse.Namespace, lock: int) -> dict[str, int]:

@@ -142,11 +142,19 @@ def _configured(arm: Arm, task: Task) -> tuple[GRPOConfig, RunSettings]:
         methods = [configs_folder() / arm.method] if arm.method else []
         budget = [f"run.max_generated_tokens={task.tokens}"] if task.tokens else []
         config, run = load([*files, *methods], [*common, *kept, *budget, *arm.settings], config_class)
+        _check_measured(config)
     except ConfigError as error:
         raise ConfigError(f"arm {arm.name}: {error}") from None
-    if task.tokens and not any(text.startswith("run.steps=") for text in task.overrides):
+    if task.tokens and not any(text.startswith("run.steps=") for text in (*task.overrides, *arm.settings)):
         run = run.changed("run", {"steps": _steps_that_suffice(config, task.tokens)})
     return config, run
+
+
+def _check_measured(config: GRPOConfig) -> None:
+    ks = config.evaluation_settings.k
+    if 1 not in ks:
+        fix = ",".join(map(str, [1, *ks]))
+        raise ConfigError(f"evaluation.k: {ks} must contain 1: arms are compared by pass@1; fix: evaluation.k=[{fix}]")
 
 
 def _steps_that_suffice(config: GRPOConfig, tokens: int) -> int:

@@ -111,7 +111,7 @@ def _import_gem() -> ModuleType:
     try:
         import gem
     except ImportError as error:
-        raise ImportError(f"gem-llm cannot be imported ({error}): pip install 'r3-grpo[gem]'") from error
+        raise ImportError(f"gem-llm cannot be imported ({error}): pip install -e '.[gem]'") from error
     # Importing it sets up the root logger: everything would be logged from INFO on.
     root.setLevel(level)
     root.handlers[:] = handlers

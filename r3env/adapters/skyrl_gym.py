@@ -95,7 +95,7 @@ def _import_skyrl_gym() -> ModuleType:
         import skyrl_gym
         import skyrl_gym.envs
     except ImportError as error:
-        raise ImportError(f"skyrl-gym cannot be imported ({error}): pip install 'r3-grpo[skyrl-gym]'") from error
+        raise ImportError(f"skyrl-gym cannot be imported ({error}): pip install -e '.[skyrl-gym]'") from error
     return skyrl_gym
 
 

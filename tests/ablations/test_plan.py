@@ -68,6 +68,21 @@ def test_a_token_budget_ends_a_run_and_steps_do_not():
     assert jobs("r3", tokens=100_000, overrides=["run.steps=7"])[0].run.steps == 7
 
 
+def test_an_arms_own_steps_hold_beside_a_token_budget():
+    arms = [ARMS["r3"].with_settings(["run.steps=14"]), ARMS["grpo"]]
+    own, other = plan(arms, [0], Task(tokens=100_000), OUT)
+    assert own.run.steps == 14 and own.run.max_generated_tokens == 100_000
+    assert other.run.steps > 14
+
+
+def test_an_ablation_without_pass_at_1_is_refused():
+    line = r"^arm r3: evaluation\.k: \[8\] must contain 1: .*; fix: evaluation\.k=\[1,8\]$"
+    with pytest.raises(ConfigError, match=line):
+        jobs("r3", overrides=["evaluation.k=[8]"])
+    (job,) = jobs("r3", overrides=["evaluation.k=[8,1]"])
+    assert job.sections["evaluation"]["k"] == [8, 1]
+
+
 def test_the_file_of_a_run_says_all_of_it(tmp_path):
     (job,) = jobs("r3-paper", seeds=(4,), tokens=1000, out=tmp_path)
     file = tmp_path / "asked.yaml"

@@ -1,5 +1,6 @@
 """`--check` says what would run where; what is wrong is one line, and Ray is not started for any of it."""
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,9 +10,11 @@ from algorithms.configuration.check import check, validate_model, validate_start
 from algorithms.configuration.files import load
 from algorithms.configuration.folder import configs_folder, training_files
 from algorithms.configuration.layers import read_sections
+from algorithms.configuration.resources import Resources
 from algorithms.configuration.settings import RunSettings
 from algorithms.grpo.config import ConfigError, GRPOConfig
 from algorithms.r3_grpo.config import R3GRPOConfig
+from algorithms.rollout.engines.vllm import VLLMEngine
 
 RUN = RunSettings(name="mine", steps=7)
 
@@ -126,13 +129,51 @@ def test_missing_gpus_are_reported_by_the_check_and_refused_by_the_start(config,
     validate_start(config.env_runners(num_gpus_per_env_runner=0.5))
 
 
+def on_a_machine_with(gpus, monkeypatch, where="this machine"):
+    for module in ("check", "resources"):
+        monkeypatch.setattr(f"algorithms.configuration.{module}.available", lambda: Resources(16, gpus, where))
+
+
+@pytest.mark.parametrize("where", ["this machine", "the cluster"])
+def test_gpus_that_nothing_uses_are_reported_and_warned_of_once(config, monkeypatch, caplog, where):
+    on_a_machine_with(2, monkeypatch, where)
+    ending = f"{where} has 16 CPUs and 2 GPUs: NONE IS USED; fix: learners.num_gpus_per_learner=1"
+    assert report(config)["resources"].endswith(ending)
+    assert not caplog.messages
+    validate_start(config)
+    (warning,) = caplog.messages
+    assert warning.startswith(f"{where} has 16 CPUs and 2 GPUs, and the run reserves no GPU: ")
+    assert warning.endswith("; fix: learners.num_gpus_per_learner=1")
+
+
+@pytest.mark.parametrize(
+    ("gpus", "reserved"),
+    [(0, {}), (1, {"num_gpus_per_learner": 1}), (1, {"num_gpus_per_learner": 0.5, "num_learners": 1})],
+)
+def test_no_gpu_is_missed_where_there_is_none_or_one_is_used(config, monkeypatch, caplog, gpus, reserved):
+    on_a_machine_with(gpus, monkeypatch)
+    config.learners(**reserved)
+    assert report(config)["resources"].endswith(f"this machine has 16 CPUs and {gpus} GPU{'s' * (gpus != 1)}")
+    validate_start(config)
+    assert not caplog.messages
+
+
 def test_a_missing_vllm_is_reported_by_the_check_and_refused_by_the_start(config, monkeypatch):
     monkeypatch.setattr("algorithms.configuration.check.vllm_is_installed", lambda: False)
     monkeypatch.setattr("algorithms.configuration.resources.vllm_is_installed", lambda: False)
     config.env_runners(engine="vllm")
     assert "vLLM is not installed here" in report(config)["env runners"]
-    with pytest.raises(ConfigError, match=r"^env_runners\.engine: 'vllm' is not installed; fix: "):
+    line = r"^env_runners\.engine: 'vllm' is not installed; fix: make install, or .*pip install -e '\.\[vllm\]'; "
+    with pytest.raises(ConfigError, match=line):
         validate_start(config)
+
+
+def test_an_engine_without_vllm_names_what_installs_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "vllm", None)
+    for name in ("VLLM_ENABLE_V1_MULTIPROCESSING", "VLLM_LOGGING_LEVEL", "VLLM_CPU_KVCACHE_SPACE"):
+        monkeypatch.setenv(name, "1")  # the engine sets what is missing, and this puts it back
+    with pytest.raises(ValueError, match=r"^env_runners\.engine: vllm cannot be imported .*; fix: make install, or "):
+        VLLMEngine(model="none", dtype="float32", max_num_seqs=1, eos_token_ids=[0])
 
 
 def test_a_cluster_is_asked_for_what_it_has(config, monkeypatch):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-pytest.importorskip("gem", reason="gem-llm is not installed (pip install 'r3-grpo[gem]')")
+pytest.importorskip("gem", reason="gem-llm is not installed (pip install -e '.[gem]')")
 
 from r3env.adapters.gem import GemEnv  # noqa: E402
 

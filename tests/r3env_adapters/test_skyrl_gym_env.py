@@ -6,7 +6,7 @@ import gymnasium
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-pytest.importorskip("skyrl_gym", reason="skyrl-gym is not installed (pip install 'r3-grpo[skyrl-gym]')")
+pytest.importorskip("skyrl_gym", reason="skyrl-gym is not installed (pip install -e '.[skyrl-gym]')")
 
 from r3env.adapters.skyrl_gym import SkyRLGymEnv  # noqa: E402
 

@@ -135,6 +135,24 @@ def test_two_evaluations_of_one_checkpoint_are_told_apart(tmp_path):
     assert labels == ["a, step_000003 (first, 12 × 4)", "a, step_000003 (second, 12 × 16)"]
 
 
+def test_evaluations_of_checkpoints_that_are_gone_are_found_and_those_of_hub_models_are_not(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run = make_run(tmp_path)
+    scores = {"problems": 12, "samples": 4, "scores": {"pass@1": {"mean": 0.5, "low": None, "high": None}}}
+    for name, model in (
+        ("gone", "a/checkpoints/step_000002/model"),
+        ("whole-path", run / "checkpoints" / "step_000001" / "model"),
+        ("hub", "a/model"),
+        ("other-run", "b/checkpoints/step_000002/model"),
+    ):
+        folder = tmp_path / "evaluations" / name
+        folder.mkdir(parents=True)
+        (folder / "scores.json").write_text(json.dumps({"math": {**scores, "levels": {}, "by_problem": {}}}))
+        (folder / "evaluation.yaml").write_text(f"rl_module: {{model: {model}}}\n")
+    _, data = report(run, out=tmp_path / "r.html")
+    assert [cells[0] for cells in data["tables"][-1]["rows"]] == ["a, step_000002", "a, step_000001"]
+
+
 def test_tokens_are_whole_thousandths_and_every_piece_is_stored_once(tmp_path):
     _, data = report(make_run(tmp_path, steps=1), out=tmp_path / "r.html")
     packed = data["trajectories"]

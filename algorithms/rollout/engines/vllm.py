@@ -69,7 +69,10 @@ class VLLMEngine(Engine):
 
             from algorithms.rollout.transfer.vllm_backends import update_arguments
         except ImportError as error:
-            raise ValueError(f"env_runners.engine: vllm cannot be imported ({error}); see the README") from error
+            raise ValueError(
+                f"env_runners.engine: vllm cannot be imported ({error}); "
+                "fix: make install, or for CUDA pip install -e '.[vllm]'; or env_runners.engine=transformers"
+            ) from error
         arguments: dict[str, Any] = {
             "dtype": dtype,
             "max_num_seqs": max_num_seqs,
