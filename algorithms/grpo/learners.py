@@ -1,6 +1,7 @@
 """Calls to the learner group: rows are dealt out by cost, and the results come back in the rows' order."""
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
@@ -10,7 +11,7 @@ import ray
 from ray.rllib.core import DEFAULT_MODULE_ID
 from ray.rllib.core.learner.training_data import TrainingData
 
-from algorithms.grpo.learner_errors import LearnerDied
+from algorithms.grpo.learner_errors import LearnerDied, LearnerOutOfMemory
 from algorithms.learner.flops import scoring_cost, update_cost
 from algorithms.learner.hardware import LearnerFacts
 from algorithms.learner.packing import shard
@@ -25,18 +26,23 @@ if TYPE_CHECKING:
 _FACTS: WeakKeyDictionary[Any, LearnerFacts] = WeakKeyDictionary()
 
 BUCKET_BYTES = 4 * 2**30
+ASK_AGAIN_S = 10.0
+
+# Ray's monitor of the machine's memory has an error of its own.
+_DEATHS = (ray.exceptions.RayActorError, ray.exceptions.OutOfMemoryError, ray.exceptions.WorkerCrashedError)
 
 
 def update_learners(learner_group: Any, rows: Sequence[TrainingRow], lr: float) -> UpdateStatistics:
     """One optimizer step of all learners together.
 
     Raises:
-        LearnerDied: a learner did not answer.
+        LearnerDied: a learner is gone, or out of memory; any other error of a learner is raised as it is.
     """
     facts = learner_facts(learner_group)
     shards = shard([update_cost(facts.model, row, beta=facts.beta) for row in rows], max(1, len(learner_group)))
     batches: Any = [[rows[i] for i in indices] for indices in shards]  # RLlib expects MultiAgentBatch
-    results = learner_group.update(training_data=TrainingData(batches=batches), lr=lr)
+    with _own_errors(learner_group):
+        results = learner_group.update(training_data=TrainingData(batches=batches), lr=lr)
     _require_all(learner_group, results)
     total = UpdateStatistics()
     for indices, result in zip(shards, results, strict=True):
@@ -54,7 +60,7 @@ def score_rows(
     """Log-probs (and entropies) of each row's response tokens under the current policy.
 
     Raises:
-        LearnerDied: a learner did not answer.
+        LearnerDied: a learner is gone, or out of memory; any other error of a learner is raised as it is.
     """
     if not rows:
         return []
@@ -62,7 +68,8 @@ def score_rows(
     shards = shard([scoring_cost(facts, row) for row in rows], max(1, len(learner_group)))
     parts = [[rows[i] for i in indices] for indices in shards]
     if learner_group.is_local:
-        scored = [learner_group._learner.score(parts[0], entropy=entropy)]
+        with _own_errors(learner_group):
+            scored = [learner_group._learner.score(parts[0], entropy=entropy)]
     else:
         references = [ray.put(part) for part in parts]
         answers = learner_group.foreach_learner(
@@ -80,7 +87,7 @@ def learner_facts(learner_group: Any) -> LearnerFacts:
     """What the first learner says of its model and device; asked once.
 
     Raises:
-        LearnerDied: no learner answered.
+        LearnerDied: a learner is gone, or out of memory; any other error of a learner is raised as it is.
     """
     if learner_group not in _FACTS:
         if learner_group.is_local:
@@ -96,7 +103,7 @@ def policy_state(learner_group: Any) -> tuple[int, dict[str, Any]]:
     """The version of the learners' weights, and the whole weights, adapters merged, by module id.
 
     Raises:
-        LearnerDied: a learner did not answer.
+        LearnerDied: a learner is gone, or out of memory; any other error of a learner is raised as it is.
     """
     (version, *_) = _each(learner_group, lambda learner: learner._weights_seq_no)
     merged: dict[str, Any] = {}
@@ -116,7 +123,7 @@ def tensor_buckets(
         most_bytes: size of a bucket; a larger tensor has one of its own.
 
     Raises:
-        LearnerDied: a learner did not answer.
+        LearnerDied: a learner is gone, or out of memory; any other error of a learner is raised as it is.
     """
     _each(learner_group, lambda learner: learner.open_buckets(kind, most_bytes))
     while True:
@@ -131,7 +138,7 @@ def put_tensors(learner_group: Any, kind: "Kind", tensors: dict[str, "torch.Tens
 
     Raises:
         ValueError: a name or a shape that the model does not have.
-        LearnerDied: a learner did not answer.
+        LearnerDied: a learner is gone, or out of memory; any other error of a learner is raised as it is.
     """
     reference = ray.put(tensors) if learner_group.is_remote else tensors
 
@@ -154,21 +161,63 @@ def _each(learner_group: Any, function: Callable[[Any], Any]) -> list[Any]:
     """What a function of each learner gives; they run it together, as collectives need.
 
     Raises:
-        LearnerDied: a learner did not answer.
+        LearnerDied: a learner is gone, or out of memory; any other error of a learner is raised as it is.
     """
     answers = list(learner_group.foreach_learner(function))
     results = [answer.get() for answer in answers]
-    for result in results:
-        if isinstance(result, Exception) and not isinstance(result, ray.exceptions.RayActorError):
-            raise result
     _require_all(learner_group, results)
     return results
 
 
+@contextmanager
+def _own_errors(learner_group: Any) -> Iterator[None]:
+    """Say of a call that raises what became of the learners.
+
+    RLlib raises the first error that it sees: with a learner gone it may be another's, whose collective broke off.
+    """
+    import torch
+
+    try:
+        yield
+    except (ray.exceptions.RayError, torch.OutOfMemoryError) as error:
+        if learner_group.is_remote and not isinstance(error, _DEATHS):
+            _require_all(learner_group, _roll_call(learner_group))
+        named = _named(learner_group, [error])
+        if named is error:
+            raise
+        raise named from error
+
+
+def _roll_call(learner_group: Any) -> list[Any]:
+    """None for each learner that is there, be it busy; the error of each that is gone."""
+    answers = list(learner_group.foreach_learner(lambda learner: None, healthy_only=False, timeout_seconds=ASK_AGAIN_S))
+    silent = len(learner_group) - len(answers)
+    return [*(answer.get() for answer in answers), *[None] * silent]
+
+
 def _require_all(learner_group: Any, results: Sequence[Any]) -> None:
-    wanted, answered = max(1, len(learner_group)), sum(not isinstance(result, Exception) for result in results)
-    if answered != wanted:
-        raise LearnerDied(
+    wanted, errors = max(1, len(learner_group)), [result for result in results if isinstance(result, Exception)]
+    if errors or len(results) != wanted:
+        raise _named(learner_group, errors, answered=len(results) - len(errors))
+
+
+def _named(learner_group: Any, errors: Sequence[Exception], answered: int | None = None) -> Exception:
+    """What to raise for learners' errors: a death where there is one, which the other errors may come of."""
+    import torch
+
+    wanted = max(1, len(learner_group))
+    answered = wanted - len(errors) if answered is None else answered
+    if answered + len(errors) < wanted or any(isinstance(error, _DEATHS) for error in errors):
+        return LearnerDied(
             f"only {answered} of {wanted} learners answered: one died, or was killed for its memory; "
             "fix: go on from the last checkpoint with --resume"
         )
+    for error in errors:
+        cause = getattr(error, "cause", None) or error  # what Ray wraps
+        if isinstance(cause, torch.OutOfMemoryError):
+            said = next(iter(str(cause).splitlines()), "")
+            return LearnerOutOfMemory(
+                f"a learner ran out of memory ({said}); "
+                "fix: go on from the last checkpoint with --resume and a smaller learners.token_budget"
+            )
+    return errors[0]

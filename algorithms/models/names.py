@@ -27,6 +27,7 @@ _TOKENIZER_FILES = (
     "vocab.json",
     "spiece.model",
 )
+_ADAPTER = "adapter_config.json"
 _PICKLED = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 _HUB_TIMEOUT_S = 5.0
 _BYTES = {"float32": 4, "bfloat16": 2}
@@ -110,6 +111,7 @@ def validate_model(config: "GRPOConfig", *, unreachable_ok: bool = False) -> Mod
 def _check_folder(folder: Path, name: str) -> None:
     if not (folder / "config.json").is_file():
         raise ConfigError(f"{_WHERE}: {shown(name)} has no config.json; fix: name a folder in Hugging Face's format")
+    _refuse_adapter(folder, name)
     weights = list(folder.glob("*.safetensors"))
     if not weights and (pickled := sorted(file for kind in _PICKLED for file in folder.glob(kind))):
         raise ConfigError(
@@ -129,6 +131,15 @@ def _check_folder(folder: Path, name: str) -> None:
                 pass
         except (SafetensorError, OSError) as error:
             raise ConfigError(f"{_WHERE}: {file} is damaged ({error}); fix: copy it again") from None
+
+
+def _refuse_adapter(folder: Path, name: str) -> None:
+    # With peft installed transformers loads it on top of the model, pickled or not, whatever use_safetensors says.
+    if (folder / _ADAPTER).exists():
+        raise ConfigError(
+            f"{_WHERE}: {shown(name)} comes with an adapter ({_ADAPTER}), which is not loaded; fix: merge it first "
+            "(peft's merge_and_unload, then save_pretrained), or name the model without it"
+        )
 
 
 def _is_on_hub(repo: str, revision: str | None) -> bool:
@@ -177,13 +188,18 @@ def _hub_answers() -> bool:
 
 
 def fetch_model(settings: "RLModuleSettings") -> None:
-    """Download a Hub model once, with progress bars, before engines and learners load it; a folder stays as it is."""
+    """Download a Hub model once, with progress bars, before engines and learners load it; a folder stays as it is.
+
+    Raises:
+        ConfigError: the model comes with an adapter.
+    """
     import huggingface_hub
 
     path = resolve_model(settings.model)
     if not Path(path).is_dir():
         wanted = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja", "*.py"]
-        huggingface_hub.snapshot_download(path, revision=settings.revision, allow_patterns=wanted)
+        folder = huggingface_hub.snapshot_download(path, revision=settings.revision, allow_patterns=wanted)
+        _refuse_adapter(Path(folder), settings.model)
 
 
 def context_length(settings: "RLModuleSettings") -> int | None:

@@ -120,6 +120,7 @@ class R3GRPO(GRPO):
                     self.history.record(group.prompt.uid, sample.rollout.correct, sample.reward)
         self.history.commit()
         self.record["replay/stored"] = float(len(self.history))
+        self.record["replay/damaged"] = float(self.history.count_damaged())
 
     @property
     def remembers(self) -> bool:

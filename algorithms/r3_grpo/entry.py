@@ -8,7 +8,13 @@ import numpy as np
 
 from algorithms.rollout.types import Context
 
+Row = tuple[bytes, bytes, float, bool, bool, int, bytes]  # uid, context, reward, correct, truncated, step, text
+
 SEQUENCES = {"tokens": np.int32, "loss_mask": np.bool_, "behaviour_logprobs": np.float32}
+
+
+class DamagedEntryError(ValueError):
+    """What is stored of a response is not what was written."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,10 +71,23 @@ class Entry:
         return int(self.loss_mask.argmax()) if self.loss_mask.any() else len(self.tokens)
 
 
+def row_of(entry: Entry) -> Row:
+    """What is stored of an entry beside its sequences, as it is read again."""
+    return (
+        entry.uid.encode("utf-8", "surrogatepass"),
+        entry.context.value.encode(),
+        float(entry.reward) + 0.0,  # SQLite keeps no sign of a zero
+        bool(entry.correct),
+        bool(entry.truncated),
+        int(entry.step),
+        entry.text.encode("utf-8", "surrogatepass"),
+    )
+
+
 def pack(entry: Entry) -> bytes:
     """The sequences of an entry as bytes, exactly: tokens as narrow as they fit, a bit a mask, log-probs on the mask.
 
-    Ends with a checksum, so that a page that rotted on disk is noticed when it is read.
+    Ends with a checksum of them and of its row, so that a page that rotted on disk is noticed when it is read.
     """
     length = len(entry.tokens)
     wide = length > 0 and int(entry.tokens.view(np.uint32).max()) > 0xFFFF  # a negative one is large without its sign
@@ -80,18 +99,19 @@ def pack(entry: Entry) -> bytes:
             entry.behaviour_logprobs[entry.loss_mask].tobytes(),
         ]
     )
-    return body + zlib.crc32(body).to_bytes(4, "little")
+    return body + _checksum(row_of(entry), body).to_bytes(4, "little")
 
 
-def unpack(packed: bytes) -> dict[str, np.ndarray]:
+def unpack(packed: bytes, row: Row) -> dict[str, np.ndarray]:
     """Give back `tokens`, `loss_mask` and `behaviour_logprobs`, as `pack` got them.
 
     Raises:
-        ValueError: the bytes are not what `pack` wrote.
+        DamagedEntryError: the bytes, or the row beside them, are not what they were when `pack` wrote them.
     """
-    body = packed[:-4]
-    if len(packed) < 12 or zlib.crc32(body) != int.from_bytes(packed[-4:], "little"):
-        raise ValueError("a stored response is damaged: its checksum differs")
+    body, stored = packed[:-4], int.from_bytes(packed[-4:], "little")
+    # Of the sequences alone: what was written before the row counted.
+    if len(packed) < 12 or stored not in (_checksum(row, body), zlib.crc32(body)):
+        raise DamagedEntryError("its checksum differs")
     length, wide = (int(number) for number in np.frombuffer(body, np.uint32, count=2))
     dtype: type = np.int32 if wide else np.uint16
     mask_at = 8 + length * np.dtype(dtype).itemsize
@@ -101,3 +121,8 @@ def unpack(packed: bytes) -> dict[str, np.ndarray]:
     logprobs = np.zeros(length, np.float32)
     logprobs[mask] = np.frombuffer(body, np.uint8, offset=logprobs_at).view(np.float32)
     return {"tokens": tokens, "loss_mask": mask, "behaviour_logprobs": logprobs}
+
+
+def _checksum(row: Row, body: bytes) -> int:
+    uid, *values, text = row
+    return zlib.crc32(body, zlib.crc32(text, zlib.crc32(repr(values).encode(), zlib.crc32(uid))))

@@ -9,7 +9,7 @@ import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
 
-from algorithms.r3_grpo.entry import Entry, pack, unpack
+from algorithms.r3_grpo.entry import DamagedEntryError, Entry, Row, pack, unpack
 from algorithms.rollout.types import Context
 
 FORMAT = 2
@@ -142,23 +142,42 @@ class HistoryDatabase:
         """Read one entry.
 
         Raises:
-            ValueError: it is damaged.
+            DamagedEntryError: it is not what was written.
         """
-        uid, context, reward, correct, truncated, step, text, packed = self._connection.execute(
-            "SELECT uid, context, reward, correct, truncated, step, text, packed "
-            "FROM responses JOIN queries ON queries.id=query WHERE event=?",
-            (event,),
-        ).fetchone()
-        return Entry(
-            uid=_decoded(uid),
-            context=Context(context),
-            reward=reward,
-            correct=bool(correct),
-            truncated=bool(truncated),
-            step=step,
-            text=_decoded(text),
-            **unpack(packed),
-        )
+        row, packed = self._row(event)
+        sequences = unpack(packed, row)
+        uid, context, reward, correct, truncated, step, text = row
+        try:
+            return Entry(
+                uid=_decoded(uid),
+                context=Context(context.decode()),
+                reward=reward,
+                correct=correct,
+                truncated=truncated,
+                step=step,
+                text=_decoded(text),
+                **sequences,
+            )
+        except ValueError as error:  # of an entry whose checksum is that of its sequences alone
+            raise DamagedEntryError(str(error)) from error
+
+    def _row(self, event: int) -> tuple[Row, bytes]:
+        """Everything of an entry, and its sequences packed; each value of its type, whatever became of it on disk."""
+        try:
+            found = self._connection.execute(
+                "SELECT uid, CAST(context AS BLOB), CAST(reward AS REAL), correct, truncated, CAST(step AS INTEGER), "
+                "CAST(text AS BLOB), CAST(packed AS BLOB) "
+                "FROM responses JOIN queries ON queries.id=query WHERE event=?",
+                (event,),
+            ).fetchone()
+        except sqlite3.DatabaseError as error:
+            if getattr(error, "sqlite_errorcode", 0) & 0xFF != sqlite3.SQLITE_CORRUPT:
+                raise
+            raise DamagedEntryError(str(error)) from error
+        if found is None or None in found:
+            raise DamagedEntryError("it is not there")
+        uid, context, reward, correct, truncated, step, text, packed = found
+        return (uid, context, reward, bool(correct), bool(truncated), step, text), packed
 
     def attempts(self, uid: str) -> int:
         """Count the recorded outcomes of a query."""

@@ -1,6 +1,7 @@
 """CCR's memory: what was answered to each query before, right and wrong apart."""
 
 import hashlib
+import logging
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.random import Generator
 
-from algorithms.r3_grpo.entry import Entry
+from algorithms.r3_grpo.entry import DamagedEntryError, Entry
 from algorithms.r3_grpo.history_arrays import export_arrays, import_arrays
 from algorithms.r3_grpo.history_database import HistoryDatabase
 from algorithms.rollout.types import Context
@@ -18,6 +19,8 @@ __all__ = ["Contexts", "Entry", "ReplayHistory", "Statistic"]
 
 Contexts = Literal["same", "any"]
 Statistic = Literal["correct", "reward"]
+
+_logger = logging.getLogger(__name__)
 
 
 class ReplayHistory:
@@ -54,6 +57,8 @@ class ReplayHistory:
         self.history_window = history_window
         self.path = path
         self._database = HistoryDatabase(path)
+        self._damaged: set[int] = set()
+        self._warned = False
 
     def __len__(self) -> int:
         """Count the stored entries."""
@@ -101,7 +106,9 @@ class ReplayHistory:
     ) -> list[Entry]:
         """Draw what a homogeneous group lacks: successes for an all-wrong one, failures for an all-right one.
 
-        Uniformly at random without replacement; of failures, truncated ones only where finished ones run out.
+        Uniformly at random without replacement; of failures, truncated ones only where finished ones run out. What is
+        drawn and turns out to be damaged on disk is left out, and nothing drawn instead: a draw does not depend on what
+        was known before.
 
         Args:
             uid: the query.
@@ -112,7 +119,7 @@ class ReplayHistory:
             rng: the only source of chance.
 
         Raises:
-            ValueError: `contexts` is neither `same` nor `any`, or a drawn entry is damaged on disk.
+            ValueError: `contexts` is neither `same` nor `any`.
         """
         if contexts not in ("same", "any"):
             raise ValueError(f"contexts must be same or any, got {contexts!r}")
@@ -124,17 +131,47 @@ class ReplayHistory:
         else:
             drawn = _draw(finished, k, rng)
             drawn += _draw([event for event, truncated in eligible if truncated], k - len(drawn), rng)
-        return [self._database.entry(event) for event in drawn]
+        return self._intact(drawn)
 
     def entries(self, uid: str, *, correct: bool) -> list[Entry]:
-        """Read all stored right, or wrong, responses to a query, oldest first."""
+        """Read all stored right, or wrong, responses to a query, oldest first.
+
+        Raises:
+            ValueError: one is damaged on disk.
+        """
         return [self._database.entry(event) for event, _, _ in self._database.pool(uid, correct)]
 
     def failure(self, uid: str, rng: Generator) -> Entry | None:
-        """Draw one stored plain failure uniformly, for a reflection prompt to quote; None without any."""
+        """Draw one stored plain failure uniformly, for a reflection prompt to quote; None without any, or damaged."""
         plain = [event for event, context, _ in self._database.pool(uid, False) if context == Context.PLAIN]
-        drawn = _draw(plain, 1, rng)
-        return self._database.entry(drawn[0]) if drawn else None
+        return next(iter(self._intact(_draw(plain, 1, rng))), None)
+
+    def count_damaged(self) -> int:
+        """Count the entries that were drawn and turned out to be damaged, each once, since this was last asked."""
+        count = len(self._damaged)
+        self._damaged.clear()
+        return count
+
+    def _intact(self, events: Sequence[int]) -> list[Entry]:
+        """Read entries; the damaged ones are left out and counted."""
+        entries = []
+        for event in events:
+            try:
+                entries.append(self._database.entry(event))
+            except DamagedEntryError as error:
+                self._damaged.add(event)
+                self._warn(error)
+        return entries
+
+    def _warn(self, error: DamagedEntryError) -> None:
+        if not self._warned:
+            _logger.warning(
+                "%s: a stored response is damaged (%s) and is left out, as others will be; replay/damaged counts them; "
+                "check the disk",
+                self.path or "the history",
+                error,
+            )
+        self._warned = True
 
     def mark(self) -> int:
         """Write everything through to the disk; the number returned takes `roll_back` to this state again."""

@@ -129,9 +129,11 @@ def _save_model(algo: Any, folder: Path) -> None:
     config.save_pretrained(folder)
     algo.tokenizer.save_pretrained(folder)
     try:
-        GenerationConfig.from_pretrained(source, revision=module.revision).save_pretrained(folder)
+        generation = GenerationConfig.from_pretrained(source, revision=module.revision)
     except OSError:  # not every model has one
-        pass
+        return
+    # Its save_pretrained refuses what many a model comes with, such as a temperature without do_sample.
+    generation.to_json_file(folder / "generation_config.json", keys_to_pop=["compile_config"])
 
 
 def _save_adapter(algo: Any, folder: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from algorithms.grpo.config import ConfigError, GRPOConfig
-from algorithms.models.names import ModelFacts, resolve_model, validate_model
+from algorithms.models.names import ModelFacts, fetch_model, resolve_model, validate_model
 
 
 def config(model: Path | str, **settings) -> GRPOConfig:
@@ -89,6 +89,28 @@ def test_an_incomplete_folder_is_an_error(copy, pattern):
     with pytest.raises(ConfigError) as raised:
         validate_model(config(copy))
     assert str(raised.value) == f"rl_module.model: '{copy}' {MISSING[pattern]}"
+
+
+@pytest.mark.parametrize("weights", ["adapter_model.bin", "adapter_model.safetensors"])
+def test_a_folder_with_an_adapter_is_refused(copy, weights):
+    """With peft installed transformers would load it on top of the model, by torch.load if need be."""
+    (copy / "adapter_config.json").write_text("{}")
+    (copy / weights).write_bytes(b"")
+    with pytest.raises(ConfigError) as raised:
+        validate_model(config(copy))
+    assert str(raised.value) == (
+        f"rl_module.model: '{copy}' comes with an adapter (adapter_config.json), which is not loaded; fix: merge it "
+        "first (peft's merge_and_unload, then save_pretrained), or name the model without it"
+    )
+
+
+def test_a_model_of_the_hub_with_an_adapter_is_refused_once_it_is_there(copy, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.snapshot_download", lambda *_, **__: str(copy))
+    settings = config("o/m").rl_module_settings
+    fetch_model(settings)
+    (copy / "adapter_config.json").write_text("{}")
+    with pytest.raises(ConfigError, match=r"^rl_module\.model: 'o/m' comes with an adapter .*fix: merge it first"):
+        fetch_model(settings)
 
 
 def test_torn_weights_are_an_error(copy):

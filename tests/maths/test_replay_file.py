@@ -4,6 +4,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+import zlib
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from algorithms.r3_grpo import history_database
-from algorithms.r3_grpo.entry import pack, unpack
+from algorithms.r3_grpo.entry import DamagedEntryError, pack, row_of, unpack
 from algorithms.r3_grpo.replay import ReplayHistory
 
 from .strategies import entry, repeatable, seeds
@@ -172,17 +173,93 @@ def test_a_history_that_ends_before_a_mark_is_refused_though_as_many_are_stored(
     assert [one.step for one in again.entries("q", correct=False)] == [1, 1]
 
 
-def test_a_response_that_rotted_on_disk_is_not_replayed(tmp_path):
+ROT = {
+    "a token": "packed=CAST(substr(packed, 1, 8) || x'63' || substr(packed, 10) AS BLOB)",
+    "the text": "text=x'ff'",
+    "the reward": "reward=0.5",
+    "no number": "reward=x'37'",
+    "the outcome": "correct=NOT correct",
+    "the context": "context='reflection'",
+    "no context": "context=x'ff'",
+    "the step": "step=step + 1",
+}
+
+
+def drawn(history, *, correct):
+    return history.opposites(
+        "q", correct_group=not correct, k=5, contexts="any", context="plain", rng=np.random.default_rng(0)
+    )
+
+
+def rotted(path, change):
+    """A history of two right and two wrong answers, the older one of each changed behind its back."""
+    history = ReplayHistory(path=path)
+    for correct in (True, False):
+        for step in (1, 2):
+            history.add(entry(response=(step,), correct=correct, step=step, text="so"))
+    history.close()
+    with sqlite3.connect(path) as connection:
+        connection.execute(f"UPDATE responses SET {change} WHERE step=1")
+    return ReplayHistory(path=path)
+
+
+@pytest.mark.parametrize("change", ROT.values(), ids=ROT)
+def test_what_rotted_on_disk_is_left_out_counted_once_and_the_rest_is_drawn(tmp_path, change):
+    history = rotted(tmp_path / "history.sqlite", change)
+    for _ in range(2):
+        assert [one.step for correct in (True, False) for one in drawn(history, correct=correct)] == [2, 2]
+    quoted = [history.failure("q", np.random.default_rng(seed)) for seed in range(20)]
+    assert {one.step if one else None for one in quoted} == {2, None}
+    assert history.count_damaged() == 2
+    assert history.count_damaged() == 0, "since it was asked last"
+    with pytest.raises(DamagedEntryError):
+        history.entries("q", correct=True)
+
+
+def test_what_is_known_to_be_damaged_changes_no_draw(tmp_path):
+    """A resumed process knows less than the one that was killed."""
+    knowing = rotted(tmp_path / "history.sqlite", ROT["a token"])
+    drawn(knowing, correct=False)
+    fresh = ReplayHistory(path=tmp_path / "history.sqlite")
+    for seed in range(20):
+        (one, other) = (history.failure("q", np.random.default_rng(seed)) for history in (knowing, fresh))
+        assert (one and one.step) == (other and other.step)
+
+
+def test_a_torn_page_costs_its_response_alone(tmp_path):
     path = tmp_path / "history.sqlite"
     history = ReplayHistory(path=path)
-    history.add(entry(correct=True))
+    for text in ("x" * 100_000, "y" * 100_000):
+        history.add(entry(response=(len(text), ord(text[0])), text=text))
+    history.close()
+    content = bytearray(path.read_bytes())
+    page = next(at for at in range(0, len(content), 16384) if content[at + 4 : at + 16384] == b"x" * 16380)
+    content[page : page + 4] = bytes(4)  # where the text goes on
+    path.write_bytes(content)
+    torn = ReplayHistory(path=path)
+    assert [one.text[0] for one in drawn(torn, correct=False)] == ["y"]
+    assert torn.count_damaged() == 1
+
+
+def test_what_was_stored_when_the_checksum_was_of_the_sequences_alone_is_still_read(tmp_path):
+    path = tmp_path / "history.sqlite"
+    history = ReplayHistory(path=path)
+    history.add(entry(text="so"))
     history.close()
     with sqlite3.connect(path) as connection:
         (packed,) = connection.execute("SELECT packed FROM responses").fetchone()
-        connection.execute("UPDATE responses SET packed=?", (packed[:-6] + bytes([packed[-6] ^ 1]) + packed[-5:],))
-    reopened = ReplayHistory(path=path)
-    with pytest.raises(ValueError, match="checksum"):
-        reopened.entries("q", correct=True)
+        old = packed[:-4] + zlib.crc32(packed[:-4]).to_bytes(4, "little")
+        connection.execute("UPDATE responses SET packed=?", (old,))
+    (one,) = ReplayHistory(path=path).entries("q", correct=False)
+    assert one.text == "so"
+
+
+def test_a_zero_without_its_sign_is_no_damage(tmp_path):
+    history = ReplayHistory(path=tmp_path / "history.sqlite")
+    one = entry()
+    object.__setattr__(one, "reward", -0.0)
+    history.add(one)
+    assert len(drawn(history, correct=False)) == 1
 
 
 @repeatable
@@ -194,7 +271,7 @@ def test_sequences_survive_packing_bit_for_bit(rows):
     logprobs = np.where(mask, np.array([value for _, _, value in rows], np.float32), np.float32(0))
     object.__setattr__(one, "loss_mask", mask)
     object.__setattr__(one, "behaviour_logprobs", logprobs)
-    back = unpack(pack(one))
+    back = unpack(pack(one), row_of(one))
     np.testing.assert_array_equal(back["tokens"], one.tokens)
     np.testing.assert_array_equal(back["loss_mask"], mask)
     assert back["behaviour_logprobs"].tobytes() == logprobs.tobytes()

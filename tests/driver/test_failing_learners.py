@@ -1,0 +1,102 @@
+"""A learner that fails: gone in the middle of an update it is one line, any other error is what it is."""
+
+import os
+import signal
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+
+from algorithms.grpo.learner_errors import LearnerDied, LearnerOutOfMemory
+from algorithms.grpo.learners import score_rows, update_learners
+from algorithms.learner.rows import TrainingRow
+from tests.own_ray import own_ray
+
+from .conftest import two_runners
+
+ROWS = [
+    TrainingRow(np.arange(6, dtype=np.int32), np.arange(6) > 2, 1.0, 0.1, None, np.zeros(3, np.float32))
+    for _ in range(4)
+]
+FULL = "CUDA out of memory. Tried to allocate 2 GiB.\nand more"
+
+
+def configuration(learners: int):
+    return two_runners().env_runners(num_env_runners=0).learners(num_learners=learners, num_cpus_per_learner=0.5)
+
+
+@pytest.fixture(scope="module")
+def remote():
+    """A learner in a process of its own, which fails and lives."""
+    with own_ray():
+        algorithm = configuration(1).build_algo()
+        yield algorithm.learner_group
+        algorithm.stop()
+
+
+@pytest.fixture
+def group(remote):
+    """RLlib asks no learner again that once raised."""
+    for number in remote._worker_manager.actor_ids():
+        remote._worker_manager.set_actor_state(number, healthy=True)
+    return remote
+
+
+def before_gradients_are_summed(group, do: Callable[[int], None]) -> None:
+    """Let learners do something in the middle of each update; `do` gets a learner's number."""
+
+    def put(learner) -> None:
+        learner._let_go_of_gathered_weights = lambda: do(learner._learner_index)
+
+    list(group.foreach_learner(put))
+
+
+def failing(error: Exception) -> Callable[..., None]:
+    """What raises it; a function inside another one travels to the learner whole."""
+
+    def fail(*_, **__) -> None:
+        raise error
+
+    return fail
+
+
+@pytest.mark.parametrize("learners", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_a_learner_that_is_killed_in_an_update_is_one_line(ray_session, build, learners):
+    group = build(configuration(learners)).learner_group
+    last = learners - 1
+    before_gradients_are_summed(group, lambda number: number == last and os.kill(os.getpid(), signal.SIGKILL))
+    with pytest.raises(LearnerDied) as raised:
+        update_learners(group, ROWS, 1e-4)
+    assert str(raised.value).startswith(f"only {last} of {learners} learners answered: one died, or was killed")
+    assert str(raised.value).endswith("--resume") and not isinstance(raised.value, LearnerOutOfMemory)
+
+
+def test_any_other_error_of_an_update_is_raised_as_it_is(group):
+    before_gradients_are_summed(group, failing(ValueError("a bug")))
+    with pytest.raises(ValueError, match="a bug"):
+        update_learners(group, ROWS, 1e-4)
+
+
+def test_any_other_error_of_scoring_is_raised_as_it_is(group):
+    fail = failing(ValueError("a bug"))
+    list(group.foreach_learner(lambda learner: setattr(learner, "score", fail)))
+    with pytest.raises(ValueError, match="a bug"):
+        score_rows(group, ROWS, entropy=False)
+
+
+def test_a_full_device_names_the_setting(group):
+    before_gradients_are_summed(group, failing(torch.OutOfMemoryError(FULL)))
+    with pytest.raises(LearnerOutOfMemory, match="learners.token_budget") as raised:
+        update_learners(group, ROWS, 1e-4)
+    assert str(raised.value).splitlines() == [str(raised.value)] and "Tried to allocate 2 GiB" in str(raised.value)
+
+
+def test_a_full_device_of_the_scripts_own_process_names_the_setting(ray_session, build):
+    group = build(configuration(0)).learner_group
+    before_gradients_are_summed(group, failing(torch.OutOfMemoryError(FULL)))
+    with pytest.raises(LearnerOutOfMemory, match="learners.token_budget"):
+        update_learners(group, ROWS, 1e-4)
+    group._learner.score = failing(torch.OutOfMemoryError(FULL))
+    with pytest.raises(LearnerOutOfMemory, match="learners.token_budget"):
+        score_rows(group, ROWS, entropy=False)
