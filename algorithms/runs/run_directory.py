@@ -1,5 +1,6 @@
 """The folder that a training run leaves behind: `runs/NAME/`."""
 
+import json
 import re
 from collections.abc import Mapping
 from itertools import count
@@ -10,6 +11,7 @@ from algorithms.runs import metrics_file
 from algorithms.runs.json_files import plain, write_json, write_text
 
 CHECKPOINTS = "checkpoints"
+SIDES = ("before", "after")
 
 
 class RunDirectory:
@@ -36,6 +38,7 @@ class RunDirectory:
         self.rollouts_folder = path / "rollouts"
         self.checkpoints_folder = path / CHECKPOINTS
         self.evaluation_file = path / "evaluation.json"
+        self.history_file = path / "history.sqlite"
         self.summary_file = path / "summary.json"
         self.curves_file = path / "curves.png"
         self._last_step: int | None = None
@@ -126,6 +129,27 @@ class RunDirectory:
     def write_evaluation(self, evaluation: Mapping[str, Any]) -> None:
         """Write evaluation.json, replacing an earlier one whole."""
         write_json(self.evaluation_file, evaluation)
+
+    def read_evaluation(self) -> dict[str, Any]:
+        """Return what evaluation.json holds; nothing where there is none.
+
+        Raises:
+            ValueError: it is damaged.
+        """
+        if not self.evaluation_file.exists():
+            return {}
+        try:
+            stored = json.loads(self.evaluation_file.read_bytes())
+        except ValueError:
+            stored = None
+        if not isinstance(stored, dict) or not all(isinstance(stored.get(side, {}), dict) for side in SIDES):
+            raise ValueError(f"{self.evaluation_file}: not a JSON object of evaluations")
+        return stored
+
+    def forget_results(self) -> None:
+        """Delete what says how the run ended, which it then has not; evaluation.json stays."""
+        for file in (self.summary_file, self.curves_file):
+            file.unlink(missing_ok=True)
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
         """Write summary.json, replacing an earlier one whole."""

@@ -54,7 +54,12 @@ class Checkpoints:
         return self.checked(self._path(steps[-1])) if steps else None
 
     def forget_after(self, step: int) -> None:
-        """Delete the checkpoints of later steps, the last first: these are made again."""
+        """Delete the checkpoints of later steps, the last first: these are made again; and what kills left of any.
+
+        Call it where no other process can be saving.
+        """
+        for rest in [*self.folder.glob(".step_*.partial"), *self.folder.glob(".step_*.deleted")]:
+            shutil.rmtree(rest)
         for later in reversed(self._steps()):
             if later > step:
                 self._delete(later)

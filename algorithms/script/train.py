@@ -1,18 +1,17 @@
 """The training script's loop: evaluate, train, evaluate, and leave a run directory that can be read and resumed."""
 
 import functools
-import json
+import logging
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 from ray.rllib.utils.metrics import EVALUATION_RESULTS
 
-from algorithms.configuration.files import algorithm_of, to_yaml
+from algorithms.configuration.files import to_yaml
 from algorithms.configuration.settings import RunSettings
 from algorithms.evaluate.evaluation import held_out_sample
 from algorithms.grpo.config import GRPOConfig
@@ -24,63 +23,42 @@ from algorithms.runs.curves import draw_curves
 from algorithms.runs.progress import Progress
 from algorithms.runs.recorder import Recorder
 from algorithms.runs.rollout_files import write_rollouts
-from algorithms.runs.run_directory import CHECKPOINTS, RunDirectory
-from algorithms.runs.run_lock import RunIsBusy, lock
+from algorithms.runs.run_directory import SIDES, RunDirectory
 from algorithms.script.checkpoint import load_checkpoint
-from algorithms.script.checkpoint_errors import CheckpointError
 from algorithms.script.checkpoints import Checkpoints
 from algorithms.script.interrupts import InterruptBetweenSteps, interrupt_on_sigterm
 from algorithms.script.process import native_stderr_held_back
 from algorithms.script.ray_session import start_ray
 from algorithms.script.rollout_rows import rollout_rows, sample_conversations
+from algorithms.script.stored_run import StoredRun, changed_measurement, only_here, reading_history
 from algorithms.script.token_pieces import TokenPieces
+
+# Where evaluation.json keeps an evaluation before training that no longer compares with the one after.
+OTHERWISE = "before_with_other_settings"
+
+_logger = logging.getLogger(__name__)
 
 
 def train(config: GRPOConfig, run: RunSettings, *, name: str) -> RunDirectory:
     """Train from the start in a new run directory; returns it."""
     directory = RunDirectory.create(run.dir, run.name or name, to_yaml(config, run, algorithm=name))
     print(f"run directory: {directory.path}", file=sys.stderr)
-    session = _Session(config, run, directory)
-    session.record_settings()
-    session.evaluate_before()
-    session.run_steps()
-    session.close()
+    with only_here(directory):
+        session = _Session(config, run, directory)
+        session.record_settings()
+        session.evaluate_before()
+        session.run_steps()
+        session.close()
     return directory
 
 
-@dataclass(frozen=True)
-class StoredRun:
-    """A run that stopped, and the checkpoint to go on from; None where it stopped before its first."""
-
-    directory: RunDirectory
-    checkpoint: Path | None
-
-    @classmethod
-    def find(cls, path: Path, name: str) -> "StoredRun":
-        """Look into a run directory, or take one checkpoint of it: `runs/NAME/checkpoints/step_NNNNNN`.
-
-        Raises:
-            CheckpointError: `path` is not a run of the algorithm `name`, or the checkpoint is damaged.
-        """
-        chosen = path if path.parent.name == CHECKPOINTS else None
-        try:
-            directory = RunDirectory.open(chosen.parents[1] if chosen else path)
-        except ValueError as error:
-            raise CheckpointError(str(error)) from error
-        if (trained_by := algorithm_of(directory.config_file)) not in (None, name):
-            fix = f"python -m algorithms.{trained_by} --resume {path}"
-            raise CheckpointError(f"{path}: is a run of {trained_by}, not of {name}; fix: {fix}")
-        checkpoints = Checkpoints(directory.checkpoints_folder)
-        return cls(directory, checkpoints.checked(chosen) if chosen else checkpoints.newest())
-
-
 def resume(stored: StoredRun, config: GRPOConfig, run: RunSettings, *, name: str) -> RunDirectory:
-    """Go on with a run from its last checkpoint, as if it had not stopped; without one, start it again.
+    """Go on with a run from its checkpoint, as if it had not stopped; without one, start it again.
 
     Settings that were replaced on the command line are the run's own from now on.
 
     Raises:
-        CheckpointError: the checkpoint does not fit the settings, or another process trains there.
+        CheckpointError: the checkpoint does not fit the settings, or the history is damaged.
     """
     session = _Session(config, run, stored.directory)
     session.go_on_from(stored.checkpoint, to_yaml(config, run, algorithm=name))
@@ -94,35 +72,33 @@ class _Session:
 
     def __init__(self, config: GRPOConfig, run: RunSettings, directory: RunDirectory) -> None:
         self.run, self.directory = run, directory
-        try:
-            self.lock = lock(directory.path)
-        except RunIsBusy as error:
-            raise CheckpointError(str(error)) from error
         self.checkpoints = Checkpoints(directory.checkpoints_folder, keep=run.keep_checkpoints, best_by=run.best_metric)
         self.problems = HELD_OUT if config.evaluation_settings.data else "training"
         self.started = time.monotonic()
         self.algo = _build(config, run.seed)
         self.evaluations: dict[str, dict[str, Any]] = {}
-        self.algo.keep_state_in(directory.path)
+        with reading_history(directory):
+            self.algo.keep_state_in(directory.path)
         self.wall_s_before = 0.0
         self.metrics: dict[str, float] = {}
         self.recorded_until = 0
 
     def go_on_from(self, checkpoint: Path | None, config_yaml: str) -> None:
         """Put everything where the checkpoint, or the start, left it: what was written later is made again."""
-        if checkpoint is not None:
-            load_checkpoint(self.algo, checkpoint)
-        else:
-            self.algo.start_again()
-        self.directory.write_config(config_yaml)
+        with reading_history(self.directory):
+            if checkpoint is not None:
+                load_checkpoint(self.algo, checkpoint)
+            else:
+                self.algo.start_again()
         self.recorded_until = self.algo.steps_done
-        self.checkpoints.forget_after(self.recorded_until)
-        self.directory.truncate_after(self.recorded_until)
-        self._recall()
+        self._recall(changed_measurement(self.directory.config_file.read_text(encoding="utf-8"), config_yaml))
+        self.directory.write_config(config_yaml)
+        self.checkpoints.forget_after(self.algo.steps_done)
+        self.directory.truncate_after(self.algo.steps_done)
         if checkpoint is None:
             self.record_settings()
         print(f"resumed {self.directory.path} after step {self.algo.steps_done}", file=sys.stderr)
-        if "before" not in self.evaluations:
+        if "before" not in self.evaluations and not self.algo.steps_done:
             self.evaluate_before()
 
     @functools.cached_property
@@ -169,7 +145,7 @@ class _Session:
         self.checkpoints.save(self.algo, self.metrics)
         self._evaluate("after")
         self.recorder.close()
-        sides = {side: self.evaluations.get(side, {}) for side in ("before", "after")}
+        sides = {side: self.evaluations.get(side, {}) for side in SIDES}
         summary = {
             "algorithm": type(self.algo).__name__,
             "steps": self.algo.steps_done,
@@ -182,7 +158,6 @@ class _Session:
         correct = [evaluation.get("correct", {}) for evaluation in sides.values()]
         print_closing_table(summary, self.directory.path, *correct, problems=self.problems)
         self.algo.stop()
-        self.lock.close()
 
     def _is_complete(self) -> bool:
         budget = self.run.max_generated_tokens
@@ -232,13 +207,37 @@ class _Session:
         queries = self.algo.environments[Split.EVALUATION].unwrapped.queries
         return {uid: level for uid in uids if (level := queries[uid].level)}
 
-    def _recall(self) -> None:
-        """Take up the evaluation before training and the time that an earlier process spent."""
-        if self.directory.evaluation_file.is_file():
-            stored = json.loads(self.directory.evaluation_file.read_text(encoding="utf-8"))
-            self.evaluations = {side: stored[side] for side in ("before",) if side in stored}
-        rows = self.directory.read_metrics()
+    def _recall(self, changed: Sequence[str]) -> None:
+        """Take up the evaluation before training and the time that was spent; forget an end that is not this run's.
+
+        Args:
+            changed: settings, since that evaluation, that make it another measurement.
+        """
+        rows = [row for row in self.directory.read_metrics() if row["step"] <= self.algo.steps_done]
         self.wall_s_before = float(rows[-1].get("run/wall_s") or 0.0) if rows else 0.0
+        stored = self.directory.read_evaluation()
+        self.evaluations = {side: stored[side] for side in ("before", OTHERWISE) if side in stored}
+        if changed and "before" in self.evaluations:
+            self._set_aside(changed)
+        ended_here = self._is_complete() and stored.get("after", {}).get("step") == self.algo.steps_done
+        if ended_here and not changed:
+            return
+        self.directory.forget_results()
+        if stored:
+            self.directory.write_evaluation(self.evaluations | {"wall_s": self._wall_s()})
+
+    def _set_aside(self, changed: Sequence[str]) -> None:
+        """The evaluation before training: it is made again where that is possible, or compared with nothing."""
+        before = self.evaluations.pop("before")
+        if not self.algo.steps_done:
+            self.recorded_until = -1  # TensorBoard hides its points, which are at step 0
+            return
+        self.evaluations[OTHERWISE] = before
+        _logger.warning(
+            "the evaluation before training was made with other settings (%s): evaluation.json keeps it as "
+            "before_with_other_settings, and nothing is compared with it",
+            ", ".join(changed),
+        )
 
     def _wall_s(self) -> float:
         return self.wall_s_before + time.monotonic() - self.started

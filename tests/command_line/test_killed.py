@@ -1,5 +1,6 @@
 """SIGKILL, damage and full disks: what was there before is still there, and the run goes on as if nothing had been."""
 
+import json
 import os
 import shutil
 import signal
@@ -85,6 +86,8 @@ def test_a_finished_run_goes_on_with_more_steps_which_are_its_own_from_then_on(a
     assert run_command("--resume", str(a_copy), "run.steps=4").returncode == 0
     assert yaml.safe_load((a_copy / "config.yaml").read_text())["run"]["steps"] == 4
     assert [row["step"] for row in rows(a_copy)] == [1, 2, 3, 4]
+    assert json.loads((a_copy / "summary.json").read_text())["steps"] == 4
+    assert json.loads((a_copy / "evaluation.json").read_text())["after"]["step"] == 4
     events = EventAccumulator(str(a_copy), {SCALARS: 0})
     events.Reload()
     assert [event.step for event in events.Scalars("eval/pass@1")] == [0, 2, 3, 4]

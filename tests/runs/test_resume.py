@@ -1,0 +1,338 @@
+"""What a resume does to a run's folder; a stand-in plays the algorithm, the rest is the script's own."""
+
+import json
+import sqlite3
+from types import SimpleNamespace
+
+import pytest
+import yaml
+from tensorboard.backend.event_processing.event_accumulator import SCALARS, EventAccumulator
+
+from algorithms.r3_grpo.history_database import FORMAT, HistoryDatabase
+from algorithms.runs.run_directory import RunDirectory
+from algorithms.runs.run_lock import RunIsBusy, lock
+from algorithms.script import checkpoints, train
+from algorithms.script.checkpoint_errors import CheckpointError
+from algorithms.script.main import main
+from algorithms.script.manifest import write_manifest
+from algorithms.script.stored_run import StoredRun, changed_measurement, reading_history
+
+
+class StandIn:
+    """Makes steps in which nothing happens but an entry in the history; `seen` is called before each of them."""
+
+    steps_done = generated_tokens = 0
+    evaluated_at = tokenizer = on_evaluation_progress = None
+    in_step, can_be_saved, groups = False, True, ()
+    seen = staticmethod(lambda: None)
+    accuracy = 0.25
+
+    def __init__(self, config):
+        self.config = config
+
+    def keep_state_in(self, folder):
+        self.history = HistoryDatabase(folder / "history.sqlite")
+
+    def start_again(self):
+        self.history.roll_back(0)
+
+    def uids(self, split):
+        return ["a"]
+
+    def evaluate(self):
+        type(self).seen()
+        metrics = {"pass@1": type(self).accuracy}
+        self.evaluation = SimpleNamespace(metrics=lambda: metrics, share_correct=lambda: {"a": 1.0}, uids=[])
+        self.environments = dict.fromkeys(["training", "evaluation"], SimpleNamespace(unwrapped=self))
+        self.queries = {}
+        self.evaluated_at = self.steps_done
+
+    def train(self):
+        type(self).seen()
+        self.steps_done += 1
+        self.record = {"reward/mean": 0.5}
+        self.history.record("a", True, 1.0)
+        self.history.commit()
+        return {}
+
+    def forget_before(self, state):
+        pass
+
+    def stop(self):
+        self.history.close()
+
+
+def save(algo, folder, metrics):
+    path = folder / f"step_{algo.steps_done:06d}"
+    path.mkdir()
+    (path / "state.json").write_text(json.dumps({"steps_done": algo.steps_done, "mark": algo.history.mark()}))
+    write_manifest(path)
+
+
+def load(algo, path):
+    state = json.loads((path / "state.json").read_text())
+    algo.history.roll_back(state["mark"])
+    algo.steps_done = state["steps_done"]
+
+
+@pytest.fixture
+def algorithm(monkeypatch):
+    """The stand-in's class, in place of the algorithm."""
+    kind = type("GRPO", (StandIn,), {})
+    monkeypatch.setattr(train, "_build", lambda config, seed: kind(config))
+    monkeypatch.setattr(train, "load_checkpoint", load)
+    monkeypatch.setattr(checkpoints, "save_checkpoint", save)
+    return kind
+
+
+@pytest.fixture
+def command(algorithm, capsys):
+    """The command line; gives its exit code and the last line of standard error."""
+
+    def run(*arguments):
+        code = main("grpo", list(arguments))
+        captured = capsys.readouterr()
+        return code, captured.err.splitlines()[-1]
+
+    return run
+
+
+@pytest.fixture
+def run(command, tmp_path):
+    """A run that has made its three steps, with a checkpoint of each."""
+    small = ["run.steps=3", "run.checkpoint_every=1", "run.save_rollouts=false", "run.log_conversations=0"]
+    code, said = command(f"run.dir={tmp_path}", "run.name=run", *small)
+    assert code == 0, said
+    return RunDirectory.open(tmp_path / "run")
+
+
+def content(run):
+    """Every file of a run, but the lock's."""
+    return {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file() and path.name != ".lock"}
+
+
+def whole_events(run):
+    events = EventAccumulator(str(run.path), {SCALARS: 0})
+    events.Reload()
+    return [(event.step, round(event.value, 3)) for event in events.Scalars("eval/pass@1")]
+
+
+# -- One process at a time ---------------------------------------------------------------------------------------------
+
+
+def test_nobody_chooses_a_checkpoint_while_another_process_may_still_write_one(run, command):
+    (run.checkpoints_folder / "step_000003" / "state.json").unlink()  # choosing it would complain
+    with lock(run.path):
+        code, said = command("--resume", str(run.path))
+        assert code == 2 and "trains here" in said
+        assert command("--resume", str(run.path), "--check")[1].endswith(f"--resume {run.path}/checkpoints/step_000002")
+    assert "damaged" in command("--resume", str(run.path))[1]
+
+
+def test_the_lock_is_held_from_the_choice_on_and_goes_however_the_run_ends(run):
+    with pytest.raises(ZeroDivisionError), StoredRun.found(run.path, "grpo") as stored:
+        assert stored.checkpoint.name == "step_000003"
+        with pytest.raises(RunIsBusy):
+            lock(run.path)
+        raise ZeroDivisionError
+    with StoredRun.found(run.path, "grpo", to_train=False):
+        lock(run.path).close()
+
+
+# -- Damaged files -----------------------------------------------------------------------------------------------------
+
+
+def in_the_middle(run):
+    lines = run.metrics_file.read_text().splitlines(keepends=True)
+    run.metrics_file.write_text("".join([lines[0], '{"step": 2, "rew\n', lines[2]]))
+    return run.metrics_file
+
+
+def evaluation_cut_off(run):
+    run.evaluation_file.write_bytes(run.evaluation_file.read_bytes()[:40])
+    return run.evaluation_file
+
+
+def evaluation_of_another_kind(run):
+    run.evaluation_file.write_text('{"before": [1]}')
+    return run.evaluation_file
+
+
+def history_of_another_format(run):
+    with sqlite3.connect(run.history_file) as database:
+        database.execute(f"PRAGMA user_version={FORMAT + 1}")
+    database.close()
+    return run.history_file
+
+
+def history_that_is_none(run):
+    run.history_file.write_bytes(b"nonsense" * 5000)
+    return run.history_file
+
+
+def history_with_a_rotten_page(run):
+    database = HistoryDatabase(run.history_file)
+    for number in range(20_000):
+        database.record(f"{number}", True, 1.0)
+    database.close()
+    database = sqlite3.connect(run.history_file)
+    ((page,),) = database.execute("SELECT rootpage FROM sqlite_master WHERE name='pools'")
+    database.close()
+    with run.history_file.open("r+b") as file:
+        file.seek((page - 1) * 16384)
+        file.write(b"\xff" * 16384)
+    return run.history_file
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [
+        in_the_middle,
+        evaluation_cut_off,
+        evaluation_of_another_kind,
+        history_of_another_format,
+        history_that_is_none,
+        history_with_a_rotten_page,
+    ],
+)
+def test_a_damaged_file_is_named_in_one_line_before_anything_is_changed(run, command, harm):
+    file = harm(run)
+    before = content(run)
+    code, said = command("--resume", str(run.checkpoints_folder / "step_000001"))
+    assert code == 2
+    assert said.startswith(f"error: {file}") and "; fix: " in said
+    assert content(run) == before
+
+
+def test_a_page_that_is_found_rotten_while_going_back_is_too(run, command, monkeypatch):
+    def rotten(self, mark):
+        raise sqlite3.DatabaseError("database disk image is malformed")
+
+    monkeypatch.setattr(HistoryDatabase, "roll_back", rotten)
+    before = content(run)
+    code, said = command("--resume", str(run.path), "run.steps=4")
+    assert code == 2 and said.startswith(f"error: {run.history_file}: ") and "malformed" in said
+    assert content(run) == before
+
+
+def test_a_disk_that_is_full_is_no_damage(run):
+    full = sqlite3.connect(":memory:")
+    full.execute("PRAGMA max_page_count=1")
+    with pytest.raises(sqlite3.OperationalError, match="full"), reading_history(run):
+        full.execute("CREATE TABLE t (x)")
+    with pytest.raises(CheckpointError), reading_history(run):
+        full.execute("SELECT * FROM t")
+
+
+def test_a_line_that_a_kill_cut_off_is_mended_in_silence(run, command):
+    with run.metrics_file.open("a") as file:
+        file.write('{"step": 4, "rew')
+    assert command("--resume", str(run.path), "run.steps=4")[0] == 0
+    assert [row["step"] for row in run.read_metrics()] == [1, 2, 3, 4]
+
+
+# -- What a kill left --------------------------------------------------------------------------------------------------
+
+
+def test_a_half_written_checkpoint_of_a_step_that_is_never_saved_again_goes(run, command):
+    for rest in (".step_000002.partial", ".step_000001.deleted"):
+        (run.checkpoints_folder / rest).mkdir()
+    assert command("--resume", str(run.path))[0] == 0
+    assert not list(run.checkpoints_folder.glob(".*"))
+
+
+# -- An end that is not the run's any more -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("checkpoint", "steps"), [("", 4), ("checkpoints/step_000001", 3)], ids=["more", "again"])
+def test_while_other_steps_are_made_nothing_says_that_the_run_is_finished(run, command, algorithm, checkpoint, steps):
+    seen = []
+    algorithm.seen = lambda: seen.append(
+        (run.summary_file.exists(), run.curves_file.exists(), "after" in run.read_evaluation())
+    )
+    assert command("--resume", str(run.path / checkpoint), f"run.steps={steps}")[0] == 0
+    assert set(seen) == {(False, False, False)}
+    assert json.loads(run.summary_file.read_text())["steps"] == steps
+    assert run.read_evaluation()["after"]["step"] == steps
+
+
+def test_a_run_cut_back_to_fewer_steps_says_nothing_of_the_others(run, command, algorithm):
+    algorithm.seen = lambda: pytest.fail("stale") if run.summary_file.exists() else None
+    assert command("--resume", str(run.checkpoints_folder / "step_000002"), "run.steps=2")[0] == 0
+    assert json.loads(run.summary_file.read_text())["steps"] == 2
+
+
+def test_a_finished_run_with_nothing_left_to_do_keeps_its_end(run, command, algorithm):
+    algorithm.seen = lambda: None if run.summary_file.exists() and run.curves_file.exists() else pytest.fail("gone")
+    assert command("--resume", str(run.path))[0] == 0
+    assert run.read_evaluation().keys() == {"before", "after", "wall_s"}
+
+
+# -- An evaluation before training that is another measurement ---------------------------------------------------------
+
+
+def test_after_steps_it_is_kept_and_compared_with_nothing_now_and_later(run, command, caplog):
+    before = run.read_evaluation()["before"]
+    assert command("--resume", str(run.path), "run.steps=4", "evaluation.samples=9")[0] == 0
+    (warning,) = caplog.messages
+    assert "was made with other settings (evaluation.samples)" in warning
+    assert command("--resume", str(run.path), "run.steps=5")[0] == 0
+    assert json.loads(run.summary_file.read_text())["eval"] == {"before": {}, "after": {"pass@1": 0.25}}
+    assert run.read_evaluation()["before_with_other_settings"] == before
+    assert len(caplog.messages) == 1
+
+
+def test_before_the_first_step_it_is_made_again(tmp_path, command, algorithm):
+    def killed():
+        if algorithm.evaluated:
+            raise ZeroDivisionError
+        algorithm.evaluated = True
+
+    algorithm.evaluated, algorithm.seen = False, killed
+    with pytest.raises(ZeroDivisionError):
+        command(f"run.dir={tmp_path}", "run.name=run", "run.steps=1", "run.save_rollouts=false")
+    run = RunDirectory.open(tmp_path / "run")
+    assert run.read_evaluation()["before"]["metrics"] == {"pass@1": 0.25}
+    algorithm.accuracy, algorithm.seen = 0.5, lambda: None
+    assert command("--resume", str(run.path), "environment.instruction=Think!")[0] == 0
+    assert json.loads(run.summary_file.read_text())["eval"]["before"] == {"pass@1": 0.5}
+    assert whole_events(run) == [(0, 0.5), (1, 0.5)]
+
+
+def test_one_that_is_gone_is_not_made_up_from_a_trained_model(run, command):
+    run.evaluation_file.unlink()
+    assert command("--resume", str(run.path), "run.steps=4")[0] == 0
+    assert run.read_evaluation().keys() == {"after", "wall_s"}
+
+
+SETTINGS = {
+    "environment": {"data": "a", "options": {"size": 1}},
+    "evaluation": {"samples": 2, "k": [1, 2], "temperature": None, "interval": 0},
+    "env_runners": {"temperature": 1.0, "engine": "vllm"},
+    "rl_module": {"model": "m", "lora_rank": 0},
+    "training": {"lr": 1.0},
+}
+
+
+@pytest.mark.parametrize(
+    ("section", "change", "expected"),
+    [
+        ("environment", {"options": {"size": 2}}, ["environment.options"]),
+        ("evaluation", {"samples": 3, "k": [1]}, ["evaluation.k", "evaluation.samples"]),
+        ("env_runners", {"temperature": 0.5}, ["env_runners.temperature"]),
+        ("rl_module", {"model": "n"}, ["rl_module.model"]),
+        ("evaluation", {"interval": 5}, []),
+        ("env_runners", {"engine": "transformers"}, []),
+        ("training", {"lr": 2.0}, []),
+    ],
+)
+def test_settings_that_make_it_another_measurement_are_told_apart(section, change, expected):
+    changed = SETTINGS | {section: SETTINGS[section] | change}
+    assert changed_measurement(yaml.dump(SETTINGS), yaml.dump(changed)) == expected
+    assert changed_measurement(yaml.dump({"run": {}}), yaml.dump(changed)) == [], "written by an older version"
+
+
+def test_trainings_temperature_is_not_evaluations_where_that_has_its_own():
+    before = SETTINGS | {"evaluation": {"temperature": 0.6}}
+    after = before | {"env_runners": {"temperature": 0.5}}
+    assert changed_measurement(yaml.dump(before), yaml.dump(after)) == []
