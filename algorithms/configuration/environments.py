@@ -63,13 +63,18 @@ def validate_environment(config: "GRPOConfig", *, fetch: bool = True) -> Environ
         held_out_uids = _queries(held_out, "evaluation", evaluation.data or settings.data, fetch)
         if evaluation.data and uids and held_out_uids:
             _check_held_out(environment, uids, held_out, held_out_uids)
-    prompts = [environment.prompt(environment.query(uid)) for uid in uids or ()]
     return EnvironmentFacts(
         queries=None if uids is None else len(uids),
         held_out=None if held_out_uids is None else len(held_out_uids),
-        longest_prompts=tuple(sorted(prompts, key=len, reverse=True)[:_LONGEST]),
+        longest_prompts=longest_prompts(environment, uids or ()),
         guidance=environment.reflection_guidance,
     )
+
+
+def longest_prompts(environment: "VerifiableEnv", uids: Sequence[str]) -> tuple[str, ...]:
+    """The first user turns with the most characters: one of them is the longest in tokens, as good as surely."""
+    prompts = (environment.prompt(environment.query(uid)) for uid in uids)
+    return tuple(sorted(prompts, key=len, reverse=True)[:_LONGEST])
 
 
 def _check_held_out(

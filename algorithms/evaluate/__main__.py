@@ -2,7 +2,7 @@
 
 import sys
 
-from algorithms.script.endings import DONE, INTERRUPTED, ending_of
+from algorithms.script.endings import INTERRUPTED, in_one_line
 from algorithms.script.process import prepare
 
 prepare()  # before anything imports Ray, transformers or vLLM
@@ -13,18 +13,10 @@ def main(argv: list[str] | None = None) -> int:
     from algorithms.evaluate.command import run
 
     try:
-        run(argv)
+        return in_one_line(lambda: run(argv), go_on="the same command goes on")
     except KeyboardInterrupt:
         print("interrupted; the same command goes on", file=sys.stderr)
         return INTERRUPTED
-    except Exception as error:
-        ending = ending_of(error, go_on="the same command goes on")
-        if ending is None:
-            raise
-        code, line = ending
-        print(line, file=sys.stderr)
-        return code
-    return DONE
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from algorithms.configuration.context_window import context_use, validate_context
-from algorithms.configuration.environments import EnvironmentFacts
+from algorithms.configuration.environments import EnvironmentFacts, longest_prompts
 from algorithms.configuration.errors import ConfigError
 from algorithms.configuration.resources import validate_resources
 from algorithms.configuration.vllm_limits import validate_engine_context
@@ -20,7 +20,6 @@ WITHOUT_LEARNERS = (
     "env_runners.sleep_while_training=false",
     "env_runners.weight_transfer=auto",
 )
-_LONGEST = 8
 
 
 def gpu_for_the_engine(config: EvaluateConfig) -> EvaluateConfig:
@@ -59,8 +58,7 @@ def validate_engine(config: EvaluateConfig, environment: VerifiableEnv, uids: Se
     model = validate_model(config)
     if model is None:
         return
-    prompts = (environment.prompt(environment.query(uid)) for uid in uids)
-    longest = tuple(sorted(prompts, key=len, reverse=True)[:_LONGEST])
+    longest = longest_prompts(environment, uids)
     facts = EnvironmentFacts(None, len(uids), longest_prompts=longest, guidance=environment.reflection_guidance)
     use = context_use(config, facts)
     validate_context(config, model, use)

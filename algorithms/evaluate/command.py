@@ -23,15 +23,17 @@ from algorithms.models.names import fetch_model
 from algorithms.rollout.types import Sampling
 from algorithms.runs.counter import Counter
 from algorithms.runs.json_files import write_json
+from algorithms.script.endings import DONE
 
 
-def run(argv: Sequence[str] | None) -> None:
-    """What the command line asks for."""
+def run(argv: Sequence[str] | None) -> int:
+    """What the command line asks for; returns the exit code."""
     arguments = parser().parse_intermixed_args(argv)
     if arguments.compare:
         show_comparison(*arguments.compare)
     else:
         evaluate(arguments)
+    return DONE
 
 
 def evaluate(arguments: argparse.Namespace) -> Path:

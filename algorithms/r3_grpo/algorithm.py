@@ -23,8 +23,7 @@ from algorithms.r3_grpo.replay import ReplayHistory
 from algorithms.r3_grpo.reward_order import RewardOrderWatch
 from algorithms.r3_grpo.truncation_watch import TruncationWatch
 from algorithms.rollout.types import Context, Split
-
-HISTORY_FILE = "history.sqlite"
+from algorithms.runs.run_directory import HISTORY
 
 _logger = logging.getLogger(__name__)
 
@@ -191,7 +190,7 @@ class R3GRPO(GRPO):
         """Keep the history in a file of this folder instead of in memory; call it before anything is remembered."""
         super().keep_state_in(folder)
         self.history.close()
-        self.history = _history(self.config, folder / HISTORY_FILE)
+        self.history = _history(self.config, folder / HISTORY)
 
     def start_again(self) -> None:
         """Forget what an earlier process remembered before its first checkpoint."""

@@ -10,7 +10,7 @@ from typing import Any
 from algorithms.runs import metrics_file
 from algorithms.runs.json_files import plain, write_json, write_text
 
-CHECKPOINTS = "checkpoints"
+CHECKPOINTS, HISTORY = "checkpoints", "history.sqlite"
 SIDES = ("before", "after")
 
 
@@ -38,7 +38,7 @@ class RunDirectory:
         self.rollouts_folder = path / "rollouts"
         self.checkpoints_folder = path / CHECKPOINTS
         self.evaluation_file = path / "evaluation.json"
-        self.history_file = path / "history.sqlite"
+        self.history_file = path / HISTORY
         self.summary_file = path / "summary.json"
         self.curves_file = path / "curves.png"
         self._last_step: int | None = None

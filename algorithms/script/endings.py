@@ -1,15 +1,34 @@
 """What ends a script in one line instead of a traceback, and with which exit code."""
 
+import sys
+from collections.abc import Callable
+
 DONE, FAILED, WRONG_INPUT, INTERRUPTED = 0, 1, 2, 130
 
 
-def ending_of(error: Exception, go_on: str) -> tuple[int, str] | None:
-    """Exit code and line of an error that its user can do something about; None for a defect of ours.
+def in_one_line(run: Callable[[], int], go_on: str) -> int:
+    """Run a script; an error that its user can do something about is a line on standard error and an exit code.
 
     Args:
-        error: what ended the script.
+        run: gives the exit code where nothing is wrong.
         go_on: how the script goes on after a disk was full.
+
+    Raises:
+        Exception: a defect of ours, as it is; so is an interrupt.
     """
+    try:
+        return run()
+    except Exception as error:
+        ending = _ending_of(error, go_on)
+        if ending is None:
+            raise
+        code, line = ending
+        print(line, file=sys.stderr)
+        return code
+
+
+def _ending_of(error: Exception, go_on: str) -> tuple[int, str] | None:
+    """Exit code and line; None for a defect of ours."""
     from algorithms.configuration.errors import ConfigError
     from algorithms.grpo.learner_errors import LearnerDied
     from algorithms.grpo.skipped_steps import TooManySkippedSteps

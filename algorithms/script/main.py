@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from algorithms.script.endings import DONE, INTERRUPTED, ending_of
+from algorithms.script.endings import DONE, INTERRUPTED, in_one_line
 from algorithms.script.process import prepare
 
 if TYPE_CHECKING:
@@ -33,17 +33,10 @@ def main(algorithm: str, argv: Sequence[str] | None = None) -> int:
     """
     arguments = _parser(algorithm).parse_intermixed_args(argv)
     try:
-        return _run(algorithm, arguments)
+        return in_one_line(lambda: _run(algorithm, arguments), go_on="go on with --resume")
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return _leave(INTERRUPTED)
-    except Exception as error:
-        ending = ending_of(error, go_on="go on with --resume")
-        if ending is None:
-            raise
-        code, line = ending
-        print(line, file=sys.stderr)
-        return code
 
 
 def _run(algorithm: str, arguments: argparse.Namespace) -> int:

@@ -7,8 +7,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import yaml
-
 from algorithms.configuration.files import algorithm_of
 from algorithms.runs.run_directory import CHECKPOINTS, RunDirectory
 from algorithms.runs.run_lock import RunIsBusy, lock
@@ -20,13 +18,6 @@ _FIXES = (
     (RunDirectory.read_metrics, "mend that line, or delete it"),
     (RunDirectory.read_evaluation, "delete it: the run goes on without the evaluation before training"),
 )
-# What an evaluation depends on, beside the weights; None: on the whole section.
-_MEASURED_BY: dict[str, frozenset[str] | None] = {
-    "environment": None,
-    "rl_module": frozenset({"model", "revision"}),
-    "env_runners": frozenset({"temperature", "top_p", "max_response_tokens"}),
-    "evaluation": frozenset({"data", "columns", "samples", "k", "limit", "temperature", "top_p", "reflection"}),
-}
 
 
 @dataclass(frozen=True)
@@ -95,26 +86,6 @@ def reading_history(directory: RunDirectory) -> Iterator[None]:
             raise
         fix = "put back a whole copy of it, or start again"
         raise CheckpointError(f"{directory.history_file}: the history cannot be used ({cause}); fix: {fix}") from error
-
-
-def changed_measurement(before: str, after: str) -> list[str]:
-    """Settings in which two configurations differ, as YAML, and which make an evaluation another measurement."""
-    old, new = _measurement(before), _measurement(after)
-    return sorted(key for key in old.keys() & new.keys() if old[key] != new[key])
-
-
-def _measurement(config_yaml: str) -> dict[str, object]:
-    sections = yaml.safe_load(config_yaml)
-    found = {
-        f"{section}.{key}": value
-        for section, keys in _MEASURED_BY.items()
-        for key, value in (sections.get(section) or {}).items()
-        if keys is None or key in keys
-    }
-    for key in ("temperature", "top_p"):
-        if found.get(f"evaluation.{key}") is not None:  # the one of training does not matter
-            found.pop(f"env_runners.{key}", None)
-    return found
 
 
 def _check_files(directory: RunDirectory) -> None:

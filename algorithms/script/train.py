@@ -27,10 +27,11 @@ from algorithms.runs.run_directory import SIDES, RunDirectory
 from algorithms.script.checkpoint import load_checkpoint
 from algorithms.script.checkpoints import Checkpoints
 from algorithms.script.interrupts import InterruptBetweenSteps, interrupt_on_sigterm
+from algorithms.script.measurement import changed_measurement
 from algorithms.script.process import native_stderr_held_back
 from algorithms.script.ray_session import start_ray
 from algorithms.script.rollout_rows import rollout_rows, sample_conversations
-from algorithms.script.stored_run import StoredRun, changed_measurement, only_here, reading_history
+from algorithms.script.stored_run import StoredRun, only_here, reading_history
 from algorithms.script.token_pieces import TokenPieces
 
 # Where evaluation.json keeps an evaluation before training that no longer compares with the one after.

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from algorithms.runs.run_directory import HISTORY
 from algorithms.script.manifest import damage
 from benchmarks.soaking.events import event_troubles, odd_steps
 
@@ -36,7 +37,7 @@ def troubles(run: Path, steps: int, *, reference: Path, exact: bool) -> list[str
     if not (run / "summary.json").is_file():
         found.append("no summary.json")
     found += [f"{path.name}: {said}" for path in (run / "checkpoints").glob("step_*") if (said := damage(path))]
-    found += _history_troubles(run / "history.sqlite", rows[-1])
+    found += _history_troubles(run / HISTORY, rows[-1])
     theirs = [json.loads(line) for line in (reference / "metrics.jsonl").read_text().splitlines()]
     if exact and (unlike := [a["step"] for a, b in zip(rows, theirs, strict=False) if _untimed(a) != _untimed(b)]):
         found.append(f"steps {unlike} differ from those of the undisturbed run")
@@ -77,7 +78,7 @@ def _history_troubles(file: Path, last: dict[str, Any]) -> list[str]:
 
 
 def _entries(run: Path) -> list[tuple[Any, ...]]:
-    with sqlite3.connect(run / "history.sqlite") as database:
+    with sqlite3.connect(run / HISTORY) as database:
         return database.execute(
             "SELECT uid, responses.correct, responses.context, step, text, packed FROM responses "
             "JOIN pools USING (event) JOIN queries ON queries.id = responses.query ORDER BY event"

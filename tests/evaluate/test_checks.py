@@ -1,7 +1,6 @@
 """What an evaluation refuses before an engine starts, and what it does not."""
 
 import errno
-import sys
 
 import gymnasium
 import pytest
@@ -11,6 +10,7 @@ from algorithms.evaluate import players
 from algorithms.evaluate.__main__ import main
 from algorithms.evaluate.arguments import parser
 from algorithms.evaluate.asked_for import config_of
+from algorithms.evaluate.command import evaluate
 from algorithms.evaluate.responses import ResponseFolder
 from algorithms.script.ray_session import RayDidNotStart
 from r3env.core import Query, Reason, Verdict, VerifiableEnv
@@ -104,9 +104,8 @@ class Broken(Doubling):
 
 @pytest.fixture
 def own_environments():
-    module = sys.modules[__name__]
     for kind in (Doubling, Broken):
-        gymnasium.register(f"{kind.__name__}-v0", getattr(module, kind.__name__))
+        gymnasium.register(f"{kind.__name__}-v0", kind)
     yield
     for kind in (Doubling, Broken):
         del gymnasium.registry[f"{kind.__name__}-v0"]
@@ -153,6 +152,4 @@ def test_an_unforeseen_error_keeps_its_traceback(tmp_path, monkeypatch):
 
 def test_without_problems_the_fix_is_data():
     with pytest.raises(ConfigError, match="benchmarks.data: no problems are named"):
-        from algorithms.evaluate.command import evaluate
-
         evaluate(parser().parse_intermixed_args(TINY))

@@ -2,10 +2,8 @@
 
 import json
 import sqlite3
-from types import SimpleNamespace
 
 import pytest
-import yaml
 from tensorboard.backend.event_processing.event_accumulator import SCALARS, EventAccumulator
 
 from algorithms.r3_grpo.history_database import FORMAT, HistoryDatabase
@@ -14,65 +12,8 @@ from algorithms.runs.run_lock import RunIsBusy, lock
 from algorithms.script import checkpoints, train
 from algorithms.script.checkpoint_errors import CheckpointError
 from algorithms.script.main import main
-from algorithms.script.manifest import write_manifest
-from algorithms.script.stored_run import StoredRun, changed_measurement, reading_history
-
-
-class StandIn:
-    """Makes steps in which nothing happens but an entry in the history; `seen` is called before each of them."""
-
-    steps_done = generated_tokens = 0
-    evaluated_at = tokenizer = on_evaluation_progress = None
-    in_step, can_be_saved, groups = False, True, ()
-    seen = staticmethod(lambda: None)
-    accuracy = 0.25
-
-    def __init__(self, config):
-        self.config = config
-
-    def keep_state_in(self, folder):
-        self.history = HistoryDatabase(folder / "history.sqlite")
-
-    def start_again(self):
-        self.history.roll_back(0)
-
-    def uids(self, split):
-        return ["a"]
-
-    def evaluate(self):
-        type(self).seen()
-        metrics = {"pass@1": type(self).accuracy}
-        self.evaluation = SimpleNamespace(metrics=lambda: metrics, share_correct=lambda: {"a": 1.0}, uids=[])
-        self.environments = dict.fromkeys(["training", "evaluation"], SimpleNamespace(unwrapped=self))
-        self.queries = {}
-        self.evaluated_at = self.steps_done
-
-    def train(self):
-        type(self).seen()
-        self.steps_done += 1
-        self.record = {"reward/mean": 0.5}
-        self.history.record("a", True, 1.0)
-        self.history.commit()
-        return {}
-
-    def forget_before(self, state):
-        pass
-
-    def stop(self):
-        self.history.close()
-
-
-def save(algo, folder, metrics):
-    path = folder / f"step_{algo.steps_done:06d}"
-    path.mkdir()
-    (path / "state.json").write_text(json.dumps({"steps_done": algo.steps_done, "mark": algo.history.mark()}))
-    write_manifest(path)
-
-
-def load(algo, path):
-    state = json.loads((path / "state.json").read_text())
-    algo.history.roll_back(state["mark"])
-    algo.steps_done = state["steps_done"]
+from algorithms.script.stored_run import StoredRun, reading_history
+from tests.runs.stand_in import StandIn, load, save
 
 
 @pytest.fixture
@@ -303,36 +244,3 @@ def test_one_that_is_gone_is_not_made_up_from_a_trained_model(run, command):
     run.evaluation_file.unlink()
     assert command("--resume", str(run.path), "run.steps=4")[0] == 0
     assert run.read_evaluation().keys() == {"after", "wall_s"}
-
-
-SETTINGS = {
-    "environment": {"data": "a", "options": {"size": 1}},
-    "evaluation": {"samples": 2, "k": [1, 2], "temperature": None, "interval": 0},
-    "env_runners": {"temperature": 1.0, "engine": "vllm"},
-    "rl_module": {"model": "m", "lora_rank": 0},
-    "training": {"lr": 1.0},
-}
-
-
-@pytest.mark.parametrize(
-    ("section", "change", "expected"),
-    [
-        ("environment", {"options": {"size": 2}}, ["environment.options"]),
-        ("evaluation", {"samples": 3, "k": [1]}, ["evaluation.k", "evaluation.samples"]),
-        ("env_runners", {"temperature": 0.5}, ["env_runners.temperature"]),
-        ("rl_module", {"model": "n"}, ["rl_module.model"]),
-        ("evaluation", {"interval": 5}, []),
-        ("env_runners", {"engine": "transformers"}, []),
-        ("training", {"lr": 2.0}, []),
-    ],
-)
-def test_settings_that_make_it_another_measurement_are_told_apart(section, change, expected):
-    changed = SETTINGS | {section: SETTINGS[section] | change}
-    assert changed_measurement(yaml.dump(SETTINGS), yaml.dump(changed)) == expected
-    assert changed_measurement(yaml.dump({"run": {}}), yaml.dump(changed)) == [], "written by an older version"
-
-
-def test_trainings_temperature_is_not_evaluations_where_that_has_its_own():
-    before = SETTINGS | {"evaluation": {"temperature": 0.6}}
-    after = before | {"env_runners": {"temperature": 0.5}}
-    assert changed_measurement(yaml.dump(before), yaml.dump(after)) == []
