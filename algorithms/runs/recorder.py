@@ -1,7 +1,9 @@
 """Writes a step's numbers to metrics.jsonl and TensorBoard at once."""
 
 import logging
+import time
 from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Self
 
 from algorithms.rollout.types import Rollout
@@ -26,6 +28,7 @@ class Recorder:
 
         self._run = run
         self._start_step = start_step
+        _wait_for_a_later_name(run.path)
         self._events = SummaryWriter(str(run.path), purge_step=start_step + 1)
 
     def record_settings(self, config: Mapping[str, Any]) -> None:
@@ -103,3 +106,15 @@ class Recorder:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _wait_for_a_later_name(path: Path) -> None:
+    """Let the second pass in which the last event file was made.
+
+    TensorBoard reads event files in the order of their names. A name begins with a whole second and ends with a count
+    without leading zeros: of two files of one second, the tenth comes before the ninth, and the purge of the earlier
+    process hides points of the later one.
+    """
+    now = time.time()
+    if any(path.glob(f"events.out.tfevents.{int(now):010d}.*")):
+        time.sleep(int(now) + 1 - now)

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugin_util import markdown_to_safe_html
+from tensorboard.summary.writer import event_file_writer
 
 from algorithms.runs.conversations import MAX_CHARACTERS, conversation_markdown, literal
 from algorithms.runs.recorder import Recorder
@@ -57,6 +58,16 @@ def test_a_point_that_an_earlier_process_drew_is_not_drawn_again(run):
     with Recorder(RunDirectory.open(run.path), start_step=1) as recorder:
         recorder.record_evaluation(1, {"eval/pass@1": 0.5, "eval/maj@8": 0.75})
     assert scalars(run, "eval/pass@1") == [(0, 0.25), (1, 0.5)]
+    assert scalars(run, "eval/maj@8") == [(1, 0.75)]
+
+
+def test_files_of_one_second_are_read_in_the_order_of_writing(run, monkeypatch):
+    monkeypatch.setattr(event_file_writer, "_global_uid", event_file_writer.AtomicCounter(9))
+    with Recorder(run) as recorder:  # its file ends in 9, the next one's in 10, and TensorBoard sorts names as text
+        recorder.record({"step": 1, "reward/mean": 0.5})
+    with Recorder(run, start_step=1) as recorder:
+        recorder.record_evaluation(1, {"eval/maj@8": 0.75})
+    assert scalars(run, "reward/mean") == [(1, 0.5)]
     assert scalars(run, "eval/maj@8") == [(1, 0.75)]
 
 
