@@ -37,7 +37,7 @@ def export(run: Path, out: Path, *, step: int | None = None, dtype: str = "float
         The checkpoint that was exported.
 
     Raises:
-        ExportError: no such run or checkpoint, one that cannot be read, or `out` holds something.
+        ExportError: no such run or checkpoint, a damaged one, or `out` holds something.
     """
     checkpoint = _checkpoint(run, step)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
@@ -89,7 +89,20 @@ def _checkpoint(run: Path, step: int | None) -> Path:
         raise ExportError(f"{run}: holds no checkpoint; see run.checkpoint_every")
     if step is not None and step not in found:
         raise ExportError(f"--step: {run} has no checkpoint of step {step}; it has {', '.join(map(str, found))}")
-    return found[max(found) if step is None else step]
+    return _whole(found, max(found) if step is None else step)
+
+
+def _whole(found: dict[int, Path], step: int) -> Path:
+    """The checkpoint of a step, with every file as it was written, as `--resume` wants it."""
+    from algorithms.script.manifest import damage
+
+    trouble = damage(found[step])
+    if trouble is None:
+        return found[step]
+    earlier = sorted((other for other in found if other < step), reverse=True)
+    whole = next((other for other in earlier if damage(found[other]) is None), None)
+    fix = "none before it is whole" if whole is None else f"fix: --step {whole}"
+    raise ExportError(f"{found[step]}: the checkpoint is damaged, {trouble}; {fix}")
 
 
 def _with_dtype(config: dict[str, Any], dtype: str) -> dict[str, Any]:

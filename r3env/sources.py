@@ -61,6 +61,14 @@ def parse_source(
     return replace(source, split=split or source.split, revision=revision or source.revision)
 
 
+def has_preset(text: str) -> bool:
+    """Whether it is known how to read what `text` names; what names nothing here may be an environment's own."""
+    try:
+        return parse_source(text).preset is not None
+    except DataError:
+        return False
+
+
 def _parsed(text: str) -> Source:
     if text.startswith("embedded:"):
         return Source(text, "embedded", text.removeprefix("embedded:"))

@@ -1,4 +1,4 @@
-"""Sets the stage before torch is imported: few threads, no network, no display."""
+"""Sets the stage before torch is imported: few threads, no network, no display; examples that repeat."""
 
 import importlib.util
 import os
@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 _SETTINGS = {
     "OMP_NUM_THREADS": "1",
@@ -19,6 +20,10 @@ _SETTINGS = {
 }
 for _name, _value in _SETTINGS.items():
     os.environ.setdefault(_name, _value)
+
+# The same examples in every run, however long one takes on a busy machine.
+settings.register_profile("repeatable", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("repeatable")
 
 
 @pytest.fixture

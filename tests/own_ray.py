@@ -12,7 +12,14 @@ def own_ray(num_cpus: int = 8, num_gpus: int | None = None) -> Iterator[None]:
     if ray.is_initialized():
         yield
         return
-    ray.init(num_cpus=num_cpus, num_gpus=num_gpus, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    ray.init(
+        address="local",  # whatever cluster the machine is in
+        num_cpus=num_cpus,
+        num_gpus=num_gpus,
+        include_dashboard=False,
+        log_to_driver=False,
+        logging_level="ERROR",
+    )
     try:
         yield
     finally:

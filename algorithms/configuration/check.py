@@ -20,7 +20,7 @@ from algorithms.configuration.resources import (
     vllm_is_installed,
 )
 from algorithms.configuration.vllm_limits import validate_engine_context
-from algorithms.models.names import ModelFacts, validate_model
+from algorithms.models.names import ModelFacts, fetch_model, validate_model
 
 if TYPE_CHECKING:
     from algorithms.configuration.settings import RunSettings
@@ -36,7 +36,7 @@ _logger = logging.getLogger(__name__)
 
 
 def validate_start(config: "GRPOConfig") -> None:
-    """Check all that a run needs, before Ray is started. GPUs that nothing uses are worth a warning.
+    """Check all that a run needs, and fetch its model, before Ray is started. Unused GPUs are worth a warning.
 
     Raises:
         ConfigError: one line that names the setting, the model, the environment or the data.
@@ -50,6 +50,21 @@ def validate_start(config: "GRPOConfig") -> None:
         use = context_use(config, environment)
         validate_context(config, model, use)
         validate_engine_context(config, use)
+    fetch_model(config.rl_module_settings)
+
+
+def warn_of_cluster(config: "GRPOConfig") -> None:
+    """Say what could not be known before the cluster was joined: that actors may wait for ever, or GPUs idle."""
+    needed, there = reserved(config), available()
+    if there is not None and (needed.cpus > there.cpus or needed.gpus > there.gpus):
+        _logger.warning(
+            "%s has %s, and the run reserves %s: it waits until nodes join, for ever if none does; fix: fewer env "
+            "runners or learners, or less for each (env_runners.num_gpus_per_env_runner and the like)",
+            there.where,
+            there,
+            needed,
+        )
+    _warn_of_idle_gpus(config)
 
 
 def _warn_of_idle_gpus(config: "GRPOConfig") -> None:

@@ -1,5 +1,6 @@
 """How many tokens the longest episodes of a configuration take, and whether the model has room for them."""
 
+import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,42 +14,52 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ContextUse:
-    """Lengths in tokens.
+    """Lengths in tokens, and which tokens these are.
 
     Args:
         prompt: the longest first prompt; 0 when there is none at hand to measure.
         plain: the longest episode of one turn.
         longest: the longest episode, with the further turns that the configuration allows.
+        largest_token: the largest id among those that were measured and those that end a response; -1: none was.
     """
 
     prompt: int
     plain: int
     longest: int
+    largest_token: int = -1
 
 
 def context_use(config: "GRPOConfig", environment: EnvironmentFacts) -> ContextUse:
     """Measure with the model's tokenizer.
 
     Raises:
-        ConfigError: the tokenizer cannot be loaded, or its chat template cannot continue a conversation.
+        ConfigError: the tokenizer cannot be loaded, its chat template cannot continue a conversation, or nothing ends
+            a response.
     """
     response = config.env_runners_settings.max_response_tokens
     reflection = getattr(config, "reflection_settings", None)
     turns = max(config.environment_settings.max_turns, 2 if config.evaluation_settings.reflection else 1)
-    prompt, guidance = _measured(config, environment, several=turns > 1 or bool(reflection and reflection.enabled))
+    several = turns > 1 or bool(reflection and reflection.enabled)
+    prompt, guidance, largest = _measured(config, environment, several=several)
     longest = prompt + turns * response + (turns - 1) * guidance
     if reflection is not None and reflection.enabled:
         attempt = min(response, reflection.max_attempt_tokens or response)
         longest = max(longest, prompt + attempt + guidance + response)
-    return ContextUse(prompt=prompt, plain=prompt + response, longest=longest)
+    return ContextUse(prompt=prompt, plain=prompt + response, longest=longest, largest_token=largest)
 
 
 def validate_context(config: "GRPOConfig", model: ModelFacts, use: ContextUse) -> None:
-    """Check that a prompt and its response fit.
+    """Check that a prompt and its response fit, and that the model knows their tokens.
 
     Raises:
-        ConfigError: they are longer than the model's context.
+        ConfigError: they are longer than the model's context, or a token has no embedding.
     """
+    if model.vocabulary is not None and use.largest_token >= model.vocabulary:
+        raise ConfigError(
+            f"rl_module.model: {shown(model.name)}: its tokenizer gives token {use.largest_token}, and the model has "
+            f"embeddings for {model.vocabulary}; fix: model.resize_token_embeddings(len(tokenizer)) of transformers, "
+            "then save the model there again"
+        )
     if model.context is None or use.plain <= model.context:
         return
     response, room = config.env_runners_settings.max_response_tokens, model.context - use.prompt
@@ -59,19 +70,25 @@ def validate_context(config: "GRPOConfig", model: ModelFacts, use: ContextUse) -
     )
 
 
-def _measured(config: "GRPOConfig", environment: EnvironmentFacts, *, several: bool) -> tuple[int, int]:
-    """Tokens of the longest prompt and of the turn that asks for a second attempt, 0 if there is none."""
+def _measured(config: "GRPOConfig", environment: EnvironmentFacts, *, several: bool) -> tuple[int, int, int]:
+    """Tokens of the longest prompt, of the turn that asks for a second attempt, 0 if there is none; the largest id."""
     if not environment.longest_prompts:
-        return 0, 0
-    from algorithms.models.tokenizer import load_tokenizer
+        return 0, 0, -1
+    from algorithms.models.tokenizer import load_tokenizer, stop_token_ids
     from r3env import chat
 
     module = config.rl_module_settings
+    model = resolve_model(module.model)
     try:
-        tokenizer = load_tokenizer(resolve_model(module.model), module.revision, module.trust_remote_code)
-        prompts = [[{"role": "user", "content": text}] for text in environment.longest_prompts]
-        guidance = len(chat.next_turn(tokenizer, [], environment.guidance)) if several else 0
-        return max(len(chat.first_turn(tokenizer, prompt)) for prompt in prompts), guidance
+        tokenizer = load_tokenizer(model, module.revision, module.trust_remote_code)
+        contents = [[{"role": "user", "content": text}] for text in environment.longest_prompts]
+        prompts = [chat.first_turn(tokenizer, content) for content in contents]
+        guidance = chat.next_turn(tokenizer, [], environment.guidance) if several else []
+        stops = stop_token_ids(tokenizer, model, module.revision)
+    except ConfigError:
+        raise
     except Exception as error:  # a tokenizer and its template are files that somebody else wrote
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise ConfigError(f"rl_module.model: {shown(module.model)}: its tokenizer: {reason}") from error
+    largest = max(itertools.chain(*prompts, guidance, stops))
+    return max(map(len, prompts)), len(guidance), largest

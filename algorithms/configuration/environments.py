@@ -58,8 +58,8 @@ def validate_environment(config: "GRPOConfig", *, fetch: bool = True) -> Environ
     environment = _make(settings.id, arguments, "environment")
     uids = _queries(environment, "environment", settings.data, fetch)
     held_out_uids = uids
-    if own := evaluation.environment_arguments():
-        held_out = _make(settings.id, {**arguments, **own}, "evaluation")
+    if evaluation.environment_arguments():
+        held_out = _make(settings.id, evaluation.held_out(arguments), "evaluation")
         held_out_uids = _queries(held_out, "evaluation", evaluation.data or settings.data, fetch)
         if evaluation.data and uids and held_out_uids:
             _check_held_out(environment, uids, held_out, held_out_uids)

@@ -63,8 +63,8 @@ class EnvRunnerSettings(Settings):
     timeout_s: float = setting(600.0, "Seconds without an answer after which an env runner counts as lost.", gt=0)
     step_timeout_s: float = setting(
         1800.0,
-        "Seconds that an environment may take for a reset or a step, waiting for graders included; its episode then "
-        "fails, and that environment is not used again.",
+        "Seconds that an environment may take to be made, for a reset or a step, waiting for graders included; its "
+        "episode then fails, and that environment is not used again.",
         gt=0,
     )
     logp_mismatch_warning: float | None = setting(

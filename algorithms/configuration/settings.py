@@ -192,7 +192,9 @@ class EvaluationSettings(Settings):
     data: Text | None = setting(
         None, "Held-out problems, named like `environment.data`; null: the environment's own problems."
     )
-    columns: dict[str, str] = setting({}, "Columns of the held-out problems; empty: `environment.columns`.")
+    columns: dict[str, str] = setting(
+        {}, "Columns of the held-out problems; empty: `environment.columns`, or the preset's own."
+    )
     samples: int = setting(8, "Responses per problem.", ge=1)
     k: list[Count] = setting([1, 8], "The k of each pass@k to report; none may exceed `samples`.", min_length=1)
     limit: int | None = setting(
@@ -205,6 +207,16 @@ class EvaluationSettings(Settings):
     def environment_arguments(self) -> dict[str, Any]:
         """Constructor arguments that turn the training environment into the held-out one."""
         return {key: value for key, value in (("data", self.data), ("columns", self.columns)) if value}
+
+    def held_out(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """The held-out environment's constructor arguments, from those of the training environment.
+
+        The columns of the training problems are not those of data with a preset, which knows its own.
+        """
+        from r3env.sources import has_preset
+
+        known = self.data is not None and has_preset(self.data)
+        return {k: v for k, v in arguments.items() if not (known and k == "columns")} | self.environment_arguments()
 
 
 SECTIONS: Mapping[str, type[Settings]] = MappingProxyType(

@@ -5,8 +5,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from algorithms.evaluate.evaluation import attempt_of
+from algorithms.evaluate.evaluation import failed_attempt
 from algorithms.evaluate.responses import Response, ResponseFolder
+from algorithms.r3_grpo.quotation import Quoter
 from algorithms.rollout.dispatch import OnProgress
 from algorithms.rollout.errors import refuse_if_all_failed
 from algorithms.rollout.types import Request, Rollout, Sampling, Split
@@ -15,9 +16,13 @@ from r3env.grading.extraction import final_answer
 Play = Callable[[Sequence[Request], OnProgress | None], list[Rollout]]
 
 
-def parts(uids: Sequence[str], samples: int, slots: int) -> list[list[str]]:
-    """Cut the problems into parts, each some eight batches of an engine: what an interruption can cost."""
-    size = max(1, 8 * slots // samples)
+def part_size(samples: int, max_num_seqs: int, num_env_runners: int) -> int:
+    """Problems of a part, some eight batches of an engine: what an interruption can cost."""
+    return max(1, 8 * max_num_seqs * max(1, num_env_runners) // samples)
+
+
+def parts(uids: Sequence[str], size: int) -> list[list[str]]:
+    """Cut the problems into parts."""
     return [list(uids[start : start + size]) for start in range(0, len(uids), size)]
 
 
@@ -29,13 +34,13 @@ def answer_all(
     *,
     samples: int,
     sampling: Sampling,
-    reflection: bool,
+    quoter: Quoter | None,
     seed: str,
     on_progress: OnProgress,
 ) -> None:
     """Play the parts that `folder` does not have yet.
 
-    What is drawn for a problem depends on the seed and its uid alone, not on the other problems or on interruptions.
+    The seeds of a problem's answers depend on `seed` and its uid alone, not on the other problems or on interruptions.
 
     Args:
         play: plays requests, in the order of their ids.
@@ -44,25 +49,36 @@ def answer_all(
         folder: what was answered before, and where more is written.
         samples: answers a problem.
         sampling: how they are drawn.
-        reflection: whether a wrong answer gets a second try, told that it was wrong.
+        quoter: of wrong answers, which get a second try, told that they were wrong; None: there are no second tries.
         seed: of everything.
-        on_progress: told how many answers of the parts that were missing are there: a rate counts no old ones.
+        on_progress: told how many answers of the parts that were missing are there: a rate counts no old ones. Second
+            tries come on top when it is known how many there are.
 
     Raises:
         EveryEpisodeFailed: the environment failed in all episodes of a part; that part is asked again next time.
     """
     missing = [(number, uids) for number, uids in enumerate(cut) if not folder.has(number)]
-    total = sum(len(uids) for _, uids in missing) * samples
-    done = 0
+    counted = _Counted(play, on_progress, sum(len(uids) for _, uids in missing) * samples)
     for number, uids in missing:
-        before = done
         requests = _requests(uids, samples, sampling, seed)
-        rollouts = play(requests, lambda count, _, before=before: on_progress(before + count, total))  # type: ignore[misc]
+        rollouts = counted.play(requests)
         refuse_if_all_failed(rollouts)
-        again = _second_tries(play, requests, rollouts) if reflection else None
+        again = None if quoter is None else _second_tries(counted, requests, rollouts, quoter)
         folder.write(number, _responses(requests, rollouts, again, environment, samples))
-        done += len(uids) * samples
-        on_progress(done, total)
+
+
+class _Counted:
+    """Plays requests and tells how many of all are done."""
+
+    def __init__(self, play: Play, on_progress: OnProgress, total: int) -> None:
+        self._play, self._tell, self._done, self.total = play, on_progress, 0, total
+
+    def play(self, requests: Sequence[Request]) -> list[Rollout]:
+        before = self._done
+        rollouts = self._play(requests, lambda count, _: self._tell(before + count, self.total))
+        self._done += len(requests)
+        self._tell(self._done, self.total)
+        return rollouts
 
 
 def _requests(uids: Sequence[str], samples: int, sampling: Sampling, seed: str) -> list[Request]:
@@ -85,13 +101,17 @@ def _seed(*parts: object) -> int:
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little") >> 1
 
 
-def _second_tries(play: Play, requests: Sequence[Request], rollouts: Sequence[Rollout]) -> dict[int, Rollout]:
+def _second_tries(
+    counted: _Counted, requests: Sequence[Request], rollouts: Sequence[Rollout], quoter: Quoter
+) -> dict[int, Rollout]:
     """By request id, the second turn after a wrong first one."""
     failed = [i for i, rollout in enumerate(rollouts) if not rollout.correct and rollout.error is None]
     again = [
-        replace(requests[i], seed=_seed(requests[i].seed, "again"), attempt=attempt_of(rollouts[i])) for i in failed
+        replace(requests[i], seed=_seed(requests[i].seed, "again"), attempt=failed_attempt(rollouts[i], quoter))
+        for i in failed
     ]
-    return {rollout.request_id: rollout for rollout in play(again, None)} if again else {}
+    counted.total += len(again)
+    return {rollout.request_id: rollout for rollout in counted.play(again)} if again else {}
 
 
 def _responses(

@@ -24,7 +24,7 @@ def parser() -> argparse.ArgumentParser:
         help="problems, named like environment.data; may be given several times; default: a run's held-out problems",
     )
     made.add_argument("--samples", type=_positive, help="answers a problem")
-    made.add_argument("--k", type=_numbers, metavar="1,16", help="the k of pass@k; default: 1 and --samples")
+    made.add_argument("--k", type=_numbers, metavar="1,16", help="the k of pass@k and maj@k; default: 1 and --samples")
     made.add_argument("--engine", choices=("transformers", "vllm"), help="inference engine")
     made.add_argument("--reflection", action="store_true", help="give wrong answers a second try")
     made.add_argument("--config", action="append", metavar="FILE", help="YAML files, such as configs/eval_paper.yaml")

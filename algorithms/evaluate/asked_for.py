@@ -4,6 +4,7 @@ import argparse
 import os
 import re
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 from algorithms.configuration.errors import ConfigError
@@ -11,6 +12,7 @@ from algorithms.configuration.files import load, to_yaml
 from algorithms.evaluate.checks import WITHOUT_LEARNERS, gpu_for_the_engine
 from algorithms.evaluate.config import EvaluateConfig
 from algorithms.evaluate.naming import check_model, check_sources, data_of, run_file
+from algorithms.evaluate.problems import is_mixture
 from algorithms.evaluate.trust import check_environments, notes, withheld
 from algorithms.script.checkpoint_errors import CheckpointError
 from algorithms.script.checkpoints import Checkpoints
@@ -62,10 +64,13 @@ def config_of(arguments: argparse.Namespace) -> tuple[EvaluateConfig, int]:
         for note in notes(of_run, config):
             print(note, file=sys.stderr)
     data = data_of(arguments.data or ()) or config.benchmarks_settings.data
-    if not data and config.evaluation_settings.data:
+    if not data and config.evaluation_settings.data and not is_mixture(config.environment_settings.id):
         data = {"heldout": config.evaluation_settings.data}
     check_sources(data)
-    return config.apply({"benchmarks": {"data": data}}), run.seed
+    hard_for = config.benchmarks_settings.hard_for
+    # Compared with folders later on, perhaps from another one.
+    absolute = None if hard_for is None else str(Path(hard_for).expanduser().resolve())
+    return config.apply({"benchmarks": {"data": data, "hard_for": absolute}}), run.seed
 
 
 def _newest(run_folder: Path) -> Path | None:
@@ -79,9 +84,8 @@ def _newest(run_folder: Path) -> Path | None:
         ) from error
 
 
-def folder_of(arguments: argparse.Namespace, config: EvaluateConfig) -> Path:
-    """Where results go, once `environment_of` has named the benchmarks."""
-    benchmarks = config.environment_settings.options["environments"]
+def folder_of(arguments: argparse.Namespace, config: EvaluateConfig, benchmarks: Iterable[str]) -> Path:
+    """Where results go."""
     model = re.sub(r"[^\w.-]+", "-", config.rl_module_settings.model).strip("-")[-80:]
     return Path(arguments.out or Path("evaluations") / f"{model}-{'-'.join(benchmarks)}"[:200])
 

@@ -7,19 +7,22 @@ from pathlib import Path
 from typing import Any
 
 from algorithms.configuration.errors import ConfigError
-from algorithms.evaluate.answering import answer_all, parts
+from algorithms.evaluate.answering import answer_all, part_size, parts
 from algorithms.evaluate.arguments import parser
 from algorithms.evaluate.asked_for import config_of, folder_of, settings_of
-from algorithms.evaluate.checks import check_limits, validate_engine
-from algorithms.evaluate.evaluation import evaluation_sampling
+from algorithms.evaluate.checks import check_limits, check_reflection, validate_engine
+from algorithms.evaluate.config import EvaluateConfig
+from algorithms.evaluate.evaluation import evaluation_sampling, quoter_of
 from algorithms.evaluate.fingerprint import of_model, of_problems
 from algorithms.evaluate.players import players
 from algorithms.evaluate.problems import chosen, environment_of, seed_of
 from algorithms.evaluate.responses import ResponseFolder
-from algorithms.evaluate.results import RESPONSES, SCORES, open_results
+from algorithms.evaluate.results import PART, RESPONSES, SCORES, begun_part_size, open_results
 from algorithms.evaluate.scores import Score, benchmark_scores
 from algorithms.evaluate.shown import show, show_comparison
-from algorithms.models.names import fetch_model
+from algorithms.models.names import fetch_model, resolve_model
+from algorithms.models.tokenizer import load_tokenizer
+from algorithms.r3_grpo.quotation import Quoter
 from algorithms.rollout.types import Sampling
 from algorithms.runs.counter import Counter
 from algorithms.runs.json_files import write_json
@@ -49,17 +52,20 @@ def evaluate(arguments: argparse.Namespace) -> Path:
     benchmarks = config.benchmarks_settings
     environment = environment_of(config)
     check_limits(config, environment)
+    check_reflection(config, environment)
     uids = chosen(environment, config)
-    path = folder_of(arguments, config)
+    path = folder_of(arguments, config, environment.parts)
     folder = ResponseFolder(path / RESPONSES)
     evaluation, runners = config.evaluation_settings, config.env_runners_settings
-    cut = parts(uids, evaluation.samples, runners.max_num_seqs * max(1, runners.num_env_runners))
+    size = begun_part_size(path) or part_size(evaluation.samples, runners.max_num_seqs, runners.num_env_runners)
+    cut = parts(uids, size)
     training = Sampling(runners.temperature, runners.top_p, runners.max_response_tokens)
     complete = all(folder.has(number) for number in range(len(cut)))
     if not complete:
         validate_engine(config, environment, uids)
         fetch_model(config.rl_module_settings)
-    asked = {"benchmarks": of_problems(environment.queries, uids), "model": of_model(config.rl_module_settings)}
+    digests = {"benchmarks": of_problems(environment.queries, uids), "model": of_model(config.rl_module_settings)}
+    asked = {**digests, PART: size}
     open_results(path, settings_of(config, seed), asked, complete=complete)
     if not complete:
         title = f"evaluating {config.rl_module_settings.model}: {len(uids)} problems × {evaluation.samples} answers"
@@ -71,7 +77,7 @@ def evaluate(arguments: argparse.Namespace) -> Path:
                 folder,
                 samples=evaluation.samples,
                 sampling=evaluation_sampling(evaluation, training),
-                reflection=evaluation.reflection,
+                quoter=_quoter(config, environment),
                 seed=seed_of(seed, benchmarks),
                 on_progress=counter.update,
             )
@@ -83,6 +89,15 @@ def evaluate(arguments: argparse.Namespace) -> Path:
     write_json(path / SCORES, _plain(scores))
     show(scores, path)
     return path
+
+
+def _quoter(config: EvaluateConfig, environment: Any) -> Quoter | None:
+    """For second tries; None, and no tokenizer is read, where there are none."""
+    if not config.evaluation_settings.reflection:
+        return None
+    module = config.rl_module_settings
+    tokenizer = load_tokenizer(resolve_model(module.model), module.revision, module.trust_remote_code)
+    return quoter_of(config, tokenizer, environment)
 
 
 def _plain(scores: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:

@@ -5,8 +5,33 @@ from typing import Any
 
 from algorithms.configuration.errors import shown
 
-# They say what is told of the answers, not which answers are drawn.
-OF_SCORES = ("evaluation.k", "benchmarks.limits")
+# They say what is told of the answers, how a model is trained and what it runs on, not which answers are drawn.
+_WITHOUT_BEARING = frozenset(
+    {
+        "evaluation.k",
+        "evaluation.interval",
+        "benchmarks.limits",
+        *(
+            f"env_runners.{key}"
+            for key in (
+                "num_env_runners",
+                "num_cpus_per_env_runner",
+                "num_gpus_per_env_runner",
+                "num_threads",
+                "timeout_s",
+                "step_timeout_s",
+                "max_num_seqs",
+                "gpu_memory_utilization",
+                "tensor_parallel_size",
+                "weight_transfer",
+                "logp_mismatch_warning",
+                "sleep_while_training",
+            )
+        ),
+    }
+)
+_SECTIONS_WITHOUT_BEARING = ("run.", "training.", "learners.", "reward.")
+_SEED = "run.seed"
 
 
 def differences(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, str]:
@@ -21,6 +46,15 @@ def differences(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str
         name: f"{_shown(one, name)} → {_shown(other, name)}"
         for name in dict.fromkeys([*one, *other])
         if one.get(name, _shown) != other.get(name, _shown)
+    }
+
+
+def bearing_on_answers(found: Mapping[str, str]) -> dict[str, str]:
+    """Of such differences those that bear on which answers are drawn."""
+    return {
+        name: values
+        for name, values in found.items()
+        if name == _SEED or not (name in _WITHOUT_BEARING or name.startswith(_SECTIONS_WITHOUT_BEARING))
     }
 
 

@@ -8,6 +8,8 @@ import numpy as np
 
 from algorithms.evaluate.pass_at_k import mean_pass_at_k
 from algorithms.grpo.seeds import Purpose, request_seeds
+from algorithms.r3_grpo.quotation import Quoter, attempt_of
+from algorithms.rollout.errors import refuse_if_all_failed
 from algorithms.rollout.types import Attempt, Request, Rollout, Sampling, Split
 
 Play = Callable[[Sequence[Request]], list[Rollout]]
@@ -52,7 +54,9 @@ class Evaluation:
         return dict(zip(self.uids, self.correct.mean(axis=1).tolist(), strict=True))
 
 
-def evaluate_policy(play: Play, uids: Sequence[str], settings: Any, training: Sampling, seed: int) -> Evaluation:
+def evaluate_policy(
+    play: Play, uids: Sequence[str], settings: Any, training: Sampling, seed: int, quoter: Quoter | None
+) -> Evaluation:
     """Sample every held-out problem `settings.samples` times with the same seeds at each evaluation.
 
     Args:
@@ -61,6 +65,10 @@ def evaluate_policy(play: Play, uids: Sequence[str], settings: Any, training: Sa
         settings: the `evaluation` section.
         training: how training samples; the section's own temperature and top_p replace its.
         seed: of the run.
+        quoter: of the answers that get a second turn; None: none gets one.
+
+    Raises:
+        EveryEpisodeFailed: the environment failed in all first turns.
     """
     uids = held_out_sample(uids, settings.limit)
     samples = settings.samples
@@ -71,9 +79,12 @@ def evaluate_policy(play: Play, uids: Sequence[str], settings: Any, training: Sa
         for i in range(len(uids) * samples)
     ]
     rollouts = play(requests)
+    refuse_if_all_failed(rollouts)
     shape = (len(uids), samples)
     correct = np.array([rollout.correct for rollout in rollouts]).reshape(shape)
-    reflected = _after_reflection(play, requests, rollouts, seeds).reshape(shape) if settings.reflection else None
+    reflected = None
+    if quoter is not None:
+        reflected = _after_reflection(play, requests, rollouts, seeds, quoter).reshape(shape)
     return Evaluation(
         uids=tuple(uids),
         correct=correct,
@@ -101,23 +112,27 @@ def held_out_sample(uids: Sequence[str], limit: int | None) -> list[str]:
     return [uids[i * len(uids) // limit] for i in range(limit)]
 
 
-def attempt_of(rollout: Rollout) -> Attempt:
-    """A single-turn rollout as the failed attempt of a reflection prompt."""
-    return Attempt(
-        prompt_tokens=rollout.tokens[: rollout.prompt_length],
-        response_tokens=rollout.tokens[rollout.prompt_length :],
-        text=rollout.messages[-1]["content"] if rollout.messages else "",
-    )
+def quoter_of(config: Any, tokenizer: Any, environment: Any) -> Quoter | None:
+    """What shortens attempts for the second turns of an evaluation; None where `evaluation.reflection` is off."""
+    if not config.evaluation_settings.reflection:
+        return None
+    return Quoter.of(config, tokenizer, environment.unwrapped.reflection_guidance)
+
+
+def failed_attempt(rollout: Rollout, quoter: Quoter) -> Attempt:
+    """A rollout as the failed attempt of a second turn that has room for its answer."""
+    text = rollout.messages[-1]["content"] if rollout.messages else ""
+    return quoter.quote(attempt_of(rollout.tokens, rollout.prompt_length, text))
 
 
 def _after_reflection(
-    play: Play, requests: Sequence[Request], rollouts: Sequence[Rollout], seeds: Sequence[int]
+    play: Play, requests: Sequence[Request], rollouts: Sequence[Rollout], seeds: Sequence[int], quoter: Quoter
 ) -> np.ndarray:
     """Bool [requests]: correct at first, or in a second turn that follows the failed first one."""
     correct = np.array([rollout.correct for rollout in rollouts])
     failed = [i for i, rollout in enumerate(rollouts) if not rollout.correct and rollout.error is None]
     again = [
-        replace(requests[i], id=n, seed=seeds[len(requests) + i], attempt=attempt_of(rollouts[i]))
+        replace(requests[i], id=n, seed=seeds[len(requests) + i], attempt=failed_attempt(rollouts[i], quoter))
         for n, i in enumerate(failed)
     ]
     for index, rollout in zip(failed, play(again) if again else [], strict=True):

@@ -13,47 +13,67 @@ from algorithms.evaluate.results import RESPONSES, read_asked, read_settings
 from algorithms.evaluate.scores import by_problem
 from r3env.making import parameters_of
 from r3env.mixture_env import MixtureEnv
+from r3env.sources import has_preset
+
+_MIXTURE = "r3env/Mixture-v0"
 
 
 def environment_of(config: EvaluateConfig) -> MixtureEnv:
     """All benchmarks as one environment; the configuration then names it too, for the engines' processes.
 
-    An environment that takes no data is a benchmark of its own.
+    An environment that takes no data is a benchmark of its own, and the parts of a mixture are benchmarks.
 
     Raises:
         ConfigError: no problems are named, or those that are cannot be read.
     """
     settings, benchmarks = config.environment_settings, config.benchmarks_settings
-    columns = benchmarks.columns or config.evaluation_settings.columns or settings.columns
-    common = settings.changed("environment", {"data": None, "columns": {}}).constructor_arguments()
-    described: dict[str, dict[str, Any]] = {
-        name: {"id": settings.id, "options": {"data": source, **({"columns": columns} if columns else {})}}
-        for name, source in benchmarks.data.items()
-    }
-    if not described:
-        described = {_own_name(settings.id): {"id": settings.id}}
-    arguments = {"environments": described, **common}
+    mixture = is_mixture(settings.id)
+    if mixture and benchmarks.data:
+        raise ConfigError(
+            f"environment.id: the problems of {settings.id} are those of its parts, which benchmarks.data cannot "
+            "replace; fix: environment.id=r3env/Math-v0 environment.options={}"
+        )
+    described = _mixture(config) if mixture else _benchmarks(config)
+    asked = settings.changed("environment", {"id": _MIXTURE, **described})
     try:
-        environment = MixtureEnv(**arguments)
-        if not benchmarks.data and "data" in parameters_of(settings.id):
+        environment = MixtureEnv(**asked.constructor_arguments())
+        if not mixture and not benchmarks.data and "data" in parameters_of(settings.id):
             raise ConfigError("benchmarks.data: no problems are named; fix: --data FILE, or --data NAME=preset:NAME")
         len(environment.queries)  # reads the data
     except ConfigError:
         raise
     except (ValueError, OSError) as error:
         raise ConfigError(f"{'benchmarks.data' if benchmarks.data else 'environment.id'}: {error}") from error
-    config.apply(
-        {
-            "environment": {
-                "id": "r3env/Mixture-v0",
-                "data": None,
-                "columns": {},
-                "options": {**settings.options, "environments": described},
-            },
-            "evaluation": {"data": None, "columns": {}},
-        }
-    )
+    config.apply({"environment": asked.model_dump(), "evaluation": {"data": None, "columns": {}}})
     return environment
+
+
+def is_mixture(environment_id: str) -> bool:
+    """Whether an id is that of `r3env/Mixture-v0`, whose problems are named by its options."""
+    return environment_id.rpartition(":")[2] == _MIXTURE
+
+
+def _mixture(config: EvaluateConfig) -> dict[str, Any]:
+    """A mixture's own parts, with what `evaluation` says of all of them, as in training."""
+    return config.evaluation_settings.environment_arguments()
+
+
+def _benchmarks(config: EvaluateConfig) -> dict[str, Any]:
+    """A part for each source, made like the configured environment; that alone where there is none.
+
+    Its options are each part's: a mixture has arguments of its own, such as `seed`, and would keep them.
+    """
+    settings, benchmarks = config.environment_settings, config.benchmarks_settings
+    columns = benchmarks.columns or config.evaluation_settings.columns or settings.columns
+    sources = {
+        name: {"data": source, **({"columns": columns} if columns and not has_preset(source) else {})}
+        for name, source in benchmarks.data.items()
+    }
+    parts: dict[str, Any] = {}
+    for name, own in (sources or {_own_name(settings.id): {}}).items():
+        options = {**settings.options, **own}
+        parts[name] = {"id": settings.id, **({"options": options} if options else {})}
+    return {"data": None, "columns": {}, "options": {"environments": parts}}
 
 
 def chosen(environment: MixtureEnv, config: EvaluateConfig) -> list[str]:

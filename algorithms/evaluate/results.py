@@ -9,10 +9,12 @@ from typing import Any
 import yaml
 
 from algorithms.configuration.errors import ConfigError
-from algorithms.evaluate.differences import OF_SCORES, differences
+from algorithms.evaluate.answering import part_size
+from algorithms.evaluate.differences import bearing_on_answers, differences
 from algorithms.runs.json_files import write_json, write_text
 
 CONFIG, ASKED, RESPONSES, SCORES = "evaluation.yaml", "asked.json", "responses", "scores.json"
+PART = "part_size"  # in asked.json: problems of a part, whatever engines there are when it is gone on with
 _FIX = "fix: another --out, or delete that folder"
 _LOST = "fix: take that file from a copy of the folder, or evaluate again into another one"
 
@@ -23,7 +25,7 @@ def open_results(path: Path, settings: str, asked: Mapping[str, Any], *, complet
     Args:
         path: the folder.
         settings: of the evaluation, as YAML.
-        asked: `benchmarks` and `model`, see `fingerprint`.
+        asked: `benchmarks` and `model`, see `fingerprint`, and the size of a part.
         complete: whether every response is there.
 
     Raises:
@@ -37,13 +39,34 @@ def open_results(path: Path, settings: str, asked: Mapping[str, Any], *, complet
         write_text(path / CONFIG, settings)
         return
     differing = differences(read_settings(path), yaml.safe_load(settings))
-    if others := [f"{name} {values}" for name, values in differing.items() if name not in OF_SCORES]:
+    if others := [f"{name} {values}" for name, values in bearing_on_answers(differing).items()]:
         raise ConfigError(f"--out: {path} holds an evaluation with other settings: {'; '.join(others)}; {_FIX}")
-    if changed := _changed(read_asked(path), asked):
+    before = read_asked(path)
+    if changed := _changed(before, asked):
         raise ConfigError(f"--out: {path} holds answers from before a change: {'; '.join(changed)}; {_FIX}")
+    if PART not in before:  # settings that tell it may go with the next line
+        write_json(path / ASKED, {**before, PART: asked[PART]})
     if differing:
         write_text(path / CONFIG, settings)
     print(f"{path}: already finished; nothing is asked" if complete else f"going on in {path}", file=sys.stderr)
+
+
+def begun_part_size(path: Path) -> int | None:
+    """Problems of a part in the folder's evaluation; None where it has not begun one.
+
+    Raises:
+        ConfigError: its files cannot be read.
+    """
+    if not (path / CONFIG).exists():
+        return None
+    if (size := read_asked(path).get(PART)) is not None:
+        return int(size)
+    settings = read_settings(path)  # of before the size was written down
+    try:
+        runners, samples = settings["env_runners"], settings["evaluation"]["samples"]
+        return part_size(samples, runners["max_num_seqs"], runners["num_env_runners"])
+    except (LookupError, TypeError) as error:
+        raise ConfigError(f"{path / CONFIG}: does not say how it was asked ({error}); {_LOST}") from error
 
 
 def read_settings(path: Path) -> dict[str, Any]:
@@ -58,6 +81,9 @@ def read_settings(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path / CONFIG}: cannot be read ({error}); {_LOST}") from error
     if not isinstance(settings, dict):
         raise ConfigError(f"{path / CONFIG}: holds no settings; {_LOST}")
+    benchmarks = settings.get("benchmarks") or {}
+    if benchmarks.get("hard_for"):  # a folder of before it was written down as an absolute one
+        benchmarks["hard_for"] = str(Path(benchmarks["hard_for"]).expanduser().resolve())
     return settings
 
 

@@ -9,11 +9,13 @@ import numpy as np
 from algorithms.evaluate.majority import majority_correct
 from algorithms.evaluate.pass_at_k import pass_at_k
 from algorithms.evaluate.responses import Response
+from algorithms.runs.bootstrap import stratified_means
 from r3env.core import Reason
 
 RESAMPLES = 2000
 _Z = 1.959964  # of a normal distribution, 95 % lie within
-_NO_SHARES = ("mean_tokens",)
+NO_SHARES = ("mean_tokens",)
+UNGRADED = ("timeout", "error", "environment_error")
 Problem = Sequence[Response]
 
 
@@ -37,18 +39,23 @@ def per_problem(
 
     Args:
         problem: all responses to it.
-        ks: for which k pass@k is told; pass@1 always is.
+        ks: for which k pass@k is told; pass@1 always is, and pass@2 beside second tries: what another answer that
+            knew nothing of the first would have given. From 3 on maj@k too.
         limits: response limits in tokens for which the same is told. A response that is longer would have been cut
             off there; one that is shorter would have been the same.
         votes: whether maj@k is told.
     """
-    ks = sorted({1, *ks})
-    right = sum(response.correct for response in problem)
     count = len(problem)
+    reflected = all(response.reflected_correct is not None for response in problem)
+    ks = sorted({1, *ks, *((2,) if reflected and count > 1 else ())})
+    right = sum(response.correct for response in problem)
     values = {f"pass@{k}": pass_at_k(count, right, k) for k in ks}
     if votes:
-        values[f"maj@{count}"] = majority_correct([r.answer for r in problem], [r.correct for r in problem])
-    if all(response.reflected_correct is not None for response in problem):
+        voted = [response.answer if _votes(response) else None for response in problem]
+        correct = [response.correct for response in problem]
+        values |= {f"maj@{k}": majority_correct(voted, correct, k) for k in ks if 2 < k < count}
+        values[f"maj@{count}"] = majority_correct(voted, correct)
+    if reflected:
         values["pass@1_after_reflection"] = sum(bool(r.reflected_correct) for r in problem) / count
     values["mean_tokens"] = sum(response.tokens for response in problem) / count
     values["truncated"] = sum(response.truncated for response in problem) / count
@@ -56,6 +63,11 @@ def per_problem(
         within = sum(response.correct and response.tokens <= limit for response in problem)
         values |= {f"pass@{k}_within_{limit}": pass_at_k(count, within, k) for k in ks}
     return values
+
+
+def _votes(response: Response) -> bool:
+    """A box in an answer that was cut off counts for nothing; of one that was not graded nothing is known."""
+    return not response.truncated and response.verdict not in UNGRADED
 
 
 def have_votes(responses: Sequence[Response]) -> bool:
@@ -89,6 +101,27 @@ def score(values: Sequence[float], seed: int = 0, *, share: bool = True) -> Scor
     return Score(mean, float(low), float(high))
 
 
+def mean_score(benchmarks: Sequence[Sequence[float]], *, share: bool = True) -> Score:
+    """Mean over benchmarks of their means; for its interval problems are resampled within each.
+
+    Where every problem of every benchmark was solved, or none, it is the mean of Wilson's, which is wider.
+
+    Args:
+        benchmarks: one number a problem for each of them.
+        share: whether they are shares, from 0 to 1.
+    """
+    own = [score(values, share=share) for values in benchmarks]
+    mean = sum(one.mean for one in own) / len(own)
+    ends = [(one.low, one.high) for one in own if one.low is not None and one.high is not None]
+    if len(ends) < len(own):
+        return Score(mean, None, None)
+    if share and all(one.mean in (0.0, 1.0) for one in own):
+        low, high = (sum(end) / len(own) for end in zip(*ends, strict=True))
+        return Score(mean, low, high)
+    low, high = np.percentile(stratified_means([np.asarray(one) for one in benchmarks], RESAMPLES), [2.5, 97.5])
+    return Score(mean, float(low), float(high))
+
+
 def by_problem(responses: Sequence[Response], benchmark: str) -> dict[str, list[Response]]:
     """The responses of a benchmark by problem, in the order in which these appear."""
     problems: dict[str, list[Response]] = {}
@@ -117,7 +150,7 @@ def benchmark_scores(
         table[benchmark] = {
             "problems": len(problems),
             "samples": len(flat) // len(problems),
-            "ungraded": sum(response.verdict in ("timeout", "error", "environment_error") for response in flat),
+            "ungraded": sum(response.verdict in UNGRADED for response in flat),
             "scores": _scores(list(measured.values())),
             "levels": _levels(problems, {uid: values["pass@1"] for uid, values in measured.items()}),
             "by_problem": measured,
@@ -126,7 +159,7 @@ def benchmark_scores(
 
 
 def _scores(measured: Sequence[Mapping[str, float]]) -> dict[str, Score]:
-    return {name: score([problem[name] for problem in measured], share=name not in _NO_SHARES) for name in measured[0]}
+    return {name: score([problem[name] for problem in measured], share=name not in NO_SHARES) for name in measured[0]}
 
 
 def _levels(problems: Mapping[str, Problem], values: Mapping[str, float]) -> dict[str, Score]:

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from algorithms.configuration.errors import ConfigError
-from algorithms.evaluate.comparison import compare, left_out
-from algorithms.evaluate.differences import differences
-from algorithms.evaluate.results import RESPONSES, SCORES, read_settings
-from algorithms.evaluate.tables import comparison_tables, level_table, score_table
+from algorithms.evaluate.comparison import changed_problems, compare, in_common, left_out, mean_changes
+from algorithms.evaluate.differences import bearing_on_answers, differences
+from algorithms.evaluate.results import RESPONSES, SCORES, read_asked, read_settings
+from algorithms.evaluate.tables import comparison_table, comparison_tables, level_table, score_table
 
 
 def show(scores: Mapping[str, Any], folder: Path) -> None:
@@ -37,20 +37,37 @@ def show_comparison(first: Path, second: Path) -> None:
     """
     from rich.console import Console
 
-    scores = [_scores(folder) for folder in (first, second)]
-    settings = differences(*(read_settings(folder) for folder in (first, second)))
+    one, other = _scores(first), _scores(second)
+    settings = bearing_on_answers(differences(*(read_settings(folder) for folder in (first, second))))
     _refuse_selected(first, second)
-    changes = compare(*scores)
+    changes = compare(one, other)
     if not changes:
         raise ConfigError(f"--compare: {first} and {second} have no benchmark with ten problems in common")
     console = Console(soft_wrap=True)
-    for table in comparison_tables(changes, first.name, second.name):
+    common = in_common(one, other)
+    for table in comparison_tables(changes, common, first.name, second.name):
         console.print(table)
-    if missing := left_out(*scores):
+    if means := mean_changes(one, other, changes):
+        console.print(comparison_table(f"mean of {len(changes)} benchmarks: {second.name} minus {first.name}", means))
+    if missing := left_out(one, other):
         console.print(f"not compared, as only one of them has it: {', '.join(missing)}", highlight=False, markup=False)
+    if few := [f"{name} ({shared.problems})" for name, shared in common.items() if shared.too_few]:
+        told = f"not compared, as fewer than ten problems are in both: {', '.join(few)}"
+        console.print(told, highlight=False, markup=False)
+    if changed := changed_problems(one, other, _digests(first), _digests(second)):
+        told = f"the same ids stand for other problems (text, answer or level): {', '.join(changed)}"
+        console.print(told, highlight=False, markup=False)
     others = [f"  {name} {values}" for name, values in settings.items() if name != "rl_module.model"]
     if others:
         console.print("\n".join(["settings that differ:", *others]), highlight=False, markup=False)
+
+
+def _digests(folder: Path) -> dict[str, Any]:
+    """Of each benchmark's problems; nothing where the folder does not say, which is no reason not to compare."""
+    try:
+        return dict(read_asked(folder).get("benchmarks") or {})
+    except ConfigError:
+        return {}
 
 
 def _refuse_selected(first: Path, second: Path) -> None:

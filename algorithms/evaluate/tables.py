@@ -5,7 +5,8 @@ from typing import Any
 
 from rich.table import Table
 
-from algorithms.evaluate.scores import Score
+from algorithms.evaluate.comparison import Common
+from algorithms.evaluate.scores import NO_SHARES, Score, mean_score
 from algorithms.runs.bootstrap import Change, Trend
 
 _IN_TOKENS = "mean_tokens"
@@ -23,8 +24,7 @@ def score_table(benchmarks: Mapping[str, Mapping[str, Any]]) -> Table:
         scores = [one["scores"].get(measure) for one in benchmarks.values()]
         cells = ["–" if score is None else _cell(score, measure) for score in scores]
         if len(benchmarks) > 1:
-            known = [score.mean for score in scores if score is not None]
-            cells.append(_number(sum(known) / len(known), measure) if len(known) == len(scores) else "–")
+            cells.append(_mean_cell(benchmarks, measure) if None not in scores else "–")
         table.add_row(_label(measure), *cells)
     return table
 
@@ -39,21 +39,38 @@ def level_table(benchmark: str, levels: Mapping[str, Score]) -> Table:
     return table
 
 
-def comparison_tables(changes: Mapping[str, Mapping[str, Change]], first: str, second: str) -> list[Table]:
+def comparison_tables(
+    changes: Mapping[str, Mapping[str, Change]], common: Mapping[str, Common], first: str, second: str
+) -> list[Table]:
     """One table a benchmark: the paired difference of every measure."""
-    tables = []
-    for benchmark, measures in changes.items():
-        problems = next(iter(measures.values())).problems
-        title = f"{benchmark}: {second} minus {first}, over {problems} problems of both"
-        table = Table(title=title, title_justify="left", title_style="bold")
-        for column in ("", "difference", "95 % interval", ""):
-            table.add_column(column, justify="right" if column else "left")
-        for measure, change in measures.items():
-            numbers = [_difference(value, measure) for value in (change.mean, change.low, change.high)]
-            verdict = {Trend.ROSE: "higher", Trend.FELL: "lower"}.get(change.trend, "within noise")
-            table.add_row(_label(measure), numbers[0], f"{numbers[1]} to {numbers[2]}", verdict)
-        tables.append(table)
-    return tables
+    return [
+        comparison_table(
+            f"{benchmark}: {second} minus {first}, {common[benchmark].problems} of {first}'s "
+            f"{common[benchmark].of_first} and {second}'s {common[benchmark].of_second} problems",
+            measures,
+        )
+        for benchmark, measures in changes.items()
+    ]
+
+
+def comparison_table(title: str, changes: Mapping[str, Change]) -> Table:
+    """The difference of every measure."""
+    table = Table(title=title, title_justify="left", title_style="bold")
+    for column in ("", "difference", "95 % interval", ""):
+        table.add_column(column, justify="right" if column else "left")
+    for measure, change in changes.items():
+        mean, low, high = (_difference(value, measure) for value in (change.mean, change.low, change.high))
+        if change.is_none:
+            table.add_row(_label(measure), mean, "", "the same on every problem")
+            continue
+        verdict = {Trend.ROSE: "higher", Trend.FELL: "lower"}.get(change.trend, "within noise")
+        table.add_row(_label(measure), mean, f"{low} to {high}", verdict)
+    return table
+
+
+def _mean_cell(benchmarks: Mapping[str, Mapping[str, Any]], measure: str) -> str:
+    values = [[problem[measure] for problem in one["by_problem"].values()] for one in benchmarks.values()]
+    return _cell(mean_score(values, share=measure not in NO_SHARES), measure)
 
 
 def _label(measure: str) -> str:

@@ -24,6 +24,7 @@ from algorithms.grpo.step_metrics import (
     update_metrics,
 )
 from algorithms.grpo.training_rows import minibatches, scoring_row, spread, training_rows
+from algorithms.rollout.errors import refuse_if_all_failed
 from algorithms.rollout.types import Request, Rollout
 
 _logger = logging.getLogger(__name__)
@@ -72,6 +73,9 @@ class GRPO(StagedAlgorithm):
         """`group_size` verified rollouts of each prompt; with dynamic sampling, further queries replace dull groups.
 
         With `training.policy_lag` they are those of the prompts of the step before, and these are played meanwhile.
+
+        Raises:
+            EveryEpisodeFailed: the environment failed in all of them.
         """
         due = self.pipeline.due(self.batch_of(prompts))
         asked, answers = list(due.batch.requests), list(due.rollouts)
@@ -91,6 +95,7 @@ class GRPO(StagedAlgorithm):
             wanted=len(due.batch.prompts),
             max_refills=self.config.training_settings.max_refills,
         )
+        refuse_if_all_failed(answers)
         self.dropped = collection.dropped
         self.record |= self.runners.metrics(asked, answers) | sampling_metrics(collection)
         self.record["rollout/policy_lag"] = float(due.lag)

@@ -160,11 +160,26 @@ class GRPOConfig(SectionedConfig):
 
         return GRPO
 
-    def build_algo(self, *arguments: Any, **keywords: Any) -> "Algorithm":
-        """Build the algorithm, see RLlib's `AlgorithmConfig.build_algo`."""
+    def build_algo(self, env: Any = None, use_copy: bool = True) -> "Algorithm":
+        """Build the algorithm, see RLlib's `AlgorithmConfig.build_algo`.
+
+        The model, the problems and what is there to run on are checked before, as by the command. Ray is started if it
+        is not running, with as many CPU slots as the actors ask for.
+
+        Raises:
+            ConfigError: one line that names the setting, the model, the environment or the data.
+            RayDidNotStart: Ray did not start.
+        """
+        from algorithms.configuration.check import validate_start
+        from algorithms.script.ray_session import start_ray
+
+        if env is not None:
+            self.environment(env)
         if self.algo_class is None:
             self.algo_class = self.default_algo_class()
-        return super().build_algo(*arguments, **keywords)
+        validate_start(self)
+        start_ray(self)
+        return super().build_algo(use_copy=use_copy)
 
     def get_default_learner_class(self) -> "type[Learner]":
         """The learner, for RLlib."""

@@ -105,7 +105,7 @@ def policy_state(learner_group: Any) -> tuple[int, dict[str, Any]]:
     Raises:
         LearnerDied: a learner is gone, or out of memory; any other error of a learner is raised as it is.
     """
-    (version, *_) = _each(learner_group, lambda learner: learner._weights_seq_no)
+    (version, *_) = each_learner(learner_group, lambda learner: learner._weights_seq_no)
     merged: dict[str, Any] = {}
     for bucket in tensor_buckets(learner_group, "weights"):
         merged |= bucket
@@ -125,9 +125,9 @@ def tensor_buckets(
     Raises:
         LearnerDied: a learner is gone, or out of memory; any other error of a learner is raised as it is.
     """
-    _each(learner_group, lambda learner: learner.open_buckets(kind, most_bytes))
+    each_learner(learner_group, lambda learner: learner.open_buckets(kind, most_bytes))
     while True:
-        parts = _each(learner_group, lambda learner: learner.next_bucket())
+        parts = each_learner(learner_group, lambda learner: learner.next_bucket())
         if any(part is None for part in parts):
             return
         yield {name: tensor for part in parts for name, tensor in part.items()}
@@ -145,7 +145,7 @@ def put_tensors(learner_group: Any, kind: "Kind", tensors: dict[str, "torch.Tens
     def put(learner: Any) -> None:
         learner.put_bucket(kind, ray.get(reference) if isinstance(reference, ray.ObjectRef) else reference)
 
-    _each(learner_group, put)
+    each_learner(learner_group, put)
 
 
 def set_version(learner_group: Any, version: int) -> None:
@@ -154,10 +154,10 @@ def set_version(learner_group: Any, version: int) -> None:
     def put(learner: Any) -> None:
         learner._weights_seq_no = version
 
-    _each(learner_group, put)
+    each_learner(learner_group, put)
 
 
-def _each(learner_group: Any, function: Callable[[Any], Any]) -> list[Any]:
+def each_learner(learner_group: Any, function: Callable[[Any], Any]) -> list[Any]:
     """What a function of each learner gives; they run it together, as collectives need.
 
     Raises:

@@ -16,7 +16,6 @@ from algorithms.grpo.rates import rollout_times
 from algorithms.rollout.dispatch import DispatchPlan, DispatchReport, OnProgress, dispatch
 from algorithms.rollout.driver.expected_lengths import ExpectedLengths
 from algorithms.rollout.driver.fleet import Fleet, Weights
-from algorithms.rollout.errors import refuse_if_all_failed
 from algorithms.rollout.transfer import choose_transfer
 from algorithms.rollout.transfer.groups import NoRunnerTookWeights
 from algorithms.rollout.transfer.resting import choose_resting
@@ -68,7 +67,6 @@ class RunnerPool:
         Raises:
             NoEnvRunnerLeft: no runner answers, and none has come back in time.
             StaleWeights: a runner goes on sampling with other weights than were pushed last.
-            EveryEpisodeFailed: the environment failed in all of them.
         """
         if self.fleet is None:
             report = self._play_locally(requests, on_progress)
@@ -78,7 +76,6 @@ class RunnerPool:
             self._count(report, len(self.fleet.runners))
         self.lengths.observe(report.rollouts)
         self._tell_errors(report.rollouts)
-        refuse_if_all_failed(report.rollouts)
         return report.rollouts
 
     def start(self, requests: Sequence[Request]) -> None:

@@ -13,7 +13,8 @@ from ray.rllib.algorithms.algorithm import Algorithm
 from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
 from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
 
-from algorithms.evaluate.evaluation import Evaluation, evaluate_policy
+from algorithms.evaluate.evaluation import Evaluation, evaluate_policy, quoter_of
+from algorithms.evaluate.fingerprint import of_model
 from algorithms.grpo.config import GRPOConfig
 from algorithms.grpo.groups import Group
 from algorithms.grpo.learners import set_version
@@ -24,7 +25,8 @@ from algorithms.grpo.rates import time_split
 from algorithms.grpo.runners import RunnerPool
 from algorithms.grpo.skipped_steps import SkippedSteps
 from algorithms.grpo.step_metrics import advantage_metrics, group_metrics
-from algorithms.models.names import resolve_model
+from algorithms.models.configs import ModelConfigs
+from algorithms.models.names import fetch_model, resolve_model
 from algorithms.models.tokenizer import load_tokenizer
 from algorithms.rollout.dispatch import OnProgress
 from algorithms.rollout.env_runner import environment_makers
@@ -55,8 +57,10 @@ class StagedAlgorithm(Algorithm):
         """Build engines and learners through RLlib, then the state of the training loop."""
         if config.env_runners_settings.num_threads and config.num_env_runners == 0:
             torch.set_num_threads(config.env_runners_settings.num_threads)
-        super().setup(config)
         module = config.rl_module_settings
+        fetch_model(module)  # not everybody comes through the command, which has done it
+        self.model_configs, self.model_fingerprint = ModelConfigs.read(module), of_model(module)
+        super().setup(config)
         self.tokenizer = load_tokenizer(resolve_model(module.model), module.revision, module.trust_remote_code)
         self.environments: dict[Split, Any] = {split: make() for split, make in environment_makers(config).items()}
         self.seed: int = config.seed or 0
@@ -124,6 +128,7 @@ class StagedAlgorithm(Algorithm):
             self.config.evaluation_settings,
             self.sampling(),
             self.seed,
+            quoter_of(self.config, self.tokenizer, self.environments[Split.EVALUATION]),
         )
         self.evaluated_at = self.steps_done
         self.runners.forget_counts()
@@ -171,7 +176,15 @@ class StagedAlgorithm(Algorithm):
         """Arrays, and what fits JSON. Random streams need none: they are functions of seed and step.
 
         In the middle of a step it is the state in which the step began.
+
+        Raises:
+            RuntimeError: a step that failed has changed weights or history: no state goes with them.
         """
+        if not self.can_be_saved:
+            raise RuntimeError(
+                f"the step after {self.steps_done} failed in {self.stage}, when it had begun to change the policy; "
+                "fix: go on from the last checkpoint"
+            )
         return {}, self.counters() if self.stage is None else self.began
 
     def counters(self) -> dict[str, Any]:
@@ -184,7 +197,12 @@ class StagedAlgorithm(Algorithm):
             "runner_restarts": self.runners.restarts,
             "skipped_in_a_row": self.skipped_steps.in_a_row,
             "queries": self.queries.fingerprint,
+            "model": self.model_fingerprint,
         }
+
+    def _keeps_its_first_model(self) -> bool:
+        """Whether the model that the run began with is needed for as long as it trains."""
+        return self.config.rl_module_settings.lora_rank > 0 or self.config.training_settings.beta > 0
 
     def keep_state_in(self, folder: Path) -> None:
         """Keep what grows with the run, and what a failure leaves, in files of this folder."""
@@ -203,8 +221,16 @@ class StagedAlgorithm(Algorithm):
                 "environment.data holds other problems than when the checkpoint was made: training goes on at the "
                 "same place of another order, and is not the run that it would have been"
             )
+        if self._keeps_its_first_model() and state.get("model") not in (None, self.model_fingerprint):
+            _logger.warning(
+                "rl_module.model is another model than the one that the run began with: the adapter, or the penalty of "
+                "training.beta, is on top of other weights, and the run is not what it would have been"
+            )
+        self.pipeline.settle()  # of an algorithm that trains already: what it plays is of the policy that goes
+        self.pipeline = make_pipeline(self.config.training_settings.policy_lag, self.runners)
+        self.stage = None
         self.steps_done = self._iteration = state["steps_done"]
-        self.queries.position = state["query_position"]
+        self.queries.position = self.last_batch_began = state["query_position"]
         self.generated_tokens = state["generated_tokens"]
         self.runners.restarts = state["runner_restarts"]
         self.skipped_steps.in_a_row = state["skipped_in_a_row"]

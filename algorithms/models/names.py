@@ -1,5 +1,6 @@
 """Which model a name stands for, whether it can be loaded and how large it is, without loading it."""
 
+import errno
 import os
 import re
 import ssl
@@ -28,6 +29,7 @@ _TOKENIZER_FILES = (
     "spiece.model",
 )
 _ADAPTER = "adapter_config.json"
+_FETCH = "fetch it where the Hub can be reached, into this machine's cache (`hf download ID`)"
 _PICKLED = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 _HUB_TIMEOUT_S = 5.0
 _BYTES = {"float32": 4, "bfloat16": 2}
@@ -40,6 +42,7 @@ class ModelFacts:
     Args:
         parameters: counted once where they are shared (tied embeddings).
         context: positions that the model was made for; None when its configuration does not say.
+        vocabulary: tokens that it has an embedding for; None when that cannot be told.
     """
 
     name: str
@@ -49,6 +52,7 @@ class ModelFacts:
     kv_heads: int
     head_size: int
     context: int | None
+    vocabulary: int | None = None
 
     def weight_bytes(self, dtype: str) -> int:
         """Bytes of one copy of the weights."""
@@ -188,18 +192,34 @@ def _hub_answers() -> bool:
 
 
 def fetch_model(settings: "RLModuleSettings") -> None:
-    """Download a Hub model once, with progress bars, before engines and learners load it; a folder stays as it is.
+    """Download a Hub model once, with progress bars, before engines and learners load it; a folder is there already.
 
     Raises:
-        ConfigError: the model comes with an adapter.
+        ConfigError: the model cannot be fetched, has no weights or comes with an adapter.
     """
+    folder = Path(resolve_model(settings.model))
+    is_on_hub = not folder.is_dir()
+    if is_on_hub:
+        folder = _snapshot(settings.model, settings.revision)
+    _refuse_adapter(folder, settings.model)
+    if is_on_hub and not any(folder.glob("*.safetensors")):
+        raise ConfigError(
+            f"{_WHERE}: {shown(settings.model)} has no weights (*.safetensors) in {folder}; fix: {_FETCH}, or name a "
+            "model or rl_module.revision that has them; pickled ones are not loaded"
+        )
+
+
+def _snapshot(repo: str, revision: str | None) -> Path:
     import huggingface_hub
 
-    path = resolve_model(settings.model)
-    if not Path(path).is_dir():
-        wanted = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja", "*.py"]
-        folder = huggingface_hub.snapshot_download(path, revision=settings.revision, allow_patterns=wanted)
-        _refuse_adapter(Path(folder), settings.model)
+    wanted = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja", "*.py"]
+    try:
+        return Path(huggingface_hub.snapshot_download(repo, revision=revision, allow_patterns=wanted))
+    except Exception as error:  # what is under the Hub's library changes with its version
+        if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT):  # a full disk has a line of its own
+            raise
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        raise ConfigError(f"{_WHERE}: {shown(repo)} cannot be fetched ({reason}); fix: {_FETCH}") from error
 
 
 def context_length(settings: "RLModuleSettings") -> int | None:
@@ -233,7 +253,15 @@ def _facts(name: str, path: str, revision: str | None, trust_remote_code: bool) 
         kv_heads=getattr(text, "num_key_value_heads", None) or heads,
         head_size=getattr(text, "head_dim", None) or text.hidden_size // heads,
         context=getattr(text, "max_position_embeddings", None),
+        vocabulary=_embeddings(model),
     )
+
+
+def _embeddings(model: Any) -> int | None:
+    try:
+        return int(model.get_input_embeddings().weight.shape[0])
+    except (AttributeError, NotImplementedError):  # a model that came with code of its own
+        return None
 
 
 def _nearest_folder(path: str) -> str:

@@ -11,12 +11,11 @@ from algorithms.grpo.advantages import ADVANTAGES, group_advantages
 from algorithms.grpo.algorithm import GRPO
 from algorithms.grpo.groups import Group, Prompt, Sample
 from algorithms.grpo.seeds import Purpose, stream
-from algorithms.models.names import context_length
 from algorithms.r3_grpo.config import R3GRPOConfig
 from algorithms.r3_grpo.entry import Entry
 from algorithms.r3_grpo.memory import bare_sample, entry_of, is_finite, sample_of
 from algorithms.r3_grpo.payoff import Payoff
-from algorithms.r3_grpo.quotation import Quoter
+from algorithms.r3_grpo.quotation import Quoter, attempt_of
 from algorithms.r3_grpo.ranking import ranked_rewards
 from algorithms.r3_grpo.reflection import is_hard, share_limit
 from algorithms.r3_grpo.replay import ReplayHistory
@@ -59,12 +58,11 @@ class R3GRPO(GRPO):
         self.payoff = Payoff()
         self.truncation_watch = TruncationWatch()
         self.reward_order_watch = RewardOrderWatch(config.ranking_settings)
-        self.quoter = Quoter(
+        self.quoter = Quoter.of(
+            config,
             self.tokenizer,
+            self.environments[Split.TRAIN].unwrapped.reflection_guidance,
             limit=config.reflection_settings.max_attempt_tokens,
-            context=context_length(config.rl_module_settings),
-            guidance=self.environments[Split.TRAIN].unwrapped.reflection_guidance,
-            max_response_tokens=config.env_runners_settings.max_response_tokens,
         )
 
     def build_prompts(self, queries: Sequence[str]) -> list[Prompt]:
@@ -228,7 +226,8 @@ class R3GRPO(GRPO):
         for uid in chosen:
             failure = self.history.failure(uid, rng)
             if failure is not None:
-                prompts.append(Prompt(uid, self.quoter.quote(failure)))
+                attempt = attempt_of(failure.tokens, failure.prompt_length, failure.text)
+                prompts.append(Prompt(uid, self.quoter.quote(attempt)))
         return prompts
 
     def _observe_reflection(self, groups: Sequence[Group]) -> None:

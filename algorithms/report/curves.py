@@ -9,6 +9,7 @@ from algorithms.report.run_data import RunData
 
 _GENERATED = "throughput/generated_tokens"
 _ACCURACY = "eval/pass@1"
+_PROMPTS, _REFLECTED = "reflection/prompts", "reflection/correct"
 
 
 @dataclass(frozen=True)
@@ -36,8 +37,8 @@ PANELS = (
     Panel("response/truncated", "Truncated responses", "share"),
     Panel("response/mean_tokens", "Response length", "tokens"),
     Panel("replay/added", "Replayed samples", "a step"),
-    Panel("reflection/prompts", "Reflection prompts", "a step"),
-    Panel("reflection/correct", "Reflected answers correct", "share"),
+    Panel(_PROMPTS, "Reflection prompts", "a step"),
+    Panel(_REFLECTED, "Reflected answers correct", "share"),
     Panel("ranking/ranked", "Ranked responses", "a step"),
 )
 
@@ -51,6 +52,7 @@ def curves(run: RunData) -> dict[str, Any]:
     """`steps`, `tokens` (generated until then) and by tag a list as long; None where nothing was measured."""
     rows = list(_with_evaluations(run))
     series = {panel.tag: [_number(row.get(panel.tag)) for row in rows] for panel in PANELS}
+    series[_REFLECTED] = _where_asked(rows, series, run.setting("training", "policy_lag") or 0)
     return {
         "steps": [row["step"] for row in rows],
         "tokens": _filled([row.get(_GENERATED) for row in rows]),
@@ -69,6 +71,17 @@ def _with_evaluations(run: RunData) -> Iterator[Mapping[str, Any]]:
         yield {"step": 0, _GENERATED: 0, _ACCURACY: measured[0]}
     for row in run.rows:
         yield row if row.get(_ACCURACY) is not None else {**row, _ACCURACY: measured.get(row["step"])}
+
+
+def _where_asked(rows: Sequence[Mapping[str, Any]], series: Mapping[str, list[float | None]], lag: int) -> list[Any]:
+    """The share of reflected answers that are right, None where none was asked for: the row says 0 there.
+
+    With a lag a step's answers are to the prompts that the step before has built.
+    """
+    asked = {row["step"]: prompts for row, prompts in zip(rows, series[_PROMPTS], strict=True)}
+    return [
+        share if asked.get(row["step"] - lag) else None for row, share in zip(rows, series[_REFLECTED], strict=True)
+    ]
 
 
 def _number(value: Any) -> float | None:

@@ -32,7 +32,7 @@ def environment_makers(config: Any) -> dict[Split, Callable[[], gymnasium.Env[st
     def make(arguments: dict[str, Any]) -> gymnasium.Env[str, str]:
         return gymnasium.make(config.env, disable_env_checker=True, **arguments)
 
-    held_out = {**config.env_config, **config.evaluation_settings.environment_arguments()}
+    held_out = config.evaluation_settings.held_out(config.env_config)
     return {
         Split.TRAIN: functools.partial(make, dict(config.env_config)),
         Split.EVALUATION: functools.partial(make, held_out),

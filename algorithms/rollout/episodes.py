@@ -27,6 +27,7 @@ TELLING_S = 0.5
 OVERDUE_EVERY_S = 0.5
 # How often more threads are woken while environments wait for one.
 SPREADING_S = 0.005
+_NOT_MADE: gymnasium.Env[str, str] = gymnasium.Env()  # in an episode until a thread has made its environment
 
 OnProgress = Callable[[int, int], None]
 
@@ -40,11 +41,11 @@ class EpisodePlayer:
     Args:
         engine: samples the responses.
         tokenizer: of the policy, with its chat template.
-        make_environment: by split; called once for each concurrent episode, and its environments are used again.
+        make_environment: by split; called in a thread for each concurrent episode; its environments are used again.
         concurrency: responses that a streaming engine decodes at once: episodes beyond what keeps it and the
             stepping threads busy wait without an environment; None: all begin at once.
-        step_timeout_s: an environment that is at a reset or a step for longer fails its episode, and is not used again;
-            its thread is left to itself.
+        step_timeout_s: an environment that is made, at a reset or at a step for longer fails its episode, and is not
+            used again; its thread is left to itself.
 
     Attributes:
         generated_tokens: of all responses that have ended so far.
@@ -132,7 +133,7 @@ class EpisodePlayer:
             self._waiting.pop(key, None)
             episode = self._playing.pop(key, None)
             if episode is not None and id(episode) not in under_way:
-                self._idle[episode.request.split].append(episode.environment)
+                self._put_back(episode)
         self._ready = [episode for episode in self._ready if self._is_played(episode)]
         return dropped
 
@@ -154,9 +155,8 @@ class EpisodePlayer:
         """Close the environments and the engine."""
         self._threads.close()
         at_work = [episode.environment for episode in (*self._playing.values(), *self._stepping.values())]
-        for environment in {
-            id(e): e for e in [*at_work, *self._idle[Split.TRAIN], *self._idle[Split.EVALUATION]]
-        }.values():
+        idle = [*self._idle[Split.TRAIN], *self._idle[Split.EVALUATION]]
+        for environment in {id(each): each for each in [*at_work, *idle]}.values():
             environment.close()
         self.engine.close()
 
@@ -174,7 +174,7 @@ class EpisodePlayer:
     def _fill(self, until: float) -> None:
         """Begin as many episodes as may be begun; wait until then while the engine has places for them."""
         while self._waiting and len(self._playing) < self._most_begun:
-            self._launch(self._turns.begin, self._next_waiting())
+            self._launch(self._begin, self._next_waiting())
         while self.engine.unfinished + len(self._ready) < self._concurrency and time.monotonic() < until:
             if not self._stepping:
                 return
@@ -200,7 +200,7 @@ class EpisodePlayer:
 
     def _begin_all(self) -> None:
         """Begin all that wait, to the end: how long it takes must not decide which episodes share a batch."""
-        beginning = {self._launch(self._turns.begin, self._next_waiting()) for _ in range(len(self._waiting))}
+        beginning = {self._launch(self._begin, self._next_waiting()) for _ in range(len(self._waiting))}
         while beginning & self._stepping.keys():
             self._hear_stepped(until=math.inf)
 
@@ -261,7 +261,7 @@ class EpisodePlayer:
 
     def _take_stepped(self, episode: Episode) -> None:
         if episode.done or not self._is_played(episode):
-            self._idle[episode.request.split].append(episode.environment)
+            self._put_back(episode)
         if not self._is_played(episode):
             return
         if episode.done:
@@ -274,12 +274,25 @@ class EpisodePlayer:
         key = next(iter(self._waiting))
         request = self._waiting[key]
         idle = self._idle[request.split]
-        environment = idle.pop() if idle else self._make_environment[request.split]()
-        episode = Episode(request, environment, place=self._begun)
+        episode = Episode(request, idle.pop() if idle else _NOT_MADE, place=self._begun)
         self._begun += 1
         self._playing[key] = episode
         del self._waiting[key]
         return episode
+
+    def _begin(self, episode: Episode) -> None:
+        """In a thread: make the environment unless there is one, and reset it."""
+        if episode.environment is _NOT_MADE:
+            try:
+                episode.environment = self._make_environment[episode.request.split]()
+            except BaseException as error:  # as in Turns.begin
+                episode.fail("environment_error", f"make: {error!r}")
+                return
+        self._turns.begin(episode)
+
+    def _put_back(self, episode: Episode) -> None:
+        if episode.environment is not _NOT_MADE:
+            self._idle[episode.request.split].append(episode.environment)
 
     def _is_played(self, episode: Episode) -> bool:
         """Whether nobody has withdrawn it."""

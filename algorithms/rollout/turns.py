@@ -23,6 +23,9 @@ REMEMBERED_TURNS = 256
 class Turns:
     """Takes episodes from turn to turn; what an environment does wrong is its episode's error, never an exception.
 
+    Nor is it the end of the process: a verifier may run what a policy writes, and that may say `exit()`. All this is
+    called in threads of its own, which no interrupt reaches.
+
     Args:
         tokenizer: of the policy, with its chat template.
         context_length: tokens that a conversation may have; None: no bound.
@@ -44,7 +47,7 @@ class Turns:
             text, info = episode.environment.reset(seed=request.seed % 2**31, options=options)
             episode.messages = [*info.get("conversation", ()), {"role": "user", "content": text}]
             self._append_context(episode, self._first_prompt(request, episode.messages))
-        except Exception as error:  # a user's environment may raise or return anything; it is this episode's data
+        except BaseException as error:  # a user's environment may raise or return anything; it is this episode's data
             episode.fail("environment_error", f"reset: {error!r}")
 
     def generation_request(self, episode: Episode) -> GenerationRequest:
@@ -70,7 +73,7 @@ class Turns:
             if not episode.done:
                 self._append_context(episode, self._next_turn(_last(completion.tokens), observation))
                 episode.messages.append({"role": "user", "content": observation})
-        except Exception as error:  # see begin
+        except BaseException as error:  # see begin
             episode.fail("environment_error", f"step: {error!r}")
 
     def _append_context(self, episode: Episode, tokens: Sequence[int]) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from algorithms.runs.json_files import plain, write_text
+from algorithms.runs.whole_files import sync
 
 
 def append(path: Path, row: Mapping[str, Any]) -> None:
@@ -15,11 +16,13 @@ def append(path: Path, row: Mapping[str, Any]) -> None:
     Raises:
         TypeError: a value is neither number, text nor None.
     """
-    line = _line(row)
+    line, is_new = _line(row), not path.exists()
     with path.open("a", encoding="utf-8", newline="\n") as file:
         file.write(line)
         file.flush()
         os.fsync(file.fileno())
+    if is_new:
+        sync(path.parent)
 
 
 def read(path: Path) -> list[dict[str, Any]]:

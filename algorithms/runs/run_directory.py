@@ -1,5 +1,6 @@
 """The folder that a training run leaves behind: `runs/NAME/`."""
 
+import contextlib
 import json
 import re
 from collections.abc import Mapping
@@ -7,8 +8,10 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from algorithms.configuration.errors import ConfigError, shown
 from algorithms.runs import metrics_file
 from algorithms.runs.json_files import plain, write_json, write_text
+from algorithms.runs.whole_files import sync
 
 CHECKPOINTS, HISTORY = "checkpoints", "history.sqlite"
 SIDES = ("before", "after")
@@ -48,25 +51,21 @@ class RunDirectory:
         """Make a new folder for a run; a name already taken gets `-2`, `-3`, …, nothing is ever overwritten.
 
         Args:
-            parent: where runs lie; made when missing.
+            parent: where runs lie; made when missing; `~` is the user's home.
             name: the run's name, one path component.
             config_yaml: text of the resolved configuration.
 
         Raises:
-            ValueError: the name is no single path component, or the parent can't hold folders.
+            ConfigError: the name is no single path component, or the parent can't hold folders.
         """
         if not name or name in {".", ".."} or re.search(r"[/\\\0]", name):
-            raise ValueError(f"run.name: {name!r} can't name a folder; use letters, digits, '-', '_' and '.'")
-        for number in count(1):
-            path = Path(parent) / (name if number == 1 else f"{name}-{number}")
-            try:
-                path.mkdir(parents=True)
-                break
-            except FileExistsError:
-                continue
-            except OSError as error:
-                raise ValueError(f"run.dir: can't make {path}: {error.strerror}") from error
-        run = cls(path)
+            raise ConfigError(f"run.name: {shown(name)} can't name a folder; fix: letters, digits, '-', '_' and '.'")
+        try:
+            run = cls(_new_folder(Path(parent).expanduser(), name))
+        except (OSError, RuntimeError, ValueError) as error:  # a home that nobody has, a null byte
+            reason = getattr(error, "strerror", None) or error
+            fix = "fix: name a folder that you may write to, or one that can be made"
+            raise ConfigError(f"run.dir: {shown(str(parent))}: no run can be made there ({reason}); {fix}") from error
         run.rollouts_folder.mkdir()
         run.checkpoints_folder.mkdir()
         run.write_config(config_yaml)
@@ -154,3 +153,17 @@ class RunDirectory:
     def write_summary(self, summary: Mapping[str, Any]) -> None:
         """Write summary.json, replacing an earlier one whole."""
         write_json(self.summary_file, summary)
+
+
+def _new_folder(parent: Path, name: str) -> Path:
+    """Make a folder of that name, or of the first one with a number that is free; its own name is on the disk."""
+    missing = [folder for folder in (parent, *parent.parents) if not folder.exists()]
+    parent.mkdir(parents=True, exist_ok=True)
+    for number in count(1):
+        path = parent / (name if number == 1 else f"{name}-{number}")
+        with contextlib.suppress(FileExistsError):
+            path.mkdir()
+            break
+    for made in (path, *missing):
+        sync(made.parent)
+    return path

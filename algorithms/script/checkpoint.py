@@ -22,13 +22,13 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
-from transformers import AutoConfig, GenerationConfig
 
 from algorithms.grpo.learner_errors import LearnerDied
-from algorithms.grpo.learners import put_tensors, set_version, tensor_buckets
+from algorithms.grpo.learners import each_learner, put_tensors, set_version, tensor_buckets
 from algorithms.models.names import resolve_model
 from algorithms.runs.whole_files import sync
 from algorithms.script.checkpoint_errors import CheckpointError
+from algorithms.script.disk_full import is_disk_full
 from algorithms.script.manifest import write_manifest
 from algorithms.script.tensor_files import read_tensors, tensor_names, write_tensors
 
@@ -103,8 +103,8 @@ def _restore(algo: Any, folder: Path, stem: str, kind: Any) -> None:
     """Give the learners what the files hold; all of the weights, or the adapter, has to be there."""
     with _reading(folder):
         if kind != "optimizer":
-            (expected, *_) = algo.learner_group.foreach_learner(lambda learner: learner.weight_names(kind))
-            if missing := sorted(expected.get() - tensor_names(folder, stem)):
+            (expected, *_) = each_learner(algo.learner_group, lambda learner: learner.weight_names(kind))
+            if missing := sorted(expected - tensor_names(folder, stem)):
                 raise ValueError(f"{len(missing)} weights are missing, {missing[0]!r} for one")
         for tensors in read_tensors(folder, stem):
             put_tensors(algo.learner_group, kind, tensors)
@@ -116,24 +116,16 @@ def _reading(path: Path) -> Iterator[None]:
         yield
     except LearnerDied:
         raise
-    except Exception as error:  # each reader has its own error types; all mean that the checkpoint is not whole
+    except Exception as error:  # each reader has its own error types; but for this, the checkpoint is not whole
+        if is_disk_full(error):  # weights go to the learners through Ray's object store, which spills to the disk
+            raise
         raise CheckpointError(f"{path}: the checkpoint cannot be read ({error})") from error
 
 
 def _save_model(algo: Any, folder: Path) -> None:
     write_tensors(folder, "model", tensor_buckets(algo.learner_group, "weights"))
-    module = algo.config.rl_module_settings
-    source = resolve_model(module.model)
-    config = AutoConfig.from_pretrained(source, revision=module.revision, trust_remote_code=module.trust_remote_code)
-    config.dtype = "float32"
-    config.save_pretrained(folder)
+    algo.model_configs.save(folder)
     algo.tokenizer.save_pretrained(folder)
-    try:
-        generation = GenerationConfig.from_pretrained(source, revision=module.revision)
-    except OSError:  # not every model has one
-        return
-    # Its save_pretrained refuses what many a model comes with, such as a temperature without do_sample.
-    generation.to_json_file(folder / "generation_config.json", keys_to_pop=["compile_config"])
 
 
 def _save_adapter(algo: Any, folder: Path) -> None:

@@ -35,7 +35,7 @@ def _ending_of(error: Exception, go_on: str) -> tuple[int, str] | None:
     from algorithms.rollout.driver.errors import NoEnvRunnerLeft, StaleWeights
     from algorithms.rollout.errors import EveryEpisodeFailed
     from algorithms.script.checkpoint_errors import CheckpointError
-    from algorithms.script.disk_full import is_disk_full
+    from algorithms.script.disk_full import is_disk_full, is_not_written
     from algorithms.script.ray_session import RayDidNotStart
 
     if isinstance(error, ConfigError | CheckpointError):
@@ -46,6 +46,7 @@ def _ending_of(error: Exception, go_on: str) -> tuple[int, str] | None:
     if not is_disk_full(error):
         return None
     said = next(iter(str(error).splitlines()), type(error).__name__)
-    return FAILED, (
-        f"error: No space left on device ({said}); what was written before is whole; fix: make room, then {go_on}"
-    )
+    what, fix = "No space left on device", "make room"
+    if is_not_written(error):
+        what, fix = "the history cannot be written", "check the room, the quota and the health of its disk"
+    return FAILED, f"error: {what} ({said}); what was written before is whole; fix: {fix}, then {go_on}"

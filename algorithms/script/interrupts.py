@@ -3,11 +3,13 @@
 import os
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Any, Self
 
 _NOTICE = b"\nstopping after this step; Ctrl-C again stops as soon as a checkpoint can be made\n"
+_SAVING = b"\nstopping when the checkpoint is written\n"
 
 
 def interrupt_on_sigterm() -> None:
@@ -38,6 +40,7 @@ class InterruptBetweenSteps:
     def __init__(self, can_stop: Callable[[], bool] = lambda: True) -> None:
         self.requested = False
         self._can_stop = can_stop
+        self._saving = False
         self._previous: dict[int, Any] = {}
 
     def __enter__(self) -> Self:
@@ -52,7 +55,20 @@ class InterruptBetweenSteps:
         for number, handler in self._previous.items():
             signal.signal(number, handler)
 
+    @contextmanager
+    def saving(self) -> Iterator[None]:
+        """While a checkpoint is written, which is what a signal asks for, any further one only sets `requested`."""
+        self._saving = True
+        try:
+            yield
+        finally:
+            self._saving = False
+
     def _handle(self, number: int, frame: FrameType | None) -> None:
+        if self._saving:
+            self.requested = True
+            os.write(2, _SAVING)
+            return
         urgent = self.requested or number == signal.SIGTERM
         if not self.requested:
             self.requested = True

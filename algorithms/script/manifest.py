@@ -20,16 +20,27 @@ def damage(folder: Path) -> str | None:
         expected = {name: (entry["bytes"], entry["sha256"]) for name, entry in files.items()}
     except FileNotFoundError:
         return f"{MANIFEST} is missing"
+    except OSError as error:
+        return f"{MANIFEST} cannot be read ({error.strerror})"
     except (ValueError, KeyError, TypeError, AttributeError):
         return f"{MANIFEST} cannot be read"
     for name, (size, digest) in expected.items():
-        path = folder / name
-        if not path.is_file():
-            return f"{name} is missing"
-        if path.stat().st_size != size:
-            return f"{name} has {path.stat().st_size} bytes instead of {size}"
-        if _fingerprint(path)["sha256"] != digest:
-            return f"{name} has changed since it was written"
+        try:
+            trouble = _difference(folder / name, size, digest)
+        except OSError as error:
+            trouble = f"cannot be read ({error.strerror})"
+        if trouble is not None:
+            return f"{name} {trouble}"
+    return None
+
+
+def _difference(path: Path, size: int, digest: str) -> str | None:
+    if not path.is_file():
+        return "is missing"
+    if path.stat().st_size != size:
+        return f"has {path.stat().st_size} bytes instead of {size}"
+    if _fingerprint(path)["sha256"] != digest:
+        return "has changed since it was written"
     return None
 
 

@@ -2,13 +2,18 @@
 
 import logging
 import os
+import socket
+import time
 from typing import Any
 
 import ray
 
+# A cluster that starts at the same time may take so long.
+JOINING_S = 30.0
+
 
 class RayDidNotStart(RuntimeError):
-    """Ray could not be started on this machine."""
+    """Ray could not be started on this machine, or the cluster that was named is not there."""
 
 
 def start_ray(config: Any) -> None:
@@ -18,7 +23,8 @@ def start_ray(config: Any) -> None:
     with as many CPU slots as the actors ask for: on a laptop actors share cores rather than wait for ever.
 
     Raises:
-        RayDidNotStart: a local Ray did not start. What there is of it ends with the process.
+        RayDidNotStart: a local Ray did not start, of which what there is ends with the process; or no cluster is where
+            RAY_ADDRESS says.
     """
     if ray.is_initialized():
         return
@@ -26,22 +32,57 @@ def start_ray(config: Any) -> None:
     if not os.environ.get("R3_VERBOSE"):
         quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
     if os.environ.get("RAY_ADDRESS"):
-        ray.init(address="auto", **quiet)
+        _join(**quiet)
         return
     wanted = config.num_env_runners * config.num_cpus_per_env_runner + config.num_learners * _learner_cpus(config) + 1
     # Not the Ray of another job on this machine, which `ray start` would have us join.
     _start_here(num_cpus=max(os.cpu_count() or 1, int(wanted + 0.999)), include_dashboard=False, **quiet)
 
 
+def _join(**arguments: Any) -> None:
+    address = os.environ["RAY_ADDRESS"]
+    try:
+        _wait_for(address)
+        ray.init(address="auto", **arguments)
+    except Exception as error:  # see _start_here
+        raise RayDidNotStart(
+            f"RAY_ADDRESS: {address}: no cluster can be joined there ({_said(error)}); fix: start "
+            "it, correct RAY_ADDRESS, or unset it to train on this machine alone"
+        ) from error
+
+
+def _wait_for(address: str) -> None:
+    """Wait until somebody listens there, which Ray itself would do for a quarter of an hour.
+
+    Raises:
+        OSError: nobody does.
+    """
+    host, _, port = address.rpartition(":")
+    if "/" in address or not port.isdigit():
+        return  # Ray says what it makes of that
+    deadline = time.monotonic() + JOINING_S
+    while True:
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), timeout=5.0).close()
+            return
+        except OSError:
+            if time.monotonic() > deadline:
+                raise
+        time.sleep(0.5)
+
+
 def _start_here(**arguments: Any) -> None:
     try:
         ray.init(address="local", **arguments)
     except Exception as error:  # Ray has no type of its own for this
-        said = next(iter(str(error).splitlines()), type(error).__name__)
         raise RayDidNotStart(
-            f"Ray did not start ({said}); fix: see that memory, cores and /tmp have room, then start again, or go on "
-            "with --resume"
+            f"Ray did not start ({_said(error)}); fix: see that memory, cores and /tmp have room, then start again, or "
+            "go on with --resume"
         ) from error
+
+
+def _said(error: Exception) -> str:
+    return next(filter(None, str(error).splitlines()), type(error).__name__)
 
 
 def _learner_cpus(config: Any) -> float:

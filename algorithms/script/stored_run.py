@@ -18,6 +18,16 @@ _FIXES = (
     (RunDirectory.read_metrics, "mend that line, or delete it"),
     (RunDirectory.read_evaluation, "delete it: the run goes on without the evaluation before training"),
 )
+# Results of SQLite's that say nothing against what is in the file.
+_OUT_OF_REACH = (
+    sqlite3.SQLITE_BUSY,
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_LOCKED,
+    sqlite3.SQLITE_PERM,
+    sqlite3.SQLITE_PROTOCOL,
+    sqlite3.SQLITE_READONLY,
+)
 
 
 @dataclass(frozen=True)
@@ -73,7 +83,7 @@ def only_here(directory: RunDirectory) -> Iterator[None]:
 
 @contextmanager
 def reading_history(directory: RunDirectory) -> Iterator[None]:
-    """Turn what SQLite says of a damaged history, or one of another version, into one line.
+    """Turn what SQLite says of a history that is damaged, of another version or out of reach into one line.
 
     Raises:
         CheckpointError: the history cannot be used.
@@ -85,6 +95,8 @@ def reading_history(directory: RunDirectory) -> Iterator[None]:
         if not isinstance(cause, sqlite3.DatabaseError) or is_disk_full(error):
             raise
         fix = "put back a whole copy of it, or start again"
+        if getattr(cause, "sqlite_errorcode", 0) & 0xFF in _OUT_OF_REACH:
+            fix = "see that it and its folder can be read and written, and that they have room, then --resume again"
         raise CheckpointError(f"{directory.history_file}: the history cannot be used ({cause}); fix: {fix}") from error
 
 

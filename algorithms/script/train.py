@@ -2,6 +2,7 @@
 
 import functools
 import logging
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -11,11 +12,12 @@ from typing import Any
 import yaml
 from ray.rllib.utils.metrics import EVALUATION_RESULTS
 
+from algorithms.configuration.check import warn_of_cluster
 from algorithms.configuration.files import to_yaml
 from algorithms.configuration.settings import RunSettings
 from algorithms.evaluate.evaluation import held_out_sample
 from algorithms.grpo.config import GRPOConfig
-from algorithms.models.names import fetch_model
+from algorithms.grpo.learner_errors import LearnerDied
 from algorithms.rollout.types import Split
 from algorithms.runs.closing_table import HELD_OUT, print_closing_table
 from algorithms.runs.counter import Counter
@@ -123,7 +125,7 @@ class _Session:
     def run_steps(self) -> None:
         """Train up to `run.steps` or `run.max_generated_tokens`, whichever is first.
 
-        An interrupt leaves a checkpoint, of the running step or of the one before.
+        The end leaves a checkpoint, of the running step or of the one before: that of the run, an interrupt, an error.
         """
         budget = self.run.max_generated_tokens
         with (
@@ -136,14 +138,19 @@ class _Session:
             except KeyboardInterrupt:
                 if not (self.algo.in_step and self.algo.can_be_saved):
                     raise
-            if interrupt.requested:
+            except Exception as error:
+                if self.algo.in_step and self.algo.can_be_saved and not isinstance(error, LearnerDied):
+                    with interrupt.saving():
+                        self._save_beside_an_error()
+                raise
+            with interrupt.saving():
                 self.checkpoints.save(self.algo, self.metrics)
+            if interrupt.requested:
                 progress.message(f"stopped after step {self.algo.steps_done}; --resume {self.directory.path} goes on")
                 raise KeyboardInterrupt
 
     def close(self) -> None:
-        """Evaluate, write summary, curves and the last checkpoint, and print the closing table."""
-        self.checkpoints.save(self.algo, self.metrics)
+        """Evaluate, write summary and curves, and print the closing table."""
         self._evaluate("after")
         self.recorder.close()
         sides = {side: self.evaluations.get(side, {}) for side in SIDES}
@@ -179,6 +186,16 @@ class _Session:
         if self.run.checkpoint_every and step % self.run.checkpoint_every == 0:
             self.checkpoints.save(self.algo, self.metrics)
         return row
+
+    def _save_beside_an_error(self) -> None:
+        """Write a checkpoint if that is possible: the error that ends the run is what matters."""
+        try:
+            self.checkpoints.save(self.algo, self.metrics)
+        except Exception as failure:  # a full disk, which may be the error as well
+            _logger.warning("no checkpoint could be written: %s", failure)
+        else:
+            go_on = f"--resume {self.directory.path} goes on"
+            print(f"stopped by an error after step {self.algo.steps_done}; {go_on}", file=sys.stderr)
 
     def _evaluate(self, side: str) -> None:
         is_in_row = self.algo.evaluated_at == self.algo.steps_done  # the interval has done it
@@ -245,8 +262,9 @@ class _Session:
 
 
 def _build(config: GRPOConfig, seed: int) -> Any:
-    fetch_model(config.rl_module_settings)
     start_ray(config)
+    if os.environ.get("RAY_ADDRESS"):
+        warn_of_cluster(config)
     with native_stderr_held_back():
         algo = config.debugging(seed=seed).build_algo()
     interrupt_on_sigterm()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from .ray_nodes import RayNode, surroundings, wait_for_nodes
+from .ray_nodes import RayNode, start_node, surroundings
 
 ROOT = Path(__file__).resolve().parents[2]
 UPLOADED = ("algorithms", "r3env", "configs", ".gitignore", ".rayignore")
@@ -69,9 +69,8 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="package")
 def head() -> Iterator[RayNode]:
     """A cluster of one node, with one CPU to give away."""
-    node = RayNode(cpus=1)
+    node = start_node(cpus=1)
     try:
-        wait_for_nodes(node, 1)
         yield node
     finally:
         node.stop()
@@ -80,9 +79,8 @@ def head() -> Iterator[RayNode]:
 @pytest.fixture
 def second_node(head: RayNode) -> Iterator[RayNode]:
     """A node with four CPUs that joins the cluster."""
-    node = RayNode(cpus=4, head=head.address)
+    node = start_node(cpus=4, head=head)
     try:
-        wait_for_nodes(head, 2)
         yield node
     finally:
         node.stop()
@@ -101,7 +99,7 @@ def submit(head: RayNode, checkout: Path) -> Submit:
             env=environment,
             capture_output=True,
             text=True,
-            timeout=180,
+            timeout=600,
         )
 
     return run

@@ -9,12 +9,13 @@ import sys
 import tempfile
 import time
 import urllib.request
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
 
-READY_S = 60.0
+READY_S = 300.0
 # From here on the kernel hands out ports by itself; Ray's own workers would be found below.
 FIRST_PORT, LAST_PORT = 20000, 60000
 
@@ -83,13 +84,39 @@ class RayNode:
 
     def stop(self) -> None:
         """End this node's processes, and nothing else."""
-        ours = [psutil.Process(self.process.pid), *psutil.Process(self.process.pid).children(recursive=True)]
+        ours = self._processes()
         self.process.terminate()
         _, alive = psutil.wait_procs(ours, timeout=15)
         for process in alive:
-            process.kill()
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
         self.process.wait()
         shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _processes(self) -> list[psutil.Process]:
+        with suppress(psutil.NoSuchProcess):
+            start = psutil.Process(self.process.pid)
+            return [start, *start.children(recursive=True)]
+        # It failed, and what it had started by then goes by the name of the node's folder alone.
+        found = [each for each in psutil.process_iter(["cmdline"]) if each.pid != os.getpid()]
+        return [each for each in found if str(self.folder) in " ".join(each.info["cmdline"] or ())]
+
+
+def start_node(cpus: int, head: RayNode | None = None) -> RayNode:
+    """A node that is up, of a cluster that has just its head otherwise, or the head itself.
+
+    Somebody else may take a port between its choice and its use, so one that does not come up has more attempts.
+    """
+    for attempts_left in (2, 1, 0):
+        node = RayNode(cpus, head.address if head else None)
+        try:
+            wait_for_nodes(head or node, 2 if head else 1, node)
+            return node
+        except BaseException as error:
+            node.stop()
+            if not attempts_left or not isinstance(error, RuntimeError):
+                raise
+    raise AssertionError
 
 
 def get_json(url: str) -> dict:
@@ -97,7 +124,7 @@ def get_json(url: str) -> dict:
         return json.load(answer)
 
 
-def wait_for_nodes(head: RayNode, count: int) -> None:
+def wait_for_nodes(head: RayNode, count: int, newest: RayNode) -> None:
     """Wait until the head answers and knows of so many nodes, job agents included."""
     deadline = time.monotonic() + READY_S
     while True:
@@ -106,8 +133,8 @@ def wait_for_nodes(head: RayNode, count: int) -> None:
                 return
         except OSError:  # nobody listens yet
             pass
-        if head.process.poll() is not None or time.monotonic() > deadline:
-            raise RuntimeError(f"{count} nodes did not come up: {(head.folder / 'start.log').read_text()[-2000:]}")
+        if newest.process.poll() is not None or time.monotonic() > deadline:
+            raise RuntimeError(f"{count} nodes did not come up: {(newest.folder / 'start.log').read_text()[-2000:]}")
         time.sleep(0.3)
 
 

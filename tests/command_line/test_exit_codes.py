@@ -77,6 +77,8 @@ WRONG = {
     "folder that is no run": (["--resume", "{files}/no_run"], "no_run"),
     "damaged checkpoint": (["--resume", "{files}/damaged"], "manifest.json is missing"),
     "name of a run": (["run.name=a/b"], "run.name"),
+    "folder of runs": (["run.dir=/proc/x"], "error: run.dir: '/proc/x'"),
+    "file for a folder of runs": (["run.dir={files}/copy.jsonl"], "error: run.dir: "),
     "option": (["--confg", "x"], "--confg"),
 }
 

@@ -32,7 +32,7 @@ def _run(tmp_path, command, surroundings, fail):
         env=surroundings | {"PYTHONPATH": f"{surroundings.get('PYTHONPATH', '')}:{tmp_path}"},
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=600,
     )
 
 

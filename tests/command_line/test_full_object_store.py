@@ -57,7 +57,7 @@ def train(command, surroundings, large_model, tmp_path):
             env=surroundings | SMALL_STORE | environment,
             capture_output=True,
             text=True,
-            timeout=200,
+            timeout=600,
         )
 
     return run

@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -19,39 +20,60 @@ from .conftest import SMALL, rows, untimed
 pytestmark = pytest.mark.slow
 
 
+LIMIT_S = 600
 MOMENTS = [
     "history.sqlite",  # before the first step
     "rollouts/step-000002.parquet",  # a step done whose metrics are not written
     "checkpoints/.step_000002.partial/state.json",  # a checkpoint half written, and one of step 1 whole
 ]
+# The script, which comes to a stand in the middle of the checkpoint of step 2.
+STANDING = """
+import runpy, time
+from algorithms.script import manifest  # before what takes the function from it
+
+whole = manifest.write_manifest
+
+
+def write_manifest(folder):
+    if folder.name == ".step_000002.partial":
+        time.sleep(10_000)
+    whole(folder)
+
+
+manifest.write_manifest = write_manifest
+runpy.run_module("algorithms.r3_grpo", run_name="__main__", alter_sys=True)
+"""
 
 
 def killed_when(there: Path, arguments: list[str], surroundings: dict[str, str]) -> None:
-    """Start a run and kill it, with all its processes, as soon as a file is there."""
+    """Start a run that comes to a stand, and kill it, with all its processes, as soon as a file is there."""
     process = subprocess.Popen(
-        arguments,
+        [sys.executable, "-c", STANDING, *arguments],
         env=surroundings,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
     )
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + LIMIT_S
     while not there.exists() and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.002)
-    assert process.poll() is None, f"the run ended before it could be killed: {process.communicate()}"
-    os.killpg(process.pid, signal.SIGKILL)
-    process.communicate(timeout=60)
+    ended = process.poll() is not None
+    if not ended:
+        os.killpg(process.pid, signal.SIGKILL)
+    output = process.communicate(timeout=LIMIT_S)
+    assert not ended, f"the run ended before it could be killed: {output}"
+    assert there.exists(), f"the moment never came: {output}"
 
 
 def test_killed_at_any_moment_and_again_it_becomes_the_run_that_was_never_killed(
-    command, surroundings, run_command, finished_run, tmp_path
+    surroundings, run_command, finished_run, tmp_path
 ):
     run, resume = tmp_path / "cut", ["--resume", str(tmp_path / "cut")]
     first, second, third = (run / moment for moment in MOMENTS)
-    killed_when(first, command(*SMALL, f"run.dir={tmp_path}", "run.name=cut"), surroundings)
-    killed_when(second, command(*resume), surroundings)
-    killed_when(third, command(*resume), surroundings)
+    killed_when(first, [*SMALL, f"run.dir={tmp_path}", "run.name=cut"], surroundings)
+    killed_when(second, resume, surroundings)
+    killed_when(third, resume, surroundings)
     resumed = run_command(*resume)
     assert resumed.returncode == 0, resumed.stderr
     expected = rows(finished_run[0])

@@ -1,12 +1,14 @@
 """`--check` says what would run where; what is wrong is one line, and Ray is not started for any of it."""
 
+import shutil
 import sys
 from pathlib import Path
 
 import pytest
 import ray
+from transformers import AutoTokenizer
 
-from algorithms.configuration.check import check, validate_model, validate_start
+from algorithms.configuration.check import check, validate_model, validate_start, warn_of_cluster
 from algorithms.configuration.files import load
 from algorithms.configuration.folder import configs_folder, training_files
 from algorithms.configuration.layers import read_sections
@@ -111,6 +113,56 @@ def test_a_response_that_the_model_has_no_room_for_is_an_error(config):
     validate_start(config.env_runners(max_response_tokens=507))
 
 
+@pytest.fixture
+def changed(config, tiny_model, tmp_path):
+    """The configuration with a copy of the model, and its tokenizer, which is saved there again after a change."""
+    folder = Path(shutil.copytree(tiny_model, tmp_path / "copy"))
+
+    def make(change):
+        tokenizer = AutoTokenizer.from_pretrained(folder)
+        change(tokenizer)
+        tokenizer.save_pretrained(folder)
+        return config.rl_module(model=str(folder))
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("change", "token"),
+    [
+        (lambda tokenizer: tokenizer.add_tokens(["30"]), "30"),
+        (lambda tokenizer: tokenizer.add_special_tokens({"eos_token": "<end>"}), "<end>"),
+        (lambda tokenizer: tokenizer.add_tokens(["try"]), "try"),
+    ],
+    ids=["of a prompt", "of the end", "of the next turn"],
+)
+def test_a_token_that_the_model_has_no_embedding_for_is_an_error(changed, change, token):
+    with_it = changed(change).environment(reflection_guidance="Please try again.")
+    model = with_it.rl_module_settings.model
+    number = AutoTokenizer.from_pretrained(model).convert_tokens_to_ids(token)
+    with pytest.raises(ConfigError) as raised:
+        check(with_it, RUN)
+    assert str(raised.value) == (
+        f"rl_module.model: '{model}': its tokenizer gives token {number}, and the model has embeddings for 98; fix: "
+        "model.resize_token_embeddings(len(tokenizer)) of transformers, then save the model there again"
+    )
+    if token == "try":
+        assert check(with_it.reflection(enabled=False), RUN)
+
+
+def test_a_tokenizer_with_tokens_that_are_never_asked_for_is_none(changed):
+    assert check(changed(lambda tokenizer: tokenizer.add_tokens(["never asked for"])), RUN)
+
+
+def test_a_response_that_nothing_ends_is_an_error(changed):
+    endless = changed(lambda tokenizer: setattr(tokenizer, "eos_token", None))
+    with pytest.raises(ConfigError) as raised:
+        check(endless, RUN)
+    (line,) = str(raised.value).splitlines()
+    assert line.startswith(f"rl_module.model: '{endless.rl_module_settings.model}': neither its tokenizer nor its ")
+    assert "; fix: set the tokenizer's eos_token" in line
+
+
 def test_reflection_that_may_not_fit_is_reported(config):
     long = "\n".join(check(config.env_runners(max_response_tokens=500), RUN))
     assert "MORE THAN THE MODEL HAS" in long
@@ -188,9 +240,52 @@ def test_a_cluster_is_asked_for_what_it_has(config, monkeypatch):
         validate_start(config)
 
 
+@pytest.mark.parametrize(
+    ("there", "said"),
+    [
+        (Resources(64, 2, "the cluster"), "has 64 CPUs and 2 GPUs, and the run reserves 3 CPUs and 3 GPUs: it waits "),
+        (Resources(2, 8, "the cluster"), "has 2 CPUs and 8 GPUs, and the run reserves 3 CPUs and 3 GPUs: it waits "),
+        (Resources(64, 8, "the cluster"), None),
+    ],
+)
+def test_a_joined_cluster_that_has_not_enough_is_warned_of_as_nodes_may_yet_join(
+    config, monkeypatch, caplog, there, said
+):
+    monkeypatch.setattr("algorithms.configuration.check.available", lambda: there)
+    warn_of_cluster(config.learners(num_learners=3, num_gpus_per_learner=1))
+    assert [said in message for message in caplog.messages] == ([] if said is None else [True])
+
+
+def test_a_joined_cluster_whose_gpus_nobody_uses_is_warned_of(config, monkeypatch, caplog):
+    monkeypatch.setattr("algorithms.configuration.check.available", lambda: Resources(64, 8, "the cluster"))
+    warn_of_cluster(config)
+    assert "the run reserves no GPU" in caplog.text
+
+
 def test_nothing_starts_ray(config):
     check(config, RUN)
     validate_start(config)
+    assert not ray.is_initialized()
+
+
+@pytest.mark.parametrize(
+    ("section", "settings", "said"),
+    [
+        (
+            "environment",
+            {"env": "CartPole-v1", "data": None, "instruction": None},
+            "environment.id: 'CartPole-v1' is no r3env.core.VerifiableEnv",
+        ),
+        ("environment", {"data": "nowhere.jsonl"}, "environment.data: "),
+        ("env_runners", {"max_response_tokens": 10**6}, "env_runners.max_response_tokens: 1000000 and prompts"),
+        ("rl_module", {"model": "/nowhere"}, "rl_module.model: '/nowhere' is neither a folder nor a Hub id"),
+        ("env_runners", {"num_gpus_per_env_runner": 64}, "env_runners.num_gpus_per_env_runner: "),
+    ],
+)
+def test_an_algorithm_that_is_built_in_python_is_checked_as_the_command_checks_it(config, section, settings, said):
+    with pytest.raises(ConfigError) as raised:
+        getattr(config, section)(**settings).build_algo()
+    assert str(raised.value).startswith(said)
     assert not ray.is_initialized()
 
 

@@ -100,6 +100,20 @@ def test_the_held_out_environment_differs_in_its_data():
     }
 
 
+@pytest.mark.parametrize(
+    ("data", "columns", "expected"),
+    [
+        ("b.jsonl", {}, {"answer": "solution"}),
+        ("preset:math500", {}, None),  # it has a column `solution`, which is no answer
+        ("preset:math500", {"answer": "a"}, {"answer": "a"}),
+        (None, {}, {"answer": "solution"}),
+    ],
+)
+def test_columns_of_the_training_problems_are_not_those_of_a_preset(data, columns, expected):
+    config = GRPOConfig().environment(columns={"answer": "solution"}).evaluation(data=data, columns=columns)
+    assert config.evaluation_settings.held_out(config.env_config).get("columns") == expected
+
+
 def test_a_local_runner_is_made_only_without_remote_ones():
     config = GRPOConfig()
     assert config.create_local_env_runner is True

@@ -1,6 +1,7 @@
 """A model is looked at before anything starts: where it is, whether it is whole, how large it is."""
 
 import contextlib
+import errno
 import http.server
 import shutil
 import threading
@@ -70,6 +71,7 @@ def test_the_size_is_that_of_the_loaded_model(tiny_model):
         kv_heads=2,
         head_size=4,
         context=512,
+        vocabulary=98,
     )
     assert facts.weight_bytes("bfloat16") == 2 * facts.parameters
     assert facts.cache_bytes(10, "float32") == 10 * 3 * (2 * 2 * 4) * 4
@@ -111,6 +113,54 @@ def test_a_model_of_the_hub_with_an_adapter_is_refused_once_it_is_there(copy, mo
     (copy / "adapter_config.json").write_text("{}")
     with pytest.raises(ConfigError, match=r"^rl_module\.model: 'o/m' comes with an adapter .*fix: merge it first"):
         fetch_model(settings)
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    """An empty cache of the Hub's."""
+    folder = tmp_path / "cache"
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(folder))
+    return folder
+
+
+def fetched(repo):
+    """What is said of a model that is to be fetched."""
+    with pytest.raises(ConfigError) as raised:
+        fetch_model(config(repo).rl_module_settings)
+    (line,) = str(raised.value).splitlines()
+    assert "; fix: fetch it where the Hub can be reached, into this machine's cache (`hf download ID`)" in line
+    return line
+
+
+@pytest.mark.usefixtures("offline", "cache")
+def test_a_model_of_the_hub_that_cannot_be_fetched_is_one_line():
+    assert fetched("o/m").startswith("rl_module.model: 'o/m' cannot be fetched (")
+
+
+@pytest.mark.usefixtures("offline")
+def test_one_of_which_only_the_configuration_is_cached_is_one_line(cache, copy):
+    snapshot = cache / "models--o--m" / "snapshots" / ("0" * 40)
+    snapshot.mkdir(parents=True)
+    shutil.copy(copy / "config.json", snapshot)
+    (cache / "models--o--m" / "refs").mkdir()
+    (cache / "models--o--m" / "refs" / "main").write_text("0" * 40)
+    assert fetched("o/m").startswith("rl_module.model: 'o/m' ")
+
+
+def test_one_without_safetensors_is_one_line(copy, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.snapshot_download", lambda *_, **__: str(copy))
+    (copy / "model.safetensors").unlink()
+    line = fetched("o/m")
+    assert line.startswith(f"rl_module.model: 'o/m' has no weights (*.safetensors) in {copy}; fix: ")
+
+
+def test_a_disk_that_is_full_while_a_model_is_fetched_is_no_wrong_input(monkeypatch):
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", full)
+    with pytest.raises(OSError, match="No space left"):
+        fetch_model(config("o/m").rl_module_settings)
 
 
 def test_torn_weights_are_an_error(copy):

@@ -9,8 +9,9 @@ import pytest
 import torch
 
 from algorithms.grpo.learner_errors import LearnerDied, LearnerOutOfMemory
-from algorithms.grpo.learners import score_rows, update_learners
+from algorithms.grpo.learners import each_learner, score_rows, update_learners
 from algorithms.learner.rows import TrainingRow
+from algorithms.script.checkpoint import load_checkpoint, save_checkpoint
 from tests.own_ray import own_ray
 
 from .conftest import two_runners
@@ -70,6 +71,15 @@ def test_a_learner_that_is_killed_in_an_update_is_one_line(ray_session, build, l
         update_learners(group, ROWS, 1e-4)
     assert str(raised.value).startswith(f"only {last} of {learners} learners answered: one died, or was killed")
     assert str(raised.value).endswith("--resume") and not isinstance(raised.value, LearnerOutOfMemory)
+
+
+def test_a_learner_that_dies_while_a_checkpoint_is_read_is_not_taken_for_damage(ray_session, build, tmp_path):
+    algorithm = build(configuration(1))
+    path = save_checkpoint(algorithm, tmp_path)
+    (process,) = each_learner(algorithm.learner_group, lambda learner: os.getpid())
+    os.kill(process, signal.SIGKILL)
+    with pytest.raises(LearnerDied, match="only 0 of 1 learners answered"):
+        load_checkpoint(algorithm, path)
 
 
 def test_any_other_error_of_an_update_is_raised_as_it_is(group):

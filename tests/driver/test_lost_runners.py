@@ -14,7 +14,7 @@ from .conftest import TIMEOUT_S, requests_of, two_runners
 
 pytestmark = pytest.mark.slow
 
-BACK_S = 90
+BACK_S = 300
 
 
 @pytest.fixture(scope="module")
@@ -98,17 +98,19 @@ def test_a_killed_runner_is_replaced_and_its_requests_are_played_again(algorithm
 
 
 def test_a_stopped_runner_does_not_hold_up_the_others_and_is_replaced(algorithm):
+    started = time.monotonic()
     undisturbed = tokens_of(algorithm.runners.play(requests_of(algorithm, 1200)))
+    limit = 3 * (time.monotonic() - started) + TIMEOUT_S + 60
     before, hung = pids(algorithm), algorithm.runners.fleet.counts.hung
     counts(algorithm)
     rollouts, seconds = play_while(algorithm, lambda: os.kill(before[2], signal.SIGSTOP))
     assert_as(undisturbed, rollouts, algorithm)
-    assert seconds < TIMEOUT_S + 30
+    assert seconds < limit
     happened = counts(algorithm)
     assert happened["stolen"] + happened["requeued"] > 0  # the other one played what the silent one held
     started = time.monotonic()
     algorithm.train()
-    assert time.monotonic() - started < TIMEOUT_S + 30
+    assert time.monotonic() - started < limit
     assert algorithm.record["rollout/prompts_completed"] == 6
     train_until_all_are_back(algorithm)
     after = pids(algorithm)

@@ -5,14 +5,20 @@ import errno
 import gymnasium
 import pytest
 
+from algorithms.configuration.context_window import context_use
+from algorithms.configuration.environments import EnvironmentFacts, longest_prompts
 from algorithms.configuration.errors import ConfigError
 from algorithms.evaluate import players
 from algorithms.evaluate.__main__ import main
 from algorithms.evaluate.arguments import parser
 from algorithms.evaluate.asked_for import config_of
 from algorithms.evaluate.command import evaluate
+from algorithms.evaluate.problems import environment_of
 from algorithms.evaluate.responses import ResponseFolder
+from algorithms.models.names import resolve_model
+from algorithms.models.tokenizer import load_tokenizer
 from algorithms.script.ray_session import RayDidNotStart
+from r3env import chat
 from r3env.core import Query, Reason, Verdict, VerifiableEnv
 
 TINY = ["--model", "embedded:tiny", "--samples", "2", "env_runners.max_response_tokens=4"]
@@ -83,6 +89,27 @@ def test_gpus_that_are_not_there_are_refused_before_anything_waits_for_them(tmp_
 def test_limits_that_the_answers_say_nothing_of_are_refused(settings, said, tmp_path, capsys):
     assert main([*HELDOUT, *settings, "--out", str(tmp_path / "out")]) == 2
     assert said in last_line(capsys)
+
+
+def test_second_tries_are_of_answers_of_one_turn(tmp_path, capsys):
+    assert main([*HELDOUT, "--reflection", "environment.max_turns=2", "--out", str(tmp_path / "out")]) == 2
+    said = last_line(capsys)
+    assert "evaluation.reflection with episodes of up to 2 turns" in said and "fix: environment.max_turns=1 or" in said
+
+
+def test_a_second_answer_that_has_no_room_whatever_is_quoted_is_refused(tmp_path, capsys):
+    """A first answer of this length fits: without second tries it is asked."""
+    config = configured()
+    environment = environment_of(config)
+    use = context_use(config, EnvironmentFacts(None, 1, longest_prompts(environment, environment.uids)))
+    most = 1024 - use.prompt
+    wanted = ["--data", "math=embedded:heldout", "--reflection", f"env_runners.max_response_tokens={most}"]
+    assert main(["--model", "embedded:tiny", "--samples", "2", *wanted, "--out", str(tmp_path / "out")]) == 2
+    said = last_line(capsys)
+    assert f"env_runners.max_response_tokens: {most}, the turn that asks for a second try" in said
+    fix = int(said.rpartition("=")[2])
+    second = len(chat.next_turn(load_tokenizer(resolve_model("embedded:tiny")), [], environment.reflection_guidance))
+    assert use.prompt + second + fix == 1024
 
 
 class Doubling(VerifiableEnv):

@@ -93,8 +93,8 @@ def test_two_evaluations_are_compared(whole, tmp_path, capsys):
     assert main([*ASKED, "--data", "math=embedded:heldout", "run.seed=1", "--out", str(other)]) == 0
     assert main(["--compare", str(whole), str(other)]) == 0
     told = capsys.readouterr().out
-    assert "other minus whole" in told and "over 12 problems" in told
-    assert "only one of them has it: math pass@1 after reflection\n" in told
+    assert "math: other minus whole, 12 of whole's 12 and other's 12 problems" in told
+    assert "only one of them has it: math pass@2, math pass@1 after reflection\n" in told
     assert "  run.seed 0 → 1\n" in told and "rl_module.model" not in told
 
 

@@ -6,8 +6,14 @@ import numpy as np
 import pytest
 
 from algorithms.configuration.settings import EvaluationSettings
-from algorithms.evaluate.evaluation import evaluate_policy
+from algorithms.evaluate.evaluation import evaluate_policy, quoter_of
+from algorithms.grpo.config import GRPOConfig
+from algorithms.models.names import resolve_model
+from algorithms.models.tokenizer import load_tokenizer
+from algorithms.r3_grpo.quotation import Quoter
 from algorithms.rollout.types import Context, Rollout, Sampling, Split
+from r3env import chat
+from r3env.math_env import MathEnv
 
 TRAINING = Sampling(temperature=0.8, top_p=0.95, max_response_tokens=30)
 
@@ -18,6 +24,8 @@ TABLE = {
     "hard": ((False, 30), (False, 30), (False, 11), (False, 30)),
 }
 PROMPT = [1, 2, 3]
+GUIDANCE = "No."
+TOKENIZER = load_tokenizer(resolve_model("embedded:tiny"))
 
 
 class Player:
@@ -54,9 +62,11 @@ class Player:
         )
 
 
-def evaluate(player, uids=tuple(TABLE), seed=0, **settings):
+def evaluate(player, uids=tuple(TABLE), seed=0, reflection=False, context=None, **settings):
     chosen = EvaluationSettings(**{"samples": 4, "k": [1, 2, 4], **settings})
-    return evaluate_policy(player, uids, chosen, TRAINING, seed)
+    longest = TRAINING.max_response_tokens
+    quoter = Quoter(TOKENIZER, limit=None, context=context, guidance=GUIDANCE, max_response_tokens=longest)
+    return evaluate_policy(player, uids, chosen, TRAINING, seed, quoter if reflection else None)
 
 
 def test_the_numbers_are_those_of_the_table():
@@ -141,6 +151,34 @@ def test_the_second_turn_quotes_the_failed_response_as_it_was():
     assert [attempt.prompt_tokens.tolist() for attempt in attempts] == [PROMPT] * 3
     assert [len(attempt.response_tokens) for attempt in attempts] == [30, 12, 20]
     assert [attempt.text for attempt in attempts] == ["try 1", "try 2", "try 3"]
+
+
+def test_on_a_short_context_the_middle_is_left_out_so_that_the_second_answer_has_its_room():
+    player = Player()
+    turn = len(chat.next_turn(TOKENIZER, [], GUIDANCE))
+    context = len(PROMPT) + 20 + turn + TRAINING.max_response_tokens
+    evaluate(player, uids=("medium",), reflection=True, context=context)
+    attempts = [request.attempt for request in player.calls[1]]
+    assert [len(attempt.response_tokens) for attempt in attempts] == [20, 12, 20]
+    first = attempts[0].response_tokens.tolist()
+    assert first[0] == 100 and first[-1] == 129 and attempts[1].text == "try 2"
+
+
+def test_the_quoter_of_a_configuration_leaves_the_whole_answer_room():
+    config = GRPOConfig().env_runners(max_response_tokens=500).evaluation(reflection=True)
+    quoter = quoter_of(config, TOKENIZER, MathEnv(reflection_guidance=GUIDANCE))
+    player = Player()
+    player.rollout = lambda request, own=player.rollout: _long(own(request), 900)
+    evaluate_policy(player, ("hard",), EvaluationSettings(samples=1, k=[1]), TRAINING, 0, quoter)
+    (again,) = player.calls[1]
+    turn = chat.next_turn(TOKENIZER, again.attempt.response_tokens.tolist(), GUIDANCE)
+    assert len(PROMPT) + len(again.attempt.response_tokens) + len(turn) + 500 <= 1024
+    assert quoter_of(GRPOConfig(), TOKENIZER, MathEnv()) is None
+
+
+def _long(rollout, length):
+    tokens = np.array([*PROMPT, *[100] * length], np.int32)
+    return replace(rollout, tokens=tokens, loss_mask=np.repeat([False, True], [len(PROMPT), length]))
 
 
 def test_an_answer_that_could_not_be_graded_counts_as_wrong_and_gets_no_second_turn():

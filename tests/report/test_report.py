@@ -97,6 +97,19 @@ def test_curves_begin_with_the_evaluation_before_training(tmp_path):
     assert "replay/added" not in curves["series"], "what was not recorded is no curve of zeros"
 
 
+@pytest.mark.parametrize(("lag", "shown"), [(0, [None, 0.5, 0.0, None]), (1, [None, None, 0.0, 0.25])])
+def test_reflected_answers_that_nobody_asked_for_are_no_curve_of_zeros(lag, shown, tmp_path):
+    run = make_run(tmp_path, training__policy_lag=lag)
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    # With a lag a step answers the prompts that the step before has built.
+    correct = [0.0, 0.5, 0.0, 0.0] if lag == 0 else [0.0, 0.0, 0.0, 0.25]
+    for line, prompts, share in zip(lines, (0, 2, 1, 0), correct, strict=True):
+        line |= {"reflection/prompts": prompts, "reflection/correct": share}
+    (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    _, data = report(run, out=tmp_path / "r.html")
+    assert data["curves"][0]["series"]["reflection/correct"][1:] == shown
+
+
 def test_evaluations_are_tables_with_intervals_and_levels(tmp_path):
     _, data = report(make_run(tmp_path), out=tmp_path / "r.html")
     sides, levels = data["tables"]

@@ -1,13 +1,16 @@
 """Episodes: what the policy saw is what is trained on, and what goes wrong in one is that one's data."""
 
 import functools
+import itertools
+import sys
 import time
 
 import gymnasium
 import numpy as np
 import pytest
 
-from algorithms.rollout.episodes import PATIENCE_S, EpisodePlayer
+from algorithms.rollout import episodes
+from algorithms.rollout.episodes import EpisodePlayer
 from algorithms.rollout.types import Attempt, Context, Request, Sampling, Split
 from r3env import chat
 from r3env.assets.arithmetic import REFLECTION_GUIDANCE
@@ -74,6 +77,12 @@ def player_of(engine, tokenizer):
         return EpisodePlayer(engine, tokenizer, dict.fromkeys(Split, functools.partial(environment, **arguments)))
 
     return make
+
+
+@pytest.fixture
+def patient(monkeypatch):
+    """Batches do not depend on how busy the machine is: no environment here is slow by itself."""
+    monkeypatch.setattr(episodes, "PATIENCE_S", 600.0)
 
 
 @pytest.fixture
@@ -206,7 +215,7 @@ def test_no_requests_no_rollouts(math):
     assert math().play([]) == []
 
 
-def test_played_in_pieces_every_bit_is_the_same(math):
+def test_played_in_pieces_every_bit_is_the_same(math, patient):
     requests = requests_of(MathEnv("embedded:train").uids[:80])
     player = math(max_turns=2)
     whole = player.play(requests)
@@ -218,7 +227,7 @@ def test_played_in_pieces_every_bit_is_the_same(math):
     assert _bits(rollout for piece in pieces for rollout in piece) == _bits(whole)
 
 
-def test_withdrawn_episodes_do_not_come_back_and_the_others_are_as_they_would_be(math):
+def test_withdrawn_episodes_do_not_come_back_and_the_others_are_as_they_would_be(math, patient):
     requests = requests_of(MathEnv("embedded:train").uids[:80])
     player = math(max_turns=2)
     whole = player.play(requests)
@@ -229,7 +238,7 @@ def test_withdrawn_episodes_do_not_come_back_and_the_others_are_as_they_would_be
     gone = player.withdraw(range(0, 90, 2))
     assert set(gone) == set(range(0, 80, 2)) - {rollout.request_id for rollout in rollouts}
     assert player.engine.unfinished < 16 and player.unfinished == 80 - len(gone) - len(rollouts)
-    rollouts += player.advance(60)
+    rollouts += player.advance(600)
     assert player.withdraw(range(80)) == [] and player.unfinished == player.engine.unfinished == 0
     tokens = {key: (own, rest) for key, own, rest in _tokens(whole)}
     assert {key: (own, rest) for key, own, rest in _tokens(rollouts)} == {
@@ -237,7 +246,7 @@ def test_withdrawn_episodes_do_not_come_back_and_the_others_are_as_they_would_be
     }
 
 
-def test_progress_is_told_and_each_chunk_is_played_by_itself(math):
+def test_progress_is_told_and_each_chunk_is_played_by_itself(math, patient):
     requests, told = requests_of(MathEnv("embedded:train").uids[:10]), []
     player = math()
     rollouts = player.play(requests, lambda *counts: told.append(counts), chunk=4)
@@ -289,6 +298,33 @@ def test_environments_are_used_again(player_of):
     assert len(made) == 4
 
 
+def test_an_environment_that_cannot_be_made_is_its_episodes_error_alone_and_the_next_one_is_tried(player_of):
+    made, numbers = [], itertools.count()
+
+    def make():
+        number = next(numbers)
+        made.append(number)
+        if number == 1:
+            raise OSError("no licence is free")
+        return Scripted()
+
+    player = player_of(Scripted)
+    player._make_environment = dict.fromkeys(Split, make)
+    rollouts = player.play(requests_of(["fine"] * 3))
+    (broken,) = [rollout for rollout in rollouts if rollout.error]
+    assert broken.verdict == "environment_error" and not broken.correct
+    assert broken.error == "make: OSError('no licence is free')"
+    assert all(rollout.correct for rollout in rollouts if rollout is not broken)
+    assert [rollout.error for rollout in player.play(requests_of(["fine"] * 3))] == [None] * 3
+    assert len(made) == 4, "two were there to be used again"
+
+
+def test_where_none_can_be_made_every_episode_has_failed(player_of):
+    player = player_of(functools.partial(sys.exit, "no licence"))
+    rollouts = player.play(requests_of(["fine"] * 3))
+    assert [rollout.error for rollout in rollouts] == ["make: SystemExit('no licence')"] * 3
+
+
 class Forgetful(Scripted):
     """Every other answer cannot be graded."""
 
@@ -327,7 +363,7 @@ def test_ungraded_answers_leave_their_group(short_run_ray):
 
 
 class SlowToVerify(VerifiableEnv):
-    """Never content; one query's first answer takes long to verify. Notes who was verified, in order."""
+    """Never content; one query's first answer takes until the other's three are done. Notes the order."""
 
     verified: list[str] = []
 
@@ -339,7 +375,9 @@ class SlowToVerify(VerifiableEnv):
 
     def verify(self, query, response):
         if query.uid == "slow" and "slow" not in self.verified:
-            time.sleep(PATIENCE_S + 1.5)
+            deadline = time.monotonic() + 60
+            while self.verified.count("quick") < 3 and time.monotonic() < deadline:
+                time.sleep(0.01)
         self.verified.append(query.uid)
         return Verdict(False, Reason.DIFFERENT)
 

@@ -4,8 +4,11 @@ import json
 import shutil
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
+from ray.exceptions import ObjectStoreFullError, OutOfDiskError
 
+from algorithms.script import checkpoint as one
 from algorithms.script import checkpoints as module
 from algorithms.script.checkpoint_errors import CheckpointError
 from algorithms.script.checkpoints import Checkpoints
@@ -89,3 +92,18 @@ def test_what_kills_left_of_any_step_goes_when_the_run_goes_on(tmp_path):
         (tmp_path / rest / "model").mkdir(parents=True)
     Checkpoints(tmp_path).forget_after(1)
     assert names(tmp_path) == ["step_000001"]
+
+
+@pytest.mark.parametrize("error", [ObjectStoreFullError("no room"), OutOfDiskError("no room")])
+def test_a_disk_that_is_full_while_a_checkpoint_is_read_is_not_taken_for_damage(tmp_path, monkeypatch, error):
+    def full(*_):
+        raise error
+
+    (tmp_path / "state.json").write_text(json.dumps({"format": one.FORMAT}))
+    np.savez(tmp_path / "arrays.npz")
+    for name, value in (("each_learner", [set()]), ("tensor_names", set()), ("read_tensors", [{}])):
+        monkeypatch.setattr(one, name, lambda *_, value=value: value)
+    monkeypatch.setattr(one, "put_tensors", full)
+    settings = SimpleNamespace(rl_module_settings=SimpleNamespace(lora_rank=0))
+    with pytest.raises(type(error)):
+        one.load_checkpoint(SimpleNamespace(config=settings, learner_group=None), tmp_path)

@@ -35,7 +35,8 @@ def test_any_run_has_curves(tmp_path, rows, summary, recwarn):
         assert image.width > 1000
         # More than one colour: something was drawn.
         assert len(image.convert("RGB").getcolors(maxcolors=1 << 24)) > 2
-    assert not recwarn.list
+    # A file that some other test left open is collected at any time.
+    assert not [warning for warning in recwarn if not issubclass(warning.category, ResourceWarning)]
     assert list(tmp_path.iterdir()) == [path]
 
 

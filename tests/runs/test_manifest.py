@@ -1,3 +1,6 @@
+import json
+from pathlib import Path
+
 import pytest
 
 from algorithms.script.manifest import MANIFEST, damage, write_manifest
@@ -36,3 +39,22 @@ def test_a_truncated_a_missing_and_an_unlisted_folder_are_found(folder, tmp_path
     assert "cannot be read" in damage(folder)
     (folder / MANIFEST).unlink()
     assert "missing" in damage(folder)
+
+
+UNREADABLE = Path("/proc/self/mem")  # it is opened, says that it is empty, and gives EIO when it is read
+
+
+def test_a_file_that_the_disk_does_not_give_back_is_damage(folder):
+    weights = folder / "model" / "weights"
+    weights.unlink()
+    weights.symlink_to(UNREADABLE)
+    listed = json.loads((folder / MANIFEST).read_text())
+    listed["model/weights"]["bytes"] = 0
+    (folder / MANIFEST).write_text(json.dumps(listed))
+    assert damage(folder) == "model/weights cannot be read (Input/output error)"
+
+
+def test_a_manifest_that_the_disk_does_not_give_back_is_damage(folder):
+    (folder / MANIFEST).unlink()
+    (folder / MANIFEST).symlink_to(UNREADABLE)
+    assert damage(folder) == f"{MANIFEST} cannot be read (Input/output error)"

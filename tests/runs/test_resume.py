@@ -156,6 +156,29 @@ def test_a_page_that_is_found_rotten_while_going_back_is_too(run, command, monke
     assert content(run) == before
 
 
+def sqlite_error(code):
+    error = sqlite3.OperationalError("disk I/O error")
+    error.sqlite_errorcode = code
+    return error
+
+
+def test_a_history_that_cannot_be_written_is_sound_and_nobody_is_told_to_start_again(run, command, monkeypatch):
+    def full(self, mark):
+        raise sqlite_error(sqlite3.SQLITE_IOERR_FSYNC)
+
+    monkeypatch.setattr(HistoryDatabase, "roll_back", full)
+    code, said = command("--resume", str(run.path), "run.steps=4")
+    assert code == 1 and said.startswith("error: the history cannot be written (disk I/O error); ")
+    assert said.endswith("go on with --resume") and "start again" not in said
+
+
+@pytest.mark.parametrize("code", [sqlite3.SQLITE_IOERR_READ, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY])
+def test_neither_is_one_that_is_out_of_reach(run, code):
+    with pytest.raises(CheckpointError, match="can be read and written") as raised, reading_history(run):
+        raise sqlite_error(code)
+    assert "start again" not in str(raised.value)
+
+
 def test_a_disk_that_is_full_is_no_damage(run):
     full = sqlite3.connect(":memory:")
     full.execute("PRAGMA max_page_count=1")

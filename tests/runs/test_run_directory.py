@@ -1,9 +1,12 @@
 import json
 import math
+import os
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from algorithms.configuration.errors import ConfigError
 from algorithms.runs.json_files import write_json
 from algorithms.runs.rollout_files import write_rollouts
 from algorithms.runs.run_directory import RunDirectory
@@ -36,14 +39,60 @@ def test_even_a_file_of_that_name_is_not_overwritten(tmp_path):
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "../up", "a\0b"])
 def test_a_name_that_leaves_the_folder_is_refused(tmp_path, name):
-    with pytest.raises(ValueError, match=r"^run\.name: "):
+    with pytest.raises(ConfigError, match=r"^run\.name: .*; fix: "):
         RunDirectory.create(tmp_path, name, "")
 
 
-def test_a_parent_that_is_a_file_is_refused(tmp_path):
-    (tmp_path / "runs").write_text("")
-    with pytest.raises(ValueError, match=r"^run\.dir: "):
-        RunDirectory.create(tmp_path / "runs", "x", "")
+@pytest.mark.parametrize("parent", ["file", "file/below", "dangling", "/proc/x", "~nobody-of-that-name/x", "a\0b"])
+def test_a_parent_that_can_hold_no_folder_is_refused_in_one_line(tmp_path, parent):
+    (tmp_path / "file").write_text("")
+    (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
+    named = parent if parent[0] in "/~" else str(tmp_path / parent)
+    with pytest.raises(ConfigError) as raised:
+        RunDirectory.create(named, "x", "")
+    (line,) = str(raised.value).splitlines()
+    assert line.startswith(f"run.dir: {named!r}: no run can be made there (") and "; fix: " in line
+
+
+def test_a_folder_that_may_only_be_read_is_refused(tmp_path, monkeypatch):
+    def refused(path, *_):
+        raise PermissionError(13, "Permission denied", path)
+
+    monkeypatch.setattr("os.mkdir", refused)
+    with pytest.raises(ConfigError, match=r"^run\.dir: .*\(Permission denied\); fix: "):
+        RunDirectory.create(tmp_path, "x", "")
+
+
+def test_a_tilde_is_the_users_home(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    assert RunDirectory.create("~/runs", "x", "").path == tmp_path / "home" / "runs" / "x"
+    assert not (tmp_path / "~").exists()
+
+
+@pytest.fixture
+def synced(monkeypatch):
+    """Paths that have been brought to the disk, by their resolved name."""
+    paths, fsync = [], os.fsync
+
+    def note(descriptor):
+        paths.append(Path(os.readlink(f"/proc/self/fd/{descriptor}")))
+        fsync(descriptor)
+
+    monkeypatch.setattr("os.fsync", note)
+    return paths
+
+
+def test_the_name_of_a_new_run_is_on_the_disk(tmp_path, synced):
+    run = RunDirectory.create(tmp_path / "new" / "runs", "x", "")
+    assert {tmp_path, tmp_path / "new", tmp_path / "new" / "runs", run.path} <= set(synced)
+
+
+def test_the_name_of_a_new_file_of_metrics_is_on_the_disk(run, synced):
+    run.append_metrics({"step": 1})
+    assert synced == [run.metrics_file, run.path]
+    run.append_metrics({"step": 2})
+    assert synced[2:] == [run.metrics_file]
 
 
 def test_opening_finds_what_was_written(run):

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 PROCESSES = 4
-TIMEOUT_S = 60.0
+TIMEOUT_S = 300.0
 TESTS = str(Path(__file__).parents[1])
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 
@@ -19,6 +20,7 @@ from algorithms.rollout.engines.base import GenerationRequest
 from algorithms.rollout.engines.factory import make_engine
 from algorithms.rollout.types import Sampling
 from algorithms.script.checkpoint import save_checkpoint
+from algorithms.script.manifest import write_manifest
 from algorithms.script.tensor_files import tensor_files, write_tensors
 
 from .test_learner_group import tiny_rows
@@ -113,12 +115,32 @@ def test_wrong_input_is_one_line_and_exit_code_2(run, tmp_path, capsys, argument
     assert (places["full"] / "file").read_text() == "mine"
 
 
-def test_a_damaged_checkpoint_is_one_line_too(run, tmp_path, capsys):
+def flip_a_bit(file):
+    content = bytearray(file.read_bytes())
+    content[-100] ^= 1
+    file.write_bytes(content)
+
+
+def test_a_bit_of_the_weights_that_has_flipped_is_found_and_the_one_before_is_named(run, tmp_path, capsys):
+    copy = shutil.copytree(run[0], tmp_path / "run")
+    later, earlier = (copy / "checkpoints" / f"step_00000{step}" for step in (2, 1))
+    flip_a_bit(later / "model" / "model.safetensors")
+    trouble = "the checkpoint is damaged, model/model.safetensors has changed since it was written"
+    assert main([str(copy), str(tmp_path / "out")]) == 2
+    assert capsys.readouterr().err == f"error: {later}: {trouble}; fix: --step 1\n"
+    assert not (tmp_path / "out").exists()
+    flip_a_bit(earlier / "model" / "model.safetensors")
+    assert main([str(copy), str(tmp_path / "out")]) == 2
+    assert capsys.readouterr().err == f"error: {later}: {trouble}; none before it is whole\n"
+
+
+def test_weights_that_are_none_are_one_line_too(run, tmp_path, capsys):
     folder = tmp_path / "run" / "checkpoints" / "step_000001"
     (folder / "model").mkdir(parents=True)
     (folder / "state.json").write_text("{}")
     (folder / "model" / "config.json").write_text("{}")
     (folder / "model" / "model.safetensors").write_bytes(b"too short")
+    write_manifest(folder)
     assert main([str(tmp_path / "run"), str(tmp_path / "out")]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(f"error: {folder}: cannot be exported (")

@@ -17,3 +17,31 @@ def test_rllibs_own_checkpoint_resumes_as_exactly_as_ours(r3_config, build, tmp_
     assert stored and len(resumed.history) == stored
     assert train(resumed, 2) == expected
     assert largest_difference(weights(whole), weights(resumed)) == 0.0
+
+
+@pytest.mark.slow
+def test_an_algorithm_that_plays_ahead_forgets_that_when_it_is_put_back(grpo_config, build, tmp_path):
+    """Population-based training puts an algorithm back that has trained on: what it has played is of other weights."""
+    algorithm = build(grpo_config.training(policy_lag=1).env_runners(num_env_runners=1))
+    path = algorithm.save_to_path(tmp_path / "rllib")
+    train(algorithm, 1)
+    first = [group.prompt.uid for group in algorithm.groups]
+    train(algorithm, 1)
+    algorithm.restore_from_path(path)
+    (record,) = train(algorithm, 1)
+    assert record["rollout/policy_lag"] == 0.0
+    assert [group.prompt.uid for group in algorithm.groups] == first
+
+
+def test_what_a_failed_step_has_begun_to_change_is_not_saved(grpo_config, build, tmp_path, monkeypatch):
+    algorithm = build(grpo_config)
+
+    def fail(groups):
+        raise ZeroDivisionError
+
+    fail.__name__ = "update_policy"
+    monkeypatch.setattr(algorithm, "update_policy", fail)
+    with pytest.raises(ZeroDivisionError):
+        algorithm.train()
+    with pytest.raises(RuntimeError, match="the step after 0 failed in update_policy"):
+        algorithm.save_to_path(tmp_path / "rllib")

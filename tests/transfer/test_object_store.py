@@ -88,7 +88,7 @@ def test_a_runner_that_fails_or_hangs_does_not_stop_the_others(algorithm, other_
     set_policy(algorithm, other_policy)
     os.kill(pids[2], signal.SIGSTOP)
     try:
-        version = ObjectStoreTransfer(WIRE).push(algorithm.learner_group, group, 3.0)
+        version = ObjectStoreTransfer(WIRE).push(algorithm.learner_group, group, 20)
         assert group.healthy_env_runner_ids() == [3]
         assert versions(group, remote_worker_ids=[3]) == [version]
     finally:

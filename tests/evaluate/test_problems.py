@@ -1,0 +1,112 @@
+"""Which problems an evaluation asks: those that the configured environment would have, and no others."""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from algorithms.configuration.errors import ConfigError
+from algorithms.evaluate.arguments import parser
+from algorithms.evaluate.asked_for import config_of, folder_of
+from algorithms.evaluate.problems import chosen, environment_of
+from algorithms.rollout.env_runner import environment_makers
+from algorithms.rollout.types import Split
+from r3env.reasoning_gym_env import ReasoningGymEnv
+
+RG = "r3env/ReasoningGym-v0"
+PARTS = {
+    "sums": {"id": RG, "weight": 2, "options": {"data": "chain_sum#size=20"}},
+    "boxes": {"id": "r3env/Math-v0", "weight": 1, "options": {"data": "embedded:heldout", "limit": 12}},
+}
+
+
+@pytest.fixture
+def configured(tmp_path):
+    """An evaluation's configuration from a run's sections, `--data` and overrides."""
+
+    def make(sections, *arguments):
+        (tmp_path / "run.yaml").write_text(yaml.safe_dump(sections, sort_keys=False))
+        named = ["--config", str(tmp_path / "run.yaml"), "--model", "embedded:tiny", *arguments]
+        return config_of(parser().parse_intermixed_args(named))[0]
+
+    return make
+
+
+def engines_environment(config):
+    """What the engines' processes make."""
+    return environment_makers(config)[Split.EVALUATION]().unwrapped
+
+
+def test_a_mixture_is_asked_its_own_parts(configured, tmp_path):
+    options = {"environments": PARTS, "seed": 4}
+    config = configured({"environment": {"id": "r3env/Mixture-v0", "options": options, "instruction": "Go."}})
+    environment = environment_of(config)
+    assert environment.seed == 4 and environment.weights == {"sums": 2, "boxes": 1}
+    asked = chosen(environment, config)
+    assert {uid.partition("/")[0] for uid in asked} == {"sums", "boxes"} and len(asked) == 30
+    there = engines_environment(config)
+    assert list(there.uids) == asked and there.prompt(there.query(asked[0])).endswith("\n\nGo.")
+    named = folder_of(parser().parse_intermixed_args([]), config, environment.parts)
+    assert named == Path("evaluations/embedded-tiny-sums-boxes")
+
+
+def test_a_mixture_without_options_is_asked_its_default_parts(configured):
+    config = configured({"environment": {"id": "r3env/Mixture-v0", "max_turns": 1}})
+    assert set(environment_of(config).parts) == {"one_turn", "two_turns"}
+
+
+def test_the_held_out_problems_of_a_mixture_s_run_are_those_of_its_own_evaluation(configured):
+    options = {"environments": {name: {"id": "r3env/Math-v0"} for name in ("a", "b")}}
+    environment = {"id": "r3env/Mixture-v0", "data": "embedded:train", "options": options}
+    config = configured({"environment": environment, "evaluation": {"data": "embedded:heldout"}})
+    in_training = list(engines_environment(config).uids)
+    assert chosen(environment_of(config), config) == in_training == list(engines_environment(config).uids)
+
+
+def test_a_mixture_takes_no_other_problems(configured):
+    config = configured({"environment": {"id": "r3env/Mixture-v0"}}, "--data", "m=embedded:heldout")
+    with pytest.raises(ConfigError, match=r"environment\.id: .*fix: environment\.id=r3env/Math-v0 environment\.opt"):
+        environment_of(config)
+
+
+def test_options_such_as_the_seed_are_the_parts_own(configured):
+    options = {"seed": 7, "size": 5, "level": 1}
+    config = configured({"environment": {"id": RG, "options": options}}, "--data", "sums=chain_sum")
+    asked, alone = chosen(environment_of(config), config), ReasoningGymEnv("chain_sum", **options)
+    assert asked == [f"sums/{uid}" for uid in alone.uids] and len(asked) == 5
+    there = engines_environment(config)
+    assert there.query(asked[0]).problem == alone.query(alone.uids[0]).problem
+    other = ReasoningGymEnv("chain_sum", **{**options, "seed": 0})
+    assert alone.query(alone.uids[0]).problem != other.query(other.uids[0]).problem
+
+
+@pytest.mark.parametrize("section", ["environment", "evaluation", "benchmarks"])
+def test_columns_are_for_data_that_no_preset_knows(section, configured, tmp_path, monkeypatch):
+    (tmp_path / "mine.jsonl").write_text(json.dumps({"problem": "1 + 1?", "solution": "2"}) + "\n")
+    data = {
+        "mine": str(tmp_path / "mine.jsonl"),
+        "preset": "preset:math500",
+        "hub": "HuggingFaceH4/aime_2024",
+        "unknown": "owner/unknown",
+    }
+    sections = {section: {"columns": {"answer": "solution"}}}
+    config = configured(sections, *(text for name in data for text in ("--data", f"{name}={data[name]}")))
+    monkeypatch.setattr("algorithms.evaluate.problems.MixtureEnv.queries", {})
+    columns = {name: part.columns for name, part in environment_of(config).parts.items()}
+    own = {"answer": "solution"}
+    assert columns == {"mine": own, "preset": {}, "hub": {}, "unknown": own}
+
+
+def test_columns_go_to_what_only_the_environment_can_read(configured, tmp_path):
+    """`parse_source` refuses a task's name."""
+    config = configured({"environment": {"id": RG, "columns": {"answer": "solution"}}}, "--data", "sums=chain_sum")
+    with pytest.raises(ConfigError, match="unknown option 'columns'"):
+        environment_of(config)
+
+
+def test_the_folder_that_chose_the_problems_is_known_from_everywhere(configured, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    config = configured({}, "--data", "m=embedded:heldout", "benchmarks.hard_for=evaluations/base")
+    assert config.benchmarks_settings.hard_for == str((tmp_path / "evaluations/base").resolve())
+    assert configured({}, "--data", "m=embedded:heldout").benchmarks_settings.hard_for is None

@@ -1,0 +1,117 @@
+"""Whatever ends a run leaves a checkpoint where one can be made; a stand-in plays the algorithm."""
+
+import os
+import signal
+
+import pytest
+
+from algorithms.grpo.learner_errors import LearnerDied
+from algorithms.rollout.errors import EveryEpisodeFailed
+from algorithms.script import checkpoints, train
+from algorithms.script import main as script
+from algorithms.script.interrupts import InterruptBetweenSteps
+from tests.runs.stand_in import StandIn, load, save
+
+
+@pytest.fixture
+def algorithm(monkeypatch):
+    """The stand-in's class, in place of the algorithm."""
+    kind = type("GRPO", (StandIn,), {})
+    monkeypatch.setattr(train, "_build", lambda config, seed: kind(config))
+    monkeypatch.setattr(train, "load_checkpoint", load)
+    monkeypatch.setattr(checkpoints, "save_checkpoint", save)
+    monkeypatch.setattr(script, "_leave", lambda code: code)  # an interrupted script ends its process
+    return kind
+
+
+@pytest.fixture
+def run(algorithm, tmp_path):
+    """Three steps, and a checkpoint at the end only; gives the exit code and the steps of the checkpoints."""
+
+    def start(*arguments):
+        small = ["run.steps=3", "run.checkpoint_every=0", "run.save_rollouts=false", "run.log_conversations=0"]
+        code = script.main("grpo", list(arguments) or [f"run.dir={tmp_path}", "run.name=run", *small])
+        folder = tmp_path / "run" / "checkpoints"
+        return code, sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+
+    return start
+
+
+def terminate_twice():
+    for _ in range(2):
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+def in_its_second_step(algorithm, happens):
+    """Let the rollouts of the second step fail with an error, or whatever a function does."""
+    whole = algorithm.train
+
+    def train(self):
+        if self.steps_done == 1:
+            self.in_step = True
+            if isinstance(happens, Exception):
+                raise happens
+            happens()
+        return whole(self)
+
+    algorithm.train = train
+
+
+def test_signals_while_a_checkpoint_is_written_wait_for_it():
+    with InterruptBetweenSteps() as interrupt:
+        with interrupt.saving():
+            terminate_twice()
+        assert interrupt.requested
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
+def test_signals_do_not_cost_the_last_checkpoint(run, monkeypatch, tmp_path, capsys):
+    def slow_save(*arguments):
+        terminate_twice()
+        save(*arguments)
+
+    monkeypatch.setattr(checkpoints, "save_checkpoint", slow_save)
+    assert run() == (130, ["step_000003"])
+    assert f"--resume {tmp_path / 'run'}" in capsys.readouterr().err
+    assert run("--resume", str(tmp_path / "run")) == (0, ["step_000003"])
+
+
+def test_signals_do_not_cost_the_checkpoint_that_an_interrupt_asked_for(run, algorithm, monkeypatch):
+    def slow_save(*arguments):
+        terminate_twice()
+        save(*arguments)
+
+    monkeypatch.setattr(checkpoints, "save_checkpoint", slow_save)
+    in_its_second_step(algorithm, terminate_twice)
+    assert run() == (130, ["step_000001"])
+
+
+@pytest.mark.parametrize("error", [EveryEpisodeFailed("environment.id: every one failed"), ZeroDivisionError()])
+def test_an_error_in_the_rollouts_leaves_the_state_that_its_step_began_with(run, algorithm, capsys, error):
+    in_its_second_step(algorithm, error)
+    if isinstance(error, EveryEpisodeFailed):
+        assert run() == (1, ["step_000001"])
+    else:
+        with pytest.raises(ZeroDivisionError):
+            run()
+    assert "stopped by an error after step 1; --resume" in capsys.readouterr().err
+
+
+def test_what_can_not_be_saved_is_not(run, algorithm, capsys):
+    in_its_second_step(algorithm, LearnerDied("a learner died"))
+    assert run() == (1, [])
+    in_its_second_step(algorithm, EveryEpisodeFailed("none"))
+    algorithm.can_be_saved = False
+    assert run()[1] == []
+
+
+def test_a_full_disk_does_not_hide_what_ended_the_run(run, algorithm, monkeypatch, capsys, caplog):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(checkpoints, "save_checkpoint", full)
+    in_its_second_step(algorithm, EveryEpisodeFailed("environment.id: every one failed"))
+    assert run() == (1, [])
+    assert capsys.readouterr().err.splitlines()[-1] == "error: environment.id: every one failed"
+    assert "no checkpoint could be written: [Errno 28] No space left on device" in caplog.text
