@@ -5,9 +5,9 @@
 
 Rounds alternate between a run in one process, in which every number must be that of the undisturbed run, and a run
 with two env runners and a learner of their own, whose accuracy must be the undisturbed run's within noise. Faults come
-at random: SIGKILL of every process, SIGTERM, Ctrl-C, a full disk where a small one may be mounted, and an env runner
-killed or stopped. After each that ends the run it is resumed; an end that no fault explains is a find, as is a process
-that grows. Exit code 1 if anything is not as it should be.
+at random: SIGKILL of every process, SIGTERM once or twice, Ctrl-C, a full disk where a small one may be mounted, and an
+env runner killed or stopped. After each that ends the run it is resumed; an end that no fault explains is a find, as is
+a process that grows. Exit code 1 if anything is not as it should be.
 """
 
 import argparse

@@ -53,6 +53,15 @@ def _boxed(cell: Cell) -> Cell:
     return final_answer(cell) or cell
 
 
+def _only_boxed(cell: Cell) -> Cell:
+    """MATH: a worked solution whose final answer is in a box; without one there is no answer."""
+    if not isinstance(cell, str):
+        return cell
+    from r3env.grading.extraction import final_answer
+
+    return final_answer(cell)
+
+
 def _whole_number(cell: Cell) -> Cell:
     """AMC answers are floats, `27.0`, of whole numbers."""
     if isinstance(cell, str) and re.fullmatch(r"-?\d+\.0+", cell.strip()):
@@ -82,6 +91,13 @@ PRESETS: Mapping[str, Preset] = MappingProxyType(
             {"problem": "question", "answer": "answer"},
             configuration="main",
             answer=_after_hashes,
+        ),
+        # MATH: columns problem, level ("Level 3"), type, solution (worked, its final answer in `\boxed{}`); splits
+        # train and test (as public training and evaluation code reads it).
+        "math": Preset(
+            "DigitalLearningGmbH/MATH-lighteval",
+            {"problem": "problem", "answer": "solution", "level": "level"},
+            answer=_only_boxed,
         ),
         # Columns problem, solution, answer, subject, level (a number), unique_id; split test only (its dataset card).
         "math500": Preset(

@@ -20,7 +20,8 @@ class ContextUse:
         prompt: the longest first prompt; 0 when there is none at hand to measure.
         plain: the longest episode of one turn.
         longest: the longest episode, with the further turns that the configuration allows.
-        largest_token: the largest id among those that were measured and those that end a response; -1: none was.
+        largest_token: the largest id that needs an embedding, of those measured and the least that ends a response;
+            -1: none was.
     """
 
     prompt: int
@@ -49,7 +50,7 @@ def context_use(config: "GRPOConfig", environment: EnvironmentFacts) -> ContextU
 
 
 def validate_context(config: "GRPOConfig", model: ModelFacts, use: ContextUse) -> None:
-    """Check that a prompt and its response fit, and that the model knows their tokens.
+    """Check that a prompt and its response fit, a second try too, and that the model knows their tokens.
 
     Raises:
         ConfigError: they are longer than the model's context, or a token has no embedding.
@@ -61,6 +62,7 @@ def validate_context(config: "GRPOConfig", model: ModelFacts, use: ContextUse) -
             "then save the model there again"
         )
     if model.context is None or use.plain <= model.context:
+        _room_for_second_tries(config, model, use)
         return
     response, room = config.env_runners_settings.max_response_tokens, model.context - use.prompt
     fix = f"env_runners.max_response_tokens={room}" if room > 0 else "a model with a longer context"
@@ -68,6 +70,27 @@ def validate_context(config: "GRPOConfig", model: ModelFacts, use: ContextUse) -
         f"env_runners.max_response_tokens: {response} and prompts of up to {use.prompt} tokens are more than "
         f"the {model.context} tokens of {model.name}; fix: {fix}"
     )
+
+
+def engine_context(config: "GRPOConfig", context: int | None) -> int | None:
+    """Tokens that the engine can hold: the model's context, or what vLLM was told to hold of it."""
+    runners = config.env_runners_settings
+    told = runners.vllm.get("max_model_len") if runners.engine == "vllm" else None
+    bounds = (context, told if isinstance(told, int) and told > 0 else None)
+    return min((bound for bound in bounds if bound is not None), default=None)
+
+
+def _room_for_second_tries(config: "GRPOConfig", model: ModelFacts, use: ContextUse) -> None:
+    """Check that an evaluation's second answer is as long as it may be, if nothing of the first were quoted."""
+    context, response = engine_context(config, model.context), config.env_runners_settings.max_response_tokens
+    least = use.longest - response
+    # Where not even a first answer fits, `validate_engine_context` says so.
+    if config.evaluation_settings.reflection and context is not None and use.plain <= context < least:
+        raise ConfigError(
+            f"env_runners.max_response_tokens: {response}, the turn that asks for a second try and prompts of up to "
+            f"{use.prompt} tokens are more than the {context} tokens of the model; "
+            f"fix: env_runners.max_response_tokens={max(1, response - (least - context))}"
+        )
 
 
 def _measured(config: "GRPOConfig", environment: EnvironmentFacts, *, several: bool) -> tuple[int, int, int]:
@@ -90,5 +113,5 @@ def _measured(config: "GRPOConfig", environment: EnvironmentFacts, *, several: b
     except Exception as error:  # a tokenizer and its template are files that somebody else wrote
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise ConfigError(f"rl_module.model: {shown(module.model)}: its tokenizer: {reason}") from error
-    largest = max(itertools.chain(*prompts, guidance, stops))
+    largest = max(itertools.chain(*prompts, guidance, [min(stops)]))  # further stops are never sampled: harmless
     return max(map(len, prompts)), len(guidance), largest

@@ -71,7 +71,12 @@ class EnvironmentSettings(Settings):
     reflection_guidance: str | None = setting(
         None, "Text of the turn that asks for a second attempt; null: the environment's own."
     )
-    max_turns: int = setting(1, "Attempts per episode; from 2 on, reflection is live. Passed on if not 1.", ge=1)
+    max_turns: int = setting(
+        1,
+        "Attempts per episode: from 2 on a wrong answer is met with feedback and tried again within the episode; 1 "
+        "leaves the environment's own default.",
+        ge=1,
+    )
     grading_timeout_s: float = setting(
         5.0, "Seconds that the grader may spend on one answer. Passed on if not 5.", gt=0
     )

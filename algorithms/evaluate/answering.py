@@ -7,9 +7,9 @@ from typing import Any
 
 from algorithms.evaluate.evaluation import failed_attempt
 from algorithms.evaluate.responses import Response, ResponseFolder
-from algorithms.r3_grpo.quotation import Quoter
 from algorithms.rollout.dispatch import OnProgress
 from algorithms.rollout.errors import refuse_if_all_failed
+from algorithms.rollout.quotation import Quoter
 from algorithms.rollout.types import Request, Rollout, Sampling, Split
 from r3env.grading.extraction import final_answer
 

@@ -2,14 +2,14 @@
 
 from collections.abc import Sequence
 
-from algorithms.configuration.context_window import ContextUse, context_use, validate_context
+from algorithms.configuration.context_window import context_use, validate_context
 from algorithms.configuration.environments import EnvironmentFacts, longest_prompts
 from algorithms.configuration.errors import ConfigError
 from algorithms.configuration.resources import validate_resources
+from algorithms.configuration.second_tries import check_second_tries
 from algorithms.configuration.vllm_limits import validate_engine_context
 from algorithms.evaluate.config import EvaluateConfig
 from algorithms.models.names import validate_model
-from algorithms.r3_grpo.quotation import engine_context
 from r3env.core import VerifiableEnv
 
 # A training configuration is read as it is; what it says of learners must not refuse an evaluation that has none.
@@ -55,11 +55,7 @@ def check_reflection(config: EvaluateConfig, environment: VerifiableEnv) -> None
     Raises:
         ConfigError: answers have several turns already.
     """
-    if config.evaluation_settings.reflection and environment.max_turns > 1:
-        raise ConfigError(
-            f"evaluation.reflection with episodes of up to {environment.max_turns} turns: these have second tries of "
-            "their own; fix: environment.max_turns=1 or evaluation.reflection=false"
-        )
+    check_second_tries(config.evaluation_settings, environment.max_turns)
 
 
 def validate_engine(config: EvaluateConfig, environment: VerifiableEnv, uids: Sequence[str]) -> None:
@@ -77,16 +73,3 @@ def validate_engine(config: EvaluateConfig, environment: VerifiableEnv, uids: Se
     use = context_use(config, facts)
     validate_context(config, model, use)
     validate_engine_context(config, use)
-    _room_for_second_tries(config, use)
-
-
-def _room_for_second_tries(config: EvaluateConfig, use: ContextUse) -> None:
-    """Check that a second answer is as long as it may be, if nothing of the first were quoted."""
-    context, response = engine_context(config), config.env_runners_settings.max_response_tokens
-    least = use.longest - response
-    if config.evaluation_settings.reflection and context is not None and least > context:
-        raise ConfigError(
-            f"env_runners.max_response_tokens: {response}, the turn that asks for a second try and prompts of up to "
-            f"{use.prompt} tokens are more than the {context} tokens of the model; "
-            f"fix: env_runners.max_response_tokens={max(1, response - (least - context))}"
-        )

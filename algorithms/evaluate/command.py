@@ -20,9 +20,9 @@ from algorithms.evaluate.responses import ResponseFolder
 from algorithms.evaluate.results import PART, RESPONSES, SCORES, begun_part_size, open_results
 from algorithms.evaluate.scores import Score, benchmark_scores
 from algorithms.evaluate.shown import show, show_comparison
-from algorithms.models.names import fetch_model, resolve_model
+from algorithms.models.names import context_length, fetch_model, resolve_model
 from algorithms.models.tokenizer import load_tokenizer
-from algorithms.r3_grpo.quotation import Quoter
+from algorithms.rollout.quotation import Quoter
 from algorithms.rollout.types import Sampling
 from algorithms.runs.counter import Counter
 from algorithms.runs.json_files import write_json
@@ -97,7 +97,7 @@ def _quoter(config: EvaluateConfig, environment: Any) -> Quoter | None:
         return None
     module = config.rl_module_settings
     tokenizer = load_tokenizer(resolve_model(module.model), module.revision, module.trust_remote_code)
-    return quoter_of(config, tokenizer, environment)
+    return quoter_of(config, tokenizer, environment, context_length(module))
 
 
 def _plain(scores: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:

@@ -32,6 +32,8 @@ _WITHOUT_BEARING = frozenset(
 )
 _SECTIONS_WITHOUT_BEARING = ("run.", "training.", "learners.", "reward.")
 _SEED = "run.seed"
+# Where `evaluation` says them, those of `env_runners` draw no answer.
+_OVERRIDDEN = ("temperature", "top_p")
 
 
 def differences(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, str]:
@@ -49,12 +51,14 @@ def differences(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str
     }
 
 
-def bearing_on_answers(found: Mapping[str, str]) -> dict[str, str]:
-    """Of such differences those that bear on which answers are drawn."""
+def bearing_on_answers(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, str]:
+    """Of these differences those that bear on which answers are drawn."""
+    own = [settings.get("evaluation") or {} for settings in (first, second)]
+    overridden = {f"env_runners.{key}" for key in _OVERRIDDEN if all(one.get(key) is not None for one in own)}
     return {
         name: values
-        for name, values in found.items()
-        if name == _SEED or not (name in _WITHOUT_BEARING or name.startswith(_SECTIONS_WITHOUT_BEARING))
+        for name, values in differences(first, second).items()
+        if name == _SEED or not (name in _WITHOUT_BEARING | overridden or name.startswith(_SECTIONS_WITHOUT_BEARING))
     }
 
 

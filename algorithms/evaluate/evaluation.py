@@ -8,8 +8,8 @@ import numpy as np
 
 from algorithms.evaluate.pass_at_k import mean_pass_at_k
 from algorithms.grpo.seeds import Purpose, request_seeds
-from algorithms.r3_grpo.quotation import Quoter, attempt_of
 from algorithms.rollout.errors import refuse_if_all_failed
+from algorithms.rollout.quotation import Quoter, attempt_of
 from algorithms.rollout.types import Attempt, Request, Rollout, Sampling, Split
 
 Play = Callable[[Sequence[Request]], list[Rollout]]
@@ -112,11 +112,11 @@ def held_out_sample(uids: Sequence[str], limit: int | None) -> list[str]:
     return [uids[i * len(uids) // limit] for i in range(limit)]
 
 
-def quoter_of(config: Any, tokenizer: Any, environment: Any) -> Quoter | None:
+def quoter_of(config: Any, tokenizer: Any, environment: Any, context: int | None) -> Quoter | None:
     """What shortens attempts for the second turns of an evaluation; None where `evaluation.reflection` is off."""
     if not config.evaluation_settings.reflection:
         return None
-    return Quoter.of(config, tokenizer, environment.unwrapped.reflection_guidance)
+    return Quoter.of(config, tokenizer, environment.unwrapped.reflection_guidance, context=context)
 
 
 def failed_attempt(rollout: Rollout, quoter: Quoter) -> Attempt:

@@ -2,10 +2,12 @@
 
 import re
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from algorithms.configuration.errors import ConfigError, shown
+from algorithms.configuration.settings import EnvironmentSettings
 from algorithms.evaluate.config import BenchmarksSettings, EvaluateConfig
 from algorithms.evaluate.evaluation import held_out_sample
 from algorithms.evaluate.responses import Response, ResponseFolder
@@ -28,13 +30,12 @@ def environment_of(config: EvaluateConfig) -> MixtureEnv:
     """
     settings, benchmarks = config.environment_settings, config.benchmarks_settings
     mixture = is_mixture(settings.id)
-    if mixture and benchmarks.data:
+    if mixture and benchmarks.data and benchmarks.data != _sources_of(settings):
         raise ConfigError(
             f"environment.id: the problems of {settings.id} are those of its parts, which benchmarks.data cannot "
             "replace; fix: environment.id=r3env/Math-v0 environment.options={}"
         )
-    described = _mixture(config) if mixture else _benchmarks(config)
-    asked = settings.changed("environment", {"id": _MIXTURE, **described})
+    asked = _mixture(config) if mixture else _benchmarks(config)
     try:
         environment = MixtureEnv(**asked.constructor_arguments())
         if not mixture and not benchmarks.data and "data" in parameters_of(settings.id):
@@ -53,27 +54,44 @@ def is_mixture(environment_id: str) -> bool:
     return environment_id.rpartition(":")[2] == _MIXTURE
 
 
-def _mixture(config: EvaluateConfig) -> dict[str, Any]:
+def _sources_of(mixture: EnvironmentSettings) -> dict[str, Any]:
+    """The data of a mixture's parts by their names, which an `evaluation.yaml` has beside its `benchmarks.data`."""
+    parts = mixture.options.get("environments")
+    described = parts if isinstance(parts, Mapping) else {}
+    options = {name: part.get("options") for name, part in described.items() if isinstance(part, Mapping)}
+    return {name: own.get("data") if isinstance(own, Mapping) else None for name, own in options.items()}
+
+
+def _mixture(config: EvaluateConfig) -> EnvironmentSettings:
     """A mixture's own parts, with what `evaluation` says of all of them, as in training."""
-    return config.evaluation_settings.environment_arguments()
+    arguments = config.evaluation_settings.held_out(config.environment_settings.constructor_arguments())
+    given = EnvironmentSettings.from_constructor_arguments(arguments)
+    return EnvironmentSettings(id=_MIXTURE).changed("environment", given)
 
 
-def _benchmarks(config: EvaluateConfig) -> dict[str, Any]:
+def _benchmarks(config: EvaluateConfig) -> EnvironmentSettings:
     """A part for each source, made like the configured environment; that alone where there is none.
 
     Its options are each part's: a mixture has arguments of its own, such as `seed`, and would keep them.
     """
     settings, benchmarks = config.environment_settings, config.benchmarks_settings
-    columns = benchmarks.columns or config.evaluation_settings.columns or settings.columns
-    sources = {
-        name: {"data": source, **({"columns": columns} if columns and not has_preset(source) else {})}
-        for name, source in benchmarks.data.items()
-    }
+    sources = {name: _source_arguments(config, source) for name, source in benchmarks.data.items()}
     parts: dict[str, Any] = {}
     for name, own in (sources or {_own_name(settings.id): {}}).items():
         options = {**settings.options, **own}
         parts[name] = {"id": settings.id, **({"options": options} if options else {})}
-    return {"data": None, "columns": {}, "options": {"environments": parts}}
+    joined = {"id": _MIXTURE, "data": None, "columns": {}, "options": {"environments": parts}}
+    return settings.changed("environment", joined)
+
+
+def _source_arguments(config: EvaluateConfig, source: str) -> dict[str, Any]:
+    """Data and columns, by training's rule: where a preset knows the columns, only `evaluation.data` has others."""
+    evaluation, inherited = config.evaluation_settings, config.environment_settings.columns
+    columns = config.benchmarks_settings.columns or evaluation.columns
+    if has_preset(source):
+        columns = evaluation.columns if source == evaluation.data else {}
+    asked = evaluation.changed("evaluation", {"data": source, "columns": columns})
+    return asked.held_out({"columns": inherited} if inherited else {})
 
 
 def chosen(environment: MixtureEnv, config: EvaluateConfig) -> list[str]:

@@ -15,6 +15,7 @@ from algorithms.runs.json_files import write_json, write_text
 
 CONFIG, ASKED, RESPONSES, SCORES = "evaluation.yaml", "asked.json", "responses", "scores.json"
 PART = "part_size"  # in asked.json: problems of a part, whatever engines there are when it is gone on with
+_OF_A_MIXTURE = ("environments", "seed")  # its own arguments: all others are its parts'
 _FIX = "fix: another --out, or delete that folder"
 _LOST = "fix: take that file from a copy of the folder, or evaluate again into another one"
 
@@ -38,15 +39,15 @@ def open_results(path: Path, settings: str, asked: Mapping[str, Any], *, complet
         write_json(path / ASKED, asked)
         write_text(path / CONFIG, settings)
         return
-    differing = differences(read_settings(path), yaml.safe_load(settings))
-    if others := [f"{name} {values}" for name, values in bearing_on_answers(differing).items()]:
+    stored, now = read_settings(path), _as_now(yaml.safe_load(settings))
+    if others := [f"{name} {values}" for name, values in bearing_on_answers(stored, now).items()]:
         raise ConfigError(f"--out: {path} holds an evaluation with other settings: {'; '.join(others)}; {_FIX}")
     before = read_asked(path)
     if changed := _changed(before, asked):
         raise ConfigError(f"--out: {path} holds answers from before a change: {'; '.join(changed)}; {_FIX}")
     if PART not in before:  # settings that tell it may go with the next line
         write_json(path / ASKED, {**before, PART: asked[PART]})
-    if differing:
+    if differences(stored, now):
         write_text(path / CONFIG, settings)
     print(f"{path}: already finished; nothing is asked" if complete else f"going on in {path}", file=sys.stderr)
 
@@ -81,9 +82,19 @@ def read_settings(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path / CONFIG}: cannot be read ({error}); {_LOST}") from error
     if not isinstance(settings, dict):
         raise ConfigError(f"{path / CONFIG}: holds no settings; {_LOST}")
-    benchmarks = settings.get("benchmarks") or {}
+    return _as_now(settings)
+
+
+def _as_now(settings: dict[str, Any]) -> dict[str, Any]:
+    """The same settings as they are written down today, whichever version has written them."""
+    benchmarks, environment = settings.get("benchmarks") or {}, settings.get("environment") or {}
     if benchmarks.get("hard_for"):  # a folder of before it was written down as an absolute one
         benchmarks["hard_for"] = str(Path(benchmarks["hard_for"]).expanduser().resolve())
+    options = environment.get("options") or {}
+    if isinstance(parts := options.get("environments"), Mapping):  # what all parts have in common was beside them
+        common = {key: value for key, value in options.items() if key not in _OF_A_MIXTURE}
+        named = {name: {**part, "options": {**common, **(part.get("options") or {})}} for name, part in parts.items()}
+        environment["options"] = {**{key: options[key] for key in options if key not in common}, "environments": named}
     return settings
 
 

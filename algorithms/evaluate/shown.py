@@ -7,7 +7,7 @@ from typing import Any
 
 from algorithms.configuration.errors import ConfigError
 from algorithms.evaluate.comparison import changed_problems, compare, in_common, left_out, mean_changes
-from algorithms.evaluate.differences import bearing_on_answers, differences
+from algorithms.evaluate.differences import bearing_on_answers
 from algorithms.evaluate.results import RESPONSES, SCORES, read_asked, read_settings
 from algorithms.evaluate.tables import comparison_table, comparison_tables, level_table, score_table
 
@@ -38,7 +38,7 @@ def show_comparison(first: Path, second: Path) -> None:
     from rich.console import Console
 
     one, other = _scores(first), _scores(second)
-    settings = bearing_on_answers(differences(*(read_settings(folder) for folder in (first, second))))
+    settings = bearing_on_answers(read_settings(first), read_settings(second))
     _refuse_selected(first, second)
     changes = compare(one, other)
     if not changes:

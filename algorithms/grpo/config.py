@@ -13,6 +13,7 @@ from algorithms.configuration.learners import check_learners
 from algorithms.configuration.machine_settings import EnvRunnerSettings, LearnerSettings, RLModuleSettings
 from algorithms.configuration.placement import check_placement
 from algorithms.configuration.schema import Settings
+from algorithms.configuration.second_tries import check_second_tries
 from algorithms.configuration.sectioned_config import SectionedConfig
 from algorithms.configuration.settings import (
     SECTIONS,
@@ -127,6 +128,7 @@ class GRPOConfig(SectionedConfig):
                 f"evaluation.k: {max(evaluation.k)} is more than evaluation.samples, {evaluation.samples}; "
                 f"fix: evaluation.samples={max(evaluation.k)}"
             )
+        check_second_tries(evaluation, self.environment_settings.max_turns)
         trained_on = self.environment_settings.data
         if evaluation.data and trained_on and os.path.abspath(evaluation.data) == os.path.abspath(trained_on):
             raise ConfigError(
@@ -170,15 +172,20 @@ class GRPOConfig(SectionedConfig):
             ConfigError: one line that names the setting, the model, the environment or the data.
             RayDidNotStart: Ray did not start.
         """
-        from algorithms.configuration.check import validate_start
+        from algorithms.configuration.check import validate_start, warn_of_cluster
         from algorithms.script.ray_session import start_ray
 
         if env is not None:
             self.environment(env)
+        validate_start(self)
+        if start_ray(self):
+            warn_of_cluster(self)
+        return self.build_checked(use_copy)
+
+    def build_checked(self, use_copy: bool = True) -> "Algorithm":
+        """RLlib's part of `build_algo`, where the settings have been checked and Ray runs."""
         if self.algo_class is None:
             self.algo_class = self.default_algo_class()
-        validate_start(self)
-        start_ray(self)
         return super().build_algo(use_copy=use_copy)
 
     def get_default_learner_class(self) -> "type[Learner]":

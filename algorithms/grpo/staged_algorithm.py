@@ -30,6 +30,7 @@ from algorithms.models.names import fetch_model, resolve_model
 from algorithms.models.tokenizer import load_tokenizer
 from algorithms.rollout.dispatch import OnProgress
 from algorithms.rollout.env_runner import environment_makers
+from algorithms.rollout.quotation import context_of
 from algorithms.rollout.types import Sampling, Split
 
 T = TypeVar("T")
@@ -128,7 +129,12 @@ class StagedAlgorithm(Algorithm):
             self.config.evaluation_settings,
             self.sampling(),
             self.seed,
-            quoter_of(self.config, self.tokenizer, self.environments[Split.EVALUATION]),
+            quoter_of(
+                self.config,
+                self.tokenizer,
+                self.environments[Split.EVALUATION],
+                context_of(self.model_configs.model),
+            ),
         )
         self.evaluated_at = self.steps_done
         self.runners.forget_counts()

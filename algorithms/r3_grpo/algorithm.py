@@ -15,12 +15,12 @@ from algorithms.r3_grpo.config import R3GRPOConfig
 from algorithms.r3_grpo.entry import Entry
 from algorithms.r3_grpo.memory import bare_sample, entry_of, is_finite, sample_of
 from algorithms.r3_grpo.payoff import Payoff
-from algorithms.r3_grpo.quotation import Quoter, attempt_of
 from algorithms.r3_grpo.ranking import ranked_rewards
 from algorithms.r3_grpo.reflection import is_hard, share_limit
 from algorithms.r3_grpo.replay import ReplayHistory
 from algorithms.r3_grpo.reward_order import RewardOrderWatch
 from algorithms.r3_grpo.truncation_watch import TruncationWatch
+from algorithms.rollout.quotation import Quoter, attempt_of, context_of
 from algorithms.rollout.types import Context, Split
 from algorithms.runs.run_directory import HISTORY
 
@@ -62,6 +62,7 @@ class R3GRPO(GRPO):
             config,
             self.tokenizer,
             self.environments[Split.TRAIN].unwrapped.reflection_guidance,
+            context=context_of(self.model_configs.model),
             limit=config.reflection_settings.max_attempt_tokens,
         )
 
@@ -186,6 +187,7 @@ class R3GRPO(GRPO):
 
     def keep_state_in(self, folder: Path) -> None:
         """Keep the history in a file of this folder instead of in memory; call it before anything is remembered."""
+        folder.mkdir(parents=True, exist_ok=True)
         super().keep_state_in(folder)
         self.history.close()
         self.history = _history(self.config, folder / HISTORY)

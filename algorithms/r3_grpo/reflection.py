@@ -20,32 +20,6 @@ def is_hard(mean: float | None, attempts: int, *, threshold: float, min_attempts
     return mean is not None and attempts >= min_attempts and mean < threshold
 
 
-def cut_attempt(tokens: np.ndarray, limit: int | None, gap: np.ndarray) -> np.ndarray:
-    """Shorten a failed attempt for quotation: its head and its tail, with the marked gap in between.
-
-    Args:
-        tokens: int [L], the attempt.
-        limit: the most tokens to return, gap included; None leaves the attempt whole.
-        gap: int [M], the tokens that mark what was left out.
-
-    Returns:
-        int [≤ limit], of the dtype of `tokens`; the attempt itself where it fits. Where the limit leaves no
-        room for the gap and a token on each side, the attempt's tail alone.
-
-    Raises:
-        ValueError: `limit` is negative.
-    """
-    if limit is None or len(tokens) <= limit:
-        return tokens
-    if limit < 0:
-        raise ValueError(f"limit must not be negative, got {limit}")
-    kept = limit - len(gap)
-    if kept < 2:
-        return tokens[len(tokens) - limit :]
-    tail = kept // 2
-    return np.concatenate([tokens[: kept - tail], np.asarray(gap, dtype=tokens.dtype), tokens[len(tokens) - tail :]])
-
-
 def share_limit(hard: Sequence[str], batch_size: int, max_share: float, rng: np.random.Generator) -> list[str]:
     """Choose the hard queries that get a reflection prompt: at most a share of the batch, those included.
 

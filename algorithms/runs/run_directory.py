@@ -65,7 +65,7 @@ class RunDirectory:
         except (OSError, RuntimeError, ValueError) as error:  # a home that nobody has, a null byte
             reason = getattr(error, "strerror", None) or error
             fix = "fix: name a folder that you may write to, or one that can be made"
-            raise ConfigError(f"run.dir: {shown(str(parent))}: no run can be made there ({reason}); {fix}") from error
+            raise ConfigError(f"run.dir: {str(parent)!r}: no run can be made there ({reason}); {fix}") from error
         run.rollouts_folder.mkdir()
         run.checkpoints_folder.mkdir()
         run.write_config(config_yaml)
@@ -165,5 +165,6 @@ def _new_folder(parent: Path, name: str) -> Path:
             path.mkdir()
             break
     for made in (path, *missing):
-        sync(made.parent)
+        with contextlib.suppress(PermissionError):  # a folder that may be written to and not read cannot be opened
+            sync(made.parent)
     return path

@@ -9,7 +9,7 @@ from types import FrameType, TracebackType
 from typing import Any, Self
 
 _NOTICE = b"\nstopping after this step; Ctrl-C again stops as soon as a checkpoint can be made\n"
-_SAVING = b"\nstopping when the checkpoint is written\n"
+_SAVING = b"\nstopping when the checkpoint is written; Ctrl-C again does without it\n"
 
 
 def interrupt_on_sigterm() -> None:
@@ -40,7 +40,7 @@ class InterruptBetweenSteps:
     def __init__(self, can_stop: Callable[[], bool] = lambda: True) -> None:
         self.requested = False
         self._can_stop = can_stop
-        self._saving = False
+        self._saving = self._given_notice = False
         self._previous: dict[int, Any] = {}
 
     def __enter__(self) -> Self:
@@ -57,7 +57,10 @@ class InterruptBetweenSteps:
 
     @contextmanager
     def saving(self) -> Iterator[None]:
-        """While a checkpoint is written, which is what a signal asks for, any further one only sets `requested`."""
+        """While a checkpoint is written, which is what signals ask for, they only set `requested`.
+
+        Where writing it hangs, on a learner or a network disk, a second Ctrl-C gives up.
+        """
         self._saving = True
         try:
             yield
@@ -66,7 +69,9 @@ class InterruptBetweenSteps:
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if self._saving:
-            self.requested = True
+            if number == signal.SIGINT and self._given_notice:
+                raise KeyboardInterrupt
+            self.requested = self._given_notice = True
             os.write(2, _SAVING)
             return
         urgent = self.requested or number == signal.SIGTERM

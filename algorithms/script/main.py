@@ -7,6 +7,7 @@ import argparse
 import contextlib
 import logging
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -67,9 +68,11 @@ def _run(algorithm: str, arguments: argparse.Namespace) -> int:
 
 
 def _leave(code: int) -> int:
-    """End Ray, then the process without waiting for threads that an environment holds up."""
+    """End Ray, then the process without waiting for threads that an environment holds up, or for further signals."""
     import ray
 
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
     ray.shutdown()
     logging.shutdown()
     sys.stdout.flush()

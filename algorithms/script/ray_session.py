@@ -16,8 +16,8 @@ class RayDidNotStart(RuntimeError):
     """Ray could not be started on this machine, or the cluster that was named is not there."""
 
 
-def start_ray(config: Any) -> None:
-    """Initialise Ray unless it is running.
+def start_ray(config: Any) -> bool:
+    """Initialise Ray unless it is running; returns whether that was to join a cluster.
 
     Under `ray job submit` (or with RAY_ADDRESS set) this joins that cluster. On one machine it starts a local Ray
     with as many CPU slots as the actors ask for: on a laptop actors share cores rather than wait for ever.
@@ -27,16 +27,17 @@ def start_ray(config: Any) -> None:
             RAY_ADDRESS says.
     """
     if ray.is_initialized():
-        return
+        return False
     quiet: dict[str, Any] = {}
     if not os.environ.get("R3_VERBOSE"):
         quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
     if os.environ.get("RAY_ADDRESS"):
         _join(**quiet)
-        return
+        return True
     wanted = config.num_env_runners * config.num_cpus_per_env_runner + config.num_learners * _learner_cpus(config) + 1
     # Not the Ray of another job on this machine, which `ray start` would have us join.
     _start_here(num_cpus=max(os.cpu_count() or 1, int(wanted + 0.999)), include_dashboard=False, **quiet)
+    return False
 
 
 def _join(**arguments: Any) -> None:

@@ -2,7 +2,6 @@
 
 import functools
 import logging
-import os
 import sys
 import time
 from collections.abc import Sequence
@@ -125,7 +124,8 @@ class _Session:
     def run_steps(self) -> None:
         """Train up to `run.steps` or `run.max_generated_tokens`, whichever is first.
 
-        The end leaves a checkpoint, of the running step or of the one before: that of the run, an interrupt, an error.
+        The end leaves a checkpoint, that of the run or an interrupt; an error in a step that has changed nothing yet
+        leaves one as well. In the middle of a step it is of its beginning.
         """
         budget = self.run.max_generated_tokens
         with (
@@ -262,10 +262,9 @@ class _Session:
 
 
 def _build(config: GRPOConfig, seed: int) -> Any:
-    start_ray(config)
-    if os.environ.get("RAY_ADDRESS"):
+    if start_ray(config):
         warn_of_cluster(config)
     with native_stderr_held_back():
-        algo = config.debugging(seed=seed).build_algo()
+        algo = config.debugging(seed=seed).build_checked()
     interrupt_on_sigterm()
     return algo

@@ -37,7 +37,7 @@ def run(task: Task, baton: Baton) -> None:
         .reward(w_len=0.0)
         .debugging(seed=task.seed)
     )
-    algorithm: Any = config.build_algo()
+    algorithm: Any = config.build_checked()  # unchecked: a model that cannot end an answer would be refused
     try:
         baton.give_back(None)
         while True:

@@ -11,6 +11,7 @@ from algorithms.r3_grpo.config import R3GRPOConfig
 from algorithms.rollout.dispatch import DispatchPlan
 from algorithms.rollout.engines.simulated import ModelClock, SimulatedEngine
 from algorithms.rollout.env_runner import LLMEnvRunner
+from algorithms.script.ray_session import start_ray
 from benchmarks.simulation.scenario import GROUP_SIZE, Scenario
 from benchmarks.simulation.step import MeasuredStep
 
@@ -32,7 +33,8 @@ def real_group(scenario: Scenario) -> Iterator[tuple[MeasuredStep, int]]:
         .training(lr=1e-6, group_size=GROUP_SIZE, queries_per_step=scenario.queries, minibatches=1)
         .debugging(seed=1)
     )
-    algorithm: Any = config.build_algo()
+    start_ray(config)
+    algorithm: Any = config.build_checked()  # unchecked: the responses only say that they are as long
     try:
         algorithm.runners.plan = DispatchPlan.of(streams=True, max_num_seqs=scenario.slots)
         algorithm.learner_s = scenario.learner_s / scenario.speed

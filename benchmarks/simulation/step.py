@@ -21,6 +21,7 @@ from algorithms.r3_grpo.config import R3GRPOConfig
 from algorithms.rollout.driver.expected_lengths import ExpectedLengths
 from algorithms.rollout.driver.fleet import Fleet
 from algorithms.rollout.types import Request
+from algorithms.script.ray_session import start_ray
 from benchmarks.simulation.runner import RunnerSpec, SimulatedHost
 from r3env.core import Query, Reason, Verdict, VerifiableEnv
 
@@ -213,7 +214,8 @@ def build(*, queries_per_step: int, group_size: int, max_tokens: int, timeout_s:
         .training(lr=1e-6, group_size=group_size, queries_per_step=queries_per_step, minibatches=1)
         .debugging(seed=1)
     )
-    algorithm = config.build_algo()
+    start_ray(config)
+    algorithm = config.build_checked()  # unchecked: the responses only say that they are as long
     if not isinstance(algorithm, MeasuredStep):
         raise TypeError(f"expected a MeasuredStep, got {type(algorithm).__name__}")
     return algorithm

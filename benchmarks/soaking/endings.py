@@ -22,9 +22,11 @@ class Ending:
 # A signal that comes before the command takes it ends Python. While Ray starts, and after the last step, Ray's own
 # handler of SIGTERM leaves with the signal's number; between its start and the first step it must not be left with the
 # one of Ray's compiled core, which aborts. A fault that is not here ends no run.
+_TERMINATED = (Ending(INTERRUPTED), Ending(-signal.SIGTERM), Ending(int(signal.SIGTERM)))
 AFTER: dict[str, tuple[Ending, ...]] = {
     "SIGKILL": (Ending(-signal.SIGKILL),),
-    "SIGTERM": (Ending(INTERRUPTED), Ending(-signal.SIGTERM), Ending(int(signal.SIGTERM))),
+    "SIGTERM": _TERMINATED,
+    "SIGTERM twice": _TERMINATED,
     "SIGINT": (Ending(INTERRUPTED), Ending(-signal.SIGINT)),
     "full disk": (Ending(1, "error: No space left on device"),),
 }

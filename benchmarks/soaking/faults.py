@@ -14,6 +14,7 @@ import psutil
 from benchmarks.soaking.processes import of_run
 
 ENDING_S = 240.0
+AGAIN_S = 0.2
 RUNNER = "LLMEnvRunner"
 
 
@@ -43,6 +44,13 @@ def kill(run: Running) -> None:
 def terminate(run: Running) -> None:
     """What a cluster sends before it takes the machine away."""
     run.process.send_signal(signal.SIGTERM)
+
+
+def terminate_twice(run: Running) -> None:
+    """What somebody sends who signals a process and then its group."""
+    terminate(run)
+    time.sleep(AGAIN_S)
+    terminate(run)
 
 
 def interrupt(run: Running) -> None:
@@ -77,7 +85,12 @@ def stop_runner(run: Running) -> None:
 
 # Faults by name, and whether they end the process.
 Fault = Callable[[Running], None]
-ENDING: dict[str, Fault] = {"SIGKILL": kill, "SIGTERM": terminate, "SIGINT": interrupt}
+ENDING: dict[str, Fault] = {
+    "SIGKILL": kill,
+    "SIGTERM": terminate,
+    "SIGTERM twice": terminate_twice,
+    "SIGINT": interrupt,
+}
 DISK: dict[str, Fault] = {"full disk": fill_disk}
 RUNNERS: dict[str, Fault] = {"runner SIGKILL": kill_runner, "runner SIGSTOP": stop_runner}
 

@@ -17,6 +17,7 @@ from algorithms.configuration.settings import RunSettings
 from algorithms.grpo.config import ConfigError, GRPOConfig
 from algorithms.r3_grpo.config import R3GRPOConfig
 from algorithms.rollout.engines.vllm import VLLMEngine
+from algorithms.script.train import _build
 
 RUN = RunSettings(name="mine", steps=7)
 
@@ -131,10 +132,9 @@ def changed(config, tiny_model, tmp_path):
     ("change", "token"),
     [
         (lambda tokenizer: tokenizer.add_tokens(["30"]), "30"),
-        (lambda tokenizer: tokenizer.add_special_tokens({"eos_token": "<end>"}), "<end>"),
         (lambda tokenizer: tokenizer.add_tokens(["try"]), "try"),
     ],
-    ids=["of a prompt", "of the end", "of the next turn"],
+    ids=["of a prompt", "of the next turn"],
 )
 def test_a_token_that_the_model_has_no_embedding_for_is_an_error(changed, change, token):
     with_it = changed(change).environment(reflection_guidance="Please try again.")
@@ -254,6 +254,29 @@ def test_a_joined_cluster_that_has_not_enough_is_warned_of_as_nodes_may_yet_join
     monkeypatch.setattr("algorithms.configuration.check.available", lambda: there)
     warn_of_cluster(config.learners(num_learners=3, num_gpus_per_learner=1))
     assert [said in message for message in caplog.messages] == ([] if said is None else [True])
+
+
+@pytest.mark.parametrize("start", ["command", "python"])
+def test_a_cluster_that_may_grow_is_joined_and_waited_for(config, monkeypatch, caplog, start):
+    """What it has is known when it has been joined; refusing the run then would rule out autoscaling."""
+
+    def join(config):
+        for module in ("check", "resources"):
+            monkeypatch.setattr(f"algorithms.configuration.{module}.available", lambda: Resources(2, 0, "the cluster"))
+        return True
+
+    monkeypatch.setenv("RAY_ADDRESS", "auto")
+    monkeypatch.setattr("algorithms.script.ray_session.start_ray", join)
+    monkeypatch.setattr("algorithms.script.train.start_ray", join)
+    monkeypatch.setattr("algorithms.script.train.interrupt_on_sigterm", lambda: None)
+    monkeypatch.setattr(R3GRPOConfig, "build_checked", lambda config, use_copy=True: "built")
+    config.learners(num_learners=3, num_gpus_per_learner=1)
+    if start == "python":
+        assert config.build_algo() == "built"
+    else:
+        validate_start(config)
+        assert _build(config, seed=0) == "built"
+    assert ["it waits until nodes join" in message for message in caplog.messages] == [True]
 
 
 def test_a_joined_cluster_whose_gpus_nobody_uses_is_warned_of(config, monkeypatch, caplog):

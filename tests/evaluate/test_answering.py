@@ -9,7 +9,7 @@ from algorithms.evaluate.answering import answer_all, part_size, parts
 from algorithms.evaluate.responses import ResponseFolder
 from algorithms.models.names import resolve_model
 from algorithms.models.tokenizer import load_tokenizer
-from algorithms.r3_grpo.quotation import Quoter
+from algorithms.rollout.quotation import Quoter
 from algorithms.rollout.types import Context, Rollout, Sampling
 from r3env import chat
 from r3env.core import Query

@@ -91,10 +91,12 @@ def test_limits_that_the_answers_say_nothing_of_are_refused(settings, said, tmp_
     assert said in last_line(capsys)
 
 
-def test_second_tries_are_of_answers_of_one_turn(tmp_path, capsys):
-    assert main([*HELDOUT, "--reflection", "environment.max_turns=2", "--out", str(tmp_path / "out")]) == 2
+@pytest.mark.parametrize("asked", [[*HELDOUT, "environment.max_turns=2"], [*TINY, "environment.id=r3env/Mixture-v0"]])
+def test_second_tries_are_of_answers_of_one_turn(asked, tmp_path, capsys):
+    assert main([*asked, "--reflection", "--out", str(tmp_path / "out")]) == 2
     said = last_line(capsys)
-    assert "evaluation.reflection with episodes of up to 2 turns" in said and "fix: environment.max_turns=1 or" in said
+    assert "evaluation.reflection: true with episodes of up to 2 turns" in said
+    assert "fix: environment.max_turns=1 or" in said
 
 
 def test_a_second_answer_that_has_no_room_whatever_is_quoted_is_refused(tmp_path, capsys):

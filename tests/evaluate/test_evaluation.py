@@ -10,7 +10,7 @@ from algorithms.evaluate.evaluation import evaluate_policy, quoter_of
 from algorithms.grpo.config import GRPOConfig
 from algorithms.models.names import resolve_model
 from algorithms.models.tokenizer import load_tokenizer
-from algorithms.r3_grpo.quotation import Quoter
+from algorithms.rollout.quotation import Quoter
 from algorithms.rollout.types import Context, Rollout, Sampling, Split
 from r3env import chat
 from r3env.math_env import MathEnv
@@ -166,14 +166,14 @@ def test_on_a_short_context_the_middle_is_left_out_so_that_the_second_answer_has
 
 def test_the_quoter_of_a_configuration_leaves_the_whole_answer_room():
     config = GRPOConfig().env_runners(max_response_tokens=500).evaluation(reflection=True)
-    quoter = quoter_of(config, TOKENIZER, MathEnv(reflection_guidance=GUIDANCE))
+    quoter = quoter_of(config, TOKENIZER, MathEnv(reflection_guidance=GUIDANCE), 1024)
     player = Player()
     player.rollout = lambda request, own=player.rollout: _long(own(request), 900)
     evaluate_policy(player, ("hard",), EvaluationSettings(samples=1, k=[1]), TRAINING, 0, quoter)
     (again,) = player.calls[1]
     turn = chat.next_turn(TOKENIZER, again.attempt.response_tokens.tolist(), GUIDANCE)
-    assert len(PROMPT) + len(again.attempt.response_tokens) + len(turn) + 500 <= 1024
-    assert quoter_of(GRPOConfig(), TOKENIZER, MathEnv()) is None
+    assert len(PROMPT) + len(again.attempt.response_tokens) + len(turn) + 500 == 1024
+    assert quoter_of(GRPOConfig(), TOKENIZER, MathEnv(), 1024) is None
 
 
 def _long(rollout, length):

@@ -4,7 +4,7 @@ import yaml
 
 from algorithms.configuration.files import load
 from algorithms.evaluate.config import EvaluateConfig
-from algorithms.evaluate.differences import bearing_on_answers, differences
+from algorithms.evaluate.differences import bearing_on_answers
 from r3env.sources import parse_source
 
 
@@ -40,6 +40,8 @@ OF_A_RUN = {
         "max_num_seqs": 3,
         "num_env_runners": 2,
         "timeout_s": 9.0,
+        "temperature": 0.3,
+        "top_p": 0.5,
     },
     "training": {"lr": 1e-3},
     "evaluation": {
@@ -62,4 +64,4 @@ def test_what_a_run_was_trained_with_does_not_change_what_is_asked(tmp_path):
     for files in (["configs/eval_paper.yaml"], [tmp_path / "config.yaml", "configs/eval_paper.yaml"]):
         config, run = load(files, [], EvaluateConfig)
         asked.append({"run": run.model_dump(), **config.to_sections()})
-    assert bearing_on_answers(differences(*asked)) == {}
+    assert bearing_on_answers(*asked) == {}

@@ -8,7 +8,7 @@ import yaml
 
 from algorithms.configuration.errors import ConfigError
 from algorithms.evaluate.arguments import parser
-from algorithms.evaluate.asked_for import config_of, folder_of
+from algorithms.evaluate.asked_for import config_of, folder_of, settings_of
 from algorithms.evaluate.problems import chosen, environment_of
 from algorithms.rollout.env_runner import environment_makers
 from algorithms.rollout.types import Split
@@ -70,6 +70,41 @@ def test_a_mixture_takes_no_other_problems(configured):
         environment_of(config)
 
 
+@pytest.mark.parametrize(
+    ("environment", "data"),
+    [
+        ({"id": "r3env/Math-v0", "instruction": "Go."}, {"a": "embedded:heldout", "b": "embedded:train"}),
+        ({"id": RG, "options": {"seed": 7, "size": 5}}, {"sums": "chain_sum"}),
+        ({"id": "r3env/Mixture-v0", "options": {"environments": PARTS, "seed": 4, "max_turns": 2}}, {}),
+    ],
+)
+def test_what_was_asked_is_asked_again_from_the_folder_s_own_file(environment, data, configured, tmp_path):
+    named = [text for name in data for text in ("--data", f"{name}={data[name]}")]
+    config = configured({"environment": environment}, *named)
+    first = environment_of(config)
+    written = settings_of(config, 3)
+    (tmp_path / "evaluation.yaml").write_text(written)
+    arguments = ["--config", str(tmp_path / "evaluation.yaml")]
+    again, seed = config_of(parser().parse_intermixed_args(arguments))
+    second = environment_of(again)
+    assert list(second.uids) == list(first.uids) and seed == 3
+    assert [second.prompt(second.query(uid)) for uid in second.uids] == [
+        first.prompt(first.query(uid)) for uid in first.uids
+    ]
+    assert settings_of(again, seed) == written
+    other = config_of(parser().parse_intermixed_args([*arguments, "--data", "a=embedded:train"]))[0]
+    with pytest.raises(ConfigError, match=r"environment\.id: .*benchmarks\.data cannot replace"):
+        environment_of(other)
+
+
+@pytest.mark.parametrize("parts", [None, [], {"m": None}, {"m": {"options": None}}, {"m": {"options": {"data": 1}}}])
+def test_a_mixture_of_other_parts_than_the_benchmarks_is_refused_however_it_is_written(parts, configured):
+    environment = {"id": "r3env/Mixture-v0", "options": {"environments": parts}}
+    config = configured({"environment": environment}, "--data", "m=embedded:heldout")
+    with pytest.raises(ConfigError, match=r"benchmarks\.data cannot replace"):
+        environment_of(config)
+
+
 def test_options_such_as_the_seed_are_the_parts_own(configured):
     options = {"seed": 7, "size": 5, "level": 1}
     config = configured({"environment": {"id": RG, "options": options}}, "--data", "sums=chain_sum")
@@ -96,6 +131,29 @@ def test_columns_are_for_data_that_no_preset_knows(section, configured, tmp_path
     columns = {name: part.columns for name, part in environment_of(config).parts.items()}
     own = {"answer": "solution"}
     assert columns == {"mine": own, "preset": {}, "hub": {}, "unknown": own}
+
+
+@pytest.mark.parametrize("source", ["preset:math500", "HuggingFaceH4/aime_2024", "mine.jsonl"])
+@pytest.mark.parametrize("columns", [{}, {"answer": "own"}])
+@pytest.mark.parametrize("mixture", [False, True])
+def test_a_run_s_held_out_problems_have_the_columns_of_its_training(source, columns, mixture, configured, monkeypatch):
+    """Said of them, columns win over a preset's; those of the training problems do not."""
+    options = {"environments": {"heldout": {"id": "r3env/Math-v0"}}} if mixture else {}
+    environment = {
+        "id": "r3env/Mixture-v0" if mixture else "r3env/Math-v0",
+        "data": "train.jsonl",
+        "columns": {"answer": "solution"},
+        "options": options,
+    }
+    config = configured({"environment": environment, "evaluation": {"data": source, "columns": columns}})
+    in_training = engines_environment(config)
+    in_training = in_training.parts["heldout"] if mixture else in_training
+    monkeypatch.setattr("algorithms.evaluate.problems.MixtureEnv.queries", {})
+    asked = environment_of(config).parts["heldout"]
+    there = engines_environment(config).parts["heldout"]
+    assert asked.columns == there.columns == in_training.columns
+    inherited = {"answer": "solution"} if source == "mine.jsonl" else {}
+    assert asked.columns == (columns or inherited)
 
 
 def test_columns_go_to_what_only_the_environment_can_read(configured, tmp_path):

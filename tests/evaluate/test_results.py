@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+import yaml
 
 from algorithms.evaluate.__main__ import main
 from algorithms.models.names import resolve_model
@@ -86,6 +87,23 @@ def test_a_folder_named_from_here_before_is_the_same_folder_now(evaluate, tmp_pa
     (tmp_path / "hard" / "evaluation.yaml").write_text(settings.replace(str((tmp_path / "out").resolve()), "out"))
     code, told = evaluate(*hard)
     assert code == 0 and "nothing is asked" in told
+
+
+def test_options_that_were_written_beside_the_parts_are_theirs(evaluate, tmp_path):
+    option = "environment.options.limit=2"
+    assert evaluate(option)[0] == 0
+    file = tmp_path / "out" / "evaluation.yaml"
+    settings = yaml.safe_load(file.read_text())
+    assert settings["environment"]["options"].keys() == {"environments"}
+    own = settings["environment"]["options"]["environments"]["d"]["options"]
+    settings["environment"]["options"]["limit"] = own.pop("limit")  # as by the version before
+    assert own.keys() == {"data"}
+    file.write_text(yaml.safe_dump(settings))
+    code, told = evaluate(option)
+    assert code == 0 and "nothing is asked" in told
+    code, told = evaluate("environment.options.limit=1")
+    assert code == 2
+    assert "other settings: environment.options.environments.d.options.limit 2 → 1; fix" in told.splitlines()[-1]
 
 
 def test_other_problems_under_the_same_name_are_refused(evaluate, tmp_path):

@@ -104,11 +104,24 @@ def test_settings_that_differ_are_found_in_mappings_too():
 def test_settings_without_bearing_on_the_answers_are_told_apart():
     names = ["run.seed", "run.steps", "training.lr", "learners.num_learners", "reward.w_len", "env_runners.timeout_s"]
     names += ["env_runners.max_num_seqs", "env_runners.temperature", "evaluation.k", "evaluation.samples"]
-    assert list(bearing_on_answers(dict.fromkeys(names, "1 → 2"))) == [
-        "run.seed",
-        "env_runners.temperature",
-        "evaluation.samples",
-    ]
+    first, second = _settings(names, 1), _settings(names, 2)
+    assert list(bearing_on_answers(first, second)) == ["run.seed", "env_runners.temperature", "evaluation.samples"]
+
+
+def test_sampling_of_training_has_no_bearing_where_both_evaluations_have_their_own():
+    names = ["env_runners.temperature", "env_runners.top_p"]
+    own = {"evaluation": {"temperature": 0.6, "top_p": None}}
+    first, second = {**_settings(names, 1), **own}, {**_settings(names, 2), **own}
+    assert list(bearing_on_answers(first, second)) == ["env_runners.top_p"]
+    without = {**second, "evaluation": {"temperature": None}}
+    assert list(bearing_on_answers(first, without)) == [*names, "evaluation.temperature", "evaluation.top_p"]
+
+
+def _settings(names, value):
+    settings = {}
+    for section, key in (name.split(".") for name in names):
+        settings.setdefault(section, {})[key] = value
+    return settings
 
 
 def test_beside_second_tries_stands_what_an_independent_second_answer_would_have_given():

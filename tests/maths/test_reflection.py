@@ -3,7 +3,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from algorithms.r3_grpo.reflection import cut_attempt, is_hard, share_limit
+from algorithms.r3_grpo.reflection import is_hard, share_limit
+from algorithms.rollout.quotation import cut_attempt
 
 from .strategies import repeatable, seeds
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from algorithms.grpo.algorithm import GRPO
+from algorithms.models.configs import ModelConfigs
 from algorithms.models.names import resolve_model
 from algorithms.models.tokenizer import load_tokenizer
 from algorithms.r3_grpo.algorithm import R3GRPO
@@ -26,6 +27,7 @@ def history_of(monkeypatch):
         environment = SimpleNamespace(unwrapped=SimpleNamespace(reflection_guidance="Again."))
         algorithm.tokenizer = load_tokenizer(resolve_model("embedded:tiny"))
         algorithm.environments = {"train": environment}
+        algorithm.model_configs = ModelConfigs.read(config.rl_module_settings)
 
     def make(**reflection):
         monkeypatch.setattr(GRPO, "setup", parents_setup)

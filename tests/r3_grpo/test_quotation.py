@@ -5,11 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from algorithms.models.names import resolve_model
+from algorithms.configuration.context_window import engine_context
+from algorithms.models.configs import ModelConfigs
+from algorithms.models.names import context_length, resolve_model
 from algorithms.models.tokenizer import load_tokenizer
 from algorithms.r3_grpo.config import R3GRPOConfig
 from algorithms.r3_grpo.memory import entry_of
-from algorithms.r3_grpo.quotation import GAP_TEXT, Quoter, attempt_of, engine_context
+from algorithms.rollout.quotation import GAP_TEXT, Quoter, attempt_of, context_of
 from r3env import chat
 
 from .conftest import PROMPT, sample
@@ -110,4 +112,21 @@ def test_what_follows_the_prompt_is_quoted_over_all_turns(quoter, failure):
     ],
 )
 def test_the_context_is_the_model_s_or_what_vllm_holds_of_it(settings, told):
-    assert engine_context(R3GRPOConfig().env_runners(**settings)) == told
+    assert engine_context(R3GRPOConfig().env_runners(**settings), 1024) == told
+
+
+def test_a_model_that_does_not_say_how_much_it_holds_has_what_vllm_was_told():
+    told = {"engine": "vllm", "vllm": {"max_model_len": 64}}
+    assert engine_context(R3GRPOConfig().env_runners(**told), None) == 64
+    assert engine_context(R3GRPOConfig(), None) is None
+
+
+def test_a_run_that_trains_for_days_knows_the_context_from_its_own_copy_of_the_configuration(tokenizer):
+    module = R3GRPOConfig().rl_module(model="embedded:tiny").rl_module_settings
+    context = context_of(ModelConfigs.read(module).model)
+    assert context == context_length(module) == 1024
+    gone = R3GRPOConfig().rl_module(model="/nowhere").env_runners(max_response_tokens=ANSWER_ROOM)
+    quoter = Quoter.of(gone, tokenizer, GUIDANCE, context=context)
+    long = np.zeros(2048, np.int32)
+    turn = len(chat.next_turn(tokenizer, [], GUIDANCE))
+    assert len(quoter.quote(attempt_of(long, 3, "")).response_tokens) == context - 3 - turn - ANSWER_ROOM

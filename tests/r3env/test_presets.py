@@ -17,6 +17,7 @@ SAMPLES = Path(__file__).parent / "samples"
 ANSWERS = {
     "deepscaler": ["6", "\\frac{1}{6}", "-\\sqrt{5}", "\\text{(C)}", "[2, \\infty)"],
     "gsm8k": ["33", "3000", "-5"],
+    "math": ["\\frac{7}{3}", "9"],
     "math500": [
         "\\left( 4, \\frac{\\pi}{3} \\right)",
         "x^2 - x - 2",
@@ -130,6 +131,12 @@ def test_a_solution_without_its_marker_is_unusable(tmp_path: Path) -> None:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     _, counts = load_table(parse_source(str(path), preset="gsm8k"))
     assert (counts.queries, counts.unusable) == (3, 2)
+
+
+def test_a_solution_of_math_without_a_box_is_left_out_and_counted() -> None:
+    table, counts = load_table(parse_source(sample("math"), preset="math"))
+    assert (counts.rows, counts.queries, counts.unusable) == (3, 2, 1)
+    assert [query.level for query in table.values()] == ["Level 1", "Level 3"]
 
 
 def test_another_schema_is_an_error_not_an_empty_data_set() -> None:

@@ -66,6 +66,18 @@ def test_signals_while_a_checkpoint_is_written_wait_for_it():
             os.kill(os.getpid(), signal.SIGTERM)
 
 
+def test_a_checkpoint_that_hangs_is_given_up_at_the_second_ctrl_c():
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background ignores it
+    try:
+        with InterruptBetweenSteps() as interrupt, pytest.raises(KeyboardInterrupt), interrupt.saving():
+            os.kill(os.getpid(), signal.SIGINT)
+            assert interrupt.requested
+            os.kill(os.getpid(), signal.SIGTERM)
+            os.kill(os.getpid(), signal.SIGINT)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def test_signals_do_not_cost_the_last_checkpoint(run, monkeypatch, tmp_path, capsys):
     def slow_save(*arguments):
         terminate_twice()
@@ -98,12 +110,13 @@ def test_an_error_in_the_rollouts_leaves_the_state_that_its_step_began_with(run,
     assert "stopped by an error after step 1; --resume" in capsys.readouterr().err
 
 
-def test_what_can_not_be_saved_is_not(run, algorithm, capsys):
-    in_its_second_step(algorithm, LearnerDied("a learner died"))
+@pytest.mark.parametrize(
+    ("error", "can_be_saved"), [(LearnerDied("a learner died"), True), (EveryEpisodeFailed("none"), False)]
+)
+def test_what_can_not_be_saved_is_not(run, algorithm, error, can_be_saved):
+    in_its_second_step(algorithm, error)
+    algorithm.can_be_saved = can_be_saved
     assert run() == (1, [])
-    in_its_second_step(algorithm, EveryEpisodeFailed("none"))
-    algorithm.can_be_saved = False
-    assert run()[1] == []
 
 
 def test_a_full_disk_does_not_hide_what_ended_the_run(run, algorithm, monkeypatch, capsys, caplog):

@@ -1,18 +1,20 @@
 """How a failed attempt is quoted before a second turn: whole, or cut so that the second turn fits."""
 
-import functools
 from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
 
-from algorithms.configuration.machine_settings import RLModuleSettings
-from algorithms.models.names import context_length
-from algorithms.r3_grpo.reflection import cut_attempt
+from algorithms.configuration.context_window import engine_context
 from algorithms.rollout.types import Attempt
 from r3env import chat
 
 GAP_TEXT = "\n[...]\n"
+
+
+def context_of(model: Any) -> int | None:
+    """Tokens that a model can hold, by transformers' configuration of it; None where that does not say."""
+    return getattr(model.get_text_config(), "max_position_embeddings", None)
 
 
 def attempt_of(tokens: np.ndarray, prompt_length: int, text: str) -> Attempt:
@@ -20,21 +22,30 @@ def attempt_of(tokens: np.ndarray, prompt_length: int, text: str) -> Attempt:
     return Attempt(prompt_tokens=tokens[:prompt_length], response_tokens=tokens[prompt_length:], text=text)
 
 
-def engine_context(config: Any) -> int | None:
-    """The model's context, or what vLLM was told to hold of it."""
-    runners, module = config.env_runners_settings, config.rl_module_settings
-    told = runners.vllm.get("max_model_len") if runners.engine == "vllm" else None
-    bounds = (
-        _model_context(module.model, module.revision, module.trust_remote_code),
-        told if isinstance(told, int) and told > 0 else None,
-    )
-    return min((bound for bound in bounds if bound is not None), default=None)
+def cut_attempt(tokens: np.ndarray, limit: int | None, gap: np.ndarray) -> np.ndarray:
+    """Shorten a failed attempt for quotation: its head and its tail, with the marked gap in between.
 
+    Args:
+        tokens: int [L], the attempt.
+        limit: the most tokens to return, gap included; None leaves the attempt whole.
+        gap: int [M], the tokens that mark what was left out.
 
-@functools.cache
-def _model_context(model: str, revision: str | None, trust_remote_code: bool) -> int | None:
-    """Read once: an evaluation days later must not depend on whether the model's folder is still there."""
-    return context_length(RLModuleSettings(model=model, revision=revision, trust_remote_code=trust_remote_code))
+    Returns:
+        int [≤ limit], of the dtype of `tokens`; the attempt itself where it fits. Where the limit leaves no
+        room for the gap and a token on each side, the attempt's tail alone.
+
+    Raises:
+        ValueError: `limit` is negative.
+    """
+    if limit is None or len(tokens) <= limit:
+        return tokens
+    if limit < 0:
+        raise ValueError(f"limit must not be negative, got {limit}")
+    kept = limit - len(gap)
+    if kept < 2:
+        return tokens[len(tokens) - limit :]
+    tail = kept // 2
+    return np.concatenate([tokens[: kept - tail], np.asarray(gap, dtype=tokens.dtype), tokens[len(tokens) - tail :]])
 
 
 class Quoter:
@@ -57,12 +68,12 @@ class Quoter:
         self._room = None if context is None else context - second_turn
 
     @classmethod
-    def of(cls, config: Any, tokenizer: Any, guidance: str, *, limit: int | None = None) -> Self:
-        """Leaves what a configuration's answers need of the context that its engine has."""
+    def of(cls, config: Any, tokenizer: Any, guidance: str, *, context: int | None, limit: int | None = None) -> Self:
+        """Leaves what a configuration's answers need of the context: the model's, or what its engine holds of it."""
         return cls(
             tokenizer,
             limit=limit,
-            context=engine_context(config),
+            context=engine_context(config, context),
             guidance=guidance,
             max_response_tokens=config.env_runners_settings.max_response_tokens,
         )
