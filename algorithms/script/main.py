@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from algorithms.script.endings import DONE, INTERRUPTED, in_one_line
+from algorithms.script.endings import DONE, FAILED, INTERRUPTED, in_one_line
 from algorithms.script.process import prepare
 
 if TYPE_CHECKING:
@@ -38,6 +38,10 @@ def main(algorithm: str, argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return _leave(INTERRUPTED)
+    except SystemExit as end:
+        # Ray's own handler of SIGTERM, while the algorithm is built. On Python's way out RLlib's learners are freed,
+        # which start Ray again for it, and wait without end.
+        return _leave(end.code if isinstance(end.code, int) else FAILED)
 
 
 def _run(algorithm: str, arguments: argparse.Namespace) -> int:

@@ -35,8 +35,12 @@ class Running:
 
 
 def kill(run: Running) -> None:
-    """As when the machine loses power: every process of the run at once."""
-    for process in reversed(run.all()):
+    """As when the machine loses power: every process of the run at once, so that none outlives another and tells."""
+    processes = run.all()
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.suspend()
+    for process in reversed(processes):
         with contextlib.suppress(psutil.NoSuchProcess):
             process.kill()
 

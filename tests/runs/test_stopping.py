@@ -119,6 +119,18 @@ def test_what_can_not_be_saved_is_not(run, algorithm, error, can_be_saved):
     assert run() == (1, [])
 
 
+def test_a_sigterm_while_ray_starts_ends_the_process_and_not_only_its_script(run, monkeypatch):
+    """Ray's handler raises SystemExit; what RLlib frees on Python's way out would wait for ever."""
+
+    def terminated(*_):
+        raise SystemExit(signal.SIGTERM)
+
+    left = []
+    monkeypatch.setattr(train, "_build", terminated)
+    monkeypatch.setattr(script, "_leave", lambda code: left.append(code) or code)
+    assert run() == (signal.SIGTERM, []) and left == [signal.SIGTERM]
+
+
 def test_a_full_disk_does_not_hide_what_ended_the_run(run, algorithm, monkeypatch, capsys, caplog):
     def full(*_):
         raise OSError(28, "No space left on device")
