@@ -9,21 +9,9 @@ from tensorboard.backend.event_processing.event_accumulator import SCALARS, Even
 from algorithms.r3_grpo.history_database import FORMAT, HistoryDatabase
 from algorithms.runs.run_directory import RunDirectory
 from algorithms.runs.run_lock import RunIsBusy, lock
-from algorithms.script import checkpoints, train
 from algorithms.script.checkpoint_errors import CheckpointError
 from algorithms.script.main import main
 from algorithms.script.stored_run import StoredRun, reading_history
-from tests.runs.stand_in import StandIn, load, save
-
-
-@pytest.fixture
-def algorithm(monkeypatch):
-    """The stand-in's class, in place of the algorithm."""
-    kind = type("GRPO", (StandIn,), {})
-    monkeypatch.setattr(train, "_build", lambda config, seed: kind(config))
-    monkeypatch.setattr(train, "load_checkpoint", load)
-    monkeypatch.setattr(checkpoints, "save_checkpoint", save)
-    return kind
 
 
 @pytest.fixture

@@ -10,23 +10,13 @@ from algorithms.rollout.errors import EveryEpisodeFailed
 from algorithms.script import checkpoints, train
 from algorithms.script import main as script
 from algorithms.script.interrupts import InterruptBetweenSteps
-from tests.runs.stand_in import StandIn, load, save
+from tests.runs.stand_in import save
 
 
 @pytest.fixture
-def algorithm(monkeypatch):
-    """The stand-in's class, in place of the algorithm."""
-    kind = type("GRPO", (StandIn,), {})
-    monkeypatch.setattr(train, "_build", lambda config, seed: kind(config))
-    monkeypatch.setattr(train, "load_checkpoint", load)
-    monkeypatch.setattr(checkpoints, "save_checkpoint", save)
-    monkeypatch.setattr(script, "_leave", lambda code: code)  # an interrupted script ends its process
-    return kind
-
-
-@pytest.fixture
-def run(algorithm, tmp_path):
+def run(algorithm, monkeypatch, tmp_path):
     """Three steps, and a checkpoint at the end only; gives the exit code and the steps of the checkpoints."""
+    monkeypatch.setattr(script, "_leave", lambda code: code)  # an interrupted script ends its process
 
     def start(*arguments):
         small = ["run.steps=3", "run.checkpoint_every=0", "run.save_rollouts=false", "run.log_conversations=0"]
@@ -40,6 +30,17 @@ def run(algorithm, tmp_path):
 def terminate_twice():
     for _ in range(2):
         os.kill(os.getpid(), signal.SIGTERM)
+
+
+@pytest.fixture
+def signals_while_saving(algorithm, monkeypatch):
+    """Two SIGTERM come as soon as a checkpoint is being written."""
+
+    def save_under_signals(*arguments):
+        terminate_twice()
+        save(*arguments)
+
+    monkeypatch.setattr(checkpoints, "save_checkpoint", save_under_signals)
 
 
 def in_its_second_step(algorithm, happens):
@@ -78,23 +79,13 @@ def test_a_checkpoint_that_hangs_is_given_up_at_the_second_ctrl_c():
         signal.signal(signal.SIGINT, before)
 
 
-def test_signals_do_not_cost_the_last_checkpoint(run, monkeypatch, tmp_path, capsys):
-    def slow_save(*arguments):
-        terminate_twice()
-        save(*arguments)
-
-    monkeypatch.setattr(checkpoints, "save_checkpoint", slow_save)
+def test_signals_do_not_cost_the_last_checkpoint(run, signals_while_saving, tmp_path, capsys):
     assert run() == (130, ["step_000003"])
     assert f"--resume {tmp_path / 'run'}" in capsys.readouterr().err
     assert run("--resume", str(tmp_path / "run")) == (0, ["step_000003"])
 
 
-def test_signals_do_not_cost_the_checkpoint_that_an_interrupt_asked_for(run, algorithm, monkeypatch):
-    def slow_save(*arguments):
-        terminate_twice()
-        save(*arguments)
-
-    monkeypatch.setattr(checkpoints, "save_checkpoint", slow_save)
+def test_signals_do_not_cost_the_checkpoint_that_an_interrupt_asked_for(run, algorithm, signals_while_saving):
     in_its_second_step(algorithm, terminate_twice)
     assert run() == (130, ["step_000001"])
 
