@@ -44,7 +44,7 @@ def export(run: Path, out: Path, *, step: int | None = None, dtype: str = "float
         raise ExportError(f"{out}: exists and is not an empty folder")
     from safetensors import SafetensorError
 
-    from algorithms.script.tensor_files import write_tensors
+    from algorithms.train.tensor_files import write_tensors
 
     source = checkpoint / "model"
     try:
@@ -94,7 +94,7 @@ def _checkpoint(run: Path, step: int | None) -> Path:
 
 def _whole(found: dict[int, Path], step: int) -> Path:
     """The checkpoint of a step, with every file as it was written, as `--resume` wants it."""
-    from algorithms.script.manifest import damage
+    from algorithms.train.checkpoint import damage
 
     trouble = damage(found[step])
     if trouble is None:
@@ -114,7 +114,7 @@ def _with_dtype(config: dict[str, Any], dtype: str) -> dict[str, Any]:
 def _converted(source: Path, dtype: str, *, tied: bool) -> "Iterator[dict[str, torch.Tensor]]":
     import torch
 
-    from algorithms.script.tensor_files import read_tensors
+    from algorithms.train.tensor_files import read_tensors
 
     for tensors in read_tensors(source, "model"):
         yield {

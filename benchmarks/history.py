@@ -22,8 +22,8 @@ from pathlib import Path
 import numpy as np
 import psutil
 
-from algorithms.r3_grpo.entry import pack
-from algorithms.r3_grpo.replay import Entry, ReplayHistory
+from algorithms.history.entry import pack
+from algorithms.history.store import Entry, ReplayHistory
 from algorithms.rollout.types import Context
 
 GROUP, QUERIES_PER_STEP, MARK_EVERY = 8, 128, 50

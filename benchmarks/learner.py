@@ -33,7 +33,7 @@ from rich.console import Console
 from rich.table import Table
 from torch.nn import functional
 
-from algorithms.learner.token_stats import token_statistics, token_statistics_and_gradient
+from algorithms.learner.chunked_logprobs import token_statistics, token_statistics_and_gradient
 
 WAYS = {
     "statistics": ("naive", "recomputed", "chunked"),
@@ -162,8 +162,8 @@ def _prepare_head(case: Case) -> Callable[[], None]:
 def _prepare_update(case: Case) -> Callable[[], None]:
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
-    from algorithms.learner.packability import use_packed_attention
-    from algorithms.learner.policy import ForwardSettings
+    from algorithms.learner.attention import use_packed_attention
+    from algorithms.learner.forward import ForwardSettings
 
     config = Qwen2Config(
         vocab_size=case.vocabulary,
@@ -191,7 +191,7 @@ def _prepare_update(case: Case) -> Callable[[], None]:
 def _rows(case: Case) -> list[Any]:
     import numpy as np
 
-    from algorithms.learner.rows import TrainingRow
+    from algorithms.learner.batch import TrainingRow
 
     generator = np.random.default_rng(0)
     count = min(8, case.tokens // 16)
@@ -210,7 +210,7 @@ def _rows(case: Case) -> list[Any]:
 
 
 def _own_update(lm: Any, rows: list[Any], forward: Any) -> None:
-    from algorithms.grpo.loss import LossSettings
+    from algorithms.learner.loss import LossSettings
     from algorithms.learner.update import accumulate_gradients
 
     accumulate_gradients(lm, rows, forward, LossSettings())
@@ -218,8 +218,8 @@ def _own_update(lm: Any, rows: list[Any], forward: Any) -> None:
 
 def _naive_update(lm: Any, rows: list[Any], forward: Any) -> None:
     """The same micro-batch, its logits multiplied out whole."""
-    from algorithms.learner.policy import response_states, token_batch
-    from algorithms.learner.rows import per_token
+    from algorithms.learner.batch import per_token
+    from algorithms.learner.forward import response_states, token_batch
 
     batch = token_batch(lm, rows)
     with forward.autocast(batch.tokens.device):

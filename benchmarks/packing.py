@@ -26,12 +26,11 @@ from rich.console import Console
 from rich.table import Table
 from transformers import AutoModelForCausalLM, Qwen2Config
 
-from algorithms.grpo.loss import LossSettings
-from algorithms.learner.flops import ModelFacts, update_cost
-from algorithms.learner.hardware import model_flops_utilization, peak_flops
-from algorithms.learner.packability import use_packed_attention
-from algorithms.learner.policy import ForwardSettings, score
-from algorithms.learner.rows import TrainingRow
+from algorithms.learner.attention import use_packed_attention
+from algorithms.learner.batch import TrainingRow
+from algorithms.learner.flops import ModelFacts, model_flops_utilization, peak_flops, update_cost
+from algorithms.learner.forward import ForwardSettings, score
+from algorithms.learner.loss import LossSettings
 from algorithms.learner.update import UpdateStatistics, accumulate_gradients
 from algorithms.models.names import resolve_model
 

@@ -19,8 +19,8 @@ import ray
 from rich.console import Console
 from rich.table import Table
 
-from algorithms.rollout.engines.simulated import Latency, Lengths
-from algorithms.script.process import prepare
+from algorithms.utils.process import prepare
+from benchmarks.simulation.engine import Latency, Lengths
 from benchmarks.simulation.measure import Figures, measure_real_actors, measure_steady, measure_step
 from benchmarks.simulation.scenario import Scenario
 

@@ -23,12 +23,11 @@ from rich.console import Console
 from rich.table import Table
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from algorithms.grpo.loss import LossSettings
-from algorithms.learner.gradients import clip_gradients, sum_gradients
-from algorithms.learner.lora import add_adapter
-from algorithms.learner.policy import ForwardSettings
-from algorithms.learner.rows import TrainingRow
-from algorithms.learner.sharding import reshard, shard
+from algorithms.learner.batch import TrainingRow
+from algorithms.learner.forward import ForwardSettings
+from algorithms.learner.loss import LossSettings
+from algorithms.learner.model import add_adapter
+from algorithms.learner.sharding import clip_gradients, reshard, shard, sum_gradients
 from algorithms.learner.update import accumulate_gradients
 
 MIB = 2**20

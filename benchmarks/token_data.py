@@ -8,13 +8,11 @@ from pathlib import Path
 
 import numpy as np
 
-from algorithms.grpo.groups import Group, Prompt, Sample
+from algorithms.grpo.types import Group, Prompt, Sample
 from algorithms.models.names import resolve_model
 from algorithms.models.tokenizer import load_tokenizer
 from algorithms.rollout.types import Context, Rollout
-from algorithms.runs.rollout_files import write_rollouts
-from algorithms.script.rollout_rows import rollout_rows
-from algorithms.script.token_pieces import TokenPieces
+from algorithms.train.rollout_files import TokenPieces, rollout_rows, write_rollouts
 
 GROUPS, SIZE, PROMPT = 16, 8, 20
 LENGTHS = (32, 2048)

@@ -11,7 +11,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from algorithms.runs.rollout_files import RolloutRow, read_rollouts
+from algorithms.train.rollout_files import RolloutRow, read_rollouts
 
 WAYS = ("running", "remainder", "guess")
 

@@ -27,9 +27,9 @@ import ray
 from rich.console import Console
 from rich.table import Table
 
-from algorithms.learner.tensors import LearnerTensors
-from algorithms.rollout.transfer.base import WireSettings
-from algorithms.rollout.transfer.object_store import _store
+from algorithms.learner.weights import LearnerTensors
+from algorithms.rollout.weight_sync.base import WireSettings
+from algorithms.rollout.weight_sync.object_store import _store
 
 WAYS = ("whole", "buckets float32", "buckets bfloat16")
 POLL_S = 0.002

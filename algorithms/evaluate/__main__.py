@@ -2,8 +2,8 @@
 
 import sys
 
-from algorithms.script.endings import INTERRUPTED, in_one_line
-from algorithms.script.process import prepare
+from algorithms.train.exit_codes import INTERRUPTED, in_one_line
+from algorithms.utils.process import prepare
 
 prepare()  # before anything imports Ray, transformers or vLLM
 

@@ -2,14 +2,13 @@
 
 from collections.abc import Sequence
 
-from algorithms.configuration.context_window import context_use, validate_context
-from algorithms.configuration.environments import EnvironmentFacts, longest_prompts
-from algorithms.configuration.errors import ConfigError
-from algorithms.configuration.resources import validate_resources
-from algorithms.configuration.second_tries import check_second_tries
-from algorithms.configuration.vllm_limits import validate_engine_context
+from algorithms.config.consistency import check_second_tries
+from algorithms.config.errors import ConfigError
 from algorithms.evaluate.config import EvaluateConfig
 from algorithms.models.names import validate_model
+from algorithms.preflight.context_window import context_use, validate_context, validate_engine_context
+from algorithms.preflight.environments import EnvironmentFacts, longest_prompts
+from algorithms.preflight.memory import validate_resources
 from r3env.core import VerifiableEnv
 
 # A training configuration is read as it is; what it says of learners must not refuse an evaluation that has none.

@@ -6,27 +6,26 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from algorithms.configuration.errors import ConfigError
-from algorithms.evaluate.answering import answer_all, part_size, parts
-from algorithms.evaluate.arguments import parser
-from algorithms.evaluate.asked_for import config_of, folder_of, settings_of
+from algorithms.config.errors import ConfigError
 from algorithms.evaluate.checks import check_limits, check_reflection, validate_engine
+from algorithms.evaluate.cli_inputs import config_of, folder_of, parser, settings_of
 from algorithms.evaluate.config import EvaluateConfig
-from algorithms.evaluate.evaluation import evaluation_sampling, quoter_of
-from algorithms.evaluate.fingerprint import of_model, of_problems
-from algorithms.evaluate.players import players
+from algorithms.evaluate.console import show, show_comparison
 from algorithms.evaluate.problems import chosen, environment_of, seed_of
-from algorithms.evaluate.responses import ResponseFolder
 from algorithms.evaluate.results import PART, RESPONSES, SCORES, begun_part_size, open_results
-from algorithms.evaluate.scores import Score, benchmark_scores
-from algorithms.evaluate.shown import show, show_comparison
+from algorithms.evaluate.workers import players
+from algorithms.evaluation.answering import answer_all, part_size, parts
+from algorithms.evaluation.fingerprint import of_model, of_problems
+from algorithms.evaluation.metrics import Score, benchmark_scores
+from algorithms.evaluation.responses import ResponseFolder
+from algorithms.evaluation.sampling import evaluation_sampling, quoter_of
 from algorithms.models.names import context_length, fetch_model, resolve_model
 from algorithms.models.tokenizer import load_tokenizer
-from algorithms.rollout.quotation import Quoter
+from algorithms.rollout.attempts import Quoter
 from algorithms.rollout.types import Sampling
-from algorithms.runs.counter import Counter
-from algorithms.runs.json_files import write_json
-from algorithms.script.endings import DONE
+from algorithms.train.exit_codes import DONE
+from algorithms.utils.files import write_json
+from algorithms.utils.progress import Counter
 
 
 def run(argv: Sequence[str] | None) -> int:

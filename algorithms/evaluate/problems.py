@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from algorithms.configuration.errors import ConfigError, shown
-from algorithms.configuration.settings import EnvironmentSettings
-from algorithms.evaluate.config import BenchmarksSettings, EvaluateConfig
-from algorithms.evaluate.evaluation import held_out_sample
-from algorithms.evaluate.responses import Response, ResponseFolder
+from algorithms.config.errors import ConfigError, shown
+from algorithms.config.sections import BenchmarksSettings, EnvironmentSettings
+from algorithms.evaluate.config import EvaluateConfig
 from algorithms.evaluate.results import RESPONSES, read_asked, read_settings
-from algorithms.evaluate.scores import by_problem
+from algorithms.evaluation.metrics import by_problem
+from algorithms.evaluation.responses import Response, ResponseFolder
+from algorithms.evaluation.sampling import held_out_sample
 from r3env.making import parameters_of
 from r3env.mixture_env import MixtureEnv
 from r3env.sources import has_preset

@@ -1,0 +1,1 @@
+"""GRPO: one training step as a list of stages. Start with algorithm.py."""

@@ -1,8 +1,8 @@
-"""`python -m algorithms.grpo`."""
+"""`python -m algorithms.grpo` is `python -m algorithms.train grpo`."""
 
+import runpy
 import sys
 
-from algorithms.script.main import main
-
 if __name__ == "__main__":
-    sys.exit(main("grpo"))
+    sys.argv.insert(1, "grpo")
+    runpy.run_module("algorithms.train", run_name="__main__", alter_sys=True)

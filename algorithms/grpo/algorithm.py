@@ -7,25 +7,22 @@ from collections.abc import Sequence
 import numpy as np
 
 from algorithms.grpo.advantages import ADVANTAGES
+from algorithms.grpo.base import StagedAlgorithm
 from algorithms.grpo.config import GRPOConfig
-from algorithms.grpo.dynamic_sampling import refilled
-from algorithms.grpo.group_requests import group_requests, groups_of
-from algorithms.grpo.groups import Group, Prompt, Sample
-from algorithms.grpo.learners import learner_facts, score_rows, update_learners
-from algorithms.grpo.loss import LossSettings
-from algorithms.grpo.pipeline import Batch
-from algorithms.grpo.rates import learner_rates
-from algorithms.grpo.rewards import length_bonus_reward, overlong_penalty
-from algorithms.grpo.seeds import Purpose, request_seeds, stream
-from algorithms.grpo.staged_algorithm import StagedAlgorithm
-from algorithms.grpo.step_metrics import (
+from algorithms.grpo.metrics import (
     correction_metrics,
+    learner_rates,
     sampling_metrics,
     update_metrics,
 )
-from algorithms.grpo.training_rows import minibatches, scoring_row, spread, training_rows
-from algorithms.rollout.errors import refuse_if_all_failed
-from algorithms.rollout.types import Request, Rollout
+from algorithms.grpo.rewards import length_bonus_reward, overlong_penalty
+from algorithms.grpo.rollout_source import Batch, group_requests, groups_of, refilled
+from algorithms.grpo.training_samples import minibatches, scoring_row, spread, training_rows
+from algorithms.grpo.types import Group, Prompt, Sample
+from algorithms.learner.group import learner_facts, score_rows, update_learners
+from algorithms.learner.loss import LossSettings
+from algorithms.rollout.types import Request, Rollout, refuse_if_all_failed
+from algorithms.utils.rng import Purpose, request_seeds, stream
 
 _logger = logging.getLogger(__name__)
 

@@ -2,28 +2,21 @@
 
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from ray.rllib.algorithms.algorithm_config import NotProvided
 from ray.util.debug import log_once
 
-from algorithms.configuration.consistency import check_loss, check_policy_lag
-from algorithms.configuration.errors import ConfigError, shown
-from algorithms.configuration.learners import check_learners
-from algorithms.configuration.machine_settings import EnvRunnerSettings, LearnerSettings, RLModuleSettings
-from algorithms.configuration.placement import check_placement
-from algorithms.configuration.schema import Settings
-from algorithms.configuration.second_tries import check_second_tries
-from algorithms.configuration.sectioned_config import SectionedConfig
-from algorithms.configuration.settings import (
-    SECTIONS,
+from algorithms.config.base import BaseConfig
+from algorithms.config.consistency import check_learners, check_loss, check_policy_lag, check_second_tries
+from algorithms.config.errors import ConfigError, shown
+from algorithms.config.machine import RLModuleSettings
+from algorithms.config.placement import check_placement
+from algorithms.config.sections import (
     EnvironmentSettings,
-    EvaluationSettings,
-    RewardSettings,
-    TrainingSettings,
 )
-from algorithms.configuration.vllm_limits import check_temperatures
 from algorithms.models.names import resolve_model
+from algorithms.preflight.context_window import check_temperatures
 
 if TYPE_CHECKING:
     from ray.rllib.algorithms.algorithm import Algorithm
@@ -33,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["ConfigError", "GRPOConfig"]
 
 
-class GRPOConfig(SectionedConfig):
+class GRPOConfig(BaseConfig):
     """Configuration of GRPO; `docs/config.md` lists every setting.
 
     A fluent method takes the settings of its section, and the arguments of RLlib's method of that name.
@@ -41,16 +34,6 @@ class GRPOConfig(SectionedConfig):
     Example:
         `GRPOConfig().environment("r3env/Math-v0").training(lr=1e-6, group_size=8).build_algo()`
     """
-
-    SECTIONS: ClassVar[Mapping[str, type[Settings]]] = SECTIONS
-
-    environment_settings: EnvironmentSettings
-    rl_module_settings: RLModuleSettings
-    env_runners_settings: EnvRunnerSettings
-    learners_settings: LearnerSettings
-    training_settings: TrainingSettings
-    reward_settings: RewardSettings
-    evaluation_settings: EvaluationSettings
 
     def __init__(self, algo_class: "type[Algorithm] | None" = None) -> None:
         super().__init__(algo_class=algo_class)
@@ -135,6 +118,11 @@ class GRPOConfig(SectionedConfig):
                 f"evaluation.data: {shown(evaluation.data)} is environment.data too; fix: hold problems out"
             )
 
+    @classmethod
+    def sections_elsewhere(cls) -> frozenset[str]:
+        """The sections of all mechanisms that this algorithm does not have."""
+        return frozenset({"replay", "reflection", "ranking"}) - cls.SECTIONS.keys()
+
     def validate(self) -> None:
         """Check all settings, ours and RLlib's.
 
@@ -172,8 +160,8 @@ class GRPOConfig(SectionedConfig):
             ConfigError: one line that names the setting, the model, the environment or the data.
             RayDidNotStart: Ray did not start.
         """
-        from algorithms.configuration.check import validate_start, warn_of_cluster
-        from algorithms.script.ray_session import start_ray
+        from algorithms.preflight.check import validate_start, warn_of_cluster
+        from algorithms.preflight.ray_session import start_ray
 
         if env is not None:
             self.environment(env)
@@ -198,7 +186,7 @@ class GRPOConfig(SectionedConfig):
         """The causal language model, for RLlib."""
         from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 
-        from algorithms.learner.module import CausalLMModule
+        from algorithms.learner.model import CausalLMModule
 
         return RLModuleSpec(module_class=CausalLMModule)
 

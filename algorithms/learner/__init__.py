@@ -1,0 +1,1 @@
+"""The learners: from samples to an optimizer step. Start with learner.py."""

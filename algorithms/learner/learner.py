@@ -11,21 +11,18 @@ from ray.rllib.core import COMPONENT_RL_MODULE, DEFAULT_MODULE_ID
 from ray.rllib.core.learner.torch.torch_learner import TorchLearner
 from ray.rllib.core.learner.training_data import TrainingData
 
-from algorithms.grpo.loss import LossSettings
-from algorithms.learner import policy
-from algorithms.learner.flops import ModelFacts, update_cost
-from algorithms.learner.gradients import clip_gradients, sum_gradients
-from algorithms.learner.hardware import LearnerFacts
-from algorithms.learner.lora import WithoutAdapter
-from algorithms.learner.packability import use_packed_attention
-from algorithms.learner.policy import ForwardSettings
-from algorithms.learner.rows import TrainingRow
-from algorithms.learner.sharding import compute_device, reshard, shard
-from algorithms.learner.tensors import LearnerTensors
+from algorithms.learner.attention import use_packed_attention
+from algorithms.learner.batch import TrainingRow
+from algorithms.learner.flops import LearnerFacts, ModelFacts, update_cost
+from algorithms.learner.forward import ForwardSettings, score
+from algorithms.learner.loss import LossSettings
+from algorithms.learner.model import WithoutAdapter
+from algorithms.learner.sharding import clip_gradients, compute_device, reshard, shard, sum_gradients
 from algorithms.learner.update import UpdateStatistics, accumulate_gradients
+from algorithms.learner.weights import LearnerTensors
 
 if TYPE_CHECKING:
-    from algorithms.grpo.config import GRPOConfig
+    from algorithms.config.base import BaseConfig
 
 
 class GRPOLearner(LearnerTensors, TorchLearner):
@@ -35,7 +32,7 @@ class GRPOLearner(LearnerTensors, TorchLearner):
     carry the step's normaliser.
     """
 
-    config: "GRPOConfig"
+    config: "BaseConfig"
     reference: Any = None
 
     def build(self) -> None:
@@ -108,7 +105,7 @@ class GRPOLearner(LearnerTensors, TorchLearner):
         """Not used: `update` computes the loss with `algorithms.learner.update`."""
         raise NotImplementedError("GRPOLearner.update computes its loss itself")
 
-    def update(  # type: ignore[override]  # one kind of data and one caller: algorithms.grpo.learners
+    def update(  # type: ignore[override]  # one kind of data and one caller: algorithms.learner.group
         self,
         *,
         training_data: TrainingData,
@@ -154,7 +151,7 @@ class GRPOLearner(LearnerTensors, TorchLearner):
     def score(self, rows: list[TrainingRow], *, entropy: bool) -> list[tuple[Any, Any]]:
         """Log-probs and entropies of each row's response tokens under the policy as it stands."""
         self.lm.eval()
-        scored = policy.score(self.lm, rows, self.forward_settings, entropy=entropy)
+        scored = score(self.lm, rows, self.forward_settings, entropy=entropy)
         self._let_go_of_gathered_weights()
         return scored
 

@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from algorithms.grpo.loss import LossSettings
 from algorithms.learner.attention import is_packed
-from algorithms.learner.policy import (
+from algorithms.learner.batch import TokenBatch, TrainingRow, idle_row
+from algorithms.learner.chunked_logprobs import token_statistics, token_statistics_and_gradient
+from algorithms.learner.forward import (
     ForwardSettings,
     head_arguments,
     microbatches,
@@ -17,10 +18,9 @@ from algorithms.learner.policy import (
     response_statistics,
     token_batch,
 )
-from algorithms.learner.rows import TokenBatch, TrainingRow, idle_row
+from algorithms.learner.loss import LossSettings
+from algorithms.learner.loss_inputs import TokenTerms, token_loss
 from algorithms.learner.sharding import agreed_passes
-from algorithms.learner.token_stats import token_statistics, token_statistics_and_gradient
-from algorithms.learner.token_terms import TokenTerms, token_loss
 
 
 @dataclass

@@ -1,1 +1,1 @@
-"""Which model a name stands for, how large it is, and its tokenizer."""
+"""Models by name: where they lie, how large they are, their tokenizers. Start with names.py."""

@@ -12,11 +12,11 @@ from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
 import r3env
-from algorithms.configuration.errors import ConfigError, nearest, shown
+from algorithms.config.errors import ConfigError, nearest, shown
 
 if TYPE_CHECKING:
-    from algorithms.configuration.machine_settings import RLModuleSettings
-    from algorithms.grpo.config import GRPOConfig
+    from algorithms.config.base import BaseConfig
+    from algorithms.config.machine import RLModuleSettings
 
 EMBEDDED = ("tiny",)
 _WHERE = "rl_module.model"
@@ -78,7 +78,7 @@ def resolve_model(name: str) -> str:
     return str(Path(r3env.__file__).parent / "assets" / embedded)
 
 
-def validate_model(config: "GRPOConfig", *, unreachable_ok: bool = False) -> ModelFacts | None:
+def validate_model(config: "BaseConfig", *, unreachable_ok: bool = False) -> ModelFacts | None:
     """Check that the configured model is there, complete and a causal language model.
 
     Args:

@@ -1,10 +1,16 @@
 """The policy's tokenizer, and the tokens that end its turn."""
 
-from typing import Any
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
 
-from transformers import AutoTokenizer, GenerationConfig
+from transformers import AutoConfig, AutoTokenizer, GenerationConfig
 
-from algorithms.configuration.errors import ConfigError, shown
+from algorithms.config.errors import ConfigError, shown
+from algorithms.models.names import resolve_model
+
+if TYPE_CHECKING:
+    from algorithms.config.machine import RLModuleSettings
 
 
 def load_tokenizer(model: str, revision: str | None = None, trust_remote_code: bool = False) -> Any:
@@ -31,3 +37,36 @@ def stop_token_ids(tokenizer: Any, model: str, revision: str | None = None) -> t
             "a response; fix: set the tokenizer's eos_token to the one that ends a turn, and save it there again"
         )
     return known
+
+
+@dataclass(frozen=True)
+class ModelConfigs:
+    """Read when a run starts: days later the model's folder or its page may be gone, or hold something else.
+
+    Args:
+        model: transformers' configuration of the model.
+        generation: of its generation; not every model has one.
+    """
+
+    model: Any
+    generation: Any | None
+
+    @classmethod
+    def read(cls, settings: "RLModuleSettings") -> Self:
+        """Read them from where the model comes from; raises OSError when there is none at `rl_module.model`."""
+        source = resolve_model(settings.model)
+        model = AutoConfig.from_pretrained(
+            source, revision=settings.revision, trust_remote_code=settings.trust_remote_code
+        )
+        try:
+            return cls(model, GenerationConfig.from_pretrained(source, revision=settings.revision or "main"))
+        except OSError:
+            return cls(model, None)
+
+    def save(self, folder: Path) -> None:
+        """Write them beside weights in float32."""
+        self.model.dtype = "float32"
+        self.model.save_pretrained(folder)
+        if self.generation is not None:
+            # Its save_pretrained refuses what many a model comes with, such as a temperature without do_sample.
+            self.generation.to_json_file(folder / "generation_config.json", keys_to_pop=["compile_config"])

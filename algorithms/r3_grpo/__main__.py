@@ -1,8 +1,8 @@
-"""`python -m algorithms.r3_grpo`."""
+"""`python -m algorithms.r3_grpo` is `python -m algorithms.train r3_grpo`."""
 
+import runpy
 import sys
 
-from algorithms.script.main import main
-
 if __name__ == "__main__":
-    sys.exit(main("r3_grpo"))
+    sys.argv.insert(1, "r3_grpo")
+    runpy.run_module("algorithms.train", run_name="__main__", alter_sys=True)

@@ -9,20 +9,16 @@ import numpy as np
 
 from algorithms.grpo.advantages import ADVANTAGES, group_advantages
 from algorithms.grpo.algorithm import GRPO
-from algorithms.grpo.groups import Group, Prompt, Sample
-from algorithms.grpo.seeds import Purpose, stream
+from algorithms.grpo.types import Group, Prompt, Sample
+from algorithms.history.entry import Entry
+from algorithms.history.store import FILE_NAME, ReplayHistory
 from algorithms.r3_grpo.config import R3GRPOConfig
-from algorithms.r3_grpo.entry import Entry
 from algorithms.r3_grpo.memory import bare_sample, entry_of, is_finite, sample_of
-from algorithms.r3_grpo.payoff import Payoff
-from algorithms.r3_grpo.ranking import ranked_rewards
-from algorithms.r3_grpo.reflection import is_hard, share_limit
-from algorithms.r3_grpo.replay import ReplayHistory
-from algorithms.r3_grpo.reward_order import RewardOrderWatch
-from algorithms.r3_grpo.truncation_watch import TruncationWatch
-from algorithms.rollout.quotation import Quoter, attempt_of, context_of
+from algorithms.r3_grpo.ranking import RewardOrderWatch, TruncationWatch, ranked_rewards
+from algorithms.r3_grpo.reflection import Payoff, is_hard, share_limit
+from algorithms.rollout.attempts import Quoter, attempt_of, context_of
 from algorithms.rollout.types import Context, Split
-from algorithms.runs.run_directory import HISTORY
+from algorithms.utils.rng import Purpose, stream
 
 _logger = logging.getLogger(__name__)
 
@@ -190,7 +186,7 @@ class R3GRPO(GRPO):
         folder.mkdir(parents=True, exist_ok=True)
         super().keep_state_in(folder)
         self.history.close()
-        self.history = _history(self.config, folder / HISTORY)
+        self.history = _history(self.config, folder / FILE_NAME)
 
     def start_again(self) -> None:
         """Forget what an earlier process remembered before its first checkpoint."""

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from algorithms.configuration.schema import Settings
+from algorithms.config.schema import Settings
 from algorithms.grpo.config import ConfigError, GRPOConfig
 from algorithms.r3_grpo.settings import SECTIONS, RankingSettings, ReflectionSettings, ReplaySettings
 

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from algorithms.grpo.groups import Sample
-from algorithms.r3_grpo.replay import Entry
+from algorithms.grpo.types import Sample
+from algorithms.history.store import Entry
 from algorithms.rollout.types import Context, Rollout
 
 

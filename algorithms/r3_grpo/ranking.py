@@ -1,10 +1,14 @@
 """SERR: a structural entropy ranking reward for responses whose outcome could not be verified."""
 
 import math
+from collections import deque
 from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
+
+from algorithms.grpo.types import Group
+from algorithms.r3_grpo.settings import RankingSettings
 
 Scope = Literal["truncated", "all"]
 Baseline = Literal["finished_wrong", "centred", "paper"]
@@ -144,3 +148,59 @@ def _peaks_and_means(token_entropies: Sequence[np.ndarray], top_fraction: float)
 def _mean(values: np.ndarray) -> float:
     """Average around the first value: exact for equal ones, so that constant responses of any length tie."""
     return float(values[0] + (values - values[0]).mean())
+
+
+class RewardOrderWatch:
+    """Compares what correct responses earned with what the best rank earns; settings alone cannot tell.
+
+    Args:
+        ranking: section `ranking`.
+    """
+
+    def __init__(self, ranking: RankingSettings) -> None:
+        self._best_rank = ranking.max_reward * (1.0 - SHIFTS[ranking.baseline])
+        self._told = not ranking.enabled
+
+    def observe(self, groups: Sequence[Group]) -> str | None:
+        """Look at a step's groups with their shaped rewards; returns a warning, once, or None."""
+        rewards = [sample.reward for group in groups for sample in group.samples if sample.rollout.correct]
+        least = min(rewards, default=None)
+        if self._told or least is None or least > self._best_rank:
+            return None
+        self._told = True
+        return (
+            f"a correct response earned {least:g}, and the best of those that are cut off earns {self._best_rank:g}: "
+            "a policy may learn to run on; lower ranking.max_reward, let the environment pay more for correct "
+            "answers, or lower reward.overlong_penalty"
+        )
+
+
+class TruncationWatch:
+    """Compares the last `window` steps with the `window` steps before.
+
+    Args:
+        window: steps on each side.
+        rise: how much the truncated share must have risen to be told.
+        fall: how much the correct share must have fallen.
+    """
+
+    def __init__(self, window: int = 10, rise: float = 0.1, fall: float = 0.02) -> None:
+        self._rise, self._fall, self._window = rise, fall, window
+        self._steps: deque[tuple[float, float]] = deque(maxlen=2 * window)
+
+    def observe(self, truncated: float, correct: float) -> str | None:
+        """Take one step's shares; returns a warning, at most once in a window, or None."""
+        self._steps.append((truncated, correct))
+        if len(self._steps) < 2 * self._window:
+            return None
+        shares = np.array(self._steps)
+        before, now = shares[: self._window].mean(axis=0), shares[self._window :].mean(axis=0)
+        if now[0] - before[0] < self._rise or before[1] - now[1] < self._fall:
+            return None
+        for _ in range(self._window):
+            self._steps.popleft()
+        return (
+            f"truncated answers rose from {before[0]:.0%} to {now[0]:.0%} while correct ones fell from {before[1]:.0%} "
+            f"to {now[1]:.0%} over the last {self._window} steps; a larger env_runners.max_response_tokens gives "
+            "answers room to end, ranking.baseline=finished_wrong or ranking.enabled=false does not pay for running on"
+        )

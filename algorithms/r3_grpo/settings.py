@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Literal
 
-from algorithms.configuration.schema import Settings, setting
-from algorithms.configuration.settings import SECTIONS as GRPO_SECTIONS
+from algorithms.config.schema import Settings, setting
+from algorithms.config.sections import SECTIONS as GRPO_SECTIONS
 
 
 class ReplaySettings(Settings):

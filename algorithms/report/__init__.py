@@ -1,1 +1,1 @@
-"""What runs did, as one HTML page that needs nothing else."""
+"""`python -m algorithms.report`: one HTML page about runs. Start with command.py."""

@@ -10,7 +10,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Write the page; exit codes as the training script's: 0 done, 2 wrong input, 130 interrupted."""
     arguments = parser().parse_args(argv)
     from algorithms.report.command import write_report
-    from algorithms.report.errors import ReportError
+    from algorithms.report.run_data import ReportError
     from algorithms.report.selection import Most
 
     try:

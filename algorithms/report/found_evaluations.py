@@ -8,9 +8,8 @@ from typing import Any
 
 import yaml
 
-from algorithms.report.errors import ReportError
-from algorithms.report.run_data import RunData, read_object
-from algorithms.runs.run_directory import RunDirectory
+from algorithms.report.run_data import ReportError, RunData, read_object
+from algorithms.train.run_directory import RunDirectory
 
 # What `algorithms.evaluate` writes, and where without `--out`.
 _CONFIG, _SCORES, _FOLDER = "evaluation.yaml", "scores.json", "evaluations"

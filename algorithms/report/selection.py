@@ -7,8 +7,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from algorithms.report.errors import ReportError
-from algorithms.runs.rollout_files import RolloutRow, read_group_lengths, read_rollouts
+from algorithms.report.run_data import ReportError
+from algorithms.train.rollout_files import RolloutRow, read_group_lengths, read_rollouts
 
 
 @dataclass(frozen=True)

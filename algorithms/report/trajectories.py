@@ -7,7 +7,7 @@ import numpy as np
 
 from algorithms.report.run_data import RunData
 from algorithms.report.selection import Most, Selection, select
-from algorithms.runs.rollout_files import RolloutRow
+from algorithms.train.rollout_files import RolloutRow
 
 # Log-probs and entropies are whole thousandths: shorter to write, and finer than a colour.
 _PARTS = 1000

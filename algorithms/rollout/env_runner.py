@@ -14,7 +14,7 @@ from ray.rllib.env.env_runner import EnvRunner
 from ray.rllib.utils.checkpoints import Checkpointable
 from ray.rllib.utils.metrics import WEIGHTS_SEQ_NO
 
-from algorithms.configuration.placement import transfer_kind
+from algorithms.config.placement import transfer_kind
 from algorithms.models.names import resolve_model
 from algorithms.models.tokenizer import load_tokenizer, stop_token_ids
 from algorithms.rollout.engines.factory import make_engine
@@ -22,7 +22,7 @@ from algorithms.rollout.episodes import EpisodePlayer, OnProgress
 from algorithms.rollout.types import Request, Rollout, RunnerReport, Split
 
 if TYPE_CHECKING:
-    from algorithms.grpo.config import GRPOConfig
+    from algorithms.config.base import BaseConfig
 from r3env import grading
 
 
@@ -42,7 +42,7 @@ def environment_makers(config: Any) -> dict[Split, Callable[[], gymnasium.Env[st
 class LLMEnvRunner(EnvRunner, Checkpointable):
     """Rolls out requests: an engine samples, environments answer and verify."""
 
-    config: "GRPOConfig"
+    config: "BaseConfig"
     env: Any  # a Gymnasium environment; RLlib's annotation is None
 
     def __init__(self, *, config: Any, **kwargs: Any) -> None:

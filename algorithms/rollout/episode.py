@@ -1,14 +1,18 @@
 """One episode in progress: its tokens, its conversation and what its environment has said so far."""
 
-from collections.abc import Sequence
+import functools
+import math
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Self
+from typing import Any, Self
 
 import gymnasium
 import numpy as np
 
-from algorithms.rollout.engines.base import Completion, FinishReason
+from algorithms.rollout.engines.base import Completion, FinishReason, GenerationRequest
 from algorithms.rollout.types import Context, Request, Rollout
+from r3env import chat
 
 
 @dataclass
@@ -83,3 +87,110 @@ class Episode:
             error=self.error,
             turn_correct=tuple(self.turn_correct),
         )
+
+
+# Verdicts that say nothing about the answer: their rollouts leave the group.
+UNTRUSTED_VERDICTS = frozenset({"timeout", "error"})
+# The samples of a prompt begin together, and guidance is mostly the same text: to tokenise it once is enough.
+REMEMBERED_TURNS = 256
+
+
+class Turns:
+    """Takes episodes from turn to turn; what an environment does wrong is its episode's error, never an exception.
+
+    Nor is it the end of the process: a verifier may run what a policy writes, and that may say `exit()`. All this is
+    called in threads of its own, which no interrupt reaches.
+
+    Args:
+        tokenizer: of the policy, with its chat template.
+        context_length: tokens that a conversation may have; None: no bound.
+    """
+
+    def __init__(self, tokenizer: Any, context_length: int | None) -> None:
+        self.tokenizer = tokenizer
+        self.context_length = context_length
+        self._first_turn = functools.lru_cache(REMEMBERED_TURNS)(functools.partial(_first_turn, tokenizer))
+        self._next_turn = functools.lru_cache(REMEMBERED_TURNS)(functools.partial(_next_turn, tokenizer))
+
+    def begin(self, episode: Episode) -> None:
+        """Reset the environment and write the first prompt."""
+        request = episode.request
+        options: dict[str, Any] = {"uid": request.uid}
+        if request.attempt is not None:
+            options["failed_attempt"] = request.attempt.text
+        try:
+            text, info = episode.environment.reset(seed=request.seed % 2**31, options=options)
+            episode.messages = [*info.get("conversation", ()), {"role": "user", "content": text}]
+            self._append_context(episode, self._first_prompt(request, episode.messages))
+        except BaseException as error:  # a user's environment may raise or return anything; it is this episode's data
+            episode.fail("environment_error", f"reset: {error!r}")
+
+    def generation_request(self, episode: Episode) -> GenerationRequest:
+        """What the engine is asked for the episode's next response."""
+        turn = len(episode.turn_correct)
+        seed = np.random.SeedSequence([episode.request.seed, turn]).generate_state(1, np.uint64)[0]
+        asked = episode.request.sampling
+        sampling = replace(asked, max_response_tokens=min(asked.max_response_tokens, self._room(episode)))
+        return GenerationRequest(np.array(episode.tokens, np.int32), int(seed), sampling)
+
+    def step(self, episode: Episode, completion: Completion) -> None:
+        """Step the environment with a response; unless that ends the episode, write the next prompt."""
+        episode.append_response(completion)
+        text = self.tokenizer.decode(completion.tokens.tolist(), skip_special_tokens=True)
+        episode.messages.append({"role": "assistant", "content": text})
+        try:
+            observation, reward, terminated, truncated, info = episode.environment.step(text)
+            reward = float(reward)
+            if not math.isfinite(reward):
+                raise ValueError(f"reward {reward} is not a finite number")
+            _judge(episode, reward, info)
+            episode.done = episode.done or terminated or truncated
+            if not episode.done:
+                self._append_context(episode, self._next_turn(_last(completion.tokens), observation))
+                episode.messages.append({"role": "user", "content": observation})
+        except BaseException as error:  # see begin
+            episode.fail("environment_error", f"step: {error!r}")
+
+    def _append_context(self, episode: Episode, tokens: Sequence[int]) -> None:
+        if self._room(episode) <= len(tokens):
+            raise ValueError(
+                f"{len(episode.tokens) + len(tokens)} tokens leave no room in the model's {self.context_length}"
+            )
+        episode.append_context(tokens)
+
+    def _room(self, episode: Episode) -> int:
+        """Tokens that the model's context has left."""
+        return (self.context_length or sys.maxsize) - len(episode.tokens)
+
+    def _first_prompt(self, request: Request, messages: Sequence[Mapping[str, str]]) -> Sequence[int]:
+        if request.attempt is None:
+            return self._first_turn(tuple(tuple(message.items()) for message in messages))
+        prompt, response = request.attempt.prompt_tokens, request.attempt.response_tokens
+        return (*prompt.tolist(), *response.tolist(), *self._next_turn(_last(response), messages[-1]["content"]))
+
+
+def _first_turn(tokenizer: Any, messages: tuple[tuple[tuple[str, str], ...], ...]) -> tuple[int, ...]:
+    return tuple(chat.first_turn(tokenizer, [dict(message) for message in messages]))
+
+
+def _next_turn(tokenizer: Any, response_end: tuple[int, ...], user_text: str) -> tuple[int, ...]:
+    return tuple(chat.next_turn(tokenizer, response_end, user_text))
+
+
+def _last(tokens: np.ndarray) -> tuple[int, ...]:
+    """All that a next turn needs of the response: the token that closes its turn, or does not."""
+    return tuple(tokens[-1:].tolist())
+
+
+def _judge(episode: Episode, reward: float, info: Mapping[str, Any]) -> None:
+    correct = bool(info.get("correct", reward > 0))
+    episode.verdict = str(info.get("verdict", "equal" if correct else "different"))
+    if episode.verdict in UNTRUSTED_VERDICTS:
+        episode.fail(episode.verdict, f"the answer could not be graded: {episode.verdict}")
+        return
+    if episode.truncated and correct:
+        # A box in an unfinished response does not count.
+        correct, reward, episode.verdict, episode.done = False, 0.0, "truncated", True
+    episode.reward += reward
+    episode.correct = correct
+    episode.turn_correct.append(correct)

@@ -10,9 +10,8 @@ from typing import Any
 import gymnasium
 
 from algorithms.rollout.engines.base import Engine
-from algorithms.rollout.episode import Episode
-from algorithms.rollout.stepping_threads import SteppingThreads
-from algorithms.rollout.turns import Turns
+from algorithms.rollout.env_threads import SteppingThreads
+from algorithms.rollout.episode import Episode, Turns
 from algorithms.rollout.types import Request, Rollout, Split
 
 # An answer that takes its grader long holds a thread: with 16 of them the others waited in line.

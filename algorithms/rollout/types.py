@@ -1,9 +1,12 @@
 """What the driver asks of an env runner and what comes back: plain frozen data, numpy only."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
+
+from algorithms.utils.errors import RunError
 
 
 class Context(StrEnum):
@@ -129,3 +132,19 @@ class RunnerReport:
     unfinished: int
     generated_tokens: int
     engine_seconds: float
+
+
+class EveryEpisodeFailed(RunError):
+    """The environment failed in every episode of a step: nothing can be learnt from going on."""
+
+
+def refuse_if_all_failed(rollouts: "Sequence[Rollout]") -> None:
+    """Raise if the environment failed in every one of some rollouts.
+
+    Raises:
+        EveryEpisodeFailed: with what the first says.
+    """
+    if rollouts and all(rollout.verdict == "environment_error" for rollout in rollouts):
+        raise EveryEpisodeFailed(
+            f"environment.id: every one of {len(rollouts)} episodes failed; the first: {rollouts[0].error}"
+        )

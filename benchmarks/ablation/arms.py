@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from algorithms.configuration.errors import ConfigError, did_you_mean, shown
-from algorithms.configuration.layers import read_sections
+from algorithms.config.errors import ConfigError, did_you_mean, shown
+from algorithms.config.loading import read_sections
 
 
 @dataclass(frozen=True)

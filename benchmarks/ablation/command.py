@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from algorithms.configuration.errors import ConfigError
+from algorithms.config.errors import ConfigError
 from benchmarks.ablation.arms import ARMS, chosen_arms
 from benchmarks.ablation.overview import Overview
 from benchmarks.ablation.plan import Job, Task, plan

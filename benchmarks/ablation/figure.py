@@ -10,8 +10,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator, PercentFormatter
 
-from algorithms.runs.curves import STYLE
-from algorithms.runs.whole_files import replaced_whole
+from algorithms.train.curves import STYLE
+from algorithms.utils.files import replaced_whole
 from benchmarks.ablation.intervals import half_width
 from benchmarks.ablation.learnt import PASS_AT_1, Curve, Learnt
 

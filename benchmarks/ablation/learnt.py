@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from algorithms.runs.run_directory import RunDirectory
+from algorithms.train.run_directory import RunDirectory
 from benchmarks.ablation.plan import Job
 
 PASS_AT_1 = "pass@1"

@@ -9,7 +9,7 @@ from typing import Any
 import ray
 from ray import tune
 
-from algorithms.runs import metrics_file
+from algorithms.train import metrics_file
 from benchmarks.ablation.plan import Job
 from benchmarks.ablation.processes import PATIENCE, THREADS, sigterm_as_interrupt, start, stop
 

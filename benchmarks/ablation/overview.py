@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TextIO
 
-from algorithms.runs import metrics_file
-from algorithms.runs.progress import duration
+from algorithms.train import metrics_file
+from algorithms.utils.progress import duration
 from benchmarks.ablation.plan import Job
 
 SECONDS_BETWEEN_LINES = 60.0

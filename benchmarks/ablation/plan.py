@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from algorithms.configuration.errors import ConfigError
-from algorithms.configuration.files import DEFAULT_NAME, load, to_yaml
-from algorithms.configuration.folder import configs_folder
-from algorithms.configuration.settings import RunSettings
+from algorithms.config.errors import ConfigError
+from algorithms.config.loading import DEFAULT_NAME, configs_folder, load, to_yaml
+from algorithms.config.sections import RunSettings
 from algorithms.grpo.config import GRPOConfig
 from algorithms.r3_grpo.config import R3GRPOConfig
 from benchmarks.ablation.arms import Arm
@@ -116,7 +115,7 @@ def plan(arms: Sequence[Arm], seeds: Iterable[int], task: Task, out: Path) -> li
 
 
 def _job(arm: Arm, seed: int, config: GRPOConfig, run: RunSettings, out: Path) -> Job:
-    from algorithms.configuration.resources import reserved
+    from algorithms.preflight.memory import reserved
 
     run = run.changed("run", {"name": f"{arm.name}-{seed}", "dir": str(out), "seed": seed})
     resources = reserved(config)

@@ -9,8 +9,8 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from algorithms.runs.json_files import write_text
-from algorithms.script.interrupts import raise_interrupt
+from algorithms.train.interrupts import raise_interrupt
+from algorithms.utils.files import write_text
 from benchmarks.ablation.plan import Job
 from benchmarks.ablation.stored import State, state
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from algorithms.runs.json_files import write_json, write_text
+from algorithms.utils.files import write_json, write_text
 from benchmarks.ablation.figure import draw
 from benchmarks.ablation.intervals import Interval, t_interval
 from benchmarks.ablation.learnt import Learnt, learnt

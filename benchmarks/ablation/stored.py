@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 from enum import Enum
 
-from algorithms.configuration.errors import ConfigError, shown
-from algorithms.configuration.files import algorithm_of, load
-from algorithms.runs.run_directory import RunDirectory
+from algorithms.config.errors import ConfigError, shown
+from algorithms.config.loading import algorithm_of, load
+from algorithms.train.run_directory import RunDirectory
 from benchmarks.ablation.plan import CONFIGS, Job, relevant
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import psutil
 
-from algorithms.rollout import dispatch as dispatch_module
+from algorithms.rollout import scheduler as dispatch_module
 from benchmarks.simulation.scenario import GROUP_SIZE, Scenario
 from benchmarks.simulation.step import MeasuredStep, SimulatedGroup, build
 

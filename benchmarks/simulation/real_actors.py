@@ -7,11 +7,11 @@ from typing import Any
 from algorithms.grpo import algorithm as grpo_algorithm
 from algorithms.models.names import resolve_model
 from algorithms.models.tokenizer import load_tokenizer
+from algorithms.preflight.ray_session import start_ray
 from algorithms.r3_grpo.config import R3GRPOConfig
-from algorithms.rollout.dispatch import DispatchPlan
-from algorithms.rollout.engines.simulated import ModelClock, SimulatedEngine
 from algorithms.rollout.env_runner import LLMEnvRunner
-from algorithms.script.ray_session import start_ray
+from algorithms.rollout.scheduler import DispatchPlan
+from benchmarks.simulation.engine import ModelClock, SimulatedEngine
 from benchmarks.simulation.scenario import GROUP_SIZE, Scenario
 from benchmarks.simulation.step import MeasuredStep
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from algorithms.rollout.engines.base import Completion, FinishReason, GenerationRequest
-from algorithms.rollout.engines.simulated import Latency, Lengths, ModelClock, SimulatedEngine
 from algorithms.rollout.types import Context, Request, Rollout, RunnerReport
+from benchmarks.simulation.engine import Latency, Lengths, ModelClock, SimulatedEngine
 
 PROMPT_TOKENS = 256
 CHARACTERS_A_TOKEN = 4

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from algorithms.rollout.engines.simulated import Latency, Lengths
+from benchmarks.simulation.engine import Latency, Lengths
 from benchmarks.simulation.runner import RunnerSpec
 
 MAX_NUM_SEQS = 256

@@ -11,17 +11,17 @@ import ray
 from ray.rllib.utils.metrics import WEIGHTS_SEQ_NO
 
 from algorithms.grpo import algorithm as grpo_algorithm
-from algorithms.grpo import runners as grpo_runners
-from algorithms.grpo.groups import Sample
-from algorithms.grpo.pipeline import make_pipeline
-from algorithms.grpo.runners import RunnerPool
+from algorithms.grpo.rollout_source import make_pipeline
+from algorithms.grpo.types import Sample
 from algorithms.learner.update import UpdateStatistics
+from algorithms.preflight.ray_session import start_ray
 from algorithms.r3_grpo.algorithm import R3GRPO
 from algorithms.r3_grpo.config import R3GRPOConfig
-from algorithms.rollout.driver.expected_lengths import ExpectedLengths
-from algorithms.rollout.driver.fleet import Fleet
+from algorithms.rollout import workers as grpo_runners
+from algorithms.rollout.supervisor import Fleet
 from algorithms.rollout.types import Request
-from algorithms.script.ray_session import start_ray
+from algorithms.rollout.work_order import ExpectedLengths
+from algorithms.rollout.workers import RunnerPool
 from benchmarks.simulation.runner import RunnerSpec, SimulatedHost
 from r3env.core import Query, Reason, Verdict, VerifiableEnv
 

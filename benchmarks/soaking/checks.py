@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from algorithms.runs.run_directory import HISTORY
-from algorithms.script.manifest import damage
+from algorithms.history.store import FILE_NAME as HISTORY
+from algorithms.train.checkpoint import damage
 from benchmarks.soaking.events import event_troubles, odd_steps
 
 # Numbers that the clock has a part in.

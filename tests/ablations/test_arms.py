@@ -2,7 +2,7 @@
 
 import pytest
 
-from algorithms.configuration.errors import ConfigError
+from algorithms.config.errors import ConfigError
 from benchmarks.ablation.arms import ARMS, chosen_arms
 
 

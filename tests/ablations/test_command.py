@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from algorithms.configuration.errors import ConfigError
+from algorithms.config.errors import ConfigError
 from benchmarks.ablation.command import DONE, WRONG_INPUT, locked, main
 
 

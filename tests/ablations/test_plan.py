@@ -5,9 +5,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from algorithms.configuration.errors import ConfigError
-from algorithms.configuration.files import load
-from algorithms.configuration.folder import configs_folder
+from algorithms.config.errors import ConfigError
+from algorithms.config.loading import configs_folder, load
 from benchmarks.ablation.arms import ARMS
 from benchmarks.ablation.plan import CONFIGS, Task, plan
 from benchmarks.ablation.stored import State, differences, refuse_others, state

@@ -72,7 +72,7 @@ def test_the_user_sees_our_lines_and_nothing_else(finished_run):
 
 
 def test_the_configuration_is_whole_and_reads_back(run):
-    from algorithms.configuration.files import load
+    from algorithms.config.loading import load
     from algorithms.r3_grpo.config import R3GRPOConfig
 
     stored = yaml.safe_load((run / "config.yaml").read_text())

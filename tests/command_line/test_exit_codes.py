@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from algorithms.configuration.folder import configs_folder, training_files
-from algorithms.configuration.layers import read_sections
-from algorithms.script.main import main
-from algorithms.script.manifest import write_manifest
+from algorithms.config.loading import configs_folder, read_sections, training_files
+from algorithms.train.checkpoint import write_manifest
+from algorithms.train.main import main
 
 
 def outcome(capsys, algorithm, *arguments):
@@ -123,7 +122,7 @@ def test_check_describes_every_shipped_configuration(capsys, config):
 
 def test_check_starts_no_ray_and_leaves_no_run(surroundings, tmp_path):
     script = (
-        "import sys; from algorithms.script.main import main; code = main('r3_grpo', ['--check']); "
+        "import sys; from algorithms.train.main import main; code = main('r3_grpo', ['--check']); "
         "import ray; assert not ray.is_initialized(); sys.exit(code)"
     )
     process = subprocess.run(

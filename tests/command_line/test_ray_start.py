@@ -5,8 +5,8 @@ import subprocess
 import pytest
 import ray
 
-from algorithms.script import ray_session
-from algorithms.script.ray_session import RayDidNotStart, start_ray
+from algorithms.preflight import ray_session
+from algorithms.preflight.ray_session import RayDidNotStart, start_ray
 
 # A store of one byte: Ray takes no less than 75 MiB.
 UNSTARTABLE = {"RAY_DEFAULT_OBJECT_STORE_MAX_MEMORY_BYTES": "1"}

@@ -8,16 +8,14 @@ import pytest
 import ray
 from transformers import AutoTokenizer
 
-from algorithms.configuration.check import check, validate_model, validate_start, warn_of_cluster
-from algorithms.configuration.files import load
-from algorithms.configuration.folder import configs_folder, training_files
-from algorithms.configuration.layers import read_sections
-from algorithms.configuration.resources import Resources
-from algorithms.configuration.settings import RunSettings
+from algorithms.config.loading import configs_folder, load, read_sections, training_files
+from algorithms.config.sections import RunSettings
 from algorithms.grpo.config import ConfigError, GRPOConfig
+from algorithms.preflight.check import check, validate_model, validate_start, warn_of_cluster
+from algorithms.preflight.memory import Resources
 from algorithms.r3_grpo.config import R3GRPOConfig
 from algorithms.rollout.engines.vllm import VLLMEngine
-from algorithms.script.train import _build
+from algorithms.train.loop import _build
 
 RUN = RunSettings(name="mine", steps=7)
 
@@ -183,7 +181,7 @@ def test_missing_gpus_are_reported_by_the_check_and_refused_by_the_start(config,
 
 def on_a_machine_with(gpus, monkeypatch, where="this machine"):
     for module in ("check", "resources"):
-        monkeypatch.setattr(f"algorithms.configuration.{module}.available", lambda: Resources(16, gpus, where))
+        monkeypatch.setattr(f"algorithms.preflight.{module}.available", lambda: Resources(16, gpus, where))
 
 
 @pytest.mark.parametrize("where", ["this machine", "the cluster"])
@@ -211,8 +209,8 @@ def test_no_gpu_is_missed_where_there_is_none_or_one_is_used(config, monkeypatch
 
 
 def test_a_missing_vllm_is_reported_by_the_check_and_refused_by_the_start(config, monkeypatch):
-    monkeypatch.setattr("algorithms.configuration.check.vllm_is_installed", lambda: False)
-    monkeypatch.setattr("algorithms.configuration.resources.vllm_is_installed", lambda: False)
+    monkeypatch.setattr("algorithms.preflight.check.vllm_is_installed", lambda: False)
+    monkeypatch.setattr("algorithms.preflight.memory.vllm_is_installed", lambda: False)
     config.env_runners(engine="vllm")
     assert "vLLM is not installed here" in report(config)["env runners"]
     line = r"^env_runners\.engine: 'vllm' is not installed; fix: make install, or .*pip install -e '\.\[vllm\]'; "
@@ -251,7 +249,7 @@ def test_a_cluster_is_asked_for_what_it_has(config, monkeypatch):
 def test_a_joined_cluster_that_has_not_enough_is_warned_of_as_nodes_may_yet_join(
     config, monkeypatch, caplog, there, said
 ):
-    monkeypatch.setattr("algorithms.configuration.check.available", lambda: there)
+    monkeypatch.setattr("algorithms.preflight.check.available", lambda: there)
     warn_of_cluster(config.learners(num_learners=3, num_gpus_per_learner=1))
     assert [said in message for message in caplog.messages] == ([] if said is None else [True])
 
@@ -262,13 +260,13 @@ def test_a_cluster_that_may_grow_is_joined_and_waited_for(config, monkeypatch, c
 
     def join(config):
         for module in ("check", "resources"):
-            monkeypatch.setattr(f"algorithms.configuration.{module}.available", lambda: Resources(2, 0, "the cluster"))
+            monkeypatch.setattr(f"algorithms.preflight.{module}.available", lambda: Resources(2, 0, "the cluster"))
         return True
 
     monkeypatch.setenv("RAY_ADDRESS", "auto")
-    monkeypatch.setattr("algorithms.script.ray_session.start_ray", join)
-    monkeypatch.setattr("algorithms.script.train.start_ray", join)
-    monkeypatch.setattr("algorithms.script.train.interrupt_on_sigterm", lambda: None)
+    monkeypatch.setattr("algorithms.preflight.ray_session.start_ray", join)
+    monkeypatch.setattr("algorithms.train.loop.start_ray", join)
+    monkeypatch.setattr("algorithms.train.loop.interrupt_on_sigterm", lambda: None)
     monkeypatch.setattr(R3GRPOConfig, "build_checked", lambda config, use_copy=True: "built")
     config.learners(num_learners=3, num_gpus_per_learner=1)
     if start == "python":
@@ -280,7 +278,7 @@ def test_a_cluster_that_may_grow_is_joined_and_waited_for(config, monkeypatch, c
 
 
 def test_a_joined_cluster_whose_gpus_nobody_uses_is_warned_of(config, monkeypatch, caplog):
-    monkeypatch.setattr("algorithms.configuration.check.available", lambda: Resources(64, 8, "the cluster"))
+    monkeypatch.setattr("algorithms.preflight.check.available", lambda: Resources(64, 8, "the cluster"))
     warn_of_cluster(config)
     assert "the run reserves no GPU" in caplog.text
 

@@ -5,10 +5,10 @@ import shutil
 import pytest
 from transformers import AutoTokenizer
 
-from algorithms.configuration.check import check, validate_start
-from algorithms.configuration.settings import RunSettings
+from algorithms.config.sections import RunSettings
 from algorithms.evaluate.config import EvaluateConfig
 from algorithms.grpo.config import ConfigError, GRPOConfig
+from algorithms.preflight.check import check, validate_start
 from algorithms.r3_grpo.config import R3GRPOConfig
 
 RUN = RunSettings(name="mine", steps=7)

@@ -4,9 +4,8 @@ from typing import Any
 
 import pytest
 
-from algorithms.configuration.files import load
-from algorithms.configuration.folder import configs_folder
-from algorithms.configuration.settings import RunSettings
+from algorithms.config.loading import configs_folder, load
+from algorithms.config.sections import RunSettings
 from algorithms.r3_grpo.config import R3GRPOConfig
 
 DEFAULTS: dict[str, dict[str, Any]] = {

@@ -2,8 +2,8 @@
 
 import pytest
 
-from algorithms.configuration.environments import is_on_hub, validate_environment
 from algorithms.grpo.config import ConfigError, GRPOConfig
+from algorithms.preflight.environments import is_on_hub, validate_environment
 
 
 def test_queries_of_both_data_files_are_counted(problems):

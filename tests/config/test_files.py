@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from algorithms.configuration.files import load, to_yaml
-from algorithms.configuration.folder import configs_folder, evaluation_files, training_files
+from algorithms.config.loading import configs_folder, evaluation_files, load, to_yaml, training_files
 from algorithms.evaluate.config import EvaluateConfig
 from algorithms.grpo.config import ConfigError, GRPOConfig
 from algorithms.r3_grpo.config import R3GRPOConfig

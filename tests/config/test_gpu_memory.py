@@ -2,12 +2,10 @@
 
 import pytest
 
-from algorithms.configuration.files import load
-from algorithms.configuration.folder import configs_folder
-from algorithms.configuration.gpu_memory import gpu_lines, least_gpu_bytes
-from algorithms.configuration.placement import Placement, placement, transfer_kind
-from algorithms.configuration.resources import reserved
+from algorithms.config.loading import configs_folder, load
+from algorithms.config.placement import Placement, placement, transfer_kind
 from algorithms.models.names import ModelFacts
+from algorithms.preflight.memory import gpu_lines, least_gpu_bytes, reserved
 from algorithms.r3_grpo.config import R3GRPOConfig
 
 SMALL = ModelFacts("1.5B", "Qwen2ForCausalLM", 1_777_088_000, 28, 2, 128, 131_072)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from algorithms.configuration.placement import Placement, placement, transfer_kind
+from algorithms.config.placement import Placement, placement, transfer_kind
 from algorithms.grpo.config import ConfigError, GRPOConfig
 
 

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from algorithms.configuration.files import load, to_yaml
-from algorithms.configuration.schema import default_of
-from algorithms.configuration.settings import RunSettings
+from algorithms.config.loading import load, to_yaml
+from algorithms.config.schema import default_of
+from algorithms.config.sections import RunSettings
 from algorithms.grpo.config import ConfigError
 from algorithms.r3_grpo.config import R3GRPOConfig
 

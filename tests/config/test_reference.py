@@ -2,19 +2,17 @@
 
 from pathlib import Path
 
-from algorithms.configuration.reference import reference
-from algorithms.configuration.schema import Settings
-from algorithms.configuration.settings import RunSettings
-from algorithms.evaluate.config import BenchmarksSettings, EvaluateConfig
+from algorithms.config.schema import Settings
+from algorithms.config.sections import BenchmarksSettings, RunSettings
+from algorithms.evaluate.config import EvaluateConfig
 from algorithms.r3_grpo.settings import SECTIONS
+from algorithms.train.reference import reference
 
 PAGE = Path(__file__).parents[2] / "docs" / "config.md"
 
 
 def test_the_page_is_current():
-    assert PAGE.read_text(encoding="utf-8") == reference(), (
-        "run python -m algorithms.configuration.reference > docs/config.md"
-    )
+    assert PAGE.read_text(encoding="utf-8") == reference(), "run python -m algorithms.train.reference > docs/config.md"
 
 
 def test_every_setting_has_a_row_with_a_sentence_and_every_section_a_heading():

@@ -14,9 +14,9 @@ NOTES = ("note: ", "once more, ")
 LOGGED = {"warning", "error", "exception", "critical", "log"}
 # Functions that return a warning for somebody else to log.
 WATCHES = (
-    "algorithms/grpo/mismatch_watch.py",
-    "algorithms/r3_grpo/truncation_watch.py",
-    "algorithms/r3_grpo/reward_order.py",
+    "algorithms/grpo/monitors.py",
+    "algorithms/r3_grpo/ranking.py",
+    "algorithms/r3_grpo/ranking.py",
 )
 
 
@@ -83,7 +83,7 @@ def _calls_of(name: str) -> Iterator[ast.Call]:
 
 def errors_that_end_a_run() -> set[str]:
     """The names of exceptions that the training script turns into one line."""
-    tree = ast.parse((ROOT / "algorithms/script/main.py").read_text(encoding="utf-8"))
+    tree = ast.parse((ROOT / "algorithms/train/main.py").read_text(encoding="utf-8"))
     handlers = [node.type for node in ast.walk(tree) if isinstance(node, ast.ExceptHandler)]
     names = {name.id for handler in handlers if handler for name in ast.walk(handler) if isinstance(name, ast.Name)}
     return names - {"ConfigError", "CheckpointError", "KeyboardInterrupt", "Exception"}

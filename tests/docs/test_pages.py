@@ -8,7 +8,7 @@ from functools import cache
 
 import pytest
 
-from algorithms.evaluate.config import BenchmarksSettings
+from algorithms.config.sections import BenchmarksSettings
 from algorithms.r3_grpo.settings import SECTIONS
 
 from .pages import DOCS, PAGES, ROOT, command_lines, inline_code, links, text_of

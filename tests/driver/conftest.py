@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import pytest
 
 from algorithms.grpo.config import GRPOConfig
-from algorithms.grpo.seeds import Purpose, request_seeds
 from algorithms.rollout.types import Request, Sampling, Split
+from algorithms.utils.rng import Purpose, request_seeds
 from tests.own_ray import own_ray
 
 TIMEOUT_S = 20.0

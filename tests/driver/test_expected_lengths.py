@@ -4,8 +4,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from algorithms.rollout.driver.expected_lengths import ExpectedLengths
 from algorithms.rollout.types import Attempt, Context, Request, Rollout, Sampling
+from algorithms.rollout.work_order import ExpectedLengths
 
 ATTEMPT = Attempt(np.zeros(1, np.int32), np.zeros(1, np.int32), "no")
 

@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from algorithms.grpo.learner_errors import LearnerDied, LearnerOutOfMemory
-from algorithms.grpo.learners import each_learner, score_rows, update_learners
-from algorithms.learner.rows import TrainingRow
-from algorithms.script.checkpoint import load_checkpoint, save_checkpoint
+from algorithms.learner.batch import TrainingRow
+from algorithms.learner.group import LearnerDied, LearnerOutOfMemory, each_learner, score_rows, update_learners
+from algorithms.train.checkpoint import load_checkpoint, save_checkpoint
 from tests.own_ray import own_ray
 
 from .conftest import two_runners

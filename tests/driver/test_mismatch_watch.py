@@ -2,7 +2,7 @@
 
 import pytest
 
-from algorithms.grpo.mismatch_watch import MismatchWatch
+from algorithms.grpo.monitors import MismatchWatch
 
 FLOAT, MIXED = ("float32", "float32"), ("bfloat16", "float32")
 

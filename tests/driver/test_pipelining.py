@@ -6,8 +6,8 @@ import signal
 import pytest
 import ray
 
-from algorithms.configuration.errors import ConfigError
-from algorithms.grpo.learners import policy_state
+from algorithms.config.errors import ConfigError
+from algorithms.learner.group import policy_state
 
 from .conftest import requests_of, two_runners
 

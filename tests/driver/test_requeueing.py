@@ -1,7 +1,7 @@
 """What lost runners held goes back into the line, each request once."""
 
-from algorithms.rollout.dispatch import DispatchPlan, _Dispatch
-from algorithms.rollout.driver.fleet import Fleet
+from algorithms.rollout.scheduler import DispatchPlan, _Dispatch
+from algorithms.rollout.supervisor import Fleet
 from algorithms.rollout.types import Request, Sampling
 
 

@@ -1,8 +1,8 @@
 """What an idle runner takes from the others when nothing waits any more."""
 
-from algorithms.rollout.driver.remote_runner import RemoteRunner
-from algorithms.rollout.driver.stealing import SILENT_S, far_behind, theft
+from algorithms.rollout.remote_runner import RemoteRunner
 from algorithms.rollout.types import Request, RunnerReport, Sampling
+from algorithms.rollout.work_order import SILENT_S, far_behind, theft
 
 SLOTS = 4
 

@@ -5,11 +5,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from algorithms.evaluate.answering import answer_all, part_size, parts
-from algorithms.evaluate.responses import ResponseFolder
+from algorithms.evaluation.answering import answer_all, part_size, parts
+from algorithms.evaluation.responses import ResponseFolder
 from algorithms.models.names import resolve_model
 from algorithms.models.tokenizer import load_tokenizer
-from algorithms.rollout.quotation import Quoter
+from algorithms.rollout.attempts import Quoter
 from algorithms.rollout.types import Context, Rollout, Sampling
 from r3env import chat
 from r3env.core import Query

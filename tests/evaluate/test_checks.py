@@ -5,19 +5,18 @@ import errno
 import gymnasium
 import pytest
 
-from algorithms.configuration.context_window import context_use
-from algorithms.configuration.environments import EnvironmentFacts, longest_prompts
-from algorithms.configuration.errors import ConfigError
+from algorithms.config.errors import ConfigError
 from algorithms.evaluate import players
 from algorithms.evaluate.__main__ import main
-from algorithms.evaluate.arguments import parser
-from algorithms.evaluate.asked_for import config_of
+from algorithms.evaluate.cli_inputs import config_of, parser
 from algorithms.evaluate.command import evaluate
 from algorithms.evaluate.problems import environment_of
-from algorithms.evaluate.responses import ResponseFolder
+from algorithms.evaluation.responses import ResponseFolder
 from algorithms.models.names import resolve_model
 from algorithms.models.tokenizer import load_tokenizer
-from algorithms.script.ray_session import RayDidNotStart
+from algorithms.preflight.context_window import context_use
+from algorithms.preflight.environments import EnvironmentFacts, longest_prompts
+from algorithms.preflight.ray_session import RayDidNotStart
 from r3env import chat
 from r3env.core import Query, Reason, Verdict, VerifiableEnv
 

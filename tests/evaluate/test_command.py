@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from algorithms.evaluate.__main__ import main
-from algorithms.evaluate.arguments import parser
-from algorithms.evaluate.responses import ResponseFolder
+from algorithms.evaluate.cli_inputs import parser
+from algorithms.evaluation.responses import ResponseFolder
 
 ASKED = ["--model", "embedded:tiny", "--config", "configs/quickstart.yaml", "--samples", "4", "evaluation.limit=12"]
 IN_PARTS = ["env_runners.max_num_seqs=2"]  # four problems a part

@@ -6,10 +6,10 @@ import pytest
 import yaml
 
 from algorithms.evaluate.__main__ import main
-from algorithms.evaluate.comparison import Common, changed_problems, compare, in_common, mean_changes
-from algorithms.evaluate.scores import Score, mean_score, score
-from algorithms.evaluate.tables import comparison_table, comparison_tables, score_table
-from algorithms.runs.bootstrap import Change
+from algorithms.evaluate.console import comparison_table, comparison_tables, score_table
+from algorithms.evaluation.comparison import Common, changed_problems, compare, in_common, mean_changes
+from algorithms.evaluation.metrics import Score, mean_score, score
+from algorithms.utils.statistics import Change
 
 
 def test_differences_of_shares_are_points():

@@ -4,7 +4,7 @@ import pytest
 import ray
 
 from algorithms.evaluate.__main__ import main
-from algorithms.evaluate.responses import ResponseFolder
+from algorithms.evaluation.responses import ResponseFolder
 
 pytestmark = pytest.mark.slow
 

@@ -5,12 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from algorithms.configuration.settings import EvaluationSettings
-from algorithms.evaluate.evaluation import evaluate_policy, quoter_of
+from algorithms.config.sections import EvaluationSettings
+from algorithms.evaluation.sampling import evaluate_policy, quoter_of
 from algorithms.grpo.config import GRPOConfig
 from algorithms.models.names import resolve_model
 from algorithms.models.tokenizer import load_tokenizer
-from algorithms.rollout.quotation import Quoter
+from algorithms.rollout.attempts import Quoter
 from algorithms.rollout.types import Context, Rollout, Sampling, Split
 from r3env import chat
 from r3env.math_env import MathEnv

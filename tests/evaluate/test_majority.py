@@ -5,9 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from algorithms.evaluate.majority import majority_correct
-from algorithms.evaluate.responses import Response
-from algorithms.evaluate.scores import benchmark_scores
+from algorithms.evaluation.metrics import benchmark_scores, majority_correct
+from algorithms.evaluation.responses import Response
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,9 @@
 
 import yaml
 
-from algorithms.configuration.files import load
+from algorithms.config.loading import load
 from algorithms.evaluate.config import EvaluateConfig
-from algorithms.evaluate.differences import bearing_on_answers
+from algorithms.evaluate.results import bearing_on_answers
 from r3env.sources import parse_source
 
 

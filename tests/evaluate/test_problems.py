@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from algorithms.configuration.errors import ConfigError
-from algorithms.evaluate.arguments import parser
-from algorithms.evaluate.asked_for import config_of, folder_of, settings_of
+from algorithms.config.errors import ConfigError
+from algorithms.evaluate.cli_inputs import config_of, folder_of, parser, settings_of
 from algorithms.evaluate.problems import chosen, environment_of
 from algorithms.rollout.env_runner import environment_makers
 from algorithms.rollout.types import Split

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from algorithms.evaluate.answering import answer_all
-from algorithms.evaluate.comparison import compare, left_out
-from algorithms.evaluate.differences import bearing_on_answers, differences
-from algorithms.evaluate.responses import Response, ResponseFolder
-from algorithms.evaluate.scores import benchmark_scores, score
+from algorithms.evaluate.results import bearing_on_answers, differences
+from algorithms.evaluation.answering import answer_all
+from algorithms.evaluation.comparison import compare, left_out
+from algorithms.evaluation.metrics import benchmark_scores, score
+from algorithms.evaluation.responses import Response, ResponseFolder
 from algorithms.rollout.types import Sampling
 
 

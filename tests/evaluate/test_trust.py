@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from algorithms.configuration.errors import ConfigError
+from algorithms.config.errors import ConfigError
 from algorithms.evaluate.__main__ import main
 from algorithms.models.names import resolve_model
-from algorithms.script.manifest import write_manifest
+from algorithms.train.checkpoint import write_manifest
 
 MODULE = "environment_of_a_stranger"
 FOREIGN = f"{MODULE}:Stranger-v0"

@@ -10,7 +10,7 @@ import pytest
 import ray
 
 from algorithms.r3_grpo.config import R3GRPOConfig
-from algorithms.script.main import main
+from algorithms.train.main import main
 
 SORT_DIGITS = "examples.sort_digits:SortDigits-v0"
 GUESS_NUMBER = "examples.guess_number:GuessNumber-v0"

@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from algorithms.configuration.files import load
-from algorithms.configuration.folder import configs_folder
+from algorithms.config.loading import configs_folder, load
 from algorithms.grpo.algorithm import GRPO
 from algorithms.grpo.config import GRPOConfig
-from algorithms.grpo.groups import Group, Prompt, Sample
+from algorithms.grpo.types import Group, Prompt, Sample
 from algorithms.rollout.types import Context, Rollout
 from tests.own_ray import own_ray
 

@@ -4,8 +4,8 @@ import copy
 
 import numpy as np
 
-from algorithms.grpo.training_rows import scoring_row
-from algorithms.learner.policy import score
+from algorithms.grpo.training_samples import scoring_row
+from algorithms.learner.forward import score
 from algorithms.r3_grpo.config import R3GRPOConfig
 
 from .conftest import preset

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 import torch
 
-from algorithms.grpo.loss import LossSettings
-from algorithms.grpo.training_rows import training_rows
-from algorithms.learner.policy import ForwardSettings
+from algorithms.grpo.training_samples import training_rows
+from algorithms.learner.forward import ForwardSettings
+from algorithms.learner.loss import LossSettings
 from algorithms.learner.update import UpdateStatistics, accumulate_gradients
 
 from .conftest import RESPONSE_LIMIT, Response, Stages, as_groups, hand_made, preset, token_logprobs

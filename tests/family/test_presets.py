@@ -4,11 +4,10 @@ import math
 
 import pytest
 
-from algorithms.configuration.files import load
-from algorithms.configuration.folder import configs_folder
+from algorithms.config.loading import configs_folder, load
 from algorithms.grpo.config import ConfigError, GRPOConfig
 from algorithms.r3_grpo.config import R3GRPOConfig
-from algorithms.script.main import main
+from algorithms.train.main import main
 
 from .conftest import MEMBERS, preset
 

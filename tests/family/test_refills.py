@@ -5,9 +5,9 @@ import math
 import pytest
 import torch
 
-from algorithms.grpo.learners import policy_state
+from algorithms.learner.group import policy_state
 from algorithms.r3_grpo.config import R3GRPOConfig
-from algorithms.script.checkpoint import load_checkpoint, save_checkpoint
+from algorithms.train.checkpoint import load_checkpoint, save_checkpoint
 
 from .conftest import preset
 

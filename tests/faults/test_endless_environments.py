@@ -11,9 +11,9 @@ import pytest
 from algorithms.models.names import resolve_model
 from algorithms.models.tokenizer import load_tokenizer, stop_token_ids
 from algorithms.rollout.engines.factory import make_engine
-from algorithms.rollout.engines.simulated import Lengths, ModelClock, SimulatedEngine
 from algorithms.rollout.episodes import EpisodePlayer
 from algorithms.rollout.types import Request, Sampling, Split
+from benchmarks.simulation.engine import Lengths, ModelClock, SimulatedEngine
 from r3env.core import Query, Reason, Verdict, VerifiableEnv
 
 TIMEOUT_S = 5.0
@@ -159,7 +159,7 @@ def test_turns_without_end_end_with_the_models_context(player, engine):
 def test_the_process_does_not_wait_for_them_at_its_end():
     script = (
         "import threading, time\n"
-        "from algorithms.rollout.stepping_threads import SteppingThreads\n"
+        "from algorithms.rollout.env_threads import SteppingThreads\n"
         "threads = SteppingThreads(2)\n"
         "hanging = threads.submit(threading.Event().wait)\n"
         "threads.spread()\n"

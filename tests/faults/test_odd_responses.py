@@ -7,11 +7,9 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from algorithms.rollout.types import Context
-from algorithms.runs.conversations import conversation_markdown
-from algorithms.runs.recorder import Recorder
-from algorithms.runs.rollout_files import read_rollouts, write_rollouts
-from algorithms.runs.run_directory import RunDirectory
-from algorithms.script.rollout_rows import rollout_rows, sample_conversations
+from algorithms.train.recorder import Recorder, conversation_markdown
+from algorithms.train.rollout_files import read_rollouts, rollout_rows, sample_conversations, write_rollouts
+from algorithms.train.run_directory import RunDirectory
 
 # Means over responses of a kind that a step may have none of.
 MAY_BE_UNDEFINED = {"response/mean_tokens_correct", "response/mean_tokens_wrong"}

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import psutil
 import pytest
 
-from algorithms.runs.recorder import Recorder
-from algorithms.runs.run_directory import RunDirectory
+from algorithms.train.recorder import Recorder
+from algorithms.train.run_directory import RunDirectory
 from benchmarks.soaking import rounds
 from benchmarks.soaking.command import Command
 from benchmarks.soaking.endings import explained

@@ -13,16 +13,15 @@ import pytest
 
 import algorithms
 import r3env
-from algorithms.configuration.errors import ConfigError
+from algorithms.config.errors import ConfigError
 from algorithms.export import export
 from algorithms.grpo.config import GRPOConfig
-from algorithms.learner.module import CausalLMModule
+from algorithms.learner.model import CausalLMModule
 from algorithms.models.names import resolve_model, validate_model
 from algorithms.models.tokenizer import load_tokenizer
 from algorithms.rollout.engines.factory import make_engine
-from algorithms.script.checkpoint import load_checkpoint
-from algorithms.script.checkpoint_errors import CheckpointError
-from algorithms.script.manifest import write_manifest
+from algorithms.train.checkpoint import load_checkpoint, write_manifest
+from algorithms.utils.errors import CheckpointError
 from r3env import chat
 from r3env.data import load_queries
 from r3env.grading import grade

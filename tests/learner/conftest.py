@@ -7,7 +7,7 @@ import pytest
 import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from algorithms.grpo.groups import Group, Prompt, Sample
+from algorithms.grpo.types import Group, Prompt, Sample
 from algorithms.rollout.types import Context, Rollout
 from tests.own_ray import own_ray
 
@@ -47,7 +47,7 @@ def lm(padded_lm, batches) -> Qwen2ForCausalLM:
 
 
 def prepared(model: Qwen2ForCausalLM, batches: str) -> Qwen2ForCausalLM:
-    from algorithms.learner.packability import use_packed_attention
+    from algorithms.learner.attention import use_packed_attention
 
     if batches == "packed":
         assert use_packed_attention(model)
@@ -70,8 +70,8 @@ def masks(rng: np.random.Generator) -> Iterator[tuple[Context, np.ndarray]]:
 @pytest.fixture
 def groups(lm) -> list[Group]:
     """Fresh and replayed samples; some behaviour log-probs are so far off that the clip is active."""
-    from algorithms.learner.policy import ForwardSettings, score
-    from algorithms.learner.rows import TrainingRow
+    from algorithms.learner.batch import TrainingRow
+    from algorithms.learner.forward import ForwardSettings, score
 
     rng = np.random.default_rng(0)
     made = [Group(Prompt("a")), Group(Prompt("b")), Group(Prompt("c"))]

@@ -5,10 +5,10 @@ import pytest
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel, OPTConfig, OPTForCausalLM
 
-from algorithms.grpo.loss import LossSettings
-from algorithms.learner.module import CausalLMModule
-from algorithms.learner.policy import ForwardSettings, score
-from algorithms.learner.rows import TrainingRow
+from algorithms.learner.batch import TrainingRow
+from algorithms.learner.forward import ForwardSettings, score
+from algorithms.learner.loss import LossSettings
+from algorithms.learner.model import CausalLMModule
 from algorithms.learner.update import accumulate_gradients
 
 MODELS = {

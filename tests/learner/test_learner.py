@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from algorithms.grpo.config import GRPOConfig
-from algorithms.grpo.learners import score_rows, update_learners
-from algorithms.grpo.training_rows import scoring_row, training_rows
-from algorithms.learner.optimizer_state import pack_optimizer, unpack_optimizer
-from algorithms.learner.policy import score
+from algorithms.grpo.training_samples import scoring_row, training_rows
+from algorithms.learner.forward import score
+from algorithms.learner.group import score_rows, update_learners
+from algorithms.learner.weights import pack_optimizer, unpack_optimizer
 
 from .recomputation import recompute, relative_error
 

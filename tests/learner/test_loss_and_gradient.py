@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from algorithms.grpo.training_rows import training_rows
-from algorithms.learner.attention import is_packed
-from algorithms.learner.packability import use_packed_attention
-from algorithms.learner.policy import ForwardSettings, score
+from algorithms.grpo.training_samples import training_rows
+from algorithms.learner.attention import is_packed, use_packed_attention
+from algorithms.learner.forward import ForwardSettings, score
 from algorithms.learner.update import LossSettings, accumulate_gradients
 
 from .conftest import RESPONSE_LIMIT, small_model

@@ -18,11 +18,10 @@ from transformers import (
 )
 from transformers.models.auto import AutoModelForCausalLM
 
-from algorithms.grpo.loss import LossSettings
-from algorithms.learner.attention import is_packed, packed_attention
-from algorithms.learner.packability import use_packed_attention
-from algorithms.learner.policy import ForwardSettings, score
-from algorithms.learner.rows import TrainingRow
+from algorithms.learner.attention import is_packed, packed_attention, use_packed_attention
+from algorithms.learner.batch import TrainingRow
+from algorithms.learner.forward import ForwardSettings, score
+from algorithms.learner.loss import LossSettings
 from algorithms.learner.sequences import PackedSequences, rectangles
 from algorithms.learner.update import accumulate_gradients
 

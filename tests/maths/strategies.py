@@ -5,7 +5,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from algorithms.r3_grpo.replay import Entry
+from algorithms.history.store import Entry
 from algorithms.rollout.types import Context
 
 # The same examples on every run: a test that fails fails for everyone.

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from algorithms.grpo.dynamic_sampling import refilled
-from algorithms.grpo.groups import Group, Prompt, Sample
+from algorithms.grpo.rollout_source import refilled
+from algorithms.grpo.types import Group, Prompt, Sample
 
 from .strategies import repeatable
 

@@ -9,9 +9,16 @@ from torch.utils.flop_counter import FlopCounterMode
 from transformers import LlamaConfig, MixtralConfig, Qwen2Config
 from transformers.models.auto import AutoModelForCausalLM
 
-from algorithms.learner.flops import AttentionShape, ModelFacts, forward_flops, training_flops, update_cost
-from algorithms.learner.hardware import model_flops_utilization, peak_flops
-from algorithms.learner.rows import TrainingRow
+from algorithms.learner.batch import TrainingRow
+from algorithms.learner.flops import (
+    AttentionShape,
+    ModelFacts,
+    forward_flops,
+    model_flops_utilization,
+    peak_flops,
+    training_flops,
+    update_cost,
+)
 
 SHAPE = {
     "vocab_size": 96,

@@ -7,15 +7,15 @@ import pytest
 ROOT = Path(__file__).parents[2]
 NUMPY_ONLY = [
     "algorithms.grpo.advantages",
-    "algorithms.grpo.normalisation",
+    "algorithms.learner.loss",
     "algorithms.grpo.rewards",
     "algorithms.r3_grpo.ranking",
     "algorithms.r3_grpo.reflection",
-    "algorithms.r3_grpo.replay",
-    "algorithms.learner.packing",
-    "algorithms.evaluate.pass_at_k",
+    "algorithms.history.store",
+    "algorithms.learner.batch",
+    "algorithms.evaluation.metrics",
 ]
-WITH_TORCH = ["algorithms.grpo.loss", "algorithms.learner.token_stats"]
+WITH_TORCH = ["algorithms.learner.loss", "algorithms.learner.chunked_logprobs"]
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from algorithms.grpo.loss import LossSettings, kl_penalty, policy_loss
-from algorithms.grpo.normalisation import loss_weights
+from algorithms.learner.loss import LossSettings, kl_penalty, loss_weights, policy_loss
 
 from .strategies import repeatable, seeds
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from algorithms.grpo.loss import LossSettings, policy_loss
+from algorithms.learner.loss import LossSettings, policy_loss
 
 from .strategies import repeatable
 

@@ -6,8 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from algorithms.grpo.loss import LossSettings
-from algorithms.grpo.off_policy import bounded_tokens, importance_weights
+from algorithms.learner.loss import LossSettings, bounded_tokens, importance_weights
 
 from .strategies import repeatable, seeds
 

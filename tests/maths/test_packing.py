@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from algorithms.learner.packing import packed_microbatches, padded_microbatches, shard
+from algorithms.learner.batch import packed_microbatches, padded_microbatches, shard
 
 from .strategies import repeatable
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from algorithms.evaluate.pass_at_k import mean_pass_at_k, pass_at_k
+from algorithms.evaluation.metrics import mean_pass_at_k, pass_at_k
 
 from .strategies import repeatable
 

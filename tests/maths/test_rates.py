@@ -1,8 +1,7 @@
 import pytest
 
-from algorithms.grpo.rates import learner_rates, rollout_times, time_split
-from algorithms.learner.flops import ModelFacts
-from algorithms.learner.hardware import LearnerFacts
+from algorithms.grpo.metrics import learner_rates, rollout_times, time_split
+from algorithms.learner.flops import LearnerFacts, ModelFacts
 from algorithms.learner.update import UpdateStatistics
 
 MODEL = ModelFacts(weights=1.0, head=1.0, layers=())

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from algorithms.r3_grpo.reflection import is_hard, share_limit
-from algorithms.rollout.quotation import cut_attempt
+from algorithms.rollout.attempts import cut_attempt
 
 from .strategies import repeatable, seeds
 

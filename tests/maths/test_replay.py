@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from algorithms.r3_grpo.replay import Entry, ReplayHistory
+from algorithms.history.store import Entry, ReplayHistory
 from algorithms.rollout.types import Context
 
 from .strategies import entry, repeatable, seeds

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from algorithms.history.entry import DamagedEntryError, pack, row_of, unpack
+from algorithms.history.store import ReplayHistory
 from algorithms.r3_grpo import history_database
-from algorithms.r3_grpo.entry import DamagedEntryError, pack, row_of, unpack
-from algorithms.r3_grpo.replay import ReplayHistory
 
 from .strategies import entry, repeatable, seeds
 from .test_replay_state import draws, play, recorded, stored
@@ -116,7 +116,7 @@ def test_a_reader_does_not_stop_the_run(tmp_path, monkeypatch):
 CRASH = """
 import os, sys
 from pathlib import Path
-from algorithms.r3_grpo.replay import ReplayHistory
+from algorithms.history.store import ReplayHistory
 from tests.maths.strategies import entry
 
 history = ReplayHistory(capacity=2, path=Path(sys.argv[1]))

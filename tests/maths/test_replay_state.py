@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 
-from algorithms.r3_grpo.replay import ReplayHistory
+from algorithms.history.store import ReplayHistory
 from algorithms.rollout.types import Context
 
 from .strategies import entry, repeatable, seeds

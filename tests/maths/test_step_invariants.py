@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from algorithms.grpo.advantages import group_advantages
-from algorithms.grpo.groups import Group, Prompt, Sample
 from algorithms.grpo.rewards import length_bonus_reward
+from algorithms.grpo.types import Group, Prompt, Sample
+from algorithms.history.store import ReplayHistory
 from algorithms.r3_grpo.ranking import ranked_rewards, structural_entropy_rewards
-from algorithms.r3_grpo.replay import ReplayHistory
 from algorithms.rollout.types import Context, Rollout
 
 from .strategies import entry, group_entropies, repeatable

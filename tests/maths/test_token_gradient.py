@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from algorithms.learner import token_stats
-from algorithms.learner.output_head import OutputHead
-from algorithms.learner.token_stats import token_statistics, token_statistics_and_gradient
+from algorithms.learner.chunked_logprobs import OutputHead, token_statistics, token_statistics_and_gradient
 
 from .strategies import repeatable, seeds
 from .test_token_stats import N, V, Watch, inputs, naive

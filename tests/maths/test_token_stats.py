@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from algorithms.grpo.loss import LossSettings, policy_loss
-from algorithms.learner.token_stats import token_statistics
+from algorithms.learner.chunked_logprobs import token_statistics
+from algorithms.learner.loss import LossSettings, policy_loss
 
 from .strategies import repeatable, seeds
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from algorithms.configuration import folder
-from algorithms.configuration.folder import configs_folder
+from algorithms.config import loading as folder
+from algorithms.config.loading import configs_folder
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -81,7 +81,7 @@ def test_an_old_python_is_named_and_refused(tmp_path):
 def test_ray_uploads_neither_runs_nor_the_environment(tmp_path):
     packaging = pytest.importorskip("ray._private.runtime_env.packaging")
     (tmp_path / ".gitignore").write_text((ROOT / ".gitignore").read_text())
-    for name in ("runs/a/metrics.jsonl", ".venv/bin/python", "algorithms/runs/progress.py", "configs/a.yaml"):
+    for name in ("runs/a/metrics.jsonl", ".venv/bin/python", "algorithms/utils/progress.py", "configs/a.yaml"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("x")
     excluded = packaging.get_excludes_from_ignore_files(tmp_path, include_gitignore=True)
@@ -90,11 +90,11 @@ def test_ray_uploads_neither_runs_nor_the_environment(tmp_path):
         for file in tmp_path.rglob("*")
         if file.is_file() and not any(is_excluded(file) for is_excluded in excluded)
     }
-    assert uploaded == {".gitignore", "algorithms/runs/progress.py", "configs/a.yaml"}
+    assert uploaded == {".gitignore", "algorithms/utils/progress.py", "configs/a.yaml"}
 
 
 def test_run_outputs_import_no_ray():
-    code = "import sys, pkgutil, importlib, algorithms.runs as p\n"
-    code += "[importlib.import_module(f'algorithms.runs.{m.name}') for m in pkgutil.iter_modules(p.__path__)]\n"
+    code = "import sys, pkgutil, importlib, algorithms.train as p\n"
+    code += "[importlib.import_module(f'algorithms.train.{m.name}') for m in pkgutil.iter_modules(p.__path__)]\n"
     code += "sys.exit('ray' in sys.modules or 'torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0

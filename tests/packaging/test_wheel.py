@@ -93,7 +93,7 @@ def test_nothing_else_is_in_the_wheel(names):
 
 
 def test_the_installed_wheel_is_what_runs_and_finds_its_configs(elsewhere):
-    code = "import r3env, algorithms.configuration.folder as c; print(r3env.__file__, c.configs_folder())"
+    code = "import r3env, algorithms.config.loading as c; print(r3env.__file__, c.configs_folder())"
     module, configs = run(elsewhere / "venv/bin/python", "-c", code, cwd=elsewhere).split()
     assert module.startswith(str(elsewhere))
     assert configs.startswith(str(elsewhere))

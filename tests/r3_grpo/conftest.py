@@ -6,13 +6,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from algorithms.grpo.groups import Group, Prompt, Sample
+from algorithms.grpo.types import Group, Prompt, Sample
+from algorithms.history.store import ReplayHistory
 from algorithms.r3_grpo.algorithm import R3GRPO
 from algorithms.r3_grpo.config import R3GRPOConfig
-from algorithms.r3_grpo.payoff import Payoff
-from algorithms.r3_grpo.replay import ReplayHistory
-from algorithms.r3_grpo.reward_order import RewardOrderWatch
-from algorithms.r3_grpo.truncation_watch import TruncationWatch
+from algorithms.r3_grpo.ranking import RewardOrderWatch, TruncationWatch
+from algorithms.r3_grpo.reflection import Payoff
 from algorithms.rollout.types import Attempt, Context, Rollout
 
 PROMPT = (1, 2)

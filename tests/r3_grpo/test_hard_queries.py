@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from algorithms.grpo.algorithm import GRPO
-from algorithms.models.configs import ModelConfigs
 from algorithms.models.names import resolve_model
-from algorithms.models.tokenizer import load_tokenizer
+from algorithms.models.tokenizer import ModelConfigs, load_tokenizer
 from algorithms.r3_grpo.algorithm import R3GRPO
 from algorithms.r3_grpo.config import R3GRPOConfig
 from algorithms.r3_grpo.memory import entry_of

@@ -6,9 +6,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from algorithms.grpo.groups import Group, Prompt
+from algorithms.grpo.types import Group, Prompt
 from algorithms.r3_grpo.memory import entry_of
-from algorithms.r3_grpo.payoff import ENOUGH, GROUPS, Payoff
+from algorithms.r3_grpo.reflection import ENOUGH, GROUPS, Payoff
 from algorithms.rollout.types import Attempt
 
 from .conftest import ATTEMPT, reflected, sample

@@ -5,13 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from algorithms.configuration.context_window import engine_context
-from algorithms.models.configs import ModelConfigs
 from algorithms.models.names import context_length, resolve_model
-from algorithms.models.tokenizer import load_tokenizer
+from algorithms.models.tokenizer import ModelConfigs, load_tokenizer
+from algorithms.preflight.context_window import engine_context
 from algorithms.r3_grpo.config import R3GRPOConfig
 from algorithms.r3_grpo.memory import entry_of
-from algorithms.rollout.quotation import GAP_TEXT, Quoter, attempt_of, context_of
+from algorithms.rollout.attempts import GAP_TEXT, Quoter, attempt_of, context_of
 from r3env import chat
 
 from .conftest import PROMPT, sample

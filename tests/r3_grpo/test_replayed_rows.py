@@ -7,13 +7,13 @@ import pytest
 import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from algorithms.grpo.groups import Group, Prompt
-from algorithms.grpo.step_metrics import update_metrics
-from algorithms.grpo.training_rows import scoring_row, spread, training_rows
-from algorithms.learner.policy import ForwardSettings, score
+from algorithms.grpo.metrics import update_metrics
+from algorithms.grpo.training_samples import scoring_row, spread, training_rows
+from algorithms.grpo.types import Group, Prompt
+from algorithms.history.store import ReplayHistory
+from algorithms.learner.forward import ForwardSettings, score
 from algorithms.learner.update import LossSettings, accumulate_gradients
 from algorithms.r3_grpo.memory import entry_of, sample_of
-from algorithms.r3_grpo.replay import ReplayHistory
 
 from .conftest import reflected, sample
 

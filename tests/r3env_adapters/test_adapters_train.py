@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from algorithms.script.main import main
+from algorithms.train.main import main
 from tests.own_ray import own_ray
 
 SMALL = (

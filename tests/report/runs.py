@@ -3,8 +3,8 @@
 import numpy as np
 import yaml
 
-from algorithms.runs.rollout_files import RolloutRow, TokenData, write_rollouts
-from algorithms.runs.run_directory import RunDirectory
+from algorithms.train.rollout_files import RolloutRow, TokenData, write_rollouts
+from algorithms.train.run_directory import RunDirectory
 
 # What a policy may write to break out of a page; each would set the window's title, or a flag.
 HOSTILE = (

@@ -1,5 +1,5 @@
 from algorithms.report.selection import Most, evenly, select, some_groups
-from algorithms.runs.rollout_files import write_rollouts
+from algorithms.train.rollout_files import write_rollouts
 
 from .runs import row
 

@@ -6,8 +6,14 @@ from transformers import AutoModelForCausalLM, Qwen2Config
 from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
-from algorithms.rollout.engines.grouped_attention import NAME, grouped_attention, use_grouped_decoding
-from algorithms.rollout.engines.roomy_cache import ROOM, RoomyLayer, roomy_cache
+from algorithms.rollout.engines.decoding import (
+    NAME,
+    ROOM,
+    RoomyLayer,
+    grouped_attention,
+    roomy_cache,
+    use_grouped_decoding,
+)
 
 
 def states(generator, rows, tokens):

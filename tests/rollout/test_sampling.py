@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from scipy.stats import chisquare
 
-from algorithms.rollout.engines.sampling import sample_tokens, uniform_numbers
+from algorithms.rollout.engines.decoding import sample_tokens, uniform_numbers
 
 LARGEST_UNIFORM = float(np.nextafter(np.float32(1), np.float32(0)))
 LOGITS = st.floats(-80, 80, width=32) | st.just(float("-inf"))

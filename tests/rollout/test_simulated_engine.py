@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from algorithms.rollout.engines.base import FinishReason, GenerationRequest
-from algorithms.rollout.engines.simulated import Latency, Lengths, ModelClock, SimulatedEngine
 from algorithms.rollout.types import Sampling
+from benchmarks.simulation.engine import Latency, Lengths, ModelClock, SimulatedEngine
 
 PER_TOKEN = 0.5
 NO_PREFILL = Latency(prefill_tokens_per_s=1e12, step_s=PER_TOKEN, sequence_s=0.0)

@@ -2,7 +2,8 @@
 
 import pytest
 
-from algorithms.script import checkpoints, train
+from algorithms.train import checkpoints
+from algorithms.train import loop as train
 from tests.runs.stand_in import StandIn, load, save
 
 

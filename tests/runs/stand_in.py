@@ -3,8 +3,8 @@
 import json
 from types import SimpleNamespace
 
-from algorithms.r3_grpo.history_database import HistoryDatabase
-from algorithms.script.manifest import write_manifest
+from algorithms.history.database import HistoryDatabase
+from algorithms.train.checkpoint import write_manifest
 
 
 class StandIn:

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from ray.exceptions import ObjectStoreFullError, OutOfDiskError
 
-from algorithms.script import checkpoint as one
-from algorithms.script import checkpoints as module
-from algorithms.script.checkpoint_errors import CheckpointError
-from algorithms.script.checkpoints import Checkpoints
-from algorithms.script.manifest import write_manifest
+from algorithms.train import checkpoint as one
+from algorithms.train import checkpoints as module
+from algorithms.train.checkpoint import write_manifest
+from algorithms.train.checkpoints import Checkpoints
+from algorithms.utils.errors import CheckpointError
 
 
 def written(folder, step, metrics=None):

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from algorithms.runs.bootstrap import Trend, paired_bootstrap
-from algorithms.runs.closing_table import gain_sentence, print_closing_table
-from algorithms.runs.run_directory import RunDirectory
+from algorithms.train.closing_table import gain_sentence, print_closing_table
+from algorithms.train.run_directory import RunDirectory
+from algorithms.utils.statistics import Trend, paired_bootstrap
 
 BEFORE = {"pass@1": 0.25, "pass@8": 0.5, "mean_tokens": 20.0, "truncated": 0.1}
 AFTER = {"pass@1": 0.5, "pass@8": 0.75, "mean_tokens": 18.5, "truncated": 0.0, "pass@1_after_reflection": 0.6}

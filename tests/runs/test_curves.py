@@ -3,7 +3,7 @@ import math
 import pytest
 from PIL import Image
 
-from algorithms.runs.curves import _accuracies, draw_curves
+from algorithms.train.curves import _accuracies, draw_curves
 
 FULL = {
     "reward/mean": 0.5, "groups/solve_all": 0.1, "groups/solve_none": 0.4, "policy/entropy": 0.7,

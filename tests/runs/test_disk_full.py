@@ -6,8 +6,7 @@ import pytest
 from ray.exceptions import OutOfDiskError
 from safetensors import SafetensorError
 
-from algorithms.script.disk_full import is_disk_full, is_not_written
-from algorithms.script.endings import in_one_line
+from algorithms.train.exit_codes import in_one_line, is_disk_full, is_not_written
 
 
 @pytest.fixture

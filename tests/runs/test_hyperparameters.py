@@ -6,11 +6,10 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.hparams import metadata
 
-from algorithms.configuration.settings import RunSettings
+from algorithms.config.sections import RunSettings
 from algorithms.r3_grpo.config import R3GRPOConfig
-from algorithms.runs.hyperparameters import NAMES, hyperparameters
-from algorithms.runs.recorder import Recorder
-from algorithms.runs.run_directory import RunDirectory
+from algorithms.train.recorder import NAMES, Recorder, hyperparameters
+from algorithms.train.run_directory import RunDirectory
 
 CONFIG = {
     "algorithm": "r3_grpo",

@@ -3,7 +3,7 @@ import math
 
 import pytest
 
-from algorithms.runs.progress import Progress, duration
+from algorithms.utils.progress import Progress, duration
 
 
 class Clock:

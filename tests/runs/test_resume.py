@@ -6,12 +6,11 @@ import sqlite3
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import SCALARS, EventAccumulator
 
-from algorithms.r3_grpo.history_database import FORMAT, HistoryDatabase
-from algorithms.runs.run_directory import RunDirectory
-from algorithms.runs.run_lock import RunIsBusy, lock
-from algorithms.script.checkpoint_errors import CheckpointError
-from algorithms.script.main import main
-from algorithms.script.stored_run import StoredRun, reading_history
+from algorithms.history.database import FORMAT, HistoryDatabase
+from algorithms.train.main import main
+from algorithms.train.resume import StoredRun, reading_history
+from algorithms.train.run_directory import RunDirectory, RunIsBusy, lock
+from algorithms.utils.errors import CheckpointError
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from algorithms.script.retention import superfluous
+from algorithms.train.checkpoints import superfluous
 
 BEST = "eval/pass@1"
 

@@ -5,7 +5,7 @@ import pyarrow.parquet as pq
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from algorithms.runs.rollout_files import (
+from algorithms.train.rollout_files import (
     RolloutRow,
     TokenData,
     read_group_lengths,

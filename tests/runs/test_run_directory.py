@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from algorithms.configuration.errors import ConfigError
-from algorithms.runs.json_files import write_json
-from algorithms.runs.rollout_files import write_rollouts
-from algorithms.runs.run_directory import RunDirectory
+from algorithms.config.errors import ConfigError
+from algorithms.train.rollout_files import write_rollouts
+from algorithms.train.run_directory import RunDirectory
+from algorithms.utils.files import write_json
 
 
 @pytest.fixture

@@ -6,12 +6,12 @@ import sys
 
 import pytest
 
-from algorithms.runs.run_lock import RunIsBusy, lock
+from algorithms.train.run_directory import RunIsBusy, lock
 
 HOLDER = """
 import sys, time
 from pathlib import Path
-from algorithms.runs.run_lock import lock
+from algorithms.train.run_directory import lock
 held = lock(Path(sys.argv[1]))
 print("held", flush=True)
 time.sleep(600)

@@ -5,11 +5,12 @@ import signal
 
 import pytest
 
-from algorithms.grpo.learner_errors import LearnerDied
-from algorithms.rollout.errors import EveryEpisodeFailed
-from algorithms.script import checkpoints, train
-from algorithms.script import main as script
-from algorithms.script.interrupts import InterruptBetweenSteps
+from algorithms.learner.group import LearnerDied
+from algorithms.rollout.types import EveryEpisodeFailed
+from algorithms.train import checkpoints
+from algorithms.train import loop as train
+from algorithms.train import main as script
+from algorithms.train.interrupts import InterruptBetweenSteps
 from tests.runs.stand_in import save
 
 

@@ -9,16 +9,15 @@ import numpy as np
 import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from algorithms.grpo.loss import LossSettings
 from algorithms.learner import weights
-from algorithms.learner.gradients import clip_gradients, sum_gradients
-from algorithms.learner.lora import WithoutAdapter, add_adapter
-from algorithms.learner.optimizer_state import optimizer_tensors, put_optimizer_tensors
-from algorithms.learner.policy import ForwardSettings, score
-from algorithms.learner.rows import TrainingRow
-from algorithms.learner.sharding import reshard, shard, whole
+from algorithms.learner.batch import TrainingRow
+from algorithms.learner.forward import ForwardSettings, score
+from algorithms.learner.loss import LossSettings
+from algorithms.learner.model import WithoutAdapter, add_adapter
+from algorithms.learner.sharding import clip_gradients, reshard, shard, sum_gradients, whole
 from algorithms.learner.update import accumulate_gradients
-from algorithms.script.tensor_files import read_tensors, write_tensors
+from algorithms.learner.weights import optimizer_tensors, put_optimizer_tensors
+from algorithms.train.tensor_files import read_tensors, write_tensors
 
 VOCABULARY = 61
 

@@ -13,15 +13,14 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from algorithms.export import main
-from algorithms.grpo.learners import policy_state, update_learners
+from algorithms.learner.group import policy_state, update_learners
 from algorithms.models.names import resolve_model
 from algorithms.models.tokenizer import load_tokenizer, stop_token_ids
 from algorithms.rollout.engines.base import GenerationRequest
 from algorithms.rollout.engines.factory import make_engine
 from algorithms.rollout.types import Sampling
-from algorithms.script.checkpoint import save_checkpoint
-from algorithms.script.manifest import write_manifest
-from algorithms.script.tensor_files import tensor_files, write_tensors
+from algorithms.train.checkpoint import save_checkpoint, write_manifest
+from algorithms.train.tensor_files import tensor_files, write_tensors
 
 from .test_learner_group import tiny_rows
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from algorithms.grpo.learners import policy_state, score_rows, update_learners
-from algorithms.learner.rows import TrainingRow
-from algorithms.script.checkpoint import load_checkpoint, save_checkpoint
+from algorithms.learner.batch import TrainingRow
+from algorithms.learner.group import policy_state, score_rows, update_learners
+from algorithms.train.checkpoint import load_checkpoint, save_checkpoint
 
 from .jobs import rows
 

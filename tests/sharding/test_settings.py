@@ -2,7 +2,7 @@
 
 import pytest
 
-from algorithms.configuration.errors import ConfigError
+from algorithms.config.errors import ConfigError
 from algorithms.grpo.config import GRPOConfig
 
 

@@ -5,7 +5,7 @@ import asyncio
 import gymnasium
 import pytest
 
-from algorithms.rollout.errors import EveryEpisodeFailed
+from algorithms.rollout.types import EveryEpisodeFailed
 from r3env.core import Query, Reason, Verdict, VerifiableEnv
 
 from .runs_of import train

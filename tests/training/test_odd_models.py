@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from transformers import AutoModelForCausalLM, GenerationConfig
 
-from algorithms.configuration.errors import ConfigError
+from algorithms.config.errors import ConfigError
 from algorithms.export import export
 from algorithms.models.names import resolve_model
-from algorithms.script.checkpoint import load_checkpoint, save_checkpoint
+from algorithms.train.checkpoint import load_checkpoint, save_checkpoint
 
 
 @pytest.fixture

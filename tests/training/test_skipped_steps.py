@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from algorithms.grpo.skipped_steps import FILE, SkippedSteps, TooManySkippedSteps
-from algorithms.learner.rows import TrainingRow
+from algorithms.grpo.monitors import FILE, SkippedSteps, TooManySkippedSteps
+from algorithms.learner.batch import TrainingRow
 
 from .runs_of import train, weights
 

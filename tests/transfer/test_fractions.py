@@ -8,7 +8,7 @@ from ray.exceptions import GetTimeoutError, RayActorError
 from ray.util.placement_group import placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from algorithms.configuration.placement import LEARNER_SHARE, RUNNER_SHARE
+from algorithms.config.placement import LEARNER_SHARE, RUNNER_SHARE
 
 from .conftest import GPUS
 

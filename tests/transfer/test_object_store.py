@@ -8,10 +8,10 @@ import pytest
 import ray
 import torch
 
-from algorithms.rollout.transfer.base import WireSettings
-from algorithms.rollout.transfer.groups import NoRunnerTookWeights
-from algorithms.rollout.transfer.object_store import ObjectStoreTransfer, store_weights
-from algorithms.rollout.transfer.wire import bytes_of
+from algorithms.rollout.weight_sync.base import WireSettings
+from algorithms.rollout.weight_sync.calls import NoRunnerTookWeights
+from algorithms.rollout.weight_sync.object_store import ObjectStoreTransfer, store_weights
+from algorithms.rollout.weight_sync.wire import bytes_of
 
 from .conftest import BUCKET_BYTES
 

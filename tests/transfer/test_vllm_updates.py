@@ -8,13 +8,12 @@ import pytest
 import torch
 
 from algorithms.rollout.engines.base import GenerationRequest
-from algorithms.rollout.transfer.base import WireSettings
-from algorithms.rollout.transfer.object_store import ObjectStoreTransfer
-from algorithms.rollout.transfer.resting import Sleep
-from algorithms.rollout.transfer.streamed import StreamedTransfer, bucket_fields
-from algorithms.rollout.transfer.weights import NO_VERSION, TENSORS
-from algorithms.rollout.transfer.wire import TensorSpec, unpack
 from algorithms.rollout.types import Sampling
+from algorithms.rollout.weight_sync.base import NO_VERSION, TENSORS, WireSettings
+from algorithms.rollout.weight_sync.choice import Sleep
+from algorithms.rollout.weight_sync.object_store import ObjectStoreTransfer
+from algorithms.rollout.weight_sync.streamed import StreamedTransfer, bucket_fields
+from algorithms.rollout.weight_sync.wire import TensorSpec, unpack
 
 from .conftest import BUCKET_BYTES
 
@@ -140,7 +139,7 @@ def register_file_backend():
     from vllm.distributed.weight_transfer import WeightTransferEngineFactory
     from vllm.distributed.weight_transfer.base import WeightTransferInitInfo, WeightTransferUpdateInfo
 
-    from algorithms.rollout.transfer.vllm_backends import TensorsEngine
+    from algorithms.rollout.weight_sync.vllm_backends import TensorsEngine
 
     @dataclass
     class FileInit(WeightTransferInitInfo):

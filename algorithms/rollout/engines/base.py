@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from algorithms.rollout.transfer.weights import TENSORS, Weights, as_weights
 from algorithms.rollout.types import Sampling
+from algorithms.rollout.weight_sync.base import TENSORS, Weights, as_weights
 
 
 class FinishReason(StrEnum):

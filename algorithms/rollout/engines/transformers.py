@@ -9,10 +9,8 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from algorithms.rollout.engines.base import Completion, Engine, FinishReason, GenerationRequest
-from algorithms.rollout.engines.grouped_attention import use_grouped_decoding
-from algorithms.rollout.engines.roomy_cache import roomy_cache
-from algorithms.rollout.engines.sampling import sample_tokens, uniform_numbers
-from algorithms.rollout.transfer.weights import NO_VERSION, TENSORS, require_complete, require_same_shapes
+from algorithms.rollout.engines.decoding import roomy_cache, sample_tokens, uniform_numbers, use_grouped_decoding
+from algorithms.rollout.weight_sync.base import NO_VERSION, TENSORS, require_complete, require_same_shapes
 
 # A batch is compacted when this share of its rows has finished: copying the cache costs about one decode step.
 COMPACT_WHEN_FINISHED = 0.125

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from algorithms.rollout.engines.base import Completion, Engine, FinishReason, GenerationRequest
-from algorithms.rollout.transfer.weights import NO_VERSION, TENSORS, require_complete, require_same_shapes
+from algorithms.rollout.weight_sync.base import NO_VERSION, TENSORS, require_complete, require_same_shapes
 
 # One process: weights reach the engine without a second hop, and a runner that dies takes its engine along.
 _ENVIRONMENT = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_LOGGING_LEVEL": "ERROR", "VLLM_CPU_KVCACHE_SPACE": "1"}
@@ -30,7 +30,7 @@ class VLLMEngine(Engine):
         tensor_parallel_size: GPUs that the model is split over; beyond one, each has a worker process of vLLM's.
         gpu_memory_utilization: part of a GPU's memory for weights and cache; None: vLLM's own choice.
         options: further arguments of `vllm.LLM`, which go before all others.
-        weight_transfer: how weights come, see `algorithms.rollout.transfer.choice`.
+        weight_transfer: how weights come, see `algorithms.rollout.weight_sync.choice`.
         sleeps: whether the engine is to give the GPU's memory back between rollouts.
 
     Attributes:
@@ -67,7 +67,7 @@ class VLLMEngine(Engine):
             from vllm.inputs.engine import tokens_input
             from vllm.sampling_params import RequestOutputKind
 
-            from algorithms.rollout.transfer.vllm_backends import update_arguments
+            from algorithms.rollout.weight_sync.vllm_backends import update_arguments
         except ImportError as error:
             raise ValueError(
                 f"env_runners.engine: vllm cannot be imported ({error}); "

@@ -1,0 +1,1 @@
+"""Settings: their types and meanings, and how files and overrides become a configuration. Start with sections.py."""

@@ -1,0 +1,88 @@
+"""Settings of the loss that contradict each other. Imports no Ray."""
+
+from algorithms.config.errors import ConfigError
+from algorithms.config.machine import EnvRunnerSettings, LearnerSettings, RLModuleSettings
+from algorithms.config.sections import EvaluationSettings, TrainingSettings
+
+
+def check_loss(training: TrainingSettings) -> None:
+    """Check the settings of section `training` that have a meaning only together.
+
+    Raises:
+        ConfigError: one line with the setting and the fix.
+    """
+    if training.objective == "cispo" and training.dual_clip is not None:
+        raise ConfigError(
+            "training.dual_clip: has no effect with training.objective=cispo, which bounds every weight already; "
+            "fix: training.dual_clip=null"
+        )
+    if training.is_mode == "mask" and training.is_cap <= 1:
+        raise ConfigError(
+            f"training.is_cap: with training.is_mode=mask, {training.is_cap:g} leaves out responses that engine and "
+            "trainer agree on; fix: training.is_cap=2"
+        )
+    if training.is_floor > 0 and training.is_mode != "mask":
+        raise ConfigError(
+            f"training.is_floor: {training.is_floor:g} has no effect with training.is_mode={training.is_mode}; "
+            "fix: training.is_mode=mask"
+        )
+
+
+def check_policy_lag(training: TrainingSettings, env_runners: EnvRunnerSettings) -> None:
+    """Check that rollouts can be played ahead, and that the loss knows about it.
+
+    Raises:
+        ConfigError: one line with the setting and the fix.
+    """
+    if not training.policy_lag:
+        return
+    if env_runners.num_env_runners == 0:
+        raise ConfigError(
+            "training.policy_lag: 1 needs env runners of their own, which play while the learner works; "
+            "fix: env_runners.num_env_runners=1, or training.policy_lag=0"
+        )
+    if training.is_cap == 0:
+        raise ConfigError(
+            "training.policy_lag: 1 trains on rollouts of an older policy, which training.is_cap=0 leaves uncorrected; "
+            "fix: training.is_cap=2"
+        )
+    if env_runners.sleep_while_training:
+        raise ConfigError(
+            "training.policy_lag: 1 keeps the engines at work while the learners are, and "
+            "env_runners.sleep_while_training puts them to sleep; fix: turn off one of them"
+        )
+
+
+def check_learners(learners: LearnerSettings, rl_module: RLModuleSettings) -> None:
+    """Check how learners hold the model.
+
+    Raises:
+        ConfigError: one line with the setting and the fix.
+    """
+    if learners.sharding == "fsdp" and learners.num_learners == 0:
+        raise ConfigError(
+            "learners.sharding: 'fsdp' shards over learner actors, and learners.num_learners is 0; "
+            "fix: learners.num_learners=1, or more"
+        )
+    if learners.offload and learners.sharding != "fsdp":
+        raise ConfigError(
+            f"learners.offload: needs shards to offload, and learners.sharding is '{learners.sharding}'; "
+            "fix: learners.sharding=fsdp"
+        )
+    if rl_module.lora_targets and not rl_module.lora_rank:
+        raise ConfigError(
+            "rl_module.lora_targets: has no effect without an adapter; fix: rl_module.lora_rank=16, or no targets"
+        )
+
+
+def check_second_tries(evaluation: EvaluationSettings, max_turns: int) -> None:
+    """Check that a second try is one: what follows the first answer.
+
+    Raises:
+        ConfigError: answers have several turns already.
+    """
+    if evaluation.reflection and max_turns > 1:
+        raise ConfigError(
+            f"evaluation.reflection: true with episodes of up to {max_turns} turns, which have second tries of their "
+            "own; fix: environment.max_turns=1 or evaluation.reflection=false"
+        )

@@ -1,0 +1,41 @@
+"""The one error of configuration, and the nearest right spelling that its line offers."""
+
+import difflib
+from collections.abc import Iterable
+
+from algorithms.utils.errors import InputError
+
+_LONGEST_VALUE = 80
+
+
+class ConfigError(InputError):
+    """A setting, file, model, environment or data set that cannot be used.
+
+    The message is one line that names `section.key` (or the file), the value, the rule and the nearest right
+    spelling, so that a script can print it as it is.
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(" ".join(message.split()))
+
+
+def shown(value: object) -> str:
+    """The value as one writes it in YAML, shortened to fit a line."""
+    text = "null" if value is None else str(value).lower() if isinstance(value, bool) else repr(value)
+    return text if len(text) <= _LONGEST_VALUE else f"{text[: _LONGEST_VALUE - 3]}..."
+
+
+def nearest(word: str, candidates: Iterable[str]) -> str | None:
+    """The candidate spelt most like `word`, None when none is close; upper and lower case count as equal."""
+    by_folded = {candidate.casefold(): candidate for candidate in candidates}
+    matches = difflib.get_close_matches(word.casefold(), by_folded, n=1, cutoff=0.6)
+    return by_folded[matches[0]] if matches else None
+
+
+def did_you_mean(word: str, candidates: Iterable[str]) -> str:
+    """The ending of an error line: the nearest spelling, or else what there is to choose from."""
+    known = list(candidates)
+    match = nearest(word, known)
+    if match is not None:
+        return f"did you mean {match}?"
+    return f"there is: {', '.join(known)}" if known else "there is none"

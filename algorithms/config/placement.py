@@ -1,0 +1,159 @@
+"""Which learners and engines share GPUs, how weights get from ones to the others, and what does not work. No Ray."""
+
+import math
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from algorithms.config.errors import ConfigError
+
+if TYPE_CHECKING:
+    from algorithms.config.base import BaseConfig
+
+
+# One GPU takes one of each and never two of a kind, in whatever order Ray places them.
+RUNNER_SHARE, LEARNER_SHARE = 0.51, 0.49
+
+
+class Placement(StrEnum):
+    """Where engines live, seen from the learners."""
+
+    ONE_PROCESS = "one process"
+    SHARED_GPUS = "an engine and a learner on every GPU"
+    OWN_GPUS = "engines and learners on GPUs of their own"
+    OTHER = "other"
+
+
+class TransferKind(StrEnum):
+    """How weights get from the learners to the engines, see `algorithms.rollout.weight_sync`."""
+
+    IN_PROCESS = "in_process"
+    IPC = "ipc"
+    NCCL = "nccl"
+    OBJECT_STORE = "object_store"
+
+
+_BEST = {
+    Placement.ONE_PROCESS: TransferKind.IN_PROCESS,
+    Placement.SHARED_GPUS: TransferKind.IPC,
+    Placement.OWN_GPUS: TransferKind.NCCL,
+    Placement.OTHER: TransferKind.OBJECT_STORE,
+}
+
+
+def placement(config: "BaseConfig") -> Placement:
+    """What the numbers of actors and their shares of GPUs amount to."""
+    runners, learners = config.env_runners_settings, config.learners_settings
+    if not runners.num_env_runners and not learners.num_learners:
+        return Placement.ONE_PROCESS
+    if not runners.num_env_runners or not learners.num_learners:
+        return Placement.OTHER
+    engine, learner = runners.num_gpus_per_env_runner, learners.num_gpus_per_learner
+    if engine >= 1 and learner >= 1:
+        return Placement.OWN_GPUS
+    paired = runners.num_env_runners == learners.num_learners and 0.5 < engine < 1 and 0 < learner <= 1 - engine
+    return Placement.SHARED_GPUS if paired else Placement.OTHER
+
+
+def transfer_kind(config: "BaseConfig") -> TransferKind:
+    """The way that `env_runners.weight_transfer` names, or with `auto` the best for the placement.
+
+    Raises:
+        ConfigError: the way cannot work with the placement or the engine.
+    """
+    runners, where = config.env_runners_settings, placement(config)
+    best = _BEST[where]
+    if runners.engine != "vllm" and best in (TransferKind.IPC, TransferKind.NCCL):
+        best = TransferKind.OBJECT_STORE
+    if runners.weight_transfer in ("auto", best):
+        return best
+    kind = TransferKind(runners.weight_transfer)
+    if kind is TransferKind.OBJECT_STORE:
+        return kind
+    needs = {
+        TransferKind.IPC: f"vLLM engines and learners in pairs, each pair on one GPU (shares such as {RUNNER_SHARE} "
+        f"and {LEARNER_SHARE}, as many env runners as learners)",
+        TransferKind.NCCL: "vLLM engines and learners in actors with whole GPUs of their own",
+    }[kind]
+    raise ConfigError(f"env_runners.weight_transfer: {kind} needs {needs}; fix: env_runners.weight_transfer=auto")
+
+
+def check_placement(config: "BaseConfig") -> None:
+    """Check what Ray or vLLM would refuse, or wait for without end.
+
+    Raises:
+        ConfigError: one line with the setting and the fix.
+    """
+    _check_share("env_runners.num_gpus_per_env_runner", config.env_runners_settings.num_gpus_per_env_runner)
+    _check_share("learners.num_gpus_per_learner", config.learners_settings.num_gpus_per_learner)
+    transfer_kind(config)
+    _check_sleep(config)
+    _check_pairs(config)
+    _check_utilization(config)
+    _check_tensor_parallel(config)
+
+
+def shares_gpu(config: "BaseConfig") -> bool:
+    """Whether an engine may find a learner on its GPU."""
+    runners, learners = config.env_runners_settings, config.learners_settings
+    if not runners.num_env_runners:
+        return not learners.num_learners and learners.num_gpus_per_learner > 0
+    return 0 < runners.num_gpus_per_env_runner < 1 and 0 < learners.num_gpus_per_learner < 1
+
+
+def engine_share(config: "BaseConfig") -> float | None:
+    """The part of its GPU that a vLLM engine takes for weights and cache; None: vLLM's own choice, nearly all."""
+    runners = config.env_runners_settings
+    share: Any = runners.vllm.get("gpu_memory_utilization", runners.gpu_memory_utilization)
+    return share if isinstance(share, int | float) else None
+
+
+def _check_share(key: str, gpus: float) -> None:
+    if gpus > 1 and gpus != int(gpus):
+        raise ConfigError(f"{key}: {gpus:g}: Ray gives whole GPUs, or a part of one; fix: {key}={math.ceil(gpus)}")
+
+
+def _check_sleep(config: "BaseConfig") -> None:
+    runners = config.env_runners_settings
+    if runners.sleep_while_training and runners.engine != "vllm":
+        raise ConfigError(
+            f"env_runners.sleep_while_training: the engine {runners.engine} cannot sleep; fix: env_runners.engine=vllm"
+        )
+
+
+def _check_pairs(config: "BaseConfig") -> None:
+    """Parts of GPUs are of use only when one of each kind lands on every GPU."""
+    runners, learners = config.env_runners_settings, config.learners_settings
+    if not (runners.num_env_runners and learners.num_learners and shares_gpu(config)):
+        return
+    engine, learner = runners.num_gpus_per_env_runner, learners.num_gpus_per_learner
+    if runners.sleep_while_training and placement(config) is not Placement.SHARED_GPUS:
+        raise ConfigError(
+            f"env_runners.sleep_while_training: {runners.num_env_runners} env runners of {engine:g} and "
+            f"{learners.num_learners} learners of {learner:g} GPUs do not pair up, one of each on a GPU; fix: as many "
+            f"env runners as learners, num_gpus_per_env_runner={RUNNER_SHARE} and num_gpus_per_learner={LEARNER_SHARE}"
+        )
+
+
+def _check_utilization(config: "BaseConfig") -> None:
+    if config.env_runners_settings.engine == "vllm" and shares_gpu(config) and engine_share(config) is None:
+        raise ConfigError(
+            "env_runners.gpu_memory_utilization: is not set, and vLLM would take nearly all of a GPU that a "
+            "learner needs too; fix: env_runners.gpu_memory_utilization=0.45"
+        )
+
+
+def _check_tensor_parallel(config: "BaseConfig") -> None:
+    runners = config.env_runners_settings
+    size, gpus = runners.tensor_parallel_size, runners.num_gpus_per_env_runner
+    if size == 1:
+        return
+    if runners.engine != "vllm":
+        raise ConfigError(
+            f"env_runners.tensor_parallel_size: the engine {runners.engine} cannot split a model; "
+            "fix: env_runners.engine=vllm"
+        )
+    if 0 < gpus < size:
+        raise ConfigError(
+            f"env_runners.num_gpus_per_env_runner: {gpus:g} for an engine that splits its model over {size} GPUs; "
+            f"fix: env_runners.num_gpus_per_env_runner={size}"
+        )

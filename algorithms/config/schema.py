@@ -1,0 +1,143 @@
+"""What a section of settings is made of: frozen models whose fields have a default, limits and a sentence."""
+
+import types
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, Self, TypeVar, Union, get_args, get_origin
+
+import annotated_types
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic.fields import FieldInfo
+
+from algorithms.config.errors import ConfigError, nearest, shown
+
+_NAMES = {int: "a whole number", float: "a number", bool: "true or false", str: "text", dict: "a mapping"}
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """Says in words what a field accepts, where its type and range do not."""
+
+    words: str
+
+
+class Settings(BaseModel):
+    """One section of the configuration: immutable, no unknown keys, no silent conversion of types."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+    def changed(self, section: str, changes: Mapping[str, Any]) -> Self:
+        """A copy with `changes`.
+
+        Raises:
+            ConfigError: an unknown key, or a value of the wrong type or out of range.
+        """
+        for key in changes:
+            if key not in type(self).model_fields:
+                raise unknown_key(section, str(key), {section: type(self)})
+        plain = {key: value.item() if isinstance(value, np.generic) else value for key, value in changes.items()}
+        try:
+            return type(self).model_validate({**self.model_dump(), **plain})
+        except ValidationError as error:
+            failed = str(error.errors()[0]["loc"][0])
+        raise wrong_value(section, failed, plain[failed], type(self))
+
+
+SettingsT = TypeVar("SettingsT", bound=Settings)
+
+
+def setting(default: Any, description: str, **limits: Any) -> Any:
+    """A field: its default (a list or dict is copied for each instance), its sentence and its limits."""
+    if isinstance(default, list | dict):
+        return Field(default_factory=lambda: type(default)(default), description=description, **limits)
+    return Field(default, description=description, **limits)
+
+
+def wrong_value(section: str, key: str, value: object, model: type[Settings]) -> ConfigError:
+    """The error for a value that `section.key` does not take."""
+    field = model.model_fields[key]
+    line = f"{section}.{key}: {shown(value)} is not {describe(field)}"
+    choices = [choice for choice in _choices(field.annotation) if isinstance(choice, str)]
+    if choices and isinstance(value, str) and (match := nearest(value, choices)):
+        return ConfigError(f"{line}; did you mean {match}?")
+    if takes_text(field) and isinstance(value, int | float):
+        return ConfigError(f'{line}; fix: quote it, "{value}"')
+    return ConfigError(f"{line}; the default is {shown(default_of(field))}")
+
+
+def unknown_key(section: str, key: str, sections: Mapping[str, type[Settings]]) -> ConfigError:
+    """The error for a key that a section does not have; it may be right in another section."""
+    here = sections[section].model_fields
+    elsewhere = [f"{name}.{key}" for name, model in sections.items() if key in model.model_fields]
+    match = elsewhere[0] if elsewhere else nearest(key, here)
+    if match is None:
+        return ConfigError(f"{section}.{key}: no such setting; there is: {', '.join(here)}")
+    return ConfigError(
+        f"{section}.{key}: no such setting; did you mean {match if elsewhere else f'{section}.{match}'}?"
+    )
+
+
+def default_of(field: FieldInfo) -> Any:
+    """A field's default value."""
+    return field.get_default(call_default_factory=True, validated_data={})
+
+
+def takes_text(field: FieldInfo) -> bool:
+    """Whether a field holds text (or nothing), so that its value is never to be read as a number."""
+    return {_bare(member) for member in _members(field.annotation)} <= {str, types.NoneType}
+
+
+def describe(field: FieldInfo) -> str:
+    """What a field accepts, in words: `a number > 0 and <= 1, or null`."""
+    return _describe(field.annotation, field.metadata)
+
+
+def _describe(annotation: Any, metadata: list[Any]) -> str:
+    for item in metadata:
+        if isinstance(item, Meaning):
+            return item.words
+    members = [member for member in _members(annotation) if member is not types.NoneType]
+    if len(members) < len(_members(annotation)):
+        return f"{_describe(members[0], metadata)}, or null"
+    limits = " and ".join(_limits(metadata))
+    if get_origin(annotation) is Annotated:
+        return _describe(get_args(annotation)[0], [*get_args(annotation)[1:], *metadata])
+    if get_origin(annotation) is Literal:
+        return f"one of {', '.join(str(choice) for choice in get_args(annotation))}"
+    if get_origin(annotation) is list:
+        return f"a list {limits}".rstrip() + f", each {_describe(get_args(annotation)[0], [])}"
+    if annotation == dict[str, str]:
+        return "a mapping from text to text"
+    return f"{_NAMES[get_origin(annotation) or annotation]} {limits}".rstrip()
+
+
+def _limits(metadata: list[Any]) -> Iterator[str]:
+    for item in metadata:
+        # Annotated[int, Field(ge=1)] carries its limits one level deeper than a field's own metadata.
+        if isinstance(item, FieldInfo):
+            yield from _limits(item.metadata)
+        elif isinstance(item, annotated_types.Gt):
+            yield f"> {item.gt}"
+        elif isinstance(item, annotated_types.Ge):
+            yield f">= {item.ge}"
+        elif isinstance(item, annotated_types.Lt):
+            yield f"< {item.lt}"
+        elif isinstance(item, annotated_types.Le):
+            yield f"<= {item.le}"
+        elif isinstance(item, annotated_types.MinLen):
+            yield "that is not empty"
+
+
+def _members(annotation: Any) -> tuple[Any, ...]:
+    return get_args(annotation) if get_origin(annotation) in (Union, types.UnionType) else (annotation,)
+
+
+def _bare(annotation: Any) -> Any:
+    return get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
+
+
+def _choices(annotation: Any) -> tuple[Any, ...]:
+    return tuple(
+        choice for member in _members(annotation) if get_origin(member) is Literal for choice in get_args(member)
+    )

@@ -1,0 +1,253 @@
+"""What to train on and how: the run, the environment, the optimisation, the reward and evaluation.
+
+Where it runs is in `algorithms.config.machine`. Neither imports Ray.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from algorithms.config.machine import EnvRunnerSettings, LearnerSettings, RLModuleSettings
+from algorithms.config.schema import Meaning, Settings, default_of, setting
+
+FolderName = Annotated[
+    str,
+    Field(pattern=r"^\w[\w.+=,@ -]*$", max_length=200),
+    Meaning("a folder name (letters, digits and _ . + = , @ -)"),
+]
+Text = Annotated[str, Field(min_length=1)]
+Count = Annotated[int, Field(ge=1)]
+
+
+class RunSettings(Settings):
+    """One run of the training script."""
+
+    name: FolderName | None = setting(
+        None, "Name of the run directory; null: the configuration file's name and the time of the start."
+    )
+    dir: Text = setting("runs", "Folder that holds the run directories.")
+    steps: int = setting(100, "Training steps.", ge=1)
+    max_generated_tokens: int = setting(
+        0,
+        "Training ends with the step that brings the tokens generated since its start, all responses of all steps, to "
+        "this number, if `steps` has not ended it before; 0: no such end.",
+        ge=0,
+    )
+    seed: int = setting(0, "Seeds the order of queries, sampling, replay and reflection.", ge=0, lt=2**32)
+    checkpoint_every: int = setting(50, "Steps between checkpoints; 0: only one, at the end.", ge=0)
+    keep_checkpoints: int = setting(3, "Checkpoints that stay, the newest; 0: all.", ge=0)
+    best_metric: str | None = setting(
+        "eval/pass@1",
+        "The checkpoint with the highest value of this metric stays as well, if it was measured at a checkpoint's "
+        "step; null: no such.",
+    )
+    log_conversations: int = setting(2, "Sample conversations written to TensorBoard at every step.", ge=0)
+    save_rollouts: bool = setting(True, "Whether to write every step's rollouts to `rollouts/*.parquet`.")
+    save_tokens: bool = setting(
+        True,
+        "Whether these files also hold each token's text, log-prob and entropy, which `algorithms.report` shows: about "
+        "4 bytes a token.",
+    )
+
+
+class EnvironmentSettings(Settings):
+    """What the policy acts in. `data` and what follows it are constructor arguments of the environment."""
+
+    id: Text = setting(
+        "r3env/Math-v0",
+        "Gymnasium id; `module:Id-v0` imports the module first: so an environment of your own is named.",
+    )
+    data: Text | None = setting(
+        None,
+        "Problems: a jsonl, json, parquet or csv file, `embedded:train`, `embedded:heldout`, a preset such as "
+        "`preset:gsm8k`, or the id of a data set on the Hugging Face Hub (docs/data.md); null: the environment's own.",
+    )
+    columns: dict[str, str] = setting(
+        {}, "Column of the data that holds each field, where it is not called so: `{problem: question}`."
+    )
+    instruction: str | None = setting(None, "Instruction that goes with every problem; null: the environment's own.")
+    reflection_guidance: str | None = setting(
+        None, "Text of the turn that asks for a second attempt; null: the environment's own."
+    )
+    max_turns: int = setting(
+        1,
+        "Attempts per episode: from 2 on a wrong answer is met with feedback and tried again within the episode; 1 "
+        "leaves the environment's own default.",
+        ge=1,
+    )
+    grading_timeout_s: float = setting(
+        5.0, "Seconds that the grader may spend on one answer. Passed on if not 5.", gt=0
+    )
+    options: dict[str, Any] = setting({}, "Further constructor arguments, for an environment of your own.")
+
+    @classmethod
+    def argument_names(cls) -> tuple[str, ...]:
+        """The settings that are constructor arguments of the environment."""
+        return tuple(name for name in cls.model_fields if name not in ("id", "options"))
+
+    def constructor_arguments(self) -> dict[str, Any]:
+        """What `gymnasium.make` gets: what differs from the default, as not every environment takes all."""
+        fields = type(self).model_fields
+        named = {name: getattr(self, name) for name in self.argument_names()}
+        return {name: value for name, value in named.items() if value != default_of(fields[name])} | self.options
+
+    @classmethod
+    def from_constructor_arguments(cls, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """The settings that give these constructor arguments (RLlib's `env_config`)."""
+        named = {key: arguments[key] for key in cls.argument_names() if key in arguments}
+        options = {key: value for key, value in arguments.items() if key not in named}
+        return named | ({"options": options} if options else {})
+
+
+class TrainingSettings(Settings):
+    """The optimisation. A training step samples `queries_per_step` times `group_size` responses."""
+
+    lr: float = setting(1e-6, "Learning rate of AdamW, after the warm-up.", ge=0)
+    warmup_steps: int = setting(0, "Optimizer steps over which the learning rate rises linearly from 0.", ge=0)
+    weight_decay: float = setting(0.0, "Weight decay of AdamW.", ge=0)
+    grad_clip: float = setting(1.0, "Largest norm of the gradient; 0: not clipped.", ge=0)
+    max_skipped_steps: int = setting(
+        3,
+        "Optimizer steps in a row that may be skipped because the gradient is not finite; one more ends the run, with "
+        "its batch in `skipped_batch.npz`. 0: any number.",
+        ge=0,
+    )
+    group_size: int = setting(8, "Responses per prompt (G): the group whose mean is the baseline.", ge=2)
+    queries_per_step: int = setting(16, "Queries per training step.", ge=1)
+    minibatches: int = setting(1, "Optimizer steps per training step; must divide the number of responses.", ge=1)
+    advantage: Literal["std", "mean", "leave_one_out"] = setting(
+        "std",
+        "What a reward is worth in its group: its distance from the mean in standard deviations (GRPO), the distance "
+        "itself (Dr. GRPO), or the distance from the mean of the others (RLOO).",
+    )
+    max_refills: int = setting(
+        0,
+        "Dynamic sampling (DAPO): how often a step may ask further queries in place of those whose responses are all "
+        "right or all wrong; 0: off.",
+        ge=0,
+    )
+    objective: Literal["clip", "cispo"] = setting(
+        "clip",
+        "The surrogate of PPO, whose clip silences tokens, or CISPO's, whose clip bounds what they weigh.",
+    )
+    ratio_level: Literal["token", "sequence"] = setting(
+        "token",
+        "Whether the ratio to the sampling policy is a token's own or the response's, its geometric mean (GSPO).",
+    )
+    clip_low: float = setting(0.2, "The ratio is clipped from below at 1 - clip_low; 1: no bound.", ge=0, le=1)
+    clip_high: float = setting(0.28, "The ratio is clipped from above at 1 + clip_high.", ge=0)
+    dual_clip: float | None = setting(
+        None, "Bound on the ratio where the advantage is negative (dual-clip PPO); null: none.", gt=1
+    )
+    loss_norm: Literal["token", "response", "constant"] = setting(
+        "token",
+        "What the loss is divided by: all response tokens (DAPO), each response's length and then the number "
+        "of responses (GRPO), or a constant (Dr. GRPO).",
+    )
+    policy_lag: int = setting(
+        0,
+        "1: rollouts of the next step are played while the learners work on this one, with the weights from before "
+        "its update; `is_cap` corrects for it. Needs remote env runners; a resumed run plays them again.",
+        ge=0,
+        le=1,
+    )
+    beta: float = setting(
+        0.0, "Weight of the KL penalty against the initial model; 0: no reference model is kept.", ge=0
+    )
+    is_cap: float = setting(
+        2.0,
+        "Cap of the importance weight that corrects for the inference engine's log-probs; 0: no correction.",
+        ge=0,
+    )
+    is_level: Literal["token", "sequence"] = setting(
+        "token", "Whether that weight is a token's own or the product over its response."
+    )
+    is_mode: Literal["truncate", "mask"] = setting(
+        "truncate", "Whether a weight above `is_cap` is set to the cap, or to 0: its tokens are left out."
+    )
+    is_floor: float = setting(0.0, "With `is_mode: mask`, weights below this are set to 0 too.", ge=0, lt=1)
+
+
+class RewardSettings(Settings):
+    """A correct response gets `1 + w_len * max(0, 1 - length / l_max)`, a wrong one 0; long ones may lose some."""
+
+    w_len: float = setting(1.0, "Weight of the bonus for short correct responses.", ge=0)
+    l_max: int = setting(32768, "Length in tokens from which on there is no bonus.", ge=1)
+    overlong_penalty: float = setting(
+        0.0,
+        "What a response at the length limit loses, right or wrong (DAPO's soft punishment, 1 of whose points is 0.5 "
+        "here); 0: nothing.",
+        ge=0,
+        lt=1,
+    )
+    overlong_share: float = setting(
+        0.2,
+        "Share of `env_runners.max_response_tokens`, at its end, over which that penalty grows from 0.",
+        gt=0,
+        le=1,
+    )
+
+
+class EvaluationSettings(Settings):
+    """Accuracy on held-out problems, before and after training and in between."""
+
+    interval: int = setting(0, "Training steps between evaluations; 0: only before and after.", ge=0)
+    data: Text | None = setting(
+        None, "Held-out problems, named like `environment.data`; null: the environment's own problems."
+    )
+    columns: dict[str, str] = setting(
+        {}, "Columns of the held-out problems; empty: `environment.columns`, or the preset's own."
+    )
+    samples: int = setting(8, "Responses per problem.", ge=1)
+    k: list[Count] = setting([1, 8], "The k of each pass@k to report; none may exceed `samples`.", min_length=1)
+    limit: int | None = setting(
+        None, "Evaluate on this many problems at most, evenly spaced in the data; null: on all.", ge=1
+    )
+    temperature: float | None = setting(None, "Sampling temperature; null: the one of training.", gt=0)
+    top_p: float | None = setting(None, "Nucleus of sampling; null: the one of training.", gt=0, le=1)
+    reflection: bool = setting(False, "Whether to measure pass@1 after one live reflection turn as well.")
+
+    def environment_arguments(self) -> dict[str, Any]:
+        """Constructor arguments that turn the training environment into the held-out one."""
+        return {key: value for key, value in (("data", self.data), ("columns", self.columns)) if value}
+
+    def held_out(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """The held-out environment's constructor arguments, from those of the training environment.
+
+        The columns of the training problems are not those of data with a preset, which knows its own.
+        """
+        from r3env.sources import has_preset
+
+        known = self.data is not None and has_preset(self.data)
+        return {k: v for k, v in arguments.items() if not (known and k == "columns")} | self.environment_arguments()
+
+
+class BenchmarksSettings(Settings):
+    """What is asked, and what is told of the answers."""
+
+    data: dict[str, str] = setting(
+        {}, "Problems by a name of yours, each named like `environment.data`: `{aime24: preset:aime24}`."
+    )
+    columns: dict[str, str] = setting({}, "Columns of the problems where no preset knows them; the same for all data.")
+    limits: list[Count] = setting(
+        [], "Response limits in tokens to tell pass@k for as well: answers that are longer count as cut off there."
+    )
+    hard_for: str | None = setting(
+        None, "Folder of an earlier evaluation: only problems that were (nearly) never solved in it are asked."
+    )
+    solved_at_most: int = setting(1, "How many right answers a problem of `hard_for` may have had.", ge=0)
+
+
+SECTIONS: Mapping[str, type[Settings]] = MappingProxyType(
+    {
+        "environment": EnvironmentSettings,
+        "rl_module": RLModuleSettings,
+        "env_runners": EnvRunnerSettings,
+        "learners": LearnerSettings,
+        "training": TrainingSettings,
+        "reward": RewardSettings,
+        "evaluation": EvaluationSettings,
+    }
+)

@@ -1,0 +1,208 @@
+"""What an evaluation is asked for: a run's own settings, then files, then the command line."""
+
+import argparse
+import os
+import re
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from algorithms.config.errors import ConfigError
+from algorithms.config.loading import load, to_yaml
+from algorithms.evaluate.checks import WITHOUT_LEARNERS, gpu_for_the_engine
+from algorithms.evaluate.config import EvaluateConfig
+from algorithms.evaluate.problems import is_mixture
+from algorithms.evaluate.untrusted_config import check_environments, notes, withheld
+from algorithms.train.checkpoints import Checkpoints
+from algorithms.utils.errors import CheckpointError
+
+# An empty file: `load` without any reads the quickstart, whose problems and texts are not wanted here.
+_NOTHING = os.devnull
+
+
+def config_of(arguments: argparse.Namespace) -> tuple[EvaluateConfig, int]:
+    """What a run was trained with, as far as it may decide, then files, then the flags, then `section.key=value`.
+
+    Returns:
+        The configuration, checked field by field, and the seed of the sampling.
+
+    Raises:
+        ConfigError: the model, the data, a file or a setting cannot be; the line names it, and the fix.
+    """
+    own_files = list(arguments.config or [])
+    files, overrides = own_files, []
+    of_run = run_file(arguments.model)
+    if of_run is None:
+        check_model(arguments.model)
+    else:
+        files = [str(of_run), *own_files]
+        overrides += withheld(own_files)
+        run_folder = of_run.parent
+        checkpoint = _newest(run_folder)
+        if checkpoint is None:
+            raise ConfigError(
+                f"--model: {run_folder} has no checkpoint yet; fix: wait for one, see run.checkpoint_every"
+            )
+        arguments.model = str(checkpoint / "model")
+        overrides += ["rl_module.lora_rank=0"]  # the folder holds the merged model
+    if arguments.model:
+        overrides.append(f"rl_module.model={arguments.model}")
+    if arguments.samples:
+        overrides.append(f"evaluation.samples={arguments.samples}")
+    if arguments.k or arguments.samples:
+        ks = arguments.k or sorted({1, arguments.samples})
+        overrides.append(f"evaluation.k=[{','.join(map(str, ks))}]")
+    if arguments.engine:
+        overrides.append(f"env_runners.engine={arguments.engine}")
+    if arguments.reflection:
+        overrides.append("evaluation.reflection=true")
+    config, run = load(files or [_NOTHING], [*WITHOUT_LEARNERS, *overrides, *arguments.overrides], EvaluateConfig)
+    gpu_for_the_engine(config)
+    if of_run is not None:
+        check_environments(of_run, config, own_files, arguments.overrides)
+        for note in notes(of_run, config):
+            print(note, file=sys.stderr)
+    data = data_of(arguments.data or ()) or config.benchmarks_settings.data
+    if not data and config.evaluation_settings.data and not is_mixture(config.environment_settings.id):
+        data = {"heldout": config.evaluation_settings.data}
+    check_sources(data)
+    hard_for = config.benchmarks_settings.hard_for
+    # Compared with folders later on, perhaps from another one.
+    absolute = None if hard_for is None else str(Path(hard_for).expanduser().resolve())
+    return config.apply({"benchmarks": {"data": data, "hard_for": absolute}}), run.seed
+
+
+def _newest(run_folder: Path) -> Path | None:
+    try:
+        return Checkpoints(run_folder / "checkpoints").newest()
+    except CheckpointError as error:
+        what = str(error).partition("; fix:")[0]
+        raise ConfigError(
+            f"--model: {what}; fix: name the folder `model` of an earlier checkpoint, with --config "
+            f"{run_folder / 'config.yaml'}"
+        ) from error
+
+
+def folder_of(arguments: argparse.Namespace, config: EvaluateConfig, benchmarks: Iterable[str]) -> Path:
+    """Where results go."""
+    model = re.sub(r"[^\w.-]+", "-", config.rl_module_settings.model).strip("-")[-80:]
+    return Path(arguments.out or Path("evaluations") / f"{model}-{'-'.join(benchmarks)}"[:200])
+
+
+def settings_of(config: EvaluateConfig, seed: int) -> str:
+    """Everything that was set, as a file that can be read back."""
+    _, run = load([_NOTHING], [f"run.seed={seed}", "run.name=evaluation"], EvaluateConfig)
+    return to_yaml(config, run, algorithm="evaluate")
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    made = argparse.ArgumentParser(
+        prog="python -m algorithms.evaluate",
+        description="Measure how well a model solves problems: pass@k, maj@k, lengths, with 95 % intervals.",
+        epilog="Any setting can be given as section.key=value; docs/evaluation.md has examples.",
+    )
+    made.add_argument("overrides", nargs="*", metavar="section.key=value", help="settings that replace the files'")
+    made.add_argument(
+        "--model",
+        help="a Hub id, a folder in Hugging Face's format, or a run (its newest checkpoint); default: embedded:tiny",
+    )
+    made.add_argument(
+        "--data",
+        action="append",
+        metavar="[NAME=]SOURCE",
+        help="problems, named like environment.data; may be given several times; default: a run's held-out problems",
+    )
+    made.add_argument("--samples", type=_positive, help="answers a problem")
+    made.add_argument("--k", type=_numbers, metavar="1,16", help="the k of pass@k and maj@k; default: 1 and --samples")
+    made.add_argument("--engine", choices=("transformers", "vllm"), help="inference engine")
+    made.add_argument("--reflection", action="store_true", help="give wrong answers a second try")
+    made.add_argument("--config", action="append", metavar="FILE", help="YAML files, such as configs/eval_paper.yaml")
+    made.add_argument("--out", metavar="FOLDER", help="where results go; the same folder again goes on")
+    made.add_argument(
+        "--compare", nargs=2, metavar=("A", "B"), type=Path, help="paired differences of two finished evaluations"
+    )
+    return made
+
+
+def _positive(text: str) -> int:
+    if not re.fullmatch(r"[1-9]\d*", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
+    return int(text)
+
+
+def _numbers(text: str) -> list[int]:
+    return [_positive(number) for number in text.split(",")]
+
+
+def run_file(model: str | None) -> Path | None:
+    """The configuration of a run of the training script; None where `--model` names something else."""
+    file = Path(model or "").expanduser() / "config.yaml"
+    return file if model and file.is_file() else None
+
+
+def check_model(model: str | None) -> None:
+    """Refuse the folders beside a model that are easily taken for it.
+
+    Raises:
+        ConfigError: a checkpoint, a folder of checkpoints, or a folder of runs; the line names what is meant.
+    """
+    folder = Path(model or "").expanduser()
+    if not model or not folder.is_dir() or (folder / "config.json").is_file():
+        return
+    if _is_checkpoint(folder):
+        raise ConfigError(f"--model: {folder} is a checkpoint, with more in it than the model; fix: {_fix(folder)}")
+    checkpoints = sorted(entry for entry in folder.iterdir() if _is_checkpoint(entry))
+    if checkpoints:
+        raise ConfigError(f"--model: {folder} holds checkpoints; fix: {_fix(checkpoints[-1])}")
+    runs = [entry for entry in folder.iterdir() if (entry / "config.yaml").is_file()]
+    if runs:
+        newest = max(runs, key=lambda entry: (entry / "config.yaml").stat().st_mtime)
+        raise ConfigError(f"--model: {folder} holds runs; fix: --model {newest}, the newest of {len(runs)}")
+
+
+def _is_checkpoint(folder: Path) -> bool:
+    return (folder / "model" / "config.json").is_file()
+
+
+def _fix(checkpoint: Path) -> str:
+    """The model, and the run's settings that it was trained with."""
+    config = checkpoint.absolute().parent.parent / "config.yaml"
+    told = f"--model {checkpoint / 'model'}"
+    return f"{told} --config {checkpoint.parent.parent / 'config.yaml'}" if config.is_file() else told
+
+
+def data_of(texts: Sequence[str]) -> dict[str, str]:
+    """Sources by the names of their benchmarks, from what `--data` was given.
+
+    Raises:
+        ConfigError: two have one name; only one of them would be asked.
+    """
+    data: dict[str, str] = {}
+    for name, source in map(_named, texts):
+        if name in data:
+            raise ConfigError(
+                f"--data: {data[name]} and {source} would both be called {name}; fix: --data NAME=SOURCE for each"
+            )
+        data[name] = source
+    return data
+
+
+def check_sources(data: Mapping[str, str]) -> None:
+    """Refuse benchmarks without a source: an environment would take problems of its own choice.
+
+    Raises:
+        ConfigError: a source is empty.
+    """
+    for name, source in data.items():
+        if not source.strip():
+            raise ConfigError(f"benchmarks.data: {name} has no source; fix: --data {name}=FILE")
+
+
+def _named(text: str) -> tuple[str, str]:
+    """`NAME=SOURCE`, or a source whose name is made of it."""
+    name, equals, source = text.partition("=")
+    if equals and re.fullmatch(r"[\w.-]+", name):
+        return name, source
+    stem = Path(text).stem if Path(text).suffix else text.rpartition("/")[2]
+    return re.sub(r"[^\w.-]+", "-", stem.rpartition(":")[2]) or "data", text

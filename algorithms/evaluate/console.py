@@ -1,0 +1,174 @@
+"""What an evaluation prints: its tables, and paired differences of two."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+from algorithms.config.errors import ConfigError
+from algorithms.evaluate.results import RESPONSES, SCORES, bearing_on_answers, read_asked, read_settings
+from algorithms.evaluation.comparison import Common, changed_problems, compare, in_common, left_out, mean_changes
+from algorithms.evaluation.metrics import NO_SHARES, Score, mean_score
+from algorithms.utils.statistics import Change, Trend
+
+
+def show(scores: Mapping[str, Any], folder: Path) -> None:
+    """Print the tables, and where everything is."""
+    from rich.console import Console
+
+    console = Console(soft_wrap=True)
+    console.print(score_table(scores))
+    for benchmark, one in scores.items():
+        if len(one["levels"]) > 1:
+            console.print(level_table(benchmark, one["levels"]))
+        if one["ungraded"]:
+            console.print(f"{benchmark}: {one['ungraded']} responses could not be graded and count as wrong")
+    if any(score.low is not None for one in scores.values() for score in one["scores"].values()):
+        console.print("In brackets: 95 % intervals, bootstrap over problems.", highlight=False)
+    console.print(f"  responses {folder / RESPONSES}\n  scores    {folder / SCORES}", highlight=False, markup=False)
+
+
+def show_comparison(first: Path, second: Path) -> None:
+    """Print the paired differences of two finished evaluations.
+
+    Raises:
+        ConfigError: a folder holds no finished evaluation, the two have too few problems in common, or the answers
+            of one have chosen the problems of the other.
+    """
+    from rich.console import Console
+
+    one, other = _scores(first), _scores(second)
+    settings = bearing_on_answers(read_settings(first), read_settings(second))
+    _refuse_selected(first, second)
+    changes = compare(one, other)
+    if not changes:
+        raise ConfigError(f"--compare: {first} and {second} have no benchmark with ten problems in common")
+    console = Console(soft_wrap=True)
+    common = in_common(one, other)
+    for table in comparison_tables(changes, common, first.name, second.name):
+        console.print(table)
+    if means := mean_changes(one, other, changes):
+        console.print(comparison_table(f"mean of {len(changes)} benchmarks: {second.name} minus {first.name}", means))
+    if missing := left_out(one, other):
+        console.print(f"not compared, as only one of them has it: {', '.join(missing)}", highlight=False, markup=False)
+    if few := [f"{name} ({shared.problems})" for name, shared in common.items() if shared.too_few]:
+        told = f"not compared, as fewer than ten problems are in both: {', '.join(few)}"
+        console.print(told, highlight=False, markup=False)
+    if changed := changed_problems(one, other, _digests(first), _digests(second)):
+        told = f"the same ids stand for other problems (text, answer or level): {', '.join(changed)}"
+        console.print(told, highlight=False, markup=False)
+    others = [f"  {name} {values}" for name, values in settings.items() if name != "rl_module.model"]
+    if others:
+        console.print("\n".join(["settings that differ:", *others]), highlight=False, markup=False)
+
+
+def _digests(folder: Path) -> dict[str, Any]:
+    """Of each benchmark's problems; nothing where the folder does not say, which is no reason not to compare."""
+    try:
+        return dict(read_asked(folder).get("benchmarks") or {})
+    except ConfigError:
+        return {}
+
+
+def _refuse_selected(first: Path, second: Path) -> None:
+    for chosen, by in ((first, second), (second, first)):
+        hard_for = (read_settings(chosen).get("benchmarks") or {}).get("hard_for")
+        if hard_for and Path(hard_for).expanduser().resolve() == by.resolve():
+            raise ConfigError(
+                f"--compare: the answers in {by} have chosen the problems of {chosen}, so they are worse on them by "
+                f"chance alone; fix: ask that model again with benchmarks.hard_for={hard_for}, and compare the two"
+            )
+
+
+def _scores(folder: Path) -> dict[str, Any]:
+    try:
+        stored: dict[str, Any] = json.loads((folder / SCORES).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"--compare: {folder} holds no finished evaluation ({error})") from error
+    return stored
+
+
+_IN_TOKENS = "mean_tokens"
+
+
+def score_table(benchmarks: Mapping[str, Mapping[str, Any]]) -> Table:
+    """One column a benchmark, one row a measure; and the mean over benchmarks where there are several."""
+    table = Table(title="Evaluation", title_justify="left", title_style="bold")
+    table.add_column("")
+    for name, one in benchmarks.items():
+        table.add_column(f"{name}\n{one['problems']} problems × {one['samples']}", justify="right")
+    if len(benchmarks) > 1:
+        table.add_column("mean", justify="right")
+    for measure in dict.fromkeys(measure for one in benchmarks.values() for measure in one["scores"]):
+        scores = [one["scores"].get(measure) for one in benchmarks.values()]
+        cells = ["–" if score is None else _cell(score, measure) for score in scores]
+        if len(benchmarks) > 1:
+            cells.append(_mean_cell(benchmarks, measure) if None not in scores else "–")
+        table.add_row(_label(measure), *cells)
+    return table
+
+
+def level_table(benchmark: str, levels: Mapping[str, Score]) -> Table:
+    """pass@1 by level."""
+    table = Table(title=f"{benchmark}: pass@1 by level", title_justify="left", title_style="bold")
+    table.add_column("level")
+    table.add_column("pass@1", justify="right")
+    for level, score in levels.items():
+        table.add_row(level, _cell(score, "pass@1"))
+    return table
+
+
+def comparison_tables(
+    changes: Mapping[str, Mapping[str, Change]], common: Mapping[str, Common], first: str, second: str
+) -> list[Table]:
+    """One table a benchmark: the paired difference of every measure."""
+    return [
+        comparison_table(
+            f"{benchmark}: {second} minus {first}, {common[benchmark].problems} of {first}'s "
+            f"{common[benchmark].of_first} and {second}'s {common[benchmark].of_second} problems",
+            measures,
+        )
+        for benchmark, measures in changes.items()
+    ]
+
+
+def comparison_table(title: str, changes: Mapping[str, Change]) -> Table:
+    """The difference of every measure."""
+    table = Table(title=title, title_justify="left", title_style="bold")
+    for column in ("", "difference", "95 % interval", ""):
+        table.add_column(column, justify="right" if column else "left")
+    for measure, change in changes.items():
+        mean, low, high = (_difference(value, measure) for value in (change.mean, change.low, change.high))
+        if change.is_none:
+            table.add_row(_label(measure), mean, "", "the same on every problem")
+            continue
+        verdict = {Trend.ROSE: "higher", Trend.FELL: "lower"}.get(change.trend, "within noise")
+        table.add_row(_label(measure), mean, f"{low} to {high}", verdict)
+    return table
+
+
+def _mean_cell(benchmarks: Mapping[str, Mapping[str, Any]], measure: str) -> str:
+    values = [[problem[measure] for problem in one["by_problem"].values()] for one in benchmarks.values()]
+    return _cell(mean_score(values, share=measure not in NO_SHARES), measure)
+
+
+def _label(measure: str) -> str:
+    return measure.replace("_", " ")
+
+
+def _cell(score: Score, measure: str) -> str:
+    value = _number(score.mean, measure)
+    if score.low is None or score.high is None:
+        return value
+    return f"{value}  [{_number(score.low, measure)}, {_number(score.high, measure)}]"
+
+
+def _number(value: float, measure: str) -> str:
+    return f"{value:,.1f}" if measure == _IN_TOKENS else f"{100 * value:.1f}%"
+
+
+def _difference(value: float, measure: str) -> str:
+    """Of two shares: points, which are not per cent of the first."""
+    return f"{value:+,.1f}" if measure == _IN_TOKENS else f"{100 * value:+.1f} points"

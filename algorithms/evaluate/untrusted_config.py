@@ -1,0 +1,105 @@
+"""What the configuration of a run folder may not decide: it comes with a model, perhaps from somebody else.
+
+A file that `--config` names is trusted like a script. One that only lies in the folder of `--model` is not: whatever of
+it could import, unpickle or run something else than this library counts only where the user says the same.
+"""
+
+import json
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from algorithms.config.base import our_name
+from algorithms.config.errors import ConfigError, shown
+from algorithms.config.loading import Layer, file_layers, known_sections
+from algorithms.config.overrides import parse_override
+from algorithms.evaluate.config import EvaluateConfig
+
+# What each is without the user's say-so. All of vLLM's arguments: which of them load code is vLLM's to change.
+_WITHHELD: Mapping[tuple[str, str], Any] = {("rl_module", "trust_remote_code"): False, ("env_runners", "vllm"): {}}
+# Those with a module run its code, and some that come with r3env (GEM's, SkyRL's) run what a policy writes.
+_OWN_ENVIRONMENTS = "r3env/"
+
+
+def withheld(files: Sequence[str]) -> list[str]:
+    """Overrides that give the withheld settings what the user's own files say, whatever the run's file says."""
+    values = {**_WITHHELD, **_stated(files)}
+    return [_override(setting, value) for setting, value in values.items()]
+
+
+def notes(run_file: Path, config: EvaluateConfig) -> list[str]:
+    """A line for each setting that the run's file has and `config` has not."""
+    return [
+        f"note: {run_file}: {section}.{key} is not taken from a run folder, as it may run code that comes with it; "
+        f"if you trust it, repeat {shlex.quote(_override((section, key), value))}"
+        for (section, key), value in _stated([str(run_file)]).items()
+        if value not in (None, _WITHHELD[section, key]) and value != config.to_sections()[section][key]
+    ]
+
+
+def check_environments(run_file: Path, config: EvaluateConfig, files: Sequence[str], overrides: Sequence[str]) -> None:
+    """Refuse to make environments of a run's choice that are not r3env's own; nothing is imported yet.
+
+    Args:
+        run_file: the run's.
+        config: all that was read.
+        files: the user's own.
+        overrides: the user's own.
+
+    Raises:
+        ConfigError: one line that names the setting, and the override that allows it.
+    """
+    allowed = set(_ids_of_the_user(files, overrides))
+    for place, name in _ids("environment", config.environment_settings.model_dump()):
+        own = name.startswith(_OWN_ENVIRONMENTS) and ":" not in name
+        if not own and name not in allowed:
+            raise ConfigError(
+                f"{run_file}: {place}: {shown(name)} is not one of {_OWN_ENVIRONMENTS}…, and may run code of its own; "
+                f"fix: if you trust it, repeat {shlex.quote(f'{place}={name}')} on the command line"
+            )
+
+
+def _layers(files: Sequence[str]) -> list[Layer]:
+    return file_layers(*(Path(file).expanduser() for file in files))
+
+
+def _stated(files: Sequence[str]) -> dict[tuple[str, str], Any]:
+    """The withheld settings that files hold."""
+    return {
+        (section, key): values[key]
+        for layer in _layers(files)
+        for section, key in _WITHHELD
+        if isinstance(values := layer.sections.get(section), Mapping) and key in values
+    }
+
+
+def _override(setting: tuple[str, str], value: Any) -> str:
+    return f"{'.'.join(setting)}={json.dumps(value, default=str)}"
+
+
+def _ids_of_the_user(files: Sequence[str], overrides: Sequence[str]) -> Iterator[str]:
+    for layer in _layers(files):
+        section = layer.sections.get("environment")
+        if isinstance(section, Mapping):
+            values = {our_name("environment", str(key)): value for key, value in section.items()}
+            yield from (name for _, name in _ids("environment", values))
+    for text in overrides:
+        override = parse_override(text, known_sections(EvaluateConfig))
+        value = override.value
+        for name in reversed(override.entry):
+            value = {name: value}
+        if override.section == "environment":
+            yield from (name for _, name in _ids("environment", {override.key: value}))
+
+
+def _ids(place: str, described: Any) -> Iterator[tuple[str, str]]:
+    """The id of an environment and those of a mixture's parts, each with its dotted name."""
+    if not isinstance(described, Mapping):
+        return
+    if isinstance(name := described.get("id"), str):
+        yield f"{place}.id", name
+    options = described.get("options")
+    parts = options.get("environments") if isinstance(options, Mapping) else None
+    for part, value in parts.items() if isinstance(parts, Mapping) else ():
+        yield from _ids(f"{place}.options.environments.{part}", value)

@@ -1,0 +1,1 @@
+"""Held-out evaluation: sampling, metrics, comparison. Start with sampling.py."""

@@ -1,0 +1,92 @@
+"""Every response of an evaluation, in Parquet files that an interrupted one goes on from."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from algorithms.utils.parquet_files import write_parquet
+
+_SCHEMA = pa.schema(
+    [
+        ("benchmark", pa.string()),
+        ("uid", pa.string()),
+        ("level", pa.string()),
+        ("sample", pa.int32()),
+        ("prompt", pa.string()),
+        ("response", pa.string()),
+        ("answer", pa.string()),
+        ("correct", pa.bool_()),
+        ("truncated", pa.bool_()),
+        ("verdict", pa.string()),
+        ("tokens", pa.int32()),
+        ("reflected_response", pa.string()),
+        ("reflected_correct", pa.bool_()),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Response:
+    """One sampled answer to one problem.
+
+    Args:
+        uid: the problem, without its benchmark's name.
+        level: its difficulty, where the data have one.
+        sample: which of the problem's answers.
+        answer: the final answer in it; None where there is none.
+        verdict: the grader's reason; `timeout` and the like count as wrong.
+        reflected_response: the second try after a wrong one; None where none was asked for.
+        reflected_correct: right at first or on the second try.
+    """
+
+    benchmark: str
+    uid: str
+    level: str | None
+    sample: int
+    prompt: str
+    response: str
+    answer: str | None
+    correct: bool
+    truncated: bool
+    verdict: str
+    tokens: int
+    reflected_response: str | None = None
+    reflected_correct: bool | None = None
+
+
+class ResponseFolder:
+    """`responses/part-000000.parquet`, …: each part is there whole or not at all."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def has(self, part: int) -> bool:
+        """Whether a part is there."""
+        return self._file(part).is_file()
+
+    def write(self, part: int, responses: Iterable[Response]) -> None:
+        """Write a part."""
+        write_parquet(self._file(part), map(asdict, responses), _SCHEMA)
+
+    def read(self) -> list[Response]:
+        """All responses, part by part.
+
+        Raises:
+            ValueError: there are none, or a file is damaged.
+        """
+        files: Sequence[Path] = sorted(self.path.glob("part-*.parquet"))
+        if not files:
+            raise ValueError(f"{self.path}: there are no responses")
+        responses = []
+        for file in files:
+            try:
+                responses += [Response(**row) for row in pq.read_table(file, schema=_SCHEMA).to_pylist()]
+            except (OSError, pa.ArrowException) as error:
+                raise ValueError(f"{file}: cannot be read ({error}); fix: delete it and evaluate again") from error
+        return responses
+
+    def _file(self, part: int) -> Path:
+        return self.path / f"part-{part:06d}.parquet"

@@ -1,0 +1,104 @@
+"""Tell when the engines' log-probs are not the learners'. Pure."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+
+from algorithms.learner.batch import TrainingRow
+from algorithms.utils.errors import RunError
+from algorithms.utils.files import replaced_whole
+
+# |log-prob(engine) - log-prob(learner)| that rounding explains: both in float32, or one of them in fewer bits.
+EXACT, ROUNDED = 1e-2, 1.0
+
+
+class MismatchWatch:
+    """Warns once when `policy/logp_mismatch_max` is larger than rounding explains.
+
+    Args:
+        threshold: from which on to warn; None: what the types explain.
+        dtypes: that engine and learner compute in.
+    """
+
+    def __init__(self, threshold: float | None, dtypes: tuple[str, str]) -> None:
+        exact = set(dtypes) == {"float32"}
+        self.threshold = (EXACT if exact else ROUNDED) if threshold is None else threshold
+        self._told = False
+
+    def observe(self, mismatch: float, policy_lag: float) -> str | None:
+        """Take in a step's largest difference; returns the warning when it is due.
+
+        A policy that lags differs from the learners' on purpose, so such a step says nothing.
+        """
+        if self._told or policy_lag or not mismatch > self.threshold:
+            return None
+        self._told = True
+        return (
+            f"policy/logp_mismatch_max is {mismatch:.3g}, above {self.threshold:g}: engines sample with another policy "
+            "than the learners train. Likely causes: env_runners.dtype differs from rl_module.dtype, top_p below 1, "
+            "weights that did not reach the engine (a tied head, a stale cache), or kernels that round differently "
+            "(see env_runners.logp_mismatch_warning)"
+        )
+
+
+FILE = "skipped_batch.npz"
+
+
+class TooManySkippedSteps(RunError):
+    """The gradient was not finite several optimizer steps in a row: going on would only burn time."""
+
+
+class SkippedSteps:
+    """Counts them.
+
+    Args:
+        most: how many in a row are put up with; 0: any number.
+        folder: where the batch is kept when there are more; None: nowhere.
+    """
+
+    def __init__(self, most: int, folder: Path | None = None) -> None:
+        self.most, self.folder = most, folder
+        self.in_a_row = 0
+
+    def observe(self, skipped: bool, rows: Sequence[TrainingRow]) -> None:
+        """Take note of an optimizer step.
+
+        Raises:
+            TooManySkippedSteps: it was one too many; the message says where its rows are.
+        """
+        self.in_a_row = self.in_a_row + 1 if skipped else 0
+        if self.most == 0 or self.in_a_row <= self.most:
+            return
+        kept = "" if self.folder is None else f"; {_kept(self.folder / FILE, rows)}"
+        raise TooManySkippedSteps(
+            f"the gradient was not finite {self.in_a_row} optimizer steps in a row (training.max_skipped_steps){kept}; "
+            "fix: a lower training.lr from an earlier checkpoint, or rl_module.dtype=float32"
+        )
+
+
+def _kept(path: Path, rows: Sequence[TrainingRow]) -> str:
+    """Write the rows; in words where they are, or why they are not: a full disk must not hide what went wrong."""
+    try:
+        with replaced_whole(path) as temporary, temporary.open("wb") as file:
+            _write(file, rows)
+    except OSError as error:
+        return f"the last batch could not be written to {path} ({error})"
+    return f"the last batch is in {path}"
+
+
+def _write(file: IO[bytes], rows: Sequence[TrainingRow]) -> None:
+    """Rows as flat arrays: `lengths` tokens each; log-probs and masks as in `TrainingRow`."""
+    empty = np.empty(0, np.float32)
+    np.savez_compressed(
+        file,
+        lengths=np.array([len(row.tokens) for row in rows]),
+        tokens=np.concatenate([row.tokens for row in rows]),
+        loss_mask=np.concatenate([row.loss_mask for row in rows]),
+        advantages=np.array([row.advantage for row in rows]),
+        weights=np.array([row.weight for row in rows]),
+        behaviour_logprobs=np.concatenate(
+            [empty, *(row.behaviour_logprobs for row in rows if row.behaviour_logprobs is not None)]
+        ),
+    )

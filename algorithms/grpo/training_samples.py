@@ -1,0 +1,52 @@
+"""From groups of samples to the rows that the learner is fed."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from algorithms.grpo.types import Group, Sample
+from algorithms.learner.batch import TrainingRow
+from algorithms.learner.loss import LossNorm, loss_weights
+
+
+def minibatches(groups: Sequence[Group], count: int, rng: np.random.Generator) -> list[list[tuple[int, Sample]]]:
+    """Deal the samples of all groups, shuffled, into `count` optimizer steps; each comes with its group's index."""
+    samples = [(index, sample) for index, group in enumerate(groups) for sample in group.samples]
+    if count == 1:
+        return [samples]
+    order = rng.permutation(len(samples))
+    return [[samples[i] for i in part] for part in np.array_split(order, count) if len(part)]
+
+
+def training_rows(
+    samples: Sequence[tuple[int, Sample]], *, loss_norm: LossNorm, max_response_tokens: int
+) -> list[TrainingRow]:
+    """Rows of one optimizer step, their token weights normalised over all of it."""
+    lengths = np.array([sample.rollout.response_length for _, sample in samples])
+    group_ids = np.array([group for group, _ in samples])
+    weights = loss_weights(lengths, group_ids, loss_norm=loss_norm, max_response_tokens=max_response_tokens)
+    return [_row(sample, float(weight)) for (_, sample), weight in zip(samples, weights, strict=True)]
+
+
+def _row(sample: Sample, weight: float) -> TrainingRow:
+    rollout, mask = sample.rollout, sample.rollout.loss_mask
+    return TrainingRow(
+        tokens=rollout.tokens,
+        loss_mask=mask,
+        advantage=sample.advantage,
+        weight=weight,
+        behaviour_logprobs=None if sample.behaviour_logprobs is None else sample.behaviour_logprobs[mask],
+        engine_logprobs=None if sample.replayed else rollout.engine_logprobs[mask],
+    )
+
+
+def scoring_row(sample: Sample) -> TrainingRow:
+    """The row of a sample whose log-probs are asked for."""
+    return TrainingRow(tokens=sample.rollout.tokens, loss_mask=sample.rollout.loss_mask)
+
+
+def spread(values: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    """Put [L] values of response tokens at their places among all tokens: float32 [T], 0 elsewhere."""
+    full = np.zeros(len(mask), np.float32)
+    full[mask] = values
+    return full

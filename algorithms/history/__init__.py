@@ -1,0 +1,1 @@
+"""What was answered to each query before. Start with store.py."""

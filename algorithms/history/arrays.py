@@ -1,0 +1,89 @@
+"""A history as flat arrays and back: what a checkpoint keeps of one that is not in a file."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from algorithms.history.database import HistoryDatabase
+from algorithms.history.entry import SEQUENCES, Entry
+
+STATE_FORMAT = 2
+_SCALARS = {"reward": np.float64, "correct": np.bool_, "truncated": np.bool_, "step": np.int64}
+_STRINGS = ("context", "text")
+
+Outcome = tuple[str, bool, float]
+
+
+def export_arrays(database: HistoryDatabase) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """Everything in a database as arrays and metadata for JSON.
+
+    Strings are UTF-8 bytes and rows of unlike length are concatenated; `*_offsets` say where each ends.
+    """
+    uids = database.uids()
+    outcomes = [list(reversed(database.outcomes(uid))) for uid in uids]
+    entries = [database.entry(event) for event in database.pools_in_order_of_writing()]
+    number = {uid: index for index, uid in enumerate(uids)}
+    arrays = {
+        **_encoded("query_uid", uids),
+        "outcome_offsets": _offsets([len(rows) for rows in outcomes]),
+        "outcomes": np.array([row for rows in outcomes for row in rows], dtype=np.float64).reshape(-1, 2),
+        "entry_query": np.array([number[entry.uid] for entry in entries], np.int64),
+        "entry_offsets": _offsets([len(entry.tokens) for entry in entries]),
+        **_columns("entry", entries, _SCALARS),
+    }
+    for name, dtype in SEQUENCES.items():
+        rows = [getattr(entry, name) for entry in entries]
+        arrays[f"entry_{name}"] = np.concatenate([np.empty(0, dtype=dtype), *rows])
+    for name in _STRINGS:
+        arrays |= _encoded(f"entry_{name}", [getattr(entry, name) for entry in entries])
+    return arrays, {"format": STATE_FORMAT}
+
+
+def import_arrays(arrays: dict[str, np.ndarray], metadata: dict[str, Any]) -> tuple[Iterator[Entry], Iterator[Outcome]]:
+    """Entries and outcomes of what `export_arrays` gave, in the order in which to add them again.
+
+    Raises:
+        ValueError: the state is of another format.
+    """
+    if metadata.get("format") != STATE_FORMAT:
+        raise ValueError(f"expected replay state of format {STATE_FORMAT}, got {metadata.get('format')}")
+    uids = _decoded("query_uid", arrays)
+    return _entries(arrays, uids), _outcomes(arrays, uids)
+
+
+def _outcomes(arrays: dict[str, np.ndarray], uids: Sequence[str]) -> Iterator[Outcome]:
+    rows = arrays["outcomes"].tolist()
+    for uid, (start, end) in zip(uids, pairwise(arrays["outcome_offsets"].tolist()), strict=True):
+        yield from ((uid, bool(correct), reward) for correct, reward in rows[start:end])
+
+
+def _entries(arrays: dict[str, np.ndarray], uids: Sequence[str]) -> Iterator[Entry]:
+    columns: dict[str, list[Any]] = {name: arrays[f"entry_{name}"].tolist() for name in _SCALARS}
+    columns |= {name: _decoded(f"entry_{name}", arrays) for name in _STRINGS}
+    owners = arrays["entry_query"].tolist()
+    for index, (start, end) in enumerate(pairwise(arrays["entry_offsets"].tolist())):
+        values: dict[str, Any] = {name: column[index] for name, column in columns.items()}
+        values |= {name: arrays[f"entry_{name}"][start:end] for name in SEQUENCES}
+        yield Entry(uid=uids[owners[index]], **values)
+
+
+def _offsets(lengths: Sequence[int]) -> np.ndarray:
+    return np.concatenate([[0], np.cumsum(np.asarray(lengths, dtype=np.int64))]).astype(np.int64)
+
+
+def _columns(prefix: str, rows: Sequence[object], dtypes: Mapping[str, type]) -> dict[str, np.ndarray]:
+    columns = {name: [getattr(row, name) for row in rows] for name in dtypes}
+    return {f"{prefix}_{name}": np.array(column, dtypes[name]) for name, column in columns.items()}
+
+
+def _encoded(name: str, strings: Sequence[str]) -> dict[str, np.ndarray]:
+    encoded = [string.encode("utf-8", "surrogatepass") for string in strings]
+    joined = np.frombuffer(b"".join(encoded), dtype=np.uint8)
+    return {f"{name}_utf8": joined, f"{name}_offsets": _offsets([len(string) for string in encoded])}
+
+
+def _decoded(name: str, arrays: dict[str, np.ndarray]) -> list[str]:
+    joined, offsets = arrays[f"{name}_utf8"].tobytes(), arrays[f"{name}_offsets"].tolist()
+    return [joined[start:end].decode("utf-8", "surrogatepass") for start, end in pairwise(offsets)]

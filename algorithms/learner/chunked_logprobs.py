@@ -1,0 +1,269 @@
+"""Log-probs and entropies of tokens without ever holding [tokens, vocabulary] logits whole.
+
+Two ways to the gradient. `token_statistics` is differentiable in the usual sense and computes each chunk's logits a
+second time in backward: for any loss. `token_statistics_and_gradient` asks for the loss's slope while a chunk's logits
+are there, so that they are computed once: for losses in which a token's slope depends on that token's log-prob alone.
+
+Kernels of other libraries (liger-kernel, cut-cross-entropy) are not used: they need a GPU, and give a loss or
+log-probs without the entropies that ranking and the log read from the same logits.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
+
+from algorithms.learner.injected_grad import GradientSum, surrogate_of
+
+# Rows of a chunk that a second tensor of their logits' size is made for.
+ROWS = 64
+
+# dLoss/dlogprob of a chunk's tokens: float32 [n], from their log-probs, float32 [n], and their place among all N.
+Slope = Callable[[torch.Tensor, slice], torch.Tensor]
+
+
+@dataclass(frozen=True)
+class OutputHead:
+    """The output embedding of a causal LM and what becomes of its logits.
+
+    Args:
+        weight: float [V, D], in the dtype to multiply in.
+        bias: float [V], in the same dtype.
+        temperature: divides the logits, as in sampling.
+        softcap: caps logits at ±softcap by tanh, before the temperature (Gemma).
+    """
+
+    weight: torch.Tensor
+    bias: torch.Tensor | None
+    temperature: float
+    softcap: float | None
+
+    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Float32 [n, V] logits of the distribution that is sampled from, for hidden states [n, D]."""
+        logits = functional.linear(hidden, self.weight, self.bias).float()
+        if self.softcap is not None:
+            logits = self.softcap * torch.tanh(logits / self.softcap)
+        # Nobody else holds this tensor, and no derivative needs its old value.
+        return logits if self.temperature == 1.0 else logits.div_(self.temperature)
+
+    def cap_slope(self, logits: torch.Tensor) -> torch.Tensor | None:
+        """The derivative of the cap where it gave these logits, float32 [n, V]; None without a cap."""
+        return None if self.softcap is None else 1.0 - (logits * (self.temperature / self.softcap)).square_()
+
+
+def token_statistics(
+    hidden: torch.Tensor,
+    weight: torch.Tensor,
+    targets: torch.Tensor,
+    *,
+    temperature: float = 1.0,
+    chunk: int = 384,
+    bias: torch.Tensor | None = None,
+    softcap: float | None = None,
+    entropy: bool = True,
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Give the log-prob of each target token and the entropy of the distribution that it was drawn from.
+
+    Logits exist for `chunk` tokens at a time: in forward, and again in backward, which computes them afresh.
+    They are multiplied out in the dtype of `hidden` (autocast's, where that is on); softmax and entropy are float32.
+
+    Args:
+        hidden: float [N, D], last hidden states at the positions that predict `targets`.
+        weight: float [V, D], the output embedding.
+        targets: integer [N], token ids.
+        temperature: divides the logits, as in sampling.
+        chunk: tokens per chunk.
+        bias: float [V], the output embedding's bias.
+        softcap: caps logits at ±softcap by tanh, before the temperature (Gemma).
+        entropy: whether to compute entropies.
+
+    Returns:
+        float32 [N] log-probs, differentiable in `hidden`, `weight` and `bias`, and float32 [N] entropies over
+        the full vocabulary in nats, detached; None instead of them with `entropy=False`.
+
+    Raises:
+        ValueError: shapes do not fit, or `temperature`, `chunk` or `softcap` is not positive.
+    """
+    _check(hidden, weight, targets, temperature, chunk, softcap)
+    differentiate = torch.is_grad_enabled() and any(_trains(tensor) for tensor in (hidden, weight, bias))
+    hidden, head = _cast(hidden, weight, bias, temperature, softcap)
+    logprobs, entropies = [], []
+    for rows in _chunks(len(targets), chunk):
+        tokens = targets[rows].long()
+        if differentiate:
+            part = checkpoint(
+                _recomputed_statistics,
+                head,
+                hidden[rows],
+                tokens,
+                entropy,
+                use_reentrant=False,
+                preserve_rng_state=False,
+            )
+        else:
+            part = _distribution(head.logits(hidden[rows]), tokens, entropy)[:2]
+        logprobs.append(part[0])
+        entropies.append(part[1])
+    return torch.cat(logprobs), torch.cat(entropies) if entropy else None
+
+
+def token_statistics_and_gradient(
+    hidden: torch.Tensor,
+    weight: torch.Tensor,
+    targets: torch.Tensor,
+    slope: Slope,
+    *,
+    temperature: float = 1.0,
+    chunk: int = 384,
+    bias: torch.Tensor | None = None,
+    softcap: float | None = None,
+    entropy: bool = True,
+) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor]:
+    """Give what `token_statistics` gives, and the loss's gradient from the same logits.
+
+    A chunk's logits become its log-probs, then its gradient, and are gone: three matrix products, where
+    `token_statistics` takes four. The weight's gradient is summed over chunks in float32.
+
+    Args:
+        hidden: as in `token_statistics`, like all that is not named here.
+        weight: float [V, D].
+        targets: integer [N].
+        slope: the loss's derivative by the log-probs of the tokens `rows`, as `slope(logprobs, rows)`. Called once a
+            chunk, in order, without gradients; never when nothing needs one.
+        temperature: as there.
+        chunk: tokens per chunk.
+        bias: float [V].
+        softcap: as there.
+        entropy: whether to compute entropies.
+
+    Returns:
+        float32 [N] log-probs, detached; entropies as there; and a surrogate, the scalar 0 whose `backward()` gives
+        `hidden`, `weight` and `bias` the loss's gradient.
+
+    Raises:
+        ValueError: as there, or `slope` gave another shape than [n].
+    """
+    _check(hidden, weight, targets, temperature, chunk, softcap)
+    total = GradientSum.of(hidden, weight, bias)
+    logprobs, entropies = [], []
+    with torch.no_grad():
+        states, head = _cast(hidden, weight, bias, temperature, softcap)
+        for rows in _chunks(len(targets), chunk):
+            own, own_entropies = _statistics_and_gradient(
+                head, states[rows], targets[rows].long(), rows, slope if total.wanted else None, total, entropy
+            )
+            logprobs.append(own)
+            if own_entropies is not None:
+                entropies.append(own_entropies)
+    surrogate = surrogate_of(hidden, weight, bias, total)
+    return torch.cat(logprobs), torch.cat(entropies) if entropy else None, surrogate
+
+
+def _check(
+    hidden: torch.Tensor,
+    weight: torch.Tensor,
+    targets: torch.Tensor,
+    temperature: float,
+    chunk: int,
+    softcap: float | None,
+) -> None:
+    if hidden.ndim != 2 or targets.shape != hidden.shape[:1] or weight.shape[1:] != hidden.shape[1:]:
+        shapes = [tuple(tensor.shape) for tensor in (hidden, weight, targets)]
+        raise ValueError(f"expected hidden [N, D], weight [V, D] and targets [N], got {shapes}")
+    if temperature <= 0 or chunk < 1 or (softcap is not None and softcap <= 0):
+        raise ValueError(f"temperature, chunk and softcap must be positive, got {temperature}, {chunk}, {softcap}")
+
+
+def _trains(tensor: torch.Tensor | None) -> bool:
+    return tensor is not None and tensor.requires_grad
+
+
+def _cast(
+    hidden: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, temperature: float, softcap: float | None
+) -> tuple[torch.Tensor, OutputHead]:
+    """One cast for all chunks: float32 masters under a bfloat16 forward."""
+    dtype = compute_dtype(hidden)
+    head = OutputHead(weight.to(dtype), None if bias is None else bias.to(dtype), temperature, softcap)
+    return hidden.to(dtype), head
+
+
+def _chunks(length: int, chunk: int) -> Iterator[slice]:
+    """Slices that cover `length` tokens; an empty one where there are none, so that results have their shape."""
+    for start in range(0, max(length, 1), chunk):
+        yield slice(start, min(start + chunk, length))
+
+
+def _recomputed_statistics(
+    head: OutputHead, hidden: torch.Tensor, targets: torch.Tensor, entropy: bool
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    logits = head.logits(hidden)
+    logprobs = functional.log_softmax(logits, dim=-1).gather(-1, targets[:, None]).squeeze(-1)
+    if not entropy:
+        return logprobs, None
+    # Last on purpose: the recomputation in backward stops once it has what gradients need, before this line.
+    with torch.no_grad():
+        return logprobs, entropies_of(logits.softmax(dim=-1))
+
+
+def _statistics_and_gradient(
+    head: OutputHead,
+    hidden: torch.Tensor,
+    targets: torch.Tensor,
+    rows: slice,
+    slope: Slope | None,
+    total: GradientSum,
+    entropy: bool,
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """A chunk's log-probs and entropies, its gradient added to `total`. All that is [n, V] is gone on return."""
+    logits = head.logits(hidden)
+    cap_slope = head.cap_slope(logits) if slope else None
+    logprobs, entropies, probabilities = _distribution(logits, targets, entropy)
+    if slope:
+        by_logprob = slope(logprobs, rows)
+        if by_logprob.shape != logprobs.shape:
+            raise ValueError(f"slope gave shape {list(by_logprob.shape)} for log-probs {list(logprobs.shape)}")
+        by_logprob = by_logprob / head.temperature
+        by_logit = _gradient_of_logits(probabilities, targets, by_logprob, cap_slope).to(head.weight.dtype)
+        del logits, probabilities, cap_slope
+        total.add(rows, by_logit, hidden, head.weight)
+    return logprobs, entropies
+
+
+def _distribution(
+    logits: torch.Tensor, targets: torch.Tensor, entropy: bool
+) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor]:
+    """Log-probs [n], entropies [n] and probabilities [n, V], which take the place of `logits` [n, V]."""
+    logprobs = logits.new_empty(len(logits))
+    entropies = torch.empty_like(logprobs) if entropy else None
+    for start in range(0, len(logits), ROWS):
+        rows = slice(start, start + ROWS)
+        all_logprobs = functional.log_softmax(logits[rows], dim=-1)
+        logprobs[rows] = all_logprobs.gather(-1, targets[rows, None]).squeeze(-1)
+        probabilities = torch.exp(all_logprobs, out=logits[rows])
+        if entropies is not None:
+            # An impossible token adds 0, not 0 times infinity; a certain one may have a log-prob a rounding above 0.
+            information = all_logprobs.clamp_(torch.finfo(torch.float32).min, 0.0).neg_()
+            entropies[rows] = information.mul_(probabilities).sum(dim=-1)
+    return logprobs, entropies, logits
+
+
+def _gradient_of_logits(
+    probabilities: torch.Tensor, targets: torch.Tensor, slope: torch.Tensor, cap_slope: torch.Tensor | None
+) -> torch.Tensor:
+    """`slope · (onehot(target) - p)`, through the cap: float32 [n, V], in the place of the probabilities."""
+    gradient = probabilities.mul_(-slope[:, None])
+    gradient.scatter_add_(-1, targets[:, None], slope[:, None])
+    return gradient if cap_slope is None else gradient.mul_(cap_slope)
+
+
+def compute_dtype(hidden: torch.Tensor) -> torch.dtype:
+    """Autocast's dtype where that is on, as for any matrix product; otherwise that of the hidden states."""
+    device = hidden.device.type
+    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
+
+
+def entropies_of(probabilities: torch.Tensor) -> torch.Tensor:
+    """Entropy in nats of each row, float [n], finite where tokens are impossible."""
+    return torch.special.entr(probabilities).sum(dim=-1)

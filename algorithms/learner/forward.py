@@ -1,0 +1,106 @@
+"""The policy as a function: from rows of tokens to log-probs and entropies of their responses."""
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from algorithms.learner.attention import is_packed
+from algorithms.learner.batch import (
+    TokenBatch,
+    TrainingRow,
+    idle_row,
+    packed_batch,
+    packed_microbatches,
+    padded_batch,
+    padded_microbatches,
+)
+from algorithms.learner.chunked_logprobs import token_statistics
+from algorithms.learner.sharding import agreed_passes, compute_device
+
+
+@dataclass(frozen=True)
+class ForwardSettings:
+    """How the policy is evaluated.
+
+    Args:
+        temperature: the sampling temperature: log-probs are those of the distribution that was sampled from.
+        token_budget: tokens of a micro-batch, padding included where there is any.
+        dtype: compute dtype; the weights stay float32.
+    """
+
+    temperature: float = 1.0
+    token_budget: int = 16384
+    dtype: str = "float32"
+
+    def autocast(self, device: torch.device) -> AbstractContextManager[Any]:
+        """The context to compute in."""
+        if self.dtype == "float32":
+            return nullcontext()
+        return torch.autocast(device.type, dtype=getattr(torch, self.dtype))
+
+
+def microbatches(lm: Any, rows: Sequence[TrainingRow], settings: ForwardSettings) -> list[list[int]]:
+    """Indices of the rows by micro-batch; those without a response token are left out."""
+    kept = [index for index, row in enumerate(rows) if row.response_length]
+    cut = packed_microbatches if is_packed(lm) else padded_microbatches
+    batches = cut([len(rows[index].tokens) for index in kept], settings.token_budget)
+    return [[kept[place] for place in places] for places in batches]
+
+
+def token_batch(lm: Any, rows: Sequence[TrainingRow]) -> TokenBatch:
+    """Rows in the form that the model takes, on its device."""
+    return (packed_batch if is_packed(lm) else padded_batch)(rows, compute_device(lm))
+
+
+def response_states(lm: Any, batch: TokenBatch) -> torch.Tensor:
+    """Float [N, D], the last hidden states that predict the response tokens."""
+    hidden = lm.get_decoder()(input_ids=batch.tokens, use_cache=False, **batch.inputs).last_hidden_state
+    return hidden.flatten(0, 1).index_select(0, batch.predicting)
+
+
+def head_arguments(lm: Any, settings: ForwardSettings) -> dict[str, Any]:
+    """The output head, as `token_stats` takes it. Read it after the decoder's forward: only then is it whole."""
+    head = lm.get_output_embeddings()
+    return {
+        "weight": head.weight,
+        "bias": getattr(head, "bias", None),
+        "softcap": getattr(lm.config.get_text_config(), "final_logit_softcapping", None),
+        "temperature": settings.temperature,
+    }
+
+
+def response_statistics(
+    lm: Any, batch: TokenBatch, settings: ForwardSettings, *, entropy: bool
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Log-probs and entropies of all response tokens of a batch.
+
+    Returns:
+        float32 [N] log-probs and, with `entropy`, float32 [N] entropies in nats, rows in order, one after another.
+    """
+    with settings.autocast(batch.tokens.device):
+        hidden = response_states(lm, batch)
+        return token_statistics(hidden, targets=batch.targets, entropy=entropy, **head_arguments(lm, settings))
+
+
+@torch.no_grad()
+def score(
+    lm: Any, rows: Sequence[TrainingRow], settings: ForwardSettings, *, entropy: bool
+) -> list[tuple[np.ndarray, np.ndarray | None]]:
+    """Log-probs (and entropies) of each row's response tokens, float32 [L] a row."""
+    nothing = np.zeros(0, np.float32)
+    results: list[tuple[np.ndarray, np.ndarray | None]] = [(nothing, nothing if entropy else None)] * len(rows)
+    batches = microbatches(lm, rows, settings)
+    (passes,) = agreed_passes(lm, len(batches))
+    for indices in batches + [[]] * (passes - len(batches)):
+        batch = token_batch(lm, [rows[index] for index in indices] or [idle_row()])
+        logprobs, entropies = response_statistics(lm, batch, settings, entropy=entropy)
+        ends = np.cumsum(batch.lengths)[:-1]
+        split_logprobs = np.split(logprobs.float().cpu().numpy(), ends)
+        split_entropies = [] if entropies is None else np.split(entropies.cpu().numpy(), ends)
+        for place, index in enumerate(indices):
+            results[index] = (split_logprobs[place], split_entropies[place] if entropy else None)
+    return results

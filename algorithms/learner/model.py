@@ -1,0 +1,192 @@
+"""A Hugging Face causal LM as an RLModule."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from ray.rllib.core.rl_module.torch.torch_rl_module import TorchRLModule
+from torch import nn
+from transformers import AutoModelForCausalLM
+from transformers.pytorch_utils import Conv1D
+
+from algorithms.config.errors import ConfigError
+from algorithms.learner.sharding import whole
+
+if TYPE_CHECKING:
+    from peft import LoraConfig
+
+
+class CausalLMModule(TorchRLModule):
+    """Holds the policy: float32 masters of what is trained, an adapter's frozen base in the compute dtype.
+
+    `model_config`: `model` (folder or Hub id), `revision`, `trust_remote_code`, `gradient_checkpointing`, `dtype`,
+    `lora_rank`, `lora_alpha`, `lora_targets`.
+    """
+
+    lm: Any
+
+    def setup(self) -> None:
+        """Load the model; raises OSError when there is none at `model`, ConfigError for wrong `lora_targets`."""
+        settings: Any = self.model_config  # the dict of `BaseConfig._model_config_auto_includes`
+        rank = settings.get("lora_rank", 0)
+        self.lm = AutoModelForCausalLM.from_pretrained(
+            settings["model"],
+            dtype=getattr(torch, settings["dtype"]) if rank else torch.float32,
+            revision=settings.get("revision"),
+            trust_remote_code=settings.get("trust_remote_code", False),
+            use_safetensors=True,  # the other format is pickle
+        )
+        switch_dropout_off(self.lm)
+        if rank:
+            try:
+                add_adapter(self.lm, rank=rank, alpha=settings["lora_alpha"], targets=settings["lora_targets"])
+            except ValueError as error:
+                raise ConfigError(f"rl_module.lora_targets: {error}") from error
+        if settings.get("gradient_checkpointing"):
+            self.lm.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+
+    def _forward(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+        return {"logits": self.lm(input_ids=batch["input_ids"], attention_mask=batch.get("attention_mask")).logits}
+
+    def get_state(self, *args: Any, **kwargs: Any) -> dict[str, torch.Tensor]:
+        """CPU copies of all parameters as they are, adapters apart; engines take `weights.full_weights`."""
+        return {name: tensor.detach().cpu().clone() for name, tensor in self.lm.state_dict().items()}
+
+    def set_state(self, state: dict[str, torch.Tensor]) -> None:
+        """Copy a state dict in; raises RuntimeError when names or shapes differ."""
+        self.lm.load_state_dict(state, strict=True)
+
+
+def switch_dropout_off(lm: nn.Module) -> None:
+    """Set every probability of dropout in a model to 0, in place.
+
+    An update measures the log-probs that replay stores and ratios start from. Dropout, on while a model trains, would
+    make them those of another policy than the one that sampled.
+    """
+    for module in lm.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+        # Some layers keep the number, and call the function.
+        for name, value in vars(module).items():
+            if "dropout" in name and isinstance(value, float):
+                setattr(module, name, 0.0)
+
+
+ADAPTER = "default"
+
+
+def add_adapter(lm: Any, *, rank: int, alpha: float, targets: Sequence[str] = ()) -> None:
+    """Freeze a model and put a trainable low-rank adapter beside its linear layers, in place.
+
+    The adapter's weights are float32 and the same in every process; at first they change nothing.
+
+    Args:
+        lm: a Hugging Face model.
+        rank: of the adapter's two factors.
+        alpha: the adapter's product is scaled by alpha / rank.
+        targets: endings of the names of the layers that get one; none: all linear layers but the head.
+
+    Raises:
+        ValueError: a target that is not the name of a linear layer, or that is the head.
+    """
+    from peft import inject_adapter_in_model
+
+    _check_targets(lm, targets)
+    lm.requires_grad_(False)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        inject_adapter_in_model(lora_config(rank, alpha, targets), lm, adapter_name=ADAPTER)
+    for parameter in lm.parameters():
+        if parameter.requires_grad:
+            parameter.data = parameter.data.float()
+
+
+def lora_config(rank: int, alpha: float, targets: Sequence[str] = ()) -> "LoraConfig":
+    """The adapter as peft describes it."""
+    from peft import LoraConfig
+
+    return LoraConfig(
+        r=rank,
+        lora_alpha=alpha,  # type: ignore[arg-type]  # declared int, and only ever divided by the rank
+        target_modules=list(targets) or "all-linear",
+        bias="none",
+        task_type="CAUSAL_LM",
+    )
+
+
+def _check_targets(lm: Any, targets: Sequence[str]) -> None:
+    head = lm.get_output_embeddings()
+    linear = [name for name, module in lm.named_modules() if isinstance(module, nn.Linear | Conv1D)]
+    names = [name for name in linear if lm.get_submodule(name) is not head]
+    for target in targets:
+        if not any(name == target or name.endswith(f".{target}") for name in names):
+            known = ", ".join(dict.fromkeys(name.rsplit(".", 1)[-1] for name in names))
+            raise ValueError(f"{target!r} is not a linear layer of the model, the head left out; there are {known}")
+
+
+def adapted_layers(lm: nn.Module) -> dict[str, Any]:
+    """The layers that have an adapter, by name."""
+    return {name: module for name, module in lm.named_modules() if ADAPTER in getattr(module, "lora_A", ())}
+
+
+def merged_weight(layer: Any) -> torch.Tensor:
+    """A layer's weight with its adapter added, float32; the layer stays as it is.
+
+    All learners have to ask for it where the layer is sharded.
+    """
+    delta = whole(layer.lora_B[ADAPTER].weight).float() @ whole(layer.lora_A[ADAPTER].weight).float()
+    if layer.fan_in_fan_out:  # GPT-2 keeps its matrices the other way round
+        delta = delta.T
+    return whole(layer.base_layer.weight).float() + layer.scaling[ADAPTER] * delta
+
+
+def save_adapter_config(
+    folder: Path, *, model: str, revision: str | None, rank: int, alpha: float, targets: Sequence[str]
+) -> None:
+    """Write `adapter_config.json`, so that `peft.PeftModel.from_pretrained(base, folder)` loads the adapter."""
+    config = lora_config(rank, alpha, targets)
+    config.base_model_name_or_path, config.revision = model, revision
+    config.inference_mode = True
+    config.save_pretrained(str(folder))
+
+
+def peft_name(parameter: str) -> str:
+    """A parameter of an adapter as peft's files call it."""
+    return f"base_model.model.{parameter.replace(f'.{ADAPTER}.', '.')}"
+
+
+class WithoutAdapter:
+    """The model as it was before its adapter was trained: the reference of a KL term, without a copy.
+
+    Args:
+        lm: the model with the adapter.
+    """
+
+    def __init__(self, lm: Any) -> None:
+        self.lm, self.config = lm, lm.config
+        self._layers = list(adapted_layers(lm).values())
+
+    def get_decoder(self) -> Any:
+        """The decoder, to be called without gradient."""
+        return self._decode
+
+    def get_output_embeddings(self) -> Any:
+        """The head, which never has an adapter."""
+        return self.lm.get_output_embeddings()
+
+    def _decode(self, *arguments: Any, **keywords: Any) -> Any:
+        with self._disabled():
+            return self.lm.get_decoder()(*arguments, **keywords)
+
+    @contextmanager
+    def _disabled(self) -> Iterator[None]:
+        # peft's own switch also takes the adapter's `requires_grad` away, in the middle of the policy's graph.
+        for layer in self._layers:
+            layer._disable_adapters = True
+        try:
+            yield
+        finally:
+            for layer in self._layers:
+                layer._disable_adapters = False

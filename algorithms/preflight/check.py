@@ -1,0 +1,201 @@
+"""`--check`: what a configuration would run where, and the checks that come before anything is started."""
+
+import logging
+import math
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from algorithms.models.names import ModelFacts, fetch_model, validate_model
+from algorithms.preflight.context_window import ContextUse, context_use, validate_context, validate_engine_context
+from algorithms.preflight.environments import EnvironmentFacts, validate_environment
+from algorithms.preflight.memory import (
+    USE_A_GPU,
+    Resources,
+    available,
+    engine_bytes,
+    gpu_lines,
+    learner_bytes,
+    leaves_gpus_idle,
+    reserved,
+    validate_resources,
+    vllm_is_installed,
+)
+
+if TYPE_CHECKING:
+    from algorithms.config.base import BaseConfig
+    from algorithms.config.sections import RunSettings
+
+
+__all__ = ["check", "validate_environment", "validate_model", "validate_start"]
+
+_NOT_CACHED = "not checked: not in the local cache"
+_NOT_FETCHED = "not checked: a data set on the Hub"
+_WIDTH = 16
+
+_logger = logging.getLogger(__name__)
+
+
+def validate_start(config: "BaseConfig") -> None:
+    """Check all that a run needs, and fetch its model, before Ray is started. Unused GPUs are worth a warning.
+
+    Raises:
+        ConfigError: one line that names the setting, the model, the environment or the data.
+    """
+    config.check_settings()
+    validate_resources(config)
+    _warn_of_idle_gpus(config)
+    model = validate_model(config)
+    environment = validate_environment(config)
+    if model is not None:
+        use = context_use(config, environment)
+        validate_context(config, model, use)
+        validate_engine_context(config, use)
+    fetch_model(config.rl_module_settings)
+
+
+def warn_of_cluster(config: "BaseConfig") -> None:
+    """Say what could not be known before the cluster was joined: that actors may wait for ever, or GPUs idle."""
+    needed, there = reserved(config), available()
+    if there is not None and (needed.cpus > there.cpus or needed.gpus > there.gpus):
+        _logger.warning(
+            "%s has %s, and the run reserves %s: it waits until nodes join, for ever if none does; fix: fewer env "
+            "runners or learners, or less for each (env_runners.num_gpus_per_env_runner and the like)",
+            there.where,
+            there,
+            needed,
+        )
+    _warn_of_idle_gpus(config)
+
+
+def _warn_of_idle_gpus(config: "BaseConfig") -> None:
+    there = available()
+    if there is not None and leaves_gpus_idle(config, there):
+        _logger.warning(
+            "%s has %s, and the run reserves no GPU: learners work on the CPU; fix: %s", there.where, there, USE_A_GPU
+        )
+
+
+def check(config: "BaseConfig", run_settings: "RunSettings") -> list[str]:
+    """Describe what a configuration would start. A model on the Hub that cannot be reached is no error.
+
+    Raises:
+        ConfigError: as `validate_start`; missing GPUs and engines are reported, not raised.
+    """
+    config.check_settings()
+    model = validate_model(config, unreachable_ok=True)
+    environment = validate_environment(config, fetch=False)
+    use = None
+    if model is not None:
+        use = context_use(config, environment)
+        validate_context(config, model, use)
+        validate_engine_context(config, use)
+    lines = [*_run_lines(config, run_settings), *_place_lines(config), *gpu_lines(config, model)]
+    lines += _model_lines(config, model, use)
+    return [f"{name:<{_WIDTH}}{text}" for name, text in [*lines, *_data_lines(config, environment)]]
+
+
+def _run_lines(config: "BaseConfig", run: "RunSettings") -> Iterator[tuple[str, str]]:
+    mechanisms = [name for name in config.SECTIONS if getattr(getattr(config, f"{name}_settings"), "enabled", False)]
+    yield (
+        "algorithm",
+        ": ".join(filter(None, [type(config).__name__[: -len("Config")], ", ".join(mechanisms)])),
+    )
+    every = f"every {run.checkpoint_every} steps and at the end" if run.checkpoint_every else "at the end"
+    yield "run", f"{run.dir}/{run.name or 'NAME'}: {run.steps} steps, seed {run.seed}, checkpoint {every}"
+    training = config.training_settings
+    responses = training.queries_per_step * training.group_size
+    yield (
+        "step",
+        f"{training.queries_per_step} prompt groups × {training.group_size} = {responses} responses, "
+        f"{training.minibatches} optimizer step{'s' * (training.minibatches > 1)}",
+    )
+    if (more := _most_reflections(config)) > 0:
+        yield "", f"and up to {more} reflection groups, {more * training.group_size} responses"
+
+
+def _place_lines(config: "BaseConfig") -> Iterator[tuple[str, str]]:
+    runners, learners = config.env_runners_settings, config.learners_settings
+    at_home = [("engine", runners.num_env_runners), ("learner", learners.num_learners)]
+    yield "driver", ", ".join(["training loop", *(part for part, actors in at_home if not actors)])
+    engine = f"{runners.engine} engine in {runners.dtype}, {runners.max_num_seqs} responses at a time"
+    if runners.engine == "vllm" and not vllm_is_installed():
+        engine += " (vLLM is not installed here)"
+    each = (runners.num_cpus_per_env_runner, runners.num_gpus_per_env_runner)
+    yield "env runners", f"{_actors(runners.num_env_runners, *each)}: {engine}"
+    work = f"computing in {config.rl_module_settings.dtype}, micro-batches of {learners.token_budget} tokens"
+    each = (learners.num_cpus_per_learner, learners.num_gpus_per_learner)
+    yield "learners", f"{_actors(learners.num_learners, *each)}: {work}"
+    there = available()
+    has = "the cluster is asked when the run joins it" if there is None else _has(config, there)
+    yield "resources", f"{reserved(config)} for actors; {has}"
+
+
+def _has(config: "BaseConfig", there: Resources) -> str:
+    needed, text = reserved(config), f"{there.where} has {there}"
+    if needed.cpus > there.cpus or needed.gpus > there.gpus:
+        return f"{text}: NOT ENOUGH"
+    return f"{text}: NONE IS USED; fix: {USE_A_GPU}" if leaves_gpus_idle(config, there) else text
+
+
+def _actors(count: int, cpus: float, gpus: float) -> str:
+    return f"{count} × ({cpus:g} CPU, {gpus:g} GPU)" if count else "in the driver"
+
+
+def _model_lines(config: "BaseConfig", model: ModelFacts | None, use: ContextUse | None) -> Iterator[tuple[str, str]]:
+    if model is None or use is None:
+        yield "model", f"{config.rl_module_settings.model}: {_NOT_CACHED}"
+        yield "learner memory", "16 bytes a parameter (float32 weights, gradients, Adam moments), without activations"
+        width = 4 if config.env_runners_settings.dtype == "float32" else 2
+        yield "engine memory", f"{width} bytes a parameter, and its cache"
+        return
+    dtype = config.rl_module_settings.dtype
+    yield (
+        "model",
+        f"{model.name}: {model.architecture}, {model.parameters:,} parameters, computing in {dtype}",
+    )
+    yield "learner memory", f"{_sum(learner_bytes(config, model))}, without activations"
+    tokens = f"{config.env_runners_settings.max_num_seqs} × {use.plain} tokens"
+    yield "engine memory", f"{_sum(engine_bytes(config, model, use.plain))} of {tokens}"
+    response = config.env_runners_settings.max_response_tokens
+    prompt = f"prompt {use.prompt} + " if use.prompt else ""
+    yield "context", f"{prompt}response {response} = {use.plain} of {model.context or 'unknown'} tokens"
+    if use.longest > use.plain:
+        over = model.context is not None and use.longest > model.context
+        yield (
+            "",
+            f"up to {use.longest} tokens with further turns{': MORE THAN THE MODEL HAS' if over else ''}",
+        )
+
+
+def _data_lines(config: "BaseConfig", environment: EnvironmentFacts) -> Iterator[tuple[str, str]]:
+    settings, evaluation = config.environment_settings, config.evaluation_settings
+    data = f"{settings.id}, {settings.data}" if settings.data else settings.id
+    if environment.queries is None:
+        yield "environment", f"{data}: {_NOT_FETCHED}"
+    else:
+        steps = environment.queries / config.training_settings.queries_per_step
+        yield "environment", f"{data}: {environment.queries} queries, an epoch is {steps:.3g} steps"
+    when = f"before, after and every {evaluation.interval} steps" if evaluation.interval else "before and after"
+    name = evaluation.data or "the training problems"
+    if environment.held_out is None:
+        yield "evaluation", f"{name}: {_NOT_FETCHED}"
+    else:
+        problems = min(environment.held_out, evaluation.limit or environment.held_out)
+        yield "evaluation", f"{name}: {problems} problems × {evaluation.samples} responses, {when}"
+
+
+def _most_reflections(config: "BaseConfig") -> int:
+    reflection = getattr(config, "reflection_settings", None)
+    queries = config.training_settings.queries_per_step
+    if reflection is None or not reflection.enabled:
+        return 0
+    share = reflection.max_share
+    return queries if share >= 0.5 else math.floor(share * queries / (1 - share) + 1e-9)
+
+
+def _sum(parts: Mapping[str, int]) -> str:
+    return f"{_size(sum(parts.values()))}: {' + '.join(f'{name} {_size(size)}' for name, size in parts.items())}"
+
+
+def _size(count: int) -> str:
+    return f"{count / 2**30:.1f} GiB" if count >= 2**30 else f"{count / 2**20:.1f} MiB"

@@ -1,0 +1,145 @@
+"""How many tokens the longest episodes of a configuration take, and whether the model has room for them."""
+
+import itertools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from algorithms.config.errors import ConfigError, shown
+from algorithms.models.names import ModelFacts, resolve_model
+from algorithms.preflight.environments import EnvironmentFacts
+from algorithms.rollout.attempts import engine_context
+
+if TYPE_CHECKING:
+    from algorithms.config.base import BaseConfig
+
+
+@dataclass(frozen=True)
+class ContextUse:
+    """Lengths in tokens, and which tokens these are.
+
+    Args:
+        prompt: the longest first prompt; 0 when there is none at hand to measure.
+        plain: the longest episode of one turn.
+        longest: the longest episode, with the further turns that the configuration allows.
+        largest_token: the largest id that needs an embedding, of those measured and the least that ends a response;
+            -1: none was.
+    """
+
+    prompt: int
+    plain: int
+    longest: int
+    largest_token: int = -1
+
+
+def context_use(config: "BaseConfig", environment: EnvironmentFacts) -> ContextUse:
+    """Measure with the model's tokenizer.
+
+    Raises:
+        ConfigError: the tokenizer cannot be loaded, its chat template cannot continue a conversation, or nothing ends
+            a response.
+    """
+    response = config.env_runners_settings.max_response_tokens
+    reflection = getattr(config, "reflection_settings", None)
+    turns = max(config.environment_settings.max_turns, 2 if config.evaluation_settings.reflection else 1)
+    several = turns > 1 or bool(reflection and reflection.enabled)
+    prompt, guidance, largest = _measured(config, environment, several=several)
+    longest = prompt + turns * response + (turns - 1) * guidance
+    if reflection is not None and reflection.enabled:
+        attempt = min(response, reflection.max_attempt_tokens or response)
+        longest = max(longest, prompt + attempt + guidance + response)
+    return ContextUse(prompt=prompt, plain=prompt + response, longest=longest, largest_token=largest)
+
+
+def validate_context(config: "BaseConfig", model: ModelFacts, use: ContextUse) -> None:
+    """Check that a prompt and its response fit, a second try too, and that the model knows their tokens.
+
+    Raises:
+        ConfigError: they are longer than the model's context, or a token has no embedding.
+    """
+    if model.vocabulary is not None and use.largest_token >= model.vocabulary:
+        raise ConfigError(
+            f"rl_module.model: {shown(model.name)}: its tokenizer gives token {use.largest_token}, and the model has "
+            f"embeddings for {model.vocabulary}; fix: model.resize_token_embeddings(len(tokenizer)) of transformers, "
+            "then save the model there again"
+        )
+    if model.context is None or use.plain <= model.context:
+        _room_for_second_tries(config, model, use)
+        return
+    response, room = config.env_runners_settings.max_response_tokens, model.context - use.prompt
+    fix = f"env_runners.max_response_tokens={room}" if room > 0 else "a model with a longer context"
+    raise ConfigError(
+        f"env_runners.max_response_tokens: {response} and prompts of up to {use.prompt} tokens are more than "
+        f"the {model.context} tokens of {model.name}; fix: {fix}"
+    )
+
+
+def _room_for_second_tries(config: "BaseConfig", model: ModelFacts, use: ContextUse) -> None:
+    """Check that an evaluation's second answer is as long as it may be, if nothing of the first were quoted."""
+    context, response = engine_context(config, model.context), config.env_runners_settings.max_response_tokens
+    least = use.longest - response
+    # Where not even a first answer fits, `validate_engine_context` says so.
+    if config.evaluation_settings.reflection and context is not None and use.plain <= context < least:
+        raise ConfigError(
+            f"env_runners.max_response_tokens: {response}, the turn that asks for a second try and prompts of up to "
+            f"{use.prompt} tokens are more than the {context} tokens of the model; "
+            f"fix: env_runners.max_response_tokens={max(1, response - (least - context))}"
+        )
+
+
+def _measured(config: "BaseConfig", environment: EnvironmentFacts, *, several: bool) -> tuple[int, int, int]:
+    """Tokens of the longest prompt, of the turn that asks for a second attempt, 0 if there is none; the largest id."""
+    if not environment.longest_prompts:
+        return 0, 0, -1
+    from algorithms.models.tokenizer import load_tokenizer, stop_token_ids
+    from r3env import chat
+
+    module = config.rl_module_settings
+    model = resolve_model(module.model)
+    try:
+        tokenizer = load_tokenizer(model, module.revision, module.trust_remote_code)
+        contents = [[{"role": "user", "content": text}] for text in environment.longest_prompts]
+        prompts = [chat.first_turn(tokenizer, content) for content in contents]
+        guidance = chat.next_turn(tokenizer, [], environment.guidance) if several else []
+        stops = stop_token_ids(tokenizer, model, module.revision)
+    except ConfigError:
+        raise
+    except Exception as error:  # a tokenizer and its template are files that somebody else wrote
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        raise ConfigError(f"rl_module.model: {shown(module.model)}: its tokenizer: {reason}") from error
+    largest = max(itertools.chain(*prompts, guidance, [min(stops)]))  # further stops are never sampled: harmless
+    return max(map(len, prompts)), len(guidance), largest
+
+
+HOTTEST = 2.0
+
+
+def check_temperatures(config: "BaseConfig") -> None:
+    """Check that vLLM samples as hot as it is asked to.
+
+    Raises:
+        ConfigError: one line with the setting and the fix.
+    """
+    runners, evaluation = config.env_runners_settings, config.evaluation_settings
+    if runners.engine != "vllm":
+        return
+    asked = {"env_runners.temperature": runners.temperature, "evaluation.temperature": evaluation.temperature}
+    for key, temperature in asked.items():
+        if temperature is not None and temperature > HOTTEST:
+            raise ConfigError(
+                f"{key}: vLLM samples at temperatures up to {HOTTEST:g}, not {temperature:g}; fix: {key}={HOTTEST:g}"
+            )
+
+
+def validate_engine_context(config: "BaseConfig", use: ContextUse) -> None:
+    """Check that a prompt and its response fit into the context that vLLM is started with.
+
+    Raises:
+        ConfigError: they are longer than `max_model_len`, so that every long response would be cut off early.
+    """
+    runners = config.env_runners_settings
+    length = runners.vllm.get("max_model_len")
+    if runners.engine == "vllm" and isinstance(length, int) and 0 < length < use.plain:
+        raise ConfigError(
+            f"env_runners.vllm.max_model_len: {length} tokens do not hold prompts of up to {use.prompt} tokens and "
+            f"responses of {runners.max_response_tokens}; fix: a max_model_len of {use.longest}"
+        )

@@ -1,0 +1,177 @@
+"""Whether the configured environment can be made and its problems read: known before anything starts."""
+
+import importlib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import gymnasium
+
+import r3env  # noqa: F401  registers its environments
+from algorithms.config.errors import ConfigError, did_you_mean, nearest, shown
+from algorithms.config.sections import EnvironmentSettings
+
+if TYPE_CHECKING:
+    from algorithms.config.base import BaseConfig
+    from r3env.core import Query, VerifiableEnv
+
+
+_WHERE = "environment.id"
+_UNEXPECTED = re.compile(r"unexpected keyword argument '(\w+)'")
+_FILE_TYPES = (".jsonl", ".json", ".parquet", ".csv")
+_LONGEST = 8
+# Packages whose registered environments cannot be meant.
+_GAMES = frozenset({"gymnasium", "shimmy", "ale_py"})
+
+
+@dataclass(frozen=True)
+class EnvironmentFacts:
+    """What an environment holds.
+
+    Args:
+        queries: of training; None if they are on the Hub and were not fetched.
+        held_out: queries of evaluation; None likewise.
+        longest_prompts: the first user turns with the most characters.
+        guidance: the user turn that asks for a second attempt.
+    """
+
+    queries: int | None
+    held_out: int | None
+    longest_prompts: Sequence[str] = ()
+    guidance: str = ""
+
+
+def validate_environment(config: "BaseConfig", *, fetch: bool = True) -> EnvironmentFacts:
+    """Make the environment for training and for evaluation and read their queries.
+
+    Args:
+        config: the configuration.
+        fetch: whether to read data sets on the Hub too, which downloads them.
+
+    Raises:
+        ConfigError: one line that names `environment.id`, the constructor's argument or the data.
+    """
+    settings, evaluation = config.environment_settings, config.evaluation_settings
+    _check_id(settings.id)
+    arguments = settings.constructor_arguments()
+    environment = _make(settings.id, arguments, "environment")
+    uids = _queries(environment, "environment", settings.data, fetch)
+    held_out_uids = uids
+    if evaluation.environment_arguments():
+        held_out = _make(settings.id, evaluation.held_out(arguments), "evaluation")
+        held_out_uids = _queries(held_out, "evaluation", evaluation.data or settings.data, fetch)
+        if evaluation.data and uids and held_out_uids:
+            _check_held_out(environment, uids, held_out, held_out_uids)
+    return EnvironmentFacts(
+        queries=None if uids is None else len(uids),
+        held_out=None if held_out_uids is None else len(held_out_uids),
+        longest_prompts=longest_prompts(environment, uids or ()),
+        guidance=environment.reflection_guidance,
+    )
+
+
+def longest_prompts(environment: "VerifiableEnv", uids: Sequence[str]) -> tuple[str, ...]:
+    """The first user turns with the most characters: one of them is the longest in tokens, as good as surely."""
+    prompts = (environment.prompt(environment.query(uid)) for uid in uids)
+    return tuple(sorted(prompts, key=len, reverse=True)[:_LONGEST])
+
+
+def _check_held_out(
+    environment: "VerifiableEnv", uids: Sequence[str], held_out: "VerifiableEnv", held_out_uids: Sequence[str]
+) -> None:
+    """Refuse to call problems held out that are trained on."""
+    asked = {_identity(held_out.query(uid)) for uid in held_out_uids}
+    shared = [query for uid in uids if _identity(query := environment.query(uid)) in asked]
+    if shared:
+        example = shown(shared[0].problem)
+        raise ConfigError(
+            f"evaluation.data: {len(shared)} of its {len(asked)} problems are training problems too, "
+            f"such as {example}; "
+            "fix: take them out, or set evaluation.data=null to evaluate on the training problems"
+        )
+
+
+def _identity(query: "Query") -> tuple[str, str]:
+    """What makes two queries the same problem; games ask the same words with nothing but a uid to tell them apart."""
+    return query.problem, query.answer or query.uid
+
+
+def is_on_hub(data: str | None) -> bool:
+    """Whether `environment.data` names a data set on the Hub rather than a file or embedded problems."""
+    if data is None or data.startswith("embedded:"):
+        return False
+    return Path(data).suffix.lower() not in _FILE_TYPES and not Path(data).expanduser().exists()
+
+
+def _check_id(name: str) -> None:
+    module, colon, _ = name.partition(":")
+    if colon:
+        try:
+            importlib.import_module(module)
+        except ModuleNotFoundError as error:
+            fix = "fix: start from the folder that holds it, or put that folder on PYTHONPATH"
+            raise ConfigError(f"{_WHERE}: {shown(name)}: there is no module {error.name}; {fix}") from None
+        except Exception as error:  # the module is the user's: importing it can raise anything
+            raise ConfigError(f"{_WHERE}: {shown(name)}: importing {module} fails: {_line(error)}") from error
+    try:
+        gymnasium.spec(name.removeprefix(f"{module}:"))
+    except gymnasium.error.Error:
+        # Gymnasium's own games cannot be meant.
+        ours = [
+            spec.id
+            for spec in gymnasium.registry.values()
+            if spec.namespace == "r3env" or _module(spec.entry_point).split(".")[0] not in _GAMES
+        ]
+        known = [f"{module}:{entry}" for entry in ours] if colon else ours
+        match = nearest(name, known) or nearest(name.rpartition(":")[2], ours)
+        ending = f"did you mean {match}?" if match else did_you_mean(name, ours)
+        raise ConfigError(f"{_WHERE}: {shown(name)} is not registered; {ending}") from None
+
+
+def _module(entry_point: Any) -> str:
+    """Where an environment's class comes from: registered as `module:Class`, or as the class itself."""
+    return entry_point if isinstance(entry_point, str) else str(getattr(entry_point, "__module__", ""))
+
+
+def _make(name: str, arguments: dict[str, Any], section: str) -> "VerifiableEnv":
+    from r3env.core import VerifiableEnv
+
+    try:
+        environment = gymnasium.make(name, disable_env_checker=True, **arguments).unwrapped
+    except TypeError as error:
+        if unexpected := _UNEXPECTED.search(str(error)):
+            argument = unexpected[1]
+            named = argument in EnvironmentSettings.argument_names()
+            place = f"environment.{argument}" if named else f"environment.options.{argument}"
+            raise ConfigError(f"{place}: {name} takes no argument {argument}; fix: leave it out") from None
+        raise ConfigError(f"{_WHERE}: {shown(name)} cannot be made: {_line(error)}") from error
+    except Exception as error:  # the environment is the user's: its constructor can raise anything
+        raise ConfigError(f"{_place(error, section)}: {shown(name)} cannot be made: {_line(error)}") from error
+    if not isinstance(environment, VerifiableEnv):
+        raise ConfigError(
+            f"{_WHERE}: {shown(name)} is no r3env.core.VerifiableEnv but a {type(environment).__name__}; "
+            "fix: subclass it"
+        )
+    return environment
+
+
+def _queries(environment: "VerifiableEnv", section: str, data: str | None, fetch: bool) -> list[str] | None:
+    if is_on_hub(data) and not fetch:
+        return None
+    try:
+        return environment.uids
+    except Exception as error:  # load_queries is the user's
+        raise ConfigError(f"{_place(error, section)}: {_line(error)}") from error
+
+
+def _place(error: Exception, section: str) -> str:
+    from r3env.data import DataError
+
+    return f"{section}.data" if isinstance(error, DataError) else _WHERE
+
+
+def _line(error: Exception) -> str:
+    text = next(iter(str(error).splitlines()), "")
+    return text if isinstance(error, ValueError) and text else f"{type(error).__name__}: {text}".rstrip(": ")

@@ -1,0 +1,192 @@
+"""What a configuration reserves, what there is, and how many bytes its parts hold."""
+
+import importlib.util
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from algorithms.config.errors import ConfigError
+from algorithms.config.placement import (
+    TransferKind,
+    engine_share,
+    placement,
+    shares_gpu,
+    transfer_kind,
+)
+from algorithms.models.names import ModelFacts
+
+if TYPE_CHECKING:
+    from algorithms.config.base import BaseConfig
+
+
+_ADAM_MOMENTS = 2
+# What a run with a GPU needs at least; the engine in the driver then has it too.
+USE_A_GPU = "learners.num_gpus_per_learner=1"
+
+
+@dataclass(frozen=True)
+class Resources:
+    """CPUs and GPUs, as Ray counts them; `where` says whose they are."""
+
+    cpus: float
+    gpus: float
+    where: str = ""
+
+    def __str__(self) -> str:
+        cpus, gpus = (f"{count:g}" for count in (self.cpus, self.gpus))
+        return f"{cpus} CPU{'' if cpus == '1' else 's'} and {gpus} GPU{'' if gpus == '1' else 's'}"
+
+
+def reserved(config: "BaseConfig") -> Resources:
+    """What the actors reserve; the driver's own engine and learner count with their GPUs only."""
+    runners, learners = config.env_runners_settings, config.learners_settings
+    return Resources(
+        cpus=runners.num_env_runners * runners.num_cpus_per_env_runner
+        + learners.num_learners * learners.num_cpus_per_learner,
+        gpus=max(1, runners.num_env_runners) * runners.num_gpus_per_env_runner
+        + max(1, learners.num_learners) * learners.num_gpus_per_learner,
+    )
+
+
+def available() -> Resources | None:
+    """What the running Ray has, or else this machine; None on a cluster that is not joined yet."""
+    import ray
+
+    if ray.is_initialized():
+        total = ray.cluster_resources()
+        return Resources(total.get("CPU", 0), total.get("GPU", 0), "the cluster")
+    if os.environ.get("RAY_ADDRESS"):
+        return None
+    import torch
+
+    return Resources(os.cpu_count() or 1, torch.cuda.device_count(), "this machine")
+
+
+def leaves_gpus_idle(config: "BaseConfig", there: Resources) -> bool:
+    """Whether there are GPUs, and neither engines nor learners reserve any."""
+    return there.gpus > 0 and not reserved(config).gpus
+
+
+def validate_resources(config: "BaseConfig") -> None:
+    """Check for what an actor would wait for without end, or fail to import.
+
+    Raises:
+        ConfigError: GPUs that this machine does not have, or vLLM where it is not installed. A cluster that
+            is not joined yet is not asked.
+    """
+    there = available()
+    if there is None:
+        return
+    needed = reserved(config)
+    if needed.gpus > there.gpus:
+        runners = config.env_runners_settings.num_gpus_per_env_runner > 0
+        key = "env_runners.num_gpus_per_env_runner" if runners else "learners.num_gpus_per_learner"
+        raise ConfigError(
+            f"{key}: env runners and learners need {needed.gpus:g} GPUs, {there.where} has {there.gpus:g}; "
+            "fix: fewer of them, or a fraction of a GPU each"
+        )
+    if there.where == "this machine" and not vllm_is_installed() and config.env_runners_settings.engine == "vllm":
+        raise ConfigError(
+            "env_runners.engine: 'vllm' is not installed; fix: make install, or for CUDA pip install -e '.[vllm]'; "
+            "or env_runners.engine=transformers"
+        )
+    if there.where == "this machine" and config.rl_module_settings.lora_rank and not _is_installed("peft"):
+        raise ConfigError(
+            "rl_module.lora_rank: peft is not installed; fix: pip install -e '.[lora]', or rl_module.lora_rank=0"
+        )
+
+
+def vllm_is_installed() -> bool:
+    """Whether the vLLM package is there; it is not imported."""
+    return _is_installed("vllm")
+
+
+def _is_installed(package: str) -> bool:
+    return importlib.util.find_spec(package) is not None
+
+
+def learner_bytes(config: "BaseConfig", model: ModelFacts) -> dict[str, int]:
+    """Bytes that one learner holds all the time, by what they are; activations come on top, and adapters."""
+    master, dtype = model.weight_bytes("float32"), config.rl_module_settings.dtype
+    if config.rl_module_settings.lora_rank:
+        parts = {f"frozen {dtype} weights": model.weight_bytes(dtype)}
+    else:
+        parts = {"float32 weights": master, "gradients": master, "Adam moments": _ADAM_MOMENTS * master}
+        if config.training_settings.beta > 0:
+            parts["reference"] = master
+    learners = config.learners_settings
+    if learners.sharding == "fsdp":
+        where = " in CPU memory" if learners.offload else ""
+        return {f"shards of {name}{where}": -(-size // max(1, learners.num_learners)) for name, size in parts.items()}
+    if dtype != "float32" and not config.rl_module_settings.lora_rank:
+        parts[f"{dtype} copies"] = model.weight_bytes(dtype)
+    return parts
+
+
+def engine_bytes(config: "BaseConfig", model: ModelFacts, tokens: int) -> dict[str, int]:
+    """Bytes of one engine when all its sequences have grown to `tokens` tokens."""
+    runners = config.env_runners_settings
+    return {
+        "weights": model.weight_bytes(runners.dtype),
+        "cache": model.cache_bytes(runners.max_num_seqs * tokens, runners.dtype),
+    }
+
+
+# What vLLM takes of a GPU when it is not told: its own default.
+VLLM_SHARE = 0.92
+_WAYS = {
+    TransferKind.IN_PROCESS: "copied within the driver's process",
+    TransferKind.IPC: "CUDA IPC on each GPU",
+    TransferKind.NCCL: "NCCL from the first learner to all engines",
+    TransferKind.OBJECT_STORE: "Ray's object store",
+}
+
+
+def least_gpu_bytes(config: "BaseConfig", model: ModelFacts) -> int:
+    """What a GPU must have at least; activations, and an engine's cache in what its weights leave, come on top.
+
+    0 where no GPU is used.
+    """
+    learner = _learner_bytes(config, model) if config.learners_settings.num_gpus_per_learner else 0
+    weights = _engine_bytes(config, model) if _engine_on_gpu(config) else 0
+    share = engine_share(config) or (VLLM_SHARE if config.env_runners_settings.engine == "vllm" else 1.0)
+    if shares_gpu(config):
+        return int(max(learner / (1 - share) if share < 1 else learner + weights, weights / share))
+    return int(max(learner, weights / share))
+
+
+def gpu_lines(config: "BaseConfig", model: ModelFacts | None) -> Iterator[tuple[str, str]]:
+    """The lines of `--check` about placement: how weights travel, who shares a GPU, and how large it must be."""
+    yield "placement", f"{placement(config)}; weights: {_WAYS[transfer_kind(config)]}"
+    if model is None or not least_gpu_bytes(config, model):
+        return
+    learner, weights = _learner_bytes(config, model), _engine_bytes(config, model)
+    share = engine_share(config) or VLLM_SHARE
+    if shares_gpu(config):
+        asleep = "nothing" if config.env_runners_settings.sleep_while_training else "the same"
+        text = (
+            f"{_gib(learner)} for a learner and {share:.0%} for an engine ({_gib(weights)} weights, the rest cache), "
+            f"{asleep} for the engine while the learner works"
+        )
+    else:
+        text = f"{_gib(learner)} on a learner's, {_gib(weights)} and the cache on an engine's"
+    yield "each GPU", f"{text}; at least {_gib(least_gpu_bytes(config, model))}, without activations"
+
+
+def _learner_bytes(config: "BaseConfig", model: ModelFacts) -> int:
+    return 0 if config.learners_settings.offload else sum(learner_bytes(config, model).values())
+
+
+def _engine_bytes(config: "BaseConfig", model: ModelFacts) -> int:
+    runners = config.env_runners_settings
+    return -(-model.weight_bytes(runners.dtype) // runners.tensor_parallel_size)
+
+
+def _engine_on_gpu(config: "BaseConfig") -> bool:
+    local = not config.env_runners_settings.num_env_runners and config.learners_settings.num_gpus_per_learner > 0
+    return config.env_runners_settings.num_gpus_per_env_runner > 0 or local
+
+
+def _gib(count: float) -> str:
+    return f"{count / 2**30:.1f} GiB"

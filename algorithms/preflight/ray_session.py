@@ -1,0 +1,92 @@
+"""Start Ray, or join the cluster that a job was submitted to."""
+
+import logging
+import os
+import socket
+import time
+from typing import Any
+
+import ray
+
+from algorithms.utils.errors import RunError
+
+# A cluster that starts at the same time may take so long.
+JOINING_S = 30.0
+
+
+class RayDidNotStart(RunError):
+    """Ray could not be started on this machine, or the cluster that was named is not there."""
+
+
+def start_ray(config: Any) -> bool:
+    """Initialise Ray unless it is running; returns whether that was to join a cluster.
+
+    Under `ray job submit` (or with RAY_ADDRESS set) this joins that cluster. On one machine it starts a local Ray
+    with as many CPU slots as the actors ask for: on a laptop actors share cores rather than wait for ever.
+
+    Raises:
+        RayDidNotStart: a local Ray did not start, of which what there is ends with the process; or no cluster is where
+            RAY_ADDRESS says.
+    """
+    if ray.is_initialized():
+        return False
+    quiet: dict[str, Any] = {}
+    if not os.environ.get("R3_VERBOSE"):
+        quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
+    if os.environ.get("RAY_ADDRESS"):
+        _join(**quiet)
+        return True
+    wanted = config.num_env_runners * config.num_cpus_per_env_runner + config.num_learners * _learner_cpus(config) + 1
+    # Not the Ray of another job on this machine, which `ray start` would have us join.
+    _start_here(num_cpus=max(os.cpu_count() or 1, int(wanted + 0.999)), include_dashboard=False, **quiet)
+    return False
+
+
+def _join(**arguments: Any) -> None:
+    address = os.environ["RAY_ADDRESS"]
+    try:
+        _wait_for(address)
+        ray.init(address="auto", **arguments)
+    except Exception as error:  # see _start_here
+        raise RayDidNotStart(
+            f"RAY_ADDRESS: {address}: no cluster can be joined there ({_said(error)}); fix: start "
+            "it, correct RAY_ADDRESS, or unset it to train on this machine alone"
+        ) from error
+
+
+def _wait_for(address: str) -> None:
+    """Wait until somebody listens there, which Ray itself would do for a quarter of an hour.
+
+    Raises:
+        OSError: nobody does.
+    """
+    host, _, port = address.rpartition(":")
+    if "/" in address or not port.isdigit():
+        return  # Ray says what it makes of that
+    deadline = time.monotonic() + JOINING_S
+    while True:
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), timeout=5.0).close()
+            return
+        except OSError:
+            if time.monotonic() > deadline:
+                raise
+        time.sleep(0.5)
+
+
+def _start_here(**arguments: Any) -> None:
+    try:
+        ray.init(address="local", **arguments)
+    except Exception as error:  # Ray has no type of its own for this
+        raise RayDidNotStart(
+            f"Ray did not start ({_said(error)}); fix: see that memory, cores and /tmp have room, then start again, or "
+            "go on with --resume"
+        ) from error
+
+
+def _said(error: Exception) -> str:
+    return next(filter(None, str(error).splitlines()), type(error).__name__)
+
+
+def _learner_cpus(config: Any) -> float:
+    return 1.0 if config.num_cpus_per_learner == "auto" else float(config.num_cpus_per_learner)

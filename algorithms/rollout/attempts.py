@@ -1,0 +1,102 @@
+"""How a failed attempt is quoted before a second turn: whole, or cut so that the second turn fits."""
+
+from dataclasses import replace
+from typing import Any, Self
+
+import numpy as np
+
+from algorithms.config.base import BaseConfig
+from algorithms.rollout.types import Attempt
+from r3env import chat
+
+GAP_TEXT = "\n[...]\n"
+
+
+def context_of(model: Any) -> int | None:
+    """Tokens that a model can hold, by transformers' configuration of it; None where that does not say."""
+    return getattr(model.get_text_config(), "max_position_embeddings", None)
+
+
+def engine_context(config: BaseConfig, context: int | None) -> int | None:
+    """Tokens that the engine can hold: the model's context, or what vLLM was told to hold of it."""
+    runners = config.env_runners_settings
+    told = runners.vllm.get("max_model_len") if runners.engine == "vllm" else None
+    bounds = (context, told if isinstance(told, int) and told > 0 else None)
+    return min((bound for bound in bounds if bound is not None), default=None)
+
+
+def attempt_of(tokens: np.ndarray, prompt_length: int, text: str) -> Attempt:
+    """Everything that follows a prompt, as the failed attempt of a second turn."""
+    return Attempt(prompt_tokens=tokens[:prompt_length], response_tokens=tokens[prompt_length:], text=text)
+
+
+def cut_attempt(tokens: np.ndarray, limit: int | None, gap: np.ndarray) -> np.ndarray:
+    """Shorten a failed attempt for quotation: its head and its tail, with the marked gap in between.
+
+    Args:
+        tokens: int [L], the attempt.
+        limit: the most tokens to return, gap included; None leaves the attempt whole.
+        gap: int [M], the tokens that mark what was left out.
+
+    Returns:
+        int [≤ limit], of the dtype of `tokens`; the attempt itself where it fits. Where the limit leaves no
+        room for the gap and a token on each side, the attempt's tail alone.
+
+    Raises:
+        ValueError: `limit` is negative.
+    """
+    if limit is None or len(tokens) <= limit:
+        return tokens
+    if limit < 0:
+        raise ValueError(f"limit must not be negative, got {limit}")
+    kept = limit - len(gap)
+    if kept < 2:
+        return tokens[len(tokens) - limit :]
+    tail = kept // 2
+    return np.concatenate([tokens[: kept - tail], np.asarray(gap, dtype=tokens.dtype), tokens[len(tokens) - tail :]])
+
+
+class Quoter:
+    """Shortens attempts, in training and in evaluations.
+
+    Args:
+        tokenizer: of the policy.
+        limit: the most tokens to quote; None: as many as the model's context has room for.
+        context: tokens that the model can hold; None: no bound.
+        guidance: text of the turn that follows the attempt.
+        max_response_tokens: room to leave for the answer.
+    """
+
+    def __init__(
+        self, tokenizer: Any, *, limit: int | None, context: int | None, guidance: str, max_response_tokens: int
+    ) -> None:
+        self._tokenizer, self._limit = tokenizer, limit
+        self._gap = np.array(tokenizer.encode(GAP_TEXT, add_special_tokens=False), np.int32)
+        second_turn = len(chat.next_turn(tokenizer, [], guidance)) + max_response_tokens
+        self._room = None if context is None else context - second_turn
+
+    @classmethod
+    def of(cls, config: Any, tokenizer: Any, guidance: str, *, context: int | None, limit: int | None = None) -> Self:
+        """Leaves what a configuration's answers need of the context: the model's, or what its engine holds of it."""
+        return cls(
+            tokenizer,
+            limit=limit,
+            context=engine_context(config, context),
+            guidance=guidance,
+            max_response_tokens=config.env_runners_settings.max_response_tokens,
+        )
+
+    def quote(self, attempt: Attempt) -> Attempt:
+        """The attempt, its middle cut out where it is too long."""
+        written = attempt.response_tokens
+        quoted = cut_attempt(written, self._limit_after(len(attempt.prompt_tokens)), self._gap)
+        if len(quoted) == len(written):
+            return attempt
+        text = self._tokenizer.decode(quoted.tolist(), skip_special_tokens=True)
+        return replace(attempt, response_tokens=quoted, text=text)
+
+    def _limit_after(self, prompt_length: int) -> int | None:
+        limits = [] if self._limit is None else [self._limit]
+        if self._room is not None:
+            limits.append(max(0, self._room - prompt_length))
+        return min(limits, default=None)

@@ -1,0 +1,158 @@
+"""Draw tokens from logits with numbers that belong to the request, not to the batch."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch.nn import functional
+from transformers import AttentionInterface, AttentionMaskInterface, DynamicCache
+from transformers.cache_utils import DynamicLayer
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import sdpa_mask
+
+
+def uniform_numbers(seeds: Sequence[int], length: int) -> torch.Tensor:
+    """float32 [B, length] in [0, 1): row i depends on `seeds[i]` alone."""
+    rows = [np.random.default_rng(seed).random(length, dtype=np.float32) for seed in seeds]
+    return torch.from_numpy(np.stack(rows))
+
+
+def sample_tokens(
+    logits: torch.Tensor, uniforms: torch.Tensor, temperatures: torch.Tensor, top_p: torch.Tensor | None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Sample one token a row by inverting the cumulative distribution.
+
+    Args:
+        logits: [B, V].
+        uniforms: float32 [B] in [0, 1).
+        temperatures: float32 [B]; 0 takes the most likely token.
+        top_p: float32 [B], or None where every row keeps the whole distribution.
+
+    Returns:
+        tokens int64 [B] and their log-probs float32 [B] under the full temperature-scaled distribution.
+    """
+    scale = torch.where(temperatures > 0, temperatures, torch.ones_like(temperatures))
+    logprobs = (logits.float() / scale[:, None]).log_softmax(-1)
+    probabilities = logprobs.exp()
+    if top_p is not None:
+        probabilities = _nucleus(probabilities, top_p)
+    cumulative = probabilities.cumsum(-1)
+    # Scaling by the last element keeps a draw inside the vocabulary whatever the rounding of the sum.
+    targets = (uniforms * cumulative[:, -1])[:, None]
+    tokens = (cumulative <= targets).sum(-1).clamp(max=logits.shape[-1] - 1)
+    tokens = torch.where(temperatures > 0, tokens, logits.argmax(-1))
+    return tokens, logprobs.gather(-1, tokens[:, None])[:, 0]
+
+
+def _nucleus(probabilities: torch.Tensor, top_p: torch.Tensor) -> torch.Tensor:
+    """Zero what lies outside the smallest set of tokens whose mass reaches `top_p`."""
+    ordered, order = probabilities.sort(-1, descending=True)
+    outside = ordered.cumsum(-1) - ordered >= top_p[:, None]
+    return torch.zeros_like(probabilities).scatter(-1, order, ordered.masked_fill(outside, 0.0))
+
+
+# Tokens of room that a layer gets when it has to grow; what it holds is copied then.
+ROOM = 64
+
+
+def roomy_cache(config: Any) -> DynamicCache:
+    """Give a model's cache; layers that keep all tokens are roomy, others (sliding windows, states) as they were."""
+    cache = DynamicCache(config=config)
+    cache.layers = [RoomyLayer() if type(layer) is DynamicLayer else layer for layer in cache.layers]
+    return cache
+
+
+class RoomyLayer(DynamicLayer):
+    """One layer's keys and values, float [B, heads, tokens, head size]: views of larger buffers."""
+
+    def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
+        """Start without tokens."""
+        super().lazy_initialization(key_states, value_states)
+        self.buffers = [states[:, :, :0] for states in (key_states, value_states)]
+        self.length = 0
+
+    def update(
+        self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Append tokens; returns the keys and values of all, views that the next update leaves as they are."""
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+        start, self.length = self.length, self.length + key_states.shape[-2]
+        for place, states in enumerate((key_states, value_states)):
+            if self.length > self.buffers[place].shape[-2]:
+                self.buffers[place] = _enlarged(self.buffers[place], start, self.length + ROOM)
+            self.buffers[place][:, :, start : self.length] = states
+        return self._view()
+
+    def batch_select_indices(self, indices: torch.Tensor) -> None:
+        """Keep these rows, in this order; a row may come several times."""
+        if self.is_initialized:
+            self.buffers = [buffer.index_select(0, indices) for buffer in self.buffers]
+            self._view()
+
+    def _view(self) -> tuple[torch.Tensor, torch.Tensor]:
+        self.keys, self.values = (buffer[:, :, : self.length] for buffer in self.buffers)
+        return self.keys, self.values
+
+
+def _enlarged(buffer: torch.Tensor, length: int, capacity: int) -> torch.Tensor:
+    larger = buffer.new_empty(*buffer.shape[:2], capacity, buffer.shape[-1])
+    larger[:, :, :length] = buffer[:, :, :length]
+    return larger
+
+
+NAME = "grouped_decoding"
+
+
+def use_grouped_decoding(lm: Any) -> None:
+    """Let a model decode with `grouped_attention`, if it would use transformers' `sdpa`."""
+    if lm.config.get_text_config()._attn_implementation == "sdpa":
+        lm.set_attn_implementation(NAME)
+
+
+def grouped_attention(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    *,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    **kwargs: Any,
+) -> tuple[torch.Tensor, None]:
+    """Attention as transformers calls it; where there is one query a row, those that share a key go together.
+
+    With a mask transformers' own `sdpa` first copies each key for every query head that reads it.
+
+    Args:
+        module: the attention layer that calls.
+        query: float [B, H, T, D].
+        key: float [B, K, S, D], `K` dividing `H`.
+        value: float [B, K, S, D].
+        attention_mask: bool or float [B, 1, T, S], or None.
+        dropout: of the probabilities.
+        scaling: of the scores; None: 1 / √D.
+        kwargs: whatever else the model hands on.
+
+    Returns:
+        float [B, T, H, D], and None in place of the probabilities.
+    """
+    batch, heads, length, size = query.shape
+    if length > 1 or heads == key.shape[1] or kwargs.get("position_bias") is not None:
+        return sdpa_attention_forward(
+            module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **kwargs
+        )
+    # The heads of a group become the queries of one head.
+    grouped = query.view(batch, key.shape[1], -1, size)
+    if attention_mask is not None:
+        attention_mask = attention_mask.expand(-1, -1, grouped.shape[2], -1)
+    output = functional.scaled_dot_product_attention(
+        grouped, key, value, attn_mask=attention_mask, dropout_p=dropout, scale=scaling
+    )
+    return output.reshape(batch, 1, heads, value.shape[-1]), None
+
+
+AttentionInterface.register(NAME, grouped_attention)
+AttentionMaskInterface.register(NAME, sdpa_mask)

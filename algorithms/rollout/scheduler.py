@@ -1,0 +1,225 @@
+"""Hand explicit requests to remote env runners and collect every rollout, whatever runner dies on the way."""
+
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+
+from algorithms.rollout.remote_runner import Call, RemoteRunner
+from algorithms.rollout.supervisor import Fleet
+from algorithms.rollout.types import Request, Rollout, RunnerReport
+from algorithms.rollout.work_order import theft
+
+OnProgress = Callable[[int, int], None]
+
+POLL_S = 0.5
+# A call should bring this share of the headroom: a runner hears from the driver four times before it runs out of work.
+CALL_SHARE = 0.25
+# When nothing waits any more, runners come back sooner: what they hold may go to another one.
+LAST_CALLS_S = 1.0
+# An answer costs the driver about a millisecond of CPU, however many rollouts it brings: all runners together give no
+# more of them a second than this, but for those that have much to report.
+ANSWERS_A_SECOND = 16
+STEAL_EVERY_S = 0.25
+
+
+@dataclass(frozen=True)
+class DispatchPlan:
+    """How work is cut for one kind of engine.
+
+    Args:
+        slots: sequences that an engine decodes at once.
+        capacity: requests that a runner holds at most: its batch and what is to follow.
+        calls: calls that it may have to answer at a time.
+        pieces: it is given this part of its even share of what waits.
+    """
+
+    slots: int
+    capacity: int
+    calls: int
+    pieces: int
+
+    @classmethod
+    def of(cls, *, streams: bool, max_num_seqs: int) -> "DispatchPlan":
+        """How to feed an engine.
+
+        A streaming engine holds half a batch in reserve, and its next call waits for it while the present one runs: it
+        never waits for the driver. A batch that cannot be added to comes and goes as a whole, cut in two at least: the
+        second pieces even out how long the first ones took.
+        """
+        if streams:
+            return cls(max_num_seqs, max_num_seqs + max(1, max_num_seqs // 2), calls=2, pieces=1)
+        return cls(max_num_seqs, max_num_seqs, calls=1, pieces=2)
+
+    @property
+    def rollouts_a_call(self) -> float:
+        """How many rollouts a call should bring, so that a runner is not out of work before it is given more."""
+        return max(1.0, CALL_SHARE * (self.capacity - self.slots))
+
+
+@dataclass
+class DispatchReport:
+    """What a dispatch did.
+
+    Args:
+        rollouts: one for each request, sorted by request id.
+        stale: rollouts thrown away because their weights were not the current ones.
+        requeued: requests that a lost runner held and another one played.
+        stolen: requests that an idle runner took, or played a copy of.
+        seconds: wall time.
+        engine_seconds: what all engines spent generating.
+    """
+
+    rollouts: list[Rollout] = field(default_factory=list)
+    stale: int = 0
+    requeued: int = 0
+    stolen: int = 0
+    seconds: float = 0.0
+    engine_seconds: float = 0.0
+
+
+def dispatch(
+    fleet: Fleet, requests: Sequence[Request], plan: DispatchPlan, on_progress: OnProgress | None = None
+) -> DispatchReport:
+    """Play requests on remote runners.
+
+    Args:
+        fleet: the runners, with the weights to play with.
+        requests: what to play, each with an id of its own, in the order in which to begin.
+        plan: how many each runner gets.
+        on_progress: told how many of how many rollouts are there.
+
+    Raises:
+        NoEnvRunnerLeft: no runner answers, and none has come back in time.
+        StaleWeights: a runner goes on sampling with other weights.
+    """
+    return _Dispatch(fleet, requests, plan, on_progress).run()
+
+
+class _Dispatch:
+    """The state of one dispatch: what waits, what is done, and what two runners have."""
+
+    def __init__(
+        self, fleet: Fleet, requests: Sequence[Request], plan: DispatchPlan, on_progress: OnProgress | None
+    ) -> None:
+        self.fleet, self.plan, self.on_progress = fleet, plan, on_progress
+        self.waiting = deque(requests)
+        self.expected = len(requests)
+        # Else the shares of a batch engine would shrink with what waits, to batches of one.
+        self.least = math.ceil(len(requests) / (len(fleet.runners) * plan.pieces)) if plan.pieces > 1 else 1
+        self.done: dict[int, Rollout] = {}
+        self.shared: dict[int, tuple[RemoteRunner, RemoteRunner]] = {}
+        self.report = DispatchReport()
+        self.steal_at = 0.0
+
+    def run(self) -> DispatchReport:
+        started = time.perf_counter()
+        self.fleet.begin_round()
+        self.fleet.take_orphans()
+        try:
+            while len(self.done) < self.expected:
+                self._requeue(self.fleet.take_orphans())
+                self._deal()
+                for runner, call, report in self.fleet.poll(POLL_S):
+                    self._take(runner, call, report)
+        finally:
+            for runner in self.fleet.ready():
+                runner.dismiss()
+        self.report.rollouts = [self.done[key] for key in sorted(self.done)]
+        self.report.seconds = time.perf_counter() - started
+        return self.report
+
+    def _requeue(self, orphans: Sequence[Request]) -> None:
+        """Put first in line what a lost runner held, unless another one plays it too."""
+        if not orphans:
+            return
+        waiting = {request.id for request in self.waiting}  # both holders of a copy may be lost at once
+        for request in reversed(orphans):
+            holders = self.shared.pop(request.id, ())
+            played = request.id in self.done or any(request.id in holder.held for holder in holders)
+            if not played and request.id not in waiting:
+                waiting.add(request.id)
+                self.waiting.appendleft(request)
+                self.report.requeued += 1
+
+    def _deal(self) -> None:
+        """Give the runners that take calls their share of what waits, or what can be stolen for them."""
+        free = [runner for runner in self.fleet.ready() if len(runner.calls) < self.plan.calls]
+        longest = math.inf if self.waiting else max(LAST_CALLS_S, len(self.fleet.runners) / ANSWERS_A_SECOND)
+        hands = self._hands(free) if self.waiting else self._loot(free)
+        for runner in free:
+            requests = hands.get(runner.number, [])
+            if requests or runner.held or runner.to_withdraw:
+                runner.send(requests, self.fleet.round, longest)
+
+    def _hands(self, free: Sequence[RemoteRunner]) -> dict[int, list[Request]]:
+        """Deal what waits one by one, so that nobody gets all the long ones."""
+        hands: dict[int, list[Request]] = {runner.number: [] for runner in free}
+        share = math.ceil(len(self.waiting) / (max(1, len(self.fleet.ready())) * self.plan.pieces))
+        room = {runner.number: min(max(share, self.least), self.plan.capacity - len(runner.held)) for runner in free}
+        players = [number for number, most in room.items() if most > 0]
+        while players and self.waiting:
+            for number in islice(players, len(self.waiting)):
+                request = self.waiting.popleft()
+                if request.id not in self.done:
+                    hands[number].append(request)
+            players = [number for number in players if len(hands[number]) < room[number]]
+        return hands
+
+    def _loot(self, free: Sequence[RemoteRunner]) -> dict[int, list[Request]]:
+        """Nothing waits: let runners with free slots take over what others hold."""
+        now = time.monotonic()
+        if now < self.steal_at:
+            return {}
+        self.steal_at = now + STEAL_EVERY_S
+        return {runner.number: self._steal(runner, now) for runner in free if len(runner.held) < self.plan.slots}
+
+    def _steal(self, thief: RemoteRunner, now: float) -> list[Request]:
+        found = theft(thief, self.fleet.ready(), self.plan.slots, self.shared, now)
+        if found is None:
+            return []
+        for request in found.requests:
+            self.shared[request.id] = (found.victim, thief)
+            thief.held[request.id] = request  # so that the next thief sees it
+            if not found.copied:
+                del found.victim.held[request.id]
+                found.victim.to_withdraw.append(request.id)
+        self.report.stolen += len(found.requests)
+        return list(found.requests)
+
+    def _take(self, runner: RemoteRunner, call: Call, report: RunnerReport) -> None:
+        """Keep what a runner has finished, and tell whoever plays it too."""
+        self.report.engine_seconds += report.engine_seconds
+        if found := {rollout.weights_version for rollout in report.rollouts} - {self.fleet.version}:
+            self.report.stale += len(report.rollouts)
+            if runner.ready:  # not lost or found out already
+                self.fleet.give_weights_again(runner, found)
+            return
+        longest = len(self.fleet.runners) / ANSWERS_A_SECOND
+        runner.learn(report, self.plan.slots, self.plan.rollouts_a_call, longest)
+        for rollout in report.rollouts:
+            runner.held.pop(rollout.request_id, None)
+            if rollout.request_id not in self.done:
+                self.done[rollout.request_id] = rollout
+                self._withdraw(rollout.request_id, runner)
+        if report.unfinished == 0 and runner.held:
+            self._take_back_what_vanished(runner)
+        if report.rollouts:
+            self.fleet.progressed()
+            runner.stale_in_a_row = 0
+            if self.on_progress:
+                self.on_progress(len(self.done), self.expected)
+
+    def _withdraw(self, key: int, winner: RemoteRunner) -> None:
+        for holder in self.shared.pop(key, ()):
+            if holder is not winner and holder.ready:
+                holder.held.pop(key, None)
+                holder.to_withdraw.append(key)
+
+    def _take_back_what_vanished(self, runner: RemoteRunner) -> None:
+        """A runner that has nothing left cannot hold what answered calls brought it: it died and came back unseen."""
+        on_the_way = {key for call in runner.calls.values() for key in call.given}
+        vanished = [key for key in runner.held if key not in on_the_way]
+        self._requeue([runner.held.pop(key) for key in vanished])

@@ -1,0 +1,1 @@
+"""How the learners' weights get into the engines. Start with choice.py."""

@@ -1,0 +1,100 @@
+"""Calls to all learners, and to all env runners that can still answer."""
+
+import functools
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from algorithms.learner.group import LearnerDied
+
+T = TypeVar("T")
+
+_logger = logging.getLogger(__name__)
+
+
+class NoRunnerTookWeights(RuntimeError):
+    """No env runner holds the weights that were pushed."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """What went wrong in a runner, in words: an exception would end its actor without a word."""
+
+    message: str
+
+
+def on_learners(group: Any, call: Callable[[Any], T]) -> list[T]:
+    """Call a function with each learner, all at the same time.
+
+    Raises:
+        LearnerDied: a learner did not answer, or failed.
+    """
+    answers = [answer.get() for answer in group.foreach_learner(call)]
+    failed = next((answer for answer in answers if isinstance(answer, Exception)), None)
+    if failed is not None or len(answers) != max(1, len(group)):
+        said = next(iter(str(failed).splitlines()), "") if failed is not None else "one died"
+        fix = "go on from the last checkpoint with --resume"
+        raise LearnerDied(f"a learner could not send its weights: {said}; fix: {fix}") from failed
+    return answers
+
+
+class RunnerCalls:
+    """The runners of one push: who fails or does not answer once is not asked again, and counts as unhealthy.
+
+    Args:
+        group: RLlib's EnvRunnerGroup.
+        timeout_s: for each call.
+    """
+
+    def __init__(self, group: Any, timeout_s: float) -> None:
+        self.group, self.timeout_s = group, timeout_s
+        self.local = group.num_remote_env_runners() == 0
+        healthy = [] if self.local else group.healthy_env_runner_ids()
+        self.ids = [0] if self.local else list(healthy)
+
+    def __call__(self, call: Callable[[Any], T]) -> dict[int, T]:
+        """Call a function with each runner, all at the same time; returns the answers by runner id.
+
+        Raises:
+            NoRunnerTookWeights: none of them answered.
+        """
+        if self.local:
+            return {0: call(self.group.local_env_runner)}
+        answers = self.attempt(call)
+        lost = {number: answer.message for number, answer in answers.items() if isinstance(answer, Failure)}
+        held = {number: answer for number, answer in answers.items() if not isinstance(answer, Failure)}
+        self._give_up(lost)
+        if not self.ids:
+            reasons = "; ".join(sorted(set(lost.values()))) or "none is healthy"
+            raise NoRunnerTookWeights(f"no env runner took the weights: {reasons}")
+        return held
+
+    def attempt(self, call: Callable[[Any], T]) -> dict[int, T | Failure]:
+        """The same, but runners that fail stay as they are; a `Failure` stands for each."""
+        if self.local:
+            return {0: _told(call, self.group.local_env_runner)[1]}
+        answers = dict(
+            self.group.foreach_env_runner(
+                functools.partial(_told, call),
+                local_env_runner=False,
+                remote_worker_ids=self.ids,
+                timeout_seconds=self.timeout_s,
+            )
+        )
+        silent = Failure(f"no answer in {self.timeout_s:g} s, or it died")
+        return {number: answers.get(number, silent) for number in self.ids}
+
+    def _give_up(self, lost: dict[int, str]) -> None:
+        """RLlib then counts them as unhealthy, and whoever plays with them has them replaced."""
+        for number, reason in lost.items():
+            _logger.warning("env runner %d did not take the weights: %s", number, reason)
+            self.group._worker_manager.set_actor_state(number, healthy=False)
+            self.ids.remove(number)
+
+
+def _told(call: Callable[[Any], Any], runner: Any) -> tuple[int, Any]:
+    try:
+        return runner.worker_index, call(runner)
+    except Exception as error:  # told to the driver, see Failure
+        return runner.worker_index, Failure(f"{type(error).__name__}: {error}")

@@ -1,0 +1,94 @@
+"""Which way weights take, and what happens where it turns out to be closed."""
+
+import logging
+from typing import TYPE_CHECKING, Any, Protocol
+
+from algorithms.config.placement import TransferKind, transfer_kind
+from algorithms.rollout.weight_sync.base import TransferUnavailable, WeightTransfer, WireSettings
+from algorithms.rollout.weight_sync.calls import RunnerCalls
+from algorithms.rollout.weight_sync.object_store import InProcessTransfer, ObjectStoreTransfer
+
+if TYPE_CHECKING:
+    from algorithms.config.base import BaseConfig
+
+
+_logger = logging.getLogger(__name__)
+
+
+def choose_transfer(config: "BaseConfig") -> WeightTransfer:
+    """The way that the configuration asks for, or the best for where learners and engines live.
+
+    Raises:
+        ConfigError: `env_runners.weight_transfer` cannot work where they live.
+    """
+    kind, wire = transfer_kind(config), WireSettings(config.env_runners_settings.dtype)
+    if kind is TransferKind.IN_PROCESS:
+        return InProcessTransfer()
+    if kind is TransferKind.OBJECT_STORE:
+        return ObjectStoreTransfer(wire)
+    streamed = _streamed(kind, wire)
+    return OrObjectStore(streamed, wire) if config.env_runners_settings.weight_transfer == "auto" else streamed
+
+
+def _streamed(kind: TransferKind, wire: WireSettings) -> WeightTransfer:
+    from algorithms.rollout.weight_sync.ipc import IPCRoute
+    from algorithms.rollout.weight_sync.nccl import NCCLRoute
+    from algorithms.rollout.weight_sync.streamed import StreamedTransfer
+
+    return StreamedTransfer(IPCRoute() if kind is TransferKind.IPC else NCCLRoute(), wire)
+
+
+class OrObjectStore:
+    """Takes a way for as long as it is open, then the object store, which always is."""
+
+    def __init__(self, first: WeightTransfer, wire: WireSettings) -> None:
+        self._way, self._wire = first, wire
+
+    def push(self, learner_group: Any, runner_group: Any, timeout_s: float) -> int:
+        """See `WeightTransfer.push`."""
+        try:
+            return self._way.push(learner_group, runner_group, timeout_s)
+        except TransferUnavailable as error:
+            _logger.warning("weights go through Ray's object store from now on: %s", error)
+            self._way = ObjectStoreTransfer(self._wire)
+            return self._way.push(learner_group, runner_group, timeout_s)
+
+    def message(self, learner_group: Any) -> tuple[int, dict[str, Any]]:
+        """See `WeightTransfer.message`."""
+        return self._way.message(learner_group)
+
+
+# The next weights are on their way: the old ones need not be kept anywhere.
+_DROP_WEIGHTS = 2
+
+
+class Resting(Protocol):
+    """What begins when the rollouts of a step are in, and ends with the next push of weights."""
+
+    def begin(self, runner_group: Any, timeout_s: float) -> None:
+        """Tell the engines; all of them are idle."""
+        ...
+
+
+class StayAwake:
+    """Engines with GPUs of their own have nothing to give."""
+
+    def begin(self, runner_group: Any, timeout_s: float) -> None:
+        """Nothing."""
+
+
+class Sleep:
+    """Weights and cache leave the GPU; taking new weights wakes an engine, its cache last."""
+
+    def begin(self, runner_group: Any, timeout_s: float) -> None:
+        """Send all engines to sleep; one that does not answer is marked unhealthy."""
+        RunnerCalls(runner_group, timeout_s)(_sleep)
+
+
+def choose_resting(config: "BaseConfig") -> Resting:
+    """By `env_runners.sleep_while_training`."""
+    return Sleep() if config.env_runners_settings.sleep_while_training else StayAwake()
+
+
+def _sleep(runner: Any) -> None:
+    runner.engine.sleep(level=_DROP_WEIGHTS)

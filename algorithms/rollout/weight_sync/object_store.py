@@ -1,0 +1,126 @@
+"""Through Ray's object store: one object a bucket, which all runners of a node read from shared memory.
+
+It works wherever learners and engines live. The store holds the weights once a node, in the engines' type; a process
+holds no more than a bucket beside its own.
+"""
+
+import functools
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import ray
+import torch
+from ray.rllib.core import COMPONENT_RL_MODULE, DEFAULT_MODULE_ID
+from ray.rllib.utils.metrics import WEIGHTS_SEQ_NO
+
+from algorithms.learner.sharding import compute_device
+from algorithms.rollout.weight_sync.base import Named, TensorsAtHand, WireSettings, require_version
+from algorithms.rollout.weight_sync.calls import RunnerCalls, on_learners
+from algorithms.rollout.weight_sync.sender import release_memory
+from algorithms.rollout.weight_sync.wire import Bucket, bytes_of, pack, plan_buckets, unpack
+
+
+@dataclass(frozen=True)
+class StoredWeights:
+    """Weights in the object store, as a runner's `set_state` and an engine's `load_weights` take them.
+
+    Args:
+        stored: buckets whose payload is the reference of a uint8 array.
+    """
+
+    shapes: Mapping[str, tuple[int, ...]]
+    stored: tuple[Bucket, ...]
+
+    def buckets(self) -> Iterator[list[Named]]:
+        """Fetch bucket after bucket; the tensors are read-only views of shared memory."""
+        for number, bucket in enumerate(self.stored):
+            for following in self.stored[number + 1 : number + 2]:
+                ray.wait([following.payload], timeout=0, fetch_local=True)  # begins to come from another node
+            yield unpack(_view(ray.get(bucket.payload)), bucket.specs)
+
+    def state(self, version: int) -> dict[str, Any]:
+        """The message that `LLMEnvRunner.set_state` takes."""
+        return {WEIGHTS_SEQ_NO: version, COMPONENT_RL_MODULE: {DEFAULT_MODULE_ID: self}}
+
+
+class ObjectStoreTransfer:
+    """Puts every bucket once; the runners fetch them side by side."""
+
+    def __init__(self, wire: WireSettings) -> None:
+        self.wire = wire
+        self._kept: tuple[int, StoredWeights] | None = None
+
+    def push(self, learner_group: Any, runner_group: Any, timeout_s: float) -> int:
+        """Store the weights and have the runners load them, see `WeightTransfer.push`."""
+        self._kept = None  # before the new ones are stored: the store need not hold both
+        self._kept = version, weights = store_weights(learner_group, self.wire)
+        calls = RunnerCalls(runner_group, timeout_s)
+        require_version(calls(functools.partial(_set_state, state=weights.state(version))), version)
+        return version
+
+    def message(self, learner_group: Any) -> tuple[int, dict[str, Any]]:
+        """The weights that were pushed last, see `WeightTransfer.message`."""
+        version, weights = self._kept or store_weights(learner_group, self.wire)
+        return version, weights.state(version)
+
+
+def store_weights(learner_group: Any, wire: WireSettings) -> tuple[int, StoredWeights]:
+    """Put the learners' weights into the object store, where they stay for as long as the result is kept.
+
+    Returns:
+        Their version, and the weights.
+
+    Raises:
+        LearnerDied: a learner did not answer.
+    """
+    answers = on_learners(learner_group, functools.partial(_store, wire=wire))
+    return next(answer for answer in answers if answer is not None)
+
+
+def _set_state(runner: Any, state: dict[str, Any]) -> int:
+    version: int = runner.set_state(state)
+    return version
+
+
+@torch.no_grad()
+def _store(learner: Any, wire: WireSettings) -> tuple[int, StoredWeights] | None:
+    """Runs in every learner, because sharded ones gather together; the first one stores."""
+    shapes, tensors = learner.policy_shapes(), learner.policy_tensors()
+    plan = plan_buckets(shapes, wire.dtype, wire.bucket_bytes)
+    if learner._learner_index:
+        for _ in tensors:
+            pass
+        return None
+    buffer = torch.empty(max(map(bytes_of, plan), default=0), dtype=torch.uint8, device=compute_device(learner.lm))
+    stored = []
+    for specs in plan:
+        pack(tensors, specs, buffer)
+        stored.append(Bucket(specs, ray.put(buffer[: bytes_of(specs)].cpu().numpy())))
+    return int(learner._weights_seq_no), StoredWeights(shapes, tuple(stored))
+
+
+def _view(array: np.ndarray) -> torch.Tensor:
+    with warnings.catch_warnings():
+        # Shared memory is read-only, which torch has no notion of. Engines copy out of it.
+        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+        return torch.from_numpy(array)
+
+
+@dataclass(frozen=True)
+class InProcessTransfer:
+    """Copies tensor by tensor; nothing is held twice."""
+
+    def push(self, learner_group: Any, runner_group: Any, timeout_s: float) -> int:
+        """Copy the local learner's weights into the local runner's engine, see `WeightTransfer.push`."""
+        learner, runner = learner_group._learner, runner_group.local_env_runner
+        release_memory()  # an engine that sleeps takes its own back
+        version = int(learner._weights_seq_no)
+        runner.engine.load_weights(TensorsAtHand(learner.policy_shapes(), learner.policy_tensors()), version)
+        return version
+
+    def message(self, learner_group: Any) -> tuple[int, dict[str, Any]]:
+        """Not used: an engine in the driver's process does not come back alone."""
+        raise NotImplementedError("a local env runner is never replaced")

@@ -1,0 +1,120 @@
+"""vLLM's weight-transfer engines, each of which also takes tensors that are at hand in its process.
+
+With that, whatever the way of the bytes, an update is vLLM's own sequence: `start_weight_update`, `update_weights` for
+each bucket, `finish_weight_update`. Tensors at hand serve the object store, an engine that shares the learner's
+process, and runners that come back while the others are at work.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from vllm.config import WeightTransferConfig
+from vllm.distributed.weight_transfer import WeightTransferEngineFactory
+from vllm.distributed.weight_transfer.base import (
+    WeightTransferEngine,
+    WeightTransferInitInfo,
+    WeightTransferUpdateInfo,
+)
+from vllm.distributed.weight_transfer.ipc_engine import IPCWeightTransferEngine
+from vllm.distributed.weight_transfer.nccl_engine import NCCLWeightTransferEngine, NCCLWeightTransferInitInfo
+
+from algorithms.rollout.weight_sync.base import TENSORS
+
+
+@dataclass
+class NothingToInit(WeightTransferInitInfo):
+    """Tensors at hand need no rendezvous."""
+
+
+@dataclass
+class NothingToReceive(WeightTransferUpdateInfo):
+    """Tensors at hand are not received."""
+
+
+class _TakesTensors:
+    """Loads tensors as they are; every other update is the backend's."""
+
+    model: Any
+
+    def update_weights(self, update_info: dict[str, Any]) -> None:
+        if TENSORS in update_info:
+            self.model.load_weights(update_info[TENSORS])
+        else:
+            super().update_weights(update_info)  # type: ignore[misc]  # a mixin in front of vLLM's class
+
+
+class TensorsEngine(_TakesTensors, WeightTransferEngine[NothingToInit, NothingToReceive]):
+    """Takes tensors at hand only."""
+
+    init_info_cls = NothingToInit
+    update_info_cls = NothingToReceive
+
+    def init_transfer_engine(self, init_info: NothingToInit) -> None:
+        """Nothing to prepare."""
+
+    def start_weight_update(self) -> None:
+        """Prepare the layers for weights in Hugging Face's names and shapes."""
+        from vllm.model_executor.model_loader.reload import initialize_layerwise_reload
+
+        initialize_layerwise_reload(self.model)
+
+    def finish_weight_update(self) -> None:
+        """Bring what was loaded into the engine's own layout."""
+        from vllm.model_executor.model_loader.reload import finalize_layerwise_reload
+
+        finalize_layerwise_reload(self.model, self.model_config)
+
+    def receive_weights(self, update_info: NothingToReceive) -> None:
+        """Not used: there is no way but tensors at hand."""
+        raise RuntimeError("this engine takes tensors at hand only")
+
+    def shutdown(self) -> None:
+        """Nothing to release."""
+
+
+class IPCEngine(_TakesTensors, IPCWeightTransferEngine):
+    """VLLM's, and tensors at hand."""
+
+
+class NCCLEngine(_TakesTensors, NCCLWeightTransferEngine):
+    """VLLM's, and tensors at hand."""
+
+    def init_transfer_engine(self, init_info: NCCLWeightTransferInitInfo) -> None:
+        """Join the group; raises RuntimeError where vLLM would go on without NCCL, and receive nothing."""
+        super().init_transfer_engine(init_info)
+        if self.model_update_group is None or self.model_update_group.disabled:
+            raise RuntimeError("vLLM finds no NCCL library")
+
+
+def backend_name(kind: str) -> str:
+    """The registered backend for a kind of transfer (`in_process`, `object_store`, `ipc` or `nccl`)."""
+    return f"r3_{kind}" if kind in ("ipc", "nccl") else "r3_tensors"
+
+
+def register_backends() -> None:
+    """Make the backends known to vLLM in this process; twice is no error."""
+    if backend_name("ipc") in WeightTransferEngineFactory._registry:
+        return
+    WeightTransferEngineFactory.register_engine(backend_name("ipc"), IPCEngine)
+    WeightTransferEngineFactory.register_engine(backend_name("nccl"), NCCLEngine)
+    WeightTransferEngineFactory.register_engine(backend_name("object_store"), TensorsEngine)
+
+
+def update_arguments(kind: str, *, sleeps: bool) -> dict[str, Any]:
+    """Arguments of `vllm.LLM` for a kind of transfer, and for an engine that sleeps between rollouts."""
+    from vllm.platforms import current_platform
+
+    register_backends()
+    return {
+        "weight_transfer_config": WeightTransferConfig(backend=backend_name(kind)),
+        "worker_extension_cls": f"{RegistersBackends.__module__}.{RegistersBackends.__qualname__}",
+        # On a CPU there is nothing to free, and vLLM refuses the argument.
+        **({"enable_sleep_mode": True} if sleeps and current_platform.is_cuda_alike() else {}),
+    }
+
+
+class RegistersBackends:
+    """vLLM's `worker_extension_cls`: workers are processes of their own, which import this module on their way."""
+
+
+register_backends()

@@ -1,1 +1,0 @@
-"""The training script: its command line, its loop, its checkpoints."""

@@ -1,0 +1,1 @@
+"""The training command: its loop, its run directory, its checkpoints. Start with main.py."""

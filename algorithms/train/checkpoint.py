@@ -1,0 +1,188 @@
+"""Our own checkpoint: a Hugging Face folder, the optimizer, and the training loop's state, without pickle.
+
+step_000040/
+  model/            config, tokenizer, model.safetensors (float32): loads with AutoModelForCausalLM and vLLM
+  adapter/          with LoRA: what peft loads beside the base; `model` holds the two merged
+  optimizer.safetensors
+  arrays.npz        the replay history, where it is not in a file of its own
+  state.json        counters, positions, where the history's file stood, the step's metrics
+  manifest.json     size and checksum of every file
+
+What is large is in several files with an index, and goes through the driver a bucket at a time. How many learners
+hold the policy, whole or in shards, is nowhere in it.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from algorithms.learner.group import LearnerDied, each_learner, put_tensors, set_version, tensor_buckets
+from algorithms.models.names import resolve_model
+from algorithms.train.exit_codes import is_disk_full
+from algorithms.train.tensor_files import read_tensors, tensor_names, write_tensors
+from algorithms.utils.errors import CheckpointError
+from algorithms.utils.files import sync
+
+FORMAT = 2
+
+
+def save_checkpoint(algo: Any, folder: Path, metrics: Mapping[str, float] = MappingProxyType({})) -> Path:
+    """Write `folder/step_NNNNNN`, complete or not at all; returns its path.
+
+    Raises:
+        OSError: it could not be written, say because the disk is full; nothing of it is left.
+    """
+    target = folder / f"step_{algo.steps_done:06d}"
+    partial = folder / f".{target.name}.partial"
+    shutil.rmtree(partial, ignore_errors=True)
+    try:
+        _write(algo, partial, metrics)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+    if target.exists():
+        shutil.rmtree(target)
+    os.replace(partial, target)
+    sync(folder)
+    return target
+
+
+def _write(algo: Any, partial: Path, metrics: Mapping[str, float]) -> None:
+    (partial / "model").mkdir(parents=True)
+    _save_model(algo, partial / "model")
+    if algo.config.rl_module_settings.lora_rank:
+        _save_adapter(algo, partial / "adapter")
+    write_tensors(partial, "optimizer", tensor_buckets(algo.learner_group, "optimizer"))
+    arrays, state = algo.get_training_state()
+    np.savez(partial / "arrays.npz", **arrays)
+    state = {"format": FORMAT, "metrics": dict(metrics), **state}
+    (partial / "state.json").write_text(json.dumps(state, indent=1), encoding="utf-8")
+    write_manifest(partial)
+    for path in [*partial.rglob("*"), partial]:
+        sync(path)
+
+
+def load_checkpoint(algo: Any, path: Path) -> None:
+    """Put a built algorithm where the checkpoint left off.
+
+    Raises:
+        CheckpointError: a file is missing or unreadable, or of another format.
+    """
+    with _reading(path):
+        state = json.loads((path / "state.json").read_text(encoding="utf-8"))
+        with np.load(path / "arrays.npz", allow_pickle=False) as stored:
+            arrays = dict(stored)
+    if state.get("format") != FORMAT:
+        raise CheckpointError(f"{path}: checkpoint format {state.get('format')}, this version reads {FORMAT}")
+    if algo.config.rl_module_settings.lora_rank:
+        if not (path / "adapter").is_dir():
+            raise CheckpointError(f"{path}: was trained without an adapter; fix: rl_module.lora_rank=0")
+        _restore(algo, path / "adapter", "adapter_model", "adapter")
+    elif (path / "adapter").is_dir():
+        raise CheckpointError(f"{path}: holds an adapter; fix: rl_module.lora_rank as it was trained with")
+    else:
+        _restore(algo, path / "model", "model", "weights")
+    _restore(algo, path, "optimizer", "optimizer")
+    set_version(algo.learner_group, state["weights_version"])
+    try:
+        algo.set_training_state(arrays, state)
+    except ValueError as error:
+        raise CheckpointError(f"{path}: {error}") from error
+
+
+def _restore(algo: Any, folder: Path, stem: str, kind: Any) -> None:
+    """Give the learners what the files hold; all of the weights, or the adapter, has to be there."""
+    with _reading(folder):
+        if kind != "optimizer":
+            (expected, *_) = each_learner(algo.learner_group, lambda learner: learner.weight_names(kind))
+            if missing := sorted(expected - tensor_names(folder, stem)):
+                raise ValueError(f"{len(missing)} weights are missing, {missing[0]!r} for one")
+        for tensors in read_tensors(folder, stem):
+            put_tensors(algo.learner_group, kind, tensors)
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except LearnerDied:
+        raise
+    except Exception as error:  # each reader has its own error types; but for this, the checkpoint is not whole
+        if is_disk_full(error):  # weights go to the learners through Ray's object store, which spills to the disk
+            raise
+        raise CheckpointError(f"{path}: the checkpoint cannot be read ({error})") from error
+
+
+def _save_model(algo: Any, folder: Path) -> None:
+    write_tensors(folder, "model", tensor_buckets(algo.learner_group, "weights"))
+    algo.model_configs.save(folder)
+    algo.tokenizer.save_pretrained(folder)
+
+
+def _save_adapter(algo: Any, folder: Path) -> None:
+    from algorithms.learner.model import save_adapter_config
+
+    folder.mkdir()
+    write_tensors(folder, "adapter_model", tensor_buckets(algo.learner_group, "adapter"))
+    module = algo.config.rl_module_settings
+    save_adapter_config(
+        folder,
+        model=str(resolve_model(module.model)),
+        revision=module.revision,
+        rank=module.lora_rank,
+        alpha=module.lora_alpha,
+        targets=module.lora_targets,
+    )
+
+
+MANIFEST = "manifest.json"
+
+
+def write_manifest(folder: Path) -> None:
+    """List every file below `folder` with its size and SHA-256."""
+    files = {str(path.relative_to(folder)): _fingerprint(path) for path in sorted(folder.rglob("*")) if path.is_file()}
+    (folder / MANIFEST).write_text(json.dumps(files, indent=1), encoding="utf-8")
+
+
+def damage(folder: Path) -> str | None:
+    """What is wrong with a folder that `write_manifest` listed, in words that name the file; None: nothing."""
+    try:
+        files = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        expected = {name: (entry["bytes"], entry["sha256"]) for name, entry in files.items()}
+    except FileNotFoundError:
+        return f"{MANIFEST} is missing"
+    except OSError as error:
+        return f"{MANIFEST} cannot be read ({error.strerror})"
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return f"{MANIFEST} cannot be read"
+    for name, (size, digest) in expected.items():
+        try:
+            trouble = _difference(folder / name, size, digest)
+        except OSError as error:
+            trouble = f"cannot be read ({error.strerror})"
+        if trouble is not None:
+            return f"{name} {trouble}"
+    return None
+
+
+def _difference(path: Path, size: int, digest: str) -> str | None:
+    if not path.is_file():
+        return "is missing"
+    if path.stat().st_size != size:
+        return f"has {path.stat().st_size} bytes instead of {size}"
+    if _fingerprint(path)["sha256"] != digest:
+        return "has changed since it was written"
+    return None
+
+
+def _fingerprint(path: Path) -> dict[str, int | str]:
+    with path.open("rb") as file:
+        return {"bytes": path.stat().st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}

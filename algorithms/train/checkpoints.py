@@ -1,0 +1,124 @@
+"""The checkpoints of a run: the last ones and the best one are kept, and a damaged one is refused by name."""
+
+import contextlib
+import json
+import math
+import re
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from algorithms.train.checkpoint import damage, save_checkpoint
+from algorithms.utils.errors import CheckpointError
+
+
+class Checkpoints:
+    """A run's `checkpoints` folder.
+
+    Args:
+        folder: of the checkpoints.
+        keep: how many of the newest stay; 0: all.
+        best_by: the metric whose highest value stays as well; None: no such.
+    """
+
+    def __init__(self, folder: Path, *, keep: int = 0, best_by: str | None = None) -> None:
+        self.folder, self.keep, self.best_by = folder, keep, best_by
+
+    def save(self, algo: Any, metrics: dict[str, float]) -> Path:
+        """Write a checkpoint, complete or not at all, then delete what need not be kept; returns its path.
+
+        One of this step that is there already stays as it is.
+
+        Raises:
+            OSError: it could not be written; those that were there still are.
+        """
+        path = self._path(algo.steps_done)
+        if not path.exists():
+            save_checkpoint(algo, self.folder, metrics)
+        states = self._states()
+        measured = {step: state.get("metrics", {}) for step, state in states.items()}
+        for step in superfluous(measured, keep=self.keep, best_by=self.best_by):
+            self._delete(step)
+            del states[step]
+        algo.forget_before(states[min(states)])
+        return path
+
+    def newest(self) -> Path | None:
+        """The newest checkpoint; None where there is none yet.
+
+        Raises:
+            CheckpointError: it is damaged; the message names the one before it.
+        """
+        steps = self._steps()
+        return self.checked(self._path(steps[-1])) if steps else None
+
+    def forget_after(self, step: int) -> None:
+        """Delete the checkpoints of later steps, the last first: these are made again; and what kills left of any.
+
+        Call it where no other process can be saving.
+        """
+        for rest in [*self.folder.glob(".step_*.partial"), *self.folder.glob(".step_*.deleted")]:
+            shutil.rmtree(rest)
+        for later in reversed(self._steps()):
+            if later > step:
+                self._delete(later)
+
+    def checked(self, path: Path) -> Path:
+        """The checkpoint at `path`.
+
+        Raises:
+            CheckpointError: it is damaged; the message names the newest whole one before it.
+        """
+        trouble = damage(path)
+        if trouble is None:
+            return path
+        others = map(self._path, self._steps())
+        older = [other for other in others if other.name < path.name and damage(other) is None]
+        fix = f"--resume {older[-1]}" if older else "none before it is whole; start again"
+        raise CheckpointError(f"{path}: the checkpoint is damaged, {trouble}; fix: {fix}")
+
+    def _path(self, step: int) -> Path:
+        return self.folder / f"step_{step:06d}"
+
+    def _steps(self) -> list[int]:
+        """Those of all checkpoints, damaged ones included; each got its name when it was complete."""
+        found = (re.fullmatch(r"step_(\d{6,})", path.name) for path in self.folder.glob("step_*"))
+        return sorted(int(match[1]) for match in found if match)
+
+    def _states(self) -> dict[int, dict[str, Any]]:
+        """By step. Damaged ones are left alone: a resume that wants one says what is wrong with it."""
+        states = {}
+        for step in self._steps():
+            with contextlib.suppress(OSError, ValueError):
+                states[step] = json.loads((self._path(step) / "state.json").read_text(encoding="utf-8"))
+        return states
+
+    def _delete(self, step: int) -> None:
+        """Under another name, so that one which is deleted in part is not taken for a checkpoint; rests go as well."""
+        for rest in self.folder.glob(".step_*.deleted"):
+            shutil.rmtree(rest)
+        shutil.rmtree(self._path(step).rename(self.folder / f".step_{step:06d}.deleted"))
+
+
+def superfluous(metrics: Mapping[int, Mapping[str, float]], *, keep: int, best_by: str | None) -> list[int]:
+    """The steps whose checkpoints may go: all but the last ones and the best one.
+
+    Args:
+        metrics: of each checkpoint's step, what was measured at it.
+        keep: how many of the newest stay; 0: all.
+        best_by: the metric whose highest value stays as well, the earliest where several have it; None: no such.
+            Checkpoints without it, or where it is not finite, cannot be the best.
+
+    Returns:
+        Steps, ascending.
+    """
+    steps = sorted(metrics)
+    if keep == 0:
+        return []
+    kept = set(steps[-keep:])
+    values = {step: metrics[step].get(best_by, math.nan) for step in steps} if best_by is not None else {}
+    rated = {step: value for step, value in values.items() if math.isfinite(value)}
+    if rated:
+        kept.add(max(rated, key=lambda step: (rated[step], -step)))
+    return [step for step in steps if step not in kept]

@@ -1,0 +1,131 @@
+"""What a run prints when it is done: before, after, and what may be said about the difference."""
+
+import math
+import re
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeGuard
+
+from rich.console import Console
+from rich.table import Table
+
+from algorithms.train.run_directory import RunDirectory
+from algorithms.utils.statistics import Trend, paired_bootstrap
+
+Correctness = Mapping[str, float]
+HELD_OUT = "held-out"
+
+
+def print_closing_table(
+    summary: Mapping[str, Any],
+    path: Path,
+    before: Correctness | None = None,
+    after: Correctness | None = None,
+    *,
+    problems: str = HELD_OUT,
+    console: Console | None = None,
+) -> None:
+    """Print the table, one sentence on the gain, and where the run's files are.
+
+    Args:
+        summary: what summary.json holds; either side of its `eval` may be missing.
+        path: the run's folder.
+        before: uid → share of correct samples before training. Without both sides noise goes unmentioned.
+        after: the same after training.
+        problems: which problems were asked.
+        console: standard output by default.
+    """
+    console = console or Console(soft_wrap=True)
+    evaluations = summary.get("eval") or {}
+    first, last = evaluations.get("before") or {}, evaluations.get("after") or {}
+    if first or last:
+        console.print(comparison_table(first, last, problems))
+    sentence = gain_sentence(first, last, before or {}, after or {}, problems)
+    if sentence:
+        console.print(sentence, highlight=False)
+    console.print(files_text(path), highlight=False, markup=False)
+
+
+def comparison_table(before: Mapping[str, Any], after: Mapping[str, Any], problems: str = HELD_OUT) -> Table:
+    """Return a table of before, after and change, one row per measure that either side has."""
+    table = Table(title=f"{problems.capitalize()} problems", title_justify="left", title_style="bold")
+    table.add_column("")
+    for column in ("before", "after", "change"):
+        table.add_column(column, justify="right")
+    for key in _measures(before, after):
+        share = key != "mean_tokens"
+        first, last = before.get(key), after.get(key)
+        change = last - first if _known(first) and _known(last) else None
+        table.add_row(_label(key), _cell(first, share), _cell(last, share), _change_cell(change, share))
+    return table
+
+
+def gain_sentence(
+    before: Mapping[str, Any],
+    after: Mapping[str, Any],
+    correct_before: Correctness,
+    correct_after: Correctness,
+    problems: str = HELD_OUT,
+) -> str:
+    """Say in one sentence what held-out pass@1 did, claiming no more than the data carry.
+
+    With per-problem results (ten problems or more) the change is set against a paired bootstrap over
+    problems; without them only the two numbers are named. Empty when pass@1 was not measured twice.
+    """
+    first, last = before.get("pass@1"), after.get("pass@1")
+    if not (_known(first) and _known(last)):
+        return ""
+    subject = "Held-out pass@1" if problems == HELD_OUT else f"Pass@1 on {problems} problems"
+    change = paired_bootstrap(correct_before, correct_after)
+    if change is None:
+        numbers = f"{subject} went from {first:.1%} to {last:.1%}"
+        return f"{numbers}; too few per-problem results to tell a change from noise."
+    interval = (
+        f"95 % interval {100 * change.low:+.1f} to {100 * change.high:+.1f}, "
+        f"paired bootstrap over {change.problems} problems"
+    )
+    points = f"{100 * abs(change.mean):.1f} points"
+    if change.trend is Trend.WITHIN_NOISE:
+        return f"{subject} changed by {100 * change.mean:+.1f} points, which is within noise ({interval})."
+    return f"{subject} {change.trend} by {points} ({interval})."
+
+
+def files_text(path: Path) -> str:
+    """Name the run's files that exist, and the command that opens TensorBoard."""
+    run = RunDirectory(path)
+    files = (
+        ("curves", run.curves_file),
+        ("summary", run.summary_file),
+        ("metrics", run.metrics_file),
+        ("checkpoints", run.checkpoints_folder),
+    )
+    lines = [f"  {name:<12}{file}" for name, file in files if file.exists()]
+    return "\n".join([*lines, f"  {'TensorBoard':<12}tensorboard --logdir {shlex.quote(str(path.parent))}"])
+
+
+def _measures(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    keys = {key for key in (*before, *after) if _known(before.get(key)) or _known(after.get(key))}
+    passes = sorted((key for key in keys if re.fullmatch(r"pass@\d+", key)), key=lambda key: int(key[5:]))
+    others = ("pass@1_after_reflection", "mean_tokens", "truncated")
+    return [*passes, *(key for key in others if key in keys)]
+
+
+def _label(key: str) -> str:
+    return key.replace("_", " ")
+
+
+def _cell(value: float | None, share: bool) -> str:
+    if not _known(value):
+        return "–"
+    return f"{value:.1%}" if share else f"{value:,.1f}"
+
+
+def _change_cell(value: float | None, share: bool) -> str:
+    if not _known(value):
+        return "–"
+    return f"{100 * value:+.1f} points" if share else f"{value:+,.1f}"
+
+
+def _known(value: Any) -> TypeGuard[float]:
+    return isinstance(value, (int, float)) and math.isfinite(value)

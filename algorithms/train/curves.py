@@ -1,0 +1,201 @@
+"""curves.png: what a run did, in six panels."""
+
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeGuard
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, MaxNLocator, PercentFormatter
+
+from algorithms.utils.files import replaced_whole
+
+Rows = Sequence[Mapping[str, Any]]
+
+# Okabe and Ito's palette: told apart with any colour vision, and in print.
+BLUE, ORANGE, GREEN, PURPLE, GREY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#767676"
+STYLE: dict[Any, Any] = {
+    "font.size": 9,
+    "axes.titlesize": 10,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": GREY,
+    "axes.grid": True,
+    "axes.grid.axis": "y",
+    "grid.color": "#E6E6E6",
+    "axes.axisbelow": True,
+    "xtick.color": "#444444",
+    "ytick.color": "#444444",
+    "legend.frameon": False,
+    "legend.fontsize": 8,
+    "savefig.dpi": 150,
+}
+
+
+def draw_curves(rows: Rows, summary: Mapping[str, Any], path: Path, problems: str = "held-out") -> Path:
+    """Draw the run's curves.
+
+    Args:
+        rows: rows of metrics.jsonl; any tag may be missing, None or NaN, and there may be no row at all.
+        summary: what summary.json holds; its `eval` gives the held-out accuracy before and after.
+        path: the PNG to write; replaced whole.
+        problems: which problems were asked.
+
+    Returns:
+        `path`.
+    """
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(13, 7))
+        figure.set_layout_engine("constrained", w_pad=0.1, h_pad=0.1, wspace=0.04, hspace=0.04)
+        grid = figure.add_gridspec(2, 3)
+        _draw_accuracy(figure.add_subplot(grid[0, 0]), rows, summary, problems)
+        _draw_reward(figure.add_subplot(grid[0, 1]), rows)
+        _draw_groups(figure.add_subplot(grid[0, 2]), rows)
+        _draw_entropy(figure.add_subplot(grid[1, 0]), rows)
+        halves = grid[1, 1].subgridspec(2, 1, height_ratios=(3, 2))
+        _draw_length(figure.add_subplot(halves[0]), figure.add_subplot(halves[1]), rows)
+        _draw_mechanisms(figure.add_subplot(grid[1, 2]), rows)
+        figure.suptitle(_title(summary), x=0.01, ha="left", fontsize=11)
+        with replaced_whole(path) as temporary:
+            figure.savefig(temporary, format="png")
+    return path
+
+
+def _draw_accuracy(axes: Axes, rows: Rows, summary: Mapping[str, Any], problems: str) -> None:
+    axes.set_title(f"Accuracy on {problems} problems")
+    drawn = _accuracies(rows, summary)
+    for (tag, points), colour, marker in zip(drawn.items(), (BLUE, ORANGE), ("o", "s"), strict=False):
+        steps = sorted(points)
+        axes.plot(steps, [points[step] for step in steps], color=colour, marker=marker, markersize=5, label=tag)
+        for step, side in ((steps[0], "left"), (steps[-1], "right"))[: len(steps)]:
+            label, place = f"{points[step]:.1%}", (step, points[step])
+            axes.annotate(label, place, (0, 7), textcoords="offset points", ha=side, color=colour, fontsize=8)
+    axes.set_ylim(0, 1.08)
+    _finish(axes, bool(drawn), percent=True, legend=True)
+
+
+def _accuracies(rows: Rows, summary: Mapping[str, Any]) -> dict[str, dict[int, float]]:
+    """Held-out accuracy by step: pass@1, and pass@k of the largest k; empty where neither was measured."""
+    evaluations = summary.get("eval") or {}
+    end = int(summary.get("steps") or max((row["step"] for row in rows), default=0))
+    sources = [
+        *((row["step"], "eval/", row) for row in rows),
+        *((step, "", evaluations.get(side) or {}) for side, step in (("before", 0), ("after", end))),
+    ]
+    found: dict[int, dict[int, float]] = {}
+    for step, prefix, source in sources:
+        for key, value in source.items():
+            name = re.fullmatch(rf"{prefix}pass@(\d+)", key)
+            if name and _known(value):
+                found.setdefault(int(name[1]), {})[step] = value
+    return {f"pass@{k}": found[k] for k in sorted({1, max(found, default=1)} & found.keys())}
+
+
+def _draw_reward(axes: Axes, rows: Rows) -> None:
+    axes.set_title("Mean training reward")
+    _finish(axes, _draw(axes, rows, "reward/mean", BLUE, "reward"))
+
+
+def _draw_groups(axes: Axes, rows: Rows) -> None:
+    axes.set_title("Groups without a contrast")
+    solved = _draw(axes, rows, "groups/solve_all", GREEN, "all correct")
+    unsolved = _draw(axes, rows, "groups/solve_none", ORANGE, "none correct")
+    axes.set_ylim(0, 1.02)
+    _finish(axes, solved or unsolved, percent=True, legend=True)
+
+
+def _draw_entropy(axes: Axes, rows: Rows) -> None:
+    axes.set_title("Policy entropy (nats a token)")
+    drawn = _draw(axes, rows, "policy/entropy", PURPLE, "entropy")
+    axes.set_ylim(bottom=0)
+    _finish(axes, drawn)
+    axes.set_xlabel("training step")
+
+
+def _draw_length(above: Axes, below: Axes, rows: Rows) -> None:
+    above.set_title("Response length (mean tokens)")
+    drawn = _draw(above, rows, "response/mean_tokens", BLUE, "tokens")
+    above.set_ylim(bottom=0)
+    _finish(above, drawn)
+    above.tick_params(labelbottom=False)
+    below.set_title("Truncated responses")
+    drawn = _draw(below, rows, "response/truncated", ORANGE, "truncated")
+    below.set_ylim(0, max([0.1, *(1.1 * value for _, value in _series(rows, "response/truncated"))]))
+    _finish(below, drawn, percent=True)
+    below.set_xlabel("training step")
+
+
+def _draw_mechanisms(axes: Axes, rows: Rows) -> None:
+    axes.set_title("Replay, reflection and ranking (number a step)")
+    replayed = _draw(axes, rows, "replay/added", BLUE, "replayed samples", raw=False)
+    reflected = _draw(axes, rows, "reflection/prompts", GREEN, "reflection prompts", raw=False)
+    ranked = _draw(axes, rows, "ranking/ranked", ORANGE, "ranked responses", raw=False)
+    axes.margins(y=0.3)  # room for the legend
+    axes.set_ylim(bottom=0)
+    _finish(axes, replayed or reflected or ranked, legend=True, absent="not used in this run")
+    axes.set_xlabel("training step")
+
+
+def _draw(axes: Axes, rows: Rows, tag: str, colour: str, label: str, *, raw: bool = True) -> bool:
+    """Draw one tag: dots for a short run, a running mean over the faint values for a long one."""
+    points = _series(rows, tag)
+    if not points:
+        return False
+    steps, values = [step for step, _ in points], [value for _, value in points]
+    window = max(1, len(values) // 15)
+    if window == 1:
+        axes.plot(steps, values, color=colour, marker="o", markersize=3, label=label)
+    else:
+        if raw:
+            axes.plot(steps, values, color=colour, alpha=0.3, linewidth=0.8)
+        axes.plot(steps, _running_mean(values, window), color=colour, linewidth=1.8, label=label)
+    return True
+
+
+def _running_mean(values: Sequence[float], window: int) -> list[float]:
+    """Mean over a centred window that shrinks at both ends, so that the line keeps its length."""
+    half = window // 2
+    spans = (values[max(0, index - half) : index + half + 1] for index in range(len(values)))
+    return [sum(span) / len(span) for span in spans]
+
+
+def _finish(
+    axes: Axes, drawn: bool, *, percent: bool = False, legend: bool = False, absent: str = "not recorded"
+) -> None:
+    if not drawn:
+        axes.text(0.5, 0.5, absent, transform=axes.transAxes, ha="center", va="center", color=GREY)
+        axes.set_xticks([])
+        axes.set_yticks([])
+        return
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=7, min_n_ticks=1, steps=[1, 2, 5, 10]))
+    axes.yaxis.set_major_locator(MaxNLocator(nbins=5, min_n_ticks=3, steps=[1, 2, 2.5, 5, 10]))
+    axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0) if percent else FuncFormatter(_compact))
+    if legend:
+        axes.legend(loc="best")
+
+
+def _compact(value: float, _: int) -> str:
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:g}"
+
+
+def _series(rows: Rows, tag: str) -> list[tuple[int, float]]:
+    return [(row["step"], row[tag]) for row in rows if _known(row.get(tag))]
+
+
+def _known(value: Any) -> TypeGuard[float]:
+    return isinstance(value, (int, float)) and math.isfinite(value)
+
+
+def _title(summary: Mapping[str, Any]) -> str:
+    facts: tuple[tuple[str, Callable[[Any], str]], ...] = (
+        ("algorithm", str),
+        ("steps", lambda value: f"{value:,} steps"),
+        ("generated_tokens", lambda value: f"{value:,} tokens generated"),
+        ("wall_s", lambda value: f"{value / 60:,.1f} minutes"),
+    )
+    return "  ·  ".join(write(summary[key]) for key, write in facts if summary.get(key) is not None)

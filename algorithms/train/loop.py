@@ -1,0 +1,266 @@
+"""The training script's loop: evaluate, train, evaluate, and leave a run directory that can be read and resumed."""
+
+import functools
+import logging
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from ray.rllib.utils.metrics import EVALUATION_RESULTS
+
+from algorithms.config.loading import to_yaml
+from algorithms.config.sections import RunSettings
+from algorithms.evaluation.sampling import held_out_sample
+from algorithms.grpo.config import GRPOConfig
+from algorithms.learner.group import LearnerDied
+from algorithms.preflight.check import warn_of_cluster
+from algorithms.preflight.ray_session import start_ray
+from algorithms.rollout.types import Split
+from algorithms.train.checkpoint import load_checkpoint
+from algorithms.train.checkpoints import Checkpoints
+from algorithms.train.closing_table import HELD_OUT, print_closing_table
+from algorithms.train.curves import draw_curves
+from algorithms.train.interrupts import InterruptBetweenSteps, interrupt_on_sigterm
+from algorithms.train.recorder import Recorder
+from algorithms.train.resume import StoredRun, changed_measurement, only_here, reading_history
+from algorithms.train.rollout_files import TokenPieces, rollout_rows, sample_conversations, write_rollouts
+from algorithms.train.run_directory import SIDES, RunDirectory
+from algorithms.utils.process import native_stderr_held_back
+from algorithms.utils.progress import Counter, Progress
+
+# Where evaluation.json keeps an evaluation before training that no longer compares with the one after.
+OTHERWISE = "before_with_other_settings"
+
+_logger = logging.getLogger(__name__)
+
+
+def train(config: GRPOConfig, run: RunSettings, *, name: str) -> RunDirectory:
+    """Train from the start in a new run directory; returns it."""
+    directory = RunDirectory.create(run.dir, run.name or name, to_yaml(config, run, algorithm=name))
+    print(f"run directory: {directory.path}", file=sys.stderr)
+    with only_here(directory):
+        session = _Session(config, run, directory)
+        session.record_settings()
+        session.evaluate_before()
+        session.run_steps()
+        session.close()
+    return directory
+
+
+def resume(stored: StoredRun, config: GRPOConfig, run: RunSettings, *, name: str) -> RunDirectory:
+    """Go on with a run from its checkpoint, as if it had not stopped; without one, start it again.
+
+    Settings that were replaced on the command line are the run's own from now on.
+
+    Raises:
+        CheckpointError: the checkpoint does not fit the settings, or the history is damaged.
+    """
+    session = _Session(config, run, stored.directory)
+    session.go_on_from(stored.checkpoint, to_yaml(config, run, algorithm=name))
+    session.run_steps()
+    session.close()
+    return stored.directory
+
+
+class _Session:
+    """One process's share of a run: an algorithm, and where its results go."""
+
+    def __init__(self, config: GRPOConfig, run: RunSettings, directory: RunDirectory) -> None:
+        self.run, self.directory = run, directory
+        self.checkpoints = Checkpoints(directory.checkpoints_folder, keep=run.keep_checkpoints, best_by=run.best_metric)
+        self.problems = HELD_OUT if config.evaluation_settings.data else "training"
+        self.started = time.monotonic()
+        self.algo = _build(config, run.seed)
+        self.evaluations: dict[str, dict[str, Any]] = {}
+        with reading_history(directory):
+            self.algo.keep_state_in(directory.path)
+        self.wall_s_before = 0.0
+        self.metrics: dict[str, float] = {}
+        self.recorded_until = 0
+
+    def go_on_from(self, checkpoint: Path | None, config_yaml: str) -> None:
+        """Put everything where the checkpoint, or the start, left it: what was written later is made again."""
+        with reading_history(self.directory):
+            if checkpoint is not None:
+                load_checkpoint(self.algo, checkpoint)
+            else:
+                self.algo.start_again()
+        self.recorded_until = self.algo.steps_done
+        self._recall(changed_measurement(self.directory.config_file.read_text(encoding="utf-8"), config_yaml))
+        self.directory.write_config(config_yaml)
+        self.checkpoints.forget_after(self.algo.steps_done)
+        self.directory.truncate_after(self.algo.steps_done)
+        if checkpoint is None:
+            self.record_settings()
+        print(f"resumed {self.directory.path} after step {self.algo.steps_done}", file=sys.stderr)
+        if "before" not in self.evaluations and not self.algo.steps_done:
+            self.evaluate_before()
+
+    @functools.cached_property
+    def recorder(self) -> Recorder:
+        """Where metrics go; opened when there is a first one, after what a resume cuts off."""
+        return Recorder(self.directory, self.recorded_until)
+
+    @functools.cached_property
+    def pieces(self) -> TokenPieces:
+        """Cuts responses at their tokens, and remembers how."""
+        return TokenPieces(self.algo.tokenizer)
+
+    def record_settings(self) -> None:
+        """For TensorBoard's HPARAMS page."""
+        self.recorder.record_settings(yaml.safe_load(self.directory.config_file.read_text(encoding="utf-8")))
+
+    def evaluate_before(self) -> None:
+        """Held-out accuracy of the model as it came."""
+        self._evaluate("before")
+
+    def run_steps(self) -> None:
+        """Train up to `run.steps` or `run.max_generated_tokens`, whichever is first.
+
+        The end leaves a checkpoint, that of the run or an interrupt; an error in a step that has changed nothing yet
+        leaves one as well. In the middle of a step it is of its beginning.
+        """
+        budget = self.run.max_generated_tokens
+        with (
+            Progress(self.run.steps, self.algo.steps_done, budget, self.algo.generated_tokens) as progress,
+            InterruptBetweenSteps(lambda: self.algo.in_step and self.algo.can_be_saved) as interrupt,
+        ):
+            try:
+                while not (self._is_complete() or interrupt.requested):
+                    progress.update(self._step())
+            except KeyboardInterrupt:
+                if not (self.algo.in_step and self.algo.can_be_saved):
+                    raise
+            except Exception as error:
+                if self.algo.in_step and self.algo.can_be_saved and not isinstance(error, LearnerDied):
+                    with interrupt.saving():
+                        self._save_beside_an_error()
+                raise
+            with interrupt.saving():
+                self.checkpoints.save(self.algo, self.metrics)
+            if interrupt.requested:
+                progress.message(f"stopped after step {self.algo.steps_done}; --resume {self.directory.path} goes on")
+                raise KeyboardInterrupt
+
+    def close(self) -> None:
+        """Evaluate, write summary and curves, and print the closing table."""
+        self._evaluate("after")
+        self.recorder.close()
+        sides = {side: self.evaluations.get(side, {}) for side in SIDES}
+        summary = {
+            "algorithm": type(self.algo).__name__,
+            "steps": self.algo.steps_done,
+            "generated_tokens": self.algo.generated_tokens,
+            "wall_s": round(self._wall_s(), 1),
+            "eval": {side: evaluation.get("metrics", {}) for side, evaluation in sides.items()},
+        }
+        self.directory.write_summary(summary)
+        draw_curves(self.directory.read_metrics(), summary, self.directory.curves_file, self.problems)
+        correct = [evaluation.get("correct", {}) for evaluation in sides.values()]
+        print_closing_table(summary, self.directory.path, *correct, problems=self.problems)
+        self.algo.stop()
+
+    def _is_complete(self) -> bool:
+        budget = self.run.max_generated_tokens
+        return self.algo.steps_done >= self.run.steps or 0 < budget <= self.algo.generated_tokens
+
+    def _step(self) -> dict[str, Any]:
+        result = self.algo.train()
+        step = self.algo.steps_done
+        row = {"step": step, **self.algo.record, "run/wall_s": self._wall_s()}
+        row |= {f"eval/{name}": value for name, value in (result.get(EVALUATION_RESULTS) or {}).items()}
+        if self.run.save_rollouts:
+            pieces = self.pieces if self.run.save_tokens else None
+            rows = rollout_rows(step, self.algo.groups, self.algo.tokenizer, pieces)
+            write_rollouts(self.directory.rollout_file(step), rows)
+        self.metrics = {name: value for name, value in row.items() if isinstance(value, int | float)}
+        self.recorder.record(row)
+        self.recorder.record_conversations(step, sample_conversations(self.algo.groups, self.run.log_conversations))
+        if self.run.checkpoint_every and step % self.run.checkpoint_every == 0:
+            self.checkpoints.save(self.algo, self.metrics)
+        return row
+
+    def _save_beside_an_error(self) -> None:
+        """Write a checkpoint if that is possible: the error that ends the run is what matters."""
+        try:
+            self.checkpoints.save(self.algo, self.metrics)
+        except Exception as failure:  # a full disk, which may be the error as well
+            _logger.warning("no checkpoint could be written: %s", failure)
+        else:
+            go_on = f"--resume {self.directory.path} goes on"
+            print(f"stopped by an error after step {self.algo.steps_done}; {go_on}", file=sys.stderr)
+
+    def _evaluate(self, side: str) -> None:
+        is_in_row = self.algo.evaluated_at == self.algo.steps_done  # the interval has done it
+        if not is_in_row:
+            settings = self.algo.config.evaluation_settings
+            count = len(held_out_sample(self.algo.uids(Split.EVALUATION), settings.limit))
+            title = f"evaluating {side} training: {count} {self.problems} problems × {settings.samples} answers"
+            with Counter(title) as counter:
+                self.algo.on_evaluation_progress = counter.update
+                self.algo.evaluate()
+            self.algo.on_evaluation_progress = None  # evaluations between steps belong to the progress line
+        metrics = self.algo.evaluation.metrics()
+        self.evaluations[side] = {
+            "step": self.algo.steps_done,
+            "metrics": metrics,
+            "correct": self.algo.evaluation.share_correct(),
+            "levels": self._levels(self.algo.evaluation.uids),
+        }
+        if not is_in_row:
+            tags = {f"eval/{name}": value for name, value in metrics.items()}
+            self.recorder.record_evaluation(self.algo.steps_done, tags)
+        # Last, as a resumed run takes what is in there for done.
+        self.directory.write_evaluation(self.evaluations | {"wall_s": self._wall_s()})
+
+    def _levels(self, uids: Sequence[str]) -> dict[str, str]:
+        """How hard the problems are, where that is known."""
+        queries = self.algo.environments[Split.EVALUATION].unwrapped.queries
+        return {uid: level for uid in uids if (level := queries[uid].level)}
+
+    def _recall(self, changed: Sequence[str]) -> None:
+        """Take up the evaluation before training and the time that was spent; forget an end that is not this run's.
+
+        Args:
+            changed: settings, since that evaluation, that make it another measurement.
+        """
+        rows = [row for row in self.directory.read_metrics() if row["step"] <= self.algo.steps_done]
+        self.wall_s_before = float(rows[-1].get("run/wall_s") or 0.0) if rows else 0.0
+        stored = self.directory.read_evaluation()
+        self.evaluations = {side: stored[side] for side in ("before", OTHERWISE) if side in stored}
+        if changed and "before" in self.evaluations:
+            self._set_aside(changed)
+        ended_here = self._is_complete() and stored.get("after", {}).get("step") == self.algo.steps_done
+        if ended_here and not changed:
+            return
+        self.directory.forget_results()
+        if stored:
+            self.directory.write_evaluation(self.evaluations | {"wall_s": self._wall_s()})
+
+    def _set_aside(self, changed: Sequence[str]) -> None:
+        """The evaluation before training: it is made again where that is possible, or compared with nothing."""
+        before = self.evaluations.pop("before")
+        if not self.algo.steps_done:
+            self.recorded_until = -1  # TensorBoard hides its points, which are at step 0
+            return
+        self.evaluations[OTHERWISE] = before
+        _logger.warning(
+            "the evaluation before training was made with other settings (%s): evaluation.json keeps it as "
+            "before_with_other_settings, and nothing is compared with it",
+            ", ".join(changed),
+        )
+
+    def _wall_s(self) -> float:
+        return self.wall_s_before + time.monotonic() - self.started
+
+
+def _build(config: GRPOConfig, seed: int) -> Any:
+    if start_ray(config):
+        warn_of_cluster(config)
+    with native_stderr_held_back():
+        algo = config.debugging(seed=seed).build_checked()
+    interrupt_on_sigterm()
+    return algo

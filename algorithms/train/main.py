@@ -1,0 +1,115 @@
+"""The command line of every algorithm: `python -m algorithms.r3_grpo --config FILE section.key=value …`.
+
+Exit codes: 0 done, 2 wrong input (the last line names it), 1 anything else, 130 interrupted.
+"""
+
+import argparse
+import contextlib
+import logging
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from algorithms.train.exit_codes import DONE, FAILED, INTERRUPTED, in_one_line
+from algorithms.utils.process import prepare
+
+if TYPE_CHECKING:
+    from algorithms.grpo.config import GRPOConfig
+
+
+prepare()  # before anything imports Ray, transformers or vLLM
+
+
+def main(algorithm: str, argv: Sequence[str] | None = None) -> int:
+    """Run the training script.
+
+    Args:
+        algorithm: `grpo` or `r3_grpo`.
+        argv: command-line arguments; None takes the process's own.
+
+    Returns:
+        The exit code.
+    """
+    arguments = _parser(algorithm).parse_intermixed_args(argv)
+    try:
+        return in_one_line(lambda: _run(algorithm, arguments), go_on="go on with --resume")
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return _leave(INTERRUPTED)
+    except SystemExit as end:
+        # Ray's own handler of SIGTERM, while the algorithm is built. On Python's way out RLlib's learners are freed,
+        # which start Ray again for it, and wait without end.
+        return _leave(end.code if isinstance(end.code, int) else FAILED)
+
+
+def _run(algorithm: str, arguments: argparse.Namespace) -> int:
+    from algorithms.config.errors import ConfigError
+    from algorithms.config.loading import load
+    from algorithms.preflight.check import check, validate_start
+    from algorithms.train.loop import resume, train
+    from algorithms.train.resume import StoredRun
+
+    with contextlib.ExitStack() as held:
+        stored = None
+        if arguments.resume:
+            found = StoredRun.found(Path(arguments.resume), algorithm, to_train=not arguments.check)
+            stored = held.enter_context(found)
+        if stored and arguments.config:
+            raise ConfigError("--config: a resumed run has a configuration of its own; fix: override single settings")
+        file = stored.directory.config_file if stored else arguments.config
+        config, run = load(file, arguments.overrides, _config_class(algorithm))
+        if arguments.check:
+            print("\n".join(check(config, run)))
+            return DONE
+        validate_start(config)
+        if stored:
+            resume(stored, config, run, name=algorithm)
+        else:
+            train(config, run, name=algorithm)
+    return DONE
+
+
+def _leave(code: int) -> int:
+    """End Ray, then the process without waiting for threads that an environment holds up, or for further signals."""
+    import ray
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    ray.shutdown()
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def _config_class(algorithm: str) -> "type[GRPOConfig]":
+    if algorithm == "grpo":
+        from algorithms.grpo.config import GRPOConfig
+
+        return GRPOConfig
+    from algorithms.r3_grpo.config import R3GRPOConfig
+
+    return R3GRPOConfig
+
+
+def _parser(algorithm: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=f"python -m algorithms.{algorithm}",
+        description="Train a language model with verifiable rewards. Without arguments: the quickstart.",
+        epilog="Any setting can be given as section.key=value; docs/config.md lists them.",
+    )
+    parser.add_argument("overrides", nargs="*", metavar="section.key=value", help="settings that replace the file's")
+    parser.add_argument(
+        "--config",
+        metavar="FILE",
+        action="append",
+        help="a YAML file; default: the packaged quickstart.yaml; may be repeated, a later file wins",
+    )
+    parser.add_argument("--resume", metavar="RUN", help="go on with a run directory from its last checkpoint")
+    parser.add_argument(
+        "--check", action="store_true", help="say what would run where and how much memory it needs, and exit"
+    )
+    return parser

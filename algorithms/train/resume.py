@@ -1,0 +1,138 @@
+"""A run that stopped, as `--resume` finds it: who may go on with it, from where, and whether its files can be read."""
+
+import contextlib
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from algorithms.config.loading import algorithm_of
+from algorithms.train.checkpoints import Checkpoints
+from algorithms.train.exit_codes import is_disk_full
+from algorithms.train.run_directory import CHECKPOINTS, RunDirectory, RunIsBusy, lock
+from algorithms.utils.errors import CheckpointError
+
+_FIXES = (
+    (RunDirectory.read_metrics, "mend that line, or delete it"),
+    (RunDirectory.read_evaluation, "delete it: the run goes on without the evaluation before training"),
+)
+# Results of SQLite's that say nothing against what is in the file.
+_OUT_OF_REACH = (
+    sqlite3.SQLITE_BUSY,
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_LOCKED,
+    sqlite3.SQLITE_PERM,
+    sqlite3.SQLITE_PROTOCOL,
+    sqlite3.SQLITE_READONLY,
+)
+
+
+@dataclass(frozen=True)
+class StoredRun:
+    """A run that stopped, and the checkpoint to go on from; None where it stopped before its first."""
+
+    directory: RunDirectory
+    checkpoint: Path | None
+
+    @classmethod
+    @contextmanager
+    def found(cls, path: Path, name: str, *, to_train: bool = True) -> Iterator["StoredRun"]:
+        """Look into a run directory, or take one checkpoint of it: `runs/NAME/checkpoints/step_NNNNNN`.
+
+        Args:
+            path: the folder.
+            name: the algorithm that is to go on with it.
+            to_train: whether nobody else may train there, from before a checkpoint is chosen until the block ends:
+                whoever still did would leave a newer one.
+
+        Raises:
+            CheckpointError: `path` is not a run of the algorithm `name`, another process trains there, or the
+                checkpoint, metrics.jsonl or evaluation.json is damaged.
+        """
+        chosen = path if path.parent.name == CHECKPOINTS else None
+        try:
+            directory = RunDirectory.open(chosen.parents[1] if chosen else path)
+        except ValueError as error:
+            raise CheckpointError(str(error)) from error
+        if (trained_by := algorithm_of(directory.config_file)) not in (None, name):
+            fix = f"python -m algorithms.{trained_by} --resume {path}"
+            raise CheckpointError(f"{path}: is a run of {trained_by}, not of {name}; fix: {fix}")
+        with only_here(directory) if to_train else contextlib.nullcontext():
+            _check_files(directory)
+            checkpoints = Checkpoints(directory.checkpoints_folder)
+            yield cls(directory, checkpoints.checked(chosen) if chosen else checkpoints.newest())
+
+
+@contextmanager
+def only_here(directory: RunDirectory) -> Iterator[None]:
+    """Within the block no other process trains in this directory.
+
+    Raises:
+        CheckpointError: one does.
+    """
+    try:
+        held = lock(directory.path)
+    except RunIsBusy as error:
+        raise CheckpointError(str(error)) from error
+    with held:
+        yield
+
+
+@contextmanager
+def reading_history(directory: RunDirectory) -> Iterator[None]:
+    """Turn what SQLite says of a history that is damaged, of another version or out of reach into one line.
+
+    Raises:
+        CheckpointError: the history cannot be used.
+    """
+    try:
+        yield
+    except (ValueError, sqlite3.DatabaseError) as error:
+        cause = error if isinstance(error, sqlite3.DatabaseError) else error.__cause__
+        if not isinstance(cause, sqlite3.DatabaseError) or is_disk_full(error):
+            raise
+        fix = "put back a whole copy of it, or start again"
+        if getattr(cause, "sqlite_errorcode", 0) & 0xFF in _OUT_OF_REACH:
+            fix = "see that it and its folder can be read and written, and that they have room, then --resume again"
+        raise CheckpointError(f"{directory.history_file}: the history cannot be used ({cause}); fix: {fix}") from error
+
+
+def _check_files(directory: RunDirectory) -> None:
+    for read, fix in _FIXES:
+        try:
+            read(directory)
+        except ValueError as error:
+            raise CheckpointError(f"{error}; fix: {fix}") from error
+
+
+# What an evaluation depends on, beside the weights; None: on the whole section.
+_MEASURED_BY: dict[str, frozenset[str] | None] = {
+    "environment": None,
+    "rl_module": frozenset({"model", "revision"}),
+    "env_runners": frozenset({"temperature", "top_p", "max_response_tokens"}),
+    "evaluation": frozenset({"data", "columns", "samples", "k", "limit", "temperature", "top_p", "reflection"}),
+}
+
+
+def changed_measurement(before: str, after: str) -> list[str]:
+    """Settings in which two configurations differ, as YAML, and which make an evaluation another measurement."""
+    old, new = _measurement(before), _measurement(after)
+    return sorted(key for key in old.keys() & new.keys() if old[key] != new[key])
+
+
+def _measurement(config_yaml: str) -> dict[str, object]:
+    sections = yaml.safe_load(config_yaml)
+    found = {
+        f"{section}.{key}": value
+        for section, keys in _MEASURED_BY.items()
+        for key, value in (sections.get(section) or {}).items()
+        if keys is None or key in keys
+    }
+    for key in ("temperature", "top_p"):
+        if found.get(f"evaluation.{key}") is not None:  # the one of training does not matter
+            found.pop(f"env_runners.{key}", None)
+    return found

@@ -1,0 +1,203 @@
+"""The folder that a training run leaves behind: `runs/NAME/`."""
+
+import contextlib
+import fcntl
+import json
+import os
+import re
+import socket
+from collections.abc import Mapping
+from itertools import count
+from pathlib import Path
+from typing import IO, Any
+
+from algorithms.config.errors import ConfigError, shown
+from algorithms.history.store import FILE_NAME
+from algorithms.train import metrics_file
+from algorithms.utils.files import plain, sync, write_json, write_text
+
+CHECKPOINTS = "checkpoints"
+SIDES = ("before", "after")
+
+
+class RunDirectory:
+    """Names and writes the files of one run.
+
+    ```
+    config.yaml      resolved configuration; its presence marks the folder as a run
+    metrics.jsonl    one object a step
+    rollouts/        step-000001.parquet, …
+    checkpoints/     step_000040/, …
+    history.sqlite   what R³ remembers
+    .lock            held by the process that trains here
+    evaluation.json  summary.json  curves.png  and TensorBoard's event files
+    ```
+
+    Make one with `create` or `open`.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.name = path.name
+        self.config_file = path / "config.yaml"
+        self.metrics_file = path / "metrics.jsonl"
+        self.rollouts_folder = path / "rollouts"
+        self.checkpoints_folder = path / CHECKPOINTS
+        self.evaluation_file = path / "evaluation.json"
+        self.history_file = path / FILE_NAME
+        self.summary_file = path / "summary.json"
+        self.curves_file = path / "curves.png"
+        self._last_step: int | None = None
+
+    @classmethod
+    def create(cls, parent: str | Path, name: str, config_yaml: str) -> "RunDirectory":
+        """Make a new folder for a run; a name already taken gets `-2`, `-3`, …, nothing is ever overwritten.
+
+        Args:
+            parent: where runs lie; made when missing; `~` is the user's home.
+            name: the run's name, one path component.
+            config_yaml: text of the resolved configuration.
+
+        Raises:
+            ConfigError: the name is no single path component, or the parent can't hold folders.
+        """
+        if not name or name in {".", ".."} or re.search(r"[/\\\0]", name):
+            raise ConfigError(f"run.name: {shown(name)} can't name a folder; fix: letters, digits, '-', '_' and '.'")
+        try:
+            run = cls(_new_folder(Path(parent).expanduser(), name))
+        except (OSError, RuntimeError, ValueError) as error:  # a home that nobody has, a null byte
+            reason = getattr(error, "strerror", None) or error
+            fix = "fix: name a folder that you may write to, or one that can be made"
+            raise ConfigError(f"run.dir: {str(parent)!r}: no run can be made there ({reason}); {fix}") from error
+        run.rollouts_folder.mkdir()
+        run.checkpoints_folder.mkdir()
+        run.write_config(config_yaml)
+        return run
+
+    @classmethod
+    def open(cls, path: str | Path) -> "RunDirectory":
+        """Open the folder of an earlier run. Reads nothing and changes nothing yet.
+
+        Raises:
+            ValueError: there is no such folder, or it is not a run.
+        """
+        folder = Path(path)
+        if not folder.is_dir():
+            raise ValueError(f"{folder}: no such run folder")
+        if not (folder / "config.yaml").is_file():
+            raise ValueError(f"{folder}: not a run, it has no config.yaml")
+        return cls(folder)
+
+    def write_config(self, config_yaml: str) -> None:
+        """Write config.yaml, replacing the one that is there whole."""
+        write_text(self.config_file, config_yaml)
+
+    def append_metrics(self, row: Mapping[str, Any]) -> None:
+        """Add a step's row to metrics.jsonl.
+
+        Args:
+            row: flat tag → number (or text); `step` counts from 1. NaN and infinities are stored as null.
+
+        Raises:
+            ValueError: `step` is missing, or not above the last step that is stored.
+        """
+        if self._last_step is None:
+            # A run killed in mid-write left half a line, which would swallow this one.
+            metrics_file.drop_torn_line(self.metrics_file)
+            stored = self.read_metrics()
+            self._last_step = stored[-1]["step"] if stored else 0
+        step = plain(row.get("step"))
+        if not isinstance(step, int) or step <= self._last_step:
+            raise ValueError(f"{self.metrics_file}: step {step!r} can't follow step {self._last_step}")
+        metrics_file.append(self.metrics_file, row)
+        self._last_step = step
+
+    def read_metrics(self) -> list[dict[str, Any]]:
+        """Return the stored rows in order, without a torn last line; empty before the first step."""
+        return metrics_file.read(self.metrics_file)
+
+    def truncate_after(self, step: int) -> None:
+        """Forget the steps after `step`, metrics and rollouts, so that a resumed run can do them again."""
+        metrics_file.keep_until(self.metrics_file, step)
+        for file in self.rollouts_folder.glob("step-*.parquet"):
+            if int(file.stem.removeprefix("step-")) > step:
+                file.unlink()
+        self._last_step = None
+
+    def rollout_file(self, step: int) -> Path:
+        """Return where the rollouts of a step lie, or will lie."""
+        return self.rollouts_folder / f"step-{step:06d}.parquet"
+
+    def write_evaluation(self, evaluation: Mapping[str, Any]) -> None:
+        """Write evaluation.json, replacing an earlier one whole."""
+        write_json(self.evaluation_file, evaluation)
+
+    def read_evaluation(self) -> dict[str, Any]:
+        """Return what evaluation.json holds; nothing where there is none.
+
+        Raises:
+            ValueError: it is damaged.
+        """
+        if not self.evaluation_file.exists():
+            return {}
+        try:
+            stored = json.loads(self.evaluation_file.read_bytes())
+        except ValueError:
+            stored = None
+        if not isinstance(stored, dict) or not all(isinstance(stored.get(side, {}), dict) for side in SIDES):
+            raise ValueError(f"{self.evaluation_file}: not a JSON object of evaluations")
+        return stored
+
+    def forget_results(self) -> None:
+        """Delete what says how the run ended, which it then has not; evaluation.json stays."""
+        for file in (self.summary_file, self.curves_file):
+            file.unlink(missing_ok=True)
+
+    def write_summary(self, summary: Mapping[str, Any]) -> None:
+        """Write summary.json, replacing an earlier one whole."""
+        write_json(self.summary_file, summary)
+
+
+def _new_folder(parent: Path, name: str) -> Path:
+    """Make a folder of that name, or of the first one with a number that is free; its own name is on the disk."""
+    missing = [folder for folder in (parent, *parent.parents) if not folder.exists()]
+    parent.mkdir(parents=True, exist_ok=True)
+    for number in count(1):
+        path = parent / (name if number == 1 else f"{name}-{number}")
+        with contextlib.suppress(FileExistsError):
+            path.mkdir()
+            break
+    for made in (path, *missing):
+        with contextlib.suppress(PermissionError):  # a folder that may be written to and not read cannot be opened
+            sync(made.parent)
+    return path
+
+
+class RunIsBusy(ValueError):
+    """Another process trains there."""
+
+
+def lock(folder: Path) -> IO[str]:
+    """Lock a run directory until the returned file is closed, or this process has ended in whatever way.
+
+    On a file system that knows no locks nothing is locked.
+
+    Raises:
+        RunIsBusy: another process holds the lock; the message names it.
+    """
+    file = (folder / ".lock").open("a+", encoding="utf-8")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        file.seek(0)
+        holder = file.read().strip()
+        file.close()
+        raise RunIsBusy(
+            f"{folder}: {holder or 'another process'} trains here; fix: end it, or wait for its end"
+        ) from error
+    except OSError:
+        return file
+    file.truncate(0)
+    file.write(f"process {os.getpid()} on {socket.gethostname()}")
+    file.flush()
+    return file

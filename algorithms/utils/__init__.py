@@ -1,0 +1,1 @@
+"""What every layer uses: whole files, statistics, progress, random streams. Knows nothing of training."""
