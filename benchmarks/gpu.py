@@ -123,10 +123,10 @@ def _step(algorithm: Any) -> dict[str, float]:
         del algorithm.run_stage
     record = algorithm.record
     return {
-        "sleep_s": record["time/rest_engines"],
+        "sleep_s": record["time/sleep_engines"],
         "wake_and_push_s": record["time/sync_weights"],
         "generating_gb": taken["collect_rollouts"],
-        "asleep_gb": taken["rest_engines"],
+        "asleep_gb": taken["sleep_engines"],
         "updated_gb": taken["update_policy"],
         "awake_gb": taken["sync_weights"],
         "logp_mismatch_max": record["policy/logp_mismatch_max"],

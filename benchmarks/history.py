@@ -23,7 +23,7 @@ import numpy as np
 import psutil
 
 from algorithms.history.entry import pack
-from algorithms.history.store import Entry, ReplayHistory
+from algorithms.history.store import ReplayEntry, ReplayHistory
 from algorithms.rollout.types import Context
 
 GROUP, QUERIES_PER_STEP, MARK_EVERY = 8, 128, 50
@@ -56,7 +56,7 @@ class Filling:
     on_a_core: list[float] = field(default_factory=list)
     writing: list[float] = field(default_factory=list)
 
-    def add(self, history: ReplayHistory, batch: list[Entry], folder: Path) -> None:
+    def add(self, history: ReplayHistory, batch: list[ReplayEntry], folder: Path) -> None:
         """Store a step's responses as training does."""
         number = len(self.steps)
         started, core_started = time.perf_counter(), time.process_time()
@@ -66,7 +66,7 @@ class Filling:
             history.record(entry.uid, entry.correct, entry.reward)
         history.commit()
         if number % MARK_EVERY == MARK_EVERY - 1:
-            history.forget_before(history.mark())
+            history.prune(history.savepoint())
         self.steps.append(time.perf_counter() - started)
         self.on_a_core.append(time.process_time() - core_started)
         if number % 10 == 0:  # enough to know the disk, and spares it the rest
@@ -95,12 +95,12 @@ def measure(folder: Path, entries: int, mean_tokens: int) -> dict[str, float]:
         filling.add(history, list(islice(stream, per_step)), folder)
     for _ in range(STEPS_WHEN_FULL):
         full.add(history, list(islice(stream, per_step)), folder)
-    stored, mark = len(history), history.mark()
+    stored, mark = len(history), history.savepoint()
     draws = np.array([_draw_seconds(history, rng, queries) for _ in range(DRAWS)])
     history.close()
     started = time.perf_counter()
     history = ReplayHistory(capacity=CAPACITY, history_window=32, path=file)
-    history.roll_back(mark)
+    history.rollback(mark)
     resuming = time.perf_counter() - started
     growth = psutil.Process().memory_info().rss - memory_before
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - memory_before
@@ -124,11 +124,13 @@ def measure(folder: Path, entries: int, mean_tokens: int) -> dict[str, float]:
 def _draw_seconds(history: ReplayHistory, rng: np.random.Generator, queries: int) -> float:
     uid, correct_group = f"query-{rng.integers(queries)}", bool(rng.random() < 0.5)
     started = time.perf_counter()
-    history.opposites(uid, correct_group=correct_group, k=1, contexts="same", context=Context.PLAIN, rng=rng)
+    history.sample_opposite_outcomes(
+        uid, correct_group=correct_group, k=1, contexts="same", context=Context.PLAIN, rng=rng
+    )
     return time.perf_counter() - started
 
 
-def _responses(rng: np.random.Generator, queries: int, mean_tokens: int) -> Iterator[Entry]:
+def _responses(rng: np.random.Generator, queries: int, mean_tokens: int) -> Iterator[ReplayEntry]:
     """Epochs without end; no response is like another, though they are made from a thousand."""
     originals = [_entry(rng, mean_tokens) for _ in range(1000)]
     while True:
@@ -141,15 +143,15 @@ def _responses(rng: np.random.Generator, queries: int, mean_tokens: int) -> Iter
                 yield replace(original, uid=f"query-{query}", tokens=tokens, correct=correct, reward=float(correct))
 
 
-def _entry(rng: np.random.Generator, mean_tokens: int) -> Entry:
+def _entry(rng: np.random.Generator, mean_tokens: int) -> ReplayEntry:
     prompt, length = 128, max(3, int(mean_tokens * rng.lognormal(-0.125, 0.5)))
     mask = np.arange(prompt + length) >= prompt
-    return Entry(
+    return ReplayEntry(
         uid="",
         context=Context.PLAIN,
         tokens=rng.integers(0, VOCABULARY, prompt + length, dtype=np.int32),
         loss_mask=mask,
-        behaviour_logprobs=np.where(mask, -rng.random(prompt + length, dtype=np.float32), np.float32(0)),
+        old_logprobs=np.where(mask, -rng.random(prompt + length, dtype=np.float32), np.float32(0)),
         reward=0.0,
         correct=False,
         truncated=False,

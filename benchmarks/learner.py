@@ -33,7 +33,7 @@ from rich.console import Console
 from rich.table import Table
 from torch.nn import functional
 
-from algorithms.learner.chunked_logprobs import token_statistics, token_statistics_and_gradient
+from algorithms.learner.chunked_logprobs import chunked_logprobs, chunked_logprobs_and_gradient
 
 WAYS = {
     "statistics": ("naive", "recomputed", "chunked"),
@@ -150,9 +150,9 @@ def _prepare_head(case: Case) -> Callable[[], None]:
             if case.way == "naive":
                 loss = -_whole(hidden, weight, targets)[0].sum()
             elif case.way == "recomputed" or not train:
-                loss = -token_statistics(hidden, weight, targets, chunk=case.chunk)[0].sum()
+                loss = -chunked_logprobs(hidden, weight, targets, chunk=case.chunk)[0].sum()
             else:
-                loss = token_statistics_and_gradient(hidden, weight, targets, _slope, chunk=case.chunk)[2]
+                loss = chunked_logprobs_and_gradient(hidden, weight, targets, _slope, chunk=case.chunk)[2]
             if train:
                 loss.backward()
 
@@ -191,19 +191,19 @@ def _prepare_update(case: Case) -> Callable[[], None]:
 def _rows(case: Case) -> list[Any]:
     import numpy as np
 
-    from algorithms.learner.batch import TrainingRow
+    from algorithms.learner.batch import TrainingSample
 
     generator = np.random.default_rng(0)
     count = min(8, case.tokens // 16)
     length = case.tokens // count
     mask = np.arange(length) >= min(128, length // 4)
     return [
-        TrainingRow(
+        TrainingSample(
             tokens=generator.integers(case.vocabulary, size=length, dtype=np.int32),
             loss_mask=mask,
             advantage=float(generator.choice([-1.0, 1.0])),
             weight=1.0 / (count * int(mask.sum())),
-            engine_logprobs=np.full(int(mask.sum()), -10.0, np.float32),
+            sampling_logprobs=np.full(int(mask.sum()), -10.0, np.float32),
         )
         for _ in range(count)
     ]

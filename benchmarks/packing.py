@@ -7,7 +7,7 @@
 Both ways have the same weights and rows and take turns in one process; a ratio is the median over the turns, beside
 its smallest and largest. `quickstart` has the lengths of the embedded model's answers, `long tail` those of reasoning
 in small, `fixed` one length: what packing costs where it has nothing to gain. Seconds are the process's own where it
-computes on one thread of a CPU, so that neighbours do not count, and wall time elsewhere. Needs no Ray.
+computes on one thread of a CPU, so that neighbors do not count, and wall time elsewhere. Needs no Ray.
 """
 
 import argparse
@@ -27,7 +27,7 @@ from rich.table import Table
 from transformers import AutoModelForCausalLM, Qwen2Config
 
 from algorithms.learner.attention import use_packed_attention
-from algorithms.learner.batch import TrainingRow
+from algorithms.learner.batch import TrainingSample
 from algorithms.learner.flops import ModelFacts, model_flops_utilization, peak_flops, update_cost
 from algorithms.learner.forward import ForwardSettings, score
 from algorithms.learner.loss import LossSettings
@@ -91,16 +91,16 @@ def response_lengths(kind: str, arguments: argparse.Namespace) -> list[int]:
     return [int(length) for length in np.clip(drawn, 2, arguments.longest)]
 
 
-def rows_of(lengths: Sequence[int], vocabulary: int, seed: int) -> list[TrainingRow]:
+def rows_of(lengths: Sequence[int], vocabulary: int, seed: int) -> list[TrainingSample]:
     """Scored rows of random tokens, each with an advantage."""
     rng = np.random.default_rng(seed)
     rows = []
     for length in lengths:
         prompt = int(rng.integers(*PROMPT_TOKENS))
-        behaviour = rng.normal(-1.0, 0.3, length).astype(np.float32)
+        behavior = rng.normal(-1.0, 0.3, length).astype(np.float32)
         tokens = rng.integers(0, vocabulary, prompt + length).astype(np.int32)
         advantage = float(rng.normal())
-        rows.append(TrainingRow(tokens, np.arange(len(tokens)) >= prompt, advantage, 1e-3, behaviour, behaviour))
+        rows.append(TrainingSample(tokens, np.arange(len(tokens)) >= prompt, advantage, 1e-3, behavior, behavior))
     return rows
 
 

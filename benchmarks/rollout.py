@@ -3,7 +3,7 @@
     python -m benchmarks.rollout --json rollout.json
 
 One turn: the same requests, with the same seeds and so the same tokens, through a bare `LLM.generate` and through an
-`EpisodePlayer`, which resets environments, writes the prompts, reads and grades the answers beside it. Several turns:
+`EpisodeRunner`, which resets environments, writes the prompts, reads and grades the answers beside it. Several turns:
 the same episodes streamed, and in rounds that wait for the last response before any environment steps. Runs of both
 kinds are interleaved in one process on one engine; a ratio is the median over the pairs, beside its smallest and
 largest; the CPU ratio compares the processor time of all threads. The embedded model shows the worst case, where a
@@ -33,7 +33,7 @@ from algorithms.models.names import resolve_model
 from algorithms.models.tokenizer import load_tokenizer, stop_token_ids
 from algorithms.rollout.engines.base import Completion, Engine, GenerationRequest
 from algorithms.rollout.engines.vllm import VLLMEngine
-from algorithms.rollout.episodes import EpisodePlayer
+from algorithms.rollout.episodes import EpisodeRunner
 from algorithms.rollout.types import Request, Rollout, Sampling, Split
 from r3env.core import Query, Reason, Verdict
 from r3env.math_env import MathEnv
@@ -71,9 +71,9 @@ class Measurement:
 
 
 class Rounds(Engine):
-    """An engine that streams, used as one that does not: a step decodes all that was submitted to the end."""
+    """An engine that continuous_batching, used as one that does not: a step decodes all that was submitted to the end."""
 
-    streams = False
+    continuous_batching = False
 
     def __init__(self, engine: Engine) -> None:
         self.engine, self.context_length = engine, engine.context_length
@@ -132,9 +132,9 @@ class Bench:
         self.task = functools.partial(MathEnv, data="embedded:train", instruction="")
         self.uids = self.task().uids
 
-    def player(self, engine: Engine, make_environment: Callable[[], Any]) -> EpisodePlayer:
+    def player(self, engine: Engine, make_environment: Callable[[], Any]) -> EpisodeRunner:
         """A player with as many environments as it can need."""
-        return EpisodePlayer(
+        return EpisodeRunner(
             engine, self.tokenizer, dict.fromkeys(Split, make_environment), self.arguments.max_num_seqs
         )
 
@@ -158,7 +158,7 @@ class Bench:
         """The player against a bare `LLM.generate`."""
         requests = self.requests(self.limits())
         player = self.player(self.engine, self.task)
-        rollouts = player.play(requests)
+        rollouts = player.rollout(requests)
         prompts, parameters = self.bare_arguments(rollouts, requests)
         tokens = sum(rollout.response_length for rollout in rollouts)
 
@@ -167,7 +167,7 @@ class Bench:
             return sum(len(output.outputs[0].token_ids) for output in outputs)
 
         def ours() -> int:
-            return sum(rollout.response_length for rollout in player.play(requests))
+            return sum(rollout.response_length for rollout in player.rollout(requests))
 
         return self.compare("one turn, bare generate", tokens, ours, bare)
 
@@ -192,10 +192,10 @@ class Bench:
         )
         requests = self.requests(self.limits()[: self.arguments.max_num_seqs])
         streaming, rounds = self.player(self.engine, make), self.player(Rounds(self.engine), make)
-        tokens = sum(rollout.response_length for rollout in rounds.play(requests))
+        tokens = sum(rollout.response_length for rollout in rounds.rollout(requests))
 
-        def total(player: EpisodePlayer) -> int:
-            return sum(rollout.response_length for rollout in player.play(requests))
+        def total(player: EpisodeRunner) -> int:
+            return sum(rollout.response_length for rollout in player.rollout(requests))
 
         ours, other = functools.partial(total, streaming), functools.partial(total, rounds)
         return self.compare(f"{self.arguments.turns} turns, rounds", tokens, ours, other)
@@ -289,7 +289,13 @@ def report(measurements: Sequence[Measurement], path: Path | None) -> None:
         ratio, rates = statistics.median(m.ratios), [m.tokens / statistics.median(s) for s in (m.ours_s, m.other_s)]
         spread = f"{min(m.ratios):.3f} to {max(m.ratios):.3f}"
         cpu = statistics.median(other / ours for ours, other in zip(m.ours_cpu_s, m.other_cpu_s, strict=True))
-        cells = (f"{m.tokens:,}", *(f"{rate:,.0f}" for rate in rates), f"{ratio:.3f}", spread, f"{cpu:.3f}")
+        cells = (
+            f"{m.tokens:,}",
+            *(f"{rate:,.0f}" for rate in rates),
+            f"{ratio:.3f}",
+            spread,
+            f"{cpu:.3f}",
+        )
         table.add_row(m.model, m.case, *cells)
         derived = {"ratio": ratio, "cpu_ratio": cpu, "ours_tokens_per_s": rates[0], "other_tokens_per_s": rates[1]}
         figures.append(asdict(m) | derived)

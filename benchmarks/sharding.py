@@ -23,7 +23,7 @@ from rich.console import Console
 from rich.table import Table
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from algorithms.learner.batch import TrainingRow
+from algorithms.learner.batch import TrainingSample
 from algorithms.learner.forward import ForwardSettings
 from algorithms.learner.loss import LossSettings
 from algorithms.learner.model import add_adapter
@@ -137,11 +137,11 @@ def _model(size: Size, lora_rank: int) -> Any:
     return lm.train()
 
 
-def _rows(size: Size, rank: int) -> list[TrainingRow]:
+def _rows(size: Size, rank: int) -> list[TrainingSample]:
     rng = np.random.default_rng(rank)
     tokens = rng.integers(0, size.vocabulary, size.tokens).astype(np.int32)
     mask = np.arange(size.tokens) > 0
-    return [TrainingRow(tokens, mask, 1.0, 1 / size.tokens, None, np.full(mask.sum(), -10.0, np.float32))]
+    return [TrainingSample(tokens, mask, 1.0, 1 / size.tokens, None, np.full(mask.sum(), -10.0, np.float32))]
 
 
 def _held(tensor: Any) -> int:

@@ -47,7 +47,7 @@ class Clock:
 class WaitingEngine(Engine):
     """Answers every request of a batch with the same few tokens, after `batch_s`."""
 
-    streams = False
+    continuous_batching = False
 
     def __init__(self, tokens: Sequence[int], batch_s: float, clock: Clock) -> None:
         self.batch_s, self.clock = batch_s, clock
@@ -105,7 +105,7 @@ class SlowlyGraded(VerifiableEnv):
 _lock = threading.Lock()
 
 
-def play(arguments: argparse.Namespace, slow_share: float, threads: int) -> tuple[float, Clock]:
+def rollout(arguments: argparse.Namespace, slow_share: float, threads: int) -> tuple[float, Clock]:
     """Seconds that all episodes took, and what happened in them."""
     clock = Clock()
     make: Callable[[], gymnasium.Env[str, str]] = functools.partial(
@@ -114,12 +114,12 @@ def play(arguments: argparse.Namespace, slow_share: float, threads: int) -> tupl
     tokenizer = load_tokenizer(resolve_model("embedded:tiny"), None, False)
     engine = WaitingEngine(tokenizer.encode("3"), arguments.batch_s, clock)
     episodes.STEPPING_THREADS = threads
-    player = episodes.EpisodePlayer(engine, tokenizer, dict.fromkeys(Split, make))
+    player = episodes.EpisodeRunner(engine, tokenizer, dict.fromkeys(Split, make))
     requests = [Request(i, "q", i, i, Sampling()) for i in range(arguments.episodes)]
-    player.play(requests)  # makes the environments
+    player.rollout(requests)  # makes the environments
     clock.generating_s, clock.most_grading = 0.0, 0
     started = time.perf_counter()
-    rollouts = player.play(requests)
+    rollouts = player.rollout(requests)
     seconds = time.perf_counter() - started
     player.close()
     if any(rollout.error or len(rollout.turn_correct) != arguments.turns for rollout in rollouts):
@@ -143,7 +143,7 @@ def main() -> None:
     for threads in map(int, arguments.threads.split(",")):
         baseline = 0.0
         for share in (0.0, arguments.slow_share):
-            seconds, clock = play(arguments, share, threads)
+            seconds, clock = rollout(arguments, share, threads)
             baseline = baseline or seconds
             stepping = seconds - clock.generating_s
             figures = (f"{share:.0%}", f"{seconds:.2f}", f"{stepping:.2f}", str(clock.most_grading))

@@ -57,7 +57,7 @@ def _sample(group: int, length: int, decode: Callable[[list[int]], str], rng: np
     rollout = Rollout(
         0, str(group), group, Context.PLAIN, tokens, mask, logprobs, 1.0, True, False, "equal", 1, messages=messages
     )
-    return Sample(rollout, 1.0, behaviour_logprobs=logprobs, entropies=-logprobs)
+    return Sample(rollout, 1.0, old_logprobs=logprobs, entropies=-logprobs)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ decay), gradient norm clipped at 1, ratio clipped to 0.8..1.28, mean over all re
 scaled by each group's standard deviation, no reference model, no importance weights, nothing logged or saved.
 Prompts are compared token by token, and both rewards come from the same environment.
 
-Settings of TRL that are not its defaults, all in its favour: no gradient checkpointing, no logging, no progress bar,
+Settings of TRL that are not its defaults, all in its favor: no gradient checkpointing, no logging, no progress bar,
 and the micro-batch that is fastest here (--micro-batch; of 32, 64, 128 and 256 responses). It samples with
 transformers' `generate`: its static cache took a quarter more processor time a step here, continuous batching seven
 times as much, and colocated vLLM did not finish a step on the CPU within two minutes.
@@ -19,7 +19,7 @@ real: the arithmetic task; a response ends when the model ends it, at 48 tokens 
 token does not exist, every response has 48 tokens; the reward is the share of digits, so that every group has a
 gradient. A ratio is TRL's median seconds a step over this project's, without the first steps of either; its spread is
 the 10th and 90th percentile over pairs of successive steps. After its pairs the real task goes on, the side that has
-used less time first, until both have trained for --seconds: what they have learnt by then is the mean reward over the
+used less time first, until both have trained for --seconds: what they have learned by then is the mean reward over the
 last fifth of that time.
 """
 
@@ -84,7 +84,7 @@ class Comparison:
         low, high = np.percentile([trl_step.seconds / own.seconds for own, trl_step in pairs], [10, 90])
         return float(low), float(high)
 
-    def learnt(self, name: str, seconds: float, share: float = 0.2) -> float:
+    def learned(self, name: str, seconds: float, share: float = 0.2) -> float:
         """Mean reward of the steps that ended within the last `share` of `seconds`, or of the one before; 0: none."""
         ends = np.cumsum([step.seconds for step in self.steps[name]])
         rewards = np.array([step.reward for step in self.steps[name]])
@@ -129,7 +129,7 @@ def report(real: Comparison, fixed: Comparison, seconds: float) -> dict[str, Any
         "ratio_fixed": fixed.ratio,
         "spread_real": real.spread,
         "spread_fixed": fixed.spread,
-        "reward_at_equal_time": {name: real.learnt(name, common) for name in NAMES},
+        "reward_at_equal_time": {name: real.learned(name, common) for name in NAMES},
         "equal_time_s": common,
         "reward_at_equal_steps": {name: real.learnt_by_step(name) for name in NAMES},
         "reward_against_seconds": {
@@ -170,7 +170,7 @@ def tables(real: Comparison, fixed: Comparison, seconds: float) -> list[Table]:
         learning.add_column(name, justify="right")
     for part in (0.2, 0.4, 0.6, 0.8, 1.0):
         # Each row averages over the fifth of the whole time that ends there.
-        cells = (f"{real.learnt(name, part * common, share=0.2 / part):.3f}" for name in NAMES)
+        cells = (f"{real.learned(name, part * common, share=0.2 / part):.3f}" for name in NAMES)
         learning.add_row(f"{part * common:.0f}", *cells)
     return [speed, learning]
 

@@ -1,8 +1,8 @@
 """Chat turns as token ids: a conversation grows by appending, its earlier tokens are never made again.
 
-Rendering a whole conversation anew would re-tokenise what the policy wrote (other ids for the same text, so
+Rendering a whole conversation anew would re-tokenize what the policy wrote (other ids for the same text, so
 other log-probs), and the templates of reasoning models strip the reasoning from earlier turns. So a turn is
-tokenised once, alone, and put behind the ids that are already there. What contents spell is never a control token.
+tokenized once, alone, and put behind the ids that are already there. What contents spell is never a control token.
 """
 
 from collections.abc import Mapping, Sequence

@@ -14,7 +14,7 @@ class UnicodeText(Text):
     """The space of all strings, of any length and in any script.
 
     Gymnasium's `Text` holds only strings over a character set that has to be listed, and a policy writes what
-    it likes. It is still a `Text`, because RLlib serialises the space types that it knows by `isinstance`.
+    it likes. It is still a `Text`, because RLlib serializes the space types that it knows by `isinstance`.
     """
 
     def __init__(self, *, sample_length: int = 32, seed: int | np.random.Generator | None = None) -> None:

@@ -16,15 +16,15 @@ def check_loss(training: TrainingSettings) -> None:
             "training.dual_clip: has no effect with training.objective=cispo, which bounds every weight already; "
             "fix: training.dual_clip=null"
         )
-    if training.is_mode == "mask" and training.is_cap <= 1:
+    if training.importance_mode == "mask" and training.importance_cap <= 1:
         raise ConfigError(
-            f"training.is_cap: with training.is_mode=mask, {training.is_cap:g} leaves out responses that engine and "
-            "trainer agree on; fix: training.is_cap=2"
+            f"training.importance_cap: with training.importance_mode=mask, {training.importance_cap:g} leaves out responses that engine and "
+            "trainer agree on; fix: training.importance_cap=2"
         )
-    if training.is_floor > 0 and training.is_mode != "mask":
+    if training.importance_floor > 0 and training.importance_mode != "mask":
         raise ConfigError(
-            f"training.is_floor: {training.is_floor:g} has no effect with training.is_mode={training.is_mode}; "
-            "fix: training.is_mode=mask"
+            f"training.importance_floor: {training.importance_floor:g} has no effect with training.importance_mode={training.importance_mode}; "
+            "fix: training.importance_mode=mask"
         )
 
 
@@ -34,21 +34,21 @@ def check_policy_lag(training: TrainingSettings, env_runners: EnvRunnerSettings)
     Raises:
         ConfigError: one line with the setting and the fix.
     """
-    if not training.policy_lag:
+    if not training.max_off_policy_steps:
         return
     if env_runners.num_env_runners == 0:
         raise ConfigError(
-            "training.policy_lag: 1 needs env runners of their own, which play while the learner works; "
-            "fix: env_runners.num_env_runners=1, or training.policy_lag=0"
+            "training.max_off_policy_steps: 1 needs env runners of their own, which play while the learner works; "
+            "fix: env_runners.num_env_runners=1, or training.max_off_policy_steps=0"
         )
-    if training.is_cap == 0:
+    if training.importance_cap == 0:
         raise ConfigError(
-            "training.policy_lag: 1 trains on rollouts of an older policy, which training.is_cap=0 leaves uncorrected; "
-            "fix: training.is_cap=2"
+            "training.max_off_policy_steps: 1 trains on rollouts of an older policy, which training.importance_cap=0 leaves uncorrected; "
+            "fix: training.importance_cap=2"
         )
     if env_runners.sleep_while_training:
         raise ConfigError(
-            "training.policy_lag: 1 keeps the engines at work while the learners are, and "
+            "training.max_off_policy_steps: 1 keeps the engines at work while the learners are, and "
             "env_runners.sleep_while_training puts them to sleep; fix: turn off one of them"
         )
 

@@ -26,7 +26,7 @@ def shown(value: object) -> str:
 
 
 def nearest(word: str, candidates: Iterable[str]) -> str | None:
-    """The candidate spelt most like `word`, None when none is close; upper and lower case count as equal."""
+    """The candidate spelled most like `word`, None when none is close; upper and lower case count as equal."""
     by_folded = {candidate.casefold(): candidate for candidate in candidates}
     matches = difflib.get_close_matches(word.casefold(), by_folded, n=1, cutoff=0.6)
     return by_folded[matches[0]] if matches else None

@@ -1,4 +1,4 @@
-"""What to train on and how: the run, the environment, the optimisation, the reward and evaluation.
+"""What to train on and how: the run, the environment, the optimization, the reward and evaluation.
 
 Where it runs is in `algorithms.config.machine`. Neither imports Ray.
 """
@@ -102,7 +102,7 @@ class EnvironmentSettings(Settings):
 
 
 class TrainingSettings(Settings):
-    """The optimisation. A training step samples `queries_per_step` times `group_size` responses."""
+    """The optimization. A training step samples `queries_per_step` times `group_size` responses."""
 
     lr: float = setting(1e-6, "Learning rate of AdamW, after the warm-up.", ge=0)
     warmup_steps: int = setting(0, "Optimizer steps over which the learning rate rises linearly from 0.", ge=0)
@@ -122,7 +122,7 @@ class TrainingSettings(Settings):
         "What a reward is worth in its group: its distance from the mean in standard deviations (GRPO), the distance "
         "itself (Dr. GRPO), or the distance from the mean of the others (RLOO).",
     )
-    max_refills: int = setting(
+    max_resample_rounds: int = setting(
         0,
         "Dynamic sampling (DAPO): how often a step may ask further queries in place of those whose responses are all "
         "right or all wrong; 0: off.",
@@ -141,40 +141,42 @@ class TrainingSettings(Settings):
     dual_clip: float | None = setting(
         None, "Bound on the ratio where the advantage is negative (dual-clip PPO); null: none.", gt=1
     )
-    loss_norm: Literal["token", "response", "constant"] = setting(
+    loss_aggregation: Literal["token", "response", "constant"] = setting(
         "token",
         "What the loss is divided by: all response tokens (DAPO), each response's length and then the number "
         "of responses (GRPO), or a constant (Dr. GRPO).",
     )
-    policy_lag: int = setting(
+    max_off_policy_steps: int = setting(
         0,
         "1: rollouts of the next step are played while the learners work on this one, with the weights from before "
-        "its update; `is_cap` corrects for it. Needs remote env runners; a resumed run plays them again.",
+        "its update; `importance_cap` corrects for it. Needs remote env runners; a resumed run plays them again.",
         ge=0,
         le=1,
     )
     beta: float = setting(
         0.0, "Weight of the KL penalty against the initial model; 0: no reference model is kept.", ge=0
     )
-    is_cap: float = setting(
+    importance_cap: float = setting(
         2.0,
         "Cap of the importance weight that corrects for the inference engine's log-probs; 0: no correction.",
         ge=0,
     )
-    is_level: Literal["token", "sequence"] = setting(
+    importance_level: Literal["token", "sequence"] = setting(
         "token", "Whether that weight is a token's own or the product over its response."
     )
-    is_mode: Literal["truncate", "mask"] = setting(
-        "truncate", "Whether a weight above `is_cap` is set to the cap, or to 0: its tokens are left out."
+    importance_mode: Literal["truncate", "mask"] = setting(
+        "truncate", "Whether a weight above `importance_cap` is set to the cap, or to 0: its tokens are left out."
     )
-    is_floor: float = setting(0.0, "With `is_mode: mask`, weights below this are set to 0 too.", ge=0, lt=1)
+    importance_floor: float = setting(
+        0.0, "With `importance_mode: mask`, weights below this are set to 0 too.", ge=0, lt=1
+    )
 
 
 class RewardSettings(Settings):
-    """A correct response gets `1 + w_len * max(0, 1 - length / l_max)`, a wrong one 0; long ones may lose some."""
+    """A correct response gets `1 + length_bonus * max(0, 1 - length / length_bonus_max_tokens)`, a wrong one 0; long ones may lose some."""
 
-    w_len: float = setting(1.0, "Weight of the bonus for short correct responses.", ge=0)
-    l_max: int = setting(32768, "Length in tokens from which on there is no bonus.", ge=1)
+    length_bonus: float = setting(1.0, "Weight of the bonus for short correct responses.", ge=0)
+    length_bonus_max_tokens: int = setting(32768, "Length in tokens from which on there is no bonus.", ge=1)
     overlong_penalty: float = setting(
         0.0,
         "What a response at the length limit loses, right or wrong (DAPO's soft punishment, 1 of whose points is 0.5 "

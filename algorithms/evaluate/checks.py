@@ -16,7 +16,7 @@ WITHOUT_LEARNERS = (
     "learners.num_learners=0",
     "learners.sharding=none",
     "learners.offload=false",
-    "training.policy_lag=0",
+    "training.max_off_policy_steps=0",
     "env_runners.sleep_while_training=false",
     "env_runners.weight_transfer=auto",
 )

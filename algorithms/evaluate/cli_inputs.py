@@ -12,7 +12,7 @@ from algorithms.config.loading import load, to_yaml
 from algorithms.evaluate.checks import WITHOUT_LEARNERS, gpu_for_the_engine
 from algorithms.evaluate.config import EvaluateConfig
 from algorithms.evaluate.problems import is_mixture
-from algorithms.evaluate.untrusted_config import check_environments, notes, withheld
+from algorithms.evaluate.untrusted_config import check_environments, notes, withhold_options
 from algorithms.train.checkpoints import Checkpoints
 from algorithms.utils.errors import CheckpointError
 
@@ -20,7 +20,7 @@ from algorithms.utils.errors import CheckpointError
 _NOTHING = os.devnull
 
 
-def config_of(arguments: argparse.Namespace) -> tuple[EvaluateConfig, int]:
+def resolve_config(arguments: argparse.Namespace) -> tuple[EvaluateConfig, int]:
     """What a run was trained with, as far as it may decide, then files, then the flags, then `section.key=value`.
 
     Returns:
@@ -36,7 +36,7 @@ def config_of(arguments: argparse.Namespace) -> tuple[EvaluateConfig, int]:
         check_model(arguments.model)
     else:
         files = [str(of_run), *own_files]
-        overrides += withheld(own_files)
+        overrides += withhold_options(own_files)
         run_folder = of_run.parent
         checkpoint = _newest(run_folder)
         if checkpoint is None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from algorithms.config.errors import ConfigError
 from algorithms.evaluate.checks import check_limits, check_reflection, validate_engine
-from algorithms.evaluate.cli_inputs import config_of, folder_of, parser, settings_of
+from algorithms.evaluate.cli_inputs import folder_of, parser, resolve_config, settings_of
 from algorithms.evaluate.config import EvaluateConfig
 from algorithms.evaluate.console import show, show_comparison
 from algorithms.evaluate.problems import chosen, environment_of, seed_of
@@ -18,10 +18,10 @@ from algorithms.evaluation.answering import answer_all, part_size, parts
 from algorithms.evaluation.fingerprint import of_model, of_problems
 from algorithms.evaluation.metrics import Score, benchmark_scores
 from algorithms.evaluation.responses import ResponseFolder
-from algorithms.evaluation.sampling import evaluation_sampling, quoter_of
+from algorithms.evaluation.sampling import evaluation_sampling, make_truncator
 from algorithms.models.names import context_length, fetch_model, resolve_model
 from algorithms.models.tokenizer import load_tokenizer
-from algorithms.rollout.attempts import Quoter
+from algorithms.rollout.attempts import AttemptTruncator
 from algorithms.rollout.types import Sampling
 from algorithms.train.exit_codes import DONE
 from algorithms.utils.files import write_json
@@ -47,7 +47,7 @@ def evaluate(arguments: argparse.Namespace) -> Path:
     Raises:
         ConfigError: what was asked for cannot be; the line names the argument or the setting, and the fix.
     """
-    config, seed = config_of(arguments)
+    config, seed = resolve_config(arguments)
     benchmarks = config.benchmarks_settings
     environment = environment_of(config)
     check_limits(config, environment)
@@ -70,13 +70,13 @@ def evaluate(arguments: argparse.Namespace) -> Path:
         title = f"evaluating {config.rl_module_settings.model}: {len(uids)} problems × {evaluation.samples} answers"
         with players(config) as player, Counter(title) as counter:
             answer_all(
-                player.play,
+                player.rollout,
                 environment,
                 cut,
                 folder,
                 samples=evaluation.samples,
                 sampling=evaluation_sampling(evaluation, training),
-                quoter=_quoter(config, environment),
+                truncator=_quoter(config, environment),
                 seed=seed_of(seed, benchmarks),
                 on_progress=counter.update,
             )
@@ -90,13 +90,13 @@ def evaluate(arguments: argparse.Namespace) -> Path:
     return path
 
 
-def _quoter(config: EvaluateConfig, environment: Any) -> Quoter | None:
+def _quoter(config: EvaluateConfig, environment: Any) -> AttemptTruncator | None:
     """For second tries; None, and no tokenizer is read, where there are none."""
     if not config.evaluation_settings.reflection:
         return None
     module = config.rl_module_settings
     tokenizer = load_tokenizer(resolve_model(module.model), module.revision, module.trust_remote_code)
-    return quoter_of(config, tokenizer, environment, context_length(module))
+    return make_truncator(config, tokenizer, environment, context_length(module))
 
 
 def _plain(scores: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:

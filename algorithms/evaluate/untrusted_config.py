@@ -22,8 +22,8 @@ _WITHHELD: Mapping[tuple[str, str], Any] = {("rl_module", "trust_remote_code"): 
 _OWN_ENVIRONMENTS = "r3env/"
 
 
-def withheld(files: Sequence[str]) -> list[str]:
-    """Overrides that give the withheld settings what the user's own files say, whatever the run's file says."""
+def withhold_options(files: Sequence[str]) -> list[str]:
+    """Overrides that give the withhold_options settings what the user's own files say, whatever the run's file says."""
     values = {**_WITHHELD, **_stated(files)}
     return [_override(setting, value) for setting, value in values.items()]
 
@@ -65,7 +65,7 @@ def _layers(files: Sequence[str]) -> list[Layer]:
 
 
 def _stated(files: Sequence[str]) -> dict[tuple[str, str], Any]:
-    """The withheld settings that files hold."""
+    """The withhold_options settings that files hold."""
     return {
         (section, key): values[key]
         for layer in _layers(files)

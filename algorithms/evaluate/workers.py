@@ -6,7 +6,7 @@ from typing import Any
 
 from algorithms.rollout.env_runner import LLMEnvRunner
 from algorithms.rollout.scheduler import DispatchPlan, OnProgress, dispatch
-from algorithms.rollout.supervisor import Fleet
+from algorithms.rollout.supervisor import WorkerSupervisor
 from algorithms.rollout.types import Request, Rollout
 from algorithms.rollout.work_order import ExpectedLengths
 from algorithms.utils.process import native_stderr_held_back
@@ -19,7 +19,7 @@ class LocalPlayer:
         self.runner = LLMEnvRunner(config=config, worker_index=0)
         self.slots = config.env_runners_settings.max_num_seqs
 
-    def play(self, requests: Sequence[Request], on_progress: OnProgress | None = None) -> list[Rollout]:
+    def rollout(self, requests: Sequence[Request], on_progress: OnProgress | None = None) -> list[Rollout]:
         """Play every request, with an engine of batches one at a time; rollouts come back sorted by request id."""
         return self.runner.rollout(requests, on_progress, self.slots)
 
@@ -38,26 +38,28 @@ class RemotePlayers:
         settings = config.env_runners_settings
         self.group = EnvRunnerGroup(config=config, local_env_runner=False)
         manager = self.group._worker_manager
-        self.fleet = Fleet(
+        self.supervisor = WorkerSupervisor(
             manager.actors(),
             timeout_s=settings.timeout_s,
             # An engine that comes back has read the model again; it only has to say so.
             weights=lambda: (0, {WEIGHTS_SEQ_NO: 0}),
             on_health=lambda number, healthy: manager.set_actor_state(number, healthy=healthy),
         )
-        self.fleet.confirm(0, {})
-        self.plan = DispatchPlan.of(streams=settings.engine != "transformers", max_num_seqs=settings.max_num_seqs)
+        self.supervisor.confirm(0, {})
+        self.plan = DispatchPlan.of(
+            continuous_batching=settings.engine != "transformers", max_num_seqs=settings.max_num_seqs
+        )
         self.lengths = ExpectedLengths()
 
-    def play(self, requests: Sequence[Request], on_progress: OnProgress | None = None) -> list[Rollout]:
+    def rollout(self, requests: Sequence[Request], on_progress: OnProgress | None = None) -> list[Rollout]:
         """Play every request; rollouts come back sorted by request id."""
-        report = dispatch(self.fleet, self.lengths.longest_first(requests), self.plan, on_progress)
+        report = dispatch(self.supervisor, self.lengths.longest_first(requests), self.plan, on_progress)
         self.lengths.observe(report.rollouts)
         return report.rollouts
 
     def close(self) -> None:
         """End the actors."""
-        self.fleet.closed = True
+        self.supervisor.closed = True
         self.group.stop()
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from algorithms.evaluation.responses import Response, ResponseFolder
 from algorithms.evaluation.sampling import failed_attempt
-from algorithms.rollout.attempts import Quoter
+from algorithms.rollout.attempts import AttemptTruncator
 from algorithms.rollout.scheduler import OnProgress
 from algorithms.rollout.types import Request, Rollout, Sampling, Split, refuse_if_all_failed
 from r3env.grading.extraction import final_answer
@@ -33,7 +33,7 @@ def answer_all(
     *,
     samples: int,
     sampling: Sampling,
-    quoter: Quoter | None,
+    truncator: AttemptTruncator | None,
     seed: str,
     on_progress: OnProgress,
 ) -> None:
@@ -48,7 +48,7 @@ def answer_all(
         folder: what was answered before, and where more is written.
         samples: answers a problem.
         sampling: how they are drawn.
-        quoter: of wrong answers, which get a second try, told that they were wrong; None: there are no second tries.
+        truncator: of wrong answers, which get a second try, told that they were wrong; None: there are no second tries.
         seed: of everything.
         on_progress: told how many answers of the parts that were missing are there: a rate counts no old ones. Second
             tries come on top when it is known how many there are.
@@ -60,9 +60,9 @@ def answer_all(
     counted = _Counted(play, on_progress, sum(len(uids) for _, uids in missing) * samples)
     for number, uids in missing:
         requests = _requests(uids, samples, sampling, seed)
-        rollouts = counted.play(requests)
+        rollouts = counted.rollout(requests)
         refuse_if_all_failed(rollouts)
-        again = None if quoter is None else _second_tries(counted, requests, rollouts, quoter)
+        again = None if truncator is None else _second_tries(counted, requests, rollouts, truncator)
         folder.write(number, _responses(requests, rollouts, again, environment, samples))
 
 
@@ -72,7 +72,7 @@ class _Counted:
     def __init__(self, play: Play, on_progress: OnProgress, total: int) -> None:
         self._play, self._tell, self._done, self.total = play, on_progress, 0, total
 
-    def play(self, requests: Sequence[Request]) -> list[Rollout]:
+    def rollout(self, requests: Sequence[Request]) -> list[Rollout]:
         before = self._done
         rollouts = self._play(requests, lambda count, _: self._tell(before + count, self.total))
         self._done += len(requests)
@@ -101,16 +101,16 @@ def _seed(*parts: object) -> int:
 
 
 def _second_tries(
-    counted: _Counted, requests: Sequence[Request], rollouts: Sequence[Rollout], quoter: Quoter
+    counted: _Counted, requests: Sequence[Request], rollouts: Sequence[Rollout], truncator: AttemptTruncator
 ) -> dict[int, Rollout]:
     """By request id, the second turn after a wrong first one."""
     failed = [i for i, rollout in enumerate(rollouts) if not rollout.correct and rollout.error is None]
     again = [
-        replace(requests[i], seed=_seed(requests[i].seed, "again"), attempt=failed_attempt(rollouts[i], quoter))
+        replace(requests[i], seed=_seed(requests[i].seed, "again"), attempt=failed_attempt(rollouts[i], truncator))
         for i in failed
     ]
     counted.total += len(again)
-    return {rollout.request_id: rollout for rollout in counted.play(again)} if again else {}
+    return {rollout.request_id: rollout for rollout in counted.rollout(again)} if again else {}
 
 
 def _responses(

@@ -12,7 +12,7 @@ import numpy as np
 from algorithms.evaluation.responses import Response
 from algorithms.utils.statistics import stratified_means
 from r3env.core import Reason
-from r3env.grading.normalisation import clean, comparable
+from r3env.grading.normalization import clean, comparable
 
 
 def pass_at_k(n: int, c: int, k: int) -> float:

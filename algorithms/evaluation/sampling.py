@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from algorithms.evaluation.metrics import mean_pass_at_k
-from algorithms.rollout.attempts import Quoter, attempt_of
+from algorithms.rollout.attempts import AttemptTruncator, attempt_of
 from algorithms.rollout.types import Attempt, Request, Rollout, Sampling, Split, refuse_if_all_failed
-from algorithms.utils.rng import Purpose, request_seeds
+from algorithms.utils.rng import RngStream, request_seeds
 
 Play = Callable[[Sequence[Request]], list[Rollout]]
 
@@ -54,7 +54,7 @@ class Evaluation:
 
 
 def evaluate_policy(
-    play: Play, uids: Sequence[str], settings: Any, training: Sampling, seed: int, quoter: Quoter | None
+    play: Play, uids: Sequence[str], settings: Any, training: Sampling, seed: int, truncator: AttemptTruncator | None
 ) -> Evaluation:
     """Sample every held-out problem `settings.samples` times with the same seeds at each evaluation.
 
@@ -64,7 +64,7 @@ def evaluate_policy(
         settings: the `evaluation` section.
         training: how training samples; the section's own temperature and top_p replace its.
         seed: of the run.
-        quoter: of the answers that get a second turn; None: none gets one.
+        truncator: of the answers that get a second turn; None: none gets one.
 
     Raises:
         EveryEpisodeFailed: the environment failed in all first turns.
@@ -72,7 +72,7 @@ def evaluate_policy(
     uids = held_out_sample(uids, settings.limit)
     samples = settings.samples
     sampling = evaluation_sampling(settings, training)
-    seeds = request_seeds(seed, 0, Purpose.EVALUATION, 2 * len(uids) * samples)
+    seeds = request_seeds(seed, 0, RngStream.EVALUATION, 2 * len(uids) * samples)
     requests = [
         Request(i, uids[i // samples], i // samples, seeds[i], sampling, Split.EVALUATION)
         for i in range(len(uids) * samples)
@@ -82,8 +82,8 @@ def evaluate_policy(
     shape = (len(uids), samples)
     correct = np.array([rollout.correct for rollout in rollouts]).reshape(shape)
     reflected = None
-    if quoter is not None:
-        reflected = _after_reflection(play, requests, rollouts, seeds, quoter).reshape(shape)
+    if truncator is not None:
+        reflected = _after_reflection(play, requests, rollouts, seeds, truncator).reshape(shape)
     return Evaluation(
         uids=tuple(uids),
         correct=correct,
@@ -111,27 +111,31 @@ def held_out_sample(uids: Sequence[str], limit: int | None) -> list[str]:
     return [uids[i * len(uids) // limit] for i in range(limit)]
 
 
-def quoter_of(config: Any, tokenizer: Any, environment: Any, context: int | None) -> Quoter | None:
+def make_truncator(config: Any, tokenizer: Any, environment: Any, context: int | None) -> AttemptTruncator | None:
     """What shortens attempts for the second turns of an evaluation; None where `evaluation.reflection` is off."""
     if not config.evaluation_settings.reflection:
         return None
-    return Quoter.of(config, tokenizer, environment.unwrapped.reflection_guidance, context=context)
+    return AttemptTruncator.of(config, tokenizer, environment.unwrapped.reflection_guidance, context=context)
 
 
-def failed_attempt(rollout: Rollout, quoter: Quoter) -> Attempt:
+def failed_attempt(rollout: Rollout, truncator: AttemptTruncator) -> Attempt:
     """A rollout as the failed attempt of a second turn that has room for its answer."""
     text = rollout.messages[-1]["content"] if rollout.messages else ""
-    return quoter.quote(attempt_of(rollout.tokens, rollout.prompt_length, text))
+    return truncator.truncate(attempt_of(rollout.tokens, rollout.prompt_length, text))
 
 
 def _after_reflection(
-    play: Play, requests: Sequence[Request], rollouts: Sequence[Rollout], seeds: Sequence[int], quoter: Quoter
+    play: Play,
+    requests: Sequence[Request],
+    rollouts: Sequence[Rollout],
+    seeds: Sequence[int],
+    truncator: AttemptTruncator,
 ) -> np.ndarray:
     """Bool [requests]: correct at first, or in a second turn that follows the failed first one."""
     correct = np.array([rollout.correct for rollout in rollouts])
     failed = [i for i, rollout in enumerate(rollouts) if not rollout.correct and rollout.error is None]
     again = [
-        replace(requests[i], id=n, seed=seeds[len(requests) + i], attempt=failed_attempt(rollouts[i], quoter))
+        replace(requests[i], id=n, seed=seeds[len(requests) + i], attempt=failed_attempt(rollouts[i], truncator))
         for n, i in enumerate(failed)
     ]
     for index, rollout in zip(failed, play(again) if again else [], strict=True):

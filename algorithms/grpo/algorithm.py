@@ -16,19 +16,19 @@ from algorithms.grpo.metrics import (
     update_metrics,
 )
 from algorithms.grpo.rewards import length_bonus_reward, overlong_penalty
-from algorithms.grpo.rollout_source import Batch, group_requests, groups_of, refilled
-from algorithms.grpo.training_samples import minibatches, scoring_row, spread, training_rows
+from algorithms.grpo.rollout_source import Batch, collect_groups, make_requests, refilled
+from algorithms.grpo.training_samples import minibatches, scatter_to_sequence, scoring_row, training_rows
 from algorithms.grpo.types import Group, Prompt, Sample
 from algorithms.learner.group import learner_facts, score_rows, update_learners
 from algorithms.learner.loss import LossSettings
 from algorithms.rollout.types import Request, Rollout, refuse_if_all_failed
-from algorithms.utils.rng import Purpose, request_seeds, stream
+from algorithms.utils.rng import RngStream, request_seeds, rng_for
 
 _logger = logging.getLogger(__name__)
 
 
 class GRPO(StagedAlgorithm):
-    """Group relative policy optimisation (arXiv 2402.03300) over verifiable environments."""
+    """Group relative policy optimization (arXiv 2402.03300) over verifiable environments."""
 
     config: GRPOConfig
 
@@ -45,13 +45,13 @@ class GRPO(StagedAlgorithm):
         queries = self.run_stage(self.select_queries)
         prompts = self.run_stage(self.build_prompts, queries)
         groups = self.run_stage(self.collect_rollouts, prompts)
-        self.run_stage(self.rest_engines)
+        self.run_stage(self.sleep_engines)
         groups = self.run_stage(self.score_tokens, groups)
         groups = self.run_stage(self.shape_rewards, groups)
         groups = self.run_stage(self.compose_groups, groups)
         groups = self.run_stage(self.compute_advantages, groups)
         self.run_stage(self.update_policy, groups)
-        self.run_stage(self.remember, groups)
+        self.run_stage(self.update_history, groups)
         self.run_stage(self.sync_weights)
         self.finish_step(groups, time.perf_counter() - started)
 
@@ -69,7 +69,7 @@ class GRPO(StagedAlgorithm):
     def collect_rollouts(self, prompts: Sequence[Prompt]) -> list[Group]:
         """`group_size` verified rollouts of each prompt; with dynamic sampling, further queries replace dull groups.
 
-        With `training.policy_lag` they are those of the prompts of the step before, and these are played meanwhile.
+        With `training.max_off_policy_steps` they are those of the prompts of the step before, and these are played meanwhile.
 
         Raises:
             EveryEpisodeFailed: the environment failed in all of them.
@@ -80,17 +80,17 @@ class GRPO(StagedAlgorithm):
         def ask(prompts: Sequence[Prompt], refill: int) -> list[Group]:
             first_group = asked[-1].group + 1 if asked else 0
             requests = self.requests_for(prompts, refill, first_id=len(asked), first_group=first_group)
-            rollouts = self.runners.play(requests)
+            rollouts = self.runners.rollout(requests)
             asked.extend(requests)
             answers.extend(rollouts)
-            return groups_of(prompts, rollouts, first_group=first_group)
+            return collect_groups(prompts, rollouts, first_group=first_group)
 
         collection = refilled(
-            groups_of(due.batch.prompts, due.rollouts),
+            collect_groups(due.batch.prompts, due.rollouts),
             lambda count, refill: ask([Prompt(uid) for uid in self.queries.take(count)], refill),
             self.is_informative,
             wanted=len(due.batch.prompts),
-            max_refills=self.config.training_settings.max_refills,
+            max_resample_rounds=self.config.training_settings.max_resample_rounds,
         )
         refuse_if_all_failed(answers)
         self.dropped = collection.dropped
@@ -99,7 +99,7 @@ class GRPO(StagedAlgorithm):
         self.pipeline.begin_next(lambda: self.batch_of(self.build_prompts(self.select_queries())))
         return collection.kept
 
-    def rest_engines(self) -> None:
+    def sleep_engines(self) -> None:
         """Engines that share the learners' GPUs make room; `sync_weights` wakes them."""
         self.runners.rest()
 
@@ -119,7 +119,7 @@ class GRPO(StagedAlgorithm):
         return groups
 
     def compute_advantages(self, groups: list[Group]) -> list[Group]:
-        """Eq. 1, rewards normalised within each group; or what `training.advantage` has in its place."""
+        """Eq. 1, rewards normalized within each group; or what `training.advantage` has in its place."""
         advantages_of = ADVANTAGES[self.config.training_settings.advantage]
         for group in groups:
             advantages = advantages_of(np.array([sample.training_reward for sample in group.samples]))
@@ -127,25 +127,25 @@ class GRPO(StagedAlgorithm):
                 sample.advantage = float(advantage)
         return groups
 
-    def remember(self, groups: Sequence[Group]) -> None:
+    def update_history(self, groups: Sequence[Group]) -> None:
         """Keep nothing."""
 
     def update_policy(self, groups: Sequence[Group]) -> None:
         """One optimizer step for each mini-batch, over all learners; it measures what no scoring pass has."""
         training = self.config.training_settings
-        rng = stream(self.seed, self.steps_done, Purpose.MINIBATCH)
+        rng = rng_for(self.seed, self.steps_done, RngStream.MINIBATCH)
         first_step = self.steps_done * training.minibatches + 1
         limit = self.config.env_runners_settings.max_response_tokens
         statistics = []
         for number, samples in enumerate(minibatches(groups, training.minibatches, rng), first_step):
             lr = training.lr * min(1.0, number / max(1, training.warmup_steps))
-            rows = training_rows(samples, loss_norm=training.loss_norm, max_response_tokens=limit)
+            rows = training_rows(samples, loss_aggregation=training.loss_aggregation, max_response_tokens=limit)
             statistics.append(update_learners(self.learner_group, rows, lr))
             self.skipped_steps.observe(statistics[-1].skipped_steps > 0, rows)
             for index, logprobs in statistics[-1].measured.items():
                 sample = samples[index][1]
-                sample.behaviour_logprobs = spread(logprobs, sample.rollout.loss_mask)
-                sample.entropies = spread(statistics[-1].entropies[index], sample.rollout.loss_mask)
+                sample.old_logprobs = scatter_to_sequence(logprobs, sample.rollout.loss_mask)
+                sample.entropies = scatter_to_sequence(statistics[-1].entropies[index], sample.rollout.loss_mask)
             self.record["policy/lr"] = lr
         self.record |= update_metrics(groups, statistics) | correction_metrics(groups, LossSettings.of(training))
         facts, peak = learner_facts(self.learner_group), self.config.learners_settings.peak_tflops
@@ -177,10 +177,10 @@ class GRPO(StagedAlgorithm):
     ) -> list[Request]:
         """`group_size` requests a prompt, their seeds a function of step and refill (0: the step's own prompts)."""
         count = len(prompts) * self.config.training_settings.group_size
-        purpose = Purpose.REFILL if refill else Purpose.ROLLOUT
+        purpose = RngStream.REFILL if refill else RngStream.ROLLOUT
         step = self.steps_done if refill else self.prompts_step
         seeds = request_seeds(self.seed, step, purpose, count, refill)
-        return group_requests(prompts, seeds, self.sampling(), first_id=first_id, first_group=first_group)
+        return make_requests(prompts, seeds, self.sampling(), first_id=first_id, first_group=first_group)
 
     def is_informative(self, group: Group) -> bool:
         """Whether dynamic sampling keeps a group: some of its responses are right and some wrong."""
@@ -191,7 +191,12 @@ class GRPO(StagedAlgorithm):
         if not rollout.correct:
             return rollout.reward
         reward = self.config.reward_settings
-        bonus = length_bonus_reward(True, rollout.response_length, w_len=reward.w_len, l_max=reward.l_max)
+        bonus = length_bonus_reward(
+            True,
+            rollout.response_length,
+            length_bonus=reward.length_bonus,
+            length_bonus_max_tokens=reward.length_bonus_max_tokens,
+        )
         return rollout.reward * bonus
 
     def overlong_penalty(self, rollout: Rollout) -> float:
@@ -204,7 +209,7 @@ class GRPO(StagedAlgorithm):
     def samples_to_score(self, groups: Sequence[Group]) -> list[Sample]:
         """Samples that are scored before the update: all when it takes several optimizer steps, else none.
 
-        Its only step, or its first, gives the others' behaviour log-probs.
+        Its only step, or its first, gives the others' behavior log-probs.
         """
         several = self.config.training_settings.minibatches > 1
         return [sample for group in groups for sample in group.samples] if several else []
@@ -214,5 +219,5 @@ class GRPO(StagedAlgorithm):
         results = score_rows(self.learner_group, [scoring_row(sample) for sample in samples], entropy=entropy)
         for sample, (logprobs, entropies) in zip(samples, results, strict=True):
             mask = sample.rollout.loss_mask
-            sample.behaviour_logprobs = spread(logprobs, mask)
-            sample.entropies = None if entropies is None else spread(entropies, mask)
+            sample.old_logprobs = scatter_to_sequence(logprobs, mask)
+            sample.entropies = None if entropies is None else scatter_to_sequence(entropies, mask)

@@ -14,11 +14,11 @@ from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
 from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
 
 from algorithms.evaluation.fingerprint import of_model
-from algorithms.evaluation.sampling import Evaluation, evaluate_policy, quoter_of
+from algorithms.evaluation.sampling import Evaluation, evaluate_policy, make_truncator
 from algorithms.grpo.config import GRPOConfig
 from algorithms.grpo.metrics import advantage_metrics, group_metrics, time_split
 from algorithms.grpo.monitors import MismatchWatch, SkippedSteps
-from algorithms.grpo.query_sampler import EpochOrder
+from algorithms.grpo.query_sampler import EpochSampler
 from algorithms.grpo.rollout_source import make_pipeline
 from algorithms.grpo.types import Group
 from algorithms.learner.group import set_version
@@ -28,12 +28,12 @@ from algorithms.rollout.attempts import context_of
 from algorithms.rollout.env_runner import environment_makers
 from algorithms.rollout.scheduler import OnProgress
 from algorithms.rollout.types import Sampling, Split
-from algorithms.rollout.workers import RunnerPool
+from algorithms.rollout.workers import RolloutWorkers
 
 T = TypeVar("T")
 
 # Stages after whose beginning a step can no longer be forgotten: they change weights or history.
-POINT_OF_NO_RETURN = frozenset({"update_policy", "remember", "sync_weights"})
+POINT_OF_NO_RETURN = frozenset({"update_policy", "update_history", "sync_weights"})
 TRAINING_LOOP = "training_loop"
 
 _logger = logging.getLogger(__name__)
@@ -62,9 +62,9 @@ class StagedAlgorithm(Algorithm):
         self.tokenizer = load_tokenizer(resolve_model(module.model), module.revision, module.trust_remote_code)
         self.environments: dict[Split, Any] = {split: make() for split, make in environment_makers(config).items()}
         self.seed: int = config.seed or 0
-        self.queries = EpochOrder(self.uids(Split.TRAIN), self.seed)
-        self.runners = RunnerPool(self.env_runner_group, self.learner_group, config)
-        self.pipeline = make_pipeline(config.training_settings.policy_lag, self.runners)
+        self.queries = EpochSampler(self.uids(Split.TRAIN), self.seed)
+        self.runners = RolloutWorkers(self.env_runner_group, self.learner_group, config)
+        self.pipeline = make_pipeline(config.training_settings.max_off_policy_steps, self.runners)
         settings = config.env_runners_settings
         self.mismatch_watch = MismatchWatch(settings.logp_mismatch_warning, (settings.dtype, module.dtype))
         self.skipped_steps = SkippedSteps(config.training_settings.max_skipped_steps)
@@ -121,12 +121,12 @@ class StagedAlgorithm(Algorithm):
     def evaluate(self, parallel_train_future: Any = None) -> dict[str, Any]:
         """Held-out evaluation with the training runners; the result is also kept in `evaluation`."""
         self.evaluation = evaluate_policy(
-            functools.partial(self.runners.play, on_progress=self.on_evaluation_progress),
+            functools.partial(self.runners.rollout, on_progress=self.on_evaluation_progress),
             self.uids(Split.EVALUATION),
             self.config.evaluation_settings,
             self.sampling(),
             self.seed,
-            quoter_of(
+            make_truncator(
                 self.config,
                 self.tokenizer,
                 self.environments[Split.EVALUATION],
@@ -176,7 +176,7 @@ class StagedAlgorithm(Algorithm):
         return self.stage not in POINT_OF_NO_RETURN
 
     def get_training_state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """Arrays, and what fits JSON. Random streams need none: they are functions of seed and step.
+        """Arrays, and what fits JSON. Random continuous_batching need none: they are functions of seed and step.
 
         In the middle of a step it is the state in which the step began.
 
@@ -214,7 +214,7 @@ class StagedAlgorithm(Algorithm):
     def start_again(self) -> None:
         """Forget what an earlier process left in those files before its first checkpoint; GRPO left nothing."""
 
-    def forget_before(self, state: dict[str, Any]) -> None:
+    def prune(self, state: dict[str, Any]) -> None:
         """Free what only checkpoints older than this one's state still needed; GRPO keeps nothing for them."""
 
     def set_training_state(self, arrays: dict[str, np.ndarray], state: dict[str, Any]) -> None:
@@ -230,7 +230,7 @@ class StagedAlgorithm(Algorithm):
                 "training.beta, is on top of other weights, and the run is not what it would have been"
             )
         self.pipeline.settle()  # of an algorithm that trains already: what it plays is of the policy that goes
-        self.pipeline = make_pipeline(self.config.training_settings.policy_lag, self.runners)
+        self.pipeline = make_pipeline(self.config.training_settings.max_off_policy_steps, self.runners)
         self.stage = None
         self.steps_done = self._iteration = state["steps_done"]
         self.queries.position = self.last_batch_began = state["query_position"]

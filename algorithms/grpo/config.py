@@ -73,7 +73,7 @@ class GRPOConfig(BaseConfig):
         return self._set("learners", settings)
 
     def training(self, **settings: Any) -> Self:
-        """Set the optimisation: section `training`, or RLlib's arguments."""
+        """Set the optimization: section `training`, or RLlib's arguments."""
         return self._set("training", settings)
 
     def reward(self, **settings: Any) -> Self:

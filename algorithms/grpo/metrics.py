@@ -77,12 +77,12 @@ def update_metrics(groups: Sequence[Group], steps: Sequence[UpdateStatistics]) -
 def correction_metrics(groups: Sequence[Group], settings: LossSettings) -> dict[str, float]:
     """The share of the fresh rollouts' tokens whose importance weight was cut to the cap, or masked."""
     pairs = [
-        (s.behaviour_logprobs[s.rollout.loss_mask], s.rollout.engine_logprobs[s.rollout.loss_mask])
+        (s.old_logprobs[s.rollout.loss_mask], s.rollout.sampling_logprobs[s.rollout.loss_mask])
         for group in groups
         for s in group.samples
-        if s.behaviour_logprobs is not None and not s.replayed
+        if s.old_logprobs is not None and not s.replayed
     ]
-    if settings.is_cap == 0 or not pairs:
+    if settings.importance_cap == 0 or not pairs:
         return {"policy/is_bounded": 0.0}
     trainer, engine = (torch.from_numpy(np.concatenate(side)) for side in zip(*pairs, strict=True))
     bounded = bounded_tokens(trainer, engine, settings=settings, lengths=[len(own) for own, _ in pairs])
@@ -99,10 +99,10 @@ def _entropy(groups: Sequence[Group]) -> float:
 def _largest_mismatch(groups: Sequence[Group]) -> float:
     """The largest |log-prob(engine) - log-prob(trainer)| of the step's rollouts."""
     gaps = [
-        np.abs(sample.behaviour_logprobs - sample.rollout.engine_logprobs).max()
+        np.abs(sample.old_logprobs - sample.rollout.sampling_logprobs).max()
         for group in groups
         for sample in group.samples
-        if sample.behaviour_logprobs is not None and not sample.replayed
+        if sample.old_logprobs is not None and not sample.replayed
     ]
     return float(max(gaps, default=0.0))
 

@@ -6,7 +6,7 @@ from typing import IO
 
 import numpy as np
 
-from algorithms.learner.batch import TrainingRow
+from algorithms.learner.batch import TrainingSample
 from algorithms.utils.errors import RunError
 from algorithms.utils.files import replaced_whole
 
@@ -27,12 +27,12 @@ class MismatchWatch:
         self.threshold = (EXACT if exact else ROUNDED) if threshold is None else threshold
         self._told = False
 
-    def observe(self, mismatch: float, policy_lag: float) -> str | None:
+    def observe(self, mismatch: float, max_off_policy_steps: float) -> str | None:
         """Take in a step's largest difference; returns the warning when it is due.
 
         A policy that lags differs from the learners' on purpose, so such a step says nothing.
         """
-        if self._told or policy_lag or not mismatch > self.threshold:
+        if self._told or max_off_policy_steps or not mismatch > self.threshold:
             return None
         self._told = True
         return (
@@ -62,7 +62,7 @@ class SkippedSteps:
         self.most, self.folder = most, folder
         self.in_a_row = 0
 
-    def observe(self, skipped: bool, rows: Sequence[TrainingRow]) -> None:
+    def observe(self, skipped: bool, rows: Sequence[TrainingSample]) -> None:
         """Take note of an optimizer step.
 
         Raises:
@@ -78,7 +78,7 @@ class SkippedSteps:
         )
 
 
-def _kept(path: Path, rows: Sequence[TrainingRow]) -> str:
+def _kept(path: Path, rows: Sequence[TrainingSample]) -> str:
     """Write the rows; in words where they are, or why they are not: a full disk must not hide what went wrong."""
     try:
         with replaced_whole(path) as temporary, temporary.open("wb") as file:
@@ -88,8 +88,8 @@ def _kept(path: Path, rows: Sequence[TrainingRow]) -> str:
     return f"the last batch is in {path}"
 
 
-def _write(file: IO[bytes], rows: Sequence[TrainingRow]) -> None:
-    """Rows as flat arrays: `lengths` tokens each; log-probs and masks as in `TrainingRow`."""
+def _write(file: IO[bytes], rows: Sequence[TrainingSample]) -> None:
+    """Rows as flat arrays: `lengths` tokens each; log-probs and masks as in `TrainingSample`."""
     empty = np.empty(0, np.float32)
     np.savez_compressed(
         file,
@@ -98,7 +98,5 @@ def _write(file: IO[bytes], rows: Sequence[TrainingRow]) -> None:
         loss_mask=np.concatenate([row.loss_mask for row in rows]),
         advantages=np.array([row.advantage for row in rows]),
         weights=np.array([row.weight for row in rows]),
-        behaviour_logprobs=np.concatenate(
-            [empty, *(row.behaviour_logprobs for row in rows if row.behaviour_logprobs is not None)]
-        ),
+        old_logprobs=np.concatenate([empty, *(row.old_logprobs for row in rows if row.old_logprobs is not None)]),
     )

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 
-class EpochOrder:
+class EpochSampler:
     """An endless stream of queries.
 
     Epoch `e` is the permutation that `(seed, e)` gives, so that a position in the stream says everything: a resumed

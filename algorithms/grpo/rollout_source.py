@@ -3,7 +3,7 @@
 One step ahead, a step trains on rollouts of the policy before the last update. Nothing else has to know: the ratio of
 the loss is that of the new policy to the one at the step's start, whose log-probs the scoring pass or the first
 optimizer step measures, so that its clip bounds what this step changes. What lies between the policy that sampled and
-the one at the step's start is the importance weight of `training.is_cap`: it divides by the engine's own log-probs.
+the one at the step's start is the importance weight of `training.importance_cap`: it divides by the engine's own log-probs.
 The two factors are those of decoupled PPO (J. Hilton et al., arXiv 2110.00641); the second one is truncated. The
 history keeps the log-probs at the step's start, for these rollouts too: one update after the policy that sampled.
 """
@@ -15,7 +15,7 @@ from typing import Protocol
 
 from algorithms.grpo.types import Group, Prompt, Sample
 from algorithms.rollout.types import Request, Rollout, Sampling, Split
-from algorithms.rollout.workers import RunnerPool
+from algorithms.rollout.workers import RolloutWorkers
 
 
 @dataclass(frozen=True)
@@ -70,12 +70,12 @@ class OnPolicy:
 
     ahead = 0
 
-    def __init__(self, runners: RunnerPool) -> None:
+    def __init__(self, runners: RolloutWorkers) -> None:
         self._runners = runners
 
     def due(self, batch: Batch) -> PlayedBatch:
         """Play the batch now."""
-        return PlayedBatch(batch, self._runners.play(batch.requests), lag=0)
+        return PlayedBatch(batch, self._runners.rollout(batch.requests), lag=0)
 
     def begin_next(self, build: Callable[[], Batch]) -> None:
         """Nothing: the next batch waits for the next policy."""
@@ -95,7 +95,7 @@ class OneStepAhead:
     batch again, with the weights of the checkpoint, so it is not step for step the uninterrupted one.
     """
 
-    def __init__(self, runners: RunnerPool) -> None:
+    def __init__(self, runners: RolloutWorkers) -> None:
         self._runners = runners
         self.ahead = 0
         self._next: Batch | None = None
@@ -105,7 +105,7 @@ class OneStepAhead:
     def due(self, batch: Batch) -> PlayedBatch:
         """What the last step has played; `batch` will be the next one's."""
         if self._played is None:
-            return PlayedBatch(batch, self._runners.play(batch.requests), lag=0)
+            return PlayedBatch(batch, self._runners.rollout(batch.requests), lag=0)
         due, self._played, self._next = self._played, None, batch
         return due
 
@@ -127,9 +127,9 @@ class OneStepAhead:
         return before if self.ahead else after
 
 
-def make_pipeline(policy_lag: int, runners: RunnerPool) -> Pipeline:
-    """The pipeline of `training.policy_lag`."""
-    return OneStepAhead(runners) if policy_lag else OnPolicy(runners)
+def make_pipeline(max_off_policy_steps: int, runners: RolloutWorkers) -> Pipeline:
+    """The pipeline of `training.max_off_policy_steps`."""
+    return OneStepAhead(runners) if max_off_policy_steps else OnPolicy(runners)
 
 
 @dataclass(frozen=True)
@@ -153,26 +153,26 @@ def refilled(
     informative: Callable[[Group], bool],
     *,
     wanted: int,
-    max_refills: int,
+    max_resample_rounds: int,
 ) -> Collection:
     """Replace groups that teach nothing by those of further queries.
 
     A refill asks as many queries as the share of informative groups so far lets expect to be enough, and never more
-    than `wanted`. After `max_refills` the step makes do with what it has, be it nothing.
+    than `wanted`. After `max_resample_rounds` the step makes do with what it has, be it nothing.
 
     Args:
         groups: those of the step's own prompts.
         refill: given a number of queries and the number of the refill, from 1: asks the next queries of the epoch.
         informative: whether a group has anything to teach.
         wanted: informative groups to collect.
-        max_refills: the most refills; 0 keeps all groups as they are.
+        max_resample_rounds: the most refills; 0 keeps all groups as they are.
 
     Source: DAPO, arXiv 2503.14476, section 3.2; the bound is ours.
     """
-    if max_refills == 0:
+    if max_resample_rounds == 0:
         return Collection(groups, [], 0)
     asked, useful, refills = list(groups), [informative(group) for group in groups], 0
-    while sum(useful) < wanted and refills < max_refills:
+    while sum(useful) < wanted and refills < max_resample_rounds:
         refills += 1
         more = refill(_queries_needed(wanted, sum(useful), len(useful)), refills)
         asked += more
@@ -186,7 +186,7 @@ def _queries_needed(wanted: int, useful: int, asked: int) -> int:
     return min(wanted, math.ceil((wanted - useful) * asked / useful)) if useful else wanted
 
 
-def group_requests(
+def make_requests(
     prompts: Sequence[Prompt], seeds: Sequence[int], sampling: Sampling, *, first_id: int = 0, first_group: int = 0
 ) -> list[Request]:
     """Ask every prompt equally often, as many requests as there are seeds.
@@ -213,7 +213,7 @@ def group_requests(
     ]
 
 
-def groups_of(prompts: Sequence[Prompt], rollouts: Sequence[Rollout], *, first_group: int = 0) -> list[Group]:
+def collect_groups(prompts: Sequence[Prompt], rollouts: Sequence[Rollout], *, first_group: int = 0) -> list[Group]:
     """Put rollouts in their prompts' groups; what could not be graded is left out, and a group without any."""
     groups = [Group(prompt) for prompt in prompts]
     for rollout in rollouts:

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from algorithms.grpo.types import Group, Sample
-from algorithms.learner.batch import TrainingRow
-from algorithms.learner.loss import LossNorm, loss_weights
+from algorithms.learner.batch import TrainingSample
+from algorithms.learner.loss import LossAggregation, loss_weights
 
 
 def minibatches(groups: Sequence[Group], count: int, rng: np.random.Generator) -> list[list[tuple[int, Sample]]]:
@@ -19,33 +19,35 @@ def minibatches(groups: Sequence[Group], count: int, rng: np.random.Generator) -
 
 
 def training_rows(
-    samples: Sequence[tuple[int, Sample]], *, loss_norm: LossNorm, max_response_tokens: int
-) -> list[TrainingRow]:
-    """Rows of one optimizer step, their token weights normalised over all of it."""
+    samples: Sequence[tuple[int, Sample]], *, loss_aggregation: LossAggregation, max_response_tokens: int
+) -> list[TrainingSample]:
+    """Rows of one optimizer step, their token weights normalized over all of it."""
     lengths = np.array([sample.rollout.response_length for _, sample in samples])
     group_ids = np.array([group for group, _ in samples])
-    weights = loss_weights(lengths, group_ids, loss_norm=loss_norm, max_response_tokens=max_response_tokens)
+    weights = loss_weights(
+        lengths, group_ids, loss_aggregation=loss_aggregation, max_response_tokens=max_response_tokens
+    )
     return [_row(sample, float(weight)) for (_, sample), weight in zip(samples, weights, strict=True)]
 
 
-def _row(sample: Sample, weight: float) -> TrainingRow:
+def _row(sample: Sample, weight: float) -> TrainingSample:
     rollout, mask = sample.rollout, sample.rollout.loss_mask
-    return TrainingRow(
+    return TrainingSample(
         tokens=rollout.tokens,
         loss_mask=mask,
         advantage=sample.advantage,
         weight=weight,
-        behaviour_logprobs=None if sample.behaviour_logprobs is None else sample.behaviour_logprobs[mask],
-        engine_logprobs=None if sample.replayed else rollout.engine_logprobs[mask],
+        old_logprobs=None if sample.old_logprobs is None else sample.old_logprobs[mask],
+        sampling_logprobs=None if sample.replayed else rollout.sampling_logprobs[mask],
     )
 
 
-def scoring_row(sample: Sample) -> TrainingRow:
+def scoring_row(sample: Sample) -> TrainingSample:
     """The row of a sample whose log-probs are asked for."""
-    return TrainingRow(tokens=sample.rollout.tokens, loss_mask=sample.rollout.loss_mask)
+    return TrainingSample(tokens=sample.rollout.tokens, loss_mask=sample.rollout.loss_mask)
 
 
-def spread(values: np.ndarray, mask: np.ndarray) -> np.ndarray:
+def scatter_to_sequence(values: np.ndarray, mask: np.ndarray) -> np.ndarray:
     """Put [L] values of response tokens at their places among all tokens: float32 [T], 0 elsewhere."""
     full = np.zeros(len(mask), np.float32)
     full[mask] = values

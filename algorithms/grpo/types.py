@@ -25,7 +25,7 @@ class Sample:
     """A rollout on its way through the stages.
 
     Args:
-        behaviour_logprobs: float32 [T], aligned with `rollout.tokens` (0 off the loss mask); None until scored.
+        old_logprobs: float32 [T], aligned with `rollout.tokens` (0 off the loss mask); None until scored.
         entropies: float32 [T] in nats, aligned likewise; None where nothing needs them.
         reward: the outcome's scalar reward, length bonus included.
         ranking_reward: SERR's value, which trains in the outcome's place; None where nothing was ranked.
@@ -34,7 +34,7 @@ class Sample:
 
     rollout: Rollout
     reward: float
-    behaviour_logprobs: np.ndarray | None = None
+    old_logprobs: np.ndarray | None = None
     entropies: np.ndarray | None = None
     ranking_reward: float | None = None
     advantage: float = 0.0

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from algorithms.history.database import HistoryDatabase
-from algorithms.history.entry import SEQUENCES, Entry
+from algorithms.history.entry import SEQUENCES, ReplayEntry
 
 STATE_FORMAT = 2
 _SCALARS = {"reward": np.float64, "correct": np.bool_, "truncated": np.bool_, "step": np.int64}
@@ -41,7 +41,9 @@ def export_arrays(database: HistoryDatabase) -> tuple[dict[str, np.ndarray], dic
     return arrays, {"format": STATE_FORMAT}
 
 
-def import_arrays(arrays: dict[str, np.ndarray], metadata: dict[str, Any]) -> tuple[Iterator[Entry], Iterator[Outcome]]:
+def import_arrays(
+    arrays: dict[str, np.ndarray], metadata: dict[str, Any]
+) -> tuple[Iterator[ReplayEntry], Iterator[Outcome]]:
     """Entries and outcomes of what `export_arrays` gave, in the order in which to add them again.
 
     Raises:
@@ -59,14 +61,14 @@ def _outcomes(arrays: dict[str, np.ndarray], uids: Sequence[str]) -> Iterator[Ou
         yield from ((uid, bool(correct), reward) for correct, reward in rows[start:end])
 
 
-def _entries(arrays: dict[str, np.ndarray], uids: Sequence[str]) -> Iterator[Entry]:
+def _entries(arrays: dict[str, np.ndarray], uids: Sequence[str]) -> Iterator[ReplayEntry]:
     columns: dict[str, list[Any]] = {name: arrays[f"entry_{name}"].tolist() for name in _SCALARS}
     columns |= {name: _decoded(f"entry_{name}", arrays) for name in _STRINGS}
     owners = arrays["entry_query"].tolist()
     for index, (start, end) in enumerate(pairwise(arrays["entry_offsets"].tolist())):
         values: dict[str, Any] = {name: column[index] for name, column in columns.items()}
         values |= {name: arrays[f"entry_{name}"][start:end] for name in SEQUENCES}
-        yield Entry(uid=uids[owners[index]], **values)
+        yield ReplayEntry(uid=uids[owners[index]], **values)
 
 
 def _offsets(lengths: Sequence[int]) -> np.ndarray:

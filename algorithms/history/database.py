@@ -9,7 +9,7 @@ import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
 
-from algorithms.history.entry import DamagedEntryError, Entry, Row, pack, unpack
+from algorithms.history.entry import DamagedEntryError, ReplayEntry, Row, pack, unpack
 from algorithms.rollout.types import Context
 
 FORMAT = 2
@@ -76,7 +76,7 @@ class HistoryDatabase:
 
     # -- Writing -----------------------------------------------------------------------------------------------------
 
-    def add(self, entry: Entry, digest: bytes | None) -> None:
+    def add(self, entry: ReplayEntry, digest: bytes | None) -> None:
         """Store an entry as the youngest of its pool, or, if one has its digest, in that one's place."""
         pool = self._query(entry.uid, create=True), entry.correct
         self.event += 1
@@ -138,7 +138,7 @@ class HistoryDatabase:
             (self._query(uid), correct),
         ).fetchall()
 
-    def entry(self, event: int) -> Entry:
+    def entry(self, event: int) -> ReplayEntry:
         """Read one entry.
 
         Raises:
@@ -148,7 +148,7 @@ class HistoryDatabase:
         sequences = unpack(packed, row)
         uid, context, reward, correct, truncated, step, text = row
         try:
-            return Entry(
+            return ReplayEntry(
                 uid=_decoded(uid),
                 context=Context(context.decode()),
                 reward=reward,
@@ -207,13 +207,13 @@ class HistoryDatabase:
         self._connection.execute("COMMIT")
         self._connection.execute("BEGIN")
 
-    def mark(self) -> int:
-        """Commit; the number returned takes `roll_back` to this state again."""
+    def savepoint(self) -> int:
+        """Commit; the number returned takes `rollback` to this state again."""
         self.commit()
         self._kept_from = self.event
         return self.event
 
-    def roll_back(self, mark: int) -> None:
+    def rollback(self, mark: int) -> None:
         """Forget what was written after a mark, and take back what was removed after it.
 
         Raises:
@@ -231,8 +231,8 @@ class HistoryDatabase:
         self._stored = self._count()
         self.commit()
 
-    def forget_before(self, mark: int) -> None:
-        """Delete for good what was removed up to a mark, the oldest that `roll_back` may be asked for."""
+    def prune(self, mark: int) -> None:
+        """Delete for good what was removed up to a mark, the oldest that `rollback` may be asked for."""
         self._connection.execute(
             "DELETE FROM responses WHERE event IN (SELECT event FROM removed WHERE removal<=?)", (mark,)
         )

@@ -10,7 +10,7 @@ from algorithms.rollout.types import Context
 
 Row = tuple[bytes, bytes, float, bool, bool, int, bytes]  # uid, context, reward, correct, truncated, step, text
 
-SEQUENCES = {"tokens": np.int32, "loss_mask": np.bool_, "behaviour_logprobs": np.float32}
+SEQUENCES = {"tokens": np.int32, "loss_mask": np.bool_, "old_logprobs": np.float32}
 
 
 class DamagedEntryError(ValueError):
@@ -18,7 +18,7 @@ class DamagedEntryError(ValueError):
 
 
 @dataclass(frozen=True, eq=False)
-class Entry:
+class ReplayEntry:
     """One remembered response, with all that is needed to train on it again.
 
     Compared by identity. Arrays are brought to the dtypes below.
@@ -28,7 +28,7 @@ class Entry:
         context: what the response was conditioned on.
         tokens: int32 [T], its own full prompt (a quoted attempt included) and all turns.
         loss_mask: bool [T], True on tokens that the policy wrote.
-        behaviour_logprobs: float32 [T], the trainer's when the response was sampled; 0 off the mask.
+        old_logprobs: float32 [T], the trainer's when the response was sampled; 0 off the mask.
         reward: the outcome reward, never a ranking reward.
         correct: verified.
         truncated: hit the length limit.
@@ -43,7 +43,7 @@ class Entry:
     context: Context
     tokens: np.ndarray
     loss_mask: np.ndarray
-    behaviour_logprobs: np.ndarray
+    old_logprobs: np.ndarray
     reward: float
     correct: bool
     truncated: bool
@@ -54,10 +54,10 @@ class Entry:
         object.__setattr__(self, "context", Context(self.context))
         for name, dtype in SEQUENCES.items():
             object.__setattr__(self, name, np.asarray(getattr(self, name), dtype=dtype))
-        shapes = [self.tokens.shape, self.loss_mask.shape, self.behaviour_logprobs.shape]
+        shapes = [self.tokens.shape, self.loss_mask.shape, self.old_logprobs.shape]
         if self.tokens.ndim != 1 or len(set(shapes)) != 1:
-            raise ValueError(f"tokens, loss_mask and behaviour_logprobs must be 1-D and alike, got {shapes}")
-        if not (np.isfinite(self.behaviour_logprobs).all() and math.isfinite(self.reward)):
+            raise ValueError(f"tokens, loss_mask and old_logprobs must be 1-D and alike, got {shapes}")
+        if not (np.isfinite(self.old_logprobs).all() and math.isfinite(self.reward)):
             raise ValueError(f"an entry of query {self.uid!r} has a log-prob or a reward that is not finite")
 
     @property
@@ -71,7 +71,7 @@ class Entry:
         return int(self.loss_mask.argmax()) if self.loss_mask.any() else len(self.tokens)
 
 
-def row_of(entry: Entry) -> Row:
+def row_of(entry: ReplayEntry) -> Row:
     """What is stored of an entry beside its sequences, as it is read again."""
     return (
         entry.uid.encode("utf-8", "surrogatepass"),
@@ -84,7 +84,7 @@ def row_of(entry: Entry) -> Row:
     )
 
 
-def pack(entry: Entry) -> bytes:
+def pack(entry: ReplayEntry) -> bytes:
     """The sequences of an entry as bytes, exactly: tokens as narrow as they fit, a bit a mask, log-probs on the mask.
 
     Ends with a checksum of them and of its row, so that a page that rotted on disk is noticed when it is read.
@@ -96,14 +96,14 @@ def pack(entry: Entry) -> bytes:
             np.array([length, wide], np.uint32).tobytes(),
             entry.tokens.astype(np.int32 if wide else np.uint16).tobytes(),
             np.packbits(entry.loss_mask).tobytes(),
-            entry.behaviour_logprobs[entry.loss_mask].tobytes(),
+            entry.old_logprobs[entry.loss_mask].tobytes(),
         ]
     )
     return body + _checksum(row_of(entry), body).to_bytes(4, "little")
 
 
 def unpack(packed: bytes, row: Row) -> dict[str, np.ndarray]:
-    """Give back `tokens`, `loss_mask` and `behaviour_logprobs`, as `pack` got them.
+    """Give back `tokens`, `loss_mask` and `old_logprobs`, as `pack` got them.
 
     Raises:
         DamagedEntryError: the bytes, or the row beside them, are not what they were when `pack` wrote them.
@@ -120,7 +120,7 @@ def unpack(packed: bytes, row: Row) -> dict[str, np.ndarray]:
     mask = np.unpackbits(np.frombuffer(body[mask_at:logprobs_at], np.uint8), count=length).astype(bool)
     logprobs = np.zeros(length, np.float32)
     logprobs[mask] = np.frombuffer(body, np.uint8, offset=logprobs_at).view(np.float32)
-    return {"tokens": tokens, "loss_mask": mask, "behaviour_logprobs": logprobs}
+    return {"tokens": tokens, "loss_mask": mask, "old_logprobs": logprobs}
 
 
 def _checksum(row: Row, body: bytes) -> int:

@@ -12,10 +12,10 @@ from numpy.random import Generator
 
 from algorithms.history.arrays import export_arrays, import_arrays
 from algorithms.history.database import HistoryDatabase
-from algorithms.history.entry import DamagedEntryError, Entry
+from algorithms.history.entry import DamagedEntryError, ReplayEntry
 from algorithms.rollout.types import Context
 
-__all__ = ["Contexts", "Entry", "ReplayHistory", "Statistic"]
+__all__ = ["Contexts", "ReplayEntry", "ReplayHistory", "Statistic"]
 
 FILE_NAME = "history.sqlite"  # in a run directory
 
@@ -66,7 +66,7 @@ class ReplayHistory:
         """Count the stored entries."""
         return len(self._database)
 
-    def add(self, entry: Entry) -> None:
+    def add(self, entry: ReplayEntry) -> None:
         """Store a response; a full pool loses its oldest. Counts for no statistic: see `record`."""
         digest = hashlib.blake2b(entry.response_tokens.tobytes(), digest_size=16).digest() if self.dedupe else None
         self._database.add(entry, digest)
@@ -103,9 +103,9 @@ class ReplayHistory:
         values = [float(correct) if statistic == "correct" else reward for correct, reward in outcomes]
         return math.fsum(values) / len(values) if values else None
 
-    def opposites(
+    def sample_opposite_outcomes(
         self, uid: str, *, correct_group: bool, k: int, contexts: Contexts, context: str, rng: Generator
-    ) -> list[Entry]:
+    ) -> list[ReplayEntry]:
         """Draw what a homogeneous group lacks: successes for an all-wrong one, failures for an all-right one.
 
         Uniformly at random without replacement; of failures, truncated ones only where finished ones run out. What is
@@ -135,7 +135,7 @@ class ReplayHistory:
             drawn += _draw([event for event, truncated in eligible if truncated], k - len(drawn), rng)
         return self._intact(drawn)
 
-    def entries(self, uid: str, *, correct: bool) -> list[Entry]:
+    def entries(self, uid: str, *, correct: bool) -> list[ReplayEntry]:
         """Read all stored right, or wrong, responses to a query, oldest first.
 
         Raises:
@@ -143,7 +143,7 @@ class ReplayHistory:
         """
         return [self._database.entry(event) for event, _, _ in self._database.pool(uid, correct)]
 
-    def failure(self, uid: str, rng: Generator) -> Entry | None:
+    def failure(self, uid: str, rng: Generator) -> ReplayEntry | None:
         """Draw one stored plain failure uniformly, for a reflection prompt to quote; None without any, or damaged."""
         plain = [event for event, context, _ in self._database.pool(uid, False) if context == Context.PLAIN]
         return next(iter(self._intact(_draw(plain, 1, rng))), None)
@@ -154,7 +154,7 @@ class ReplayHistory:
         self._damaged.clear()
         return count
 
-    def _intact(self, events: Sequence[int]) -> list[Entry]:
+    def _intact(self, events: Sequence[int]) -> list[ReplayEntry]:
         """Read entries; the damaged ones are left out and counted."""
         entries = []
         for event in events:
@@ -175,17 +175,17 @@ class ReplayHistory:
             )
         self._warned = True
 
-    def mark(self) -> int:
-        """Write everything through to the disk; the number returned takes `roll_back` to this state again."""
-        return self._database.mark()
+    def savepoint(self) -> int:
+        """Write everything through to the disk; the number returned takes `rollback` to this state again."""
+        return self._database.savepoint()
 
-    def roll_back(self, mark: int) -> None:
+    def rollback(self, mark: int) -> None:
         """Go back to a mark: what was added since is forgotten, and what was evicted since is back."""
-        self._database.roll_back(mark)
+        self._database.rollback(mark)
 
-    def forget_before(self, mark: int) -> None:
+    def prune(self, mark: int) -> None:
         """Free what only marks older than this one still needed."""
-        self._database.forget_before(mark)
+        self._database.prune(mark)
 
     def close(self) -> None:
         """Close the file."""
@@ -195,7 +195,7 @@ class ReplayHistory:
         """What a checkpoint keeps: everything as arrays, or of a history in a file only where in it it is."""
         if self.path is None:
             return self.state_dict()
-        return {}, {"mark": self.mark(), "entries": len(self)}
+        return {}, {"mark": self.savepoint(), "entries": len(self)}
 
     def restore(self, arrays: dict[str, np.ndarray], metadata: dict[str, Any]) -> None:
         """Put back what `save` gave; of a history in a file, go back to where it was.
@@ -207,7 +207,7 @@ class ReplayHistory:
             self.load_state_dict(arrays, metadata)
             return
         try:
-            self.roll_back(metadata["mark"])
+            self.rollback(metadata["mark"])
         except ValueError as error:
             raise ValueError(
                 f"{self.path}: {error}: it was deleted, belongs to another run, or was taken back to an older "

@@ -15,7 +15,7 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
-from algorithms.learner.batch import TrainingRow, packed_batch
+from algorithms.learner.batch import TrainingSample, packed_batch
 from algorithms.learner.sequences import PackedSequences
 from algorithms.learner.sharding import compute_device
 
@@ -275,21 +275,21 @@ def _why_not(lm: Any) -> str:
     return reason
 
 
-def _probe(lm: Any) -> list[TrainingRow]:
+def _probe(lm: Any) -> list[TrainingSample]:
     vocabulary = lm.config.get_text_config().vocab_size
     rng = np.random.default_rng(0)
     tokens = [rng.integers(0, vocabulary, length).astype(np.int32) for length in PROBE_LENGTHS]
-    return [TrainingRow(row, np.arange(len(row)) > 0) for row in tokens]
+    return [TrainingSample(row, np.arange(len(row)) > 0) for row in tokens]
 
 
 @torch.no_grad()
-def _alone(lm: Any, row: TrainingRow) -> torch.Tensor:
+def _alone(lm: Any, row: TrainingSample) -> torch.Tensor:
     tokens = torch.from_numpy(row.tokens.astype(np.int64))[None].to(compute_device(lm))
     return _states(lm, tokens, {})
 
 
 @torch.no_grad()
-def _packed(lm: Any, rows: list[TrainingRow]) -> torch.Tensor:
+def _packed(lm: Any, rows: list[TrainingSample]) -> torch.Tensor:
     batch = packed_batch(rows, compute_device(lm))
     return _states(lm, batch.tokens, batch.inputs)
 

@@ -12,29 +12,29 @@ from algorithms.learner.sequences import PackedSequences
 
 
 @dataclass(frozen=True)
-class TrainingRow:
+class TrainingSample:
     """One response on its way into an update.
 
     Args:
         tokens: int32 [T], prompt and response.
         loss_mask: bool [T], True on the policy's own tokens. L of them.
         advantage: of the whole response.
-        weight: what one of its tokens counts for, normalised over the whole optimizer step.
-        behaviour_logprobs: float32 [L]; None takes the policy as it stands (ratio exactly 1).
-        engine_logprobs: float32 [L] of an on-policy row; None for a replayed one, which takes no importance weight.
+        weight: what one of its tokens counts for, normalized over the whole optimizer step.
+        old_logprobs: float32 [L]; None takes the policy as it stands (ratio exactly 1).
+        sampling_logprobs: float32 [L] of an on-policy row; None for a replayed one, which takes no importance weight.
     """
 
     tokens: np.ndarray
     loss_mask: np.ndarray
     advantage: float = 0.0
     weight: float = 0.0
-    behaviour_logprobs: np.ndarray | None = None
-    engine_logprobs: np.ndarray | None = None
+    old_logprobs: np.ndarray | None = None
+    sampling_logprobs: np.ndarray | None = None
 
     @property
     def on_policy(self) -> bool:
         """Whether the row was sampled in this step."""
-        return self.engine_logprobs is not None
+        return self.sampling_logprobs is not None
 
     @property
     def response_length(self) -> int:
@@ -44,16 +44,16 @@ class TrainingRow:
     @property
     def unmeasured(self) -> bool:
         """Whether this is a fresh row that no scoring pass has seen: the log still lacks its entropy."""
-        return self.on_policy and self.behaviour_logprobs is None
+        return self.on_policy and self.old_logprobs is None
 
     def has_gradient(self, beta: float) -> bool:
         """Whether the loss pulls at it, with the KL term's coefficient `beta`."""
         return self.advantage != 0.0 or (beta > 0 and self.on_policy)
 
 
-def idle_row() -> TrainingRow:
+def dummy_row() -> TrainingSample:
     """A row whose loss and gradient are 0: what a learner computes while others of its group still have work."""
-    return TrainingRow(tokens=np.zeros(2, np.int32), loss_mask=np.array([False, True]))
+    return TrainingSample(tokens=np.zeros(2, np.int32), loss_mask=np.array([False, True]))
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class TokenBatch:
     real: int
 
 
-def packed_batch(rows: Sequence[TrainingRow], device: torch.device) -> TokenBatch:
+def packed_batch(rows: Sequence[TrainingSample], device: torch.device) -> TokenBatch:
     """Rows one after another in one row of tokens: no padding anywhere.
 
     Raises:
@@ -95,7 +95,7 @@ def packed_batch(rows: Sequence[TrainingRow], device: torch.device) -> TokenBatc
     return _token_batch(tokens[None], inputs, starts, rows, device)
 
 
-def padded_batch(rows: Sequence[TrainingRow], device: torch.device) -> TokenBatch:
+def padded_batch(rows: Sequence[TrainingSample], device: torch.device) -> TokenBatch:
     """Rows side by side, padded on the right to the longest of them.
 
     Raises:
@@ -117,7 +117,7 @@ def _token_batch(
     tokens: torch.Tensor,
     inputs: dict[str, Any],
     starts: np.ndarray,
-    rows: Sequence[TrainingRow],
+    rows: Sequence[TrainingSample],
     device: torch.device,
 ) -> TokenBatch:
     if any(row.loss_mask[0] for row in rows):
@@ -139,7 +139,7 @@ def flat(values: Sequence[np.ndarray], device: torch.device) -> torch.Tensor:
     return torch.from_numpy(np.concatenate(values).astype(np.float32)).to(device)
 
 
-def per_token(values: Sequence[float], rows: Sequence[TrainingRow], device: torch.device) -> torch.Tensor:
+def per_token(values: Sequence[float], rows: Sequence[TrainingSample], device: torch.device) -> torch.Tensor:
     """Repeat one number a row over the row's response tokens: float32 [N]."""
     lengths = [row.response_length for row in rows]
     return torch.from_numpy(np.repeat(np.asarray(values, dtype=np.float32), lengths)).to(device)

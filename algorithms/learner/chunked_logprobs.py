@@ -1,7 +1,7 @@
 """Log-probs and entropies of tokens without ever holding [tokens, vocabulary] logits whole.
 
-Two ways to the gradient. `token_statistics` is differentiable in the usual sense and computes each chunk's logits a
-second time in backward: for any loss. `token_statistics_and_gradient` asks for the loss's slope while a chunk's logits
+Two ways to the gradient. `chunked_logprobs` is differentiable in the usual sense and computes each chunk's logits a
+second time in backward: for any loss. `chunked_logprobs_and_gradient` asks for the loss's slope while a chunk's logits
 are there, so that they are computed once: for losses in which a token's slope depends on that token's log-prob alone.
 
 Kernels of other libraries (liger-kernel, cut-cross-entropy) are not used: they need a GPU, and give a loss or
@@ -15,7 +15,7 @@ import torch
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
-from algorithms.learner.injected_grad import GradientSum, surrogate_of
+from algorithms.learner.injected_grad import GradientSum, inject_grad
 
 # Rows of a chunk that a second tensor of their logits' size is made for.
 ROWS = 64
@@ -53,7 +53,7 @@ class OutputHead:
         return None if self.softcap is None else 1.0 - (logits * (self.temperature / self.softcap)).square_()
 
 
-def token_statistics(
+def chunked_logprobs(
     hidden: torch.Tensor,
     weight: torch.Tensor,
     targets: torch.Tensor,
@@ -109,7 +109,7 @@ def token_statistics(
     return torch.cat(logprobs), torch.cat(entropies) if entropy else None
 
 
-def token_statistics_and_gradient(
+def chunked_logprobs_and_gradient(
     hidden: torch.Tensor,
     weight: torch.Tensor,
     targets: torch.Tensor,
@@ -121,13 +121,13 @@ def token_statistics_and_gradient(
     softcap: float | None = None,
     entropy: bool = True,
 ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor]:
-    """Give what `token_statistics` gives, and the loss's gradient from the same logits.
+    """Give what `chunked_logprobs` gives, and the loss's gradient from the same logits.
 
     A chunk's logits become its log-probs, then its gradient, and are gone: three matrix products, where
-    `token_statistics` takes four. The weight's gradient is summed over chunks in float32.
+    `chunked_logprobs` takes four. The weight's gradient is summed over chunks in float32.
 
     Args:
-        hidden: as in `token_statistics`, like all that is not named here.
+        hidden: as in `chunked_logprobs`, like all that is not named here.
         weight: float [V, D].
         targets: integer [N].
         slope: the loss's derivative by the log-probs of the tokens `rows`, as `slope(logprobs, rows)`. Called once a
@@ -157,7 +157,7 @@ def token_statistics_and_gradient(
             logprobs.append(own)
             if own_entropies is not None:
                 entropies.append(own_entropies)
-    surrogate = surrogate_of(hidden, weight, bias, total)
+    surrogate = inject_grad(hidden, weight, bias, total)
     return torch.cat(logprobs), torch.cat(entropies) if entropy else None, surrogate
 
 

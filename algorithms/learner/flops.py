@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from algorithms.learner.batch import TrainingRow
+from algorithms.learner.batch import TrainingSample
 
 
 @dataclass(frozen=True)
@@ -74,12 +74,12 @@ def training_flops(facts: ModelFacts, length: int, response_length: int) -> floa
     return products * (3 if facts.trained else 2) + 3 * _attention_flops(facts, length)
 
 
-def scoring_cost(facts: ModelFacts, row: TrainingRow) -> float:
+def scoring_cost(facts: ModelFacts, row: TrainingSample) -> float:
     """Operations that a scoring pass spends on a row."""
     return forward_flops(facts, len(row.tokens), row.response_length)
 
 
-def update_cost(facts: ModelFacts, row: TrainingRow, *, beta: float) -> float:
+def update_cost(facts: ModelFacts, row: TrainingSample, *, beta: float) -> float:
     """Operations that an update spends on a row: forward and backward, forward alone, or none at all.
 
     Args:

@@ -11,14 +11,14 @@ import torch
 from algorithms.learner.attention import is_packed
 from algorithms.learner.batch import (
     TokenBatch,
-    TrainingRow,
-    idle_row,
+    TrainingSample,
+    dummy_row,
     packed_batch,
     packed_microbatches,
     padded_batch,
     padded_microbatches,
 )
-from algorithms.learner.chunked_logprobs import token_statistics
+from algorithms.learner.chunked_logprobs import chunked_logprobs
 from algorithms.learner.sharding import agreed_passes, compute_device
 
 
@@ -43,7 +43,7 @@ class ForwardSettings:
         return torch.autocast(device.type, dtype=getattr(torch, self.dtype))
 
 
-def microbatches(lm: Any, rows: Sequence[TrainingRow], settings: ForwardSettings) -> list[list[int]]:
+def microbatches(lm: Any, rows: Sequence[TrainingSample], settings: ForwardSettings) -> list[list[int]]:
     """Indices of the rows by micro-batch; those without a response token are left out."""
     kept = [index for index, row in enumerate(rows) if row.response_length]
     cut = packed_microbatches if is_packed(lm) else padded_microbatches
@@ -51,7 +51,7 @@ def microbatches(lm: Any, rows: Sequence[TrainingRow], settings: ForwardSettings
     return [[kept[place] for place in places] for places in batches]
 
 
-def token_batch(lm: Any, rows: Sequence[TrainingRow]) -> TokenBatch:
+def token_batch(lm: Any, rows: Sequence[TrainingSample]) -> TokenBatch:
     """Rows in the form that the model takes, on its device."""
     return (packed_batch if is_packed(lm) else padded_batch)(rows, compute_device(lm))
 
@@ -83,12 +83,12 @@ def response_statistics(
     """
     with settings.autocast(batch.tokens.device):
         hidden = response_states(lm, batch)
-        return token_statistics(hidden, targets=batch.targets, entropy=entropy, **head_arguments(lm, settings))
+        return chunked_logprobs(hidden, targets=batch.targets, entropy=entropy, **head_arguments(lm, settings))
 
 
 @torch.no_grad()
 def score(
-    lm: Any, rows: Sequence[TrainingRow], settings: ForwardSettings, *, entropy: bool
+    lm: Any, rows: Sequence[TrainingSample], settings: ForwardSettings, *, entropy: bool
 ) -> list[tuple[np.ndarray, np.ndarray | None]]:
     """Log-probs (and entropies) of each row's response tokens, float32 [L] a row."""
     nothing = np.zeros(0, np.float32)
@@ -96,7 +96,7 @@ def score(
     batches = microbatches(lm, rows, settings)
     (passes,) = agreed_passes(lm, len(batches))
     for indices in batches + [[]] * (passes - len(batches)):
-        batch = token_batch(lm, [rows[index] for index in indices] or [idle_row()])
+        batch = token_batch(lm, [rows[index] for index in indices] or [dummy_row()])
         logprobs, entropies = response_statistics(lm, batch, settings, entropy=entropy)
         ends = np.cumsum(batch.lengths)[:-1]
         split_logprobs = np.split(logprobs.float().cpu().numpy(), ends)

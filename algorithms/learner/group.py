@@ -11,7 +11,7 @@ import ray
 from ray.rllib.core import DEFAULT_MODULE_ID
 from ray.rllib.core.learner.training_data import TrainingData
 
-from algorithms.learner.batch import TrainingRow, shard
+from algorithms.learner.batch import TrainingSample, shard
 from algorithms.learner.flops import LearnerFacts, scoring_cost, update_cost
 from algorithms.learner.update import UpdateStatistics
 from algorithms.utils.errors import RunError
@@ -31,7 +31,7 @@ ASK_AGAIN_S = 10.0
 _DEATHS = (ray.exceptions.RayActorError, ray.exceptions.OutOfMemoryError, ray.exceptions.WorkerCrashedError)
 
 
-def update_learners(learner_group: Any, rows: Sequence[TrainingRow], lr: float) -> UpdateStatistics:
+def update_learners(learner_group: Any, rows: Sequence[TrainingSample], lr: float) -> UpdateStatistics:
     """One optimizer step of all learners together.
 
     Raises:
@@ -54,7 +54,7 @@ def update_learners(learner_group: Any, rows: Sequence[TrainingRow], lr: float) 
 
 
 def score_rows(
-    learner_group: Any, rows: Sequence[TrainingRow], *, entropy: bool
+    learner_group: Any, rows: Sequence[TrainingSample], *, entropy: bool
 ) -> list[tuple[np.ndarray, np.ndarray | None]]:
     """Log-probs (and entropies) of each row's response tokens under the current policy.
 

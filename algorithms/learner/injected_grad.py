@@ -65,15 +65,15 @@ class GradientSum:
                 part.add_(product.T @ hidden)
 
 
-def surrogate_of(
+def inject_grad(
     hidden: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, gradients: GradientSum
 ) -> torch.Tensor:
     """Give the scalar 0, float32, whose `backward()` hands `gradients` to the three inputs."""
-    scalar: torch.Tensor = _HandOver.apply(hidden, weight, bias, gradients.hidden, gradients.weight, gradients.bias)
+    scalar: torch.Tensor = InjectGrad.apply(hidden, weight, bias, gradients.hidden, gradients.weight, gradients.bias)
     return scalar
 
 
-class _HandOver(torch.autograd.Function):
+class InjectGrad(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, hidden: torch.Tensor, *tensors: torch.Tensor | None) -> torch.Tensor:
         ctx.save_for_backward(*tensors[2:])

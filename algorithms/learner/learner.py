@@ -12,7 +12,7 @@ from ray.rllib.core.learner.torch.torch_learner import TorchLearner
 from ray.rllib.core.learner.training_data import TrainingData
 
 from algorithms.learner.attention import use_packed_attention
-from algorithms.learner.batch import TrainingRow
+from algorithms.learner.batch import TrainingSample
 from algorithms.learner.flops import LearnerFacts, ModelFacts, update_cost
 from algorithms.learner.forward import ForwardSettings, score
 from algorithms.learner.loss import LossSettings
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
 
 class GRPOLearner(LearnerTensors, TorchLearner):
-    """Trains the policy on rows whose loss weights are normalised over the whole step.
+    """Trains the policy on rows whose loss weights are normalized over the whole step.
 
     RLlib's own `update` averages over minibatches and learners; here gradients are summed, because the rows already
-    carry the step's normaliser.
+    carry the step's normalizer.
     """
 
     config: "BaseConfig"
@@ -117,7 +117,7 @@ class GRPOLearner(LearnerTensors, TorchLearner):
         self._check_is_built()
         started = time.perf_counter()
         data: Any = training_data  # RLlib expects MultiAgentBatch where ours are lists of rows
-        rows: list[TrainingRow] = data.batch if data.batch is not None else data.batches[0]
+        rows: list[TrainingSample] = data.batch if data.batch is not None else data.batches[0]
         self._weights_seq_no += 1
         self.before_gradient_based_update(timesteps=timesteps or {})
         self.optimizer.zero_grad(set_to_none=True)
@@ -148,7 +148,7 @@ class GRPOLearner(LearnerTensors, TorchLearner):
         beta = self.config.training_settings.beta
         return LearnerFacts(ModelFacts.of(self.lm), name, self.config.rl_module_settings.dtype, beta)
 
-    def score(self, rows: list[TrainingRow], *, entropy: bool) -> list[tuple[Any, Any]]:
+    def score(self, rows: list[TrainingSample], *, entropy: bool) -> list[tuple[Any, Any]]:
         """Log-probs and entropies of each row's response tokens under the policy as it stands."""
         self.lm.eval()
         scored = score(self.lm, rows, self.forward_settings, entropy=entropy)
@@ -156,7 +156,7 @@ class GRPOLearner(LearnerTensors, TorchLearner):
         return scored
 
     def get_state(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """As RLlib's; without weights where it asks for those of env runners, which `RunnerPool` sends.
+        """As RLlib's; without weights where it asks for those of env runners, which `RolloutWorkers` sends.
 
         Raises:
             NotImplementedError: all of the state was asked for, and this learner has a part of the weights only.

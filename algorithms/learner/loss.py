@@ -27,26 +27,26 @@ class LossSettings:
     Args:
         clip_low: how far below 1 a ratio may fall before it is clipped.
         clip_high: how far above 1 a ratio may rise before it is clipped.
-        is_cap: cap of the importance weights of on-policy tokens; 0: no correction.
+        importance_cap: cap of the importance weights of on-policy tokens; 0: no correction.
         beta: coefficient of the KL penalty; 0: none.
         objective: `clip`: PPO's pessimistic surrogate; `cispo`: the clipped ratio as a constant weight on log-probs.
-        ratio_level: `token`, or `sequence`: all tokens of a response share its length-normalised ratio (GSPO).
+        ratio_level: `token`, or `sequence`: all tokens of a response share its length-normalized ratio (GSPO).
         dual_clip: bound on the ratio where the advantage is negative; None: none.
-        is_level: whether importance weights are a token's own, or their product over its response.
-        is_mode: whether weights above the cap are set to the cap, or to 0.
-        is_floor: with `mask`, weights below this are set to 0 too.
+        importance_level: whether importance weights are a token's own, or their product over its response.
+        importance_mode: whether weights above the cap are set to the cap, or to 0.
+        importance_floor: with `mask`, weights below this are set to 0 too.
     """
 
     clip_low: float = 0.2
     clip_high: float = 0.28
-    is_cap: float = 2.0
+    importance_cap: float = 2.0
     beta: float = 0.0
     objective: Objective = "clip"
     ratio_level: Level = "token"
     dual_clip: float | None = None
-    is_level: Level = "token"
-    is_mode: CorrectionMode = "truncate"
-    is_floor: float = 0.0
+    importance_level: Level = "token"
+    importance_mode: CorrectionMode = "truncate"
+    importance_floor: float = 0.0
 
     @classmethod
     def of(cls, training: "TrainingSettings") -> "LossSettings":
@@ -55,8 +55,8 @@ class LossSettings:
 
     @property
     def token_local(self) -> bool:
-        """Whether a token's loss depends on that token's log-prob alone, and never on its neighbours'."""
-        return self.ratio_level == "token" and (self.is_cap == 0 or self.is_level == "token")
+        """Whether a token's loss depends on that token's log-prob alone, and never on its neighbors'."""
+        return self.ratio_level == "token" and (self.importance_cap == 0 or self.importance_level == "token")
 
 
 def policy_loss(
@@ -67,7 +67,7 @@ def policy_loss(
     *,
     settings: LossSettings,
     lengths: Sequence[int],
-    is_weights: torch.Tensor | None = None,
+    importance: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
     """Sum the loss of weighted tokens: `-min(r·A, clip(r)·A)`, or CISPO's `-sg(clip(r))·A·logprob`.
 
@@ -78,17 +78,17 @@ def policy_loss(
 
     Args:
         logprobs: float [N], log-probs under the policy being trained, response after response.
-        old_logprobs: float [N], behaviour log-probs: this step's, or those stored with a replayed response.
+        old_logprobs: float [N], behavior log-probs: this step's, or those stored with a replayed response.
         advantages: float [N], the advantage of each token's response.
-        weights: float [N], what each token counts for (`normalisation.loss_weights`).
+        weights: float [N], what each token counts for (`normalization.loss_weights`).
         settings: which loss.
         lengths: tokens of each response, in order; they add up to N.
-        is_weights: float [N], importance weights (`off_policy.importance_weights`); 1 for replayed rows. None: all 1.
+        importance: float [N], of `importance_weights`; 1 for replayed rows. None: all 1.
 
     Returns:
-        The loss, a scalar to minimise, and detached unweighted sums over the N tokens: `tokens`, `clipped` (tokens
+        The loss, a scalar to minimize, and detached unweighted sums over the N tokens: `tokens`, `clipped` (tokens
         whose gradient the clip took away, or for CISPO bounded), `ratio`, `ratio_deviation` (|r - 1|) and `kl` (k3 of
-        the token's own ratio: the distance from the behaviour policy).
+        the token's own ratio: the distance from the behavior policy).
 
     Raises:
         ValueError: the tensors do not share one 1-D shape, or `lengths` do not add up to it.
@@ -96,7 +96,7 @@ def policy_loss(
     Source: Eq. 2, arXiv 2601.19620; PPO, arXiv 1707.06347; GSPO, arXiv 2507.18071; CISPO, arXiv 2506.13585; dual clip,
         arXiv 1912.09729.
     """
-    check_flat(logprobs, old_logprobs, advantages, weights, *([] if is_weights is None else [is_weights]))
+    check_flat(logprobs, old_logprobs, advantages, weights, *([] if importance is None else [importance]))
     if sum(lengths) != len(logprobs):
         raise ValueError(f"lengths add up to {sum(lengths)}, there are {len(logprobs)} tokens")
     advantages = advantages.detach()
@@ -104,7 +104,7 @@ def policy_loss(
     log_ratio = token_log_ratio if settings.ratio_level == "token" else over_rows(torch.mean, token_log_ratio, lengths)
     ratio = log_ratio.clamp(max=MAX_LOG_RATIO).exp()
     objective, clipped = _OBJECTIVES[settings.objective](ratio, logprobs, advantages, settings)
-    scale = weights.detach() if is_weights is None else weights.detach() * is_weights.detach()
+    scale = weights.detach() if importance is None else weights.detach() * importance.detach()
     loss = -(scale * objective).sum()
     with torch.no_grad():
         bounded = token_log_ratio.clamp(max=MAX_LOG_RATIO)
@@ -186,7 +186,7 @@ def check_flat(*tensors: torch.Tensor) -> None:
 
 
 def importance_weights(
-    trainer_logprobs: torch.Tensor, engine_logprobs: torch.Tensor, *, settings: LossSettings, lengths: Sequence[int]
+    trainer_logprobs: torch.Tensor, sampling_logprobs: torch.Tensor, *, settings: LossSettings, lengths: Sequence[int]
 ) -> torch.Tensor:
     """Weigh on-policy tokens by `π_trainer / π_engine`, bounded.
 
@@ -195,8 +195,8 @@ def importance_weights(
 
     Args:
         trainer_logprobs: float [N], the trainer's before the step, response after response.
-        engine_logprobs: float [N], the engine's. Replayed rows take no such weight: see the caller.
-        settings: `is_cap` (positive), `is_level`, `is_mode`, `is_floor`.
+        sampling_logprobs: float [N], the engine's. Replayed rows take no such weight: see the caller.
+        settings: `importance_cap` (positive), `importance_level`, `importance_mode`, `importance_floor`.
         lengths: tokens of each response, in order; they add up to N.
 
     Returns:
@@ -208,34 +208,34 @@ def importance_weights(
     Source: F. Yao et al., "Your efficient RL framework secretly brings you off-policy RL training", 2025 (truncation);
         J. Liu et al., "When speed kills stability", 2025 (sequences, masking); IcePop, arXiv 2510.18855 (two bounds).
     """
-    check_flat(trainer_logprobs, engine_logprobs)
-    if settings.is_cap <= 0:
-        raise ValueError(f"is_cap must be positive, got {settings.is_cap}")
-    log_ratio = (trainer_logprobs - engine_logprobs).detach()
-    if settings.is_level == "sequence":
+    check_flat(trainer_logprobs, sampling_logprobs)
+    if settings.importance_cap <= 0:
+        raise ValueError(f"importance_cap must be positive, got {settings.importance_cap}")
+    log_ratio = (trainer_logprobs - sampling_logprobs).detach()
+    if settings.importance_level == "sequence":
         log_ratio = over_rows(torch.sum, log_ratio, lengths)
     ratio = log_ratio.exp()
-    if settings.is_mode == "truncate":
-        return ratio.clamp(max=settings.is_cap)
-    inside = (ratio >= settings.is_floor) & (ratio <= settings.is_cap)
+    if settings.importance_mode == "truncate":
+        return ratio.clamp(max=settings.importance_cap)
+    inside = (ratio >= settings.importance_floor) & (ratio <= settings.importance_cap)
     return torch.where(inside, ratio, torch.zeros_like(ratio))
 
 
 def bounded_tokens(
-    trainer_logprobs: torch.Tensor, engine_logprobs: torch.Tensor, *, settings: LossSettings, lengths: Sequence[int]
+    trainer_logprobs: torch.Tensor, sampling_logprobs: torch.Tensor, *, settings: LossSettings, lengths: Sequence[int]
 ) -> int:
     """Count the tokens whose importance weight a bound has changed; arguments as of `importance_weights`."""
-    weights = importance_weights(trainer_logprobs, engine_logprobs, settings=settings, lengths=lengths)
-    free = replace(settings, is_cap=math.inf, is_mode="truncate")
-    unbounded = importance_weights(trainer_logprobs, engine_logprobs, settings=free, lengths=lengths)
+    weights = importance_weights(trainer_logprobs, sampling_logprobs, settings=settings, lengths=lengths)
+    free = replace(settings, importance_cap=math.inf, importance_mode="truncate")
+    unbounded = importance_weights(trainer_logprobs, sampling_logprobs, settings=free, lengths=lengths)
     return int((weights != unbounded).sum())
 
 
-LossNorm = Literal["token", "response", "constant"]
+LossAggregation = Literal["token", "response", "constant"]
 
 
 def loss_weights(
-    lengths: np.ndarray, group_ids: np.ndarray, *, loss_norm: LossNorm, max_response_tokens: int
+    lengths: np.ndarray, group_ids: np.ndarray, *, loss_aggregation: LossAggregation, max_response_tokens: int
 ) -> np.ndarray:
     """Weigh one response token of each row, over all rows of one optimizer step.
 
@@ -245,7 +245,7 @@ def loss_weights(
     Args:
         lengths: integer [B], response tokens of each row.
         group_ids: integer [B], which group each row belongs to.
-        loss_norm: `token`: every token counts the same (DAPO); `response`: mean over a response's tokens,
+        loss_aggregation: `token`: every token counts the same (DAPO); `response`: mean over a response's tokens,
             then over its group, then over the groups (Eq. 2); `constant`: token sum divided by rows ×
             `max_response_tokens` (Dr. GRPO).
         max_response_tokens: the length limit of a response; only `constant` reads it.
@@ -265,15 +265,15 @@ def loss_weights(
         raise ValueError(f"lengths must not be negative, got {lengths.min()}")
 
     divisors: np.ndarray
-    if loss_norm == "token":
+    if loss_aggregation == "token":
         divisors = np.full(len(lengths), float(lengths.sum()))
-    elif loss_norm == "response":
+    elif loss_aggregation == "response":
         _, group_of_row, group_sizes = np.unique(group_ids, return_inverse=True, return_counts=True)
         divisors = lengths.astype(np.float64) * group_sizes[group_of_row] * len(group_sizes)
-    elif loss_norm == "constant":
+    elif loss_aggregation == "constant":
         if max_response_tokens < 1:
             raise ValueError(f"max_response_tokens must be at least 1, got {max_response_tokens}")
         divisors = np.full(len(lengths), float(len(lengths) * max_response_tokens))
     else:
-        raise ValueError(f"loss_norm must be token, response or constant, got {loss_norm!r}")
+        raise ValueError(f"loss_aggregation must be token, response or constant, got {loss_aggregation!r}")
     return np.divide(1.0, divisors, out=np.zeros(len(lengths)), where=lengths > 0)

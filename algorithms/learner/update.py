@@ -8,8 +8,8 @@ import numpy as np
 import torch
 
 from algorithms.learner.attention import is_packed
-from algorithms.learner.batch import TokenBatch, TrainingRow, idle_row
-from algorithms.learner.chunked_logprobs import token_statistics, token_statistics_and_gradient
+from algorithms.learner.batch import TokenBatch, TrainingSample, dummy_row
+from algorithms.learner.chunked_logprobs import chunked_logprobs, chunked_logprobs_and_gradient
 from algorithms.learner.forward import (
     ForwardSettings,
     head_arguments,
@@ -19,7 +19,7 @@ from algorithms.learner.forward import (
     token_batch,
 )
 from algorithms.learner.loss import LossSettings
-from algorithms.learner.loss_inputs import TokenTerms, token_loss
+from algorithms.learner.loss_inputs import LossInputs, token_loss
 from algorithms.learner.sharding import agreed_passes
 
 
@@ -68,14 +68,14 @@ class UpdateStatistics:
 
 def accumulate_gradients(
     lm: Any,
-    rows: Sequence[TrainingRow],
+    rows: Sequence[TrainingSample],
     forward: ForwardSettings,
     loss: LossSettings,
     reference: Any = None,
 ) -> UpdateStatistics:
     """Add the gradient of these rows' share of the step's loss to `lm`'s parameters.
 
-    The rows' weights are already normalised over the whole optimizer step, so that micro-batches and learners add
+    The rows' weights are already normalized over the whole optimizer step, so that micro-batches and learners add
     up. A row without advantage gets no backward pass, and a forward pass only where nothing has measured it yet.
 
     Args:
@@ -101,7 +101,7 @@ def accumulate_gradients(
                 found.append(_microbatch(lm, rows, indices, forward, loss, reference))
         for _ in range(count - len(batches)):
             with torch.set_grad_enabled(train):
-                _microbatch(lm, [idle_row()], [0], forward, loss, reference)
+                _microbatch(lm, [dummy_row()], [0], forward, loss, reference)
     total = _collect(found)
     measured = [part for part in found if any(rows[index].unmeasured for index in part.indices)]
     total.measured = _by_row([(part.indices, part.logprobs) for part in measured], rows)
@@ -113,7 +113,7 @@ def accumulate_gradients(
     return total
 
 
-def _cut(lm: Any, rows: Sequence[TrainingRow], indices: Sequence[int], forward: ForwardSettings) -> list[list[int]]:
+def _cut(lm: Any, rows: Sequence[TrainingSample], indices: Sequence[int], forward: ForwardSettings) -> list[list[int]]:
     batches = microbatches(lm, [rows[index] for index in indices], forward)
     return [[indices[place] for place in places] for places in batches]
 
@@ -132,7 +132,7 @@ class _Microbatch:
 
 def _microbatch(
     lm: Any,
-    rows: Sequence[TrainingRow],
+    rows: Sequence[TrainingSample],
     indices: Sequence[int],
     forward: ForwardSettings,
     loss: LossSettings,
@@ -146,7 +146,7 @@ def _microbatch(
         with torch.no_grad():
             reference_logprobs, _ = response_statistics(reference, batch, forward, entropy=False)
     device = batch.tokens.device
-    terms = TokenTerms.of(chosen, device, reference_logprobs)
+    terms = LossInputs.of(chosen, device, reference_logprobs)
     entropy = any(row.unmeasured for row in chosen)
     backward = _backward_in_chunks if loss.token_local else _backward_through_all
     with forward.autocast(device):
@@ -157,7 +157,7 @@ def _microbatch(
 
 
 def _backward_in_chunks(
-    lm: Any, batch: TokenBatch, terms: TokenTerms, forward: ForwardSettings, loss: LossSettings, entropy: bool
+    lm: Any, batch: TokenBatch, terms: LossInputs, forward: ForwardSettings, loss: LossSettings, entropy: bool
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """For losses of each token by itself: their slope is known as soon as a chunk's logits are."""
 
@@ -168,7 +168,7 @@ def _backward_in_chunks(
             return torch.autograd.grad(value, leaf)[0]
 
     hidden = response_states(lm, batch)
-    logprobs, entropies, surrogate = token_statistics_and_gradient(
+    logprobs, entropies, surrogate = chunked_logprobs_and_gradient(
         hidden, targets=batch.targets, slope=slope, entropy=entropy, **head_arguments(lm, forward)
     )
     if surrogate.requires_grad:
@@ -177,11 +177,11 @@ def _backward_in_chunks(
 
 
 def _backward_through_all(
-    lm: Any, batch: TokenBatch, terms: TokenTerms, forward: ForwardSettings, loss: LossSettings, entropy: bool
+    lm: Any, batch: TokenBatch, terms: LossInputs, forward: ForwardSettings, loss: LossSettings, entropy: bool
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """For losses in which the tokens of a response hang together: their slopes need all of its log-probs."""
     hidden = response_states(lm, batch)
-    logprobs, entropies = token_statistics(
+    logprobs, entropies = chunked_logprobs(
         hidden, targets=batch.targets, entropy=entropy, **head_arguments(lm, forward)
     )
     value, _ = token_loss(logprobs, terms, loss)
@@ -203,7 +203,7 @@ def _collect(found: Sequence[_Microbatch]) -> UpdateStatistics:
 
 
 def _by_row(
-    found: Sequence[tuple[Sequence[int], torch.Tensor | None]], rows: Sequence[TrainingRow]
+    found: Sequence[tuple[Sequence[int], torch.Tensor | None]], rows: Sequence[TrainingSample]
 ) -> dict[int, np.ndarray]:
     """Numbers of the response tokens of rows that nothing had measured, by the row's index."""
     kept = [(indices, values) for indices, values in found if values is not None]

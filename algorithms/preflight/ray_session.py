@@ -19,7 +19,7 @@ class RayDidNotStart(RunError):
 
 
 def start_ray(config: Any) -> bool:
-    """Initialise Ray unless it is running; returns whether that was to join a cluster.
+    """Initialize Ray unless it is running; returns whether that was to join a cluster.
 
     Under `ray job submit` (or with RAY_ADDRESS set) this joins that cluster. On one machine it starts a local Ray
     with as many CPU slots as the actors ask for: on a laptop actors share cores rather than wait for ever.

@@ -10,15 +10,15 @@ import numpy as np
 from algorithms.grpo.advantages import ADVANTAGES, group_advantages
 from algorithms.grpo.algorithm import GRPO
 from algorithms.grpo.types import Group, Prompt, Sample
-from algorithms.history.entry import Entry
+from algorithms.history.entry import ReplayEntry
 from algorithms.history.store import FILE_NAME, ReplayHistory
 from algorithms.r3_grpo.config import R3GRPOConfig
-from algorithms.r3_grpo.memory import bare_sample, entry_of, is_finite, sample_of
+from algorithms.r3_grpo.memory import is_finite, strip_reflection, to_entry, to_sample
 from algorithms.r3_grpo.ranking import RewardOrderWatch, TruncationWatch, ranked_rewards
-from algorithms.r3_grpo.reflection import Payoff, is_hard, share_limit
-from algorithms.rollout.attempts import Quoter, attempt_of, context_of
+from algorithms.r3_grpo.reflection import ReflectionGain, is_hard, share_limit
+from algorithms.rollout.attempts import AttemptTruncator, attempt_of, context_of
 from algorithms.rollout.types import Context, Split
-from algorithms.utils.rng import Purpose, stream
+from algorithms.utils.rng import RngStream, rng_for
 
 _logger = logging.getLogger(__name__)
 
@@ -51,10 +51,10 @@ class R3GRPO(GRPO):
         """Add the history that replay and reflection read."""
         super().setup(config)
         self.history = _history(config, None)
-        self.payoff = Payoff()
+        self.payoff = ReflectionGain()
         self.truncation_watch = TruncationWatch()
         self.reward_order_watch = RewardOrderWatch(config.ranking_settings)
-        self.quoter = Quoter.of(
+        self.truncator = AttemptTruncator.of(
             config,
             self.tokenizer,
             self.environments[Split.TRAIN].unwrapped.reflection_guidance,
@@ -100,14 +100,14 @@ class R3GRPO(GRPO):
                 sample.advantage = float(advantage)
         return groups
 
-    def remember(self, groups: Sequence[Group]) -> None:
+    def update_history(self, groups: Sequence[Group]) -> None:
         """Write this step's rollouts to the history, never the replayed ones; what dynamic sampling dropped as well."""
         if not self.remembers:
             return
         played = [*groups, *self.dropped]
         fresh = [sample for group in played for sample in group.samples if not sample.replayed]
         for sample in filter(is_finite, [*self.distilled, *fresh]):
-            self.history.add(entry_of(sample, self.steps_done))
+            self.history.add(to_entry(sample, self.steps_done))
         for group in played:
             if group.prompt.context is Context.PLAIN:
                 for sample in (sample for sample in group.samples if not sample.replayed):
@@ -126,7 +126,7 @@ class R3GRPO(GRPO):
         if super().is_informative(group):
             return True
         replay, ranking = self.config.replay_settings, self.config.ranking_settings
-        if replay.enabled and self._opposites(group, np.random.default_rng(0)):
+        if replay.enabled and self._sample_opposite_outcomes(group, np.random.default_rng(0)):
             return True
         return ranking.enabled and len(self.samples_needing_entropy([group])) > 1
 
@@ -139,7 +139,7 @@ class R3GRPO(GRPO):
         """Log-probs of groups that dynamic sampling dropped, and of distilled answers under the bare prompt."""
         settings = self.config.reflection_settings
         played = [*groups, *self.dropped]
-        self.distilled = self._distilled(played) if settings.enabled and settings.distil else []
+        self.distilled = self._distilled(played) if settings.enabled and settings.distill else []
         dropped = [sample for group in self.dropped for sample in group.samples] if self.remembers else []
         self.score_samples([*self.distilled, *dropped])
 
@@ -191,12 +191,12 @@ class R3GRPO(GRPO):
     def start_again(self) -> None:
         """Forget what an earlier process remembered before its first checkpoint."""
         super().start_again()
-        self.history.roll_back(0)
+        self.history.rollback(0)
 
-    def forget_before(self, state: dict[str, Any]) -> None:
+    def prune(self, state: dict[str, Any]) -> None:
         """Free what only checkpoints older than this one's state still needed."""
-        super().forget_before(state)
-        self.history.forget_before(state["history"].get("mark", 0))
+        super().prune(state)
+        self.history.prune(state["history"].get("mark", 0))
 
     def cleanup(self) -> None:
         """RLlib's, and close the history."""
@@ -206,7 +206,7 @@ class R3GRPO(GRPO):
     def _reflection_prompts(self, queries: Sequence[str]) -> list[Prompt]:
         settings = self.config.reflection_settings
         needed = settings.min_attempts or self.config.training_settings.group_size
-        rng = stream(self.seed, self.prompts_step, Purpose.REFLECTION)
+        rng = rng_for(self.seed, self.prompts_step, RngStream.REFLECTION)
         hard = [
             uid
             for uid in queries
@@ -218,14 +218,14 @@ class R3GRPO(GRPO):
             )
         ]
         chosen = share_limit(hard, len(queries), settings.max_share, rng)
-        if settings.while_it_pays and chosen and not self.payoff.pays:
+        if settings.adaptive and chosen and not self.payoff.pays:
             chosen = [chosen[rng.integers(len(chosen))]]  # one a step still shows when it pays again
         prompts = []
         for uid in chosen:
             failure = self.history.failure(uid, rng)
             if failure is not None:
                 attempt = attempt_of(failure.tokens, failure.prompt_length, failure.text)
-                prompts.append(Prompt(uid, self.quoter.quote(attempt)))
+                prompts.append(Prompt(uid, self.truncator.truncate(attempt)))
         return prompts
 
     def _observe_reflection(self, groups: Sequence[Group]) -> None:
@@ -259,20 +259,20 @@ class R3GRPO(GRPO):
         return int(ranked.sum())
 
     def _recall(self, groups: Sequence[Group]) -> list[Sample]:
-        rng = stream(self.seed, self.steps_done, Purpose.REPLAY)
+        rng = rng_for(self.seed, self.steps_done, RngStream.REPLAY)
         replayed = []
         for index, group in enumerate(groups):
             if not group.homogeneous:
                 continue
-            recalled = [sample_of(entry, index) for entry in self._opposites(group, rng)]
+            recalled = [to_sample(entry, index) for entry in self._sample_opposite_outcomes(group, rng)]
             group.samples += recalled
             replayed += recalled
         return replayed
 
-    def _opposites(self, group: Group, rng: np.random.Generator) -> list[Entry]:
+    def _sample_opposite_outcomes(self, group: Group, rng: np.random.Generator) -> list[ReplayEntry]:
         """What the history has for a homogeneous group."""
         settings = self.config.replay_settings
-        return self.history.opposites(
+        return self.history.sample_opposite_outcomes(
             group.prompt.uid,
             correct_group=group.any_correct,
             k=settings.k,
@@ -300,7 +300,7 @@ class R3GRPO(GRPO):
             group.prompt.uid: group.samples[0].rollout for group in groups if group.prompt.context is Context.PLAIN
         }
         distilled = [
-            bare_sample(sample, bare_prompts[group.prompt.uid])
+            strip_reflection(sample, bare_prompts[group.prompt.uid])
             for group in groups
             if group.prompt.context is Context.REFLECTION and group.prompt.uid in bare_prompts
             for sample in group.samples

@@ -60,7 +60,7 @@ class R3GRPOConfig(GRPOConfig):
         if ranking.baseline == "finished_wrong" and ranking.scope != "truncated":
             raise ConfigError(
                 f"ranking.baseline: 'finished_wrong' compares with unranked responses, and ranking.scope="
-                f"{ranking.scope} ranks them all; fix: ranking.scope=truncated or ranking.baseline=centred"
+                f"{ranking.scope} ranks them all; fix: ranking.scope=truncated or ranking.baseline=centered"
             )
 
     @classmethod

@@ -3,25 +3,25 @@
 import numpy as np
 
 from algorithms.grpo.types import Sample
-from algorithms.history.store import Entry
+from algorithms.history.store import ReplayEntry
 from algorithms.rollout.types import Context, Rollout
 
 
-def entry_of(sample: Sample, step: int) -> Entry:
+def to_entry(sample: Sample, step: int) -> ReplayEntry:
     """A fresh sample as the history keeps it: its outcome reward, never a ranking reward.
 
     Raises:
-        ValueError: the sample has no behaviour log-probs yet.
+        ValueError: the sample has no behavior log-probs yet.
     """
-    if sample.behaviour_logprobs is None:
-        raise ValueError("only samples with behaviour log-probs can be remembered: they come from scoring or update")
+    if sample.old_logprobs is None:
+        raise ValueError("only samples with behavior log-probs can be remembered: they come from scoring or update")
     rollout = sample.rollout
-    return Entry(
+    return ReplayEntry(
         uid=rollout.uid,
         context=rollout.context,
         tokens=rollout.tokens,
         loss_mask=rollout.loss_mask,
-        behaviour_logprobs=sample.behaviour_logprobs,
+        old_logprobs=sample.old_logprobs,
         reward=sample.reward,
         correct=rollout.correct,
         truncated=rollout.truncated,
@@ -32,10 +32,10 @@ def entry_of(sample: Sample, step: int) -> Entry:
 
 def is_finite(sample: Sample) -> bool:
     """Whether a sample's log-probs are numbers: those of a policy that overflowed are not, and are not kept."""
-    return sample.behaviour_logprobs is None or bool(np.isfinite(sample.behaviour_logprobs).all())
+    return sample.old_logprobs is None or bool(np.isfinite(sample.old_logprobs).all())
 
 
-def sample_of(entry: Entry, group: int) -> Sample:
+def to_sample(entry: ReplayEntry, group: int) -> Sample:
     """A stored entry as a replayed member of a group, under its own stored prompt."""
     rollout = Rollout(
         request_id=-1,
@@ -44,7 +44,7 @@ def sample_of(entry: Entry, group: int) -> Sample:
         context=entry.context,
         tokens=entry.tokens,
         loss_mask=entry.loss_mask,
-        engine_logprobs=np.zeros(len(entry.tokens), np.float32),
+        sampling_logprobs=np.zeros(len(entry.tokens), np.float32),
         reward=entry.reward,
         correct=entry.correct,
         truncated=entry.truncated,
@@ -52,10 +52,10 @@ def sample_of(entry: Entry, group: int) -> Sample:
         weights_version=-1,
         messages=({"role": "assistant", "content": entry.text},),
     )
-    return Sample(rollout, reward=entry.reward, behaviour_logprobs=entry.behaviour_logprobs, replayed=True)
+    return Sample(rollout, reward=entry.reward, old_logprobs=entry.old_logprobs, replayed=True)
 
 
-def bare_sample(reflected: Sample, plain: Rollout) -> Sample:
+def strip_reflection(reflected: Sample, plain: Rollout) -> Sample:
     """A reflected answer as if it had been given to the bare prompt; its log-probs are still to be computed."""
     start = reflected.rollout.prompt_length
     prompt = plain.tokens[: plain.prompt_length]
@@ -67,7 +67,7 @@ def bare_sample(reflected: Sample, plain: Rollout) -> Sample:
         context=Context.PLAIN,
         tokens=np.concatenate([prompt, reflected.rollout.tokens[start:]]),
         loss_mask=mask,
-        engine_logprobs=np.zeros(len(mask), np.float32),
+        sampling_logprobs=np.zeros(len(mask), np.float32),
         reward=reflected.rollout.reward,
         correct=reflected.rollout.correct,
         truncated=reflected.rollout.truncated,

@@ -11,10 +11,10 @@ from algorithms.grpo.types import Group
 from algorithms.r3_grpo.settings import RankingSettings
 
 Scope = Literal["truncated", "all"]
-Baseline = Literal["finished_wrong", "centred", "paper"]
+Baseline = Literal["finished_wrong", "centered", "paper"]
 
 # What each baseline takes off the ranked rewards, as a share of the largest; half of it is their mean.
-SHIFTS: dict[str, float] = {"finished_wrong": 1.0, "centred": 0.5, "paper": 0.0}
+SHIFTS: dict[str, float] = {"finished_wrong": 1.0, "centered": 0.5, "paper": 0.0}
 
 
 def structural_entropy_rewards(
@@ -73,7 +73,7 @@ def ranked_rewards(
 
     Ranked responses get their ranking reward in place of their own; the others keep theirs (0 for wrong
     ones). With `finished_wrong` the ranked rewards are shifted by `-max_reward`, so that no truncated
-    response earns more than a finished wrong one. With `centred` they are shifted to a mean of 0, so that neither
+    response earns more than a finished wrong one. With `centered` they are shifted to a mean of 0, so that neither
     running on nor giving up pays by itself. A response that is ranked alone gets 0, never shifted.
 
     Args:
@@ -84,7 +84,7 @@ def ranked_rewards(
         top_fraction: see `structural_entropy_rewards`.
         max_reward: see `structural_entropy_rewards`; below the smallest reward of a correct response.
         scope: rank only `truncated` responses (Algorithm 1) or `all` of them.
-        baseline: `finished_wrong` and `centred` shift, `paper` does not.
+        baseline: `finished_wrong` and `centered` shift, `paper` does not.
 
     Returns:
         float64 [G], the new rewards, and bool [G], which responses were ranked. A group with a correct member
@@ -127,7 +127,7 @@ def _check_settings(scope: str, baseline: str) -> None:
     if baseline not in SHIFTS:
         raise ValueError(f"baseline must be one of {', '.join(SHIFTS)}, got {baseline!r}")
     if baseline == "finished_wrong" and scope != "truncated":
-        raise ValueError("baseline finished_wrong needs scope truncated: use it, or baseline centred or paper")
+        raise ValueError("baseline finished_wrong needs scope truncated: use it, or baseline centered or paper")
 
 
 def _peaks_and_means(token_entropies: Sequence[np.ndarray], top_fraction: float) -> tuple[np.ndarray, np.ndarray]:

@@ -56,7 +56,7 @@ GROUPS = 32
 ENOUGH = 8
 
 
-class Payoff:
+class ReflectionGain:
     """Success of the newest reflection groups beside the plain groups of the same queries and steps.
 
     A policy may stop making use of its failed attempts, be it that it never could or that training made it forget:

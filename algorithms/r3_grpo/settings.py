@@ -24,7 +24,7 @@ class ReplaySettings(Settings):
     dedupe: bool = setting(True, "Whether a response that is stored already is stored again (false) or not (true).")
     ratio: Literal["stored", "recomputed"] = setting(
         "stored",
-        "Behaviour log-probs of replayed tokens: those of when they were sampled, or of this step's policy.",
+        "Behavior log-probs of replayed tokens: those of when they were sampled, or of this step's policy.",
     )
     std_scale: float = setting(1.0, "Factor on the standard deviation of a mixed group (α of Eq. 3).", gt=0)
     scale_rows: Literal["all", "replayed"] = setting(
@@ -59,12 +59,12 @@ class ReflectionSettings(Settings):
         "Newest plain attempts that the mean is taken over; null: 4 × `training.group_size`; 0: all.",
         ge=0,
     )
-    while_it_pays: bool = setting(
+    adaptive: bool = setting(
         True,
         "Whether reflection prompts are cut down to one a step while reflected answers are right no more often than "
         "plain ones to the same queries, over the newest 32 reflection groups.",
     )
-    distil: bool = setting(
+    distill: bool = setting(
         True, "Whether a correct reflected answer also enters the history as an answer to the bare query."
     )
 
@@ -78,7 +78,7 @@ class RankingSettings(Settings):
         0.1, "Reward of the best rank; below 1, the smallest reward of a correct response.", ge=0, lt=1
     )
     scope: Literal["truncated", "all"] = setting("truncated", "Which responses of an all-wrong group are ranked.")
-    baseline: Literal["finished_wrong", "centred", "paper"] = setting(
+    baseline: Literal["finished_wrong", "centered", "paper"] = setting(
         "finished_wrong",
         "Whether the ranked rewards are shifted so that no truncated response is worth more than a finished "
         "wrong one, shifted to a mean of 0, or as in the paper.",

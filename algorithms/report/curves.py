@@ -52,7 +52,7 @@ def curves(run: RunData) -> dict[str, Any]:
     """`steps`, `tokens` (generated until then) and by tag a list as long; None where nothing was measured."""
     rows = list(_with_evaluations(run))
     series = {panel.tag: [_number(row.get(panel.tag)) for row in rows] for panel in PANELS}
-    series[_REFLECTED] = _where_asked(rows, series, run.setting("training", "policy_lag") or 0)
+    series[_REFLECTED] = _where_asked(rows, series, run.setting("training", "max_off_policy_steps") or 0)
     return {
         "steps": [row["step"] for row in rows],
         "tokens": _filled([row.get(_GENERATED) for row in rows]),

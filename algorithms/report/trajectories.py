@@ -9,7 +9,7 @@ from algorithms.report.run_data import RunData
 from algorithms.report.selection import Most, Selection, select
 from algorithms.train.rollout_files import RolloutRow
 
-# Log-probs and entropies are whole thousandths: shorter to write, and finer than a colour.
+# Log-probs and entropies are whole thousandths: shorter to write, and finer than a color.
 _PARTS = 1000
 _UNGRADED = ("timeout", "error", "environment_error")
 
@@ -23,7 +23,7 @@ def trajectories(runs: Sequence[RunData], most: Most) -> dict[str, Any]:
 
     Returns:
         `rows`, `texts` (of turns) and `pieces` (of tokens) that these name by index, `left_out` (a sentence a run)
-        and `scale`, the largest entropy and the largest -log-prob that colours tell apart.
+        and `scale`, the largest entropy and the largest -log-prob that colors tell apart.
 
     Raises:
         ReportError: a file of rollouts cannot be read.
@@ -69,7 +69,7 @@ class _Indices:
 
 
 class _Values:
-    """Entropies and -log-probs of all tokens, for the colours' scale."""
+    """Entropies and -log-probs of all tokens, for the colors' scale."""
 
     def __init__(self) -> None:
         self._entropies: list[np.ndarray] = []

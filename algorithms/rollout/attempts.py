@@ -56,7 +56,7 @@ def cut_attempt(tokens: np.ndarray, limit: int | None, gap: np.ndarray) -> np.nd
     return np.concatenate([tokens[: kept - tail], np.asarray(gap, dtype=tokens.dtype), tokens[len(tokens) - tail :]])
 
 
-class Quoter:
+class AttemptTruncator:
     """Shortens attempts, in training and in evaluations.
 
     Args:
@@ -86,7 +86,7 @@ class Quoter:
             max_response_tokens=config.env_runners_settings.max_response_tokens,
         )
 
-    def quote(self, attempt: Attempt) -> Attempt:
+    def truncate(self, attempt: Attempt) -> Attempt:
         """The attempt, its middle cut out where it is too long."""
         written = attempt.response_tokens
         quoted = cut_attempt(written, self._limit_after(len(attempt.prompt_tokens)), self._gap)

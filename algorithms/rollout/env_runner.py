@@ -18,7 +18,7 @@ from algorithms.config.placement import transfer_kind
 from algorithms.models.names import resolve_model
 from algorithms.models.tokenizer import load_tokenizer, stop_token_ids
 from algorithms.rollout.engines.factory import make_engine
-from algorithms.rollout.episodes import EpisodePlayer, OnProgress
+from algorithms.rollout.episodes import EpisodeRunner, OnProgress
 from algorithms.rollout.types import Request, Rollout, RunnerReport, Split
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class LLMEnvRunner(EnvRunner, Checkpointable):
         makers = environment_makers(self.config)
         self.env = makers[Split.TRAIN]()
         settings = self.config.env_runners_settings
-        self.player = EpisodePlayer(self.engine, self.tokenizer, makers, settings.max_num_seqs, settings.step_timeout_s)
+        self.player = EpisodeRunner(self.engine, self.tokenizer, makers, settings.max_num_seqs, settings.step_timeout_s)
 
     def _has_gpu(self) -> bool:
         """A GPU of its own, or, in the driver, the local learner's."""
@@ -89,8 +89,8 @@ class LLMEnvRunner(EnvRunner, Checkpointable):
     def rollout(
         self, requests: Sequence[Request], on_progress: OnProgress | None = None, chunk: int | None = None
     ) -> list[Rollout]:
-        """Play every request, see `EpisodePlayer.play`; an episode's failure is its rollout's `error`."""
-        return self.player.play(requests, on_progress, chunk)
+        """Play every request, see `EpisodeRunner.play`; an episode's failure is its rollout's `error`."""
+        return self.player.rollout(requests, on_progress, chunk)
 
     def advance(
         self, requests: Sequence[Request] = (), withdraw: Collection[int] = (), seconds: float = 1.0
@@ -100,7 +100,7 @@ class LLMEnvRunner(EnvRunner, Checkpointable):
         Args:
             requests: further episodes; their ids must not be those of unfinished ones.
             withdraw: ids of episodes that somebody else has played; those that have ended here are no error.
-            seconds: after which the runner reports, see `EpisodePlayer.advance`; sooner when nothing is left.
+            seconds: after which the runner reports, see `EpisodeRunner.advance`; sooner when nothing is left.
 
         Returns:
             The episodes that ended since the last report, and what remains.

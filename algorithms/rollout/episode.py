@@ -77,7 +77,7 @@ class Episode:
             context=Context.REFLECTION if request.attempt else Context.PLAIN,
             tokens=np.array(self.tokens, np.int32),
             loss_mask=np.array(self.mask, bool),
-            engine_logprobs=np.array(self.logprobs, np.float32),
+            sampling_logprobs=np.array(self.logprobs, np.float32),
             reward=self.reward,
             correct=self.correct,
             truncated=self.truncated,
@@ -91,7 +91,7 @@ class Episode:
 
 # Verdicts that say nothing about the answer: their rollouts leave the group.
 UNTRUSTED_VERDICTS = frozenset({"timeout", "error"})
-# The samples of a prompt begin together, and guidance is mostly the same text: to tokenise it once is enough.
+# The samples of a prompt begin together, and guidance is mostly the same text: to tokenize it once is enough.
 REMEMBERED_TURNS = 256
 
 

@@ -31,7 +31,7 @@ _NOT_MADE: gymnasium.Env[str, str] = gymnasium.Env()  # in an episode until a th
 OnProgress = Callable[[int, int], None]
 
 
-class EpisodePlayer:
+class EpisodeRunner:
     """Plays any number of episodes at once.
 
     With a streaming engine a response that ends is stepped in a thread while the others are decoded, and its next turn
@@ -84,7 +84,7 @@ class EpisodePlayer:
         """Episodes that were added and have not come back."""
         return len(self._waiting) + len(self._playing)
 
-    def play(
+    def rollout(
         self, requests: Sequence[Request], on_progress: OnProgress | None = None, chunk: int | None = None
     ) -> list[Rollout]:
         """Play every request to its end; rollouts are sorted by request id.
@@ -101,7 +101,7 @@ class EpisodePlayer:
         """
         if self.unfinished:
             raise RuntimeError(f"{self.unfinished} episodes are unfinished; advance() or withdraw() them first")
-        size = chunk if chunk and not self.engine.streams else max(1, len(requests))
+        size = chunk if chunk and not self.engine.continuous_batching else max(1, len(requests))
         rollouts: list[Rollout] = []
         try:
             for start in range(0, len(requests), size):
@@ -142,7 +142,7 @@ class EpisodePlayer:
         A streaming engine gives control back within a step of the time, another one at the end of a batch.
         """
         deadline = time.monotonic() + seconds
-        go_on = self._stream if self.engine.streams else self._play_round
+        go_on = self._stream if self.engine.continuous_batching else self._play_round
         while self.unfinished:
             go_on(deadline)
             if time.monotonic() >= deadline:

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from algorithms.rollout.remote_runner import Call, RemoteRunner
-from algorithms.rollout.supervisor import Fleet
+from algorithms.rollout.supervisor import WorkerSupervisor
 from algorithms.rollout.types import Request, Rollout, RunnerReport
-from algorithms.rollout.work_order import theft
+from algorithms.rollout.work_order import plan_steal
 
 OnProgress = Callable[[int, int], None]
 
@@ -42,14 +42,14 @@ class DispatchPlan:
     pieces: int
 
     @classmethod
-    def of(cls, *, streams: bool, max_num_seqs: int) -> "DispatchPlan":
+    def of(cls, *, continuous_batching: bool, max_num_seqs: int) -> "DispatchPlan":
         """How to feed an engine.
 
         A streaming engine holds half a batch in reserve, and its next call waits for it while the present one runs: it
         never waits for the driver. A batch that cannot be added to comes and goes as a whole, cut in two at least: the
         second pieces even out how long the first ones took.
         """
-        if streams:
+        if continuous_batching:
             return cls(max_num_seqs, max_num_seqs + max(1, max_num_seqs // 2), calls=2, pieces=1)
         return cls(max_num_seqs, max_num_seqs, calls=1, pieces=2)
 
@@ -81,12 +81,12 @@ class DispatchReport:
 
 
 def dispatch(
-    fleet: Fleet, requests: Sequence[Request], plan: DispatchPlan, on_progress: OnProgress | None = None
+    supervisor: WorkerSupervisor, requests: Sequence[Request], plan: DispatchPlan, on_progress: OnProgress | None = None
 ) -> DispatchReport:
     """Play requests on remote runners.
 
     Args:
-        fleet: the runners, with the weights to play with.
+        supervisor: the runners, with the weights to play with.
         requests: what to play, each with an id of its own, in the order in which to begin.
         plan: how many each runner gets.
         on_progress: told how many of how many rollouts are there.
@@ -95,20 +95,24 @@ def dispatch(
         NoEnvRunnerLeft: no runner answers, and none has come back in time.
         StaleWeights: a runner goes on sampling with other weights.
     """
-    return _Dispatch(fleet, requests, plan, on_progress).run()
+    return _Dispatch(supervisor, requests, plan, on_progress).run()
 
 
 class _Dispatch:
     """The state of one dispatch: what waits, what is done, and what two runners have."""
 
     def __init__(
-        self, fleet: Fleet, requests: Sequence[Request], plan: DispatchPlan, on_progress: OnProgress | None
+        self,
+        supervisor: WorkerSupervisor,
+        requests: Sequence[Request],
+        plan: DispatchPlan,
+        on_progress: OnProgress | None,
     ) -> None:
-        self.fleet, self.plan, self.on_progress = fleet, plan, on_progress
+        self.supervisor, self.plan, self.on_progress = supervisor, plan, on_progress
         self.waiting = deque(requests)
         self.expected = len(requests)
         # Else the shares of a batch engine would shrink with what waits, to batches of one.
-        self.least = math.ceil(len(requests) / (len(fleet.runners) * plan.pieces)) if plan.pieces > 1 else 1
+        self.least = math.ceil(len(requests) / (len(supervisor.runners) * plan.pieces)) if plan.pieces > 1 else 1
         self.done: dict[int, Rollout] = {}
         self.shared: dict[int, tuple[RemoteRunner, RemoteRunner]] = {}
         self.report = DispatchReport()
@@ -116,16 +120,16 @@ class _Dispatch:
 
     def run(self) -> DispatchReport:
         started = time.perf_counter()
-        self.fleet.begin_round()
-        self.fleet.take_orphans()
+        self.supervisor.begin_round()
+        self.supervisor.take_orphans()
         try:
             while len(self.done) < self.expected:
-                self._requeue(self.fleet.take_orphans())
-                self._deal()
-                for runner, call, report in self.fleet.poll(POLL_S):
+                self._requeue(self.supervisor.take_orphans())
+                self._assign()
+                for runner, call, report in self.supervisor.poll(POLL_S):
                     self._take(runner, call, report)
         finally:
-            for runner in self.fleet.ready():
+            for runner in self.supervisor.ready():
                 runner.dismiss()
         self.report.rollouts = [self.done[key] for key in sorted(self.done)]
         self.report.seconds = time.perf_counter() - started
@@ -144,20 +148,20 @@ class _Dispatch:
                 self.waiting.appendleft(request)
                 self.report.requeued += 1
 
-    def _deal(self) -> None:
+    def _assign(self) -> None:
         """Give the runners that take calls their share of what waits, or what can be stolen for them."""
-        free = [runner for runner in self.fleet.ready() if len(runner.calls) < self.plan.calls]
-        longest = math.inf if self.waiting else max(LAST_CALLS_S, len(self.fleet.runners) / ANSWERS_A_SECOND)
-        hands = self._hands(free) if self.waiting else self._loot(free)
+        free = [runner for runner in self.supervisor.ready() if len(runner.calls) < self.plan.calls]
+        longest = math.inf if self.waiting else max(LAST_CALLS_S, len(self.supervisor.runners) / ANSWERS_A_SECOND)
+        hands = self._shares(free) if self.waiting else self._steals(free)
         for runner in free:
             requests = hands.get(runner.number, [])
             if requests or runner.held or runner.to_withdraw:
-                runner.send(requests, self.fleet.round, longest)
+                runner.send(requests, self.supervisor.round, longest)
 
-    def _hands(self, free: Sequence[RemoteRunner]) -> dict[int, list[Request]]:
+    def _shares(self, free: Sequence[RemoteRunner]) -> dict[int, list[Request]]:
         """Deal what waits one by one, so that nobody gets all the long ones."""
         hands: dict[int, list[Request]] = {runner.number: [] for runner in free}
-        share = math.ceil(len(self.waiting) / (max(1, len(self.fleet.ready())) * self.plan.pieces))
+        share = math.ceil(len(self.waiting) / (max(1, len(self.supervisor.ready())) * self.plan.pieces))
         room = {runner.number: min(max(share, self.least), self.plan.capacity - len(runner.held)) for runner in free}
         players = [number for number, most in room.items() if most > 0]
         while players and self.waiting:
@@ -168,7 +172,7 @@ class _Dispatch:
             players = [number for number in players if len(hands[number]) < room[number]]
         return hands
 
-    def _loot(self, free: Sequence[RemoteRunner]) -> dict[int, list[Request]]:
+    def _steals(self, free: Sequence[RemoteRunner]) -> dict[int, list[Request]]:
         """Nothing waits: let runners with free slots take over what others hold."""
         now = time.monotonic()
         if now < self.steal_at:
@@ -176,13 +180,13 @@ class _Dispatch:
         self.steal_at = now + STEAL_EVERY_S
         return {runner.number: self._steal(runner, now) for runner in free if len(runner.held) < self.plan.slots}
 
-    def _steal(self, thief: RemoteRunner, now: float) -> list[Request]:
-        found = theft(thief, self.fleet.ready(), self.plan.slots, self.shared, now)
+    def _steal(self, receiver: RemoteRunner, now: float) -> list[Request]:
+        found = plan_steal(receiver, self.supervisor.ready(), self.plan.slots, self.shared, now)
         if found is None:
             return []
         for request in found.requests:
-            self.shared[request.id] = (found.victim, thief)
-            thief.held[request.id] = request  # so that the next thief sees it
+            self.shared[request.id] = (found.victim, receiver)
+            receiver.held[request.id] = request  # so that the next receiver sees it
             if not found.copied:
                 del found.victim.held[request.id]
                 found.victim.to_withdraw.append(request.id)
@@ -192,12 +196,12 @@ class _Dispatch:
     def _take(self, runner: RemoteRunner, call: Call, report: RunnerReport) -> None:
         """Keep what a runner has finished, and tell whoever plays it too."""
         self.report.engine_seconds += report.engine_seconds
-        if found := {rollout.weights_version for rollout in report.rollouts} - {self.fleet.version}:
+        if found := {rollout.weights_version for rollout in report.rollouts} - {self.supervisor.version}:
             self.report.stale += len(report.rollouts)
             if runner.ready:  # not lost or found out already
-                self.fleet.give_weights_again(runner, found)
+                self.supervisor.give_weights_again(runner, found)
             return
-        longest = len(self.fleet.runners) / ANSWERS_A_SECOND
+        longest = len(self.supervisor.runners) / ANSWERS_A_SECOND
         runner.learn(report, self.plan.slots, self.plan.rollouts_a_call, longest)
         for rollout in report.rollouts:
             runner.held.pop(rollout.request_id, None)
@@ -207,7 +211,7 @@ class _Dispatch:
         if report.unfinished == 0 and runner.held:
             self._take_back_what_vanished(runner)
         if report.rollouts:
-            self.fleet.progressed()
+            self.supervisor.progressed()
             runner.stale_in_a_row = 0
             if self.on_progress:
                 self.on_progress(len(self.done), self.expected)

@@ -27,7 +27,7 @@ _logger = logging.getLogger(__name__)
 
 
 @dataclass
-class FleetCounts:
+class SupervisorCounts:
     """What went wrong so far."""
 
     restarts: int = 0
@@ -52,7 +52,7 @@ def kill_process(handle: Any) -> None:
     ray.kill(handle, no_restart=False)
 
 
-class Fleet:
+class WorkerSupervisor:
     """All remote runners. Those that are ready hold the weights of `version`.
 
     A runner is lost when a call of its raises, when its process dies, or when it has not answered for `timeout_s`. It
@@ -80,7 +80,7 @@ class Fleet:
         self.runners = {number: RemoteRunner(number, handle) for number, handle in handles.items()}
         self.timeout_s, self.start_s = timeout_s, max(start_s, timeout_s)
         self.version = -1
-        self.counts = FleetCounts()
+        self.counts = SupervisorCounts()
         self.round = 0
         self.closed = False
         self._weights, self._kill, self._on_health = weights, kill, on_health
@@ -114,7 +114,7 @@ class Fleet:
             StaleWeights: a runner keeps answering with other weights.
         """
         if self.closed:
-            raise FleetClosed("the env runners were stopped while they played")
+            raise WorkersClosed("the env runners were stopped while they played")
         answers = []
         for reference, owner in self._wait(seconds):
             if reference not in owner.calls:  # a push, or another call of a runner that has just been lost
@@ -285,5 +285,5 @@ class StaleWeights(RunError):
     """A runner goes on sampling with other weights than the learners hold, even after they were sent again."""
 
 
-class FleetClosed(RuntimeError):
+class WorkersClosed(RuntimeError):
     """The env runners were stopped while they played."""

@@ -75,7 +75,7 @@ class Rollout:
     Args:
         tokens: int32 [T], prompt and all turns.
         loss_mask: bool [T], True on tokens that the policy wrote in this episode.
-        engine_logprobs: float32 [T], the engine's log-prob of each policy token at the sampling temperature, else 0.
+        sampling_logprobs: float32 [T], the engine's log-prob of each policy token at the sampling temperature, else 0.
         reward: what the environment paid, before shaping.
         correct: verified, and finished within the length limit.
         truncated: the last response hit the length limit.
@@ -91,7 +91,7 @@ class Rollout:
     context: Context
     tokens: np.ndarray
     loss_mask: np.ndarray
-    engine_logprobs: np.ndarray
+    sampling_logprobs: np.ndarray
     reward: float
     correct: bool
     truncated: bool
@@ -135,7 +135,7 @@ class RunnerReport:
 
 
 class EveryEpisodeFailed(RunError):
-    """The environment failed in every episode of a step: nothing can be learnt from going on."""
+    """The environment failed in every episode of a step: nothing can be learned from going on."""
 
 
 def refuse_if_all_failed(rollouts: "Sequence[Rollout]") -> None:

@@ -15,12 +15,12 @@ SILENT_CALLS, SILENT_S = 3.0, 5.0
 
 
 @dataclass(frozen=True)
-class Theft:
+class StealPlan:
     """Requests that change hands.
 
     Args:
         victim: who holds them.
-        requests: what the thief is given.
+        requests: what the receiver is given.
         copied: whether the victim has begun and goes on: the first result wins. Else it is told to forget them.
     """
 
@@ -29,31 +29,31 @@ class Theft:
     copied: bool
 
 
-def theft(
-    thief: RemoteRunner, runners: Sequence[RemoteRunner], slots: int, copies: Collection[int], now: float
-) -> Theft | None:
+def plan_steal(
+    receiver: RemoteRunner, runners: Sequence[RemoteRunner], slots: int, copies: Collection[int], now: float
+) -> StealPlan | None:
     """What a runner with free slots should take: half of what waits longest elsewhere, else copies of stragglers.
 
     Args:
-        thief: has fewer than `slots` requests.
+        receiver: has fewer than `slots` requests.
         runners: all that are ready.
         slots: sequences that an engine decodes at once.
         copies: ids that two runners hold already; nothing is copied twice.
         now: monotonic seconds.
     """
-    room, others = slots - len(thief.held), [runner for runner in runners if runner is not thief]
-    waiting = [(runner, _without(runner.not_started(slots), copies, thief)) for runner in others]
-    victim, ids = max(waiting, key=lambda entry: len(entry[1]) / (entry[0].speed or 1.0), default=(thief, []))
+    room, others = slots - len(receiver.held), [runner for runner in runners if runner is not receiver]
+    waiting = [(runner, _without(runner.not_started(slots), copies, receiver)) for runner in others]
+    victim, ids = max(waiting, key=lambda entry: len(entry[1]) / (entry[0].speed or 1.0), default=(receiver, []))
     if ids:
         # From the end: the victim would have come to these last. Half, so that the next idle one finds some too.
         taken = ids[-min(room, -(-len(ids) // 2)) :]
-        return Theft(victim, tuple(victim.held[key] for key in taken), copied=False)
-    if thief.held:
+        return StealPlan(victim, tuple(victim.held[key] for key in taken), copied=False)
+    if receiver.held:
         return None
     for victim in others:
-        ids = _without(list(victim.held), copies, thief)
+        ids = _without(list(victim.held), copies, receiver)
         if ids and far_behind(victim, runners, now):
-            return Theft(victim, tuple(victim.held[key] for key in ids[:room]), copied=True)
+            return StealPlan(victim, tuple(victim.held[key] for key in ids[:room]), copied=True)
     return None
 
 
@@ -65,8 +65,8 @@ def far_behind(runner: RemoteRunner, runners: Sequence[RemoteRunner], now: float
     return slow or now - runner.last_heard > max(SILENT_S, SILENT_CALLS * longest)
 
 
-def _without(ids: Sequence[int], copies: Collection[int], thief: RemoteRunner) -> list[int]:
-    return [key for key in ids if key not in copies and key not in thief.held]
+def _without(ids: Sequence[int], copies: Collection[int], receiver: RemoteRunner) -> list[int]:
+    return [key for key in ids if key not in copies and key not in receiver.held]
 
 
 # Lengths drift with the policy: a response counts for at least this much of the mean, so that old ones fade.

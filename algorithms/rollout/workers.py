@@ -12,10 +12,10 @@ import ray
 from ray.exceptions import RayError
 
 from algorithms.rollout.scheduler import DispatchPlan, DispatchReport, OnProgress, dispatch
-from algorithms.rollout.supervisor import Fleet, Weights
+from algorithms.rollout.supervisor import Weights, WorkerSupervisor
 from algorithms.rollout.types import Request, Rollout
 from algorithms.rollout.weight_sync.calls import NoRunnerTookWeights
-from algorithms.rollout.weight_sync.choice import choose_resting, choose_transfer
+from algorithms.rollout.weight_sync.choice import choose_engine_sleep, choose_transfer
 from algorithms.rollout.work_order import ExpectedLengths
 
 COUNTS_TIMEOUT_S = 2.0
@@ -25,7 +25,7 @@ STOP_S = 5.0
 _logger = logging.getLogger(__name__)
 
 
-class RunnerPool:
+class RolloutWorkers:
     """Env runners that hold the current policy.
 
     Args:
@@ -37,12 +37,12 @@ class RunnerPool:
     def __init__(self, runner_group: Any, learner_group: Any, config: Any) -> None:
         self.group, self.learner_group = runner_group, learner_group
         self.settings = config.env_runners_settings
-        self.transfer, self.resting = choose_transfer(config), choose_resting(config)
+        self.transfer, self.resting = choose_transfer(config), choose_engine_sleep(config)
         self.version = -1
-        self.fleet = self._make_fleet() if runner_group.num_remote_env_runners() else None
+        self.supervisor = self._make_supervisor() if runner_group.num_remote_env_runners() else None
         # A batch of the embedded engine cannot be added to while it decodes.
-        streams = self.settings.engine != "transformers"
-        self.plan = DispatchPlan.of(streams=streams, max_num_seqs=self.settings.max_num_seqs)
+        continuous_batching = self.settings.engine != "transformers"
+        self.plan = DispatchPlan.of(continuous_batching=continuous_batching, max_num_seqs=self.settings.max_num_seqs)
         self.lengths = ExpectedLengths()
         self._restarts_before = 0
         self._sent: Weights | None = None
@@ -54,7 +54,7 @@ class RunnerPool:
         self._errors_told: set[str] = set()
         self.push_weights()
 
-    def play(self, requests: Sequence[Request], on_progress: OnProgress | None = None) -> list[Rollout]:
+    def rollout(self, requests: Sequence[Request], on_progress: OnProgress | None = None) -> list[Rollout]:
         """Play every request; rollouts come back sorted by request id.
 
         Args:
@@ -65,12 +65,12 @@ class RunnerPool:
             NoEnvRunnerLeft: no runner answers, and none has come back in time.
             StaleWeights: a runner goes on sampling with other weights than were pushed last.
         """
-        if self.fleet is None:
+        if self.supervisor is None:
             report = self._play_locally(requests, on_progress)
             self._count(report, 1)
         else:
-            report = dispatch(self.fleet, self.lengths.longest_first(requests), self.plan, on_progress)
-            self._count(report, len(self.fleet.runners))
+            report = dispatch(self.supervisor, self.lengths.longest_first(requests), self.plan, on_progress)
+            self._count(report, len(self.supervisor.runners))
         self.lengths.observe(report.rollouts)
         self._tell_errors(report.rollouts)
         return report.rollouts
@@ -85,7 +85,7 @@ class RunnerPool:
             raise RuntimeError("rollouts are being played already; finish() them first")
         # A runner that is replaced meanwhile needs these weights, and the learners will not have them any more.
         self._current_weights()
-        self._ahead = Background(lambda: self.play(requests))
+        self._ahead = Background(lambda: self.rollout(requests))
 
     def finish(self) -> list[Rollout]:
         """Wait for what `start` began; raises what `play` raises."""
@@ -96,19 +96,19 @@ class RunnerPool:
 
     def close(self) -> None:
         """Give up what is being played."""
-        if self.fleet is not None:
-            self.fleet.closed = True
+        if self.supervisor is not None:
+            self.supervisor.closed = True
         if self._ahead is not None:
             self._ahead.wait(STOP_S)
 
     @property
     def restarts(self) -> int:
         """Runners that were lost and have come back, in the whole run."""
-        return self._restarts_before + (self.fleet.counts.restarts if self.fleet else 0)
+        return self._restarts_before + (self.supervisor.counts.restarts if self.supervisor else 0)
 
     @restarts.setter
     def restarts(self, total: int) -> None:
-        self._restarts_before = total - (self.fleet.counts.restarts if self.fleet else 0)
+        self._restarts_before = total - (self.supervisor.counts.restarts if self.supervisor else 0)
 
     def metrics(self, requests: Sequence[Request], rollouts: Sequence[Rollout]) -> dict[str, float | str]:
         """What was asked for, what came back, and what went wrong on the way."""
@@ -136,20 +136,20 @@ class RunnerPool:
             self.version = self.transfer.push(self.learner_group, self.group, self.settings.timeout_s)
         except NoRunnerTookWeights:  # they are replaced when there is something to play
             self.version = self._current_weights()[0]
-        if self.fleet is not None:
+        if self.supervisor is not None:
             healthy = set(self.group.healthy_env_runner_ids())
-            lost = [runner.number for runner in self.fleet.ready() if runner.number not in healthy]
+            lost = [runner.number for runner in self.supervisor.ready() if runner.number not in healthy]
             silent = time.monotonic() - started >= self.settings.timeout_s
-            self.fleet.counts.hung += len(lost) if silent else 0
-            self.fleet.confirm(self.version, dict.fromkeys(lost, "did not take weights in time, or died"))
+            self.supervisor.counts.hung += len(lost) if silent else 0
+            self.supervisor.confirm(self.version, dict.fromkeys(lost, "did not take weights in time, or died"))
 
     def rest(self) -> None:
         """Let engines that share the learners' GPUs give their memory back, until the next `push_weights`."""
         self.resting.begin(self.group, self.settings.timeout_s)
 
-    def _make_fleet(self) -> Fleet:
+    def _make_supervisor(self) -> WorkerSupervisor:
         manager = self.group._worker_manager
-        return Fleet(
+        return WorkerSupervisor(
             manager.actors(),
             timeout_s=self.settings.timeout_s,
             weights=self._current_weights,
@@ -192,7 +192,7 @@ class RunnerPool:
     def _dispatch_metrics(self) -> dict[str, float]:
         """What happened on the way since the last call."""
         counts, self._counts = self._counts, defaultdict(float)
-        hung = self.fleet.counts.hung if self.fleet else 0
+        hung = self.supervisor.counts.hung if self.supervisor else 0
         new_hung, self._hung_told = hung - self._hung_told, hung
         busy = counts["engine_seconds"] / counts["runner_seconds"] if counts["runner_seconds"] else 1.0
         return {
@@ -215,9 +215,9 @@ class RunnerPool:
 
     def _grading_totals(self) -> dict[int, dict[str, int]]:
         """What the graders of each runner's process have done so far, this run or not; without the silent ones."""
-        if self.fleet is None:
+        if self.supervisor is None:
             return {0: self.group.local_env_runner.get_grading_counts()}
-        asked = {runner.handle.get_grading_counts.remote(): runner.number for runner in self.fleet.ready()}
+        asked = {runner.handle.get_grading_counts.remote(): runner.number for runner in self.supervisor.ready()}
         answered = ray.wait(list(asked), num_returns=len(asked), timeout=COUNTS_TIMEOUT_S)[0] if asked else []
         totals = {}
         for reference in answered:

@@ -38,10 +38,10 @@ class Checkpoints:
             save_checkpoint(algo, self.folder, metrics)
         states = self._states()
         measured = {step: state.get("metrics", {}) for step, state in states.items()}
-        for step in superfluous(measured, keep=self.keep, best_by=self.best_by):
+        for step in checkpoints_to_delete(measured, keep=self.keep, best_by=self.best_by):
             self._delete(step)
             del states[step]
-        algo.forget_before(states[min(states)])
+        algo.prune(states[min(states)])
         return path
 
     def newest(self) -> Path | None:
@@ -101,7 +101,7 @@ class Checkpoints:
         shutil.rmtree(self._path(step).rename(self.folder / f".step_{step:06d}.deleted"))
 
 
-def superfluous(metrics: Mapping[int, Mapping[str, float]], *, keep: int, best_by: str | None) -> list[int]:
+def checkpoints_to_delete(metrics: Mapping[int, Mapping[str, float]], *, keep: int, best_by: str | None) -> list[int]:
     """The steps whose checkpoints may go: all but the last ones and the best one.
 
     Args:

@@ -15,8 +15,8 @@ from algorithms.utils.files import replaced_whole
 
 Rows = Sequence[Mapping[str, Any]]
 
-# Okabe and Ito's palette: told apart with any colour vision, and in print.
-BLUE, ORANGE, GREEN, PURPLE, GREY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#767676"
+# Okabe and Ito's palette: told apart with any color vision, and in print.
+BLUE, ORANGE, GREEN, PURPLE, GRAY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#767676"
 STYLE: dict[Any, Any] = {
     "font.size": 9,
     "axes.titlesize": 10,
@@ -24,7 +24,7 @@ STYLE: dict[Any, Any] = {
     "axes.titlelocation": "left",
     "axes.spines.top": False,
     "axes.spines.right": False,
-    "axes.edgecolor": GREY,
+    "axes.edgecolor": GRAY,
     "axes.grid": True,
     "axes.grid.axis": "y",
     "grid.color": "#E6E6E6",
@@ -69,12 +69,12 @@ def draw_curves(rows: Rows, summary: Mapping[str, Any], path: Path, problems: st
 def _draw_accuracy(axes: Axes, rows: Rows, summary: Mapping[str, Any], problems: str) -> None:
     axes.set_title(f"Accuracy on {problems} problems")
     drawn = _accuracies(rows, summary)
-    for (tag, points), colour, marker in zip(drawn.items(), (BLUE, ORANGE), ("o", "s"), strict=False):
+    for (tag, points), color, marker in zip(drawn.items(), (BLUE, ORANGE), ("o", "s"), strict=False):
         steps = sorted(points)
-        axes.plot(steps, [points[step] for step in steps], color=colour, marker=marker, markersize=5, label=tag)
+        axes.plot(steps, [points[step] for step in steps], color=color, marker=marker, markersize=5, label=tag)
         for step, side in ((steps[0], "left"), (steps[-1], "right"))[: len(steps)]:
             label, place = f"{points[step]:.1%}", (step, points[step])
-            axes.annotate(label, place, (0, 7), textcoords="offset points", ha=side, color=colour, fontsize=8)
+            axes.annotate(label, place, (0, 7), textcoords="offset points", ha=side, color=color, fontsize=8)
     axes.set_ylim(0, 1.08)
     _finish(axes, bool(drawn), percent=True, legend=True)
 
@@ -141,7 +141,7 @@ def _draw_mechanisms(axes: Axes, rows: Rows) -> None:
     axes.set_xlabel("training step")
 
 
-def _draw(axes: Axes, rows: Rows, tag: str, colour: str, label: str, *, raw: bool = True) -> bool:
+def _draw(axes: Axes, rows: Rows, tag: str, color: str, label: str, *, raw: bool = True) -> bool:
     """Draw one tag: dots for a short run, a running mean over the faint values for a long one."""
     points = _series(rows, tag)
     if not points:
@@ -149,16 +149,16 @@ def _draw(axes: Axes, rows: Rows, tag: str, colour: str, label: str, *, raw: boo
     steps, values = [step for step, _ in points], [value for _, value in points]
     window = max(1, len(values) // 15)
     if window == 1:
-        axes.plot(steps, values, color=colour, marker="o", markersize=3, label=label)
+        axes.plot(steps, values, color=color, marker="o", markersize=3, label=label)
     else:
         if raw:
-            axes.plot(steps, values, color=colour, alpha=0.3, linewidth=0.8)
-        axes.plot(steps, _running_mean(values, window), color=colour, linewidth=1.8, label=label)
+            axes.plot(steps, values, color=color, alpha=0.3, linewidth=0.8)
+        axes.plot(steps, _running_mean(values, window), color=color, linewidth=1.8, label=label)
     return True
 
 
 def _running_mean(values: Sequence[float], window: int) -> list[float]:
-    """Mean over a centred window that shrinks at both ends, so that the line keeps its length."""
+    """Mean over a centered window that shrinks at both ends, so that the line keeps its length."""
     half = window // 2
     spans = (values[max(0, index - half) : index + half + 1] for index in range(len(values)))
     return [sum(span) / len(span) for span in spans]
@@ -168,7 +168,7 @@ def _finish(
     axes: Axes, drawn: bool, *, percent: bool = False, legend: bool = False, absent: str = "not recorded"
 ) -> None:
     if not drawn:
-        axes.text(0.5, 0.5, absent, transform=axes.transAxes, ha="center", va="center", color=GREY)
+        axes.text(0.5, 0.5, absent, transform=axes.transAxes, ha="center", va="center", color=GRAY)
         axes.set_xticks([])
         axes.set_yticks([])
         return

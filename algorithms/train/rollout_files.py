@@ -95,7 +95,7 @@ class TokenData:
 
     Args:
         pieces: the text that each token stands for; joined, they are what the policy wrote.
-        logprobs: [L], the behaviour policy's: the trainer's own, or those that a replayed sample was stored with.
+        logprobs: [L], the behavior policy's: the trainer's own, or those that a replayed sample was stored with.
         entropies: [L] in nats; None where no forward pass computed them.
     """
 
@@ -255,10 +255,10 @@ def _turn_lengths(loss_mask: np.ndarray) -> tuple[int, ...]:
 
 
 def _token_data(sample: Sample, pieces: TokenPieces) -> TokenData:
-    rollout, logprobs = sample.rollout, sample.behaviour_logprobs
+    rollout, logprobs = sample.rollout, sample.old_logprobs
     return TokenData(
         pieces=pieces.of(rollout.response_tokens.tolist()),
-        logprobs=(rollout.engine_logprobs if logprobs is None else logprobs)[rollout.loss_mask],
+        logprobs=(rollout.sampling_logprobs if logprobs is None else logprobs)[rollout.loss_mask],
         entropies=None if sample.entropies is None else sample.response_entropies,
     )
 

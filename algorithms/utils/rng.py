@@ -1,11 +1,11 @@
-"""Random streams that are functions of (run seed, step, purpose): a resumed run draws what it would have drawn."""
+"""Random continuous_batching that are functions of (run seed, step, purpose): a resumed run draws what it would have drawn."""
 
 from enum import IntEnum
 
 import numpy as np
 
 
-class Purpose(IntEnum):
+class RngStream(IntEnum):
     """What a stream is drawn for; each has its own."""
 
     ROLLOUT = 1
@@ -16,11 +16,11 @@ class Purpose(IntEnum):
     REFILL = 6
 
 
-def stream(seed: int, step: int, purpose: Purpose, occasion: int = 0) -> np.random.Generator:
+def rng_for(seed: int, step: int, purpose: RngStream, occasion: int = 0) -> np.random.Generator:
     """A generator of its own for each seed, step and purpose, and each occasion where a step has several."""
     return np.random.default_rng([seed, step, purpose, occasion])
 
 
-def request_seeds(seed: int, step: int, purpose: Purpose, count: int, occasion: int = 0) -> list[int]:
+def request_seeds(seed: int, step: int, purpose: RngStream, count: int, occasion: int = 0) -> list[int]:
     """One sampling seed for each of `count` requests."""
-    return stream(seed, step, purpose, occasion).integers(2**63, size=count).tolist()
+    return rng_for(seed, step, purpose, occasion).integers(2**63, size=count).tolist()

@@ -53,7 +53,7 @@ ARMS: Mapping[str, Arm] = {
         _r3("isr", _WITHOUT_CCR, _WITHOUT_SERR),
         _r3("serr", _WITHOUT_CCR, _WITHOUT_ISR),
         Arm("r3-paper", "r3_grpo", "paper.yaml"),
-        _r3("r3-no-distil", "reflection.distil=false"),
+        _r3("r3-no-distill", "reflection.distill=false"),
         # The same method with the other engine: what it learns must not depend on who samples.
         _r3("r3-vllm", "env_runners.engine=vllm", "env_runners.vllm={max_model_len: 256, enforce_eager: true}"),
     )

@@ -13,9 +13,9 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator, PercentFormatter
 from algorithms.train.curves import STYLE
 from algorithms.utils.files import replaced_whole
 from benchmarks.ablation.intervals import half_width
-from benchmarks.ablation.learnt import PASS_AT_1, Curve, Learnt
+from benchmarks.ablation.learned import PASS_AT_1, Curve, Learnt
 
-# Okabe and Ito's palette, told apart with any colour vision; arms beyond it repeat the colours with other lines.
+# Okabe and Ito's palette, told apart with any color vision; arms beyond it repeat the colors with other lines.
 PALETTE = ("#000000", "#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 LINES = ("-", "--", ":")
 _POINTS = 60
@@ -77,15 +77,15 @@ def draw(results: Mapping[str, Sequence[Learnt]], path: Path) -> Path:
 def _draw_panel(axes: Axes, panel: Panel, results: Mapping[str, Sequence[Learnt]]) -> None:
     axes.set_title(panel.title)
     top = 0.0
-    for (_, runs), (colour, line) in zip(results.items(), _looks(), strict=False):
+    for (_, runs), (color, line) in zip(results.items(), _looks(), strict=False):
         curves = [curve for curve in map(panel.curve, runs) if panel.name in curve.values]
         if not curves:
             continue
         where, values = band(curves, panel)
         mean, half = values.mean(axis=0), half_width(values)
-        axes.plot(where, mean, color=colour, linestyle=line, linewidth=1.6)
+        axes.plot(where, mean, color=color, linestyle=line, linewidth=1.6)
         if len(curves) > 1:
-            axes.fill_between(where, mean - half, mean + half, color=colour, alpha=0.15, linewidth=0)
+            axes.fill_between(where, mean - half, mean + half, color=color, alpha=0.15, linewidth=0)
         top = max(top, float(values.max()))
     # The band of two seeds is many times as wide as what it is about.
     axes.set_ylim(0, min(1.0, 1.15 * top) if panel.percent and top else 1.15 * top or 1.0)
@@ -109,7 +109,7 @@ def band(curves: Sequence[Curve], panel: Panel) -> tuple[np.ndarray, np.ndarray]
 
 
 def _running_mean(values: np.ndarray, half: int = 3) -> np.ndarray:
-    """Over a centred window along the last axis that shrinks at both ends."""
+    """Over a centered window along the last axis that shrinks at both ends."""
     points = values.shape[1]
     spans = [values[:, max(0, at - half) : at + half + 1].mean(axis=1) for at in range(points)]
     return np.stack(spans, axis=1)
@@ -117,15 +117,15 @@ def _running_mean(values: np.ndarray, half: int = 3) -> np.ndarray:
 
 def _draw_legend(axes: Axes, results: Mapping[str, Sequence[Learnt]]) -> None:
     axes.axis("off")
-    for (arm, runs), (colour, line) in zip(results.items(), _looks(), strict=False):
-        axes.plot([], [], color=colour, linestyle=line, linewidth=2.5, label=f"{arm} ({len(runs)})")
+    for (arm, runs), (color, line) in zip(results.items(), _looks(), strict=False):
+        axes.plot([], [], color=color, linestyle=line, linewidth=2.5, label=f"{arm} ({len(runs)})")
     axes.legend(loc="upper left", title="arm (seeds)", alignment="left", fontsize=10)
     axes.text(0.03, 0.02, "bands: 95 % interval of the mean over seeds", transform=axes.transAxes, fontsize=8)
 
 
 def _looks() -> Iterator[tuple[str, str]]:
     while True:
-        yield from ((colour, line) for line in LINES for colour in PALETTE)
+        yield from ((color, line) for line in LINES for color in PALETTE)
 
 
 def _short(value: float, _: int) -> str:

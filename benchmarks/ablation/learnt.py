@@ -1,4 +1,4 @@
-"""What a finished run learnt, along its steps and along its generated tokens."""
+"""What a finished run learned, along its steps and along its generated tokens."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -91,7 +91,7 @@ class Learnt:
         return {name: float(values[-1]) for name, values in self.held_out.values.items()}
 
 
-def learnt(job: Job) -> Learnt:
+def learned(job: Job) -> Learnt:
     """Read a finished run.
 
     Raises:

@@ -24,12 +24,12 @@ DEFAULTS = (
     "run.log_conversations=0",
     "run.save_rollouts=false",
 )
-# How fast and how much is learnt from a step is the task's affair, the same for all arms; a method's file is about the
+# How fast and how much is learned from a step is the task's affair, the same for all arms; a method's file is about the
 # rest. An arm that shall have its own gets it by name.
 TASKS_OWN = tuple(
     f"training.{key}" for key in ("lr", "warmup_steps", "group_size", "queries_per_step", "minibatches", "weight_decay")
 )
-# Of section `run`, these bear on what is learnt.
+# Of section `run`, these bear on what is learned.
 _OF_RUN = ("seed", "steps", "max_generated_tokens")
 
 

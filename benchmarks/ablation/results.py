@@ -7,7 +7,7 @@ from typing import Any
 from algorithms.utils.files import write_json, write_text
 from benchmarks.ablation.figure import draw
 from benchmarks.ablation.intervals import Interval, t_interval
-from benchmarks.ablation.learnt import Learnt, learnt
+from benchmarks.ablation.learned import Learnt, learned
 from benchmarks.ablation.plan import Job
 from benchmarks.ablation.stored import State, state
 from benchmarks.ablation.table import differences, places, table
@@ -24,7 +24,7 @@ def write_results(jobs: Sequence[Job], codes: Mapping[str, int], out: Path) -> s
     states = {job.name: state(job) for job in jobs}
     arms = list(dict.fromkeys(job.arm for job in jobs))
     results = {
-        arm: [learnt(job) for job in jobs if job.arm == arm and states[job.name] is State.FINISHED] for arm in arms
+        arm: [learned(job) for job in jobs if job.arm == arm and states[job.name] is State.FINISHED] for arm in arms
     }
     missing = [_without_result(job, states[job.name], codes) for job in jobs if states[job.name] is not State.FINISHED]
     text = table(results, missing)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from benchmarks.ablation.intervals import Interval, paired_difference, t_interval
-from benchmarks.ablation.learnt import PASS_AT_1, Learnt
+from benchmarks.ablation.learned import PASS_AT_1, Learnt
 
 ByArm = Mapping[str, Sequence[Learnt]]
 

@@ -32,9 +32,9 @@ def run(task: Task, baton: Baton) -> None:
             warmup_steps=task.warmup_steps,
             group_size=task.group_size,
             queries_per_step=task.queries,
-            is_cap=0.0,
+            importance_cap=0.0,
         )
-        .reward(w_len=0.0)
+        .reward(length_bonus=0.0)
         .debugging(seed=task.seed)
     )
     algorithm: Any = config.build_checked()  # unchecked: a model that cannot end an answer would be refused

@@ -76,7 +76,7 @@ class Latency:
 
 @dataclass
 class Usage:
-    """What an engine did with its time, in modelled seconds.
+    """What an engine did with its time, in modeled seconds.
 
     Args:
         busy_s: with at least one sequence in the batch.
@@ -90,32 +90,32 @@ class Usage:
 
 
 class ModelClock:
-    """Modelled seconds, which pass `speed` times as fast as real ones; the speed may change on the way."""
+    """Modeled seconds, which pass `speed` times as fast as real ones; the speed may change on the way."""
 
     def __init__(self, speed: float = 1.0) -> None:
         self.speed = speed
-        self._modelled, self._since = 0.0, time.monotonic()
+        self._modeled, self._since = 0.0, time.monotonic()
 
     def now(self) -> float:
-        """Modelled seconds since the clock was made."""
-        return self._modelled + (time.monotonic() - self._since) * self.speed
+        """Modeled seconds since the clock was made."""
+        return self._modeled + (time.monotonic() - self._since) * self.speed
 
     def set_speed(self, speed: float) -> None:
         """Let time pass at another speed from now on."""
-        self._modelled, self._since, self.speed = self.now(), time.monotonic(), speed
+        self._modeled, self._since, self.speed = self.now(), time.monotonic(), speed
 
 
 class SimulatedEngine(Engine):
     """Continuous batching as a clock: between two responses that end nothing is computed.
 
     Args:
-        latency: the speed that is modelled.
+        latency: the speed that is modeled.
         lengths: of the responses.
         max_num_seqs: size of the decoding batch; further requests wait in line.
-        clock: the modelled time; engines of a process may share one.
+        clock: the modeled time; engines of a process may share one.
     """
 
-    streams = True
+    continuous_batching = True
 
     def __init__(
         self,
@@ -170,8 +170,8 @@ class SimulatedEngine(Engine):
         if self._ended or not self._ends:
             return 0.0
         tokens = self._ends[0][0] - self._decoded
-        modelled = self._reading_s + tokens * self.latency.seconds_per_token(len(self._running))
-        return max(0.0, self._now + modelled - self.clock.now()) / self.clock.speed
+        modeled = self._reading_s + tokens * self.latency.seconds_per_token(len(self._running))
+        return max(0.0, self._now + modeled - self.clock.now()) / self.clock.speed
 
     def abort(self, keys: Collection[int]) -> None:
         """Forget these requests."""

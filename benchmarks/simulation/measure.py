@@ -25,19 +25,19 @@ AFTER_COLLECTION = (
     "compose_groups",
     "compute_advantages",
     "update_policy",
-    "remember",
+    "update_history",
 )
 
 
 @dataclass(frozen=True)
 class Figures:
-    """One line of the result; seconds are modelled ones unless they are CPU seconds of the driver.
+    """One line of the result; seconds are modeled ones unless they are CPU seconds of the driver.
 
     Args:
-        step_s: modelled seconds of the whole step.
+        step_s: modeled seconds of the whole step.
         collect_us, after_us: CPU microseconds of the driver for each response: while rollouts are collected, and in the
             stages after that.
-        cpu_share: CPU seconds of the driver, as a share of the step's modelled seconds.
+        cpu_share: CPU seconds of the driver, as a share of the step's modeled seconds.
         idle: share of the engines' time without a single sequence, until the last response was there.
         occupancy: mean share of the slots of all engines that decode, until then.
         heap_gb, shared_gb: most memory of the driver's process: its own, and what it shares with the object store.
@@ -102,7 +102,7 @@ def measure_step(scenario: Scenario) -> Figures:
         started, cpu, before = group.usage(), time.process_time(), time.monotonic()
         restarts = algorithm.runners.restarts
         algorithm.training_step()
-        cpu, modelled = time.process_time() - cpu, (time.monotonic() - before) * scenario.speed
+        cpu, modeled = time.process_time() - cpu, (time.monotonic() - before) * scenario.speed
         record, used = algorithm.record, group.usage()
     collecting = record["time/collect_rollouts"] * scenario.speed if not scenario.lag else used["now"] - started["now"]
     engine_s = collecting * scenario.engines
@@ -112,10 +112,10 @@ def measure_step(scenario: Scenario) -> Figures:
         name=scenario.name,
         engines=scenario.engines,
         responses=scenario.responses,
-        step_s=modelled,
+        step_s=modeled,
         collect_us=1e6 * cpu / scenario.responses - after,
         after_us=after if not scenario.lag else None,
-        cpu_share=cpu / modelled,
+        cpu_share=cpu / modeled,
         idle=1 - (used["busy_s"] - started["busy_s"]) / engine_s,
         occupancy=(used["sequence_s"] - started["sequence_s"]) / engine_s / scenario.slots,
         heap_gb=memory.heap / 2**30,
@@ -164,17 +164,17 @@ def measure_real_actors(scenario: Scenario) -> list[Figures]:
         algorithm.training_step()
         cpu, before = time.process_time(), time.monotonic()
         algorithm.training_step()
-        cpu, modelled = time.process_time() - cpu, (time.monotonic() - before) * scenario.speed
+        cpu, modeled = time.process_time() - cpu, (time.monotonic() - before) * scenario.speed
         record = algorithm.record
     after = sum(1e6 * record[f"cpu/{name}"] / responses for name in AFTER_COLLECTION)
     real = Figures(
         name=scenario.name,
         engines=scenario.engines,
         responses=responses,
-        step_s=modelled,
+        step_s=modeled,
         collect_us=1e6 * cpu / responses - after,
         after_us=after,
-        cpu_share=cpu / modelled,
+        cpu_share=cpu / modeled,
         idle=record["throughput/idle_share"],
         occupancy=None,
         heap_gb=memory.heap / 2**30,
@@ -212,11 +212,11 @@ def _simulated(scenario: Scenario) -> Iterator[tuple[MeasuredStep, SimulatedGrou
 
 @contextlib.contextmanager
 def _stealing(on: bool) -> Iterator[None]:
-    """The dispatch without a thief, for the comparison only."""
-    theft = dispatch_module.theft
+    """The dispatch without a receiver, for the comparison only."""
+    plan_steal = dispatch_module.plan_steal
     if not on:
-        dispatch_module.theft = lambda *arguments: None
+        dispatch_module.plan_steal = lambda *arguments: None
     try:
         yield
     finally:
-        dispatch_module.theft = theft
+        dispatch_module.plan_steal = plan_steal

@@ -31,8 +31,8 @@ class RunnerSpec:
 
     Args:
         max_num_seqs: decoding batch of the engine.
-        dies_after_s: modelled seconds after `arm` at which the process dies; None: never.
-        restart_s: modelled seconds that a new process takes to be ready.
+        dies_after_s: modeled seconds after `arm` at which the process dies; None: never.
+        restart_s: modeled seconds that a new process takes to be ready.
         payload: share of each response's tokens that its rollout really carries, for machines with little memory.
     """
 
@@ -116,7 +116,7 @@ class SimulatedRunner:
             context=Context.REFLECTION if request.attempt else Context.PLAIN,
             tokens=np.concatenate([prompt, completion.tokens[:carried]]),
             loss_mask=mask,
-            engine_logprobs=np.concatenate([np.zeros(len(prompt), np.float32), completion.logprobs[:carried]]),
+            sampling_logprobs=np.concatenate([np.zeros(len(prompt), np.float32), completion.logprobs[:carried]]),
             reward=float(correct),
             correct=correct,
             truncated=truncated,
@@ -128,11 +128,11 @@ class SimulatedRunner:
 
 
 class SimulatedHost:
-    """A Ray actor that hosts many runners, with one modelled clock.
+    """A Ray actor that hosts many runners, with one modeled clock.
 
     Args:
         specs: of its runners, by their index here.
-        speed: modelled seconds in a real one.
+        speed: modeled seconds in a real one.
     """
 
     def __init__(self, specs: Sequence[RunnerSpec], speed: float) -> None:
@@ -171,11 +171,11 @@ class SimulatedHost:
             runner.arm()
 
     async def set_speed(self, speed: float) -> None:
-        """Let modelled time pass at another speed."""
+        """Let modeled time pass at another speed."""
         self.clock.set_speed(speed)
 
     async def usage(self) -> dict[str, float]:
-        """Modelled time, and the sums over all engines that have been here, see `Usage`."""
+        """Modeled time, and the sums over all engines that have been here, see `Usage`."""
         total = dict(self._past)
         for runner in self.runners:
             runner.engine.abort([])  # lets its time pass up to now

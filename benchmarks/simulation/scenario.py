@@ -21,7 +21,7 @@ class Scenario:
         payload: see `RunnerSpec`.
         slow: engines that are `slowdown` times slower.
         deaths: engines whose process dies in the middle of the step.
-        learner_share: modelled seconds of the learner, as a share of what the rollouts ideally take.
+        learner_share: modeled seconds of the learner, as a share of what the rollouts ideally take.
         lag: policy lag.
         warm_up: a step goes ahead, of the same queries, which is not measured.
     """
@@ -49,19 +49,19 @@ class Scenario:
 
     @property
     def ideal_s(self) -> float:
-        """Modelled seconds of the rollouts if every engine had a full batch to the end."""
+        """Modeled seconds of the rollouts if every engine had a full batch to the end."""
         rate = self.slots / self.latency.seconds_per_token(self.slots)
         slow_rate = rate / self.slowdown
         return self.responses * self.lengths.mean / ((self.engines - self.slow) * rate + self.slow * slow_rate)
 
     @property
     def learner_s(self) -> float:
-        """Modelled seconds of the learner."""
+        """Modeled seconds of the learner."""
         return self.learner_share * self.ideal_s
 
     @property
     def speed(self) -> float:
-        """Modelled seconds in a real one."""
+        """Modeled seconds in a real one."""
         return self.ideal_s / self.wall_s
 
     @property

@@ -18,10 +18,10 @@ from algorithms.preflight.ray_session import start_ray
 from algorithms.r3_grpo.algorithm import R3GRPO
 from algorithms.r3_grpo.config import R3GRPOConfig
 from algorithms.rollout import workers as grpo_runners
-from algorithms.rollout.supervisor import Fleet
+from algorithms.rollout.supervisor import WorkerSupervisor
 from algorithms.rollout.types import Request
 from algorithms.rollout.work_order import ExpectedLengths
-from algorithms.rollout.workers import RunnerPool
+from algorithms.rollout.workers import RolloutWorkers
 from benchmarks.simulation.runner import RunnerSpec, SimulatedHost
 from r3env.core import Query, Reason, Verdict, VerifiableEnv
 
@@ -59,7 +59,7 @@ class _Call:
 
 
 class SimulatedHandle:
-    """What the fleet takes for the handle of a runner's actor."""
+    """What the supervisor takes for the handle of a runner's actor."""
 
     def __init__(self, host: Any, index: int) -> None:
         self.advance, self.set_state = _Call(host, "advance", index), _Call(host, "set_state", index)
@@ -72,7 +72,7 @@ class SimulatedGroup:
     Args:
         specs: one for each runner.
         per_host: runners in a process.
-        speed: modelled seconds in a real one.
+        speed: modeled seconds in a real one.
     """
 
     def __init__(self, specs: Sequence[RunnerSpec], *, per_host: int, speed: float) -> None:
@@ -111,11 +111,11 @@ class SimulatedGroup:
         ray.get([host.arm.remote() for host in self.hosts])
 
     def set_speed(self, speed: float) -> None:
-        """Let modelled time pass at another speed."""
+        """Let modeled time pass at another speed."""
         ray.get([host.set_speed.remote(speed) for host in self.hosts])
 
     def usage(self) -> dict[str, float]:
-        """Modelled time of the first host, and sums over all engines, see `Usage`."""
+        """Modeled time of the first host, and sums over all engines, see `Usage`."""
         answers = ray.get([host.usage.remote() for host in self.hosts])
         total = {name: sum(answer[name] for answer in answers) for name in answers[0]}
         return total | {"now": answers[0]["now"]}
@@ -152,11 +152,11 @@ class InOrder(ExpectedLengths):
         return list(requests)
 
 
-class SimulatedPool(RunnerPool):
+class SimulatedPool(RolloutWorkers):
     """The real pool; only a dead runner is replaced in its host instead of killed."""
 
-    def _make_fleet(self) -> Fleet:
-        return Fleet(
+    def _make_supervisor(self) -> WorkerSupervisor:
+        return WorkerSupervisor(
             self.group.actors(),
             timeout_s=self.settings.timeout_s,
             weights=self._current_weights,
@@ -175,12 +175,12 @@ class MeasuredStep(R3GRPO):
         """Replace the engine and the learner; weights have a version only."""
         with mock.patch.object(grpo_runners, "choose_transfer", lambda config: VersionOnly()):
             self.runners = SimulatedPool(group, self.learner_group, self.config)
-        self.runners.plan = type(self.runners.plan).of(streams=True, max_num_seqs=max_num_seqs)
+        self.runners.plan = type(self.runners.plan).of(continuous_batching=True, max_num_seqs=max_num_seqs)
         self.pipeline = make_pipeline(lag, self.runners)
         if not longest_first:
             self.runners.lengths = InOrder()
         self.learner_s = learner_s
-        grpo_algorithm.update_learners = self.modelled_update
+        grpo_algorithm.update_learners = self.modeled_update
 
     def run_stage(self, stage: Any, *arguments: Any) -> Any:
         """Run a stage, and log CPU seconds beside wall seconds."""
@@ -192,13 +192,13 @@ class MeasuredStep(R3GRPO):
     def score_samples(self, samples: Sequence[Sample], *, entropy: bool = False) -> None:
         """What the learners would answer, without the way there and back."""
         for sample in samples:
-            sample.behaviour_logprobs = sample.rollout.engine_logprobs
-            sample.entropies = -sample.rollout.engine_logprobs if entropy else None
+            sample.old_logprobs = sample.rollout.sampling_logprobs
+            sample.entropies = -sample.rollout.sampling_logprobs if entropy else None
 
-    def modelled_update(self, learner_group: Any, rows: Sequence[Any], lr: float) -> UpdateStatistics:
+    def modeled_update(self, learner_group: Any, rows: Sequence[Any], lr: float) -> UpdateStatistics:
         """In the place of `update_learners`: takes its time, and measures what the engines did."""
         time.sleep(self.learner_s)
-        measured = {index: row.engine_logprobs for index, row in enumerate(rows) if row.engine_logprobs is not None}
+        measured = {index: row.sampling_logprobs for index, row in enumerate(rows) if row.sampling_logprobs is not None}
         entropies = {index: -logprobs for index, logprobs in measured.items()}
         tokens = float(sum(len(row.tokens) for row in rows))
         return UpdateStatistics(tokens=tokens, measured=measured, entropies=entropies)

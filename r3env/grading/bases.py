@@ -2,7 +2,7 @@ r"""Numerals with a base, such as `1010_2`, which math-verify reads without it."
 
 import re
 
-from r3env.grading.normalisation import without_assignment
+from r3env.grading.normalization import without_assignment
 
 _WORDS = "two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen".split()
 _NAME = "|".join(_WORDS)
@@ -25,7 +25,7 @@ def by_base(gold: str, answer: str) -> bool | None:
 
     Args:
         gold: The reference answer, cleaned.
-        answer: The answer to judge, cleaned; not spelt as the gold.
+        answer: The answer to judge, cleaned; not spelled as the gold.
     """
     if not (_SUBSCRIPT_OF_A_NUMBER.search(gold) or _SUBSCRIPT_OF_A_NUMBER.search(answer)):
         return None

@@ -62,7 +62,7 @@ def read(text: str) -> PlainNumber | None:
     r"""The number that a whole text stands for, or None: `-1,234.5`, `3/4`, `1\frac{1}{2}`, `2\times10^{-3}`, `5\%`.
 
     Args:
-        text: An answer in the spelling that `r3env.grading.normalisation.clean` gives it.
+        text: An answer in the spelling that `r3env.grading.normalization.clean` gives it.
     """
     found = _NUMBER.fullmatch(text) if len(text) <= _LONGEST else None
     if found is None:

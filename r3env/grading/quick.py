@@ -7,7 +7,7 @@ import re
 from functools import lru_cache
 
 from r3env.grading import bases, brackets, plain_numbers, units, words
-from r3env.grading.normalisation import clean, comparable, unwrapped, without_assignment, without_separators
+from r3env.grading.normalization import clean, comparable, unwrapped, without_assignment, without_separators
 
 _BARE_LIST = re.compile(r"[\d.]+(?:\s+[\d.]+)+", re.ASCII)
 _TRIGONOMETRY = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)")

@@ -26,10 +26,10 @@ def test_every_arm_has_had_a_seed_before_any_has_the_next():
     assert [job.name for job in jobs("grpo", "r3", seeds=(5, 6))] == ["grpo-5", "r3-5", "grpo-6", "r3-6"]
 
 
-def test_dapo_is_its_file_on_the_tasks_optimisation():
+def test_dapo_is_its_file_on_the_tasks_optimization():
     grpo, dapo = jobs("grpo", "dapo", overrides=["training.lr=3e-4"])
     given = method("dapo.yaml")
-    for key in ("max_refills", "clip_low", "clip_high", "loss_norm"):
+    for key in ("max_resample_rounds", "clip_low", "clip_high", "loss_aggregation"):
         assert dapo.sections["training"][key] == given["training"][key]
     assert dapo.sections["reward"]["overlong_penalty"] == given["reward"]["overlong_penalty"]
     assert given["training"]["minibatches"] != grpo.sections["training"]["minibatches"]

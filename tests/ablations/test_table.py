@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from benchmarks.ablation.figure import draw
-from benchmarks.ablation.learnt import Curve, Learnt
+from benchmarks.ablation.learned import Curve, Learnt
 from benchmarks.ablation.results import as_data
 from benchmarks.ablation.table import places, table
 

@@ -70,21 +70,21 @@ DEFAULTS: dict[str, dict[str, Any]] = {
         "queries_per_step": 16,
         "minibatches": 1,
         "advantage": "std",
-        "max_refills": 0,
+        "max_resample_rounds": 0,
         "objective": "clip",
         "ratio_level": "token",
         "clip_low": 0.2,
         "clip_high": 0.28,
         "dual_clip": None,
-        "loss_norm": "token",
-        "policy_lag": 0,
+        "loss_aggregation": "token",
+        "max_off_policy_steps": 0,
         "beta": 0.0,
-        "is_cap": 2.0,
-        "is_level": "token",
-        "is_mode": "truncate",
-        "is_floor": 0.0,
+        "importance_cap": 2.0,
+        "importance_level": "token",
+        "importance_mode": "truncate",
+        "importance_floor": 0.0,
     },
-    "reward": {"w_len": 1.0, "l_max": 32768, "overlong_penalty": 0.0, "overlong_share": 0.2},
+    "reward": {"length_bonus": 1.0, "length_bonus_max_tokens": 32768, "overlong_penalty": 0.0, "overlong_share": 0.2},
     "evaluation": {
         "interval": 0,
         "data": None,
@@ -114,8 +114,8 @@ DEFAULTS: dict[str, dict[str, Any]] = {
         "max_share": 0.25,
         "max_attempt_tokens": 2048,
         "history_window": None,
-        "while_it_pays": True,
-        "distil": True,
+        "adaptive": True,
+        "distill": True,
     },
     "ranking": {
         "enabled": True,
@@ -141,8 +141,8 @@ RUN_DEFAULTS = {
 }
 PAPER: dict[str, dict[str, Any]] = {
     "env_runners": {"max_response_tokens": 8192},
-    "training": {"clip_low": 0.2, "clip_high": 0.2, "loss_norm": "response", "beta": 0.001},
-    "reward": {"w_len": 1.0, "l_max": 32768},
+    "training": {"clip_low": 0.2, "clip_high": 0.2, "loss_aggregation": "response", "beta": 0.001},
+    "reward": {"length_bonus": 1.0, "length_bonus_max_tokens": 32768},
     "replay": {
         "enabled": True,
         "k": 1,
@@ -161,8 +161,8 @@ PAPER: dict[str, dict[str, Any]] = {
         "max_share": 1.0,
         "max_attempt_tokens": None,
         "history_window": 0,
-        "while_it_pays": False,
-        "distil": False,
+        "adaptive": False,
+        "distill": False,
     },
     "ranking": {
         "enabled": True,
@@ -191,7 +191,10 @@ def test_the_deepscaler_config_keeps_our_defaults_of_the_method():
     settings = config.to_sections()
     for section in ("reward", "replay", "reflection", "ranking"):
         assert settings[section] == DEFAULTS[section]
-    method = {key: DEFAULTS["training"][key] for key in ("lr", "clip_low", "clip_high", "loss_norm", "beta", "is_cap")}
+    method = {
+        key: DEFAULTS["training"][key]
+        for key in ("lr", "clip_low", "clip_high", "loss_aggregation", "beta", "importance_cap")
+    }
     assert {key: settings["training"][key] for key in method} == method
 
 

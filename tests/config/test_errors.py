@@ -38,8 +38,8 @@ WRONG = [
     ),
     (
         "training",
-        {"loss_norm": "tokens"},
-        "training.loss_norm: 'tokens' is not one of token, response, constant; did you mean token?",
+        {"loss_aggregation": "tokens"},
+        "training.loss_aggregation: 'tokens' is not one of token, response, constant; did you mean token?",
     ),
     (
         "env_runners",
@@ -74,7 +74,11 @@ WRONG = [
         "training.Group_Size: no such setting; did you mean training.group_size?",
     ),
     ("training", {"capacity": 1}, "training.capacity: no such setting; did you mean replay.capacity?"),
-    ("reward", {"zz": 1}, "reward.zz: no such setting; there is: w_len, l_max, overlong_penalty, overlong_share"),
+    (
+        "reward",
+        {"zz": 1},
+        "reward.zz: no such setting; there is: length_bonus, length_bonus_max_tokens, overlong_penalty, overlong_share",
+    ),
 ]
 CONTRADICTIONS = [
     (
@@ -93,7 +97,7 @@ CONTRADICTIONS = [
     (
         {"ranking": {"scope": "all"}},
         "ranking.baseline: 'finished_wrong' compares with unranked responses, and ranking.scope=all ranks them all; "
-        "fix: ranking.scope=truncated or ranking.baseline=centred",
+        "fix: ranking.scope=truncated or ranking.baseline=centered",
     ),
 ]
 

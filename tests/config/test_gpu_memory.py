@@ -23,14 +23,14 @@ LAYOUTS = {
 GPU = 80e9
 
 
-def config_of(name, *overrides):
+def resolve_config(name, *overrides):
     return load(configs_folder() / name, overrides, R3GRPOConfig)[0]
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_a_shipped_layout_uses_its_gpus_and_leaves_room_on_them(name):
     model, gpus, where, kind = LAYOUTS[name]
-    config = config_of(name)
+    config = resolve_config(name)
     assert round(reserved(config).gpus, 6) == gpus
     assert placement(config) == where
     assert transfer_kind(config) == kind
@@ -48,19 +48,19 @@ def test_every_layout_of_a_real_model_is_in_the_table():
 
 
 def test_a_learner_holds_sixteen_bytes_a_parameter_and_what_it_computes_with():
-    config = config_of("deepscaler_r1_1p5b.yaml")
+    config = resolve_config("deepscaler_r1_1p5b.yaml")
     assert least_gpu_bytes(config, SMALL) == 18 * SMALL.parameters
     assert least_gpu_bytes(config.rl_module(dtype="float32"), SMALL) == 16 * SMALL.parameters
 
 
 def test_the_large_model_needs_shards():
-    config = config_of("deepscaler_r1_7b.yaml")
+    config = resolve_config("deepscaler_r1_7b.yaml")
     assert least_gpu_bytes(config, LARGE) == 4 * LARGE.parameters
     assert least_gpu_bytes(config.learners(sharding="none"), LARGE) > GPU
 
 
 def test_a_shared_gpu_has_room_for_both():
-    config = config_of("deepscaler_r1_1p5b_shared.yaml")
+    config = resolve_config("deepscaler_r1_1p5b_shared.yaml")
     learner = 18 * SMALL.parameters
     assert least_gpu_bytes(config, SMALL) == pytest.approx(learner / 0.55, rel=1e-6)
     assert least_gpu_bytes(config.env_runners(gpu_memory_utilization=0.05), SMALL) == pytest.approx(
@@ -77,6 +77,6 @@ def test_the_shared_layout_goes_on_top_of_the_large_model():
 
 
 def test_without_gpus_there_is_nothing_to_need():
-    config = config_of("quickstart.yaml")
+    config = resolve_config("quickstart.yaml")
     assert least_gpu_bytes(config, SMALL) == 0
     assert [name for name, _ in gpu_lines(config, SMALL)] == ["placement"]

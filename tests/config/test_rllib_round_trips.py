@@ -122,5 +122,5 @@ def test_validate_refuses_what_contradicts_itself(config):
         config.ranking(scope="all").validate()
 
 
-def test_a_configuration_serialises_for_rllibs_loggers(config):
+def test_a_configuration_serializes_for_rllibs_loggers(config):
     assert config.serialize()["training_settings"]["group_size"] == 4

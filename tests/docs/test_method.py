@@ -13,7 +13,7 @@ from .pages import DOCS, ROOT, inline_code, links, text_of
 PAGE = DOCS / "method.md"
 MECHANISMS = ("replay", "reflection", "ranking")
 # What stands in backticks on the page and is neither a setting nor code: values of settings, a package of files.
-VALUES = {"null", "std", "eps", "centred", "finished_wrong", "paper.yaml"}
+VALUES = {"null", "std", "eps", "centered", "finished_wrong", "paper.yaml"}
 
 
 def defined_in(path: Path) -> set[str]:

@@ -6,7 +6,7 @@ import pytest
 
 from algorithms.grpo.config import GRPOConfig
 from algorithms.rollout.types import Request, Sampling, Split
-from algorithms.utils.rng import Purpose, request_seeds
+from algorithms.utils.rng import RngStream, request_seeds
 from tests.own_ray import own_ray
 
 TIMEOUT_S = 20.0
@@ -28,7 +28,7 @@ def two_runners() -> GRPOConfig:
             num_env_runners=2, max_response_tokens=48, num_cpus_per_env_runner=0.5, timeout_s=TIMEOUT_S, num_threads=1
         )
         .training(lr=1e-4, group_size=4, queries_per_step=6)
-        .reward(w_len=0.0)
+        .reward(length_bonus=0.0)
         .evaluation(data="embedded:heldout", samples=1, k=[1], limit=4)
         .debugging(seed=3)
     )
@@ -41,5 +41,5 @@ def config(ray_session) -> GRPOConfig:
 
 def requests_of(algorithm, count):
     uids = algorithm.uids(Split.TRAIN)
-    seeds = request_seeds(1, 0, Purpose.ROLLOUT, count)
+    seeds = request_seeds(1, 0, RngStream.ROLLOUT, count)
     return [Request(i, uids[i % len(uids)], i, seed, Sampling(1.0, 1.0, 48)) for i, seed in enumerate(seeds)]

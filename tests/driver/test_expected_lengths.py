@@ -22,7 +22,7 @@ def rollout(uid, length, *, context=Context.PLAIN, error=None):
         context=context,
         tokens=np.zeros(length + 1, np.int32),
         loss_mask=np.arange(length + 1) > 0,
-        engine_logprobs=np.zeros(length + 1, np.float32),
+        sampling_logprobs=np.zeros(length + 1, np.float32),
         reward=0.0,
         correct=False,
         truncated=False,

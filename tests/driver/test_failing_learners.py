@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from algorithms.learner.batch import TrainingRow
+from algorithms.learner.batch import TrainingSample
 from algorithms.learner.group import LearnerDied, LearnerOutOfMemory, each_learner, score_rows, update_learners
 from algorithms.train.checkpoint import load_checkpoint, save_checkpoint
 from tests.own_ray import own_ray
@@ -16,7 +16,7 @@ from tests.own_ray import own_ray
 from .conftest import two_runners
 
 ROWS = [
-    TrainingRow(np.arange(6, dtype=np.int32), np.arange(6) > 2, 1.0, 0.1, None, np.zeros(3, np.float32))
+    TrainingSample(np.arange(6, dtype=np.int32), np.arange(6) > 2, 1.0, 0.1, None, np.zeros(3, np.float32))
     for _ in range(4)
 ]
 FULL = "CUDA out of memory. Tried to allocate 2 GiB.\nand more"

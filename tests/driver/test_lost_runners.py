@@ -26,12 +26,13 @@ def algorithm(ray_session):
 
 @pytest.fixture(scope="module")
 def undisturbed(algorithm):
-    return tokens_of(algorithm.runners.play(requests_of(algorithm, 1200)))
+    return tokens_of(algorithm.runners.rollout(requests_of(algorithm, 1200)))
 
 
 def pids(algorithm):
     return {
-        r.number: ray.get(r.handle.get_pid.remote(), timeout=BACK_S) for r in algorithm.runners.fleet.runners.values()
+        r.number: ray.get(r.handle.get_pid.remote(), timeout=BACK_S)
+        for r in algorithm.runners.supervisor.runners.values()
     }
 
 
@@ -49,7 +50,7 @@ def play_while(algorithm, disturbance, after_s=0.4):
     timer = threading.Timer(after_s, disturbance)
     timer.start()
     started = time.monotonic()
-    rollouts = algorithm.runners.play(requests_of(algorithm, 1200))
+    rollouts = algorithm.runners.rollout(requests_of(algorithm, 1200))
     timer.join()
     return rollouts, time.monotonic() - started
 
@@ -65,7 +66,7 @@ def assert_as(undisturbed, rollouts, algorithm):
 def train_until_all_are_back(algorithm):
     """A step is shorter than the start of a runner: the others go on without it for a while."""
     deadline = time.monotonic() + BACK_S
-    while len(algorithm.runners.fleet.ready()) < 2:
+    while len(algorithm.runners.supervisor.ready()) < 2:
         assert time.monotonic() < deadline
         algorithm.train()
         record = algorithm.record
@@ -75,13 +76,13 @@ def train_until_all_are_back(algorithm):
 
 def test_rollouts_come_back_in_the_order_of_their_ids_from_every_runner(algorithm):
     requests = requests_of(algorithm, 40)
-    rollouts = algorithm.runners.play(requests[::-1])
+    rollouts = algorithm.runners.rollout(requests[::-1])
     assert [rollout.request_id for rollout in rollouts] == list(range(40))
     assert [rollout.uid for rollout in rollouts] == [request.uid for request in requests]
 
 
 def test_no_requests_no_rollouts(algorithm):
-    assert algorithm.runners.play([]) == []
+    assert algorithm.runners.rollout([]) == []
 
 
 def test_a_killed_runner_is_replaced_and_its_requests_are_played_again(algorithm, undisturbed):
@@ -99,9 +100,9 @@ def test_a_killed_runner_is_replaced_and_its_requests_are_played_again(algorithm
 
 def test_a_stopped_runner_does_not_hold_up_the_others_and_is_replaced(algorithm):
     started = time.monotonic()
-    undisturbed = tokens_of(algorithm.runners.play(requests_of(algorithm, 1200)))
+    undisturbed = tokens_of(algorithm.runners.rollout(requests_of(algorithm, 1200)))
     limit = 3 * (time.monotonic() - started) + TIMEOUT_S + 60
-    before, hung = pids(algorithm), algorithm.runners.fleet.counts.hung
+    before, hung = pids(algorithm), algorithm.runners.supervisor.counts.hung
     counts(algorithm)
     rollouts, seconds = play_while(algorithm, lambda: os.kill(before[2], signal.SIGSTOP))
     assert_as(undisturbed, rollouts, algorithm)
@@ -115,15 +116,15 @@ def test_a_stopped_runner_does_not_hold_up_the_others_and_is_replaced(algorithm)
     train_until_all_are_back(algorithm)
     after = pids(algorithm)
     assert after[2] != before[2] and after[1] == before[1]
-    assert counts(algorithm)["runner_restarts"] == 2 and algorithm.runners.fleet.counts.hung == hung + 1
+    assert counts(algorithm)["runner_restarts"] == 2 and algorithm.runners.supervisor.counts.hung == hung + 1
     assert not os.path.exists(f"/proc/{before[2]}")
 
 
 def test_a_runner_that_raises_is_reported_in_words_and_replaced(algorithm, undisturbed, caplog):
-    runner = algorithm.runners.fleet.runners[1]
+    runner = algorithm.runners.supervisor.runners[1]
     ray.get(runner.handle.apply.remote(lambda actor: delattr(actor, "player")))
     counts(algorithm)
-    rollouts = algorithm.runners.play(requests_of(algorithm, 300))
+    rollouts = algorithm.runners.rollout(requests_of(algorithm, 300))
     assert len(rollouts) == 300
     assert "env runner 1 raised AttributeError" in caplog.text and "player" in caplog.text
     assert counts(algorithm)["requeued"] > 0
@@ -136,10 +137,10 @@ def test_a_runner_that_comes_back_unseen_gets_the_weights_again(algorithm):
     before = pids(algorithm)
     os.kill(before[1], signal.SIGKILL)
     deadline = time.monotonic() + BACK_S
-    while not _answers(algorithm.runners.fleet.runners[1]):
+    while not _answers(algorithm.runners.supervisor.runners[1]):
         assert time.monotonic() < deadline
     counts(algorithm)
-    rollouts = algorithm.runners.play(requests_of(algorithm, 600))
+    rollouts = algorithm.runners.rollout(requests_of(algorithm, 600))
     assert [rollout.request_id for rollout in rollouts] == list(range(600))
     assert {rollout.weights_version for rollout in rollouts} == {algorithm.runners.version}
     assert counts(algorithm)["stale"] > 0
@@ -150,7 +151,7 @@ def test_all_runners_killed_come_back_too(algorithm):
     before = pids(algorithm)
     for pid in before.values():
         os.kill(pid, signal.SIGKILL)
-    rollouts = algorithm.runners.play(requests_of(algorithm, 60))
+    rollouts = algorithm.runners.rollout(requests_of(algorithm, 60))
     assert [rollout.request_id for rollout in rollouts] == list(range(60))
     train_until_all_are_back(algorithm)
     assert not set(before.values()) & set(pids(algorithm).values())
@@ -164,16 +165,16 @@ def test_wrong_weights_that_persist_end_the_run(algorithm):
         runner.engine.weights_version = 0
         runner.engine.load_weights = lambda weights, version: None
 
-    ray.get(algorithm.runners.fleet.runners[1].handle.apply.remote(keep_the_first))
+    ray.get(algorithm.runners.supervisor.runners[1].handle.apply.remote(keep_the_first))
     with pytest.raises(StaleWeights, match=r"env runner 1 has weights \[0\].*--resume"):
-        algorithm.runners.play(requests_of(algorithm, 200))
+        algorithm.runners.rollout(requests_of(algorithm, 200))
 
 
 def test_when_no_runner_can_come_back_the_error_says_what_to_do(algorithm):
-    for runner in algorithm.runners.fleet.runners.values():
+    for runner in algorithm.runners.supervisor.runners.values():
         ray.kill(runner.handle, no_restart=True)
     with pytest.raises(NoEnvRunnerLeft, match=r"(?s)could not be started.*env_runners.timeout_s.*--resume"):
-        algorithm.runners.play(requests_of(algorithm, 20))
+        algorithm.runners.rollout(requests_of(algorithm, 20))
 
 
 def _answers(runner):

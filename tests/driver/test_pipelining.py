@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def ahead(ray_session):
-    algorithm = two_runners().training(policy_lag=1, minibatches=2).build_algo()
+    algorithm = two_runners().training(max_off_policy_steps=1, minibatches=2).build_algo()
     yield algorithm
     algorithm.stop()
 
@@ -52,7 +52,7 @@ def test_evaluation_between_steps_leaves_what_was_played_ahead(ahead):
 def test_a_runner_that_dies_meanwhile_is_given_the_weights_that_are_played_with(ahead):
     """The learners have others by then."""
     version = ahead.runners.version
-    pid = ray.get(ahead.runners.fleet.runners[1].handle.get_pid.remote())
+    pid = ray.get(ahead.runners.supervisor.runners[1].handle.get_pid.remote())
     ahead.runners.start(requests_of(ahead, 600))
     os.kill(pid, signal.SIGKILL)
     ahead.update_policy(ahead.groups)
@@ -67,7 +67,9 @@ def test_a_policy_that_does_not_change_is_trained_on_the_same_rollouts_either_wa
     """Same queries, same prompts, same seeds, whether they were played a step ahead or not."""
     drawn = []
     for lag in (0, 1):
-        lagging = config.copy(copy_frozen=False).env_runners(num_env_runners=lag).training(policy_lag=lag, lr=0.0)
+        lagging = (
+            config.copy(copy_frozen=False).env_runners(num_env_runners=lag).training(max_off_policy_steps=lag, lr=0.0)
+        )
         algorithm = lagging.build_algo()
         for _ in range(3):
             algorithm.train()
@@ -78,9 +80,13 @@ def test_a_policy_that_does_not_change_is_trained_on_the_same_rollouts_either_wa
 
 @pytest.mark.parametrize(
     ("section", "setting", "value"),
-    [("env_runners", "num_env_runners", 0), ("training", "is_cap", 0.0), ("training", "policy_lag", 2)],
+    [
+        ("env_runners", "num_env_runners", 0),
+        ("training", "importance_cap", 0.0),
+        ("training", "max_off_policy_steps", 2),
+    ],
 )
 def test_what_does_not_go_with_a_lag_is_an_error_that_names_it(section, setting, value):
-    with pytest.raises(ConfigError, match="training.policy_lag"):
-        config = two_runners().training(policy_lag=1)
+    with pytest.raises(ConfigError, match="training.max_off_policy_steps"):
+        config = two_runners().training(max_off_policy_steps=1)
         getattr(config, section)(**{setting: value}).check_settings()

@@ -2,7 +2,7 @@
 
 from algorithms.rollout.remote_runner import RemoteRunner
 from algorithms.rollout.types import Request, RunnerReport, Sampling
-from algorithms.rollout.work_order import SILENT_S, far_behind, theft
+from algorithms.rollout.work_order import SILENT_S, far_behind, plan_steal
 
 SLOTS = 4
 
@@ -12,39 +12,39 @@ def runner(number, *ids, speed=10.0, heard=0.0):
     return RemoteRunner(number, None, held=held, speed=speed, last_heard=heard)
 
 
-def stolen(thief, runners, copies=(), now=0.0):
-    found = theft(thief, runners, SLOTS, copies, now)
+def stolen(receiver, runners, copies=(), now=0.0):
+    found = plan_steal(receiver, runners, SLOTS, copies, now)
     return None if found is None else (found.victim.number, [r.id for r in found.requests], found.copied)
 
 
 def test_half_of_what_has_not_begun_is_taken_from_the_end_of_the_longest_line():
-    thief, little, much = runner(0), runner(1, *range(6)), runner(2, *range(10, 20))
-    assert stolen(thief, [thief, little, much]) == (2, [17, 18, 19], False)
+    receiver, little, much = runner(0), runner(1, *range(6)), runner(2, *range(10, 20))
+    assert stolen(receiver, [receiver, little, much]) == (2, [17, 18, 19], False)
 
 
 def test_no_more_is_taken_than_there_are_free_slots():
-    thief, much = runner(0, 90, 91, 92), runner(1, *range(20))
-    assert stolen(thief, [thief, much]) == (1, [19], False)
+    receiver, much = runner(0, 90, 91, 92), runner(1, *range(20))
+    assert stolen(receiver, [receiver, much]) == (1, [19], False)
 
 
 def test_the_line_of_a_slow_runner_is_longer():
-    thief, slow, fast = runner(0), runner(1, *range(6), speed=1.0), runner(2, *range(10, 17), speed=10.0)
-    assert stolen(thief, [thief, slow, fast]) == (1, [5], False)
+    receiver, slow, fast = runner(0), runner(1, *range(6), speed=1.0), runner(2, *range(10, 17), speed=10.0)
+    assert stolen(receiver, [receiver, slow, fast]) == (1, [5], False)
 
 
 def test_what_has_begun_stays_with_a_runner_that_keeps_up():
-    thief, other = runner(0), runner(1, 1, 2, 3)
-    assert stolen(thief, [thief, other]) is None
+    receiver, other = runner(0), runner(1, 1, 2, 3)
+    assert stolen(receiver, [receiver, other]) is None
 
 
 def test_what_a_straggler_has_begun_is_copied_by_an_idle_runner_but_once():
-    thief, third, straggler = runner(0), runner(2), runner(1, 1, 2, 3, speed=2.0)
-    runners = [thief, third, straggler]
-    assert stolen(thief, runners) == (1, [1, 2, 3], True)
-    assert stolen(thief, runners, copies={1, 2}) == (1, [3], True)
-    assert stolen(thief, runners, copies={1, 2, 3}) is None
-    thief.held.update(third.held | {9: Request(9, "q", 0, 0, Sampling())})
-    assert stolen(thief, runners) is None  # it has work of its own
+    receiver, third, straggler = runner(0), runner(2), runner(1, 1, 2, 3, speed=2.0)
+    runners = [receiver, third, straggler]
+    assert stolen(receiver, runners) == (1, [1, 2, 3], True)
+    assert stolen(receiver, runners, copies={1, 2}) == (1, [3], True)
+    assert stolen(receiver, runners, copies={1, 2, 3}) is None
+    receiver.held.update(third.held | {9: Request(9, "q", 0, 0, Sampling())})
+    assert stolen(receiver, runners) is None  # it has work of its own
 
 
 def test_a_silent_runner_is_behind_when_calls_do_not_take_that_long():

@@ -9,7 +9,7 @@ from algorithms.evaluation.answering import answer_all, part_size, parts
 from algorithms.evaluation.responses import ResponseFolder
 from algorithms.models.names import resolve_model
 from algorithms.models.tokenizer import load_tokenizer
-from algorithms.rollout.attempts import Quoter
+from algorithms.rollout.attempts import AttemptTruncator
 from algorithms.rollout.types import Context, Rollout, Sampling
 from r3env import chat
 from r3env.core import Query
@@ -28,7 +28,7 @@ def rollout(request):
         context=Context.REFLECTION if request.attempt else Context.PLAIN,
         tokens=np.array([*PROMPT, *range(100, 100 + length)], np.int32),
         loss_mask=np.repeat([False, True], [len(PROMPT), length]),
-        engine_logprobs=np.zeros(len(PROMPT) + length, np.float32),
+        sampling_logprobs=np.zeros(len(PROMPT) + length, np.float32),
         reward=float(correct),
         correct=correct,
         truncated=False,
@@ -42,23 +42,23 @@ def rollout(request):
 def asked(tmp_path):
     """Asks two problems in two parts, twice each; gives what was played and what was told of it."""
 
-    def ask(quoter):
+    def ask(truncator):
         played, told = [], []
 
-        def play(requests, on_progress):
+        def rollout(requests, on_progress):
             played.append(list(requests))
             on_progress(1, len(requests))
             return [rollout(request) for request in requests]
 
         uids = ["b/one", "b/two"]
         answer_all(
-            play,
+            rollout,
             SimpleNamespace(unwrapped=SimpleNamespace(queries={uid: Query(uid, "?", "1") for uid in uids})),
             parts(uids, 1),
             ResponseFolder(tmp_path),
             samples=2,
             sampling=Sampling(1.0, 1.0, LONGEST),
-            quoter=quoter,
+            truncator=truncator,
             seed="0",
             on_progress=lambda *counts: told.append(counts),
         )
@@ -70,7 +70,9 @@ def asked(tmp_path):
 def test_a_second_answer_has_its_whole_room_on_a_short_context(asked):
     tokenizer = load_tokenizer(resolve_model("embedded:tiny"))
     context = len(PROMPT) + 20 + len(chat.next_turn(tokenizer, [], GUIDANCE)) + LONGEST
-    played, _ = asked(Quoter(tokenizer, limit=None, context=context, guidance=GUIDANCE, max_response_tokens=LONGEST))
+    played, _ = asked(
+        AttemptTruncator(tokenizer, limit=None, context=context, guidance=GUIDANCE, max_response_tokens=LONGEST)
+    )
     attempts = [request.attempt for requests in played for request in requests if request.attempt]
     assert [len(attempt.response_tokens) for attempt in attempts] == [20, 20]
     assert attempts[0].response_tokens[[0, -1]].tolist() == [100, 99 + LONGEST]
@@ -78,7 +80,9 @@ def test_a_second_answer_has_its_whole_room_on_a_short_context(asked):
 
 def test_the_count_moves_during_second_tries(asked):
     tokenizer = load_tokenizer(resolve_model("embedded:tiny"))
-    _, told = asked(Quoter(tokenizer, limit=None, context=None, guidance=GUIDANCE, max_response_tokens=LONGEST))
+    _, told = asked(
+        AttemptTruncator(tokenizer, limit=None, context=None, guidance=GUIDANCE, max_response_tokens=LONGEST)
+    )
     assert told == [(1, 4), (2, 4), (3, 5), (3, 5), (4, 5), (5, 5), (6, 6), (6, 6)]
     assert [done for done, _ in told] == sorted(done for done, _ in told)
 

@@ -8,7 +8,7 @@ import pytest
 from algorithms.config.errors import ConfigError
 from algorithms.evaluate import players
 from algorithms.evaluate.__main__ import main
-from algorithms.evaluate.cli_inputs import config_of, parser
+from algorithms.evaluate.cli_inputs import parser, resolve_config
 from algorithms.evaluate.command import evaluate
 from algorithms.evaluate.problems import environment_of
 from algorithms.evaluation.responses import ResponseFolder
@@ -25,7 +25,7 @@ HELDOUT = [*TINY, "--data", "math=embedded:heldout", "evaluation.limit=2"]
 
 
 def configured(*arguments):
-    return config_of(parser().parse_intermixed_args([*TINY, "--data", "math=embedded:heldout", *arguments]))[0]
+    return resolve_config(parser().parse_intermixed_args([*TINY, "--data", "math=embedded:heldout", *arguments]))[0]
 
 
 def last_line(capsys):

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from algorithms.config.sections import EvaluationSettings
-from algorithms.evaluation.sampling import evaluate_policy, quoter_of
+from algorithms.evaluation.sampling import evaluate_policy, make_truncator
 from algorithms.grpo.config import GRPOConfig
 from algorithms.models.names import resolve_model
 from algorithms.models.tokenizer import load_tokenizer
-from algorithms.rollout.attempts import Quoter
+from algorithms.rollout.attempts import AttemptTruncator
 from algorithms.rollout.types import Context, Rollout, Sampling, Split
 from r3env import chat
 from r3env.math_env import MathEnv
@@ -51,7 +51,7 @@ class Player:
             context=context,
             tokens=np.array([*PROMPT, *range(100, 100 + length)], np.int32),
             loss_mask=np.repeat([False, True], [len(PROMPT), length]),
-            engine_logprobs=np.zeros(len(PROMPT) + length, np.float32),
+            sampling_logprobs=np.zeros(len(PROMPT) + length, np.float32),
             reward=float(correct),
             correct=correct,
             truncated=length == 30,
@@ -65,8 +65,8 @@ class Player:
 def evaluate(player, uids=tuple(TABLE), seed=0, reflection=False, context=None, **settings):
     chosen = EvaluationSettings(**{"samples": 4, "k": [1, 2, 4], **settings})
     longest = TRAINING.max_response_tokens
-    quoter = Quoter(TOKENIZER, limit=None, context=context, guidance=GUIDANCE, max_response_tokens=longest)
-    return evaluate_policy(player, uids, chosen, TRAINING, seed, quoter if reflection else None)
+    truncator = AttemptTruncator(TOKENIZER, limit=None, context=context, guidance=GUIDANCE, max_response_tokens=longest)
+    return evaluate_policy(player, uids, chosen, TRAINING, seed, truncator if reflection else None)
 
 
 def test_the_numbers_are_those_of_the_table():
@@ -166,14 +166,14 @@ def test_on_a_short_context_the_middle_is_left_out_so_that_the_second_answer_has
 
 def test_the_quoter_of_a_configuration_leaves_the_whole_answer_room():
     config = GRPOConfig().env_runners(max_response_tokens=500).evaluation(reflection=True)
-    quoter = quoter_of(config, TOKENIZER, MathEnv(reflection_guidance=GUIDANCE), 1024)
+    truncator = make_truncator(config, TOKENIZER, MathEnv(reflection_guidance=GUIDANCE), 1024)
     player = Player()
     player.rollout = lambda request, own=player.rollout: _long(own(request), 900)
-    evaluate_policy(player, ("hard",), EvaluationSettings(samples=1, k=[1]), TRAINING, 0, quoter)
+    evaluate_policy(player, ("hard",), EvaluationSettings(samples=1, k=[1]), TRAINING, 0, truncator)
     (again,) = player.calls[1]
     turn = chat.next_turn(TOKENIZER, again.attempt.response_tokens.tolist(), GUIDANCE)
     assert len(PROMPT) + len(again.attempt.response_tokens) + len(turn) + 500 == 1024
-    assert quoter_of(GRPOConfig(), TOKENIZER, MathEnv(), 1024) is None
+    assert make_truncator(GRPOConfig(), TOKENIZER, MathEnv(), 1024) is None
 
 
 def _long(rollout, length):

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from algorithms.config.errors import ConfigError
-from algorithms.evaluate.cli_inputs import config_of, folder_of, parser, settings_of
+from algorithms.evaluate.cli_inputs import folder_of, parser, resolve_config, settings_of
 from algorithms.evaluate.problems import chosen, environment_of
 from algorithms.rollout.env_runner import environment_makers
 from algorithms.rollout.types import Split
@@ -27,7 +27,7 @@ def configured(tmp_path):
     def make(sections, *arguments):
         (tmp_path / "run.yaml").write_text(yaml.safe_dump(sections, sort_keys=False))
         named = ["--config", str(tmp_path / "run.yaml"), "--model", "embedded:tiny", *arguments]
-        return config_of(parser().parse_intermixed_args(named))[0]
+        return resolve_config(parser().parse_intermixed_args(named))[0]
 
     return make
 
@@ -84,14 +84,14 @@ def test_what_was_asked_is_asked_again_from_the_folder_s_own_file(environment, d
     written = settings_of(config, 3)
     (tmp_path / "evaluation.yaml").write_text(written)
     arguments = ["--config", str(tmp_path / "evaluation.yaml")]
-    again, seed = config_of(parser().parse_intermixed_args(arguments))
+    again, seed = resolve_config(parser().parse_intermixed_args(arguments))
     second = environment_of(again)
     assert list(second.uids) == list(first.uids) and seed == 3
     assert [second.prompt(second.query(uid)) for uid in second.uids] == [
         first.prompt(first.query(uid)) for uid in first.uids
     ]
     assert settings_of(again, seed) == written
-    other = config_of(parser().parse_intermixed_args([*arguments, "--data", "a=embedded:train"]))[0]
+    other = resolve_config(parser().parse_intermixed_args([*arguments, "--data", "a=embedded:train"]))[0]
     with pytest.raises(ConfigError, match=r"environment\.id: .*benchmarks\.data cannot replace"):
         environment_of(other)
 

@@ -102,7 +102,14 @@ def test_settings_that_differ_are_found_in_mappings_too():
 
 
 def test_settings_without_bearing_on_the_answers_are_told_apart():
-    names = ["run.seed", "run.steps", "training.lr", "learners.num_learners", "reward.w_len", "env_runners.timeout_s"]
+    names = [
+        "run.seed",
+        "run.steps",
+        "training.lr",
+        "learners.num_learners",
+        "reward.length_bonus",
+        "env_runners.timeout_s",
+    ]
     names += ["env_runners.max_num_seqs", "env_runners.temperature", "evaluation.k", "evaluation.samples"]
     first, second = _settings(names, 1), _settings(names, 2)
     assert list(bearing_on_answers(first, second)) == ["run.seed", "env_runners.temperature", "evaluation.samples"]
@@ -145,7 +152,7 @@ def test_the_rate_counts_no_answers_that_were_there(tmp_path):
         folder,
         samples=4,
         sampling=Sampling(1.0, 1.0, 4),
-        quoter=None,
+        truncator=None,
         seed="0",
         on_progress=lambda *counts: told.append(counts),
     )

@@ -65,7 +65,7 @@ class Response:
 
     tokens: np.ndarray
     correct: bool
-    behaviour: np.ndarray | None
+    behavior: np.ndarray | None
     engine: np.ndarray
     replayed: bool = False
 
@@ -85,10 +85,10 @@ def hand_made(
 
     Args:
         lm: the policy.
-        own: spread of each token's log-ratio to the behaviour policy.
+        own: spread of each token's log-ratio to the behavior policy.
         shared: spread of what all tokens of a response add to it.
-        engine: spread of the engine's log-probs about the behaviour policy's.
-        fresh: leave the behaviour log-probs out: the policy's own stand in.
+        engine: spread of the engine's log-probs about the behavior policy's.
+        fresh: leave the behavior log-probs out: the policy's own stand in.
         replayed: places in each group of responses that come from history.
     """
     rng = np.random.default_rng(1)
@@ -99,11 +99,11 @@ def hand_made(
             tokens = rng.integers(5, 40, PROMPT_TOKENS + length).astype(np.int32)
             with torch.no_grad():
                 logprobs = token_logprobs(lm, Response(tokens, False, None, np.zeros(0))).numpy()
-            behaviour = logprobs + rng.normal(0, own, length) + rng.normal(0, shared)
-            behaviour = behaviour.astype(np.float32)
-            sampled = (behaviour + rng.normal(0, engine, length)).astype(np.float32) if engine else behaviour
+            behavior = logprobs + rng.normal(0, own, length) + rng.normal(0, shared)
+            behavior = behavior.astype(np.float32)
+            sampled = (behavior + rng.normal(0, engine, length)).astype(np.float32) if engine else behavior
             correct = place in (1, 2)
-            group.append(Response(tokens, correct, None if fresh else behaviour, sampled, place in replayed))
+            group.append(Response(tokens, correct, None if fresh else behavior, sampled, place in replayed))
         groups.append(group)
     return groups
 
@@ -115,10 +115,10 @@ def as_groups(groups: list[list[Response]]) -> list[Group]:
 
 def _sample(response: Response, group: int) -> Sample:
     mask = np.arange(len(response.tokens)) >= PROMPT_TOKENS
-    engine, behaviour = np.zeros(len(mask), np.float32), np.zeros(len(mask), np.float32)
+    engine, behavior = np.zeros(len(mask), np.float32), np.zeros(len(mask), np.float32)
     engine[mask] = response.engine
-    if response.behaviour is not None:
-        behaviour[mask] = response.behaviour
+    if response.behavior is not None:
+        behavior[mask] = response.behavior
     rollout = Rollout(
         request_id=0,
         uid=str(group),
@@ -126,15 +126,15 @@ def _sample(response: Response, group: int) -> Sample:
         context=Context.PLAIN,
         tokens=response.tokens,
         loss_mask=mask,
-        engine_logprobs=engine,
+        sampling_logprobs=engine,
         reward=float(response.correct),
         correct=response.correct,
         truncated=mask.sum() == RESPONSE_LIMIT,
         verdict="equal" if response.correct else "different",
         weights_version=0,
     )
-    logprobs = None if response.behaviour is None else behaviour
-    return Sample(rollout, reward=rollout.reward, behaviour_logprobs=logprobs, replayed=response.replayed)
+    logprobs = None if response.behavior is None else behavior
+    return Sample(rollout, reward=rollout.reward, old_logprobs=logprobs, replayed=response.replayed)
 
 
 @pytest.fixture(scope="package")

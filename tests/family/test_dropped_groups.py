@@ -18,7 +18,7 @@ def test_dropped_samples_keep_the_log_probs_of_the_policy_before_the_update(buil
             "training.queries_per_step=6",
             "training.group_size=4",
             "training.minibatches=1",
-            "training.max_refills=2",
+            "training.max_resample_rounds=2",
             "training.lr=1e-2",
             "env_runners.max_response_tokens=40",
             "env_runners.temperature=0.8",
@@ -36,6 +36,6 @@ def test_dropped_samples_keep_the_log_probs_of_the_policy_before_the_update(buil
     moved = score(learner.lm.eval(), rows, learner.forward_settings, entropy=False)
     assert samples
     for sample, (logprobs, _) in zip(samples, expected, strict=True):
-        np.testing.assert_allclose(sample.behaviour_logprobs[sample.rollout.loss_mask], logprobs, atol=1e-4)
+        np.testing.assert_allclose(sample.old_logprobs[sample.rollout.loss_mask], logprobs, atol=1e-4)
     gaps = [np.abs(new - old).max() for (new, _), (old, _) in zip(moved, expected, strict=True)]
     assert max(gaps) > 1e-2, "the step has changed the policy"

@@ -1,6 +1,6 @@
 """Each preset against its paper's formula: from hand-made responses through rewards, advantages and the update.
 
-The formulas are objectives to maximise, written response by response from whole logits; nothing of the library's own
+The formulas are objectives to maximize, written response by response from whole logits; nothing of the library's own
 is in them but the epsilon of a standard deviation.
 """
 
@@ -29,7 +29,7 @@ def through_the_stages(lm: Any, groups: Groups, config: Any, reference: Any = No
     composed = stages.compute_advantages(stages.shape_rewards(as_groups(groups)))
     training = config.training_settings
     samples = [(index, sample) for index, group in enumerate(composed) for sample in group.samples]
-    rows = training_rows(samples, loss_norm=training.loss_norm, max_response_tokens=RESPONSE_LIMIT)
+    rows = training_rows(samples, loss_aggregation=training.loss_aggregation, max_response_tokens=RESPONSE_LIMIT)
     lm.zero_grad(set_to_none=True)
     statistics = accumulate_gradients(
         lm, rows, ForwardSettings(token_budget=64), LossSettings.of(training), reference if training.beta else None
@@ -38,7 +38,7 @@ def through_the_stages(lm: Any, groups: Groups, config: Any, reference: Any = No
 
 
 def of_formula(lm: Any, objective: Callable[[], torch.Tensor]) -> tuple[float, dict]:
-    """The loss and gradient of an objective to maximise."""
+    """The loss and gradient of an objective to maximize."""
     lm.zero_grad(set_to_none=True)
     loss = -objective()
     loss.backward()
@@ -61,12 +61,12 @@ def rewards_of(group: list[Response]) -> np.ndarray:
     return np.array([float(response.correct) for response in group])
 
 
-def standardised(rewards: np.ndarray) -> np.ndarray:
+def standardized(rewards: np.ndarray) -> np.ndarray:
     return (rewards - rewards.mean()) / (rewards.std() + EPS)
 
 
 def ratios(lm: Any, response: Response) -> torch.Tensor:
-    return (token_logprobs(lm, response) - torch.tensor(response.behaviour)).exp()
+    return (token_logprobs(lm, response) - torch.tensor(response.behavior)).exp()
 
 
 def clipped(ratio: torch.Tensor, advantage: float, low: float, high: float) -> torch.Tensor:
@@ -78,7 +78,7 @@ def grpo(lm: Any, groups: Groups, reference: Any) -> torch.Tensor:
     """Eq. 3 of arXiv 2402.03300: mean over a response's tokens, its group, the queries; KL inside, by k3."""
     total = torch.zeros(())
     for group in groups:
-        for response, advantage in zip(group, standardised(rewards_of(group)), strict=True):
+        for response, advantage in zip(group, standardized(rewards_of(group)), strict=True):
             difference = token_logprobs(reference, response) - token_logprobs(lm, response)
             kl = difference.exp() - difference - 1
             tokens = clipped(ratios(lm, response), float(advantage), 0.2, 0.2) - 0.04 * kl
@@ -93,10 +93,10 @@ def dapo(lm: Any, groups: Groups, reference: Any) -> torch.Tensor:
     for group in groups:
         rewards = []
         for response in group:
-            length = len(response.behaviour)
+            length = len(response.behavior)
             over = 0.0 if length <= expected - cache else ((expected - cache) - length) / cache
             rewards.append((1.0 if response.correct else -1.0) + over)
-        for response, advantage in zip(group, standardised(np.array(rewards)), strict=True):
+        for response, advantage in zip(group, standardized(np.array(rewards)), strict=True):
             tokens = clipped(ratios(lm, response), float(advantage), 0.2, 0.28)
             total, count = total + tokens.sum(), count + len(tokens)
     return total / count
@@ -114,13 +114,13 @@ def dr_grpo(lm: Any, groups: Groups, reference: Any) -> torch.Tensor:
 
 
 def gspo(lm: Any, groups: Groups, reference: Any) -> torch.Tensor:
-    """Eq. 5 and Eq. 7 of arXiv 2507.18071: one length-normalised ratio a response."""
+    """Eq. 5 and Eq. 7 of arXiv 2507.18071: one length-normalized ratio a response."""
     total = torch.zeros(())
     for group in groups:
-        for response, advantage in zip(group, standardised(rewards_of(group)), strict=True):
+        for response, advantage in zip(group, standardized(rewards_of(group)), strict=True):
             logprob = token_logprobs(lm, response).sum()
-            before = float(response.behaviour.astype(np.float64).sum())
-            ratio = ((logprob - before) / len(response.behaviour)).exp()
+            before = float(response.behavior.astype(np.float64).sum())
+            ratio = ((logprob - before) / len(response.behavior)).exp()
             total = total + clipped(ratio, float(advantage), 3e-4, 4e-4) / len(group)
     return total / len(groups)
 
@@ -129,7 +129,7 @@ def cispo(lm: Any, groups: Groups, reference: Any) -> torch.Tensor:
     """Eq. 4 and Eq. 5 of arXiv 2506.13585, no lower bound, 5 as the upper one; one token mean over the batch."""
     total, count = torch.zeros(()), 0
     for group in groups:
-        for response, advantage in zip(group, standardised(rewards_of(group)), strict=True):
+        for response, advantage in zip(group, standardized(rewards_of(group)), strict=True):
             weight = ratios(lm, response).detach().clamp(max=5.0)
             total = total + (weight * float(advantage) * token_logprobs(lm, response)).sum()
             count += len(weight)
@@ -158,7 +158,7 @@ def test_a_preset_trains_by_its_papers_formula(lm, reference, member):
 
 
 def test_rloo_trains_by_its_papers_formula(lm):
-    """Eq. 9 of arXiv 2402.14740 on fresh responses, over the constant that `loss_norm: constant` divides by."""
+    """Eq. 9 of arXiv 2402.14740 on fresh responses, over the constant that `loss_aggregation: constant` divides by."""
     groups = hand_made(lm, own=0.0, shared=0.0, fresh=True)
 
     def formula():
@@ -193,7 +193,7 @@ def test_replayed_responses_keep_their_stored_ratios_in_every_member_and_take_no
     formula, spreads = FORMULAS[member]
     groups = hand_made(lm, **spreads, engine=0.5, replayed=range(4))
     _, expected = of_formula(lm, lambda: formula(lm, groups, None))
-    _, found = through_the_stages(lm, groups, preset(member, "training.is_cap=1.1"))
+    _, found = through_the_stages(lm, groups, preset(member, "training.importance_cap=1.1"))
     assert relative_error(found, expected) < 1e-3
     _, corrected = through_the_stages(lm, [[replace(r, replayed=False) for r in g] for g in groups], preset(member))
     assert relative_error(corrected, expected) > 0.05
@@ -207,8 +207,8 @@ def test_the_correction_of_the_engines_log_probs_is_its_formula_and_spares_repla
 
     def weights(response: Response) -> torch.Tensor:
         if response.replayed:
-            return torch.ones(len(response.behaviour))
-        distances = torch.tensor(response.behaviour) - torch.tensor(response.engine)
+            return torch.ones(len(response.behavior))
+        distances = torch.tensor(response.behavior) - torch.tensor(response.engine)
         ratio = distances.exp() if level == "token" else distances.sum().exp().expand(len(distances))
         if mode == "truncate":
             return ratio.clamp(max=cap)
@@ -217,7 +217,7 @@ def test_the_correction_of_the_engines_log_probs_is_its_formula_and_spares_repla
     def formula():
         total, count = torch.zeros(()), 0
         for group in groups:
-            for response, advantage in zip(group, standardised(rewards_of(group)), strict=True):
+            for response, advantage in zip(group, standardized(rewards_of(group)), strict=True):
                 tokens = weights(response) * clipped(ratios(lm, response), float(advantage), 0.2, 0.28)
                 total, count = total + tokens.sum(), count + len(tokens)
         return total / count
@@ -226,12 +226,12 @@ def test_the_correction_of_the_engines_log_probs_is_its_formula_and_spares_repla
     config = preset(
         "grpo",
         "training.beta=0",
-        "training.loss_norm=token",
+        "training.loss_aggregation=token",
         "training.clip_high=0.28",
-        f"training.is_cap={cap}",
-        f"training.is_level={level}",
-        f"training.is_mode={mode}",
-        f"training.is_floor={floor}",
+        f"training.importance_cap={cap}",
+        f"training.importance_level={level}",
+        f"training.importance_mode={mode}",
+        f"training.importance_floor={floor}",
     )
     statistics, found = through_the_stages(lm, groups, config)
     assert relative_error(found, expected) < 1e-4

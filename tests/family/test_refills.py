@@ -16,7 +16,9 @@ SMALL = ("training.queries_per_step=6", "training.group_size=4", "training.minib
 
 def dapo(*overrides, config_class=None):
     extra = {} if config_class is None else {"config_class": config_class}
-    return preset("dapo", *SMALL, "env_runners.max_response_tokens=40", "training.max_refills=3", *overrides, **extra)
+    return preset(
+        "dapo", *SMALL, "env_runners.max_response_tokens=40", "training.max_resample_rounds=3", *overrides, **extra
+    )
 
 
 def weights(algorithm):
@@ -89,7 +91,7 @@ def test_a_task_that_teaches_nothing_ends_every_step_at_the_bound(build):
 
 
 def test_with_r3_what_is_dropped_is_remembered_and_what_replay_completes_is_kept(build):
-    algorithm = build(dapo("ranking.enabled=false", "training.max_refills=1", config_class=R3GRPOConfig))
+    algorithm = build(dapo("ranking.enabled=false", "training.max_resample_rounds=1", config_class=R3GRPOConfig))
     kept_by_replay = 0
     for _ in range(3):
         history = {uid: algorithm.history.attempts(uid) for uid in algorithm.uids("train")}

@@ -11,7 +11,7 @@ import pytest
 from algorithms.models.names import resolve_model
 from algorithms.models.tokenizer import load_tokenizer, stop_token_ids
 from algorithms.rollout.engines.factory import make_engine
-from algorithms.rollout.episodes import EpisodePlayer
+from algorithms.rollout.episodes import EpisodeRunner
 from algorithms.rollout.types import Request, Sampling, Split
 from benchmarks.simulation.engine import Lengths, ModelClock, SimulatedEngine
 from r3env.core import Query, Reason, Verdict, VerifiableEnv
@@ -70,7 +70,7 @@ def player(engine, tokenizer, made):
         made.append(Endless())
         return made[-1]
 
-    yield EpisodePlayer(engine, tokenizer, dict.fromkeys(Split, make), step_timeout_s=TIMEOUT_S)
+    yield EpisodeRunner(engine, tokenizer, dict.fromkeys(Split, make), step_timeout_s=TIMEOUT_S)
     Endless.release.set()
     Endless.release.clear()
 
@@ -82,14 +82,14 @@ def requests_of(*uids):
 @pytest.mark.parametrize("kind", ["step", "reset"])
 def test_a_call_that_never_returns_fails_its_episode_alone(player, made, kind):
     started = time.monotonic()
-    before, endless, after = player.play(requests_of("fine", kind, "fine"))
+    before, endless, after = player.rollout(requests_of("fine", kind, "fine"))
     assert time.monotonic() - started < TIMEOUT_S + 60
     assert endless.verdict == "environment_error" and not endless.correct
     assert endless.error == "the environment did not come back in 5 s (env_runners.step_timeout_s)"
-    assert len(endless.tokens) == len(endless.loss_mask) == len(endless.engine_logprobs)
+    assert len(endless.tokens) == len(endless.loss_mask) == len(endless.sampling_logprobs)
     assert before.error is None and after.error is None
     assert player.unfinished == 0 and len(made) == 3
-    assert [rollout.error for rollout in player.play(requests_of("fine", "fine", "fine"))] == [None] * 3
+    assert [rollout.error for rollout in player.rollout(requests_of("fine", "fine", "fine"))] == [None] * 3
     assert len(made) == 4, "the environment that hangs is not used again"
 
 
@@ -97,7 +97,7 @@ def test_a_call_that_never_returns_fails_its_episode_alone(player, made, kind):
 def test_a_streaming_engine_goes_on_meanwhile(tokenizer, kind):
     """Played in pieces, as a remote runner does: none of them waits for the environment that hangs."""
     engine = SimulatedEngine(lengths=Lengths(mean=5, sigma=0.0), clock=ModelClock(speed=1000.0))
-    player = EpisodePlayer(engine, tokenizer, dict.fromkeys(Split, Endless), 4, TIMEOUT_S)
+    player = EpisodeRunner(engine, tokenizer, dict.fromkeys(Split, Endless), 4, TIMEOUT_S)
     player.add(requests_of(kind, *["fine"] * 9))
     ended, started, alone = {}, time.monotonic(), 0
     while player.unfinished:
@@ -112,8 +112,8 @@ def test_a_streaming_engine_goes_on_meanwhile(tokenizer, kind):
     assert ended[0][1] >= TIMEOUT_S > min(seconds for _, seconds in ended.values())
 
 
-@pytest.mark.parametrize("streams", [False, True])
-def test_a_constructor_that_never_returns_fails_its_episode_alone(engine, tokenizer, streams):
+@pytest.mark.parametrize("continuous_batching", [False, True])
+def test_a_constructor_that_never_returns_fails_its_episode_alone(engine, tokenizer, continuous_batching):
     release, made, numbers = threading.Event(), [], itertools.count()
 
     def make():
@@ -124,33 +124,35 @@ def test_a_constructor_that_never_returns_fails_its_episode_alone(engine, tokeni
         return Endless()
 
     streaming = SimulatedEngine(lengths=Lengths(mean=5, sigma=0.0), clock=ModelClock(speed=1000.0))
-    player = EpisodePlayer(streaming if streams else engine, tokenizer, dict.fromkeys(Split, make), 4, TIMEOUT_S)
-    errors = [rollout.error for rollout in player.play(requests_of("fine", "fine", "fine"))]
+    player = EpisodeRunner(
+        streaming if continuous_batching else engine, tokenizer, dict.fromkeys(Split, make), 4, TIMEOUT_S
+    )
+    errors = [rollout.error for rollout in player.rollout(requests_of("fine", "fine", "fine"))]
     late = f"the environment did not come back in {TIMEOUT_S:g} s (env_runners.step_timeout_s)"
     assert list(filter(None, errors)) == [late]
     release.set()
     assert len(made) == 3
-    assert [rollout.error for rollout in player.play(requests_of("fine", "fine", "fine"))] == [None] * 3
+    assert [rollout.error for rollout in player.rollout(requests_of("fine", "fine", "fine"))] == [None] * 3
     assert len(made) == 4, "the one that came too late is not used"
 
 
 def test_what_comes_back_too_late_is_not_heard(player, made):
-    (late,) = player.play(requests_of("step"))
+    (late,) = player.rollout(requests_of("step"))
     Endless.release.set()
     tokens = late.tokens.tolist()
     time.sleep(0.2)
-    assert [rollout.error for rollout in player.play(requests_of("fine", "fine"))] == [None, None]
+    assert [rollout.error for rollout in player.rollout(requests_of("fine", "fine"))] == [None, None]
     assert late.tokens.tolist() == tokens and late.error and len(made) == 3
 
 
 def test_more_hanging_environments_than_there_are_threads(player, monkeypatch):
     monkeypatch.setattr(player._threads, "_most", 8)
-    rollouts = player.play(requests_of(*["step"] * 9, "fine"))
+    rollouts = player.rollout(requests_of(*["step"] * 9, "fine"))
     assert [rollout.error is None for rollout in rollouts] == [False] * 9 + [True]
 
 
 def test_turns_without_end_end_with_the_models_context(player, engine):
-    endless, fine = player.play(requests_of("turns", "fine"))
+    endless, fine = player.rollout(requests_of("turns", "fine"))
     assert endless.verdict == "environment_error" and "leave no room" in endless.error
     assert engine.context_length - 40 < len(endless.tokens) <= engine.context_length
     assert fine.error is None

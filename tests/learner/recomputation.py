@@ -20,11 +20,11 @@ def recompute(
     lm: Any,
     groups: Sequence[Any],
     *,
-    loss_norm: str,
+    loss_aggregation: str,
     max_response_tokens: int,
     clip_low: float,
     clip_high: float,
-    is_cap: float = 0.0,
+    importance_cap: float = 0.0,
     beta: float = 0.0,
     reference: Any = None,
     temperature: float = 1.0,
@@ -41,12 +41,12 @@ def recompute(
                 "token": 1 / total_tokens,
                 "response": 1 / (len(groups) * len(group.samples) * length),
                 "constant": 1 / (len(all_samples) * max_response_tokens),
-            }[loss_norm]
+            }[loss_aggregation]
             logprobs = token_logprobs(lm, sample.rollout, temperature)
             with torch.no_grad():
                 base = token_logprobs(reference, sample.rollout, temperature) if reference is not None else None
             for position, logprob in logprobs.items():
-                stored = sample.behaviour_logprobs
+                stored = sample.old_logprobs
                 old = logprob.item() if stored is None else float(stored[position])
                 ratio = (logprob - old).exp()
                 bounded = min(max(ratio.item(), 1 - clip_low), 1 + clip_high)
@@ -54,8 +54,8 @@ def recompute(
                 term = ratio * advantage
                 if bounded * advantage < ratio.item() * advantage:
                     term, clipped = torch.tensor(bounded * advantage), clipped + 1
-                if is_cap and not sample.replayed:
-                    term = term * min(math.exp(old - float(sample.rollout.engine_logprobs[position])), is_cap)
+                if importance_cap and not sample.replayed:
+                    term = term * min(math.exp(old - float(sample.rollout.sampling_logprobs[position])), importance_cap)
                 objective = objective + scale * term
                 if beta and not sample.replayed:
                     difference = base[position] - logprob

@@ -5,7 +5,7 @@ import pytest
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel, OPTConfig, OPTForCausalLM
 
-from algorithms.learner.batch import TrainingRow
+from algorithms.learner.batch import TrainingSample
 from algorithms.learner.forward import ForwardSettings, score
 from algorithms.learner.loss import LossSettings
 from algorithms.learner.model import CausalLMModule
@@ -39,17 +39,17 @@ def test_an_update_measures_what_scoring_does(folder):
     lm = CausalLMModule(model_config={"model": str(folder), "dtype": "float32"}).lm
     rng = np.random.default_rng(0)
     rows = [
-        TrainingRow(
+        TrainingSample(
             tokens=rng.integers(3, 60, 12).astype(np.int32),
             loss_mask=np.arange(12) >= 4,
             advantage=advantage,
             weight=0.1,
-            engine_logprobs=np.zeros(8, np.float32),
+            sampling_logprobs=np.zeros(8, np.float32),
         )
         for advantage in (1.0, -1.0, 0.0)
     ]
     lm.train()
-    measured = accumulate_gradients(lm, rows, ForwardSettings(), LossSettings(is_cap=0.0)).measured
+    measured = accumulate_gradients(lm, rows, ForwardSettings(), LossSettings(importance_cap=0.0)).measured
     lm.eval()
     expected = score(lm, rows, ForwardSettings(), entropy=False)
     for index, (logprobs, _) in enumerate(expected):

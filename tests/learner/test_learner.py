@@ -27,7 +27,7 @@ def configuration(**training):
         .env_runners(max_response_tokens=LIMIT)
         .learners(token_budget=700)
         .training(**{"lr": 3e-5, "group_size": 4, "queries_per_step": 8, "grad_clip": 0.0, **training})
-        .reward(w_len=0.0)
+        .reward(length_bonus=0.0)
         .evaluation(samples=1, k=[1])
         .debugging(seed=5)
     )
@@ -51,9 +51,9 @@ def learner_of(algorithm):
     return algorithm.learner_group._learner
 
 
-def rows_of(algorithm, loss_norm="token"):
+def rows_of(algorithm, loss_aggregation="token"):
     samples = [(i, sample) for i, group in enumerate(algorithm.groups) for sample in group.samples]
-    return training_rows(samples, loss_norm=loss_norm, max_response_tokens=LIMIT)
+    return training_rows(samples, loss_aggregation=loss_aggregation, max_response_tokens=LIMIT)
 
 
 def weights(algorithm):
@@ -64,9 +64,9 @@ def unchanged(first, second):
     return all(torch.equal(first[name], second[name]) for name in first)
 
 
-@pytest.mark.parametrize("loss_norm", ["token", "response", "constant"])
-def test_a_training_step_is_grpo_as_plain_pytorch_computes_it(algorithm, loss_norm):
-    algorithm.config = algorithm.config.copy(copy_frozen=False).training(loss_norm=loss_norm)
+@pytest.mark.parametrize("loss_aggregation", ["token", "response", "constant"])
+def test_a_training_step_is_grpo_as_plain_pytorch_computes_it(algorithm, loss_aggregation):
+    algorithm.config = algorithm.config.copy(copy_frozen=False).training(loss_aggregation=loss_aggregation)
     lm = learner_of(algorithm).lm
     before = copy.deepcopy(lm).eval()
     algorithm.train()
@@ -77,7 +77,13 @@ def test_a_training_step_is_grpo_as_plain_pytorch_computes_it(algorithm, loss_no
         assert [sample.advantage for sample in group.samples] == pytest.approx(expected.tolist())
     found = {name: parameter.grad for name, parameter in lm.named_parameters()}
     expected = recompute(
-        before, algorithm.groups, loss_norm=loss_norm, max_response_tokens=LIMIT, clip_low=0.2, clip_high=0.28, is_cap=2
+        before,
+        algorithm.groups,
+        loss_aggregation=loss_aggregation,
+        max_response_tokens=LIMIT,
+        clip_low=0.2,
+        clip_high=0.28,
+        importance_cap=2,
     )
     assert relative_error(found, expected.gradients) < 1e-4
     assert algorithm.record["policy/loss"] == pytest.approx(expected.loss, abs=1e-5)
@@ -135,7 +141,7 @@ def test_scores_are_the_engines_log_probs_and_come_in_the_rows_order(algorithm):
         scored = score_rows(algorithm.learner_group, rows, entropy=entropy)
         for sample, (logprobs, entropies) in zip(samples, scored, strict=True):
             own = sample.rollout.loss_mask
-            assert np.abs(logprobs - sample.rollout.engine_logprobs[own]).max() < 1e-4
+            assert np.abs(logprobs - sample.rollout.sampling_logprobs[own]).max() < 1e-4
             assert (entropies is not None) == entropy
             if entropy:
                 assert entropies.shape == logprobs.shape and (entropies >= 0).all()
@@ -186,7 +192,9 @@ def test_an_optimizer_state_of_another_model_is_refused(algorithm):
 
 @pytest.mark.parametrize("minibatches", [1, 2])
 def test_every_fresh_sample_ends_with_the_log_probs_of_the_policy_that_sampled_it(algorithm, minibatches):
-    algorithm.config = algorithm.config.copy(copy_frozen=False).training(minibatches=minibatches, loss_norm="token")
+    algorithm.config = algorithm.config.copy(copy_frozen=False).training(
+        minibatches=minibatches, loss_aggregation="token"
+    )
     learner = learner_of(algorithm)
     before = copy.deepcopy(learner.lm).eval()
     algorithm.train()
@@ -195,7 +203,7 @@ def test_every_fresh_sample_ends_with_the_log_probs_of_the_policy_that_sampled_i
     assert all(sample.entropies is not None for sample in samples)
     expected = score(before, [scoring_row(sample) for sample in samples], learner.forward_settings, entropy=True)
     for sample, (logprobs, _) in zip(samples, expected, strict=True):
-        assert np.abs(sample.behaviour_logprobs[sample.rollout.loss_mask] - logprobs).max() < 1e-5
+        assert np.abs(sample.old_logprobs[sample.rollout.loss_mask] - logprobs).max() < 1e-5
     entropies = np.concatenate([entropy for _, entropy in expected])
     assert algorithm.record["policy/entropy"] == pytest.approx(float(entropies.mean()), rel=1e-4)
     assert algorithm.record["policy/logp_mismatch_max"] < 1e-4

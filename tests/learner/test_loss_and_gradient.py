@@ -17,9 +17,9 @@ from .recomputation import recompute, relative_error
 CLIP = {"clip_low": 0.2, "clip_high": 0.28}
 
 
-def rows_of(groups, loss_norm="token"):
+def rows_of(groups, loss_aggregation="token"):
     samples = [(index, sample) for index, group in enumerate(groups) for sample in group.samples]
-    return training_rows(samples, loss_norm=loss_norm, max_response_tokens=RESPONSE_LIMIT)
+    return training_rows(samples, loss_aggregation=loss_aggregation, max_response_tokens=RESPONSE_LIMIT)
 
 
 def gradient_of(lm, rows, *, forward=None, loss=None, reference=None):
@@ -31,18 +31,18 @@ def gradient_of(lm, rows, *, forward=None, loss=None, reference=None):
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
-@pytest.mark.parametrize("is_cap", [0.0, 1.2])
+@pytest.mark.parametrize("importance_cap", [0.0, 1.2])
 @pytest.mark.parametrize("beta", [0.0, 0.3])
-@pytest.mark.parametrize("loss_norm", ["token", "response", "constant"])
+@pytest.mark.parametrize("loss_aggregation", ["token", "response", "constant"])
 def test_loss_and_gradient_are_those_of_a_plain_recomputation(
-    lm, reference, groups, loss_norm, beta, is_cap, temperature
+    lm, reference, groups, loss_aggregation, beta, importance_cap, temperature
 ):
     expected = recompute(
         lm,
         groups,
-        loss_norm=loss_norm,
+        loss_aggregation=loss_aggregation,
         max_response_tokens=RESPONSE_LIMIT,
-        is_cap=is_cap,
+        importance_cap=importance_cap,
         beta=beta,
         reference=reference,
         temperature=temperature,
@@ -50,9 +50,9 @@ def test_loss_and_gradient_are_those_of_a_plain_recomputation(
     )
     statistics, gradients = gradient_of(
         lm,
-        rows_of(groups, loss_norm),
+        rows_of(groups, loss_aggregation),
         forward=ForwardSettings(temperature=temperature, token_budget=70),
-        loss=LossSettings(**CLIP, is_cap=is_cap, beta=beta),
+        loss=LossSettings(**CLIP, importance_cap=importance_cap, beta=beta),
         reference=reference,
     )
     assert expected.clipped > 0
@@ -65,17 +65,17 @@ def test_loss_and_gradient_are_those_of_a_plain_recomputation(
 def test_rows_without_stored_log_probs_are_on_the_spot(lm, groups):
     for group in groups:
         for sample in group.samples:
-            sample.behaviour_logprobs, sample.replayed = None, False
-    expected = recompute(lm, groups, loss_norm="token", max_response_tokens=RESPONSE_LIMIT, **CLIP)
-    statistics, gradients = gradient_of(lm, rows_of(groups), loss=LossSettings(**CLIP, is_cap=0.0))
+            sample.old_logprobs, sample.replayed = None, False
+    expected = recompute(lm, groups, loss_aggregation="token", max_response_tokens=RESPONSE_LIMIT, **CLIP)
+    statistics, gradients = gradient_of(lm, rows_of(groups), loss=LossSettings(**CLIP, importance_cap=0.0))
     assert expected.clipped == statistics.clipped == statistics.max_ratio_deviation == 0
     assert relative_error(gradients, expected.gradients) < 1e-4
 
 
 def test_an_untied_head_gets_its_gradient_too(groups):
     lm = small_model(seed=2, tied=False)
-    expected = recompute(lm, groups, loss_norm="token", max_response_tokens=RESPONSE_LIMIT, **CLIP)
-    _, gradients = gradient_of(lm, rows_of(groups), loss=LossSettings(**CLIP, is_cap=0.0))
+    expected = recompute(lm, groups, loss_aggregation="token", max_response_tokens=RESPONSE_LIMIT, **CLIP)
+    _, gradients = gradient_of(lm, rows_of(groups), loss=LossSettings(**CLIP, importance_cap=0.0))
     assert "lm_head.weight" in gradients
     assert relative_error(gradients, expected.gradients) < 1e-4
 
@@ -106,7 +106,7 @@ def test_only_positions_that_predict_the_policys_own_tokens_get_gradient(lm, gro
         output.last_hidden_state.retain_grad()
         captured.append(output.last_hidden_state)
 
-    rows = [replace(row, behaviour_logprobs=None) for row in rows_of(groups) if row.advantage != 0]
+    rows = [replace(row, old_logprobs=None) for row in rows_of(groups) if row.advantage != 0]
     hook = lm.get_decoder().register_forward_hook(keep)
     for row in rows:
         gradient_of(lm, [row])
@@ -126,7 +126,7 @@ def test_padding_gets_no_gradient_and_changes_none(lm, groups):
         output.last_hidden_state.retain_grad()
         captured.append(output.last_hidden_state)
 
-    rows = [replace(row, behaviour_logprobs=None) for row in rows_of(groups) if row.advantage != 0]
+    rows = [replace(row, old_logprobs=None) for row in rows_of(groups) if row.advantage != 0]
     hook = lm.get_decoder().register_forward_hook(keep)
     gradient_of(lm, rows)
     hook.remove()
@@ -146,7 +146,7 @@ def test_a_reference_must_take_the_policys_batches(groups):
         gradient_of(small_model(), rows_of(groups), loss=LossSettings(beta=0.1), reference=other)
 
 
-def test_rows_without_advantage_change_nothing_but_the_normaliser(lm, groups):
+def test_rows_without_advantage_change_nothing_but_the_normalizer(lm, groups):
     rows = rows_of(groups)
     silent = [row for row in rows if row.advantage == 0]
     assert silent
@@ -158,9 +158,9 @@ def test_rows_without_advantage_change_nothing_but_the_normaliser(lm, groups):
 
     for group in groups:
         group.samples = [sample for sample in group.samples if sample.advantage != 0]
-    _, renormalised = gradient_of(lm, rows_of(groups))
+    _, renormalized = gradient_of(lm, rows_of(groups))
     factor = with_them.tokens / without.tokens
-    assert relative_error({name: value * factor for name, value in whole.items()}, renormalised) < 1e-5
+    assert relative_error({name: value * factor for name, value in whole.items()}, renormalized) < 1e-5
 
 
 def test_a_kl_term_pulls_rows_without_advantage_as_well(lm, reference, groups):
@@ -181,9 +181,9 @@ def test_gradient_checkpointing_changes_no_gradient(lm, groups):
 def test_bfloat16_computes_low_and_accumulates_in_float32(lm, groups):
     dtypes = []
     hook = lm.get_decoder().layers[0].mlp.register_forward_hook(lambda *args: dtypes.append(args[-1].dtype))
-    _, exact = gradient_of(lm, rows_of(groups), loss=LossSettings(is_cap=0.0))
+    _, exact = gradient_of(lm, rows_of(groups), loss=LossSettings(importance_cap=0.0))
     forward = ForwardSettings(dtype="bfloat16")
-    statistics, low = gradient_of(lm, rows_of(groups), forward=forward, loss=LossSettings(is_cap=0.0))
+    statistics, low = gradient_of(lm, rows_of(groups), forward=forward, loss=LossSettings(importance_cap=0.0))
     hook.remove()
     assert set(dtypes) == {torch.float32, torch.bfloat16}
     assert all(value.dtype == torch.float32 for value in low.values())
@@ -194,7 +194,7 @@ def test_bfloat16_computes_low_and_accumulates_in_float32(lm, groups):
 
 def test_a_row_without_gradient_is_passed_once_to_be_measured_and_never_again(lm, groups):
     scored = rows_of(groups)
-    fresh = [replace(row, behaviour_logprobs=None) if row.on_policy else row for row in scored]
+    fresh = [replace(row, old_logprobs=None) if row.on_policy else row for row in scored]
     silent = [index for index, row in enumerate(scored) if row.advantage == 0]
     assert silent and all(scored[index].on_policy for index in silent)
     passed = {}
@@ -210,7 +210,7 @@ def test_a_row_without_gradient_is_passed_once_to_be_measured_and_never_again(lm
 
 @pytest.mark.parametrize("token_budget", [40, 10**6])
 def test_an_update_measures_fresh_rows_as_a_scoring_pass_would(lm, groups, token_budget):
-    rows = [replace(row, behaviour_logprobs=None) if row.on_policy else row for row in rows_of(groups)]
+    rows = [replace(row, old_logprobs=None) if row.on_policy else row for row in rows_of(groups)]
     forward = ForwardSettings(token_budget=token_budget, temperature=0.8)
     statistics, _ = gradient_of(lm, rows, forward=forward)
     fresh = [index for index, row in enumerate(rows) if row.on_policy]
@@ -221,13 +221,15 @@ def test_an_update_measures_fresh_rows_as_a_scoring_pass_would(lm, groups, token
         np.testing.assert_allclose(statistics.measured[index], logprobs, atol=1e-5)
         np.testing.assert_allclose(statistics.entropies[index], entropies, atol=1e-5)
     gaps = [
-        np.abs(rows[index].engine_logprobs - logprobs).max()
+        np.abs(rows[index].sampling_logprobs - logprobs).max()
         for index, (logprobs, _) in zip(fresh, expected, strict=True)
     ]
     assert statistics.max_logp_mismatch == pytest.approx(max(gaps), rel=1e-4)
 
 
-@pytest.mark.parametrize("settings", [{"ratio_level": "sequence"}, {"is_level": "sequence", "is_mode": "mask"}])
+@pytest.mark.parametrize(
+    "settings", [{"ratio_level": "sequence"}, {"importance_level": "sequence", "importance_mode": "mask"}]
+)
 def test_losses_of_whole_responses_do_not_depend_on_micro_batches_either(lm, groups, settings):
     loss = LossSettings(**settings)
     assert not loss.token_local
@@ -241,7 +243,7 @@ def test_the_gradient_in_chunks_is_the_one_through_all_tokens(lm, groups, monkey
         {},
         {"objective": "cispo"},
         {"dual_clip": 2.0},
-        {"is_mode": "mask", "is_cap": 1.3, "is_floor": 0.5},
+        {"importance_mode": "mask", "importance_cap": 1.3, "importance_floor": 0.5},
     ):
         loss = LossSettings(**settings)
         assert loss.token_local

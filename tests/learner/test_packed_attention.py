@@ -19,7 +19,7 @@ from transformers import (
 from transformers.models.auto import AutoModelForCausalLM
 
 from algorithms.learner.attention import is_packed, packed_attention, use_packed_attention
-from algorithms.learner.batch import TrainingRow
+from algorithms.learner.batch import TrainingSample
 from algorithms.learner.forward import ForwardSettings, score
 from algorithms.learner.loss import LossSettings
 from algorithms.learner.sequences import PackedSequences, rectangles
@@ -59,9 +59,9 @@ def rows_of(lengths, seed=0):
     rows = []
     for length in lengths:
         mask = np.arange(length) >= rng.integers(1, length)
-        behaviour = rng.normal(-4, 0.5, int(mask.sum())).astype(np.float32)
+        behavior = rng.normal(-4, 0.5, int(mask.sum())).astype(np.float32)
         tokens = rng.integers(0, VOCABULARY, length).astype(np.int32)
-        rows.append(TrainingRow(tokens, mask, float(rng.normal()), 0.01, behaviour, behaviour))
+        rows.append(TrainingSample(tokens, mask, float(rng.normal()), 0.01, behavior, behavior))
     return rows
 
 
@@ -97,7 +97,7 @@ def test_tokens_of_one_sequence_reach_no_other():
     lm = model_of(ARCHITECTURES["qwen2"])
     use_packed_attention(lm)
     first, second = rows_of((9, 14))
-    other = TrainingRow((first.tokens + 7) % VOCABULARY, first.loss_mask)
+    other = TrainingSample((first.tokens + 7) % VOCABULARY, first.loss_mask)
     states = [score(lm, [row, second], ForwardSettings(), entropy=False)[1][0] for row in (first, other)]
     np.testing.assert_array_equal(*states)
 

@@ -5,7 +5,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from algorithms.history.store import Entry
+from algorithms.history.store import ReplayEntry
 from algorithms.rollout.types import Context
 
 # The same examples on every run: a test that fails fails for everyone.
@@ -29,15 +29,15 @@ def entry(
     prompt: tuple[int, ...] = (1, 2),
     step: int = 1,
     text: str = "",
-) -> Entry:
+) -> ReplayEntry:
     """Build a stored response whose log-probs tell its step."""
     mask = np.array([False] * len(prompt) + [True] * len(response), dtype=bool)
-    return Entry(
+    return ReplayEntry(
         uid=uid,
         context=context,
         tokens=np.array(prompt + response, dtype=np.int32),
         loss_mask=mask,
-        behaviour_logprobs=np.where(mask, -float(step), 0.0).astype(np.float32),
+        old_logprobs=np.where(mask, -float(step), 0.0).astype(np.float32),
         reward=float(correct),
         correct=correct,
         truncated=truncated,

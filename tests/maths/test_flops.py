@@ -9,7 +9,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from transformers import LlamaConfig, MixtralConfig, Qwen2Config
 from transformers.models.auto import AutoModelForCausalLM
 
-from algorithms.learner.batch import TrainingRow
+from algorithms.learner.batch import TrainingSample
 from algorithms.learner.flops import (
     AttentionShape,
     ModelFacts,
@@ -78,7 +78,7 @@ def test_of_experts_only_the_active_ones_count():
 def row(advantage=0.0, *, fresh=True, scored=False):
     mask = np.arange(6) >= 4
     logprobs = np.zeros(2, np.float32)
-    return TrainingRow(
+    return TrainingSample(
         np.zeros(6, np.int32),
         mask,
         advantage,

@@ -21,7 +21,7 @@ def clipped_loss(logprobs, *columns, **keywords):
 
 @st.composite
 def tokens(draw, columns=5, max_size=12):
-    """Draw [columns, N]: log-probs, behaviour log-probs, advantages, weights, importance weights."""
+    """Draw [columns, N]: log-probs, behavior log-probs, advantages, weights, importance weights."""
     size = draw(st.integers(0, max_size))
     values = draw(hnp.arrays(np.float64, (columns, size), elements=st.floats(-2.0, 2.0, width=32)))
     values[:2] = -np.abs(values[:2])
@@ -29,13 +29,13 @@ def tokens(draw, columns=5, max_size=12):
     return [torch.tensor(row, dtype=torch.float64) for row in values]
 
 
-def naive_loss_and_gradient(logprobs, old, advantages, weights, is_weights, clip_low, clip_high):
+def naive_loss_and_gradient(logprobs, old, advantages, weights, importance_weights, clip_low, clip_high):
     """Go token by token with scalars, the gradient by hand."""
     loss, gradient, clipped = 0.0, [], 0
-    for new, behaviour, advantage, weight, correction in zip(
-        *(column.tolist() for column in (logprobs, old, advantages, weights, is_weights)), strict=True
+    for new, behavior, advantage, weight, correction in zip(
+        *(column.tolist() for column in (logprobs, old, advantages, weights, importance_weights)), strict=True
     ):
-        ratio = math.exp(new - behaviour)
+        ratio = math.exp(new - behavior)
         bounded = min(max(ratio, 1 - clip_low), 1 + clip_high)
         objective = min(ratio * advantage, bounded * advantage)
         silenced = bounded * advantage < ratio * advantage
@@ -48,12 +48,14 @@ def naive_loss_and_gradient(logprobs, old, advantages, weights, is_weights, clip
 @repeatable
 @given(tokens(), st.booleans())
 def test_matches_a_naive_recomputation_value_and_gradient(columns, corrected):
-    logprobs, old, advantages, weights, is_weights = columns
+    logprobs, old, advantages, weights, importance_weights = columns
     if not corrected:
-        is_weights = torch.ones_like(weights)
-    expected, gradient, clipped = naive_loss_and_gradient(*columns[:4], is_weights, **CLIP)
+        importance_weights = torch.ones_like(weights)
+    expected, gradient, clipped = naive_loss_and_gradient(*columns[:4], importance_weights, **CLIP)
     logprobs.requires_grad_(True)
-    loss, sums = clipped_loss(logprobs, old, advantages, weights, is_weights=is_weights if corrected else None)
+    loss, sums = clipped_loss(
+        logprobs, old, advantages, weights, importance=importance if corrected else None
+    )
     loss.backward()
     assert loss.item() == pytest.approx(expected, abs=1e-9)
     np.testing.assert_allclose(logprobs.grad.numpy(), gradient, atol=1e-9)
@@ -75,14 +77,14 @@ def test_the_clip_silences_only_the_side_that_pays():
 @repeatable
 @given(tokens(), seeds)
 def test_any_split_into_microbatches_adds_up_to_the_same(columns, seed):
-    logprobs, old, advantages, weights, is_weights = columns
+    logprobs, old, advantages, weights, importance_weights = columns
 
     def totals(parts):
         leaf = logprobs.clone().requires_grad_(True)
         loss, counts = torch.zeros((), dtype=torch.float64), {}
         for part in parts:
             part_loss, sums = clipped_loss(
-                leaf[part], old[part], advantages[part], weights[part], is_weights=is_weights[part]
+                leaf[part], old[part], advantages[part], weights[part], importance=importance[part]
             )
             part_loss = part_loss + kl_penalty(leaf[part], old[part], weights[part])
             part_loss.backward()
@@ -99,11 +101,11 @@ def test_any_split_into_microbatches_adds_up_to_the_same(columns, seed):
     assert split[2] == pytest.approx(whole[2], abs=1e-5)
 
 
-@pytest.mark.parametrize("loss_norm", ["token", "response", "constant"])
-def test_weights_of_the_step_make_the_loss_independent_of_how_rows_are_dealt_out(loss_norm):
+@pytest.mark.parametrize("loss_aggregation", ["token", "response", "constant"])
+def test_weights_of_the_step_make_the_loss_independent_of_how_rows_are_dealt_out(loss_aggregation):
     rng = np.random.default_rng(3)
     lengths, groups = np.array([5, 2, 0, 7, 1]), np.array([0, 0, 0, 1, 1])
-    weights = loss_weights(lengths, groups, loss_norm=loss_norm, max_response_tokens=8)
+    weights = loss_weights(lengths, groups, loss_aggregation=loss_aggregation, max_response_tokens=8)
     rows = [torch.tensor(rng.normal(size=(2, length))) - 2.0 for length in lengths]
     advantages = rng.normal(size=5)
 
@@ -111,11 +113,11 @@ def test_weights_of_the_step_make_the_loss_independent_of_how_rows_are_dealt_out
         logprobs = torch.cat([rows[row][0] for row in rows_of_a_learner])
         old = torch.cat([rows[row][1] for row in rows_of_a_learner])
 
-        def spread(per_row):
+        def scatter_to_sequence(per_row):
             values = [torch.full((lengths[row],), per_row[row]) for row in rows_of_a_learner]
             return torch.cat(values).double()
 
-        return clipped_loss(logprobs, old, spread(advantages), spread(weights))[0].item()
+        return clipped_loss(logprobs, old, scatter_to_sequence(advantages), scatter_to_sequence(weights))[0].item()
 
     everything = loss_of([0, 1, 2, 3, 4])
     assert loss_of([3]) + loss_of([0, 4]) + loss_of([2, 1]) == pytest.approx(everything, abs=1e-6)
@@ -153,7 +155,7 @@ def test_tokens_without_weight_or_advantage_get_exactly_no_gradient():
 
 def test_gradients_flow_through_the_policys_logprobs_alone():
     columns = [(-torch.rand(4)).requires_grad_(True) for _ in range(5)]
-    loss, _ = clipped_loss(*columns[:4], is_weights=columns[4])
+    loss, _ = clipped_loss(*columns[:4], importance=columns[4])
     (loss + kl_penalty(columns[0], columns[1], columns[3])).backward()
     assert columns[0].grad is not None
     assert all(column.grad is None for column in columns[1:])
@@ -184,6 +186,6 @@ def test_refuses_shapes_that_would_broadcast():
     with pytest.raises(ValueError, match="one length"):
         clipped_loss(flat, column, flat, flat)
     with pytest.raises(ValueError, match="one length"):
-        clipped_loss(flat, flat, flat, flat, is_weights=torch.ones(1))
+        clipped_loss(flat, flat, flat, flat, importance=torch.ones(1))
     with pytest.raises(ValueError, match="one length"):
         kl_penalty(column, column, column)

@@ -18,7 +18,7 @@ CLIP = {"clip_low": 0.2, "clip_high": 0.28}
 
 @st.composite
 def rows(draw):
-    """Row lengths, and [4, N]: log-probs, behaviour log-probs, advantages, weights; the last two the same in a row."""
+    """Row lengths, and [4, N]: log-probs, behavior log-probs, advantages, weights; the last two the same in a row."""
     lengths = draw(st.lists(st.integers(0, 4), min_size=1, max_size=5))
     size = sum(lengths)
     logprobs = draw(hnp.arrays(np.float64, (2, size), elements=st.floats(-2.0, 0.0, width=32)))
@@ -103,7 +103,7 @@ def test_any_split_of_the_rows_adds_up(settings):
 
 @pytest.mark.parametrize("settings", VARIANTS)
 def test_an_unchanged_policy_has_the_plain_policy_gradient(settings):
-    """So with one optimizer step on fresh rows all members differ by advantage and normalisation alone."""
+    """So with one optimizer step on fresh rows all members differ by advantage and normalization alone."""
     torch.manual_seed(0)
     logprobs = (-torch.rand(9) * 5).requires_grad_(True)
     advantages, weights = torch.randn(3).repeat_interleave(3), torch.rand(3).repeat_interleave(3)
@@ -142,10 +142,10 @@ def test_a_dual_clip_silences_what_runs_away_downwards_and_nothing_else():
 
 def test_the_settings_say_whether_tokens_stand_alone():
     assert LossSettings().token_local
-    assert LossSettings(objective="cispo", is_mode="mask").token_local
+    assert LossSettings(objective="cispo", importance_mode="mask").token_local
     assert not LossSettings(ratio_level="sequence").token_local
-    assert not LossSettings(is_level="sequence").token_local
-    assert LossSettings(is_level="sequence", is_cap=0.0).token_local
+    assert not LossSettings(importance_level="sequence").token_local
+    assert LossSettings(importance_level="sequence", importance_cap=0.0).token_local
 
 
 @pytest.mark.parametrize("settings", [variant for variant in VARIANTS if variant.token_local])

@@ -19,11 +19,11 @@ def by_hand(trainer, engine, lengths, settings):
         row = [t - e for t, e in zip(trainer[start : start + length], engine[start : start + length], strict=True)]
         start += length
         whole = math.exp(sum(row))
-        for ratio in [whole if settings.is_level == "sequence" else math.exp(distance) for distance in row]:
-            if settings.is_mode == "truncate":
-                weights.append(min(ratio, settings.is_cap))
+        for ratio in [whole if settings.importance_level == "sequence" else math.exp(distance) for distance in row]:
+            if settings.importance_mode == "truncate":
+                weights.append(min(ratio, settings.importance_cap))
             else:
-                weights.append(ratio if settings.is_floor <= ratio <= settings.is_cap else 0.0)
+                weights.append(ratio if settings.importance_floor <= ratio <= settings.importance_cap else 0.0)
     return weights
 
 
@@ -38,7 +38,7 @@ def by_hand(trainer, engine, lengths, settings):
 @repeatable
 @given(LENGTHS, seeds)
 def test_weights_are_bounded_by_token_or_by_response(level, mode, floor, lengths, seed):
-    settings = LossSettings(is_cap=1.5, is_level=level, is_mode=mode, is_floor=floor)
+    settings = LossSettings(importance_cap=1.5, importance_level=level, importance_mode=mode, importance_floor=floor)
     trainer, engine = -np.abs(np.random.default_rng(seed).normal(size=(2, sum(lengths))))
     found = importance_weights(torch.tensor(trainer), torch.tensor(engine), settings=settings, lengths=lengths)
     np.testing.assert_allclose(found.numpy(), by_hand(trainer, engine, lengths, settings), rtol=1e-9)
@@ -49,7 +49,9 @@ def test_weights_are_bounded_by_token_or_by_response(level, mode, floor, lengths
 @pytest.mark.parametrize("mode", ["truncate", "mask"])
 def test_an_engine_that_agrees_changes_nothing(level, mode):
     logprobs = -torch.rand(6)
-    settings = LossSettings(is_level=level, is_mode=mode, is_floor=0.9 if mode == "mask" else 0.0)
+    settings = LossSettings(
+        importance_level=level, importance_mode=mode, importance_floor=0.9 if mode == "mask" else 0.0
+    )
     weights = importance_weights(logprobs, logprobs, settings=settings, lengths=[2, 4])
     assert weights.tolist() == [1.0] * 6
 
@@ -57,7 +59,7 @@ def test_an_engine_that_agrees_changes_nothing(level, mode):
 @pytest.mark.parametrize(("mode", "expected"), [("truncate", 2.0), ("mask", 0.0)])
 @pytest.mark.parametrize("level", ["token", "sequence"])
 def test_engines_that_are_worlds_apart_give_finite_weights(level, mode, expected):
-    settings = LossSettings(is_level=level, is_mode=mode)
+    settings = LossSettings(importance_level=level, importance_mode=mode)
     trainer, engine = torch.tensor([-1.0, -1.0]), torch.tensor([-1e4, -1e4])
     assert importance_weights(trainer, engine, settings=settings, lengths=[2]).tolist() == [expected] * 2
     assert importance_weights(engine, trainer, settings=settings, lengths=[2]).tolist() == [0.0] * 2
@@ -66,9 +68,9 @@ def test_engines_that_are_worlds_apart_give_finite_weights(level, mode, expected
 def test_one_runaway_token_masks_itself_or_its_whole_response():
     engine = torch.tensor([-1.0, -3.0, -1.0, -1.0])
     trainer = torch.full((4,), -1.0)
-    by_token = importance_weights(trainer, engine, settings=LossSettings(is_mode="mask"), lengths=[3, 1])
+    by_token = importance_weights(trainer, engine, settings=LossSettings(importance_mode="mask"), lengths=[3, 1])
     assert by_token.tolist() == [1.0, 0.0, 1.0, 1.0]
-    settings = LossSettings(is_mode="mask", is_level="sequence")
+    settings = LossSettings(importance_mode="mask", importance_level="sequence")
     assert importance_weights(trainer, engine, settings=settings, lengths=[3, 1]).tolist() == [0.0, 0.0, 0.0, 1.0]
 
 
@@ -79,8 +81,8 @@ def test_no_gradient_flows_through_the_weights():
 
 def test_refuses_a_cap_that_is_no_cap_and_shapes_that_differ():
     flat = torch.zeros(3)
-    with pytest.raises(ValueError, match="is_cap"):
-        importance_weights(flat, flat, settings=LossSettings(is_cap=0.0), lengths=[3])
+    with pytest.raises(ValueError, match="importance_cap"):
+        importance_weights(flat, flat, settings=LossSettings(importance_cap=0.0), lengths=[3])
     with pytest.raises(ValueError, match="one length"):
         importance_weights(flat, torch.zeros(3, 1), settings=LossSettings(), lengths=[3])
 
@@ -89,10 +91,10 @@ def test_refuses_a_cap_that_is_no_cap_and_shapes_that_differ():
 @pytest.mark.parametrize("mode", ["truncate", "mask"])
 def test_bounded_tokens_are_counted_with_their_response_where_it_is_weighed_as_a_whole(level, mode, expected):
     trainer, engine = torch.full((5,), -1.0), torch.tensor([-1.0, -3.0, -1.0, -1.0, -1.0])
-    settings = LossSettings(is_level=level, is_mode=mode)
+    settings = LossSettings(importance_level=level, importance_mode=mode)
     assert bounded_tokens(trainer, engine, settings=settings, lengths=[3, 2]) == expected
 
 
 def test_nothing_is_counted_within_the_bounds():
-    settings = LossSettings(is_mode="mask", is_floor=0.5)
+    settings = LossSettings(importance_mode="mask", importance_floor=0.5)
     assert bounded_tokens(torch.zeros(3), torch.tensor([0.5, 0.0, -0.5]), settings=settings, lengths=[3]) == 0

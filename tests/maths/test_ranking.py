@@ -173,7 +173,7 @@ def test_finished_wrong_is_the_paper_shifted(case):
 @given(wrong_groups(), st.sampled_from(["truncated", "all"]))
 def test_centred_rewards_neither_running_on_nor_giving_up(case, scope):
     group, truncated = case
-    rewards, ranked = apply(group, truncated, scope=scope, baseline="centred")
+    rewards, ranked = apply(group, truncated, scope=scope, baseline="centered")
     assert rewards[ranked].sum() == pytest.approx(0.0, abs=1e-12)
     np.testing.assert_array_equal(rewards[~ranked], 0.0)
     if ranked.sum() > 1:
@@ -205,7 +205,7 @@ def test_a_group_with_a_correct_member_comes_back_unchanged(case, scope):
 
 
 @repeatable
-@given(wrong_groups(), seeds, st.sampled_from(["finished_wrong", "centred", "paper"]))
+@given(wrong_groups(), seeds, st.sampled_from(["finished_wrong", "centered", "paper"]))
 def test_permuting_a_group_permutes_what_it_gets(case, seed, baseline):
     group, truncated = case
     order = np.random.default_rng(seed).permutation(len(group))
@@ -215,7 +215,7 @@ def test_permuting_a_group_permutes_what_it_gets(case, seed, baseline):
     np.testing.assert_array_equal(moved_ranked, ranked[order])
 
 
-@pytest.mark.parametrize("baseline", ["finished_wrong", "centred", "paper"])
+@pytest.mark.parametrize("baseline", ["finished_wrong", "centered", "paper"])
 def test_a_response_ranked_alone_gets_zero_unshifted(baseline):
     rewards, ranked = apply([np.ones(3), np.ones(4)], np.array([True, False]), baseline=baseline)
     np.testing.assert_array_equal(rewards, [0.0, 0.0])

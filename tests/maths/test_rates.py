@@ -44,5 +44,5 @@ def test_a_runners_mean_is_generation_and_the_rest_is_grading():
 
 
 def test_stages_give_the_learners_share():
-    record = {"time/score_tokens": 1.0, "time/update_policy": 2.0, "time/remember": 3.0}
+    record = {"time/score_tokens": 1.0, "time/update_policy": 2.0, "time/update_history": 3.0}
     assert time_split(record) == {"time/statistics": 1.0, "time/update": 2.0}

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from algorithms.history.store import Entry, ReplayHistory
+from algorithms.history.store import ReplayEntry, ReplayHistory
 from algorithms.rollout.types import Context
 
 from .strategies import entry, repeatable, seeds
@@ -15,7 +15,9 @@ def rng(seed=0):
 
 def drawable(history, uid="q", *, correct_group, contexts="any", context=Context.PLAIN):
     """List all that could be retrieved, by asking for more than is stored."""
-    return history.opposites(uid, correct_group=correct_group, k=10_000, contexts=contexts, context=context, rng=rng())
+    return history.sample_opposite_outcomes(
+        uid, correct_group=correct_group, k=10_000, contexts=contexts, context=context, rng=rng()
+    )
 
 
 def steps(entries):
@@ -44,7 +46,10 @@ def test_empty_pools_and_unknown_queries_give_nothing():
 def test_asking_for_none_gives_none():
     history = ReplayHistory()
     history.add(entry(correct=True))
-    assert history.opposites("q", correct_group=False, k=0, contexts="any", context="plain", rng=rng()) == []
+    assert (
+        history.sample_opposite_outcomes("q", correct_group=False, k=0, contexts="any", context="plain", rng=rng())
+        == []
+    )
 
 
 def test_asking_leaves_no_trace():
@@ -125,7 +130,9 @@ def test_draws_are_distinct_and_as_many_as_there_are(stored, k, seed, correct_gr
     history = ReplayHistory()
     for step in range(stored):
         history.add(entry(response=(step,), correct=not correct_group, step=step))
-    drawn = history.opposites("q", correct_group=correct_group, k=k, contexts="same", context="plain", rng=rng(seed))
+    drawn = history.sample_opposite_outcomes(
+        "q", correct_group=correct_group, k=k, contexts="same", context="plain", rng=rng(seed)
+    )
     assert len({id(one) for one in drawn}) == len(drawn) == min(k, stored)
     assert all(one.correct != correct_group for one in drawn)
 
@@ -137,7 +144,9 @@ def test_draws_are_uniform_whatever_the_rewards(correct_group):
         history.add(entry(response=(step,), correct=not correct_group, step=step))
     generator, counts = rng(1), np.zeros(4)
     for _ in range(2000):
-        drawn = history.opposites("q", correct_group=correct_group, k=2, contexts="any", context="plain", rng=generator)
+        drawn = history.sample_opposite_outcomes(
+            "q", correct_group=correct_group, k=2, contexts="any", context="plain", rng=generator
+        )
         counts[[one.step for one in drawn]] += 1
     np.testing.assert_allclose(counts / 2000, 0.5, atol=0.05)
 
@@ -148,7 +157,9 @@ def test_finished_failures_come_before_truncated_ones(truncations, k, seed):
     history = ReplayHistory()
     for step, truncated in enumerate(truncations):
         history.add(entry(response=(step,), truncated=truncated, step=step))
-    drawn = history.opposites("q", correct_group=True, k=k, contexts="any", context="plain", rng=rng(seed))
+    drawn = history.sample_opposite_outcomes(
+        "q", correct_group=True, k=k, contexts="any", context="plain", rng=rng(seed)
+    )
     finished = truncations.count(False)
     assert sum(not one.truncated for one in drawn) == min(k, finished)
     assert sum(one.truncated for one in drawn) == max(0, min(k, len(truncations)) - finished)
@@ -184,7 +195,12 @@ def test_equal_seeds_draw_equally():
     for step in range(8):
         history.add(entry(response=(step,), step=step))
     draws = [
-        [one.step for one in history.opposites("q", correct_group=True, k=3, contexts="any", context="plain", rng=g)]
+        [
+            one.step
+            for one in history.sample_opposite_outcomes(
+                "q", correct_group=True, k=3, contexts="any", context="plain", rng=g
+            )
+        ]
         + [history.failure("q", g).step]
         for g in (rng(5), rng(5))
     ]
@@ -230,16 +246,16 @@ def test_refuses_bad_settings_and_values():
     with pytest.raises(ValueError, match="statistic"):
         history.mean("q", "median")
     with pytest.raises(ValueError, match="contexts"):
-        history.opposites("q", correct_group=True, k=1, contexts="other", context="plain", rng=rng())
+        history.sample_opposite_outcomes("q", correct_group=True, k=1, contexts="other", context="plain", rng=rng())
 
 
 def test_an_entry_knows_its_response_and_its_prompt():
-    multi_turn = Entry(
+    multi_turn = ReplayEntry(
         uid="q",
         context="reflection",
         tokens=[1, 2, 3, 4, 5, 6],
         loss_mask=[0, 0, 1, 1, 0, 1],
-        behaviour_logprobs=[0, 0, -1, -2, 0, -3],
+        old_logprobs=[0, 0, -1, -2, 0, -3],
         reward=0.0,
         correct=False,
         truncated=False,
@@ -248,7 +264,7 @@ def test_an_entry_knows_its_response_and_its_prompt():
     assert multi_turn.prompt_length == 2
     np.testing.assert_array_equal(multi_turn.response_tokens, [3, 4, 6])
     assert multi_turn.context is Context.REFLECTION
-    assert multi_turn.tokens.dtype == np.int32 and multi_turn.behaviour_logprobs.dtype == np.float32
+    assert multi_turn.tokens.dtype == np.int32 and multi_turn.old_logprobs.dtype == np.float32
     assert entry(response=()).prompt_length == 2
 
 
@@ -257,7 +273,7 @@ def test_an_entry_knows_its_response_and_its_prompt():
     [
         {"tokens": [1, 2]},
         {"loss_mask": [[True]]},
-        {"behaviour_logprobs": [np.nan]},
+        {"old_logprobs": [np.nan]},
         {"reward": np.inf},
         {"context": "elsewhere"},
     ],
@@ -268,12 +284,12 @@ def test_a_malformed_entry_is_refused(change):
         "context": "plain",
         "tokens": [1],
         "loss_mask": [True],
-        "behaviour_logprobs": [-1.0],
+        "old_logprobs": [-1.0],
         "reward": 0.0,
         "correct": False,
         "truncated": False,
         "step": 1,
     }
-    Entry(**fields)
+    ReplayEntry(**fields)
     with pytest.raises(ValueError, match=r"1-D and alike|finite|elsewhere"):
-        Entry(**(fields | change))
+        ReplayEntry(**(fields | change))

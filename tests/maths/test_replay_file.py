@@ -33,11 +33,11 @@ def test_rolled_back_to_a_mark_it_is_what_it_was(chosen, before, between, after,
     history, expected = history_with(chosen), history_with(chosen)
     play(history, before)
     play(expected, before)
-    first = history.mark()
+    first = history.savepoint()
     play(history, between)
-    history.mark()
+    history.savepoint()
     play(history, after)
-    history.roll_back(first)
+    history.rollback(first)
     assert len(history) == len(expected)
     assert draws(history, seed) == draws(expected, seed)
     play(history, after)
@@ -51,12 +51,12 @@ def test_rolled_back_to_a_mark_it_is_what_it_was(chosen, before, between, after,
 def test_what_older_marks_needed_can_be_freed_without_harm_to_newer_ones(chosen, before, between, after, seed):
     history, expected = history_with(chosen), history_with(chosen)
     play(history, before)
-    history.mark()
+    history.savepoint()
     play(history, between)
-    second = history.mark()
+    second = history.savepoint()
     play(history, after)
-    history.forget_before(second)
-    history.roll_back(second)
+    history.prune(second)
+    history.rollback(second)
     play(expected, before + between)
     assert draws(history, seed) == draws(expected, seed)
 
@@ -65,9 +65,9 @@ def test_a_removed_entry_leaves_the_file_once_no_mark_needs_it(tmp_path):
     path = tmp_path / "history.sqlite"
     history = ReplayHistory(capacity=1, path=path)
     history.add(entry(response=(1,)))
-    kept = history.mark()
+    kept = history.savepoint()
     history.add(entry(response=(2,)))
-    newest = history.mark()
+    newest = history.savepoint()
 
     def rows():
         connection = sqlite3.connect(path)
@@ -75,9 +75,9 @@ def test_a_removed_entry_leaves_the_file_once_no_mark_needs_it(tmp_path):
         return connection.execute("SELECT count(*) FROM responses").fetchone()[0]
 
     assert rows() == 2, "the older mark may still be asked for"
-    history.forget_before(kept)
+    history.prune(kept)
     assert rows() == 2
-    history.forget_before(newest)
+    history.prune(newest)
     assert rows() == 1
 
 
@@ -123,7 +123,7 @@ history = ReplayHistory(capacity=2, path=Path(sys.argv[1]))
 for step in range(3):
     history.add(entry(response=(step,), step=step))
     history.record("q", False, 0.0)
-print(history.mark(), flush=True)
+print(history.savepoint(), flush=True)
 for step in range(3, 6):
     history.add(entry(response=(step,), step=step))
     history.record("q", True, 1.0)
@@ -139,7 +139,7 @@ def test_a_killed_process_leaves_a_file_that_rolls_back_to_its_last_mark(tmp_pat
     assert crashed.returncode == 9, crashed.stderr
     history = ReplayHistory(capacity=2, path=path)
     assert [one.step for one in history.entries("q", correct=False)] == [3, 4], "committed after the mark"
-    history.roll_back(int(crashed.stdout))
+    history.rollback(int(crashed.stdout))
     assert [one.step for one in history.entries("q", correct=False)] == [1, 2], "what came after evicted 1 and 2"
     assert history.attempts("q") == 3 and history.mean("q", "correct") == 0.0
 
@@ -186,7 +186,7 @@ ROT = {
 
 
 def drawn(history, *, correct):
-    return history.opposites(
+    return history.sample_opposite_outcomes(
         "q", correct_group=not correct, k=5, contexts="any", context="plain", rng=np.random.default_rng(0)
     )
 
@@ -270,8 +270,8 @@ def test_sequences_survive_packing_bit_for_bit(rows):
     mask = np.array([own for _, own, _ in rows], dtype=bool)
     logprobs = np.where(mask, np.array([value for _, _, value in rows], np.float32), np.float32(0))
     object.__setattr__(one, "loss_mask", mask)
-    object.__setattr__(one, "behaviour_logprobs", logprobs)
+    object.__setattr__(one, "old_logprobs", logprobs)
     back = unpack(pack(one), row_of(one))
     np.testing.assert_array_equal(back["tokens"], one.tokens)
     np.testing.assert_array_equal(back["loss_mask"], mask)
-    assert back["behaviour_logprobs"].tobytes() == logprobs.tobytes()
+    assert back["old_logprobs"].tobytes() == logprobs.tobytes()

@@ -45,13 +45,13 @@ def draws(history, seed):
         seen.append((history.attempts(uid), history.mean(uid, "correct"), history.mean(uid, "reward")))
         entries = [history.failure(uid, rng)]
         for correct_group in (True, False):
-            entries += history.opposites(
+            entries += history.sample_opposite_outcomes(
                 uid, correct_group=correct_group, k=2, contexts="any", context="plain", rng=rng
             )
         for one in entries:
             seen.append(None if one is None else (one.tokens.tobytes(), one.loss_mask.tobytes()))
             if one is not None:
-                seen.append((one.uid, one.context, one.behaviour_logprobs.tobytes(), one.reward, one.correct))
+                seen.append((one.uid, one.context, one.old_logprobs.tobytes(), one.reward, one.correct))
                 seen.append((one.truncated, one.step, one.text))
     return seen
 

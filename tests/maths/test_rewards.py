@@ -8,30 +8,37 @@ from .strategies import repeatable
 
 
 def test_pays_correctness_and_a_bonus_for_brevity():
-    assert length_bonus_reward(True, 0, w_len=1.0, l_max=100) == 2.0
-    assert length_bonus_reward(True, 25, w_len=1.0, l_max=100) == 1.75
-    assert length_bonus_reward(True, 25, w_len=0.5, l_max=100) == 1.375
-    assert length_bonus_reward(True, 100, w_len=1.0, l_max=100) == 1.0
-    assert length_bonus_reward(True, 250, w_len=1.0, l_max=100) == 1.0
+    assert length_bonus_reward(True, 0, length_bonus=1.0, length_bonus_max_tokens=100) == 2.0
+    assert length_bonus_reward(True, 25, length_bonus=1.0, length_bonus_max_tokens=100) == 1.75
+    assert length_bonus_reward(True, 25, length_bonus=0.5, length_bonus_max_tokens=100) == 1.375
+    assert length_bonus_reward(True, 100, length_bonus=1.0, length_bonus_max_tokens=100) == 1.0
+    assert length_bonus_reward(True, 250, length_bonus=1.0, length_bonus_max_tokens=100) == 1.0
 
 
 @repeatable
 @given(st.integers(0, 10**6), st.floats(0, 3), st.integers(1, 10**6))
-def test_wrong_answers_earn_nothing_and_right_ones_at_least_one(length, w_len, l_max):
-    assert length_bonus_reward(False, length, w_len=w_len, l_max=l_max) == 0.0
-    assert 1.0 <= length_bonus_reward(True, length, w_len=w_len, l_max=l_max) <= 1.0 + w_len
+def test_wrong_answers_earn_nothing_and_right_ones_at_least_one(length, length_bonus, length_bonus_max_tokens):
+    assert (
+        length_bonus_reward(False, length, length_bonus=length_bonus, length_bonus_max_tokens=length_bonus_max_tokens)
+        == 0.0
+    )
+    assert (
+        1.0
+        <= length_bonus_reward(True, length, length_bonus=length_bonus, length_bonus_max_tokens=length_bonus_max_tokens)
+        <= 1.0 + length_bonus
+    )
 
 
 @repeatable
 @given(st.integers(0, 10**6))
 def test_without_a_weight_it_is_plain_correctness(length):
-    assert length_bonus_reward(True, length, w_len=0.0, l_max=32768) == 1.0
+    assert length_bonus_reward(True, length, length_bonus=0.0, length_bonus_max_tokens=32768) == 1.0
 
 
-@pytest.mark.parametrize(("length", "l_max"), [(-1, 10), (1, 0)])
-def test_refuses_lengths_out_of_range(length, l_max):
+@pytest.mark.parametrize(("length", "length_bonus_max_tokens"), [(-1, 10), (1, 0)])
+def test_refuses_lengths_out_of_range(length, length_bonus_max_tokens):
     with pytest.raises(ValueError, match="must"):
-        length_bonus_reward(True, length, w_len=1.0, l_max=l_max)
+        length_bonus_reward(True, length, length_bonus=1.0, length_bonus_max_tokens=length_bonus_max_tokens)
 
 
 @repeatable

@@ -28,7 +28,7 @@ def rollout(length, correct, prompt_length=2, padding=0):
         context=Context.PLAIN,
         tokens=np.arange(size, dtype=np.int32),
         loss_mask=mask,
-        engine_logprobs=np.zeros(size, dtype=np.float32),
+        sampling_logprobs=np.zeros(size, dtype=np.float32),
         reward=float(correct),
         correct=correct,
         truncated=False,
@@ -97,11 +97,14 @@ def test_an_all_correct_group_with_a_length_bonus_still_asks_for_failures(length
     history = ReplayHistory()
     history.add(entry(correct=False))
     samples = [
-        Sample(rollout=rollout(n, True), reward=length_bonus_reward(True, n, w_len=1.0, l_max=64)) for n in lengths
+        Sample(
+            rollout=rollout(n, True), reward=length_bonus_reward(True, n, length_bonus=1.0, length_bonus_max_tokens=64)
+        )
+        for n in lengths
     ]
     group = Group(Prompt("q"), samples)
     assert group.homogeneous and group.any_correct
-    drawn = history.opposites(
+    drawn = history.sample_opposite_outcomes(
         "q",
         correct_group=group.any_correct,
         k=1,

@@ -1,4 +1,4 @@
-"""`token_statistics_and_gradient` against all logits at once and autograd."""
+"""`chunked_logprobs_and_gradient` against all logits at once and autograd."""
 
 import pytest
 import torch
@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from algorithms.learner import token_stats
-from algorithms.learner.chunked_logprobs import OutputHead, token_statistics, token_statistics_and_gradient
+from algorithms.learner.chunked_logprobs import OutputHead, chunked_logprobs, chunked_logprobs_and_gradient
 
 from .strategies import repeatable, seeds
 from .test_token_stats import N, V, Watch, inputs, naive
@@ -32,7 +32,7 @@ def gradients_of(compute, tensors, **options):
         logprobs, entropies = naive(*leaves, targets, **options)
         surrogate = per_token_loss(logprobs).sum()
     else:
-        logprobs, entropies, surrogate = token_statistics_and_gradient(
+        logprobs, entropies, surrogate = chunked_logprobs_and_gradient(
             leaves[0], leaves[1], targets, slope, bias=leaves[2], **options
         )
     surrogate.backward()
@@ -79,7 +79,7 @@ def test_a_weight_gradient_is_summed_over_chunks_in_float32():
     hidden = torch.ones(512, 8).bfloat16()
     weight = torch.zeros(V, 8, requires_grad=True)
     targets = torch.zeros(512, dtype=torch.long)
-    *_, surrogate = token_statistics_and_gradient(hidden, weight, targets, lambda own, _: torch.ones_like(own), chunk=1)
+    *_, surrogate = chunked_logprobs_and_gradient(hidden, weight, targets, lambda own, _: torch.ones_like(own), chunk=1)
     surrogate.backward()
     assert weight.grad.dtype == torch.float32
     torch.testing.assert_close(weight.grad[0], torch.full((8,), 512 * (1 - 1 / V)), rtol=5e-3, atol=0)
@@ -92,7 +92,7 @@ def test_under_autocast_the_products_are_bfloat16_and_masters_get_float32():
         leaf = weight.clone().requires_grad_(True)
         states = hidden if cast else hidden.bfloat16()
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=cast):
-            own, _, surrogate = token_statistics_and_gradient(states, leaf, targets, slope, bias=bias, chunk=10)
+            own, _, surrogate = chunked_logprobs_and_gradient(states, leaf, targets, slope, bias=bias, chunk=10)
             surrogate.backward()
         assert leaf.grad.dtype == torch.float32
         found.append((own, leaf.grad))
@@ -107,7 +107,7 @@ def test_only_inputs_that_are_trained_get_a_gradient(trained):
     _, expected = gradients_of("naive", (hidden, weight, bias, targets), chunk=10)
     for name in trained:
         leaves[name].requires_grad_(True)
-    own, entropies, surrogate = token_statistics_and_gradient(hidden, weight, targets, slope, bias=bias, chunk=10)
+    own, entropies, surrogate = chunked_logprobs_and_gradient(hidden, weight, targets, slope, bias=bias, chunk=10)
     assert not own.requires_grad and not entropies.requires_grad and surrogate.item() == 0.0
     assert surrogate.requires_grad == bool(trained)
     if trained:
@@ -133,7 +133,7 @@ def test_a_tied_embedding_gets_both_its_gradients():
         tied = Tied()
         hidden = tied.embedding(inputs_).tanh()
         if chunked:
-            *_, surrogate = token_statistics_and_gradient(hidden, tied.embedding.weight, targets, slope, chunk=7)
+            *_, surrogate = chunked_logprobs_and_gradient(hidden, tied.embedding.weight, targets, slope, chunk=7)
         else:
             surrogate = per_token_loss(naive(hidden, tied.embedding.weight, None, targets)[0]).sum()
         surrogate.backward()
@@ -146,7 +146,7 @@ def test_a_scaled_loss_scales_the_gradient():
     found = []
     for scale in (1.0, 8.0):
         leaf = weight.clone().requires_grad_(True)
-        *_, surrogate = token_statistics_and_gradient(hidden, leaf, targets, slope)
+        *_, surrogate = chunked_logprobs_and_gradient(hidden, leaf, targets, slope)
         (surrogate * scale).backward()
         found.append(leaf.grad)
     torch.testing.assert_close(found[0] * 8.0, found[1])
@@ -155,16 +155,16 @@ def test_a_scaled_loss_scales_the_gradient():
 def test_the_log_probs_are_those_of_the_scoring_pass_to_the_bit():
     hidden, weight, bias, targets = inputs()
     with torch.no_grad():
-        stored, _ = token_statistics(hidden, weight, targets, temperature=0.7, chunk=10, bias=bias)
+        stored, _ = chunked_logprobs(hidden, weight, targets, temperature=0.7, chunk=10, bias=bias)
     weight.requires_grad_(True)
-    own, _, _ = token_statistics_and_gradient(hidden, weight, targets, slope, temperature=0.7, chunk=10, bias=bias)
+    own, _, _ = chunked_logprobs_and_gradient(hidden, weight, targets, slope, temperature=0.7, chunk=10, bias=bias)
     torch.testing.assert_close(own, stored, rtol=0, atol=0)
 
 
 def test_tokens_without_slope_get_exactly_no_gradient():
     hidden, weight, _, targets = inputs()
     hidden.requires_grad_(True)
-    *_, surrogate = token_statistics_and_gradient(
+    *_, surrogate = chunked_logprobs_and_gradient(
         hidden, weight, targets, lambda own, rows: (torch.arange(N)[rows] >= 20).float(), chunk=16
     )
     surrogate.backward()
@@ -177,7 +177,7 @@ def test_entropies_are_left_out_on_request():
     operations = []
     for entropy in (True, False):
         with Watch() as watch:
-            _, entropies, _ = token_statistics_and_gradient(hidden, weight, targets, slope, entropy=entropy)
+            _, entropies, _ = chunked_logprobs_and_gradient(hidden, weight, targets, slope, entropy=entropy)
         operations.append(watch.calls.total())
     assert entropies is None and operations[1] < operations[0]
 
@@ -187,7 +187,7 @@ def test_logits_are_computed_once_and_a_chunk_at_a_time():
     for tensor in (hidden, weight):
         tensor.requires_grad_(True)
     with Watch() as watch:
-        *_, surrogate = token_statistics_and_gradient(hidden, weight, targets, lambda own, _: own, chunk=40)
+        *_, surrogate = chunked_logprobs_and_gradient(hidden, weight, targets, lambda own, _: own, chunk=40)
         surrogate.backward()
     products = {name: n for name, n in watch.calls.items() if name in ("aten::mm", "aten::addmm_", "aten::addmm")}
     assert sum(products.values()) == 3 * 3, "three chunks: logits, gradient of hidden, gradient of weight"
@@ -197,7 +197,7 @@ def test_logits_are_computed_once_and_a_chunk_at_a_time():
 def test_backward_a_second_time_is_refused():
     hidden, weight, _, targets = inputs()
     weight.requires_grad_(True)
-    *_, surrogate = token_statistics_and_gradient(hidden, weight, targets, slope)
+    *_, surrogate = chunked_logprobs_and_gradient(hidden, weight, targets, slope)
     surrogate.backward(retain_graph=True)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         surrogate.backward()
@@ -207,7 +207,7 @@ def test_refuses_a_slope_of_another_shape():
     hidden, weight, _, targets = inputs()
     weight.requires_grad_(True)
     with pytest.raises(ValueError, match="slope gave shape"):
-        token_statistics_and_gradient(hidden, weight, targets, lambda own, _: own[:, None])
+        chunked_logprobs_and_gradient(hidden, weight, targets, lambda own, _: own[:, None])
 
 
 def test_what_becomes_of_a_chunk_of_logits_compiles_as_one_graph():
@@ -232,7 +232,7 @@ def test_on_a_gpu_gradients_are_those_of_the_whole_logits():
     for chunk in (64, len(hidden)):
         leaves = [tensor.cuda().requires_grad_(True) for tensor in (hidden, weight)]
         with torch.autocast("cuda", dtype=torch.bfloat16):
-            *_, surrogate = token_statistics_and_gradient(*leaves, targets, lambda own, _: own, chunk=chunk)
+            *_, surrogate = chunked_logprobs_and_gradient(*leaves, targets, lambda own, _: own, chunk=chunk)
             surrogate.backward()
         gradients.append([leaf.grad for leaf in leaves])
     leaves = [tensor.cuda().requires_grad_(True) for tensor in (hidden, weight)]

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from algorithms.learner.chunked_logprobs import token_statistics
+from algorithms.learner.chunked_logprobs import chunked_logprobs
 from algorithms.learner.loss import LossSettings, policy_loss
 
 from .strategies import repeatable, seeds
@@ -47,7 +47,7 @@ def test_values_match_the_whole_logits_for_every_chunk_size(seed, tokens, chunk,
     hidden, weight, bias, targets = inputs(seed, tokens)
     bias = bias if biased else None
     with torch.no_grad():
-        logprobs, entropies = token_statistics(
+        logprobs, entropies = chunked_logprobs(
             hidden, weight, targets, temperature=temperature, chunk=chunk, bias=bias, softcap=softcap
         )
     expected, expected_entropies = naive(hidden, weight, bias, targets, temperature, softcap)
@@ -69,7 +69,7 @@ def test_gradients_match_the_whole_logits(dtype, tolerance, chunk, softcap):
         if compute == "naive":
             logprobs, _ = naive(hidden, weight, bias, targets, temperature=0.8, softcap=softcap)
         else:
-            logprobs, _ = token_statistics(
+            logprobs, _ = chunked_logprobs(
                 hidden, weight, targets, temperature=0.8, chunk=chunk, bias=bias, softcap=softcap
             )
         assert logprobs.dtype == torch.float32
@@ -83,7 +83,7 @@ def test_gradients_match_the_whole_logits(dtype, tolerance, chunk, softcap):
 def test_float32_masters_meet_a_bfloat16_forward():
     hidden, weight, bias, targets = inputs(2)
     weight.requires_grad_(True)
-    logprobs, entropies = token_statistics(hidden.bfloat16(), weight, targets, bias=bias)
+    logprobs, entropies = chunked_logprobs(hidden.bfloat16(), weight, targets, bias=bias)
     logprobs.sum().backward()
     assert logprobs.dtype == entropies.dtype == weight.grad.dtype == torch.float32
     expected, _ = naive(hidden.bfloat16(), weight.bfloat16(), bias.bfloat16(), targets)
@@ -93,7 +93,7 @@ def test_float32_masters_meet_a_bfloat16_forward():
 def test_the_softmax_is_float32_in_a_bfloat16_forward():
     # 300 equal logits: bfloat16 has 8 bits, so a sum or a logarithm in it would be off in the third digit.
     hidden, weight = torch.zeros(1, D, dtype=torch.bfloat16), torch.zeros(300, D, dtype=torch.bfloat16)
-    logprobs, entropies = token_statistics(hidden, weight, torch.tensor([7]))
+    logprobs, entropies = chunked_logprobs(hidden, weight, torch.tensor([7]))
     assert logprobs.item() == pytest.approx(-math.log(300), abs=1e-5)
     assert entropies.item() == pytest.approx(math.log(300), abs=1e-5)
 
@@ -104,7 +104,7 @@ def test_autocast_is_the_same_in_the_recomputation():
     for chunk in (5, N):
         leaf = weight.clone().requires_grad_(True)
         with torch.autocast("cpu", dtype=torch.bfloat16):
-            logprobs, _ = token_statistics(hidden, leaf, targets, chunk=chunk)
+            logprobs, _ = chunked_logprobs(hidden, leaf, targets, chunk=chunk)
         logprobs.sum().backward()
         gradients.append(leaf.grad)
     torch.testing.assert_close(*gradients, atol=0.1, rtol=0.05)
@@ -113,16 +113,16 @@ def test_autocast_is_the_same_in_the_recomputation():
 def test_impossible_tokens_leave_the_entropy_finite():
     hidden, weight, bias, targets = inputs()
     bias[3], targets[:] = -torch.inf, 4
-    logprobs, entropies = token_statistics(hidden, weight, targets, bias=bias)
+    logprobs, entropies = chunked_logprobs(hidden, weight, targets, bias=bias)
     assert torch.isfinite(logprobs).all() and torch.isfinite(entropies).all()
 
 
 def test_entropies_are_detached_and_left_out_on_request():
     hidden, weight, _, targets = inputs()
     weight.requires_grad_(True)
-    logprobs, entropies = token_statistics(hidden, weight, targets, chunk=10)
+    logprobs, entropies = chunked_logprobs(hidden, weight, targets, chunk=10)
     assert logprobs.requires_grad and not entropies.requires_grad
-    again, nothing = token_statistics(hidden, weight, targets, chunk=10, entropy=False)
+    again, nothing = chunked_logprobs(hidden, weight, targets, chunk=10, entropy=False)
     assert nothing is None
     torch.testing.assert_close(again, logprobs, rtol=0, atol=0)
 
@@ -150,7 +150,7 @@ def test_no_tensor_is_ever_larger_than_a_chunk_of_logits(gradient):
     hidden.requires_grad_(gradient)
     chunk = 40
     with Watch() as watch, torch.set_grad_enabled(gradient):
-        logprobs, _ = token_statistics(hidden, weight, targets, temperature=0.7, softcap=5.0, chunk=chunk)
+        logprobs, _ = chunked_logprobs(hidden, weight, targets, temperature=0.7, softcap=5.0, chunk=chunk)
         if gradient:
             logprobs.sum().backward()
     # Inputs and their gradients are [96, 8] and [23, 8]: smaller than a chunk's [40, 23].
@@ -169,7 +169,7 @@ def test_between_forward_and_backward_no_logits_are_kept():
     weight.requires_grad_(True)
     kept = []
     with torch.autograd.graph.saved_tensors_hooks(lambda tensor: kept.append(tensor.numel()) or tensor, lambda t: t):
-        token_statistics(hidden, weight, targets, chunk=40)
+        chunked_logprobs(hidden, weight, targets, chunk=40)
     assert max(kept, default=0) < 40 * V
 
 
@@ -177,7 +177,7 @@ def test_backward_recomputes_logits_but_not_entropies():
     hidden, weight, _, targets = inputs(tokens=96)
     weight.requires_grad_(True)
     with Watch() as watch:
-        logprobs, _ = token_statistics(hidden, weight, targets, chunk=40)
+        logprobs, _ = chunked_logprobs(hidden, weight, targets, chunk=40)
         logprobs.sum().backward()
     assert watch.calls["aten::_log_softmax"] == 6, "three chunks, twice"
     assert watch.calls["aten::special_entr"] == 3
@@ -186,7 +186,7 @@ def test_backward_recomputes_logits_but_not_entropies():
 def test_without_gradients_nothing_is_recomputed():
     hidden, weight, _, targets = inputs(tokens=96)
     with Watch() as watch:
-        token_statistics(hidden, weight, targets, chunk=40)
+        chunked_logprobs(hidden, weight, targets, chunk=40)
     assert watch.calls["aten::_log_softmax"] == 3
 
 
@@ -195,9 +195,9 @@ def test_without_gradients_nothing_is_recomputed():
 def test_an_unchanged_policy_gives_a_replay_ratio_of_one(seed, stored_chunk, training_chunk):
     hidden, weight, _, targets = inputs(seed)
     with torch.no_grad():
-        stored, _ = token_statistics(hidden, weight, targets, chunk=stored_chunk)
+        stored, _ = chunked_logprobs(hidden, weight, targets, chunk=stored_chunk)
     weight.requires_grad_(True)
-    logprobs, _ = token_statistics(hidden, weight, targets, chunk=training_chunk, entropy=False)
+    logprobs, _ = chunked_logprobs(hidden, weight, targets, chunk=training_chunk, entropy=False)
     ones = torch.ones(N)
     _, sums = policy_loss(logprobs, stored, ones, ones, settings=LossSettings(), lengths=[len(ones)])
     assert sums["ratio_deviation"].item() <= (0.0 if stored_chunk == training_chunk else N * 1e-5)
@@ -206,7 +206,7 @@ def test_an_unchanged_policy_gives_a_replay_ratio_of_one(seed, stored_chunk, tra
 def test_tokens_that_the_loss_leaves_out_get_exactly_no_gradient():
     hidden, weight, _, targets = inputs()
     hidden.requires_grad_(True)
-    logprobs, _ = token_statistics(hidden, weight, targets, chunk=10)
+    logprobs, _ = chunked_logprobs(hidden, weight, targets, chunk=10)
     policy_token = torch.arange(N) >= 20
     zeros = torch.zeros(N)
     loss, _ = policy_loss(
@@ -223,4 +223,4 @@ def test_tokens_that_the_loss_leaves_out_get_exactly_no_gradient():
 def test_refuses_bad_input(change):
     hidden, weight, _, targets = inputs()
     with pytest.raises(ValueError, match=r"expected hidden|must be positive"):
-        token_statistics(hidden, weight, **({"targets": targets} | change))
+        chunked_logprobs(hidden, weight, **({"targets": targets} | change))

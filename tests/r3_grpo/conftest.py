@@ -11,7 +11,7 @@ from algorithms.history.store import ReplayHistory
 from algorithms.r3_grpo.algorithm import R3GRPO
 from algorithms.r3_grpo.config import R3GRPOConfig
 from algorithms.r3_grpo.ranking import RewardOrderWatch, TruncationWatch
-from algorithms.r3_grpo.reflection import Payoff
+from algorithms.r3_grpo.reflection import ReflectionGain
 from algorithms.rollout.types import Attempt, Context, Rollout
 
 PROMPT = (1, 2)
@@ -32,7 +32,7 @@ class StubR3(R3GRPO):
         self.history = ReplayHistory(capacity=None, dedupe=False)
         self.metrics = SimpleNamespace(log_value=lambda *arguments, **keywords: None)
         self.queries, self.generated_tokens = SimpleNamespace(epoch=0), 0
-        self.payoff = Payoff()
+        self.payoff = ReflectionGain()
         self.truncation_watch, self.pipeline = TruncationWatch(), SimpleNamespace(ahead=0)
         self.reward_order_watch = RewardOrderWatch(config.ranking_settings)
 
@@ -40,7 +40,7 @@ class StubR3(R3GRPO):
         for sample in samples:
             mask = sample.rollout.loss_mask
             under = logprob_under(sample.rollout.tokens[: sample.rollout.prompt_length].tolist())
-            sample.behaviour_logprobs = np.where(mask, under, 0.0).astype(np.float32)
+            sample.old_logprobs = np.where(mask, under, 0.0).astype(np.float32)
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def sample(
         context=Context.REFLECTION if tuple(prompt) == REFLECTION_PROMPT else Context.PLAIN,
         tokens=tokens,
         loss_mask=mask,
-        engine_logprobs=np.zeros(len(tokens), np.float32),
+        sampling_logprobs=np.zeros(len(tokens), np.float32),
         reward=float(correct),
         correct=correct,
         truncated=truncated,
@@ -81,7 +81,7 @@ def sample(
         messages=({"role": "user", "content": "?"}, {"role": "assistant", "content": str(response)}),
     )
     logprobs = np.where(mask, logprob_under(prompt) if logprob is None else logprob, 0.0).astype(np.float32)
-    return Sample(rollout, reward=float(correct), behaviour_logprobs=logprobs, replayed=replayed)
+    return Sample(rollout, reward=float(correct), old_logprobs=logprobs, replayed=replayed)
 
 
 def reflected(response: Sequence[int], correct: bool = False, **settings) -> Sample:

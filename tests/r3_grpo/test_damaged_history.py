@@ -2,7 +2,7 @@
 
 import pytest
 
-from algorithms.r3_grpo.memory import entry_of
+from algorithms.r3_grpo.memory import to_entry
 
 from .conftest import plain_group, sample
 
@@ -12,7 +12,7 @@ def damaged(stub):
     """An algorithm whose history has one right and one wrong answer, both damaged."""
     algorithm = stub(reflection={"enabled": True, "min_attempts": 1, "max_share": 1.0})
     for one in (sample([30], True), sample([31])):
-        algorithm.history.add(entry_of(one, 1))
+        algorithm.history.add(to_entry(one, 1))
     algorithm.history.record("q", False, 0.0)
     algorithm.history._database._connection.execute("UPDATE responses SET text=x'ff'")
     return algorithm
@@ -23,11 +23,11 @@ def test_a_step_goes_on_without_the_damaged_response_and_counts_it(damaged, capl
     damaged.is_informative(group)
     damaged.compose_groups([group])
     assert damaged.record["replay/added"] == 0 and len(group.samples) == 2
-    damaged.remember([group])
+    damaged.update_history([group])
     assert damaged.record["replay/damaged"] == 1
     (line,) = [record.getMessage() for record in caplog.records]
     assert line.startswith("the history: a stored response is damaged (its checksum differs) and is left out")
-    damaged.remember([group])
+    damaged.update_history([group])
     assert damaged.record["replay/damaged"] == 0
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from algorithms.r3_grpo.memory import entry_of
+from algorithms.r3_grpo.memory import to_entry
 
 from .conftest import plain_group, reflected, reflection_group, sample, stored
 
@@ -54,10 +54,10 @@ def test_a_rank_does_not_buy_off_the_overlong_penalty(stub):
 
 
 def test_the_history_keeps_the_penalised_reward_but_no_rank(stub):
-    algorithm = stub(**ROOM, reward={"overlong_penalty": 0.5, "w_len": 0.0})
+    algorithm = stub(**ROOM, reward={"overlong_penalty": 0.5, "length_bonus": 0.0})
     samples = [sample(range(10, 20), truncated=True), sample([1], True)]
     shaped(algorithm, *samples)
-    algorithm.remember([plain_group(*samples)])
+    algorithm.update_history([plain_group(*samples)])
     assert [entry.reward for entry in stored(algorithm.history)] == [1.0, -0.5]
 
 
@@ -70,7 +70,7 @@ def test_homogeneous_groups_are_informative_where_a_mechanism_will_make_them_so(
 
     def informative(**sections):
         algorithm = stub(**sections)
-        algorithm.history.add(entry_of(sample([30], True), 1))
+        algorithm.history.add(to_entry(sample([30], True), 1))
         return [algorithm.is_informative(group) for group in groups]
 
     off = {"enabled": False}
@@ -81,8 +81,8 @@ def test_homogeneous_groups_are_informative_where_a_mechanism_will_make_them_so(
 
 def test_looking_whether_replay_can_help_draws_nothing(stub):
     algorithm = stub()
-    algorithm.history.add(entry_of(sample([30], True), 1))
-    algorithm.history.add(entry_of(sample([31], True), 1))
+    algorithm.history.add(to_entry(sample([30], True), 1))
+    algorithm.history.add(to_entry(sample([31], True), 1))
     before = [entry.tokens.tolist() for entry in stored(algorithm.history)]
     group = plain_group(sample([10]), sample([11]))
     assert algorithm.is_informative(group) and len(group.samples) == 2
@@ -90,14 +90,14 @@ def test_looking_whether_replay_can_help_draws_nothing(stub):
 
 
 def test_dropped_groups_are_remembered_with_log_probs_of_the_policy_that_sampled_them(stub):
-    algorithm = stub(reflection={"distil": True})
+    algorithm = stub(reflection={"distill": True})
     dropped = plain_group(sample([10], True), sample([11], True))
     for one in dropped.samples:
-        one.behaviour_logprobs = None
+        one.old_logprobs = None
     algorithm.dropped = [dropped]
     groups = [reflection_group(reflected([20], True))]
     algorithm.score_untrained(groups)
-    algorithm.remember(groups)
+    algorithm.update_history(groups)
     assert sorted(entry.response_tokens.tolist() for entry in stored(algorithm.history)) == [[10], [11], [20], [20]]
     assert algorithm.history.attempts("q") == 2
     assert algorithm.record["reflection/distilled"] == 1, "under the bare prompt that the dropped group has"

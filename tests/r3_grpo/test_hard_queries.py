@@ -10,7 +10,7 @@ from algorithms.models.names import resolve_model
 from algorithms.models.tokenizer import ModelConfigs, load_tokenizer
 from algorithms.r3_grpo.algorithm import R3GRPO
 from algorithms.r3_grpo.config import R3GRPOConfig
-from algorithms.r3_grpo.memory import entry_of
+from algorithms.r3_grpo.memory import to_entry
 from algorithms.rollout.types import Attempt
 
 from .conftest import sample
@@ -66,11 +66,11 @@ def test_a_window_of_zero_is_all_attempts(history_of):
 )
 def test_a_query_needs_a_groups_attempts_unless_a_number_is_set(stub, settings, needed):
     algorithm = stub(training={"group_size": GROUP_SIZE}, reflection={"max_share": 1.0, **settings})
-    algorithm.quoter = SimpleNamespace(
+    algorithm.truncator = SimpleNamespace(
         quote=lambda entry: Attempt(np.array([1, 2], np.int32), entry.response_tokens, entry.text)
     )
     history = algorithm.history
-    history.add(entry_of(sample([10]), 1))
+    history.add(to_entry(sample([10]), 1))
     prompts = []
     for _ in range(needed):
         prompts.append(len(algorithm.build_prompts(["q"])))

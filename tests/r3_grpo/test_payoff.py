@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from algorithms.grpo.types import Group, Prompt
-from algorithms.r3_grpo.memory import entry_of
-from algorithms.r3_grpo.reflection import ENOUGH, GROUPS, Payoff
+from algorithms.r3_grpo.memory import to_entry
+from algorithms.r3_grpo.reflection import ENOUGH, GROUPS, ReflectionGain
 from algorithms.rollout.types import Attempt
 
 from .conftest import ATTEMPT, reflected, sample
@@ -16,8 +16,8 @@ from .conftest import ATTEMPT, reflected, sample
 QUERIES = tuple("abcdefgh")
 
 
-def observed(*pairs: tuple[float, float]) -> Payoff:
-    payoff = Payoff()
+def observed(*pairs: tuple[float, float]) -> ReflectionGain:
+    payoff = ReflectionGain()
     for pair in pairs:
         payoff.observe(*pair)
     return payoff
@@ -42,7 +42,7 @@ def test_only_the_newest_groups_count():
 
 def test_what_a_checkpoint_keeps_decides_as_before():
     payoff = observed(*[(0.0, 0.5)] * ENOUGH)
-    restored = Payoff()
+    restored = ReflectionGain()
     restored.restore(payoff.state())
     assert not restored.pays
     assert restored.state() == payoff.state()
@@ -54,11 +54,11 @@ def asking(stub):
 
     def make(**settings):
         algorithm = stub(training={"group_size": 2}, reflection={"max_share": 1.0, **settings})
-        algorithm.quoter = SimpleNamespace(
+        algorithm.truncator = SimpleNamespace(
             quote=lambda entry: Attempt(np.array([1, 2], np.int32), entry.response_tokens, entry.text)
         )
         for uid in QUERIES:
-            algorithm.history.add(replace(entry_of(sample([10]), 1), uid=uid))
+            algorithm.history.add(replace(to_entry(sample([10]), 1), uid=uid))
             for _ in range(2):
                 algorithm.history.record(uid, False, 0.0)
         return algorithm
@@ -80,7 +80,7 @@ def test_one_query_a_step_is_still_asked_when_it_does_not_pay(asking):
 
 
 def test_the_paper_asks_whether_it_pays_or_not(asking):
-    algorithm = asking(while_it_pays=False)
+    algorithm = asking(adaptive=False)
     algorithm.payoff = observed(*[(0.0, 0.5)] * ENOUGH)
     assert len(asked_again(algorithm)) == len(QUERIES)
 

@@ -9,8 +9,8 @@ from algorithms.models.names import context_length, resolve_model
 from algorithms.models.tokenizer import ModelConfigs, load_tokenizer
 from algorithms.preflight.context_window import engine_context
 from algorithms.r3_grpo.config import R3GRPOConfig
-from algorithms.r3_grpo.memory import entry_of
-from algorithms.rollout.attempts import GAP_TEXT, Quoter, attempt_of, context_of
+from algorithms.r3_grpo.memory import to_entry
+from algorithms.rollout.attempts import GAP_TEXT, AttemptTruncator, attempt_of, context_of
 from r3env import chat
 
 from .conftest import PROMPT, sample
@@ -31,13 +31,15 @@ def failure(tokenizer):
     """A failure whose first and last tokens tell themselves apart."""
     written = tokenizer.encode("0123456789" * 20, add_special_tokens=False)[:LENGTH]
     assert len(written) == LENGTH
-    return replace(entry_of(sample(written), 1), text=AS_STORED)
+    return replace(to_entry(sample(written), 1), text=AS_STORED)
 
 
 @pytest.fixture
-def quoter(tokenizer):
+def truncator(tokenizer):
     def make(limit=None, context=None):
-        return Quoter(tokenizer, limit=limit, context=context, guidance=GUIDANCE, max_response_tokens=ANSWER_ROOM)
+        return AttemptTruncator(
+            tokenizer, limit=limit, context=context, guidance=GUIDANCE, max_response_tokens=ANSWER_ROOM
+        )
 
     return make
 
@@ -61,42 +63,42 @@ def check_cut(attempt, failure, length, tokenizer):
     assert attempt.response_tokens.dtype == np.int32
 
 
-def test_an_attempt_that_fits_is_quoted_whole_with_its_own_text(quoter, failure):
-    for fitting in (quoter(), quoter(limit=LENGTH), quoter(limit=LENGTH, context=1000)):
-        attempt = fitting.quote(of(failure))
+def test_an_attempt_that_fits_is_quoted_whole_with_its_own_text(truncator, failure):
+    for fitting in (truncator(), truncator(limit=LENGTH), truncator(limit=LENGTH, context=1000)):
+        attempt = fitting.truncate(of(failure))
         assert attempt.response_tokens.tolist() == failure.response_tokens.tolist()
         assert attempt.text == AS_STORED
 
 
 @pytest.mark.parametrize("limit", [LENGTH - 1, 30, 9])
-def test_a_longer_one_is_cut_to_the_limit(quoter, failure, tokenizer, limit):
-    check_cut(quoter(limit=limit).quote(of(failure)), failure, limit, tokenizer)
+def test_a_longer_one_is_cut_to_the_limit(truncator, failure, tokenizer, limit):
+    check_cut(truncator(limit=limit).truncate(of(failure)), failure, limit, tokenizer)
 
 
 @pytest.mark.parametrize("limit", [None, 2048, 41])
-def test_the_second_turn_and_its_answer_fit_into_the_context(quoter, failure, tokenizer, limit):
+def test_the_second_turn_and_its_answer_fit_into_the_context(truncator, failure, tokenizer, limit):
     turn = len(chat.next_turn(tokenizer, [], GUIDANCE))
     context = len(PROMPT) + 40 + turn + ANSWER_ROOM
-    attempt = quoter(limit=limit, context=context).quote(of(failure))
+    attempt = truncator(limit=limit, context=context).truncate(of(failure))
     check_cut(attempt, failure, 40, tokenizer)
     following = chat.next_turn(tokenizer, attempt.response_tokens, GUIDANCE)
     assert len(PROMPT) + len(attempt.response_tokens) + len(following) + ANSWER_ROOM <= context
 
 
-def test_the_limit_holds_where_the_context_has_more_room(quoter, failure, tokenizer):
-    check_cut(quoter(limit=30, context=1000).quote(of(failure)), failure, 30, tokenizer)
+def test_the_limit_holds_where_the_context_has_more_room(truncator, failure, tokenizer):
+    check_cut(truncator(limit=30, context=1000).truncate(of(failure)), failure, 30, tokenizer)
 
 
-def test_a_context_without_room_leaves_nothing_of_the_attempt(quoter, failure):
-    attempt = quoter(context=ANSWER_ROOM).quote(of(failure))
+def test_a_context_without_room_leaves_nothing_of_the_attempt(truncator, failure):
+    attempt = truncator(context=ANSWER_ROOM).truncate(of(failure))
     assert attempt.response_tokens.tolist() == []
     assert attempt.text == ""
 
 
-def test_what_follows_the_prompt_is_quoted_over_all_turns(quoter, failure):
+def test_what_follows_the_prompt_is_quoted_over_all_turns(truncator, failure):
     mask = failure.loss_mask.copy()
     mask[20:30] = False
-    attempt = quoter().quote(of(replace(failure, loss_mask=mask)))
+    attempt = truncator().truncate(of(replace(failure, loss_mask=mask)))
     assert attempt.response_tokens.tolist() == failure.tokens[len(PROMPT) :].tolist()
 
 
@@ -125,7 +127,7 @@ def test_a_run_that_trains_for_days_knows_the_context_from_its_own_copy_of_the_c
     context = context_of(ModelConfigs.read(module).model)
     assert context == context_length(module) == 1024
     gone = R3GRPOConfig().rl_module(model="/nowhere").env_runners(max_response_tokens=ANSWER_ROOM)
-    quoter = Quoter.of(gone, tokenizer, GUIDANCE, context=context)
+    truncator = AttemptTruncator.of(gone, tokenizer, GUIDANCE, context=context)
     long = np.zeros(2048, np.int32)
     turn = len(chat.next_turn(tokenizer, [], GUIDANCE))
-    assert len(quoter.quote(attempt_of(long, 3, "")).response_tokens) == context - 3 - turn - ANSWER_ROOM
+    assert len(truncator.truncate(attempt_of(long, 3, "")).response_tokens) == context - 3 - turn - ANSWER_ROOM

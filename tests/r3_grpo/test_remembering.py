@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from algorithms.r3_grpo.memory import bare_sample
+from algorithms.r3_grpo.memory import strip_reflection
 from algorithms.rollout.types import Context
 
 from .conftest import (
@@ -25,11 +25,11 @@ def responses(history):
 def remember(algorithm, groups):
     """The stages that matter to it."""
     algorithm.score_untrained(groups)
-    algorithm.remember(groups)
+    algorithm.update_history(groups)
 
 
 def test_replayed_samples_are_not_written_back(stub):
-    algorithm = stub(reflection={"distil": False})
+    algorithm = stub(reflection={"distill": False})
     remember(
         algorithm,
         [
@@ -71,12 +71,12 @@ def test_a_correct_reflected_answer_is_distilled_to_the_bare_prompt(stub):
     (distilled,) = [e for e in stored(algorithm.history) if e.correct and e.context is Context.PLAIN]
     assert distilled.tokens.tolist() == [*PROMPT, 20, 21]
     assert distilled.loss_mask.tolist() == [False, False, True, True]
-    np.testing.assert_allclose(distilled.behaviour_logprobs, [0, 0, logprob_under(PROMPT), logprob_under(PROMPT)])
+    np.testing.assert_allclose(distilled.old_logprobs, [0, 0, logprob_under(PROMPT), logprob_under(PROMPT)])
     assert algorithm.record["reflection/distilled"] == 1
 
     (as_it_was,) = [e for e in stored(algorithm.history) if e.correct and e.context is Context.REFLECTION]
     assert as_it_was.tokens.tolist() == [*REFLECTION_PROMPT, 20, 21]
-    assert as_it_was.behaviour_logprobs[-1] == pytest.approx(logprob_under(REFLECTION_PROMPT))
+    assert as_it_was.old_logprobs[-1] == pytest.approx(logprob_under(REFLECTION_PROMPT))
 
 
 def test_a_distilled_answer_answers_a_plain_group_that_fails(stub):
@@ -96,16 +96,16 @@ def test_a_replayed_success_is_not_distilled(stub):
 
 
 def test_without_distillation_nothing_enters_under_the_bare_prompt(stub):
-    algorithm = stub(reflection={"distil": False})
+    algorithm = stub(reflection={"distill": False})
     remember(algorithm, [plain_group(sample([10])), reflection_group(reflected([20], True))])
     assert [entry.context for entry in stored(algorithm.history) if entry.correct] == [Context.REFLECTION]
 
 
 def test_a_bare_sample_takes_the_plain_rollouts_prompt_and_nothing_else_of_it():
     answer = reflected([20, 21], True, logprob=-7.0)
-    bare = bare_sample(answer, sample([10, 11, 12], prompt=(7, 8, 9)).rollout)
+    bare = strip_reflection(answer, sample([10, 11, 12], prompt=(7, 8, 9)).rollout)
     assert bare.rollout.tokens.tolist() == [7, 8, 9, 20, 21]
     assert bare.rollout.loss_mask.tolist() == [False] * 3 + [True] * 2
     assert bare.rollout.context is Context.PLAIN
     assert bare.rollout.correct and bare.reward == 1.0
-    assert bare.behaviour_logprobs is None
+    assert bare.old_logprobs is None

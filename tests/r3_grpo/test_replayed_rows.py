@@ -8,12 +8,12 @@ import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from algorithms.grpo.metrics import update_metrics
-from algorithms.grpo.training_samples import scoring_row, spread, training_rows
+from algorithms.grpo.training_samples import scatter_to_sequence, scoring_row, training_rows
 from algorithms.grpo.types import Group, Prompt
 from algorithms.history.store import ReplayHistory
 from algorithms.learner.forward import ForwardSettings, score
 from algorithms.learner.update import LossSettings, accumulate_gradients
-from algorithms.r3_grpo.memory import entry_of, sample_of
+from algorithms.r3_grpo.memory import to_entry, to_sample
 
 from .conftest import reflected, sample
 
@@ -36,29 +36,29 @@ def lm():
 
 
 def scored(lm, samples):
-    """Behaviour log-probs as the learners compute them, all samples in one micro-batch."""
+    """Behavior log-probs as the learners compute them, all samples in one micro-batch."""
     for one, (logprobs, _) in zip(
         samples, score(lm, [scoring_row(one) for one in samples], FORWARD, entropy=False), strict=True
     ):
-        one.behaviour_logprobs = spread(logprobs, one.rollout.loss_mask)
+        one.old_logprobs = scatter_to_sequence(logprobs, one.rollout.loss_mask)
     return samples
 
 
 def rows_of(samples):
     for index, one in enumerate(samples):
         one.advantage = 1.0 - 2.0 * (index % 2)
-    return training_rows(list(enumerate(samples)), loss_norm="token", max_response_tokens=16)
+    return training_rows(list(enumerate(samples)), loss_aggregation="token", max_response_tokens=16)
 
 
 def through_history(samples):
     """As replayed samples: stored, saved, loaded and drawn again."""
     history = ReplayHistory(capacity=None, dedupe=False)
     for one in samples:
-        history.add(entry_of(one, 1))
+        history.add(to_entry(one, 1))
     arrays, metadata = history.state_dict()
     loaded = ReplayHistory(capacity=None, dedupe=False)
     loaded.load_state_dict(arrays, metadata)
-    return [sample_of(entry, 0) for entry in loaded.entries("q", correct=False)]
+    return [to_sample(entry, 0) for entry in loaded.entries("q", correct=False)]
 
 
 def test_an_unchanged_policy_gives_replayed_rows_a_ratio_of_exactly_one_in_the_same_microbatch(lm):
@@ -77,7 +77,7 @@ def test_a_fresh_row_and_its_replayed_twin_side_by_side_have_a_ratio_of_exactly_
     mixed = [twins[0], *through_history(twins[1:])]
     rows = rows_of(mixed)
     assert [row.on_policy for row in rows] == [True, False]
-    np.testing.assert_array_equal(rows[0].behaviour_logprobs, rows[1].behaviour_logprobs)
+    np.testing.assert_array_equal(rows[0].old_logprobs, rows[1].old_logprobs)
     assert accumulate_gradients(lm, rows, FORWARD, LossSettings()).max_ratio_deviation == 0.0
 
 
@@ -91,7 +91,7 @@ def test_a_changed_policy_does_not(lm):
 def test_policy_entropy_is_that_of_the_fresh_rows(lm):
     fresh = [sample([10, 11, 12, 13]), sample([20, 21])]
     for one in fresh:
-        one.behaviour_logprobs = None
+        one.old_logprobs = None
     replayed = through_history(scored(lm, [reflected([40, 41, 42]), reflected([43])]))
     statistics = accumulate_gradients(lm, rows_of([*fresh, *replayed]), FORWARD, LossSettings())
 
@@ -102,7 +102,7 @@ def test_policy_entropy_is_that_of_the_fresh_rows(lm):
     assert sorted(statistics.entropies) == [0, 1]
     for index, one in enumerate([*fresh, *replayed]):
         measured = statistics.entropies[index] if index < 2 else entropies([one])
-        one.entropies = spread(measured, one.rollout.loss_mask)
+        one.entropies = scatter_to_sequence(measured, one.rollout.loss_mask)
     expected = entropies(fresh).mean()
     assert abs(entropies([*fresh, *replayed]).mean() - expected) > 1e-3
     group = Group(Prompt("a"), [*fresh, *replayed])
@@ -111,9 +111,9 @@ def test_policy_entropy_is_that_of_the_fresh_rows(lm):
 
 def test_replayed_rows_say_nothing_of_the_engines_mismatch(lm):
     (fresh,) = scored(lm, [sample([10, 11])])
-    fresh.rollout = replace(fresh.rollout, engine_logprobs=fresh.behaviour_logprobs)
+    fresh.rollout = replace(fresh.rollout, sampling_logprobs=fresh.old_logprobs)
     (replayed,) = through_history(scored(lm, [sample([20, 21])]))
-    replayed.behaviour_logprobs = replayed.behaviour_logprobs - 1
+    replayed.old_logprobs = replayed.old_logprobs - 1
     statistics = accumulate_gradients(lm, rows_of([fresh, replayed]), FORWARD, LossSettings())
     assert statistics.max_logp_mismatch < 1e-5
     assert statistics.max_ratio_deviation > 0.5

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from algorithms.r3_grpo.memory import entry_of
+from algorithms.r3_grpo.memory import to_entry
 
 from .conftest import PROMPT, logprob_under, plain_group, sample
 
@@ -12,7 +12,7 @@ STORED = -3.0
 
 def composed(algorithm):
     """An all-wrong group, and the success that the history had for it."""
-    algorithm.history.add(entry_of(sample([30], True, logprob=STORED), 1))
+    algorithm.history.add(to_entry(sample([30], True, logprob=STORED), 1))
     group = plain_group(sample([10], logprob=-1.0), sample([11], logprob=-1.0))
     algorithm.compose_groups([group])
     (replayed,) = (one for one in group.samples if one.replayed)
@@ -23,10 +23,10 @@ def composed(algorithm):
 def test_the_ratio_of_a_replayed_token_is_to_the_stored_or_to_todays_policy(stub, ratio, expected):
     algorithm = stub(replay={"ratio": ratio})
     group, replayed = composed(algorithm)
-    assert replayed.behaviour_logprobs[-1] == pytest.approx(expected)
-    assert [one.behaviour_logprobs[-1] for one in group.samples if not one.replayed] == [-1.0, -1.0]
+    assert replayed.old_logprobs[-1] == pytest.approx(expected)
+    assert [one.old_logprobs[-1] for one in group.samples if not one.replayed] == [-1.0, -1.0]
     (kept,) = algorithm.history.entries("q", correct=True)
-    assert kept.behaviour_logprobs[-1] == STORED
+    assert kept.old_logprobs[-1] == STORED
 
 
 def mixed_group():

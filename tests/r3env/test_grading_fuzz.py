@@ -10,7 +10,7 @@ from r3env.core import Reason
 from r3env.grading import grade
 from r3env.grading.cost import too_costly
 from r3env.grading.extraction import final_answer
-from r3env.grading.normalisation import clean
+from r3env.grading.normalization import clean
 from r3env.grading.quick import quick_equal, spelling_pair
 
 # No product, power, sum or rounding of what the soups are made of comes near it.

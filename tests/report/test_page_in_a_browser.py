@@ -94,14 +94,14 @@ def test_turns_that_the_policy_wrote_are_told_from_those_it_was_given(page, file
     assert page.texts(f"{first} .words") == ["5<|end|>", "No.", "4<|end|>"]
 
 
-def test_tokens_are_coloured_and_tell_their_numbers(page, file):
+def test_tokens_are_colored_and_tell_their_numbers(page, file):
     page.open(file, fragment="#group=0.1.0")
     strength = (
         "[...document.querySelectorAll('.card:nth-child(1) .token')].map((t) => t.style.getPropertyValue('--strength'))"
     )
     by_entropy = page.value(strength)
     assert by_entropy[0] == "0%" and by_entropy[-1] == "75%" and len(by_entropy) == 11
-    assert "1 of 4 have no entropies and show −log-prob" in page.texts("#colour-key")[0]
+    assert "1 of 4 have no entropies and show −log-prob" in page.texts("#color-key")[0]
     page.point(".card:nth-child(1) .token:nth-child(3)")
     assert page.texts("#tip b") == ['"1"', "−0.400  (67.0 %)", "0.300 nats", "+0.7"]
     page.point(".group .choice button:nth-child(2)", press=True)

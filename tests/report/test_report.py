@@ -82,7 +82,7 @@ def test_runs_are_told_apart_by_what_differs(tmp_path):
     assert [run["settings"]["training.lr"] for run in data["runs"]] == ["0.0001", "0.0003"]
 
 
-def test_runs_of_the_same_name_are_labelled_with_their_folders(tmp_path):
+def test_runs_of_the_same_name_are_labeled_with_their_folders(tmp_path):
     runs = [make_run(tmp_path / "x", "a"), make_run(tmp_path / "y", "a")]
     _, data = report(*runs, out=tmp_path / "r.html")
     assert [run["label"] for run in data["runs"]] == ["x/a", "y/a"]

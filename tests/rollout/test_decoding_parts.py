@@ -9,9 +9,9 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from algorithms.rollout.engines.decoding import (
     NAME,
     ROOM,
-    RoomyLayer,
+    PreallocatedLayer,
     grouped_attention,
-    roomy_cache,
+    preallocated_kv_cache,
     use_grouped_decoding,
 )
 
@@ -23,7 +23,7 @@ def states(generator, rows, tokens):
 @pytest.mark.parametrize("prompt", [1, ROOM, 3 * ROOM + 1])
 def test_a_cache_with_room_holds_what_a_growing_one_holds(prompt):
     generator = torch.Generator().manual_seed(prompt)
-    roomy, growing = RoomyLayer(), DynamicLayer()
+    roomy, growing = PreallocatedLayer(), DynamicLayer()
     rows = 3
     for step in range(2 * ROOM):
         tokens = prompt if step == 0 else 1
@@ -41,7 +41,7 @@ def test_a_cache_with_room_holds_what_a_growing_one_holds(prompt):
 
 def test_a_step_copies_nothing_while_there_is_room():
     generator = torch.Generator().manual_seed(0)
-    layer = RoomyLayer()
+    layer = PreallocatedLayer()
     layer.update(states(generator, 2, 5), states(generator, 2, 5))
     places = {
         layer.update(states(generator, 2, 1), states(generator, 2, 1))[0].untyped_storage().data_ptr()
@@ -53,7 +53,10 @@ def test_a_step_copies_nothing_while_there_is_room():
 def test_sliding_windows_keep_their_own_cache():
     layers = ["full_attention", "sliding_attention"]
     config = Qwen2Config(num_hidden_layers=2, layer_types=layers, use_sliding_window=True, sliding_window=8)
-    assert [type(layer) for layer in roomy_cache(config).layers] == [RoomyLayer, DynamicSlidingWindowLayer]
+    assert [type(layer) for layer in preallocated_kv_cache(config).layers] == [
+        PreallocatedLayer,
+        DynamicSlidingWindowLayer,
+    ]
 
 
 class Layer(torch.nn.Module):

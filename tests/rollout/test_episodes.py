@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from algorithms.rollout import episodes
-from algorithms.rollout.episodes import EpisodePlayer
+from algorithms.rollout.episodes import EpisodeRunner
 from algorithms.rollout.types import Attempt, Context, Request, Sampling, Split
 from r3env import chat
 from r3env.assets.arithmetic import REFLECTION_GUIDANCE
@@ -74,7 +74,7 @@ def player_of(engine, tokenizer):
     """Plays with an environment class; the engine stays open for the other tests."""
 
     def make(environment, **arguments):
-        return EpisodePlayer(engine, tokenizer, dict.fromkeys(Split, functools.partial(environment, **arguments)))
+        return EpisodeRunner(engine, tokenizer, dict.fromkeys(Split, functools.partial(environment, **arguments)))
 
     return make
 
@@ -107,7 +107,7 @@ def first_prompt(tokenizer, text):
 
 def test_one_turn_is_the_prompt_and_the_response(math, tokenizer):
     uids = MathEnv("embedded:train").uids[:6]
-    for uid, rollout in zip(uids, math().play(requests_of(uids)), strict=True):
+    for uid, rollout in zip(uids, math().rollout(requests_of(uids)), strict=True):
         problem = MathEnv("embedded:train").query(uid).problem
         (own, prompt), (policys, response) = runs_of(rollout)
         assert (own, policys) == (False, True)
@@ -121,7 +121,7 @@ def test_one_turn_is_the_prompt_and_the_response(math, tokenizer):
 def test_several_turns_only_ever_append(math, tokenizer, policy):
     uids = MathEnv("embedded:train").uids[-6:]
     player = math(max_turns=3, reflection_guidance=REFLECTION_GUIDANCE)
-    rollouts = player.play(requests_of(uids))
+    rollouts = player.rollout(requests_of(uids))
     assert max(len(rollout.turn_correct) for rollout in rollouts) == 3
     for uid, rollout in zip(uids, rollouts, strict=True):
         expected = [(False, first_prompt(tokenizer, MathEnv("embedded:train").query(uid).problem))]
@@ -138,13 +138,13 @@ def test_several_turns_only_ever_append(math, tokenizer, policy):
 
 
 def test_log_probs_of_every_turn_are_those_of_the_whole_conversation(math, policy):
-    rollouts = math(max_turns=3).play(requests_of(MathEnv("embedded:train").uids[-4:]))
+    rollouts = math(max_turns=3).rollout(requests_of(MathEnv("embedded:train").uids[-4:]))
     for rollout in rollouts:
         start = rollout.prompt_length
         expected = logprobs(policy, rollout.tokens[:start], rollout.tokens[start:])
         own = rollout.loss_mask[start:]
-        assert np.abs(rollout.engine_logprobs[start:] - expected)[own].max() < 3e-4
-        assert not rollout.engine_logprobs[~rollout.loss_mask].any()
+        assert np.abs(rollout.sampling_logprobs[start:] - expected)[own].max() < 3e-4
+        assert not rollout.sampling_logprobs[~rollout.loss_mask].any()
 
 
 def test_a_reflection_prompt_quotes_the_stored_tokens_as_they_are(math, tokenizer):
@@ -156,7 +156,7 @@ def test_a_reflection_prompt_quotes_the_stored_tokens_as_they_are(math, tokenize
     assert tokenizer.encode(text, add_special_tokens=False) != response
     attempt = Attempt(np.array(prompt, np.int32), np.array(response, np.int32), text)
     player = math(reflection_guidance=REFLECTION_GUIDANCE)
-    (rollout,) = player.play(requests_of([uid], attempt=attempt))
+    (rollout,) = player.rollout(requests_of([uid], attempt=attempt))
     quoted = prompt + response + chat.next_turn(tokenizer, response, REFLECTION_GUIDANCE)
     assert rollout.tokens[: rollout.prompt_length].tolist() == quoted
     assert rollout.loss_mask[rollout.prompt_length :].all()
@@ -168,10 +168,10 @@ def test_a_reflection_prompt_quotes_the_stored_tokens_as_they_are(math, tokenize
 def test_a_correct_box_in_a_truncated_response_is_wrong(math):
     player = math()
     uids = MathEnv("embedded:train").uids[:40]
-    whole = next(r for r in player.play(requests_of(uids, sampling=Sampling(0.0, 1.0, LIMIT))) if r.correct)
+    whole = next(r for r in player.rollout(requests_of(uids, sampling=Sampling(0.0, 1.0, LIMIT))) if r.correct)
     assert whole.reward == 1.0 and not whole.truncated
     one_short = Sampling(0.0, 1.0, whole.response_length - 1)
-    (cut,) = player.play(requests_of([whole.uid], sampling=one_short))
+    (cut,) = player.rollout(requests_of([whole.uid], sampling=one_short))
     assert cut.response_tokens.tolist() == whole.response_tokens[:-1].tolist()
     assert cut.messages[-1]["content"] == whole.messages[-1]["content"]
     assert (cut.truncated, cut.correct, cut.reward, cut.turn_correct) == (True, False, 0.0, (False,))
@@ -179,7 +179,7 @@ def test_a_correct_box_in_a_truncated_response_is_wrong(math):
 
 
 def test_an_environment_that_pays_for_unfinished_answers_is_overruled(player_of):
-    (rollout,) = player_of(Agreeable).play(requests_of(["a"], sampling=Sampling(1.0, 1.0, 3)))
+    (rollout,) = player_of(Agreeable).rollout(requests_of(["a"], sampling=Sampling(1.0, 1.0, 3)))
     assert (rollout.truncated, rollout.correct, rollout.reward) == (True, False, 0.0)
 
 
@@ -197,7 +197,7 @@ def test_an_environment_that_pays_for_unfinished_answers_is_overruled(player_of)
     ],
 )
 def test_a_broken_environment_is_its_episodes_error_alone(player_of, uid, named):
-    before, broken, after = player_of(Scripted).play(requests_of(["fine", uid, "fine"]))
+    before, broken, after = player_of(Scripted).rollout(requests_of(["fine", uid, "fine"]))
     assert broken.verdict == "environment_error" and named in broken.error
     assert not broken.correct
     assert before.error is None and before.correct
@@ -206,19 +206,19 @@ def test_a_broken_environment_is_its_episodes_error_alone(player_of, uid, named)
 
 @pytest.mark.parametrize(("uid", "verdict"), [("timeout", "timeout"), ("hangs", "timeout"), ("error", "error")])
 def test_an_answer_that_nobody_could_grade_is_an_error_not_a_failure(player_of, uid, verdict):
-    rollout, fine = player_of(Scripted).play(requests_of([uid, "fine"]))
+    rollout, fine = player_of(Scripted).rollout(requests_of([uid, "fine"]))
     assert rollout.verdict == verdict and verdict in rollout.error and not rollout.correct
     assert fine.error is None
 
 
 def test_no_requests_no_rollouts(math):
-    assert math().play([]) == []
+    assert math().rollout([]) == []
 
 
 def test_played_in_pieces_every_bit_is_the_same(math, patient):
     requests = requests_of(MathEnv("embedded:train").uids[:80])
     player = math(max_turns=2)
-    whole = player.play(requests)
+    whole = player.rollout(requests)
     player.add(requests)
     pieces = []
     while player.unfinished:
@@ -230,7 +230,7 @@ def test_played_in_pieces_every_bit_is_the_same(math, patient):
 def test_withdrawn_episodes_do_not_come_back_and_the_others_are_as_they_would_be(math, patient):
     requests = requests_of(MathEnv("embedded:train").uids[:80])
     player = math(max_turns=2)
-    whole = player.play(requests)
+    whole = player.rollout(requests)
     player.add(requests)
     rollouts = player.advance(0.0)  # asks the engine
     rollouts += player.advance(0.0)  # decodes the first batch of 64
@@ -249,13 +249,13 @@ def test_withdrawn_episodes_do_not_come_back_and_the_others_are_as_they_would_be
 def test_progress_is_told_and_each_chunk_is_played_by_itself(math, patient):
     requests, told = requests_of(MathEnv("embedded:train").uids[:10]), []
     player = math()
-    rollouts = player.play(requests, lambda *counts: told.append(counts), chunk=4)
-    assert _bits(rollouts) == _bits(r for start in (0, 4, 8) for r in player.play(requests[start : start + 4]))
+    rollouts = player.rollout(requests, lambda *counts: told.append(counts), chunk=4)
+    assert _bits(rollouts) == _bits(r for start in (0, 4, 8) for r in player.rollout(requests[start : start + 4]))
     assert {4, 8, 10} <= {done for done, _ in told} and told[-1] == (10, 10)
 
 
 def _bits(rollouts):
-    return sorted((r.request_id, r.tokens.tobytes(), r.engine_logprobs.tobytes(), r.turn_correct) for r in rollouts)
+    return sorted((r.request_id, r.tokens.tobytes(), r.sampling_logprobs.tobytes(), r.turn_correct) for r in rollouts)
 
 
 def _tokens(rollouts):
@@ -268,7 +268,7 @@ def test_a_request_is_played_once(math):
     with pytest.raises(ValueError, match="request 1"):
         player.add([Request(1, MathEnv("embedded:train").uids[5], 0, 0, SAMPLING)])
     with pytest.raises(RuntimeError, match="2 episodes are unfinished"):
-        player.play([])
+        player.rollout([])
     player.withdraw([0, 1])
 
 
@@ -279,9 +279,9 @@ def test_an_engines_failure_is_nobodys_data(math, engine, monkeypatch):
     player, requests = math(), requests_of(MathEnv("embedded:train").uids[:2])
     with monkeypatch.context() as patch, pytest.raises(MemoryError, match="no room"):
         patch.setattr(engine, "step", fails)
-        player.play(requests)
+        player.rollout(requests)
     assert player.unfinished == engine.unfinished == 0
-    assert len(player.play(requests)) == 2
+    assert len(player.rollout(requests)) == 2
 
 
 def test_environments_are_used_again(player_of):
@@ -294,7 +294,7 @@ def test_environments_are_used_again(player_of):
     player = player_of(Scripted)
     player._make_environment = dict.fromkeys(Split, make)
     for _ in range(3):
-        player.play(requests_of(["fine", "reset", "nan", "fine"]))
+        player.rollout(requests_of(["fine", "reset", "nan", "fine"]))
     assert len(made) == 4
 
 
@@ -305,24 +305,24 @@ def test_an_environment_that_cannot_be_made_is_its_episodes_error_alone_and_the_
         number = next(numbers)
         made.append(number)
         if number == 1:
-            raise OSError("no licence is free")
+            raise OSError("no license is free")
         return Scripted()
 
     player = player_of(Scripted)
     player._make_environment = dict.fromkeys(Split, make)
-    rollouts = player.play(requests_of(["fine"] * 3))
+    rollouts = player.rollout(requests_of(["fine"] * 3))
     (broken,) = [rollout for rollout in rollouts if rollout.error]
     assert broken.verdict == "environment_error" and not broken.correct
-    assert broken.error == "make: OSError('no licence is free')"
+    assert broken.error == "make: OSError('no license is free')"
     assert all(rollout.correct for rollout in rollouts if rollout is not broken)
-    assert [rollout.error for rollout in player.play(requests_of(["fine"] * 3))] == [None] * 3
+    assert [rollout.error for rollout in player.rollout(requests_of(["fine"] * 3))] == [None] * 3
     assert len(made) == 4, "two were there to be used again"
 
 
 def test_where_none_can_be_made_every_episode_has_failed(player_of):
-    player = player_of(functools.partial(sys.exit, "no licence"))
-    rollouts = player.play(requests_of(["fine"] * 3))
-    assert [rollout.error for rollout in rollouts] == ["make: SystemExit('no licence')"] * 3
+    player = player_of(functools.partial(sys.exit, "no license"))
+    rollouts = player.rollout(requests_of(["fine"] * 3))
+    assert [rollout.error for rollout in rollouts] == ["make: SystemExit('no license')"] * 3
 
 
 class Forgetful(Scripted):
@@ -384,7 +384,7 @@ class SlowToVerify(VerifiableEnv):
 
 def test_a_slow_verifier_does_not_hold_up_the_turns_of_others(player_of):
     SlowToVerify.verified.clear()
-    rollouts = player_of(SlowToVerify).play(
+    rollouts = player_of(SlowToVerify).rollout(
         [Request(i, uid, i, i, SAMPLING) for i, uid in enumerate(("slow", "quick"))]
     )
     assert SlowToVerify.verified == ["quick"] * 3 + ["slow"] * 3
@@ -409,7 +409,7 @@ class LongWinded(VerifiableEnv):
 
 
 def test_a_conversation_never_outgrows_the_models_context(player_of, engine):
-    (rollout,) = player_of(LongWinded, words=80, max_turns=20).play(requests_of(["long"]))
+    (rollout,) = player_of(LongWinded, words=80, max_turns=20).rollout(requests_of(["long"]))
     assert len(rollout.turn_correct) > 1
     assert len(rollout.tokens) <= engine.context_length == 1024
     assert rollout.verdict == "environment_error" and "no room in the model's 1024" in rollout.error
@@ -418,8 +418,8 @@ def test_a_conversation_never_outgrows_the_models_context(player_of, engine):
 def test_a_response_gets_the_room_that_is_left(player_of, engine, tokenizer):
     words = max(w for w in range(200, 520) if len(first_prompt(tokenizer, "1+2" * w)) <= engine.context_length - 2)
     hot = Sampling(3.0, 1.0, 1024)
-    rollouts = player_of(LongWinded, words=words).play(requests_of(["long"] * 8, sampling=hot))
+    rollouts = player_of(LongWinded, words=words).rollout(requests_of(["long"] * 8, sampling=hot))
     assert all(rollout.error is None for rollout in rollouts)
     assert max(len(rollout.tokens) for rollout in rollouts if rollout.truncated) == engine.context_length
-    (without_room,) = player_of(LongWinded, words=600).play(requests_of(["long"], sampling=hot))
+    (without_room,) = player_of(LongWinded, words=600).rollout(requests_of(["long"], sampling=hot))
     assert "no room" in without_room.error and not len(without_room.tokens)

@@ -22,7 +22,7 @@ def sample(logits, uniforms, temperature=1.0, top_p=None):
 
 
 def nucleus_of(probabilities, top_p):
-    """The smallest set of most likely tokens whose mass reaches `top_p`, renormalised."""
+    """The smallest set of most likely tokens whose mass reaches `top_p`, renormalized."""
     kept, mass = np.zeros_like(probabilities), 0.0
     for token in np.argsort(-probabilities):
         if mass >= top_p:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from algorithms.rollout.engines.base import GenerationRequest
-from algorithms.rollout.episodes import EpisodePlayer
+from algorithms.rollout.episodes import EpisodeRunner
 from algorithms.rollout.types import Request, Sampling, Split
 from r3env.assets.arithmetic import REFLECTION_GUIDANCE
 from r3env.core import Query, Reason, Verdict, VerifiableEnv
@@ -47,7 +47,7 @@ def player_of(vllm_engine, tokenizer):
 
     def make(environment, concurrency=None, **arguments):
         makers = dict.fromkeys(Split, functools.partial(environment, **arguments))
-        players.append(EpisodePlayer(vllm_engine, tokenizer, makers, concurrency))
+        players.append(EpisodeRunner(vllm_engine, tokenizer, makers, concurrency))
         return players[-1]
 
     yield make
@@ -89,7 +89,7 @@ def test_an_environment_steps_while_others_decode_and_its_next_turn_joins_them(p
     player = player_of(Watched, steps=counted_steps, events=events, max_turns=3)
     patient = Request(0, "patient", 0, 1, Sampling(0.0, 1.0, 8))
     long = Request(1, "long", 1, 2, LONG)
-    rollouts = player.play([patient, long])
+    rollouts = player.rollout([patient, long])
     assert len(rollouts[0].turn_correct) == 3
     assert [uid for uid, _ in events][:3] == ["patient"] * 3, "three turns of one within the first turn of the other"
     assert events[2][1] < LONG.max_response_tokens
@@ -97,7 +97,7 @@ def test_an_environment_steps_while_others_decode_and_its_next_turn_joins_them(p
 
 def test_every_turn_has_the_log_probs_of_the_whole_conversation(math, policy):
     uids = MathEnv("embedded:train").uids
-    rollouts = math(max_turns=3, reflection_guidance=REFLECTION_GUIDANCE).play(
+    rollouts = math(max_turns=3, reflection_guidance=REFLECTION_GUIDANCE).rollout(
         requests_of(uids[-12:], Sampling(1.3, 1.0, 40))
     )
     assert max(len(rollout.turn_correct) for rollout in rollouts) == 3
@@ -105,14 +105,14 @@ def test_every_turn_has_the_log_probs_of_the_whole_conversation(math, policy):
         start = rollout.prompt_length
         expected = logprobs(policy, rollout.tokens[:start], rollout.tokens[start:], 1.3)
         own = rollout.loss_mask[start:]
-        assert np.abs(rollout.engine_logprobs[start:] - expected)[own].max() < 1e-3
+        assert np.abs(rollout.sampling_logprobs[start:] - expected)[own].max() < 1e-3
 
 
 def test_what_is_drawn_does_not_depend_on_who_decodes_beside_it(math):
     requests = requests_of(MathEnv("embedded:train").uids[:30])
     player = math(max_turns=2)
-    together = [rollout.tokens.tolist() for rollout in player.play(requests)]
-    assert [rollout.tokens.tolist() for rollout in player.play(requests[:3])] == together[:3]
+    together = [rollout.tokens.tolist() for rollout in player.rollout(requests)]
+    assert [rollout.tokens.tolist() for rollout in player.rollout(requests[:3])] == together[:3]
 
 
 def test_control_comes_back_in_time_and_everything_ends_in_the_end(math, endless):
@@ -175,16 +175,16 @@ def test_an_episode_withdrawn_while_its_environment_steps_ends_unheard(player_of
 
 def test_an_engines_failure_is_raised_and_the_next_play_starts_afresh(math, vllm_engine, monkeypatch):
     player, requests = math(), requests_of(MathEnv("embedded:train").uids[:20])
-    expected = [rollout.tokens.tolist() for rollout in player.play(requests)]
+    expected = [rollout.tokens.tolist() for rollout in player.rollout(requests)]
 
     def fails():
         raise MemoryError("the cache is gone")
 
     with monkeypatch.context() as patch, pytest.raises(MemoryError, match="the cache is gone"):
         patch.setattr(vllm_engine.llm.llm_engine, "step", fails)
-        player.play(requests)
+        player.rollout(requests)
     assert player.unfinished == 0 and vllm_engine.unfinished == 0
-    assert [rollout.tokens.tolist() for rollout in player.play(requests)] == expected
+    assert [rollout.tokens.tolist() for rollout in player.rollout(requests)] == expected
 
 
 def test_the_samples_of_a_prompt_share_its_cache_until_there_are_new_weights(vllm_engine, policy, prompts):

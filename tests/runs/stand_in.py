@@ -23,7 +23,7 @@ class StandIn:
         self.history = HistoryDatabase(folder / "history.sqlite")
 
     def start_again(self):
-        self.history.roll_back(0)
+        self.history.rollback(0)
 
     def uids(self, split):
         return ["a"]
@@ -44,7 +44,7 @@ class StandIn:
         self.history.commit()
         return {}
 
-    def forget_before(self, state):
+    def prune(self, state):
         pass
 
     def stop(self):
@@ -54,11 +54,11 @@ class StandIn:
 def save(algo, folder, metrics):
     path = folder / f"step_{algo.steps_done:06d}"
     path.mkdir()
-    (path / "state.json").write_text(json.dumps({"steps_done": algo.steps_done, "mark": algo.history.mark()}))
+    (path / "state.json").write_text(json.dumps({"steps_done": algo.steps_done, "mark": algo.history.savepoint()}))
     write_manifest(path)
 
 
 def load(algo, path):
     state = json.loads((path / "state.json").read_text())
-    algo.history.roll_back(state["mark"])
+    algo.history.rollback(state["mark"])
     algo.steps_done = state["steps_done"]

@@ -33,7 +33,7 @@ def save(tmp_path, monkeypatch):
 
     def make(step, metrics=None, **settings):
         forgotten = []
-        algo = SimpleNamespace(steps_done=step, forget_before=forgotten.append)
+        algo = SimpleNamespace(steps_done=step, prune=forgotten.append)
         monkeypatch.setattr(module, "save_checkpoint", lambda algo, folder, metrics: written(folder, step, metrics))
         Checkpoints(tmp_path, **settings).save(algo, metrics or {})
         return forgotten[0]["steps_done"]

@@ -33,7 +33,7 @@ def test_any_run_has_curves(tmp_path, rows, summary, recwarn):
     with Image.open(path) as image:
         assert image.format == "PNG"
         assert image.width > 1000
-        # More than one colour: something was drawn.
+        # More than one color: something was drawn.
         assert len(image.convert("RGB").getcolors(maxcolors=1 << 24)) > 2
     # A file that some other test left open is collected at any time.
     assert not [warning for warning in recwarn if not issubclass(warning.category, ResourceWarning)]

@@ -15,7 +15,7 @@ CONFIG = {
     "algorithm": "r3_grpo",
     "run": {"seed": 7, "name": "a"},
     "rl_module": {"model": "embedded:tiny"},
-    "training": {"lr": 1e-4, "loss_norm": "token", "dual_clip": None},
+    "training": {"lr": 1e-4, "loss_aggregation": "token", "dual_clip": None},
     "replay": {"enabled": True, "k": 1},
 }
 
@@ -40,7 +40,7 @@ def test_a_run_is_a_row_of_its_settings_whose_metrics_are_its_curves(run):
     accumulator, _, start, experiment = plugin_data(run)
     assert start.group_name == "run"
     assert start.hparams["training.lr"].number_value == 1e-4
-    assert start.hparams["training.loss_norm"].string_value == "token"
+    assert start.hparams["training.loss_aggregation"].string_value == "token"
     assert start.hparams["replay.enabled"].bool_value is True
     assert [info.name for info in experiment.hparam_infos] == list(NAMES)
     tags = [info.name.tag for info in experiment.metric_infos]

@@ -136,7 +136,7 @@ def test_a_page_that_is_found_rotten_while_going_back_is_too(run, command, monke
     def rotten(self, mark):
         raise sqlite3.DatabaseError("database disk image is malformed")
 
-    monkeypatch.setattr(HistoryDatabase, "roll_back", rotten)
+    monkeypatch.setattr(HistoryDatabase, "rollback", rotten)
     before = content(run)
     code, said = command("--resume", str(run.path), "run.steps=4")
     assert code == 2 and said.startswith(f"error: {run.history_file}: ") and "malformed" in said
@@ -153,7 +153,7 @@ def test_a_history_that_cannot_be_written_is_sound_and_nobody_is_told_to_start_a
     def full(self, mark):
         raise sqlite_error(sqlite3.SQLITE_IOERR_FSYNC)
 
-    monkeypatch.setattr(HistoryDatabase, "roll_back", full)
+    monkeypatch.setattr(HistoryDatabase, "rollback", full)
     code, said = command("--resume", str(run.path), "run.steps=4")
     assert code == 1 and said.startswith("error: the history cannot be written (disk I/O error); ")
     assert said.endswith("go on with --resume") and "start again" not in said

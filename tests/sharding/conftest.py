@@ -41,7 +41,7 @@ def small_config() -> GRPOConfig:
         .env_runners(max_response_tokens=32)
         .learners(num_cpus_per_learner=0.5)
         .training(lr=1e-4, group_size=4, queries_per_step=4)
-        .reward(w_len=0.0)
+        .reward(length_bonus=0.0)
         .evaluation(samples=1, k=[1])
         .debugging(seed=3)
     )

@@ -10,7 +10,7 @@ import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from algorithms.learner import weights
-from algorithms.learner.batch import TrainingRow
+from algorithms.learner.batch import TrainingSample
 from algorithms.learner.forward import ForwardSettings, score
 from algorithms.learner.loss import LossSettings
 from algorithms.learner.model import WithoutAdapter, add_adapter
@@ -62,7 +62,7 @@ def model(setting: Setting) -> Qwen2ForCausalLM:
     return lm.train()
 
 
-def rows(count: int = 11) -> list[TrainingRow]:
+def rows(count: int = 11) -> list[TrainingSample]:
     """Rows of unlike length; every fourth has no advantage."""
     rng = np.random.default_rng(0)
     made = []
@@ -71,7 +71,7 @@ def rows(count: int = 11) -> list[TrainingRow]:
         logprobs = rng.normal(-4, 0.5, mask.sum()).astype(np.float32)
         advantage = float(rng.normal()) if index % 4 else 0.0
         tokens = rng.integers(0, VOCABULARY, len(mask)).astype(np.int32)
-        made.append(TrainingRow(tokens, mask, advantage, 1 / 50, None, logprobs))
+        made.append(TrainingSample(tokens, mask, advantage, 1 / 50, None, logprobs))
     return made
 
 
@@ -96,7 +96,7 @@ class Learner:
         self.trained = [p for p in self.lm.parameters() if p.requires_grad]
         self.optimizer = torch.optim.AdamW(self.trained, lr=1e-2, fused=setting.offload or None)
 
-    def backward(self, rows: list[TrainingRow]) -> None:
+    def backward(self, rows: list[TrainingSample]) -> None:
         self.optimizer.zero_grad()
         loss = LossSettings(beta=self.setting.beta)
         accumulate_gradients(self.lm, rows[self.rank :: self.world], self.forward, loss, self.reference)
@@ -104,7 +104,7 @@ class Learner:
         if self.world > 1 and not self.setting.sharded:
             sum_gradients(self.trained)
 
-    def step(self, rows: list[TrainingRow]) -> float:
+    def step(self, rows: list[TrainingSample]) -> float:
         self.backward(rows)
         norm = clip_gradients(self.trained, 1.0)
         self.optimizer.step()

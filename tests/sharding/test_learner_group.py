@@ -2,7 +2,7 @@
 
 import pytest
 
-from algorithms.learner.batch import TrainingRow
+from algorithms.learner.batch import TrainingSample
 from algorithms.learner.group import policy_state, score_rows, update_learners
 from algorithms.train.checkpoint import load_checkpoint, save_checkpoint
 
@@ -20,10 +20,10 @@ def largest_difference(first, second):
     return max(float((first[name] - second[name]).abs().max()) for name in first)
 
 
-def tiny_rows() -> list[TrainingRow]:
+def tiny_rows() -> list[TrainingSample]:
     """Few enough ids for the embedded model's vocabulary."""
     return [
-        TrainingRow(row.tokens % 30, row.loss_mask, row.advantage, row.weight, None, row.engine_logprobs)
+        TrainingSample(row.tokens % 30, row.loss_mask, row.advantage, row.weight, None, row.sampling_logprobs)
         for row in rows()
     ]
 

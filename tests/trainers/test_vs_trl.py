@@ -27,10 +27,10 @@ def test_the_ratio_is_of_median_seconds_without_warm_up_and_without_what_came_af
 
 def test_what_is_learnt_is_compared_at_the_same_seconds_of_training():
     fast = Comparison(0, 2, {"ours": steps([1] * 10, [0.1 * i for i in range(10)]), "trl": steps([5, 5], [0.2, 0.3])})
-    assert fast.learnt("ours", 10) == pytest.approx((0.8 + 0.9) / 2)
-    assert fast.learnt("ours", 5) == pytest.approx(0.4)
-    assert fast.learnt("trl", 10) == pytest.approx(0.3)
-    assert fast.learnt("trl", 9) == pytest.approx(0.2), "the last step that had ended"
+    assert fast.learned("ours", 10) == pytest.approx((0.8 + 0.9) / 2)
+    assert fast.learned("ours", 5) == pytest.approx(0.4)
+    assert fast.learned("trl", 10) == pytest.approx(0.3)
+    assert fast.learned("trl", 9) == pytest.approx(0.2), "the last step that had ended"
     assert fast.learnt_by_step("ours", count=1) == pytest.approx(0.1)
     found = report(fast, fast, seconds=10)
     assert found["equal_time_s"] == 10 and found["reward_at_equal_time"]["trl"] == pytest.approx(0.3)

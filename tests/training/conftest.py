@@ -34,7 +34,7 @@ def configure(config: Any) -> Any:
         .env_runners(max_response_tokens=RESPONSE_LIMIT, num_cpus_per_env_runner=0.5)
         .learners(num_cpus_per_learner=0.5)
         .training(lr=1e-4, group_size=4, queries_per_step=6, minibatches=2)
-        .reward(w_len=0.0)
+        .reward(length_bonus=0.0)
         .evaluation(data="embedded:heldout", samples=2, k=[1, 2], limit=8)
         .debugging(seed=3)
     )

@@ -14,9 +14,9 @@ from .runs_of import train
 class Exiting(VerifiableEnv):
     """A query's uid says what verifying its answers does: a verifier that runs a policy's code may meet `exit()`."""
 
-    ERRORS = {"exit": SystemExit(0), "cancelled": asyncio.CancelledError(), "raises": RuntimeError("no such tool")}
+    ERRORS = {"exit": SystemExit(0), "canceled": asyncio.CancelledError(), "raises": RuntimeError("no such tool")}
 
-    def __init__(self, only=("fine", "exit", "cancelled", "raises"), **arguments):
+    def __init__(self, only=("fine", "exit", "canceled", "raises"), **arguments):
         super().__init__(**arguments)
         self.only = only
 
@@ -52,7 +52,7 @@ def test_what_would_end_a_process_is_an_episodes_error(grpo_config, build):
 
 def test_a_refill_that_asks_a_broken_query_only_does_not_end_the_run(grpo_config, build):
     """All answers of the fine query are right, so that each step asks the broken one in its place."""
-    algorithm = build(failing(grpo_config, only=["fine", "raises"]).training(max_refills=3))
+    algorithm = build(failing(grpo_config, only=["fine", "raises"]).training(max_resample_rounds=3))
     records = train(algorithm, 2)
     assert all(record["rollout/environment_errors"] > 0 for record in records)
 

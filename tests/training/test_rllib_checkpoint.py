@@ -22,7 +22,7 @@ def test_rllibs_own_checkpoint_resumes_as_exactly_as_ours(r3_config, build, tmp_
 @pytest.mark.slow
 def test_an_algorithm_that_plays_ahead_forgets_that_when_it_is_put_back(grpo_config, build, tmp_path):
     """Population-based training puts an algorithm back that has trained on: what it has played is of other weights."""
-    algorithm = build(grpo_config.training(policy_lag=1).env_runners(num_env_runners=1))
+    algorithm = build(grpo_config.training(max_off_policy_steps=1).env_runners(num_env_runners=1))
     path = algorithm.save_to_path(tmp_path / "rllib")
     train(algorithm, 1)
     first = [group.prompt.uid for group in algorithm.groups]

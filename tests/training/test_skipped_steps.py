@@ -5,14 +5,14 @@ import pytest
 import torch
 
 from algorithms.grpo.monitors import FILE, SkippedSteps, TooManySkippedSteps
-from algorithms.learner.batch import TrainingRow
+from algorithms.learner.batch import TrainingSample
 
 from .runs_of import train, weights
 
 
 def row(tokens, advantage):
     mask = np.arange(len(tokens)) > 0
-    return TrainingRow(np.array(tokens, np.int32), mask, advantage, 0.5, np.full(mask.sum(), -1.0, np.float32))
+    return TrainingSample(np.array(tokens, np.int32), mask, advantage, 0.5, np.full(mask.sum(), -1.0, np.float32))
 
 
 ROWS = [row([1, 2, 3], 1.0), row([4, 5], -1.0)]
@@ -48,7 +48,7 @@ def test_the_offending_batch_can_be_read(tmp_path):
         assert kept["lengths"].tolist() == [3, 2]
         assert kept["tokens"].tolist() == [1, 2, 3, 4, 5]
         assert kept["advantages"].tolist() == [1.0, -1.0]
-        assert len(kept["behaviour_logprobs"]) == 3
+        assert len(kept["old_logprobs"]) == 3
 
 
 def test_a_policy_that_overflows_is_not_stepped_and_stops_the_run(grpo_config, build, tmp_path):

@@ -113,7 +113,7 @@ def test_with_runners_a_resumed_run_asks_what_the_uninterrupted_one_asked(r3_con
 
 
 def test_a_checkpoint_in_the_middle_of_a_step_is_of_its_beginning(r3_config, build, small_pool):
-    algorithm = build(eager_reflection(r3_config).environment(data=small_pool).reflection(while_it_pays=True))
+    algorithm = build(eager_reflection(r3_config).environment(data=small_pool).reflection(adaptive=True))
     train(algorithm, 2)
     before, looked_after = algorithm.get_training_state()[1], []
     run_stage = algorithm.run_stage
@@ -172,11 +172,11 @@ def test_an_unchanged_policy_gives_replayed_tokens_a_ratio_of_one(r3_config, bui
     for _ in range(6):
         train(algorithm, 1)
         replayed = [s for group in algorithm.groups for s in group.samples if s.replayed]
-        stored = [sample.behaviour_logprobs.copy() for sample in replayed]
+        stored = [sample.old_logprobs.copy() for sample in replayed]
         algorithm.score_samples(replayed)
         for sample, logprobs in zip(replayed, stored, strict=True):
             contexts.add(sample.rollout.context)
-            assert abs(sample.behaviour_logprobs - logprobs).max() < 1e-5
+            assert abs(sample.old_logprobs - logprobs).max() < 1e-5
     assert contexts == {"plain", "reflection"}
 
 

@@ -64,7 +64,7 @@ function lowest(panel, ys) {
 function drawLine(svg, panel, line, x, y) {
   const path = (values) => values.map((value, place) =>
     `${place ? 'L' : 'M'}${x.at(line.x[place]).toFixed(1)},${y.at(value).toFixed(1)}`).join('');
-  const style = runColour(line.index);
+  const style = runColor(line.index);
   if (line.smooth.some((value, place) => value !== line.y[place])) {
     svg.append(drawing('path', { class: 'curve raw', d: path(line.y), style }));
   }
@@ -116,9 +116,9 @@ function follow(svg, panel, curves, x, y, byTokens) {
     marks.replaceChildren(
       drawing('line', { class: 'rule', x1: at, x2: at, y1: MARGIN.top, y2: HEIGHT - MARGIN.bottom }),
       ...found.map(({ line, place }) => drawing('circle', {
-        class: 'dot', cx: x.at(line.x[place]), cy: y.at(line.smooth[place]), r: 3.5, style: runColour(line.index) })));
+        class: 'dot', cx: x.at(line.x[place]), cy: y.at(line.smooth[place]), r: 3.5, style: runColor(line.index) })));
     tip.show(event, element('div', {}, panel.title), ...found.map(({ line, place }) => element('div', {},
-      element('span', { class: 'key', style: runColour(line.index) }),
+      element('span', { class: 'key', style: runColor(line.index) }),
       `${line.label}, step ${line.steps[place]}${byTokens ? `, ${tickText(line.x[place], '')} tokens` : ''}`,
       element('b', {}, valueText(panel, line, place)))));
   };

@@ -31,7 +31,7 @@ function legend(data, state, draw) {
       draw();
     };
     return element('label', {}, element('input', { type: 'checkbox', checked: true, on: { change: toggle } }),
-      element('span', { class: 'key', style: runColour(index) }), run.label);
+      element('span', { class: 'key', style: runColor(index) }), run.label);
   });
 }
 

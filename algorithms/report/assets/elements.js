@@ -40,8 +40,8 @@ function duration(seconds) {
   return minutes < 120 ? `${minutes} min` : `${(minutes / 60).toFixed(1)} h`;
 }
 
-function runColour(index) {
-  return { '--colour': `var(--run-${index % 8})` };
+function runColor(index) {
+  return { '--color': `var(--run-${index % 8})` };
 }
 
 // One of several, as a row of buttons.

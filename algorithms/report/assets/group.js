@@ -3,20 +3,20 @@ function groupKey(row) {
 }
 
 // All samples of one prompt side by side.
-function groupView(data, rows, chosen, colour, onColour) {
+function groupView(data, rows, chosen, color, onColor) {
   const all = data.trajectories;
   const fresh = rows.filter((row) => !row.replayed);
   const shared = sharedTurns(fresh.length ? fresh : rows);
   const first = rows[0];
   const where = data.runs.length > 1 ? `${data.runs[first.run].label}, ` : '';
-  const cards = rows.map((row) => card(all, row, row.replayed ? 0 : shared, colour, row === chosen));
+  const cards = rows.map((row) => card(all, row, row.replayed ? 0 : shared, color, row === chosen));
   const box = element('div', { class: 'group', 'data-group': groupKey(first) },
     element('h3', {}, `${where}step ${first.step}, group ${first.group}: ${first.uid} `,
       element('span', { class: `badge ${first.context}` }, first.context)),
     (fresh[0] ?? first).turns.slice(0, shared).map(([role, text]) => turn(role, words(all.texts[text]))),
-    element('div', { class: 'controls' }, 'tokens coloured by',
-      choice('colour of tokens', Object.entries(COLOURS), colour, onColour),
-      element('span', { class: 'soft', id: 'colour-key' }, colourKey(all, rows, colour))),
+    element('div', { class: 'controls' }, 'tokens colored by',
+      choice('color of tokens', Object.entries(COLOURS), color, onColor),
+      element('span', { class: 'soft', id: 'color-key' }, colorKey(all, rows, color))),
     element('div', { class: 'cards', tabindex: 0 }, cards));
   box.addEventListener('pointermove', (event) => hover(all, rows, event));
   box.addEventListener('click', (event) => hover(all, rows, event));
@@ -55,7 +55,7 @@ function contextTurns(row) {
   return count;
 }
 
-function card(all, row, shared, colour, chosen) {
+function card(all, row, shared, color, chosen) {
   const rows = all.groups.get(groupKey(row));
   const before = contextTurns(row);
   const context = row.turns.slice(shared, before).map(([role, text]) => turn(role, words(all.texts[text])));
@@ -64,7 +64,7 @@ function card(all, row, shared, colour, chosen) {
     numbers(row),
     context.length ? element('details', {}, element('summary', {}, row.replayed ? 'the prompt it was stored with' : 'its own prompt'),
       context) : null,
-    ownTurns(all, row, before, colour));
+    ownTurns(all, row, before, color));
 }
 
 function badges(row) {
@@ -83,14 +83,14 @@ function numbers(row) {
 }
 
 // What the policy wrote, token by token, and what it was answered in between.
-function ownTurns(all, row, before, colour) {
+function ownTurns(all, row, before, color) {
   const turns = [...row.turns.slice(before), ['assistant', row.response]];
   let place = 0;
   let own = 0;
   return turns.map(([role, text]) => {
     if (role !== 'assistant' || !row.pieces) return turn(role, words(all.texts[text]), role === 'assistant');
     const to = place + (row.turn_lengths[own] ?? row.pieces.length - place);
-    const spans = tokenSpans(all, row, place, to, colour);
+    const spans = tokenSpans(all, row, place, to, color);
     place = to;
     own += 1;
     return turn(role, element('div', { class: 'words' }, spans), true);

@@ -27,7 +27,7 @@ function facts(runs) {
   ];
   const head = ['run', ...columns.map(([name]) => name)];
   const rows = runs.map((run, index) => element('tr', {},
-    element('th', { scope: 'row', title: run.path }, element('span', { class: 'key', style: runColour(index) }), ` ${run.label}`),
+    element('th', { scope: 'row', title: run.path }, element('span', { class: 'key', style: runColor(index) }), ` ${run.label}`),
     columns.map(([, value]) => element('td', {}, String(value(run) ?? '–')))));
   return table(head, rows, 'facts-table');
 }

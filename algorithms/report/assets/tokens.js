@@ -1,14 +1,14 @@
-// What colours mean: of every way the tint, and how strong it is for a token, from 0 to 1.
+// What colors mean: of every way the tint, and how strong it is for a token, from 0 to 1.
 const COLOURS = {
   entropy: 'entropy', advantage: 'advantage', surprisal: '−log-prob', nothing: 'nothing',
 };
 const STRONGEST = 75;
 
 // The tokens of one turn, [from, to) of the row's.
-function tokenSpans(all, row, from, to, colour) {
+function tokenSpans(all, row, from, to, color) {
   const spans = [];
   for (let place = from; place < to; place += 1) {
-    const [tint, strength] = tintOf(all, row, place, colour);
+    const [tint, strength] = tintOf(all, row, place, color);
     spans.push(element('span', {
       class: `token ${tint}`, 'data-place': place, style: { '--strength': `${(STRONGEST * strength).toFixed(0)}%` },
     }, all.pieces[row.pieces[place]]));
@@ -16,13 +16,13 @@ function tokenSpans(all, row, from, to, colour) {
   return spans;
 }
 
-function tintOf(all, row, place, colour) {
-  if (colour === 'nothing') return ['none', 0];
-  if (colour === 'advantage') {
+function tintOf(all, row, place, color) {
+  if (color === 'nothing') return ['none', 0];
+  if (color === 'advantage') {
     const largest = Math.max(...all.groups.get(groupKey(row)).map((other) => Math.abs(other.advantage ?? 0)), 1e-9);
     return [row.advantage < 0 ? 'down' : 'up', Math.abs(row.advantage ?? 0) / largest];
   }
-  const [values, scale] = colour === 'entropy' && row.entropies
+  const [values, scale] = color === 'entropy' && row.entropies
     ? [row.entropies, all.scale.entropy] : [row.logprobs, all.scale.surprisal];
   return ['heat', Math.min(1, Math.abs(values[place] ?? 0) / 1000 / scale)];
 }
@@ -43,11 +43,11 @@ function fixed(value) {
   return value === null ? '–' : value.toFixed(3).replace('-', '−');
 }
 
-function colourKey(all, rows, colour) {
-  if (colour === 'nothing') return [];
-  if (colour === 'advantage') return ['negative', element('span', { class: 'scale both' }), 'positive; one for a whole response'];
+function colorKey(all, rows, color) {
+  if (color === 'nothing') return [];
+  if (color === 'advantage') return ['negative', element('span', { class: 'scale both' }), 'positive; one for a whole response'];
   const key = (values, scale, unit) => ['0 ', element('span', { class: 'scale heat' }), ` ${number(scale)} ${unit}`];
-  if (colour === 'surprisal') return key(null, all.scale.surprisal, 'nats');
+  if (color === 'surprisal') return key(null, all.scale.surprisal, 'nats');
   const without = rows.filter((row) => row.pieces && !row.entropies).length;
   const note = without ? `; ${without} of ${rows.length} have no entropies and show −log-prob` : '';
   return [...key(null, all.scale.entropy, 'nats'), note];

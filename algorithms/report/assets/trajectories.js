@@ -4,13 +4,13 @@ function trajectoriesSection(data) {
   const all = data.trajectories;
   all.groups = Map.groupBy(all.rows, groupKey);
   const section = document.getElementById('trajectories');
-  const state = { run: '', step: '', context: '', outcome: '', uid: '', shown: PAGE, chosen: null, colour: 'entropy' };
+  const state = { run: '', step: '', context: '', outcome: '', uid: '', shown: PAGE, chosen: null, color: 'entropy' };
   const list = element('div');
   const detail = element('div', { id: 'group' });
   const show = () => {
     const rows = all.rows.filter((row) => matches(row, state));
     list.replaceChildren(...listView(data, rows, state, open, show));
-    detail.replaceChildren(...(state.chosen ? detailView(data, rows, state, open, recolour) : []));
+    detail.replaceChildren(...(state.chosen ? detailView(data, rows, state, open, recolor) : []));
   };
   const open = (row, scroll = false) => {
     state.chosen = row;
@@ -18,7 +18,7 @@ function trajectoriesSection(data) {
     show();
     if (scroll) detail.scrollIntoView({ block: 'start' });
   };
-  const recolour = (colour) => { state.colour = colour; show(); };
+  const recolor = (color) => { state.color = color; show(); };
   const filter = (change) => { Object.assign(state, change, { shown: PAGE }); show(); };
   section.append(element('h2', {}, 'Trajectories'), filters(data, filter),
     ...all.left_out.map((note) => element('p', { class: 'soft left-out' }, note)), list, detail);
@@ -80,7 +80,7 @@ function listRow(data, row, state, open) {
     number(row.reward), signed(row.advantage), number(row.tokens),
   ];
   const text = data.trajectories.texts[row.response].slice(0, 160);
-  const run = element('td', {}, element('span', { class: 'key', style: runColour(row.run) }));
+  const run = element('td', {}, element('span', { class: 'key', style: runColor(row.run) }));
   const press = (event) => { if (event.key === 'Enter') open(row); };
   return element('tr', { tabindex: 0, 'aria-selected': String(row === state.chosen), on: { click: () => open(row), keydown: press } },
     data.runs.length > 1 ? run : null,
@@ -88,7 +88,7 @@ function listRow(data, row, state, open) {
     element('td', { class: 'text' }, text));
 }
 
-function detailView(data, rows, state, open, recolour) {
+function detailView(data, rows, state, open, recolor) {
   const key = groupKey(state.chosen);
   const keys = [...new Set(rows.map(groupKey))];
   const place = keys.indexOf(key);
@@ -99,6 +99,6 @@ function detailView(data, rows, state, open, recolour) {
   };
   return [
     element('div', { class: 'controls' }, step(-1, '← group before'), step(1, 'next group →')),
-    groupView(data, data.trajectories.groups.get(key), state.chosen, state.colour, recolour),
+    groupView(data, data.trajectories.groups.get(key), state.chosen, state.color, recolor),
   ];
 }

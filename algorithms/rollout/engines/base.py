@@ -51,16 +51,16 @@ class Engine(ABC):
     """A model that samples responses and whose weights can be replaced in place.
 
     Requests are submitted under keys of the caller's choice, and `step` hands back what has finished. An engine that
-    `streams` takes a request into the batch that is decoding; one that does not decodes fixed batches to their ends, so
+    `continuous_batching` takes a request into the batch that is decoding; one that does not decodes fixed batches to their ends, so
     that what is in a batch, and with it every bit of the result, depends on what was submitted between two rounds only.
 
     Attributes:
-        streams: whether a submitted request joins the running batch.
+        continuous_batching: whether a submitted request joins the running batch.
         weights_version: of the weights that responses are sampled with.
         context_length: tokens that a prompt and its response may have together; None: no bound.
     """
 
-    streams: bool
+    continuous_batching: bool
     weights_version: int = 0
     context_length: int | None = None
 

@@ -56,14 +56,14 @@ def _nucleus(probabilities: torch.Tensor, top_p: torch.Tensor) -> torch.Tensor:
 ROOM = 64
 
 
-def roomy_cache(config: Any) -> DynamicCache:
+def preallocated_kv_cache(config: Any) -> DynamicCache:
     """Give a model's cache; layers that keep all tokens are roomy, others (sliding windows, states) as they were."""
     cache = DynamicCache(config=config)
-    cache.layers = [RoomyLayer() if type(layer) is DynamicLayer else layer for layer in cache.layers]
+    cache.layers = [PreallocatedLayer() if type(layer) is DynamicLayer else layer for layer in cache.layers]
     return cache
 
 
-class RoomyLayer(DynamicLayer):
+class PreallocatedLayer(DynamicLayer):
     """One layer's keys and values, float [B, heads, tokens, head size]: views of larger buffers."""
 
     def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:

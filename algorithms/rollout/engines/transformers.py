@@ -9,7 +9,12 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from algorithms.rollout.engines.base import Completion, Engine, FinishReason, GenerationRequest
-from algorithms.rollout.engines.decoding import roomy_cache, sample_tokens, uniform_numbers, use_grouped_decoding
+from algorithms.rollout.engines.decoding import (
+    preallocated_kv_cache,
+    sample_tokens,
+    uniform_numbers,
+    use_grouped_decoding,
+)
 from algorithms.rollout.weight_sync.base import NO_VERSION, TENSORS, require_complete, require_same_shapes
 
 # A batch is compacted when this share of its rows has finished: copying the cache costs about one decode step.
@@ -29,7 +34,7 @@ class TransformersEngine(Engine):
         use_gpu: whether to use the GPU that there may be.
     """
 
-    streams = False
+    continuous_batching = False
 
     def __init__(
         self,
@@ -148,7 +153,7 @@ class _DecodingBatch:
             mask[row, width - len(context) :] = 1
         device = self.engine.device
         tokens, mask = tokens.to(device), mask.to(device)
-        self.cache = roomy_cache(self.engine.model.config)
+        self.cache = preallocated_kv_cache(self.engine.model.config)
         output = self.engine.model(
             input_ids=tokens,
             attention_mask=mask,

@@ -42,7 +42,7 @@ class VLLMEngine(Engine):
         ValueError: vLLM is not installed.
     """
 
-    streams = True
+    continuous_batching = True
 
     def __init__(
         self,

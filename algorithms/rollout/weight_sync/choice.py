@@ -62,7 +62,7 @@ class OrObjectStore:
 _DROP_WEIGHTS = 2
 
 
-class Resting(Protocol):
+class EngineSleep(Protocol):
     """What begins when the rollouts of a step are in, and ends with the next push of weights."""
 
     def begin(self, runner_group: Any, timeout_s: float) -> None:
@@ -70,7 +70,7 @@ class Resting(Protocol):
         ...
 
 
-class StayAwake:
+class NoSleep:
     """Engines with GPUs of their own have nothing to give."""
 
     def begin(self, runner_group: Any, timeout_s: float) -> None:
@@ -85,9 +85,9 @@ class Sleep:
         RunnerCalls(runner_group, timeout_s)(_sleep)
 
 
-def choose_resting(config: "BaseConfig") -> Resting:
+def choose_engine_sleep(config: "BaseConfig") -> EngineSleep:
     """By `env_runners.sleep_while_training`."""
-    return Sleep() if config.env_runners_settings.sleep_while_training else StayAwake()
+    return Sleep() if config.env_runners_settings.sleep_while_training else NoSleep()
 
 
 def _sleep(runner: Any) -> None:

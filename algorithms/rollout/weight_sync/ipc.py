@@ -63,7 +63,7 @@ def _introduce(runner: Any) -> None:
 
 
 def _own_gpu(learner: Any) -> str:
-    """Where the learner computes; it sees its neighbours' GPUs too."""
+    """Where the learner computes; it sees its neighbors' GPUs too."""
     device = compute_device(learner.lm)
     return _gpu_id(device) if device.type == "cuda" else "no GPU"
 

@@ -49,7 +49,7 @@ class NCCLLink:
     def deliver(self, learner: Any, packed: torch.Tensor) -> None:
         """Broadcast, while the engines receive."""
         stream = torch.cuda.current_stream(packed.device)
-        with torch.cuda.device(packed.device):  # a learner sees its neighbours' GPUs too
+        with torch.cuda.device(packed.device):  # a learner sees its neighbors' GPUs too
             sender_of(learner).communicator.broadcast(packed, src=0, stream=stream)
         stream.synchronize()
 

@@ -109,6 +109,8 @@ def _buckets(learner: Any, plan: list[tuple[TensorSpec, ...]], link: Link) -> It
     for specs in plan:
         pack(tensors, specs, buffer)
         if buffer.is_cuda:
-            torch.cuda.current_stream(buffer.device).synchronize()  # others read it, on streams of their own
+            torch.cuda.current_stream(
+                buffer.device
+            ).synchronize()  # others read it, on continuous_batching of their own
         yield Bucket(specs, link.offer(learner, buffer))
         link.deliver(learner, buffer[: bytes_of(specs)])

@@ -139,10 +139,10 @@ def _without_double_brackets(text: str) -> str:
             return text  # unbalanced, or an interval such as [0,1)
         else:
             partner[opened.pop()] = at
-    superfluous = {
+    checkpoints_to_delete = {
         at
         for start, end in partner.items()
         if text[start + 1] == text[start] and partner.get(start + 1) == end - 1
         for at in (start, end)
     }
-    return "".join(character for at, character in enumerate(text) if at not in superfluous)
+    return "".join(character for at, character in enumerate(text) if at not in checkpoints_to_delete)

@@ -15,8 +15,10 @@ def token_losses(lengths, seed=0):
     return [rng.normal(size=length) for length in lengths]
 
 
-def weighted_total(lengths, groups, losses, loss_norm, limit=64):
-    weights = loss_weights(np.array(lengths), np.array(groups), loss_norm=loss_norm, max_response_tokens=limit)
+def weighted_total(lengths, groups, losses, loss_aggregation, limit=64):
+    weights = loss_weights(
+        np.array(lengths), np.array(groups), loss_aggregation=loss_aggregation, max_response_tokens=limit
+    )
     assert np.isfinite(weights).all()
     return sum(weight * loss.sum() for weight, loss in zip(weights, losses, strict=True))
 
@@ -52,23 +54,23 @@ def test_constant_divides_the_token_sum_by_rows_times_the_limit(rows):
     assert weighted_total(lengths, groups, losses, "constant") == pytest.approx(expected, abs=1e-12)
 
 
-@pytest.mark.parametrize("loss_norm", ["token", "response", "constant"])
-def test_rows_without_tokens_weigh_nothing(loss_norm):
-    found = loss_weights(np.array([0, 4]), np.array([0, 1]), loss_norm=loss_norm, max_response_tokens=8)
+@pytest.mark.parametrize("loss_aggregation", ["token", "response", "constant"])
+def test_rows_without_tokens_weigh_nothing(loss_aggregation):
+    found = loss_weights(np.array([0, 4]), np.array([0, 1]), loss_aggregation=loss_aggregation, max_response_tokens=8)
     assert found[0] == 0.0 and found[1] > 0.0
-    none = loss_weights(np.array([0, 0]), np.array([0, 0]), loss_norm=loss_norm, max_response_tokens=8)
+    none = loss_weights(np.array([0, 0]), np.array([0, 0]), loss_aggregation=loss_aggregation, max_response_tokens=8)
     np.testing.assert_array_equal(none, [0.0, 0.0])
     empty = np.array([], dtype=np.int64)
-    assert loss_weights(empty, empty, loss_norm=loss_norm, max_response_tokens=8).shape == (0,)
+    assert loss_weights(empty, empty, loss_aggregation=loss_aggregation, max_response_tokens=8).shape == (0,)
 
 
 def test_a_row_without_tokens_is_still_a_member_of_its_group():
-    found = loss_weights(np.array([0, 4]), np.array([5, 5]), loss_norm="response", max_response_tokens=8)
+    found = loss_weights(np.array([0, 4]), np.array([5, 5]), loss_aggregation="response", max_response_tokens=8)
     assert found[1] == 1 / (4 * 2)
 
 
 @pytest.mark.parametrize(
-    ("lengths", "groups", "loss_norm", "limit"),
+    ("lengths", "groups", "loss_aggregation", "limit"),
     [
         ([1, 2], [0], "token", 8),
         ([-1], [0], "token", 8),
@@ -76,6 +78,6 @@ def test_a_row_without_tokens_is_still_a_member_of_its_group():
         ([1], [0], "constant", 0),
     ],
 )
-def test_refuses_bad_input(lengths, groups, loss_norm, limit):
+def test_refuses_bad_input(lengths, groups, loss_aggregation, limit):
     with pytest.raises(ValueError, match="must"):
-        loss_weights(np.array(lengths), np.array(groups), loss_norm=loss_norm, max_response_tokens=limit)
+        loss_weights(np.array(lengths), np.array(groups), loss_aggregation=loss_aggregation, max_response_tokens=limit)
