@@ -6,7 +6,7 @@ import gymnasium
 import pytest
 
 from algorithms.config.errors import ConfigError
-from algorithms.evaluate import players
+from algorithms.evaluate import workers as players
 from algorithms.evaluate.__main__ import main
 from algorithms.evaluate.cli_inputs import parser, resolve_config
 from algorithms.evaluate.command import evaluate

@@ -7,15 +7,13 @@ import pytest
 ROOT = Path(__file__).parents[2]
 NUMPY_ONLY = [
     "algorithms.grpo.advantages",
-    "algorithms.learner.loss",
     "algorithms.grpo.rewards",
     "algorithms.r3_grpo.ranking",
     "algorithms.r3_grpo.reflection",
     "algorithms.history.store",
-    "algorithms.learner.batch",
     "algorithms.evaluation.metrics",
 ]
-WITH_TORCH = ["algorithms.learner.loss", "algorithms.learner.chunked_logprobs"]
+WITH_TORCH = ["algorithms.learner.batch", "algorithms.learner.loss", "algorithms.learner.chunked_logprobs"]
 
 
 @pytest.mark.parametrize(

@@ -53,9 +53,7 @@ def test_matches_a_naive_recomputation_value_and_gradient(columns, corrected):
         importance_weights = torch.ones_like(weights)
     expected, gradient, clipped = naive_loss_and_gradient(*columns[:4], importance_weights, **CLIP)
     logprobs.requires_grad_(True)
-    loss, sums = clipped_loss(
-        logprobs, old, advantages, weights, importance=importance if corrected else None
-    )
+    loss, sums = clipped_loss(logprobs, old, advantages, weights, importance=importance_weights if corrected else None)
     loss.backward()
     assert loss.item() == pytest.approx(expected, abs=1e-9)
     np.testing.assert_allclose(logprobs.grad.numpy(), gradient, atol=1e-9)
@@ -84,7 +82,7 @@ def test_any_split_into_microbatches_adds_up_to_the_same(columns, seed):
         loss, counts = torch.zeros((), dtype=torch.float64), {}
         for part in parts:
             part_loss, sums = clipped_loss(
-                leaf[part], old[part], advantages[part], weights[part], importance=importance[part]
+                leaf[part], old[part], advantages[part], weights[part], importance=importance_weights[part]
             )
             part_loss = part_loss + kl_penalty(leaf[part], old[part], weights[part])
             part_loss.backward()

@@ -1,8 +1,9 @@
 import pytest
 
-from algorithms.grpo.metrics import learner_rates, rollout_times, time_split
+from algorithms.grpo.metrics import learner_rates, time_split
 from algorithms.learner.flops import LearnerFacts, ModelFacts
 from algorithms.learner.update import UpdateStatistics
+from algorithms.rollout.workers import rollout_times
 
 MODEL = ModelFacts(weights=1.0, head=1.0, layers=())
 CPU = LearnerFacts(MODEL, None, "float32", 0.0)

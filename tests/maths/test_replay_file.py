@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from algorithms.history import database as history_database
 from algorithms.history.entry import DamagedEntryError, pack, row_of, unpack
 from algorithms.history.store import ReplayHistory
-from algorithms.r3_grpo import history_database
 
 from .strategies import entry, repeatable, seeds
 from .test_replay_state import draws, play, recorded, stored

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from algorithms.learner import token_stats
+from algorithms.learner import chunked_logprobs as token_stats
 from algorithms.learner.chunked_logprobs import OutputHead, chunked_logprobs, chunked_logprobs_and_gradient
 
 from .strategies import repeatable, seeds

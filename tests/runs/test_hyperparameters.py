@@ -8,7 +8,8 @@ from tensorboard.plugins.hparams import metadata
 
 from algorithms.config.sections import RunSettings
 from algorithms.r3_grpo.config import R3GRPOConfig
-from algorithms.train.recorder import NAMES, Recorder, hyperparameters
+from algorithms.train.recorder import HYPERPARAMETERS as NAMES
+from algorithms.train.recorder import Recorder, hyperparameters
 from algorithms.train.run_directory import RunDirectory
 
 CONFIG = {
