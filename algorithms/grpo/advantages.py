@@ -1,13 +1,17 @@
 """Group-relative advantages: Eq. 1 and Eq. 3 of the R³ paper, and those of Dr. GRPO and RLOO."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
+from typing import Any, ClassVar
 
 import numpy as np
 
+from algorithms.config.plugins import Plugin
+from algorithms.grpo.types import Group
+
 
 def group_advantages(
-    rewards: np.ndarray, *, std_scale: float = 1.0, eps: float = 1e-4, std_floor: float = 0.0
+    rewards: np.ndarray, *, std_scale: float | np.ndarray = 1.0, eps: float = 1e-4, std_floor: float = 0.0
 ) -> np.ndarray:
     """Turn one group's rewards into advantages: `(R - mean) / (std_scale * max(std, std_floor) + eps)`.
 
@@ -16,7 +20,7 @@ def group_advantages(
 
     Args:
         rewards: [G], one scalar reward per member of the group.
-        std_scale: α, the factor on the (floored) standard deviation; not negative.
+        std_scale: α, the factor on the (floored) standard deviation, or float [G]; not negative.
         eps: λ, added to the denominator; not negative.
         std_floor: the least standard deviation to divide by; 0 is the paper.
 
@@ -31,7 +35,7 @@ def group_advantages(
     """
     rewards = _checked(rewards)
     for name, value in (("std_scale", std_scale), ("eps", eps), ("std_floor", std_floor)):
-        if not (np.isfinite(value) and value >= 0):
+        if not np.all(np.isfinite(value) & (np.asarray(value) >= 0)):
             raise ValueError(f"{name} must be finite and not negative, got {value}")
 
     distances = mean_advantages(rewards)
@@ -39,7 +43,7 @@ def group_advantages(
         return distances
 
     denominator = std_scale * max(float(rewards.std()), std_floor) + eps
-    if denominator == 0.0:
+    if np.any(denominator == 0.0):
         raise ValueError("the denominator is 0: give std_scale or eps a positive value")
     advantages: np.ndarray = distances / denominator
     return advantages
@@ -87,9 +91,56 @@ def leave_one_out_advantages(rewards: np.ndarray) -> np.ndarray:
     return advantages
 
 
-# By the setting `training.advantage`.
-ADVANTAGES: Mapping[str, Callable[[np.ndarray], np.ndarray]] = MappingProxyType(
-    {"std": group_advantages, "mean": mean_advantages, "leave_one_out": leave_one_out_advantages}
+class AdvantageEstimator(Plugin):
+    """Gives the members of a group their advantages; `training.advantage` names one. Derive one of your own from it.
+
+    Attributes:
+        divides_by_std: whether it divides by a standard deviation, which `Group.std_scale` and `std_floor` change.
+    """
+
+    divides_by_std: ClassVar[bool] = False
+
+    def __init__(self, settings: Any = None) -> None:
+        self.settings = settings
+
+    def advantages(self, group: Group) -> np.ndarray:
+        """Return float [G]; rewards are `sample.training_reward` of `group.samples`."""
+        raise NotImplementedError
+
+    @staticmethod
+    def rewards(group: Group) -> np.ndarray:
+        """Return the group's rewards, float64 [G]."""
+        return np.array([sample.training_reward for sample in group.samples])
+
+
+class StdAdvantage(AdvantageEstimator):
+    """GRPO's: `group_advantages`."""
+
+    divides_by_std = True
+
+    def advantages(self, group: Group) -> np.ndarray:
+        """Return Eq. 1, or Eq. 3 for a group that a mechanism has changed."""
+        return group_advantages(self.rewards(group), std_scale=group.std_scale, std_floor=group.std_floor)
+
+
+class MeanAdvantage(AdvantageEstimator):
+    """Dr. GRPO's: `mean_advantages`."""
+
+    def advantages(self, group: Group) -> np.ndarray:
+        """Return distances from the mean."""
+        return mean_advantages(self.rewards(group))
+
+
+class LeaveOneOutAdvantage(AdvantageEstimator):
+    """RLOO's: `leave_one_out_advantages`."""
+
+    def advantages(self, group: Group) -> np.ndarray:
+        """Return distances from the mean of the others."""
+        return leave_one_out_advantages(self.rewards(group))
+
+
+ADVANTAGES: Mapping[str, type[AdvantageEstimator]] = MappingProxyType(
+    {"std": StdAdvantage, "mean": MeanAdvantage, "leave_one_out": LeaveOneOutAdvantage}
 )
 
 

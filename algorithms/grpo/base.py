@@ -5,7 +5,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import torch
@@ -18,13 +18,18 @@ from algorithms.evaluation.sampling import Evaluation, evaluate_policy, make_tru
 from algorithms.grpo.config import GRPOConfig
 from algorithms.grpo.metrics import advantage_metrics, group_metrics, time_split
 from algorithms.grpo.monitors import MismatchWatch, SkippedSteps
-from algorithms.grpo.query_sampler import EpochSampler
-from algorithms.grpo.rollout_source import make_pipeline
-from algorithms.grpo.types import Group
-from algorithms.learner.group import set_version
+from algorithms.grpo.mechanism import Mechanism, Services
+from algorithms.grpo.query_sampler import fingerprint
+from algorithms.grpo.registry import build_mechanisms, enabled, named_mechanisms, query_sampler, settings_of
+from algorithms.grpo.rollout_source import RolloutSource
+from algorithms.grpo.training_samples import scoring_row
+from algorithms.grpo.types import Sample, StepBatch
+from algorithms.history.store import FILE_NAME as HISTORY_FILE
+from algorithms.history.store import ReplayHistory
+from algorithms.learner.group import score_rows, set_version
 from algorithms.models.names import fetch_model, resolve_model
 from algorithms.models.tokenizer import ModelConfigs, load_tokenizer
-from algorithms.rollout.attempts import context_of
+from algorithms.rollout.attempts import AttemptTruncator, context_of
 from algorithms.rollout.env_runner import environment_makers
 from algorithms.rollout.scheduler import OnProgress
 from algorithms.rollout.types import Sampling, Split
@@ -35,6 +40,7 @@ T = TypeVar("T")
 # Stages after whose beginning a step can no longer be forgotten: they change weights or history.
 POINT_OF_NO_RETURN = frozenset({"update_policy", "update_history", "sync_weights"})
 TRAINING_LOOP = "training_loop"
+HISTORY_SECTION = "history"
 
 _logger = logging.getLogger(__name__)
 
@@ -42,14 +48,15 @@ _logger = logging.getLogger(__name__)
 class StagedAlgorithm(Algorithm):
     """An RLlib algorithm whose training step runs stages, one after another, through `run_stage`.
 
-    After each `train()`, `record` holds the step's metrics by TensorBoard tag, `groups` its groups, `dropped` those
-    that dynamic sampling did not train on, and `evaluation` the last evaluation.
+    After each `train()`, `batch` holds the step's groups and metrics, and `evaluation` the last evaluation.
+
+    Attributes:
+        mechanisms: the methods that the algorithm has; those whose switch is on take part.
     """
 
     config: GRPOConfig
     metrics: MetricsLogger
-    dropped: Sequence[Group] = ()
-    began: dict[str, Any]
+    mechanisms: ClassVar[tuple[type[Mechanism], ...]] = ()
 
     def setup(self, config: GRPOConfig) -> None:  # type: ignore[override]  # its own class of configuration
         """Build engines and learners through RLlib, then the state of the training loop."""
@@ -62,57 +69,99 @@ class StagedAlgorithm(Algorithm):
         self.tokenizer = load_tokenizer(resolve_model(module.model), module.revision, module.trust_remote_code)
         self.environments: dict[Split, Any] = {split: make() for split, make in environment_makers(config).items()}
         self.seed: int = config.seed or 0
-        self.queries = EpochSampler(self.uids(Split.TRAIN), self.seed)
-        self.runners = RolloutWorkers(self.env_runner_group, self.learner_group, config)
-        self.pipeline = make_pipeline(config.training_settings.max_off_policy_steps, self.runners)
+        self.workers = RolloutWorkers(self.env_runner_group, self.learner_group, config)
+        self._set_up_mechanisms(config)
         settings = config.env_runners_settings
         self.mismatch_watch = MismatchWatch(settings.logp_mismatch_warning, (settings.dtype, module.dtype))
         self.skipped_steps = SkippedSteps(config.training_settings.max_skipped_steps)
-        self.last_batch_began = self.queries.position
         self.stage: str | None = None
+        self.stage_seconds: dict[str, float] = {}
         self.steps_done = 0
         self.generated_tokens = 0
-        self.record: dict[str, Any] = {}
-        self.groups: list[Group] = []
+        self.batch = StepBatch(0)
         self.evaluation: Evaluation | None = None
         self.evaluated_at: int | None = None
         self.on_evaluation_progress: OnProgress | None = None
 
+    def _set_up_mechanisms(self, config: GRPOConfig) -> None:
+        training, uids = config.training_settings, self.uids(Split.TRAIN)
+        self.kinds = (*self.mechanisms, *named_mechanisms(training))
+        sampler = query_sampler(training)
+        wants_history = any(kind.uses_history for kind in (*enabled(self.kinds, config), sampler))
+        self.history = open_history(config, None) if wants_history else None
+        environment = self.environments[Split.TRAIN].unwrapped
+        self.services = Services(
+            config=config,
+            seed=self.seed,
+            uids=uids,
+            query=environment.query,
+            score=self.score_samples,
+            truncator=lambda limit: AttemptTruncator.of(
+                config,
+                self.tokenizer,
+                environment.reflection_guidance,
+                context=context_of(self.model_configs.model),
+                limit=limit,
+            ),
+            opened_history=self.history,
+        )
+        self.sampler = sampler(settings_of(sampler, config), self.services)
+        self.query_fingerprint = fingerprint(uids)
+        self.active = [*build_mechanisms(self.kinds, self.services), self.sampler]
+        self.stateful = [each for each in self.active if each.section]
+        self.source = RolloutSource(self.workers, self.sampler, self.active, training, self.sampling(), self.seed)
+
     def sampling(self) -> Sampling:
-        """How training rollouts are sampled."""
+        """Return how training rollouts are sampled."""
         settings = self.config.env_runners_settings
         return Sampling(settings.temperature, settings.top_p, settings.max_response_tokens)
 
     def uids(self, split: Split) -> list[str]:
-        """The ids of an environment's queries."""
+        """Return the ids of an environment's queries."""
         return list(self.environments[split].unwrapped.uids)
+
+    def score_samples(self, samples: Sequence[Sample], *, entropy: bool = False) -> None:
+        """Fill in the log-probs (and entropies) of samples under the policy as it stands."""
+        results = score_rows(self.learner_group, [scoring_row(sample) for sample in samples], entropy=entropy)
+        for sample, (logprobs, entropies) in zip(samples, results, strict=True):
+            sample.old_logprobs, sample.entropies = logprobs, entropies
+
+    def begin_step(self) -> None:
+        """Note the state that a step begins in, which is what is saved until it changes something."""
+        # The last step's rollouts go before this step's come: together they would double the memory.
+        self.batch = StepBatch(self.steps_done)
+        self.stage_seconds, self.step_started = {}, time.perf_counter()
+        self.began = self.counters()
+        for mechanism in self.active:
+            mechanism.metrics = dict(mechanism.tags)
 
     def run_stage(self, stage: Callable[..., T], *arguments: Any) -> T:
         """Run a stage and log its wall time."""
         started = time.perf_counter()
         self.stage = stage.__name__
         result = stage(*arguments)
-        self.record[f"time/{stage.__name__}"] = time.perf_counter() - started
+        self.stage_seconds[f"time/{stage.__name__}"] = time.perf_counter() - started
         return result
 
-    def finish_step(self, groups: list[Group], seconds: float) -> None:
-        """Count, and publish the step's metrics: to `record`, and to RLlib's results for Tune."""
+    def finish_step(self, batch: StepBatch) -> None:
+        """Count, and publish the step's metrics: in `batch.record`, and in RLlib's results for Tune."""
         self.steps_done += 1
-        self.stage = None
-        self.groups = groups
-        played = [*groups, *self.dropped]
-        fresh = [sample for group in played for sample in group.samples if not sample.replayed]
-        tokens = sum(sample.rollout.response_length for sample in fresh)
-        self.generated_tokens += tokens
-        self.record |= group_metrics(played) | advantage_metrics(groups) | time_split(self.record)
-        self.record |= {
-            "throughput/response_tokens_per_s": tokens / seconds,
-            "throughput/samples_per_s": len(fresh) / seconds,
+        self.stage, self.batch = None, batch
+        seconds = time.perf_counter() - self.step_started
+        lengths = [sample.rollout.response_length for sample in batch.fresh]
+        self.generated_tokens += sum(lengths)
+        idle = {tag: value for kind in self.kinds for tag, value in kind.tags.items()}
+        batch.record |= idle | {tag: value for each in self.active for tag, value in each.metrics.items()}
+        batch.record |= group_metrics(batch.rolled_out) | advantage_metrics(batch.groups)
+        batch.record |= self.stage_seconds | time_split(self.stage_seconds)
+        batch.record |= {
+            "throughput/response_tokens_per_s": sum(lengths) / seconds,
+            "throughput/samples_per_s": len(lengths) / seconds,
             "throughput/generated_tokens": float(self.generated_tokens),
             "time/step": seconds,
-            "run/epoch": self.queries.epoch,
+            "run/epoch": self.sampler.drawn / len(self.services.uids),
         }
-        for tag, value in self.record.items():
+        for tag, value in batch.record.items():
             if not isinstance(value, str):
                 self.metrics.log_value(tuple(tag.split("/")), value, window=1)
 
@@ -121,7 +170,7 @@ class StagedAlgorithm(Algorithm):
     def evaluate(self, parallel_train_future: Any = None) -> dict[str, Any]:
         """Held-out evaluation with the training runners; the result is also kept in `evaluation`."""
         self.evaluation = evaluate_policy(
-            functools.partial(self.runners.rollout, on_progress=self.on_evaluation_progress),
+            functools.partial(self.workers.rollout, on_progress=self.on_evaluation_progress),
             self.uids(Split.EVALUATION),
             self.config.evaluation_settings,
             self.sampling(),
@@ -134,17 +183,19 @@ class StagedAlgorithm(Algorithm):
             ),
         )
         self.evaluated_at = self.steps_done
-        self.runners.forget_counts()
+        self.workers.forget_counts()
         return self.evaluation.metrics()
 
     def restore_env_runners(self, env_runner_group: Any) -> list[int]:
-        """Nothing: RLlib would bring dead runners back with the weights they were made with. `runners` does it."""
+        """Nothing: RLlib would bring dead runners back with the weights they were made with. `workers` does it."""
         return []
 
     def cleanup(self) -> None:
         """Give up what is being played, then stop actors as RLlib does."""
-        self.runners.close()
+        self.workers.close()
         super().cleanup()
+        if self.history is not None:
+            self.history.close()
 
     @classmethod
     def _should_create_evaluation_env_runners(cls, eval_config: AlgorithmConfig) -> bool:
@@ -176,7 +227,7 @@ class StagedAlgorithm(Algorithm):
         return self.stage not in POINT_OF_NO_RETURN
 
     def get_training_state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """Arrays, and what fits JSON. Random continuous_batching need none: they are functions of seed and step.
+        """Return arrays, and what fits JSON. Random streams need none: they are functions of seed and step.
 
         In the middle of a step it is the state in which the step began.
 
@@ -188,38 +239,59 @@ class StagedAlgorithm(Algorithm):
                 f"the step after {self.steps_done} failed in {self.stage}, when it had begun to change the policy; "
                 "fix: go on from the last checkpoint"
             )
-        return {}, self.counters() if self.stage is None else self.began
+        arrays: dict[str, np.ndarray] = {}
+        states: dict[str, dict[str, Any]] = {}
+        for mechanism in self.stateful:
+            own, states[mechanism.section] = mechanism.state()
+            arrays |= {f"{mechanism.section}.{name}": array for name, array in own.items()}
+        if self.history is not None:
+            own, states[HISTORY_SECTION] = self.history.save()
+            arrays |= {f"{HISTORY_SECTION}.{name}": array for name, array in own.items()}
+        counters = self.counters() if self.stage is None else self.began
+        return arrays, counters | {"mechanisms": states}
 
     def counters(self) -> dict[str, Any]:
-        """How far the run is, as plain data."""
+        """Return how far the run is, as plain data."""
         return {
             "steps_done": self.steps_done,
-            "query_position": self.pipeline.position(before=self.last_batch_began, after=self.queries.position),
+            "query_position": self.source.drawn,
             "generated_tokens": self.generated_tokens,
-            "weights_version": self.runners.version,
-            "runner_restarts": self.runners.restarts,
+            "weights_version": self.workers.version,
+            "runner_restarts": self.workers.restarts,
             "skipped_in_a_row": self.skipped_steps.in_a_row,
-            "queries": self.queries.fingerprint,
+            "queries": self.query_fingerprint,
             "model": self.model_fingerprint,
         }
 
     def _keeps_its_first_model(self) -> bool:
-        """Whether the model that the run began with is needed for as long as it trains."""
+        """Return whether the model that the run began with is needed for as long as it trains."""
         return self.config.rl_module_settings.lora_rank > 0 or self.config.training_settings.beta > 0
 
     def keep_state_in(self, folder: Path) -> None:
-        """Keep what grows with the run, and what a failure leaves, in files of this folder."""
+        """Keep what grows with the run, and what a failure leaves, in files of this folder; call it before training."""
+        folder.mkdir(parents=True, exist_ok=True)
         self.skipped_steps.folder = folder
+        if self.history is not None:
+            self.history.close()
+            self.history = self.services.opened_history = open_history(self.config, folder / HISTORY_FILE)
 
     def start_again(self) -> None:
-        """Forget what an earlier process left in those files before its first checkpoint; GRPO left nothing."""
+        """Forget what an earlier process left in those files before its first checkpoint."""
+        if self.history is not None:
+            self.history.rollback(0)
 
     def prune(self, state: dict[str, Any]) -> None:
-        """Free what only checkpoints older than this one's state still needed; GRPO keeps nothing for them."""
+        """Free what only checkpoints older than this one's state still needed."""
+        if self.history is not None:
+            self.history.prune(state.get("mechanisms", {}).get(HISTORY_SECTION, {}).get("savepoint", 0))
 
     def set_training_state(self, arrays: dict[str, np.ndarray], state: dict[str, Any]) -> None:
-        """Go on from there; the learners' weights are in place already."""
-        if state["queries"] != self.queries.fingerprint:
+        """Go on from there; the learners' weights are in place already.
+
+        Raises:
+            ValueError: the history does not hold what the checkpoint was made with.
+        """
+        if state["queries"] != self.query_fingerprint:
             _logger.warning(
                 "environment.data holds other problems than when the checkpoint was made: training goes on at the "
                 "same place of another order, and is not the run that it would have been"
@@ -229,12 +301,31 @@ class StagedAlgorithm(Algorithm):
                 "rl_module.model is another model than the one that the run began with: the adapter, or the penalty of "
                 "training.beta, is on top of other weights, and the run is not what it would have been"
             )
-        self.pipeline.settle()  # of an algorithm that trains already: what it plays is of the policy that goes
-        self.pipeline = make_pipeline(self.config.training_settings.max_off_policy_steps, self.runners)
+        self.source.restart(state["query_position"])
         self.stage = None
         self.steps_done = self._iteration = state["steps_done"]
-        self.queries.position = self.last_batch_began = state["query_position"]
         self.generated_tokens = state["generated_tokens"]
-        self.runners.restarts = state["runner_restarts"]
+        self.workers.restarts = state["runner_restarts"]
         self.skipped_steps.in_a_row = state["skipped_in_a_row"]
-        self.runners.push_weights()
+        states = state.get("mechanisms", {})
+        for mechanism in self.stateful:
+            mechanism.restore(_own(arrays, mechanism.section), states.get(mechanism.section, {}))
+        if self.history is not None and HISTORY_SECTION in states:
+            self.history.restore(_own(arrays, HISTORY_SECTION), states[HISTORY_SECTION])
+        self.workers.push_weights()
+
+
+def open_history(config: GRPOConfig, path: Path | None) -> ReplayHistory:
+    """Open the history of a configuration: section `history`."""
+    settings, group_size = config.history_settings, config.training_settings.group_size
+    return ReplayHistory(
+        capacity=settings.capacity,
+        dedupe=settings.dedupe,
+        history_window=4 * group_size if settings.window is None else settings.window,
+        path=path,
+    )
+
+
+def _own(arrays: dict[str, np.ndarray], section: str) -> dict[str, np.ndarray]:
+    prefix = f"{section}."
+    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}

@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import torch
 
-from algorithms.grpo.rollout_source import Collection
 from algorithms.grpo.types import Group
 from algorithms.learner.flops import LearnerFacts, model_flops_utilization, peak_flops
 from algorithms.learner.loss import LossSettings, bounded_tokens
@@ -18,8 +17,8 @@ def group_metrics(groups: Sequence[Group]) -> dict[str, float]:
     `reward/mean` is the mean outcome reward; `reward/training_mean` has SERR's values in its place where there are any.
     Without a single rollout every mean is NaN.
     """
-    samples = [sample for group in groups for sample in group.samples if not sample.replayed]
-    solved = [[s.rollout.correct for s in group.samples if not s.replayed] for group in groups]
+    samples = [sample for group in groups for sample in group.fresh]
+    solved = [[sample.rollout.correct for sample in group.fresh] for group in groups]
     lengths = [sample.rollout.response_length for sample in samples]
     return {
         "reward/mean": _mean([sample.reward for sample in samples]),
@@ -38,20 +37,10 @@ def _mean(values: Sequence[float]) -> float:
     return float(np.mean(values)) if values else float("nan")
 
 
-def sampling_metrics(collection: Collection) -> dict[str, float]:
-    """What dynamic sampling did: further rounds of queries, and groups that are not trained on."""
-    return {
-        "sampling/refills": float(collection.refills),
-        "sampling/dropped_groups": float(len(collection.dropped)),
-    }
-
-
 def advantage_metrics(groups: Sequence[Group]) -> dict[str, float]:
     """How many responses carry a learning signal."""
-    advantages = np.array([sample.advantage for group in groups for sample in group.samples])
-    if not len(advantages):
-        return {"groups/zero_advantage": 1.0}
-    return {"groups/zero_advantage": float((advantages == 0).mean())}
+    silent = [not np.any(sample.advantages) for group in groups for sample in group.samples]
+    return {"groups/zero_advantage": float(np.mean(silent)) if silent else 1.0}
 
 
 def update_metrics(groups: Sequence[Group], steps: Sequence[UpdateStatistics]) -> dict[str, float]:
@@ -77,7 +66,7 @@ def update_metrics(groups: Sequence[Group], steps: Sequence[UpdateStatistics]) -
 def correction_metrics(groups: Sequence[Group], settings: LossSettings) -> dict[str, float]:
     """The share of the fresh rollouts' tokens whose importance weight was cut to the cap, or masked."""
     pairs = [
-        (s.old_logprobs[s.rollout.loss_mask], s.rollout.sampling_logprobs[s.rollout.loss_mask])
+        (s.old_logprobs, s.rollout.sampling_logprobs)
         for group in groups
         for s in group.samples
         if s.old_logprobs is not None and not s.replayed
@@ -91,7 +80,7 @@ def correction_metrics(groups: Sequence[Group], settings: LossSettings) -> dict[
 
 def _entropy(groups: Sequence[Group]) -> float:
     """Mean over the fresh samples' tokens; a scoring pass has measured them, or the update."""
-    measured = [s.response_entropies for g in groups for s in g.samples if s.entropies is not None and not s.replayed]
+    measured = [s.entropies for g in groups for s in g.samples if s.entropies is not None and not s.replayed]
     tokens = sum(len(entropies) for entropies in measured)
     return sum(float(entropies.sum()) for entropies in measured) / max(tokens, 1.0)
 

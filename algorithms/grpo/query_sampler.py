@@ -1,50 +1,70 @@
-"""The order in which queries are trained on: a new shuffle each epoch, a function of the seed alone."""
+"""Which queries a step trains on: a new shuffle each epoch, or what a sampler of another kind chooses."""
 
-import functools
 import hashlib
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
+from algorithms.grpo.mechanism import Mechanism, Services
 
-class EpochSampler:
+
+class QuerySampler(Mechanism):
+    """Chooses queries; one a run, named by `training.query_sampler`. It may have any hook of a mechanism.
+
+    Attributes:
+        drawn: queries that were drawn so far; a checkpoint keeps it, and with a policy lag the number at which the
+            step that is only under way began.
+    """
+
+    drawn: int = 0
+
+    def take(self, count: int, step: int, occasion: int = 0) -> list[str]:
+        """Return the next `count` queries.
+
+        Args:
+            count: how many.
+            step: the one that trains on them.
+            occasion: 0 for the step's own queries, then the number of the round that resamples.
+        """
+        chosen = self.choose(count, step, occasion)
+        self.drawn += len(chosen)
+        return chosen
+
+    def choose(self, count: int, step: int, occasion: int = 0) -> list[str]:
+        """Choose `count` queries; arguments as of `take`."""
+        raise NotImplementedError
+
+
+class EpochSampler(QuerySampler):
     """An endless stream of queries.
 
-    Epoch `e` is the permutation that `(seed, e)` gives, so that a position in the stream says everything: a resumed
-    run needs no state but `position`.
-
-    Args:
-        uids: the queries, in the data's order.
+    Epoch `e` is the permutation that `(seed, e)` gives, so that the number of queries drawn says everything: a resumed
+    run needs no other state.
 
     Raises:
         ValueError: there are no queries.
     """
 
-    def __init__(self, uids: Sequence[str], seed: int, position: int = 0) -> None:
-        if not uids:
+    def __init__(self, settings: Any, services: Services) -> None:
+        super().__init__(settings, services)
+        if not services.uids:
             raise ValueError("environment.data: there are no queries to train on")
-        self.uids, self.seed, self.position = list(uids), seed, position
+        self.uids, self.seed = list(services.uids), services.seed
 
-    @functools.cached_property
-    def fingerprint(self) -> str:
-        """Tells other queries, or another order of them in the data, from these."""
-        digest = hashlib.blake2b(digest_size=16)
-        for uid in self.uids:
-            digest.update(uid.encode("utf-8", "surrogatepass") + b"\0")
-        return digest.hexdigest()
-
-    @property
-    def epoch(self) -> float:
-        """Epochs done, as a fraction."""
-        return self.position / len(self.uids)
-
-    def take(self, count: int) -> list[str]:
-        """The next `count` queries; a batch may span two epochs."""
+    def choose(self, count: int, step: int, occasion: int = 0) -> list[str]:
+        """Return the next `count` queries; a batch may span two epochs."""
         taken: list[str] = []
         while len(taken) < count:
-            epoch, offset = divmod(self.position, len(self.uids))
+            epoch, offset = divmod(self.drawn + len(taken), len(self.uids))
             order = np.random.default_rng([self.seed, epoch]).permutation(len(self.uids))
-            chosen = order[offset : offset + count - len(taken)]
-            taken += [self.uids[i] for i in chosen]
-            self.position += len(chosen)
+            taken += [self.uids[i] for i in order[offset : offset + count - len(taken)]]
         return taken
+
+
+def fingerprint(uids: Sequence[str]) -> str:
+    """Digest the queries: other ones, or another order of them in the data, give another text."""
+    digest = hashlib.blake2b(digest_size=16)
+    for uid in uids:
+        digest.update(uid.encode("utf-8", "surrogatepass") + b"\0")
+    return digest.hexdigest()

@@ -1,215 +1,214 @@
-"""When rollouts are played: in their own step, or one step ahead while the learners work.
+"""Where a step's groups come from: queries, prompts, rollouts, follow-up rounds, and all that one step ahead.
 
-One step ahead, a step trains on rollouts of the policy before the last update. Nothing else has to know: the ratio of
-the loss is that of the new policy to the one at the step's start, whose log-probs the scoring pass or the first
-optimizer step measures, so that its clip bounds what this step changes. What lies between the policy that sampled and
-the one at the step's start is the importance weight of `training.importance_cap`: it divides by the engine's own log-probs.
-The two factors are those of decoupled PPO (J. Hilton et al., arXiv 2110.00641); the second one is truncated. The
-history keeps the log-probs at the step's start, for these rollouts too: one update after the policy that sampled.
+One step ahead (`training.max_off_policy_steps: 1`), a step trains on rollouts of the policy before the last update.
+Nothing else has to know: the ratio of the loss is that of the new policy to the one at the step's start, whose
+log-probs the scoring pass or the first optimizer step measures, so that its clip bounds what this step changes. What
+lies between the policy that sampled and the one at the step's start is the importance weight of
+`training.importance_cap`: it divides by the engine's own log-probs. The two factors are those of decoupled PPO
+(J. Hilton et al., arXiv 2110.00641); the second one is truncated. The history keeps the log-probs at the step's start,
+for these rollouts too: one update after the policy that sampled.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
-from algorithms.grpo.types import Group, Prompt, Sample
-from algorithms.rollout.types import Request, Rollout, Sampling, Split
+from algorithms.config.sections import TrainingSettings
+from algorithms.grpo.mechanism import Mechanism
+from algorithms.grpo.query_sampler import QuerySampler
+from algorithms.grpo.types import Group, Sample, StepBatch
+from algorithms.rollout.types import Prompt, Request, Rollout, Sampling, refuse_if_all_failed
 from algorithms.rollout.workers import RolloutWorkers
+from algorithms.utils.rng import RngStream, request_seeds
+
+MOST_FOLLOW_UPS = 8
 
 
-@dataclass(frozen=True)
-class Batch:
-    """The prompts of a step, and the episodes that are played for them."""
+@dataclass
+class Plan:
+    """What is to be rolled out for a step.
 
+    Args:
+        drawn: queries that had been drawn before the plan was made.
+        rollouts: None until they are there.
+    """
+
+    step: int
+    drawn: int
     prompts: Sequence[Prompt]
     requests: Sequence[Request]
+    rollouts: list[Rollout] | None = None
 
 
-@dataclass(frozen=True)
-class PlayedBatch:
-    """A batch with its rollouts.
+@dataclass
+class _Round:
+    """What a step has rolled out so far, round by round."""
 
-    Args:
-        lag: training steps between the policy that sampled it and the one that it trains.
-    """
-
-    batch: Batch
+    prompts: list[Prompt]
+    requests: list[Request]
     rollouts: list[Rollout]
-    lag: int
+    groups: list[Group]
 
 
-class Pipeline(Protocol):
-    """Which batch a step trains on, and when the next one is played.
-
-    Attributes:
-        ahead: steps between the one that is running and the one that prompts are now built for.
-    """
-
-    ahead: int
-
-    def due(self, batch: Batch) -> PlayedBatch:
-        """Take the batch whose prompts were built last; returns the one that this step trains on."""
-        ...
-
-    def begin_next(self, build: Callable[[], Batch]) -> None:
-        """Begin with the next step's rollouts if that is to happen in this step; `build` makes its batch."""
-        ...
-
-    def settle(self) -> None:
-        """Wait until nothing is being played: the weights are about to change."""
-        ...
-
-    def position(self, *, before: int, after: int) -> int:
-        """Where a resumed run takes up the queries, given where the last batch of them begins and ends."""
-        ...
-
-
-class OnPolicy:
-    """A step plays its own batch, with the policy that it trains."""
-
-    ahead = 0
-
-    def __init__(self, runners: RolloutWorkers) -> None:
-        self._runners = runners
-
-    def due(self, batch: Batch) -> PlayedBatch:
-        """Play the batch now."""
-        return PlayedBatch(batch, self._runners.rollout(batch.requests), lag=0)
-
-    def begin_next(self, build: Callable[[], Batch]) -> None:
-        """Nothing: the next batch waits for the next policy."""
-
-    def settle(self) -> None:
-        """Nothing is being played."""
-
-    def position(self, *, before: int, after: int) -> int:
-        """After the last batch: it has been trained on."""
-        return after
-
-
-class OneStepAhead:
-    """A step trains on what was played during the one before, and the next batch is played meanwhile.
-
-    The first step plays its own batch first. What has been played ahead is in no checkpoint: a resumed run plays that
-    batch again, with the weights of the checkpoint, so it is not step for step the uninterrupted one.
-    """
-
-    def __init__(self, runners: RolloutWorkers) -> None:
-        self._runners = runners
-        self.ahead = 0
-        self._next: Batch | None = None
-        self._playing: Batch | None = None
-        self._played: PlayedBatch | None = None
-
-    def due(self, batch: Batch) -> PlayedBatch:
-        """What the last step has played; `batch` will be the next one's."""
-        if self._played is None:
-            return PlayedBatch(batch, self._runners.rollout(batch.requests), lag=0)
-        due, self._played, self._next = self._played, None, batch
-        return due
-
-    def begin_next(self, build: Callable[[], Batch]) -> None:
-        """Begin to play the batch that was handed to `due`; in the first step, one more is built for this."""
-        self.ahead = 1
-        batch, self._next = self._next or build(), None
-        self._runners.start(batch.requests)
-        self._playing = batch
-
-    def settle(self) -> None:
-        """Wait for the batch that is being played."""
-        if self._playing is not None:
-            batch, self._playing = self._playing, None
-            self._played = PlayedBatch(batch, self._runners.finish(), lag=1)
-
-    def position(self, *, before: int, after: int) -> int:
-        """Before the last batch, which has only been played, if that."""
-        return before if self.ahead else after
-
-
-def make_pipeline(max_off_policy_steps: int, runners: RolloutWorkers) -> Pipeline:
-    """The pipeline of `training.max_off_policy_steps`."""
-    return OneStepAhead(runners) if max_off_policy_steps else OnPolicy(runners)
-
-
-@dataclass(frozen=True)
-class Collection:
-    """What a step has collected.
+class RolloutSource:
+    """Makes step batches.
 
     Args:
-        kept: the groups to train on, in the order in which they were asked.
-        dropped: those that teach nothing, and what came in beyond the number wanted.
-        refills: how often further queries were asked.
+        workers: roll out.
+        sampler: chooses the queries.
+        mechanisms: the enabled ones; their hooks add prompts and follow-up rounds, and say what is informative.
+        training: section `training`.
+        sampling: how responses are sampled.
+        seed: of the run.
     """
 
-    kept: list[Group]
-    dropped: list[Group]
-    refills: int
+    def __init__(
+        self,
+        workers: RolloutWorkers,
+        sampler: QuerySampler,
+        mechanisms: Sequence[Mechanism],
+        training: TrainingSettings,
+        sampling: Sampling,
+        seed: int,
+    ) -> None:
+        self._workers, self._sampler, self._mechanisms = workers, sampler, mechanisms
+        self._training, self._sampling, self._seed = training, sampling, seed
+        self._ahead: Plan | None = None
+
+    def next_batch(self, step: int) -> StepBatch:
+        """Return the batch that a step trains on; with a lag, begin with the next step's rollouts.
+
+        Raises:
+            EveryEpisodeFailed: the environment failed in all of them.
+        """
+        plan, following = self._ahead, None
+        batch = StepBatch(step, lag=0 if plan is None else 1)
+        if plan is None:
+            plan = self._plan(step)
+            plan.rollouts = self._workers.rollout(plan.requests)
+        else:
+            following = self._plan(step + 1)  # before this step's further rounds, which take the queries after them
+        done = _Round(list(plan.prompts), list(plan.requests), list(plan.rollouts or ()), [])
+        done.groups = collect_groups(plan.prompts, done.rollouts)
+        self._follow_up(done, step)
+        resampled = self._resample_uninformative(batch, done, wanted=len(plan.prompts))
+        refuse_if_all_failed(done.rollouts)
+        batch.record |= self._workers.metrics(done.requests, done.rollouts)
+        batch.record["sampling/refills"] = float(resampled)
+        batch.record["sampling/dropped_groups"] = float(len(batch.dropped))
+        batch.record["rollout/policy_lag"] = float(batch.lag)
+        if self._training.max_off_policy_steps:
+            self._ahead = following or self._plan(step + 1)
+            self._workers.start(self._ahead.requests)
+        return batch
+
+    def wait(self) -> None:
+        """Wait until nothing is being rolled out: the weights are about to change."""
+        if self._ahead is not None and self._ahead.rollouts is None:
+            self._ahead.rollouts = self._workers.finish()
+
+    @property
+    def drawn(self) -> int:
+        """Queries drawn by the steps that have begun, without those of a batch that is only under way."""
+        return self._sampler.drawn if self._ahead is None else self._ahead.drawn
+
+    def restart(self, drawn: int) -> None:
+        """Forget what is under way, and go on after so many queries; it is of another policy, or was never begun."""
+        self.wait()
+        self._ahead, self._sampler.drawn = None, drawn
+
+    def _plan(self, step: int) -> Plan:
+        drawn = self._sampler.drawn
+        queries = self._sampler.take(self._training.queries_per_step, step)
+        prompts = [Prompt(uid) for uid in queries]
+        prompts += [prompt for mechanism in self._mechanisms for prompt in mechanism.prompts(queries, step)]
+        return Plan(step, drawn, prompts, self._requests(prompts, step, RngStream.ROLLOUT))
+
+    def _requests(
+        self, prompts: Sequence[Prompt], step: int, stream: RngStream, occasion: int = 0, before: _Round | None = None
+    ) -> list[Request]:
+        """Make the requests of some prompts; their seeds are a function of step, stream and occasion."""
+        sizes = [prompt.size or self._training.group_size for prompt in prompts]
+        seeds = request_seeds(self._seed, step, stream, sum(sizes), occasion)
+        first_group = before.requests[-1].group + 1 if before and before.requests else 0
+        first_id = len(before.requests) if before else 0
+        return make_requests(prompts, sizes, seeds, self._sampling, first_id=first_id, first_group=first_group)
+
+    def _roll_out(self, done: _Round, prompts: list[Prompt], step: int, stream: RngStream, occasion: int) -> None:
+        """Add a round."""
+        requests = self._requests(prompts, step, stream, occasion, done)
+        rollouts = self._workers.rollout(requests)
+        first_group = requests[0].group if requests else 0
+        done.prompts += prompts
+        done.requests += requests
+        done.rollouts += rollouts
+        done.groups += collect_groups(prompts, rollouts, first_group=first_group)
+
+    def _follow_up(self, done: _Round, step: int) -> None:
+        """Roll out what mechanisms ask for after they have seen the groups."""
+        for number in range(1, MOST_FOLLOW_UPS + 1):
+            prompts = [prompt for each in self._mechanisms for prompt in each.follow_up(done.groups, number)]
+            if not prompts:
+                return
+            self._roll_out(done, prompts, step, RngStream.FOLLOW_UP, number)
+
+    def _resample_uninformative(self, batch: StepBatch, done: _Round, wanted: int) -> int:
+        """Replace groups that teach nothing by those of further queries; returns in how many rounds.
+
+        A round samples as many queries as the share of informative groups so far lets expect to be enough, and never
+        more than `wanted`. After `training.max_resample_rounds` the step makes do with what it has, be it nothing.
+
+        Source: DAPO, arXiv 2503.14476, section 3.2; the bound is ours.
+        """
+        most, rounds = self._training.max_resample_rounds, 0
+        if not most:
+            batch.groups = done.groups
+            return 0
+        useful = [self._is_informative(group) for group in done.groups]
+        while sum(useful) < wanted and rounds < most:
+            rounds += 1
+            count = queries_needed(wanted, sum(useful), len(useful))
+            prompts = [Prompt(uid) for uid in self._sampler.take(count, batch.step, rounds)]
+            self._roll_out(done, prompts, batch.step, RngStream.REFILL, rounds)
+            useful += [self._is_informative(group) for group in done.groups[len(useful) :]]
+        batch.groups = [group for group, teaches in zip(done.groups, useful, strict=True) if teaches][:wanted]
+        kept = {id(group) for group in batch.groups}
+        batch.dropped = [group for group in done.groups if id(group) not in kept]
+        return rounds
+
+    def _is_informative(self, group: Group) -> bool:
+        """Return whether GRPO or a mechanism learns something from a group."""
+        return not group.homogeneous or any(mechanism.is_informative(group) for mechanism in self._mechanisms)
 
 
-def refilled(
-    groups: list[Group],
-    refill: Callable[[int, int], list[Group]],
-    informative: Callable[[Group], bool],
-    *,
-    wanted: int,
-    max_resample_rounds: int,
-) -> Collection:
-    """Replace groups that teach nothing by those of further queries.
-
-    A refill asks as many queries as the share of informative groups so far lets expect to be enough, and never more
-    than `wanted`. After `max_resample_rounds` the step makes do with what it has, be it nothing.
-
-    Args:
-        groups: those of the step's own prompts.
-        refill: given a number of queries and the number of the refill, from 1: asks the next queries of the epoch.
-        informative: whether a group has anything to teach.
-        wanted: informative groups to collect.
-        max_resample_rounds: the most refills; 0 keeps all groups as they are.
-
-    Source: DAPO, arXiv 2503.14476, section 3.2; the bound is ours.
-    """
-    if max_resample_rounds == 0:
-        return Collection(groups, [], 0)
-    asked, useful, refills = list(groups), [informative(group) for group in groups], 0
-    while sum(useful) < wanted and refills < max_resample_rounds:
-        refills += 1
-        more = refill(_queries_needed(wanted, sum(useful), len(useful)), refills)
-        asked += more
-        useful += [informative(group) for group in more]
-    kept = [group for group, teaches in zip(asked, useful, strict=True) if teaches][:wanted]
-    chosen = {id(group) for group in kept}
-    return Collection(kept, [group for group in asked if id(group) not in chosen], refills)
-
-
-def _queries_needed(wanted: int, useful: int, asked: int) -> int:
-    return min(wanted, math.ceil((wanted - useful) * asked / useful)) if useful else wanted
+def queries_needed(wanted: int, useful: int, sampled: int) -> int:
+    """Count the queries to sample for `wanted` informative groups, where `useful` of `sampled` were, at most `wanted`."""
+    return min(wanted, math.ceil((wanted - useful) * sampled / useful)) if useful else wanted
 
 
 def make_requests(
-    prompts: Sequence[Prompt], seeds: Sequence[int], sampling: Sampling, *, first_id: int = 0, first_group: int = 0
+    prompts: Sequence[Prompt],
+    sizes: Sequence[int],
+    seeds: Sequence[int],
+    sampling: Sampling,
+    *,
+    first_id: int = 0,
+    first_group: int = 0,
 ) -> list[Request]:
-    """Ask every prompt equally often, as many requests as there are seeds.
+    """Make `sizes[i]` requests of prompt i, each with a seed of its own.
 
     Args:
         prompts: each makes a group.
-        seeds: one a request, those of a prompt in a row; their number is a multiple of the prompts'.
+        sizes: responses of each prompt.
+        seeds: one a request, those of a prompt in a row.
         sampling: how all are sampled.
         first_id: ids count from here.
         first_group: groups count from here.
     """
-    size = len(seeds) // max(1, len(prompts))
+    owners = [index for index, size in enumerate(sizes) for _ in range(size)]
     return [
-        Request(
-            first_id + i,
-            prompts[i // size].uid,
-            first_group + i // size,
-            seed,
-            sampling,
-            Split.TRAIN,
-            prompts[i // size].attempt,
-        )
-        for i, seed in enumerate(seeds)
+        Request(first_id + i, prompts[owner], first_group + owner, seed, sampling)
+        for i, (owner, seed) in enumerate(zip(owners, seeds, strict=True))
     ]
 
 

@@ -1,12 +1,13 @@
-"""From groups of samples to the rows that the learner is fed."""
+"""From groups of samples to what the learner is fed."""
 
 from collections.abc import Sequence
 
 import numpy as np
 
+from algorithms.config.sections import TrainingSettings
 from algorithms.grpo.types import Group, Sample
 from algorithms.learner.batch import TrainingSample
-from algorithms.learner.loss import LossAggregation, loss_weights
+from algorithms.learner.loss import loss_weights
 
 
 def minibatches(groups: Sequence[Group], count: int, rng: np.random.Generator) -> list[list[tuple[int, Sample]]]:
@@ -18,37 +19,40 @@ def minibatches(groups: Sequence[Group], count: int, rng: np.random.Generator) -
     return [[samples[i] for i in part] for part in np.array_split(order, count) if len(part)]
 
 
-def training_rows(
-    samples: Sequence[tuple[int, Sample]], *, loss_aggregation: LossAggregation, max_response_tokens: int
+def training_samples(
+    samples: Sequence[tuple[int, Sample]], training: TrainingSettings, max_response_tokens: int
 ) -> list[TrainingSample]:
-    """Rows of one optimizer step, their token weights normalized over all of it."""
+    """Make the rows of one optimizer step, their token weights normalized over all of it."""
     lengths = np.array([sample.rollout.response_length for _, sample in samples])
     group_ids = np.array([group for group, _ in samples])
     weights = loss_weights(
-        lengths, group_ids, loss_aggregation=loss_aggregation, max_response_tokens=max_response_tokens
+        lengths, group_ids, loss_aggregation=training.loss_aggregation, max_response_tokens=max_response_tokens
     )
     return [_row(sample, float(weight)) for (_, sample), weight in zip(samples, weights, strict=True)]
 
 
+def deal_auxiliary(samples: Sequence[Sample], minibatch: int, minibatches: int) -> list[TrainingSample]:
+    """Make the rows of one optimizer step that have an objective of their own: the mean over all their tokens.
+
+    They carry no log-probs of a sampling policy, so that their ratio is 1 and their gradient that of
+    `advantages · log-prob`.
+    """
+    tokens = sum(sample.rollout.response_length for sample in samples)
+    return [_row(sample, minibatches / max(1, tokens)) for sample in samples[minibatch::minibatches]]
+
+
 def _row(sample: Sample, weight: float) -> TrainingSample:
-    rollout, mask = sample.rollout, sample.rollout.loss_mask
+    rollout = sample.rollout
     return TrainingSample(
         tokens=rollout.tokens,
-        loss_mask=mask,
-        advantage=sample.advantage,
+        loss_mask=rollout.loss_mask,
+        advantages=sample.advantages,
         weight=weight,
-        old_logprobs=None if sample.old_logprobs is None else sample.old_logprobs[mask],
-        sampling_logprobs=None if sample.replayed else rollout.sampling_logprobs[mask],
+        old_logprobs=sample.old_logprobs,
+        sampling_logprobs=None if sample.replayed else rollout.sampling_logprobs,
     )
 
 
 def scoring_row(sample: Sample) -> TrainingSample:
-    """The row of a sample whose log-probs are asked for."""
+    """Make the row of a sample whose log-probs are wanted."""
     return TrainingSample(tokens=sample.rollout.tokens, loss_mask=sample.rollout.loss_mask)
-
-
-def scatter_to_sequence(values: np.ndarray, mask: np.ndarray) -> np.ndarray:
-    """Put [L] values of response tokens at their places among all tokens: float32 [T], 0 elsewhere."""
-    full = np.zeros(len(mask), np.float32)
-    full[mask] = values
-    return full

@@ -1,71 +1,109 @@
-"""A step's data between stages: samples in groups. No Ray, no torch."""
+"""A step's data between stages: samples in groups, groups in a batch. No Ray, no torch."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
-from algorithms.rollout.types import Attempt, Context, Rollout
-
-
-@dataclass(frozen=True)
-class Prompt:
-    """One prompt to sample a group for: a query, plain or with a failed attempt in front."""
-
-    uid: str
-    attempt: Attempt | None = None
-
-    @property
-    def context(self) -> Context:
-        """Plain, or reflection where there is an attempt."""
-        return Context.REFLECTION if self.attempt else Context.PLAIN
+from algorithms.rollout.types import Prompt, Rollout
 
 
 @dataclass
 class Sample:
-    """A rollout on its way through the stages.
+    """A rollout on its way through the stages. Values of tokens are [L], over the tokens that the policy wrote.
 
     Args:
-        old_logprobs: float32 [T], aligned with `rollout.tokens` (0 off the loss mask); None until scored.
-        entropies: float32 [T] in nats, aligned likewise; None where nothing needs them.
-        reward: the outcome's scalar reward, length bonus included.
-        ranking_reward: SERR's value, which trains in the outcome's place; None where nothing was ranked.
+        reward: the outcome's scalar reward, length bonus and penalty included.
+        length_penalty: the part of `reward` that a long response loses; not positive.
+        shaped_reward: what a mechanism pays in the outcome's place; None: nothing.
+        old_logprobs: float32 [L], of the policy at the step's start, or at the one it was stored in; None until scored.
+        entropies: float32 [L] in nats; None where nothing needs them.
+        advantages: float32 [L], or one number for all tokens.
         replayed: retrieved from history, not sampled in this step.
     """
 
     rollout: Rollout
     reward: float
+    length_penalty: float = 0.0
+    shaped_reward: float | None = None
     old_logprobs: np.ndarray | None = None
     entropies: np.ndarray | None = None
-    ranking_reward: float | None = None
-    advantage: float = 0.0
+    advantages: "np.ndarray | float" = 0.0
     replayed: bool = False
 
     @property
     def training_reward(self) -> float:
         """What advantages are computed from."""
-        return self.reward if self.ranking_reward is None else self.ranking_reward
+        return self.reward if self.shaped_reward is None else self.shaped_reward
 
     @property
-    def response_entropies(self) -> np.ndarray:
-        """float32 [L], the entropies of the policy's tokens only."""
-        if self.entropies is None:
-            raise ValueError("entropies were not computed for this sample: see GRPO.score_tokens")
-        return self.entropies[self.rollout.loss_mask]
+    def advantage(self) -> float:
+        """The mean advantage of its tokens."""
+        return float(np.mean(self.advantages)) if np.size(self.advantages) else 0.0
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether its log-probs are numbers: those of a policy that overflowed are not, and are not kept."""
+        return self.old_logprobs is None or bool(np.isfinite(self.old_logprobs).all())
 
 
 @dataclass
 class Group:
-    """The samples of one prompt, and what history added to them."""
+    """The samples of one prompt, and what mechanisms added to them.
+
+    Args:
+        std_scale: α of Eq. 3, the factor on the standard deviation; a number, or float [G].
+        std_floor: the least standard deviation to divide by.
+    """
 
     prompt: Prompt
     samples: list[Sample] = field(default_factory=list)
+    std_scale: "float | np.ndarray" = 1.0
+    std_floor: float = 0.0
+
+    @property
+    def fresh(self) -> list[Sample]:
+        """The samples of this step's policy."""
+        return [sample for sample in self.samples if not sample.replayed]
 
     @property
     def homogeneous(self) -> bool:
-        """All right or all wrong, judged on correctness and never on the shaped reward."""
+        """All correct or all incorrect, judged on correctness and never on the shaped reward."""
         return len({sample.rollout.correct for sample in self.samples}) == 1
 
     @property
     def any_correct(self) -> bool:
         """Whether the group holds a correct response."""
         return any(sample.rollout.correct for sample in self.samples)
+
+
+@dataclass
+class StepBatch:
+    """What a training step works on; stages read and write it, and nothing else travels between them.
+
+    Args:
+        step: training steps done before this one.
+        lag: steps between the policy that sampled the rollouts and the one that is trained.
+        groups: those to train on.
+        dropped: those that dynamic sampling left out; history and metrics count them.
+        for_history: samples that are stored beside the fresh ones.
+        record: the step's metrics by TensorBoard tag.
+    """
+
+    step: int
+    lag: int = 0
+    groups: list[Group] = field(default_factory=list)
+    dropped: list[Group] = field(default_factory=list)
+    for_history: list[Sample] = field(default_factory=list)
+    record: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def rolled_out(self) -> list[Group]:
+        """All groups of the step, trained on or not."""
+        return [*self.groups, *self.dropped]
+
+    @property
+    def fresh(self) -> Iterator[Sample]:
+        """The samples of this step's policy, trained on or not."""
+        return (sample for group in self.rolled_out for sample in group.fresh)

@@ -9,7 +9,7 @@ import numpy as np
 from algorithms.history.database import HistoryDatabase
 from algorithms.history.entry import SEQUENCES, ReplayEntry
 
-STATE_FORMAT = 2
+STATE_FORMAT = 3
 _SCALARS = {"reward": np.float64, "correct": np.bool_, "truncated": np.bool_, "step": np.int64}
 _STRINGS = ("context", "text")
 
@@ -31,6 +31,7 @@ def export_arrays(database: HistoryDatabase) -> tuple[dict[str, np.ndarray], dic
         "outcomes": np.array([row for rows in outcomes for row in rows], dtype=np.float64).reshape(-1, 2),
         "entry_query": np.array([number[entry.uid] for entry in entries], np.int64),
         "entry_offsets": _offsets([len(entry.tokens) for entry in entries]),
+        "entry_response_offsets": _offsets([len(entry.old_logprobs) for entry in entries]),
         **_columns("entry", entries, _SCALARS),
     }
     for name, dtype in SEQUENCES.items():
@@ -65,9 +66,11 @@ def _entries(arrays: dict[str, np.ndarray], uids: Sequence[str]) -> Iterator[Rep
     columns: dict[str, list[Any]] = {name: arrays[f"entry_{name}"].tolist() for name in _SCALARS}
     columns |= {name: _decoded(f"entry_{name}", arrays) for name in _STRINGS}
     owners = arrays["entry_query"].tolist()
-    for index, (start, end) in enumerate(pairwise(arrays["entry_offsets"].tolist())):
+    sequences, responses = (pairwise(arrays[name].tolist()) for name in ("entry_offsets", "entry_response_offsets"))
+    for index, (sequence, response) in enumerate(zip(sequences, responses, strict=True)):
         values: dict[str, Any] = {name: column[index] for name, column in columns.items()}
-        values |= {name: arrays[f"entry_{name}"][start:end] for name in SEQUENCES}
+        values |= {name: arrays[f"entry_{name}"][slice(*sequence)] for name in ("tokens", "loss_mask")}
+        values["old_logprobs"] = arrays["entry_old_logprobs"][slice(*response)]
         yield ReplayEntry(uid=uids[owners[index]], **values)
 
 

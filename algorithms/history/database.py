@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from algorithms.history.entry import DamagedEntryError, ReplayEntry, Row, pack, unpack
-from algorithms.rollout.types import Context
 
 FORMAT = 2
 CACHE_KIB = 64 * 1024
@@ -84,12 +83,12 @@ class HistoryDatabase:
         if digest is not None:
             same = self._connection.execute(
                 "SELECT age, event FROM pools WHERE query=? AND correct=? AND context=? AND digest=?",
-                (*pool, entry.context.value, digest),
+                (*pool, entry.context, digest),
             ).fetchone()
             if same:
                 age = same[0]
                 self._remove(*pool, *same)
-        kind = entry.context.value, entry.truncated
+        kind = entry.context, entry.truncated
         self._connection.execute("INSERT INTO pools VALUES (?,?,?,?,?,?,?)", (*pool, age, self.event, *kind, digest))
         self._connection.execute(
             "INSERT INTO responses VALUES (?,?,?,?,?,?,?,?,?)",
@@ -150,7 +149,7 @@ class HistoryDatabase:
         try:
             return ReplayEntry(
                 uid=_decoded(uid),
-                context=Context(context.decode()),
+                context=context.decode(),
                 reward=reward,
                 correct=correct,
                 truncated=truncated,

@@ -1,4 +1,4 @@
-"""One remembered response, and its bytes on disk."""
+"""One stored response, and its bytes on disk."""
 
 import math
 import zlib
@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from algorithms.rollout.types import Context
 
 Row = tuple[bytes, bytes, float, bool, bool, int, bytes]  # uid, context, reward, correct, truncated, step, text
 
@@ -19,16 +18,16 @@ class DamagedEntryError(ValueError):
 
 @dataclass(frozen=True, eq=False)
 class ReplayEntry:
-    """One remembered response, with all that is needed to train on it again.
+    """One stored response, with all that is needed to train on it again.
 
     Compared by identity. Arrays are brought to the dtypes below.
 
     Args:
         uid: the query.
-        context: what the response was conditioned on.
+        context: the name of what the response was conditioned on.
         tokens: int32 [T], its own full prompt (a quoted attempt included) and all turns.
         loss_mask: bool [T], True on tokens that the policy wrote.
-        old_logprobs: float32 [T], the trainer's when the response was sampled; 0 off the mask.
+        old_logprobs: float32 [L], the trainer's of the policy's tokens when the response was sampled.
         reward: the outcome reward, never a ranking reward.
         correct: verified.
         truncated: hit the length limit.
@@ -36,11 +35,11 @@ class ReplayEntry:
         text: the response, for the environment and for people.
 
     Raises:
-        ValueError: the arrays are not 1-D and of one length, or a log-prob or the reward is not finite.
+        ValueError: the arrays are not 1-D and of fitting lengths, or a log-prob or the reward is not finite.
     """
 
     uid: str
-    context: Context
+    context: str
     tokens: np.ndarray
     loss_mask: np.ndarray
     old_logprobs: np.ndarray
@@ -51,12 +50,12 @@ class ReplayEntry:
     text: str = ""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "context", Context(self.context))
+        object.__setattr__(self, "context", str(self.context))
         for name, dtype in SEQUENCES.items():
             object.__setattr__(self, name, np.asarray(getattr(self, name), dtype=dtype))
         shapes = [self.tokens.shape, self.loss_mask.shape, self.old_logprobs.shape]
-        if self.tokens.ndim != 1 or len(set(shapes)) != 1:
-            raise ValueError(f"tokens, loss_mask and old_logprobs must be 1-D and alike, got {shapes}")
+        if shapes[0] != shapes[1] or self.tokens.ndim != 1 or shapes[2] != (np.count_nonzero(self.loss_mask),):
+            raise ValueError(f"tokens and loss_mask must be [T], old_logprobs [L] on the mask, got {shapes}")
         if not (np.isfinite(self.old_logprobs).all() and math.isfinite(self.reward)):
             raise ValueError(f"an entry of query {self.uid!r} has a log-prob or a reward that is not finite")
 
@@ -75,7 +74,7 @@ def row_of(entry: ReplayEntry) -> Row:
     """What is stored of an entry beside its sequences, as it is read again."""
     return (
         entry.uid.encode("utf-8", "surrogatepass"),
-        entry.context.value.encode(),
+        entry.context.encode(),
         float(entry.reward) + 0.0,  # SQLite keeps no sign of a zero
         bool(entry.correct),
         bool(entry.truncated),
@@ -96,7 +95,7 @@ def pack(entry: ReplayEntry) -> bytes:
             np.array([length, wide], np.uint32).tobytes(),
             entry.tokens.astype(np.int32 if wide else np.uint16).tobytes(),
             np.packbits(entry.loss_mask).tobytes(),
-            entry.old_logprobs[entry.loss_mask].tobytes(),
+            entry.old_logprobs.tobytes(),
         ]
     )
     return body + _checksum(row_of(entry), body).to_bytes(4, "little")
@@ -118,8 +117,7 @@ def unpack(packed: bytes, row: Row) -> dict[str, np.ndarray]:
     logprobs_at = mask_at + (length + 7) // 8
     tokens = np.frombuffer(body, dtype, count=length, offset=8).astype(np.int32)
     mask = np.unpackbits(np.frombuffer(body[mask_at:logprobs_at], np.uint8), count=length).astype(bool)
-    logprobs = np.zeros(length, np.float32)
-    logprobs[mask] = np.frombuffer(body, np.uint8, offset=logprobs_at).view(np.float32)
+    logprobs = np.frombuffer(body, np.uint8, offset=logprobs_at).view(np.float32)
     return {"tokens": tokens, "loss_mask": mask, "old_logprobs": logprobs}
 
 

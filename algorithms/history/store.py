@@ -1,4 +1,4 @@
-"""CCR's memory: what was answered to each query before, right and wrong apart."""
+"""The history: what was answered to each query before, correct and incorrect apart."""
 
 import hashlib
 import logging
@@ -195,7 +195,7 @@ class ReplayHistory:
         """What a checkpoint keeps: everything as arrays, or of a history in a file only where in it it is."""
         if self.path is None:
             return self.state_dict()
-        return {}, {"mark": self.savepoint(), "entries": len(self)}
+        return {}, {"savepoint": self.savepoint(), "entries": len(self)}
 
     def restore(self, arrays: dict[str, np.ndarray], metadata: dict[str, Any]) -> None:
         """Put back what `save` gave; of a history in a file, go back to where it was.
@@ -203,11 +203,11 @@ class ReplayHistory:
         Raises:
             ValueError: the file does not hold what the checkpoint was made with.
         """
-        if "mark" not in metadata:
+        if "savepoint" not in metadata:
             self.load_state_dict(arrays, metadata)
             return
         try:
-            self.rollback(metadata["mark"])
+            self.rollback(metadata["savepoint"])
         except ValueError as error:
             raise ValueError(
                 f"{self.path}: {error}: it was deleted, belongs to another run, or was taken back to an older "

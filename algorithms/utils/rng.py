@@ -1,4 +1,4 @@
-"""Random continuous_batching that are functions of (run seed, step, purpose): a resumed run draws what it would have drawn."""
+"""Random streams that are functions of (run seed, step, stream): a resumed run draws what it would have drawn."""
 
 from enum import IntEnum
 
@@ -6,7 +6,7 @@ import numpy as np
 
 
 class RngStream(IntEnum):
-    """What a stream is drawn for; each has its own."""
+    """What is drawn; each has a stream of its own."""
 
     ROLLOUT = 1
     MINIBATCH = 2
@@ -14,13 +14,14 @@ class RngStream(IntEnum):
     REFLECTION = 4
     REPLAY = 5
     REFILL = 6
+    FOLLOW_UP = 7
 
 
-def rng_for(seed: int, step: int, purpose: RngStream, occasion: int = 0) -> np.random.Generator:
-    """A generator of its own for each seed, step and purpose, and each occasion where a step has several."""
-    return np.random.default_rng([seed, step, purpose, occasion])
+def rng_for(seed: int, step: int, stream: int, occasion: int = 0) -> np.random.Generator:
+    """Make the generator of a seed, step and stream, and of an occasion where a step has several."""
+    return np.random.default_rng([seed, step, stream, occasion])
 
 
-def request_seeds(seed: int, step: int, purpose: RngStream, count: int, occasion: int = 0) -> list[int]:
-    """One sampling seed for each of `count` requests."""
-    return rng_for(seed, step, purpose, occasion).integers(2**63, size=count).tolist()
+def request_seeds(seed: int, step: int, stream: int, count: int, occasion: int = 0) -> list[int]:
+    """Draw one sampling seed for each of `count` requests."""
+    return rng_for(seed, step, stream, occasion).integers(2**63, size=count).tolist()

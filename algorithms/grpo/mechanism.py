@@ -1,0 +1,152 @@
+"""What a method adds to GRPO, in one file: its settings, hooks, state and metrics. Imports neither Ray nor torch.
+
+    from algorithms.grpo.mechanism import Mechanism, Settings, setting
+
+is all that a mechanism of one's own needs; docs/extend.md shows one.
+"""
+
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+import numpy as np
+
+from algorithms.config.plugins import Plugin
+from algorithms.config.schema import Settings, setting
+from algorithms.grpo.types import Group, Sample, StepBatch
+from algorithms.history.store import ReplayHistory
+from algorithms.rollout.types import Prompt
+from algorithms.utils.rng import RngStream, rng_for
+from r3env.core import Query
+
+if TYPE_CHECKING:  # loads Ray
+    from algorithms.config.base import BaseConfig
+    from algorithms.rollout.attempts import AttemptTruncator
+
+__all__ = ["Group", "Mechanism", "Prompt", "Sample", "Services", "Settings", "State", "StepBatch", "setting"]
+
+State = tuple[dict[str, np.ndarray], dict[str, Any]]  # arrays, and what fits JSON
+_STREAMS = {"reflection": RngStream.REFLECTION, "replay": RngStream.REPLAY}
+
+
+class Scorer(Protocol):
+    """Fills in samples' log-probs (and entropies) under the policy as it stands."""
+
+    def __call__(self, samples: Sequence[Sample], *, entropy: bool = False) -> None: ...
+
+
+@dataclass
+class Services:
+    """What mechanisms may ask for; they never see the algorithm.
+
+    Args:
+        config: of the run.
+        seed: of the run.
+        uids: the training queries, in the data's order.
+        query: gives a training query by its uid.
+        score: see `Scorer`.
+        truncator: makes what shortens quoted attempts to so many tokens; None: to what the context has room for.
+        history: responses to each query; there if an enabled mechanism says `uses_history`.
+    """
+
+    config: "BaseConfig"
+    seed: int
+    uids: Sequence[str]
+    query: Callable[[str], Query]
+    score: Scorer
+    truncator: "Callable[[int | None], AttemptTruncator]"
+    opened_history: ReplayHistory | None = field(default=None)
+
+    @property
+    def history(self) -> ReplayHistory:
+        """The responses to each query, as they stood before this step."""
+        if self.opened_history is None:
+            raise RuntimeError("no history is open; fix: uses_history = True in the mechanism's class")
+        return self.opened_history
+
+    def rng(self, name: str, step: int, occasion: int = 0) -> np.random.Generator:
+        """Make a random stream of the mechanism's own: no other one's switch changes what it draws."""
+        return rng_for(self.seed, step, _STREAMS.get(name) or zlib.crc32(name.encode()), occasion)
+
+
+class Mechanism(Plugin):
+    """One method. All hooks are optional; the stages of GRPO call those of the enabled mechanisms, in order.
+
+    State changes in `update_history` alone: a step that fails before it can be saved and made again.
+
+    Attributes:
+        section: its section of the configuration; also the name of its random stream and of its state.
+        settings_class: the section's settings, with a switch `enabled`.
+        tags: its metrics, with their values in a step in which it did nothing or is off.
+        uses_history: whether `services.history` has to be open.
+        conflicts: sections of mechanisms that it does not go together with.
+        metrics: what it reports of the running step, by tag; begins as a copy of `tags`.
+    """
+
+    tags: ClassVar[Mapping[str, float]] = {}
+    uses_history: ClassVar[bool] = False
+    conflicts: ClassVar[frozenset[str]] = frozenset()
+
+    def __init__(self, settings: Any, services: Services) -> None:
+        self.settings, self.services = settings, services
+        self.metrics: dict[str, float] = dict(self.tags)
+
+    @classmethod
+    def extra_prompts(cls, settings: Any, queries: int) -> int:
+        """Count the prompts that it adds to a step of so many queries at most."""
+        return 0
+
+    @classmethod
+    def quoted_tokens(cls, settings: Any, response_limit: int) -> int:
+        """Count the tokens of an attempt that its prompts quote at most; 0: none quotes one."""
+        return 0
+
+    # -- Rollouts. `step` is the one that trains on them: with a policy lag not the one that is running.
+    def prompts(self, queries: Sequence[str], step: int) -> list[Prompt]:
+        """Return further prompts beside the plain ones of these queries."""
+        return []
+
+    def follow_up(self, groups: Sequence[Group], round: int) -> list[Prompt]:
+        """Return prompts to roll out after these groups came in; `round` counts from 1."""
+        return []
+
+    def is_informative(self, group: Group) -> bool:
+        """Return whether a group that GRPO would learn nothing from has something to teach. Pure."""
+        return False
+
+    # -- The step, hook by hook in the order of the stages.
+    def needs(self, group: Group) -> Sequence[Sample]:
+        """Return the samples whose log-probs and entropies have to be there when rewards are shaped."""
+        return []
+
+    def rewards(self, group: Group) -> None:
+        """Set `shaped_reward` of the group's samples."""
+
+    def compose(self, batch: StepBatch) -> None:
+        """Change which samples the groups hold."""
+
+    def normalize(self, group: Group) -> None:
+        """Set the group's `std_scale` and `std_floor`; its members are final."""
+
+    def advantages(self, group: Group, advantages: np.ndarray) -> "np.ndarray | list[np.ndarray]":
+        """Change what the estimator gave: float [G], or for each member float [L], a value a token."""
+        return advantages
+
+    def auxiliary(self, batch: StepBatch) -> list[Sample]:
+        """Return samples with an objective of their own: `advantages` weigh the log-probs of their tokens."""
+        return []
+
+    def before_update(self, batch: StepBatch) -> None:
+        """Take a last look at the policy that sampled; what it adds to `batch.for_history` is scored and stored."""
+
+    def update_history(self, batch: StepBatch) -> None:
+        """Learn from the step. The only hook that may change state."""
+
+    # -- Checkpoints.
+    def state(self) -> State:
+        """Return what a checkpoint keeps."""
+        return {}, {}
+
+    def restore(self, arrays: dict[str, np.ndarray], state: dict[str, Any]) -> None:
+        """Put back what `state` gave; both are empty where the checkpoint has none of it."""

@@ -1,0 +1,88 @@
+"""The library's methods by name, and how a configuration finds those that it names. One line a method.
+
+Methods live in layers above this one, so they stand here as `module:Class`, as a user's own do in a configuration.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from algorithms.config.base import BaseConfig
+from algorithms.config.errors import ConfigError
+from algorithms.config.plugins import Plugin, load_plugin
+from algorithms.config.sections import TrainingSettings
+from algorithms.grpo.advantages import ADVANTAGES, AdvantageEstimator
+from algorithms.grpo.mechanism import Mechanism, Services
+from algorithms.grpo.query_sampler import QuerySampler
+
+MECHANISMS: Mapping[str, str] = MappingProxyType(
+    {
+        "replay": "algorithms.r3_grpo.replay:Replay",
+        "reflection": "algorithms.r3_grpo.reflection:Reflection",
+        "ranking": "algorithms.r3_grpo.ranking:Ranking",
+    }
+)
+QUERY_SAMPLERS: Mapping[str, str] = MappingProxyType(
+    {
+        "epoch": "algorithms.grpo.query_sampler:EpochSampler",
+        "posterior": "algorithms.methods.posterior:PosteriorSampler",
+    }
+)
+
+
+def named_mechanisms(training: TrainingSettings) -> list[type[Mechanism]]:
+    """Load the classes of `training.mechanisms`.
+
+    Raises:
+        ConfigError: one cannot be loaded, or is named twice.
+    """
+    found = [load_plugin("training.mechanisms", name, Mechanism, MECHANISMS) for name in training.mechanisms]
+    if len(set(found)) < len(found):
+        raise ConfigError(f"training.mechanisms: {training.mechanisms} names one twice; fix: name each once")
+    return found
+
+
+def query_sampler(training: TrainingSettings) -> type[QuerySampler]:
+    """Load the class of `training.query_sampler`; raises ConfigError if it cannot be loaded."""
+    return load_plugin("training.query_sampler", training.query_sampler, QuerySampler, QUERY_SAMPLERS)
+
+
+def advantage_estimator(training: TrainingSettings) -> type[AdvantageEstimator]:
+    """Load the class of `training.advantage`; raises ConfigError if it cannot be loaded."""
+    return load_plugin("training.advantage", training.advantage, AdvantageEstimator, ADVANTAGES)
+
+
+def all_plugins() -> list[type[Plugin]]:
+    """Load everything that the library has and that has a section of settings."""
+    mechanisms = [load_plugin("training.mechanisms", name, Mechanism, MECHANISMS) for name in MECHANISMS]
+    samplers = [load_plugin("training.query_sampler", name, QuerySampler, QUERY_SAMPLERS) for name in QUERY_SAMPLERS]
+    return [kind for kind in (*mechanisms, *samplers) if kind.section]
+
+
+def settings_of(kind: type[Plugin], config: BaseConfig) -> object:
+    """Return a plug-in's section of a configuration; None for one without settings."""
+    return getattr(config, f"{kind.section}_settings") if kind.section else None
+
+
+def enabled(kinds: "tuple[type[Mechanism], ...]", config: BaseConfig) -> list[type[Mechanism]]:
+    """Return the mechanisms whose switch is on, in order."""
+    return [kind for kind in kinds if getattr(settings_of(kind, config), "enabled", True)]
+
+
+def check_plugins(config: BaseConfig, mechanisms: "tuple[type[Mechanism], ...]") -> None:
+    """Check each plug-in's settings, and that the enabled mechanisms go together.
+
+    Raises:
+        ConfigError: they do not.
+    """
+    training = config.training_settings
+    for kind in (*mechanisms, query_sampler(training), advantage_estimator(training)):
+        kind.check(settings_of(kind, config), config)
+    on = {kind.section for kind in enabled(mechanisms, config)}
+    for kind in enabled(mechanisms, config):
+        for other in sorted(kind.conflicts & on):
+            raise ConfigError(f"{kind.section}.enabled: does not go together with {other}; fix: {other}.enabled=false")
+
+
+def build_mechanisms(kinds: "tuple[type[Mechanism], ...]", services: Services) -> list[Mechanism]:
+    """Build the enabled mechanisms, in order."""
+    return [kind(settings_of(kind, services.config), services) for kind in enabled(kinds, services.config)]
