@@ -34,7 +34,7 @@ from algorithms.models.tokenizer import load_tokenizer, stop_token_ids
 from algorithms.rollout.engines.base import Completion, Engine, GenerationRequest
 from algorithms.rollout.engines.vllm import VLLMEngine
 from algorithms.rollout.episodes import EpisodeRunner
-from algorithms.rollout.types import Request, Rollout, Sampling, Split
+from algorithms.rollout.types import Prompt, Request, Rollout, Sampling, Split
 from r3env.core import Query, Reason, Verdict
 from r3env.math_env import MathEnv
 
@@ -71,7 +71,7 @@ class Measurement:
 
 
 class Rounds(Engine):
-    """An engine that continuous_batching, used as one that does not: a step decodes all that was submitted to the end."""
+    """An engine with continuous batching, used as one without: a step decodes all that was submitted to the end."""
 
     continuous_batching = False
 
@@ -142,7 +142,7 @@ class Bench:
         """Group after group of the embedded problems; each response has its own limit."""
         size = self.arguments.group_size
         return [
-            Request(i, self.uids[i // size % len(self.uids)], i // size, i, Sampling(1.0, 1.0, limit))
+            Request(i, Prompt(self.uids[i // size % len(self.uids)]), i // size, i, Sampling(1.0, 1.0, limit))
             for i, limit in enumerate(limits)
         ]
 

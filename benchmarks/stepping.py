@@ -25,7 +25,7 @@ from algorithms.models.names import resolve_model
 from algorithms.models.tokenizer import load_tokenizer
 from algorithms.rollout import episodes
 from algorithms.rollout.engines.base import Completion, Engine, FinishReason, GenerationRequest
-from algorithms.rollout.types import Request, Sampling, Split
+from algorithms.rollout.types import Prompt, Request, Sampling, Split
 from r3env.core import Query, Reason, Verdict, VerifiableEnv
 
 
@@ -115,14 +115,14 @@ def rollout(arguments: argparse.Namespace, slow_share: float, threads: int) -> t
     engine = WaitingEngine(tokenizer.encode("3"), arguments.batch_s, clock)
     episodes.STEPPING_THREADS = threads
     player = episodes.EpisodeRunner(engine, tokenizer, dict.fromkeys(Split, make))
-    requests = [Request(i, "q", i, i, Sampling()) for i in range(arguments.episodes)]
+    requests = [Request(i, Prompt("q"), i, i, Sampling()) for i in range(arguments.episodes)]
     player.rollout(requests)  # makes the environments
     clock.generating_s, clock.most_grading = 0.0, 0
     started = time.perf_counter()
     rollouts = player.rollout(requests)
     seconds = time.perf_counter() - started
     player.close()
-    if any(rollout.error or len(rollout.turn_correct) != arguments.turns for rollout in rollouts):
+    if any(rollout.error or len(rollout.turns) != arguments.turns for rollout in rollouts):
         raise RuntimeError(f"episodes went wrong: {next(r.error for r in rollouts if r.error)}")
     return seconds, clock
 

@@ -11,7 +11,7 @@ import gymnasium
 import numpy as np
 
 from algorithms.rollout.engines.base import Completion, FinishReason, GenerationRequest
-from algorithms.rollout.types import Context, Request, Rollout
+from algorithms.rollout.types import Prompt, Request, Rollout, Turn
 from r3env import chat
 
 
@@ -20,10 +20,14 @@ class Episode:
     """Turned into a `Rollout` when it ends.
 
     Args:
-        request: what is played.
-        environment: plays it, and no other episode meanwhile.
+        request: what is run.
+        environment: runs it, and no other episode meanwhile.
         place: episodes are submitted to the engine in this order.
-        weights_version: of the weights that the first response was sampled with; None before it was asked for.
+        weights_version: of the weights that the first response is sampled with; None before its request.
+        tokens: prompt and turns so far.
+        mask: True on the policy's own tokens.
+        logprobs: of the policy's own tokens only.
+        state: of the observation that the next turn answers, by the environment's name for it.
     """
 
     request: Request
@@ -34,7 +38,8 @@ class Episode:
     mask: list[bool] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     messages: list[dict[str, str]] = field(default_factory=list)
-    turn_correct: list[bool] = field(default_factory=list)
+    turns: list[Turn] = field(default_factory=list)
+    state: str = ""
     reward: float = 0.0
     correct: bool = False
     truncated: bool = False
@@ -46,13 +51,12 @@ class Episode:
         """Add tokens that the policy did not write."""
         self.tokens += tokens
         self.mask += [False] * len(tokens)
-        self.logprobs += [0.0] * len(tokens)
 
     def append_response(self, completion: Completion) -> None:
-        """Add the policy's turn."""
+        """Add the policy's turn. The mask grows last: `given_up` may look in between."""
         self.tokens += completion.tokens.tolist()
-        self.mask += [True] * len(completion.tokens)
         self.logprobs += completion.logprobs.tolist()
+        self.mask += [True] * len(completion.tokens)
         self.truncated = completion.finish_reason is FinishReason.LENGTH
 
     def fail(self, verdict: str, error: str) -> None:
@@ -60,10 +64,10 @@ class Episode:
         self.done, self.correct, self.verdict, self.error = True, False, verdict, error
 
     def given_up(self, error: str) -> Self:
-        """A copy that has failed, whatever a thread that is still at the original does to it."""
-        length = min(len(self.tokens), len(self.mask), len(self.logprobs))
-        parts = {name: getattr(self, name)[:length] for name in ("tokens", "mask", "logprobs")}
-        copy = replace(self, **parts, messages=list(self.messages), turn_correct=list(self.turn_correct))
+        """Copy the episode as failed, whatever a thread that still runs the original does to it."""
+        turns, mask = list(self.turns), list(self.mask)
+        tokens, logprobs = self.tokens[: len(mask)], self.logprobs[: sum(mask)]
+        copy = replace(self, tokens=tokens, mask=mask, logprobs=logprobs, messages=list(self.messages), turns=turns)
         copy.fail("environment_error", error)
         return copy
 
@@ -74,7 +78,7 @@ class Episode:
             request_id=request.id,
             uid=request.uid,
             group=request.group,
-            context=Context.REFLECTION if request.attempt else Context.PLAIN,
+            context=request.context,
             tokens=np.array(self.tokens, np.int32),
             loss_mask=np.array(self.mask, bool),
             sampling_logprobs=np.array(self.logprobs, np.float32),
@@ -85,7 +89,7 @@ class Episode:
             weights_version=current_version if self.weights_version is None else self.weights_version,
             messages=tuple(self.messages),
             error=self.error,
-            turn_correct=tuple(self.turn_correct),
+            turns=tuple(self.turns),
         )
 
 
@@ -114,20 +118,21 @@ class Turns:
 
     def begin(self, episode: Episode) -> None:
         """Reset the environment and write the first prompt."""
-        request = episode.request
-        options: dict[str, Any] = {"uid": request.uid}
-        if request.attempt is not None:
-            options["failed_attempt"] = request.attempt.text
+        request, environment = episode.request, episode.environment
         try:
-            text, info = episode.environment.reset(seed=request.seed % 2**31, options=options)
+            takes_hint = bool(request.prompt.hint and getattr(environment.unwrapped, "takes_hint", False))
+            text, info = environment.reset(seed=request.seed % 2**31, options=_options(request.prompt, takes_hint))
+            if request.prompt.hint and not takes_hint:
+                text = f"{text}\n\n{request.prompt.hint}"
             episode.messages = [*info.get("conversation", ()), {"role": "user", "content": text}]
-            self._append_context(episode, self._first_prompt(request, episode.messages))
+            episode.state = _text(info, "state")
+            self._append_context(episode, self._first_prompt(request.prompt, episode.messages))
         except BaseException as error:  # a user's environment may raise or return anything; it is this episode's data
             episode.fail("environment_error", f"reset: {error!r}")
 
     def generation_request(self, episode: Episode) -> GenerationRequest:
         """What the engine is asked for the episode's next response."""
-        turn = len(episode.turn_correct)
+        turn = len(episode.turns)
         seed = np.random.SeedSequence([episode.request.seed, turn]).generate_state(1, np.uint64)[0]
         asked = episode.request.sampling
         sampling = replace(asked, max_response_tokens=min(asked.max_response_tokens, self._room(episode)))
@@ -135,19 +140,25 @@ class Turns:
 
     def step(self, episode: Episode, completion: Completion) -> None:
         """Step the environment with a response; unless that ends the episode, write the next prompt."""
+        start = len(episode.tokens)
+        begun = [] if episode.turns else _begun(episode.request.prompt)
         episode.append_response(completion)
-        text = self.tokenizer.decode(completion.tokens.tolist(), skip_special_tokens=True)
+        text = self.tokenizer.decode([*begun, *completion.tokens.tolist()], skip_special_tokens=True)
         episode.messages.append({"role": "assistant", "content": text})
         try:
             observation, reward, terminated, truncated, info = episode.environment.step(text)
             reward = float(reward)
             if not math.isfinite(reward):
                 raise ValueError(f"reward {reward} is not a finite number")
-            _judge(episode, reward, info)
+            if not _judge(episode, start, reward, info):
+                return
             episode.done = episode.done or terminated or truncated
             if not episode.done:
                 self._append_context(episode, self._next_turn(_last(completion.tokens), observation))
                 episode.messages.append({"role": "user", "content": observation})
+            feedback = _text(info, "feedback") or ("" if episode.done else observation)
+            episode.turns[-1] = replace(episode.turns[-1], feedback=feedback)
+            episode.state = _text(info, "state")
         except BaseException as error:  # see begin
             episode.fail("environment_error", f"step: {error!r}")
 
@@ -162,11 +173,34 @@ class Turns:
         """Tokens that the model's context has left."""
         return (self.context_length or sys.maxsize) - len(episode.tokens)
 
-    def _first_prompt(self, request: Request, messages: Sequence[Mapping[str, str]]) -> Sequence[int]:
-        if request.attempt is None:
-            return self._first_turn(tuple(tuple(message.items()) for message in messages))
-        prompt, response = request.attempt.prompt_tokens, request.attempt.response_tokens
-        return (*prompt.tolist(), *response.tolist(), *self._next_turn(_last(response), messages[-1]["content"]))
+    def _first_prompt(self, prompt: Prompt, messages: Sequence[Mapping[str, str]]) -> Sequence[int]:
+        if prompt.attempt is None:
+            before = self._first_turn(tuple(tuple(message.items()) for message in messages))
+        else:
+            tokens, response = prompt.attempt.prompt_tokens, prompt.attempt.response_tokens
+            following = self._next_turn(_last(response), messages[-1]["content"])
+            before = (*tokens.tolist(), *response.tolist(), *following)
+        return (*before, *_begun(prompt))
+
+
+def _options(prompt: Prompt, takes_hint: bool) -> dict[str, Any]:
+    """Options of an environment's `reset`."""
+    options: dict[str, Any] = {"uid": prompt.uid}
+    if prompt.attempt is not None:
+        options["failed_attempt"] = prompt.attempt.text
+    if prompt.hint and takes_hint:
+        options["hint"] = prompt.hint
+    return options
+
+
+def _begun(prompt: Prompt) -> list[int]:
+    """Tokens that the first assistant turn begins with."""
+    return [] if prompt.begun is None else prompt.begun.tolist()
+
+
+def _text(info: Mapping[str, Any], key: str) -> str:
+    value = info.get(key)
+    return "" if value is None else str(value)
 
 
 def _first_turn(tokenizer: Any, messages: tuple[tuple[tuple[str, str], ...], ...]) -> tuple[int, ...]:
@@ -182,15 +216,17 @@ def _last(tokens: np.ndarray) -> tuple[int, ...]:
     return tuple(tokens[-1:].tolist())
 
 
-def _judge(episode: Episode, reward: float, info: Mapping[str, Any]) -> None:
+def _judge(episode: Episode, start: int, reward: float, info: Mapping[str, Any]) -> bool:
+    """Take in what the environment says of the turn that begins at `start`; returns whether it can be trusted."""
     correct = bool(info.get("correct", reward > 0))
     episode.verdict = str(info.get("verdict", "equal" if correct else "different"))
     if episode.verdict in UNTRUSTED_VERDICTS:
         episode.fail(episode.verdict, f"the answer could not be graded: {episode.verdict}")
-        return
+        return False
     if episode.truncated and correct:
         # A box in an unfinished response does not count.
         correct, reward, episode.verdict, episode.done = False, 0.0, "truncated", True
     episode.reward += reward
     episode.correct = correct
-    episode.turn_correct.append(correct)
+    episode.turns.append(Turn(start, len(episode.tokens), reward, correct, state=episode.state))
+    return True

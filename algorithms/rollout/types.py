@@ -1,4 +1,4 @@
-"""What the driver asks of an env runner and what comes back: plain frozen data, numpy only."""
+"""Requests to env runners and the rollouts that they return: plain frozen data, numpy only."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,14 +10,14 @@ from algorithms.utils.errors import RunError
 
 
 class Context(StrEnum):
-    """What a response was conditioned on."""
+    """The contexts that R³ itself uses; a method may name others."""
 
     PLAIN = "plain"
     REFLECTION = "reflection"
 
 
 class Split(StrEnum):
-    """Which of a runner's two environments an episode plays in."""
+    """Which of a runner's two environments an episode runs in."""
 
     TRAIN = "train"
     EVALUATION = "evaluation"
@@ -25,7 +25,7 @@ class Split(StrEnum):
 
 @dataclass(frozen=True)
 class Attempt:
-    """A stored failure that a reflection prompt quotes, token for token.
+    """An attempt that is over, and that a second turn follows, token for token.
 
     Args:
         prompt_tokens: int32 [P], the first turn's prompt as the policy saw it.
@@ -39,8 +39,31 @@ class Attempt:
 
 
 @dataclass(frozen=True)
+class Prompt:
+    """One prompt to sample a group for: a query, and what stands before its answer.
+
+    Args:
+        uid: the query, by the environment's own id.
+        context: names what a response is conditioned on; any text.
+        attempt: an earlier attempt, as a turn of its own in front of the user turn.
+        hint: text that joins the user turn.
+        begun: int32 [B], the beginning of the assistant turn, which the policy continues; never trained on.
+        size: responses to sample; None: `training.group_size`.
+        baseline: groups of a step that name the same one are normalized together; None: the group alone.
+    """
+
+    uid: str
+    context: str = Context.PLAIN
+    attempt: Attempt | None = None
+    hint: str = ""
+    begun: np.ndarray | None = None
+    size: int | None = None
+    baseline: str | None = None
+
+
+@dataclass(frozen=True)
 class Sampling:
-    """How an engine draws tokens."""
+    """How an engine samples tokens."""
 
     temperature: float = 1.0
     top_p: float = 1.0
@@ -49,46 +72,76 @@ class Sampling:
 
 @dataclass(frozen=True)
 class Request:
-    """One episode to play.
+    """One episode to run.
 
     Args:
         id: unique within a dispatch; rollouts come back sorted by it.
-        uid: the query, by the environment's own id.
+        prompt: what the policy answers.
         group: index of the prompt group that the episode belongs to.
-        seed: seeds the episode's sampling, whatever runner plays it.
-        attempt: set for a reflection episode.
+        seed: seeds the episode's sampling, whatever runner runs it.
     """
 
     id: int
-    uid: str
+    prompt: Prompt
     group: int
     seed: int
     sampling: Sampling
     split: Split = Split.TRAIN
-    attempt: Attempt | None = None
+
+    @property
+    def uid(self) -> str:
+        """The query, by the environment's own id."""
+        return self.prompt.uid
+
+    @property
+    def context(self) -> str:
+        """What the response is conditioned on, by name."""
+        return self.prompt.context
+
+
+@dataclass(frozen=True)
+class Turn:
+    """What the policy wrote in one turn, and what the environment made of it.
+
+    Args:
+        start: `rollout.tokens[start:end]` are the policy's.
+        end: see `start`.
+        reward: what the environment paid for the turn.
+        correct: verified, and finished within the length limit.
+        feedback: the environment's `info["feedback"]`, else the user turn that followed; empty after a last turn.
+        state: `info["state"]` of the observation that the turn answers; empty where the environment names none.
+    """
+
+    start: int
+    end: int
+    reward: float = 0.0
+    correct: bool = False
+    feedback: str = ""
+    state: str = ""
 
 
 @dataclass(frozen=True)
 class Rollout:
-    """A played episode.
+    """An episode that has ended.
 
     Args:
+        context: of the prompt.
         tokens: int32 [T], prompt and all turns.
         loss_mask: bool [T], True on tokens that the policy wrote in this episode.
-        sampling_logprobs: float32 [T], the engine's log-prob of each policy token at the sampling temperature, else 0.
-        reward: what the environment paid, before shaping.
+        sampling_logprobs: float32 [L], the engine's log-prob of each policy token at the sampling temperature.
+        reward: what the environment paid in all turns, before shaping.
         correct: verified, and finished within the length limit.
         truncated: the last response hit the length limit.
         verdict: the grader's reason, or "environment_error".
         messages: the conversation as text, for people.
-        turn_correct: correctness after each turn of the policy.
         error: set when the environment failed or grading timed out: the rollout leaves its group.
+        turns: of the policy, those that the environment has judged.
     """
 
     request_id: int
     uid: str
     group: int
-    context: Context
+    context: str
     tokens: np.ndarray
     loss_mask: np.ndarray
     sampling_logprobs: np.ndarray
@@ -99,7 +152,12 @@ class Rollout:
     weights_version: int
     messages: tuple[dict[str, str], ...] = ()
     error: str | None = None
-    turn_correct: tuple[bool, ...] = ()
+    turns: tuple[Turn, ...] = ()
+
+    @property
+    def turn_correct(self) -> tuple[bool, ...]:
+        """Correctness after each turn of the policy."""
+        return tuple(turn.correct for turn in self.turns)
 
     @property
     def response_length(self) -> int:
@@ -138,7 +196,7 @@ class EveryEpisodeFailed(RunError):
     """The environment failed in every episode of a step: nothing can be learned from going on."""
 
 
-def refuse_if_all_failed(rollouts: "Sequence[Rollout]") -> None:
+def refuse_if_all_failed(rollouts: Sequence[Rollout]) -> None:
     """Raise if the environment failed in every one of some rollouts.
 
     Raises:

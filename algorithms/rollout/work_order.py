@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from algorithms.rollout.remote_runner import RemoteRunner
-from algorithms.rollout.types import Context, Request, Rollout
+from algorithms.rollout.types import Request, Rollout
 
 # A runner is far behind when its sequences grow this many times slower than the typical runner's ...
 FAR_BEHIND = 3.0
@@ -72,7 +72,7 @@ def _without(ids: Sequence[int], copies: Collection[int], receiver: RemoteRunner
 # Lengths drift with the policy: a response counts for at least this much of the mean, so that old ones fade.
 LEAST_WEIGHT = 0.1
 
-Key = tuple[str, Context]
+Key = tuple[str, str]
 
 
 class ExpectedLengths:
@@ -96,8 +96,7 @@ class ExpectedLengths:
 
     def expected(self, request: Request) -> float:
         """Tokens to expect; infinity for a query that was never seen: it might be the longest."""
-        context = Context.PLAIN if request.attempt is None else Context.REFLECTION
-        return self._means.get((request.uid, context), (0, math.inf))[1]
+        return self._means.get((request.uid, request.context), (0, math.inf))[1]
 
     def longest_first(self, requests: Sequence[Request]) -> list[Request]:
         """Requests by expected length; those that expect the same stay in their order."""

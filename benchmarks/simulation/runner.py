@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from algorithms.rollout.engines.base import Completion, FinishReason, GenerationRequest
-from algorithms.rollout.types import Context, Request, Rollout, RunnerReport
+from algorithms.rollout.types import Request, Rollout, RunnerReport, Turn
 from benchmarks.simulation.engine import Latency, Lengths, ModelClock, SimulatedEngine
 
 PROMPT_TOKENS = 256
@@ -113,17 +113,17 @@ class SimulatedRunner:
             request_id=request.id,
             uid=request.uid,
             group=request.group,
-            context=Context.REFLECTION if request.attempt else Context.PLAIN,
+            context=request.context,
             tokens=np.concatenate([prompt, completion.tokens[:carried]]),
             loss_mask=mask,
-            sampling_logprobs=np.concatenate([np.zeros(len(prompt), np.float32), completion.logprobs[:carried]]),
+            sampling_logprobs=completion.logprobs[:carried],
             reward=float(correct),
             correct=correct,
             truncated=truncated,
             verdict="equal" if correct else "different",
             weights_version=self.engine.weights_version,
             messages=({"role": "user", "content": request.uid}, {"role": "assistant", "content": text}),
-            turn_correct=(correct,),
+            turns=(Turn(len(prompt), len(mask), float(correct), correct),),
         )
 
 

@@ -196,12 +196,14 @@ class MeasuredStep(R3GRPO):
             sample.entropies = -sample.rollout.sampling_logprobs if entropy else None
 
     def modeled_update(self, learner_group: Any, rows: Sequence[Any], lr: float) -> UpdateStatistics:
-        """In the place of `update_learners`: takes its time, and measures what the engines did."""
+        """In the place of `update_learners`: takes its time, and returns what the engines measured."""
         time.sleep(self.learner_s)
-        measured = {index: row.sampling_logprobs for index, row in enumerate(rows) if row.sampling_logprobs is not None}
-        entropies = {index: -logprobs for index, logprobs in measured.items()}
+        old_logprobs = {
+            index: row.sampling_logprobs for index, row in enumerate(rows) if row.sampling_logprobs is not None
+        }
+        entropies = {index: -logprobs for index, logprobs in old_logprobs.items()}
         tokens = float(sum(len(row.tokens) for row in rows))
-        return UpdateStatistics(tokens=tokens, measured=measured, entropies=entropies)
+        return UpdateStatistics(tokens=tokens, old_logprobs=old_logprobs, entropies=entropies)
 
 
 def build(*, queries_per_step: int, group_size: int, max_tokens: int, timeout_s: float) -> MeasuredStep:

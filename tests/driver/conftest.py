@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from algorithms.grpo.config import GRPOConfig
-from algorithms.rollout.types import Request, Sampling, Split
+from algorithms.rollout.types import Prompt, Request, Sampling, Split
 from algorithms.utils.rng import RngStream, request_seeds
 from tests.own_ray import own_ray
 
@@ -42,4 +42,4 @@ def config(ray_session) -> GRPOConfig:
 def requests_of(algorithm, count):
     uids = algorithm.uids(Split.TRAIN)
     seeds = request_seeds(1, 0, RngStream.ROLLOUT, count)
-    return [Request(i, uids[i % len(uids)], i, seed, Sampling(1.0, 1.0, 48)) for i, seed in enumerate(seeds)]
+    return [Request(i, Prompt(uids[i % len(uids)]), i, seed, Sampling(1.0, 1.0, 48)) for i, seed in enumerate(seeds)]

@@ -4,14 +4,12 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from algorithms.rollout.types import Attempt, Context, Request, Rollout, Sampling
+from algorithms.rollout.types import Context, Prompt, Request, Rollout, Sampling
 from algorithms.rollout.work_order import ExpectedLengths
 
-ATTEMPT = Attempt(np.zeros(1, np.int32), np.zeros(1, np.int32), "no")
 
-
-def request(number, uid, attempt=None):
-    return Request(number, uid, 0, 0, Sampling(), attempt=attempt)
+def request(number, uid, context=Context.PLAIN):
+    return Request(number, Prompt(uid, context), 0, 0, Sampling())
 
 
 def rollout(uid, length, *, context=Context.PLAIN, error=None):
@@ -22,7 +20,7 @@ def rollout(uid, length, *, context=Context.PLAIN, error=None):
         context=context,
         tokens=np.zeros(length + 1, np.int32),
         loss_mask=np.arange(length + 1) > 0,
-        sampling_logprobs=np.zeros(length + 1, np.float32),
+        sampling_logprobs=np.zeros(length, np.float32),
         reward=0.0,
         correct=False,
         truncated=False,
@@ -44,7 +42,7 @@ def test_a_reflected_answer_has_a_length_of_its_own():
     lengths = ExpectedLengths()
     lengths.observe([rollout("q", 10), rollout("q", 30, context=Context.REFLECTION)])
     assert lengths.expected(request(0, "q")) == 10
-    assert lengths.expected(request(0, "q", ATTEMPT)) == 30
+    assert lengths.expected(request(0, "q", Context.REFLECTION)) == 30
 
 
 def test_what_failed_says_nothing():

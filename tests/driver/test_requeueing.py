@@ -2,7 +2,7 @@
 
 from algorithms.rollout.scheduler import DispatchPlan, _Dispatch
 from algorithms.rollout.supervisor import WorkerSupervisor
-from algorithms.rollout.types import Request, Sampling
+from algorithms.rollout.types import Prompt, Request, Sampling
 
 
 class Handle:
@@ -18,7 +18,7 @@ def dispatch_of(count):
     supervisor = WorkerSupervisor(
         {1: Handle, 2: Handle}, timeout_s=60.0, weights=lambda: (0, {}), kill=lambda handle: None
     )
-    requests = [Request(key, "q", 0, 0, Sampling()) for key in range(count)]
+    requests = [Request(key, Prompt("q"), 0, 0, Sampling()) for key in range(count)]
     return supervisor, _Dispatch(supervisor, requests, DispatchPlan.of(continuous_batching=True, max_num_seqs=4), None)
 
 

@@ -1,14 +1,14 @@
 """What an idle runner takes from the others when nothing waits any more."""
 
 from algorithms.rollout.remote_runner import RemoteRunner
-from algorithms.rollout.types import Request, RunnerReport, Sampling
+from algorithms.rollout.types import Prompt, Request, RunnerReport, Sampling
 from algorithms.rollout.work_order import SILENT_S, far_behind, plan_steal
 
 SLOTS = 4
 
 
 def runner(number, *ids, speed=10.0, heard=0.0):
-    held = {key: Request(key, "q", 0, 0, Sampling()) for key in ids}
+    held = {key: Request(key, Prompt("q"), 0, 0, Sampling()) for key in ids}
     return RemoteRunner(number, None, held=held, speed=speed, last_heard=heard)
 
 
@@ -43,7 +43,7 @@ def test_what_a_straggler_has_begun_is_copied_by_an_idle_runner_but_once():
     assert stolen(receiver, runners) == (1, [1, 2, 3], True)
     assert stolen(receiver, runners, copies={1, 2}) == (1, [3], True)
     assert stolen(receiver, runners, copies={1, 2, 3}) is None
-    receiver.held.update(third.held | {9: Request(9, "q", 0, 0, Sampling())})
+    receiver.held.update(third.held | {9: Request(9, Prompt("q"), 0, 0, Sampling())})
     assert stolen(receiver, runners) is None  # it has work of its own
 
 

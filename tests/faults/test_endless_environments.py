@@ -12,7 +12,7 @@ from algorithms.models.names import resolve_model
 from algorithms.models.tokenizer import load_tokenizer, stop_token_ids
 from algorithms.rollout.engines.factory import make_engine
 from algorithms.rollout.episodes import EpisodeRunner
-from algorithms.rollout.types import Request, Sampling, Split
+from algorithms.rollout.types import Prompt, Request, Sampling, Split
 from benchmarks.simulation.engine import Lengths, ModelClock, SimulatedEngine
 from r3env.core import Query, Reason, Verdict, VerifiableEnv
 
@@ -76,7 +76,7 @@ def player(engine, tokenizer, made):
 
 
 def requests_of(*uids):
-    return [Request(i, uid, i, i, SAMPLING) for i, uid in enumerate(uids)]
+    return [Request(i, Prompt(uid), i, i, SAMPLING) for i, uid in enumerate(uids)]
 
 
 @pytest.mark.parametrize("kind", ["step", "reset"])
@@ -86,7 +86,8 @@ def test_a_call_that_never_returns_fails_its_episode_alone(player, made, kind):
     assert time.monotonic() - started < TIMEOUT_S + 60
     assert endless.verdict == "environment_error" and not endless.correct
     assert endless.error == "the environment did not come back in 5 s (env_runners.step_timeout_s)"
-    assert len(endless.tokens) == len(endless.loss_mask) == len(endless.sampling_logprobs)
+    assert len(endless.tokens) == len(endless.loss_mask)
+    assert len(endless.sampling_logprobs) == endless.response_length
     assert before.error is None and after.error is None
     assert player.unfinished == 0 and len(made) == 3
     assert [rollout.error for rollout in player.rollout(requests_of("fine", "fine", "fine"))] == [None] * 3

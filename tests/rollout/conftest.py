@@ -1,5 +1,6 @@
 """The embedded model, its tokenizer and some of its problems."""
 
+import functools
 from collections.abc import Iterator
 
 import numpy as np
@@ -12,6 +13,8 @@ from algorithms.models.tokenizer import load_tokenizer, stop_token_ids
 from algorithms.rollout.engines.base import Engine
 from algorithms.rollout.engines.factory import make_engine
 from algorithms.rollout.engines.transformers import TransformersEngine
+from algorithms.rollout.episodes import EpisodeRunner
+from algorithms.rollout.types import Split
 from r3env import chat
 from r3env.data import load_queries
 from tests.own_ray import own_ray
@@ -67,6 +70,16 @@ def vllm_engine(model_folder, end_tokens) -> Iterator[Engine]:
     )
     yield engine
     engine.close()
+
+
+@pytest.fixture
+def runner_with(engine, tokenizer):
+    """Make an episode runner for an environment class; the engine stays open for the other tests."""
+
+    def make(environment, **arguments):
+        return EpisodeRunner(engine, tokenizer, dict.fromkeys(Split, functools.partial(environment, **arguments)))
+
+    return make
 
 
 @pytest.fixture(scope="package")

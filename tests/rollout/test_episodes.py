@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from algorithms.rollout import episodes
-from algorithms.rollout.episodes import EpisodeRunner
-from algorithms.rollout.types import Attempt, Context, Request, Sampling, Split
+from algorithms.rollout.types import Attempt, Context, Prompt, Request, Sampling, Split
 from r3env import chat
 from r3env.assets.arithmetic import REFLECTION_GUIDANCE
 from r3env.core import Query, Reason, Verdict, VerifiableEnv
@@ -70,28 +69,18 @@ class Agreeable(VerifiableEnv):
 
 
 @pytest.fixture
-def player_of(engine, tokenizer):
-    """Plays with an environment class; the engine stays open for the other tests."""
-
-    def make(environment, **arguments):
-        return EpisodeRunner(engine, tokenizer, dict.fromkeys(Split, functools.partial(environment, **arguments)))
-
-    return make
-
-
-@pytest.fixture
 def patient(monkeypatch):
     """Batches do not depend on how busy the machine is: no environment here is slow by itself."""
     monkeypatch.setattr(episodes, "PATIENCE_S", 600.0)
 
 
 @pytest.fixture
-def math(player_of):
-    return functools.partial(player_of, MathEnv, data="embedded:train", instruction="")
+def math(runner_with):
+    return functools.partial(runner_with, MathEnv, data="embedded:train", instruction="")
 
 
-def requests_of(uids, *, sampling=SAMPLING, attempt=None):
-    return [Request(i, uid, i, 100 + i, sampling, attempt=attempt) for i, uid in enumerate(uids)]
+def requests_of(uids, *, sampling=SAMPLING, **before):
+    return [Request(i, Prompt(uid, **before), i, 100 + i, sampling) for i, uid in enumerate(uids)]
 
 
 def runs_of(rollout):
@@ -143,8 +132,7 @@ def test_log_probs_of_every_turn_are_those_of_the_whole_conversation(math, polic
         start = rollout.prompt_length
         expected = logprobs(policy, rollout.tokens[:start], rollout.tokens[start:])
         own = rollout.loss_mask[start:]
-        assert np.abs(rollout.sampling_logprobs[start:] - expected)[own].max() < 3e-4
-        assert not rollout.sampling_logprobs[~rollout.loss_mask].any()
+        assert np.abs(rollout.sampling_logprobs - expected[own]).max() < 3e-4
 
 
 def test_a_reflection_prompt_quotes_the_stored_tokens_as_they_are(math, tokenizer):
@@ -156,7 +144,7 @@ def test_a_reflection_prompt_quotes_the_stored_tokens_as_they_are(math, tokenize
     assert tokenizer.encode(text, add_special_tokens=False) != response
     attempt = Attempt(np.array(prompt, np.int32), np.array(response, np.int32), text)
     player = math(reflection_guidance=REFLECTION_GUIDANCE)
-    (rollout,) = player.rollout(requests_of([uid], attempt=attempt))
+    (rollout,) = player.rollout(requests_of([uid], context=Context.REFLECTION, attempt=attempt))
     quoted = prompt + response + chat.next_turn(tokenizer, response, REFLECTION_GUIDANCE)
     assert rollout.tokens[: rollout.prompt_length].tolist() == quoted
     assert rollout.loss_mask[rollout.prompt_length :].all()
@@ -178,8 +166,8 @@ def test_a_correct_box_in_a_truncated_response_is_wrong(math):
     assert cut.verdict == "truncated" and cut.error is None
 
 
-def test_an_environment_that_pays_for_unfinished_answers_is_overruled(player_of):
-    (rollout,) = player_of(Agreeable).rollout(requests_of(["a"], sampling=Sampling(1.0, 1.0, 3)))
+def test_an_environment_that_pays_for_unfinished_answers_is_overruled(runner_with):
+    (rollout,) = runner_with(Agreeable).rollout(requests_of(["a"], sampling=Sampling(1.0, 1.0, 3)))
     assert (rollout.truncated, rollout.correct, rollout.reward) == (True, False, 0.0)
 
 
@@ -196,8 +184,8 @@ def test_an_environment_that_pays_for_unfinished_answers_is_overruled(player_of)
         ("unheard-of", "unknown uid"),
     ],
 )
-def test_a_broken_environment_is_its_episodes_error_alone(player_of, uid, named):
-    before, broken, after = player_of(Scripted).rollout(requests_of(["fine", uid, "fine"]))
+def test_a_broken_environment_is_its_episodes_error_alone(runner_with, uid, named):
+    before, broken, after = runner_with(Scripted).rollout(requests_of(["fine", uid, "fine"]))
     assert broken.verdict == "environment_error" and named in broken.error
     assert not broken.correct
     assert before.error is None and before.correct
@@ -205,8 +193,8 @@ def test_a_broken_environment_is_its_episodes_error_alone(player_of, uid, named)
 
 
 @pytest.mark.parametrize(("uid", "verdict"), [("timeout", "timeout"), ("hangs", "timeout"), ("error", "error")])
-def test_an_answer_that_nobody_could_grade_is_an_error_not_a_failure(player_of, uid, verdict):
-    rollout, fine = player_of(Scripted).rollout(requests_of([uid, "fine"]))
+def test_an_answer_that_nobody_could_grade_is_an_error_not_a_failure(runner_with, uid, verdict):
+    rollout, fine = runner_with(Scripted).rollout(requests_of([uid, "fine"]))
     assert rollout.verdict == verdict and verdict in rollout.error and not rollout.correct
     assert fine.error is None
 
@@ -266,7 +254,7 @@ def test_a_request_is_played_once(math):
     player = math()
     player.add(requests_of(MathEnv("embedded:train").uids[:2]))
     with pytest.raises(ValueError, match="request 1"):
-        player.add([Request(1, MathEnv("embedded:train").uids[5], 0, 0, SAMPLING)])
+        player.add([Request(1, Prompt(MathEnv("embedded:train").uids[5]), 0, 0, SAMPLING)])
     with pytest.raises(RuntimeError, match="2 episodes are unfinished"):
         player.rollout([])
     player.withdraw([0, 1])
@@ -284,21 +272,21 @@ def test_an_engines_failure_is_nobodys_data(math, engine, monkeypatch):
     assert len(player.rollout(requests)) == 2
 
 
-def test_environments_are_used_again(player_of):
+def test_environments_are_used_again(runner_with):
     made = []
 
     def make():
         made.append(Scripted())
         return made[-1]
 
-    player = player_of(Scripted)
+    player = runner_with(Scripted)
     player._make_environment = dict.fromkeys(Split, make)
     for _ in range(3):
         player.rollout(requests_of(["fine", "reset", "nan", "fine"]))
     assert len(made) == 4
 
 
-def test_an_environment_that_cannot_be_made_is_its_episodes_error_alone_and_the_next_one_is_tried(player_of):
+def test_an_environment_that_cannot_be_made_is_its_episodes_error_alone_and_the_next_one_is_tried(runner_with):
     made, numbers = [], itertools.count()
 
     def make():
@@ -308,7 +296,7 @@ def test_an_environment_that_cannot_be_made_is_its_episodes_error_alone_and_the_
             raise OSError("no license is free")
         return Scripted()
 
-    player = player_of(Scripted)
+    player = runner_with(Scripted)
     player._make_environment = dict.fromkeys(Split, make)
     rollouts = player.rollout(requests_of(["fine"] * 3))
     (broken,) = [rollout for rollout in rollouts if rollout.error]
@@ -319,8 +307,8 @@ def test_an_environment_that_cannot_be_made_is_its_episodes_error_alone_and_the_
     assert len(made) == 4, "two were there to be used again"
 
 
-def test_where_none_can_be_made_every_episode_has_failed(player_of):
-    player = player_of(functools.partial(sys.exit, "no license"))
+def test_where_none_can_be_made_every_episode_has_failed(runner_with):
+    player = runner_with(functools.partial(sys.exit, "no license"))
     rollouts = player.rollout(requests_of(["fine"] * 3))
     assert [rollout.error for rollout in rollouts] == ["make: SystemExit('no license')"] * 3
 
@@ -382,10 +370,10 @@ class SlowToVerify(VerifiableEnv):
         return Verdict(False, Reason.DIFFERENT)
 
 
-def test_a_slow_verifier_does_not_hold_up_the_turns_of_others(player_of):
+def test_a_slow_verifier_does_not_hold_up_the_turns_of_others(runner_with):
     SlowToVerify.verified.clear()
-    rollouts = player_of(SlowToVerify).rollout(
-        [Request(i, uid, i, i, SAMPLING) for i, uid in enumerate(("slow", "quick"))]
+    rollouts = runner_with(SlowToVerify).rollout(
+        [Request(i, Prompt(uid), i, i, SAMPLING) for i, uid in enumerate(("slow", "quick"))]
     )
     assert SlowToVerify.verified == ["quick"] * 3 + ["slow"] * 3
     assert [len(rollout.turn_correct) for rollout in rollouts] == [3, 3]
@@ -408,18 +396,18 @@ class LongWinded(VerifiableEnv):
         return "9-1" * self.words
 
 
-def test_a_conversation_never_outgrows_the_models_context(player_of, engine):
-    (rollout,) = player_of(LongWinded, words=80, max_turns=20).rollout(requests_of(["long"]))
+def test_a_conversation_never_outgrows_the_models_context(runner_with, engine):
+    (rollout,) = runner_with(LongWinded, words=80, max_turns=20).rollout(requests_of(["long"]))
     assert len(rollout.turn_correct) > 1
     assert len(rollout.tokens) <= engine.context_length == 1024
     assert rollout.verdict == "environment_error" and "no room in the model's 1024" in rollout.error
 
 
-def test_a_response_gets_the_room_that_is_left(player_of, engine, tokenizer):
+def test_a_response_gets_the_room_that_is_left(runner_with, engine, tokenizer):
     words = max(w for w in range(200, 520) if len(first_prompt(tokenizer, "1+2" * w)) <= engine.context_length - 2)
     hot = Sampling(3.0, 1.0, 1024)
-    rollouts = player_of(LongWinded, words=words).rollout(requests_of(["long"] * 8, sampling=hot))
+    rollouts = runner_with(LongWinded, words=words).rollout(requests_of(["long"] * 8, sampling=hot))
     assert all(rollout.error is None for rollout in rollouts)
     assert max(len(rollout.tokens) for rollout in rollouts if rollout.truncated) == engine.context_length
-    (without_room,) = player_of(LongWinded, words=600).rollout(requests_of(["long"], sampling=hot))
+    (without_room,) = runner_with(LongWinded, words=600).rollout(requests_of(["long"], sampling=hot))
     assert "no room" in without_room.error and not len(without_room.tokens)

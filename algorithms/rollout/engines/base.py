@@ -50,9 +50,9 @@ class Completion:
 class Engine(ABC):
     """A model that samples responses and whose weights can be replaced in place.
 
-    Requests are submitted under keys of the caller's choice, and `step` hands back what has finished. An engine that
-    `continuous_batching` takes a request into the batch that is decoding; one that does not decodes fixed batches to their ends, so
-    that what is in a batch, and with it every bit of the result, depends on what was submitted between two rounds only.
+    Requests are submitted under keys of the caller's choice, and `step` hands back what has finished. An engine with
+    `continuous_batching` takes a request into the batch that is decoding. One without decodes fixed batches to their
+    ends: a batch, and with it every bit of the result, depends only on what was submitted between two rounds.
 
     Attributes:
         continuous_batching: whether a submitted request joins the running batch.
