@@ -16,6 +16,7 @@ from algorithms.config.sections import (
     SECTIONS,
     EnvironmentSettings,
     EvaluationSettings,
+    HistorySettings,
     RewardSettings,
     TrainingSettings,
 )
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger(__name__)
 _SUFFIX = "_settings"
+# The settings of section `training` that name methods.
+PLUGIN_SETTINGS = ("mechanisms", "query_sampler", "advantage", "objective")
 
 
 class BaseConfig(AlgorithmConfig):
@@ -36,6 +39,7 @@ class BaseConfig(AlgorithmConfig):
     """
 
     SECTIONS: ClassVar[Mapping[str, type[Settings]]] = SECTIONS
+    TRAINS: ClassVar[bool] = True  # else it reads a run's file to evaluate it
 
     environment_settings: EnvironmentSettings
     rl_module_settings: RLModuleSettings
@@ -43,13 +47,41 @@ class BaseConfig(AlgorithmConfig):
     learners_settings: LearnerSettings
     training_settings: TrainingSettings
     reward_settings: RewardSettings
+    history_settings: HistorySettings
     evaluation_settings: EvaluationSettings
 
     def __init__(self, algo_class: "type[Algorithm] | None" = None) -> None:
         super().__init__(algo_class=algo_class)
         self._search_space: dict[str, dict[str, Any]] = {}
-        for section, model in self.SECTIONS.items():
+        self._named_sections: dict[str, type[Settings]] = {}
+        for section, model in self.class_sections().items():
             self._store(section, model())
+
+    @property
+    def sections(self) -> dict[str, type[Settings]]:
+        """The sections: those that every such configuration has, and those of what section `training` names."""
+        return {**self.class_sections(), **self.__dict__.get("_named_sections", {})}
+
+    @classmethod
+    def class_sections(cls) -> dict[str, type[Settings]]:
+        """Return the sections that every such configuration has."""
+        return dict(cls.SECTIONS)
+
+    def plugin_sections(self, training: TrainingSettings) -> dict[str, type[Settings]]:
+        """Return the sections of what section `training` names: none here."""
+        return {}
+
+    def extra_prompts(self) -> int:
+        """Count the prompts that mechanisms add to a step at most."""
+        return 0
+
+    def quoted_tokens(self) -> int:
+        """Count the tokens of an attempt that prompts of a mechanism quote at most."""
+        return 0
+
+    def enabled_mechanisms(self) -> list[str]:
+        """Name the mechanisms whose switch is on."""
+        return []
 
     def apply(self, sections: Mapping[str, Any]) -> Self:
         """Set `{"section": {"key": value}}`, as a configuration file has it.
@@ -57,9 +89,10 @@ class BaseConfig(AlgorithmConfig):
         Raises:
             ConfigError: an unknown section or key, or a wrong value.
         """
-        for section, values in sections.items():
-            if section not in self.SECTIONS:
-                raise ConfigError(f"{section}: no such section; {did_you_mean(str(section), self.SECTIONS)}")
+        # What section `training` names has sections of its own.
+        for section, values in sorted(sections.items(), key=lambda item: item[0] != "training"):
+            if section not in self.sections:
+                raise ConfigError(f"{section}: no such section; {did_you_mean(str(section), self.sections)}")
             if not isinstance(values, Mapping | None):
                 raise ConfigError(f"{section}: {shown(values)} is not a mapping; fix: write {section}: {{key: value}}")
             self._set(section, values or {}, rllib=False)
@@ -67,7 +100,7 @@ class BaseConfig(AlgorithmConfig):
 
     def to_sections(self) -> dict[str, dict[str, Any]]:
         """Every setting as plain data, such that `apply` restores it. What only RLlib knows is not in it."""
-        return {section: self._settings_of(section).model_dump() for section in self.SECTIONS}
+        return {section: self._settings_of(section).model_dump() for section in self.sections}
 
     def check_settings(self) -> None:
         """Check what involves more than one setting, without starting or importing anything.
@@ -101,7 +134,8 @@ class BaseConfig(AlgorithmConfig):
         """
         flat = super().to_dict()
         search_space = flat.pop("_search_space")
-        for section in self.SECTIONS:
+        del flat["_named_sections"]
+        for section in self.sections:
             values = flat.pop(f"{section}{_SUFFIX}").model_dump()
             searched = search_space.get(section, {})
             named = {RLLIB_NAMES[section, key]: searched[key] for key in searched if (section, key) in RLLIB_NAMES}
@@ -116,9 +150,13 @@ class BaseConfig(AlgorithmConfig):
     def update_from_dict(self, config_dict: Mapping[str, Any]) -> Self:
         """Set what RLlib's flat dict holds; it may hold sections too, as `{"training": {...}}`."""
         sections, flat = {}, {}
+        for key in (f"training{_SUFFIX}", "training"):
+            if isinstance(named := config_dict.get(key), Mapping):
+                # First, as it names further sections; what else it holds comes with the others.
+                self.apply({"training": {name: named[name] for name in PLUGIN_SETTINGS if name in named}})
         for key, value in config_dict.items():
             section = key.removesuffix(_SUFFIX)
-            if section in self.SECTIONS and isinstance(value, Mapping | Settings):
+            if section in self.sections and isinstance(value, Mapping | Settings):
                 sections[section] = value.model_dump() if isinstance(value, Settings) else value
             else:
                 flat[key] = value
@@ -127,9 +165,9 @@ class BaseConfig(AlgorithmConfig):
 
     def __setattr__(self, key: str, value: Any) -> None:
         section = key.removesuffix(_SUFFIX)
-        if section != key and section in self.SECTIONS:
-            if not isinstance(value, self.SECTIONS[section]):
-                raise ConfigError(f"{key}: {shown(value)} is not of type {self.SECTIONS[section].__name__}")
+        if section != key and section in self.sections:
+            if not isinstance(value, self.sections[section]):
+                raise ConfigError(f"{key}: {shown(value)} is not of type {self.sections[section].__name__}")
             self._store(section, value)
         elif key in OUR_NAMES and f"{OUR_NAMES[key][0]}{_SUFFIX}" in self.__dict__:
             self._set(OUR_NAMES[key][0], {key: value})
@@ -150,7 +188,7 @@ class BaseConfig(AlgorithmConfig):
 
     def _set(self, section: str, given: Mapping[str, Any], *, rllib: bool = True) -> Self:
         """Set settings of a section by our names or RLlib's; with `rllib`, RLlib's further arguments too."""
-        model = self.SECTIONS[section]
+        model = self.sections[section]
         ours: dict[str, Any] = {}
         searched: dict[str, Any] = {}
         passed_on: dict[str, Any] = {}
@@ -164,7 +202,7 @@ class BaseConfig(AlgorithmConfig):
             elif rllib and key in rllib_arguments(section):
                 passed_on[key] = value
             else:
-                raise unknown_key(section, str(key), self.SECTIONS)
+                raise unknown_key(section, str(key), self.sections)
         self._store(section, self._settings_of(section).changed(section, ours))
         kept = {key: value for key, value in self._search_space.get(section, {}).items() if key not in ours}
         self._search_space = {**self._search_space, section: kept | searched}
@@ -177,6 +215,8 @@ class BaseConfig(AlgorithmConfig):
 
     def _store(self, section: str, settings: Settings) -> None:
         before = self.__dict__.get(f"{section}{_SUFFIX}")
+        if isinstance(settings, TrainingSettings):
+            self._name_sections(self.plugin_sections(settings))
         super().__setattr__(f"{section}{_SUFFIX}", settings)
         for (owner, name), rllib_name in RLLIB_NAMES.items():
             if owner == section:
@@ -188,6 +228,19 @@ class BaseConfig(AlgorithmConfig):
         ):
             # A local runner next to remote ones would be one more engine, in the driver.
             super().__setattr__("create_local_env_runner", settings.num_env_runners == 0)
+
+    def _name_sections(self, named: Mapping[str, type[Settings]]) -> None:
+        """Take the sections of what section `training` names now; those that were there already keep their values."""
+        own, before = self.class_sections(), self._named_sections
+        for section, model in named.items():
+            if own.get(section, model) is not model:
+                raise ConfigError(f"{section}: is a section of the library's; fix: give {model.__name__} another name")
+        new = {section: model for section, model in named.items() if section not in own}
+        for section in before.keys() - new.keys():
+            del self.__dict__[f"{section}{_SUFFIX}"]
+        self._named_sections = new
+        for section in [section for section in new if before.get(section) is not new[section]]:
+            self._store(section, new[section]())
 
 
 RLLIB_NAMES: Mapping[tuple[str, str], str] = MappingProxyType(

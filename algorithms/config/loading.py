@@ -12,7 +12,7 @@ import yaml
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from algorithms.config.base import BaseConfig
+from algorithms.config.base import PLUGIN_SETTINGS, BaseConfig
 from algorithms.config.errors import ConfigError, did_you_mean, nearest, shown
 from algorithms.config.overrides import Override, parse_override
 from algorithms.config.schema import Settings
@@ -68,15 +68,18 @@ def load(
     given = dict.fromkeys(section for layer in layers for section in layer.sections)
     skipped = [section for section in given if section in elsewhere]
     # An evaluation of a run skips what only training has: nobody who names the run expects otherwise.
-    expected = "benchmarks" in config_class.SECTIONS and any(algorithm_of(file) for file in files)
+    expected = not config_class.TRAINS and any(algorithm_of(file) for file in files)
     if skipped and not expected:
         names = ", ".join(str(file) for file in files)
         print(f"note: {names}: {algorithm} skips what it does not have: {', '.join(skipped)}", file=sys.stderr)
     config, run = config_class(), RunSettings()
+    config.apply({"training": _named_methods(layers, overrides, config.sections)})
+    if not config_class.TRAINS:  # sections of methods that the run's own file names
+        elsewhere |= {section for section in given if section not in known_sections(config)}
     for layer in layers:
-        if "benchmarks" in layer.sections and "benchmarks" not in config_class.SECTIONS:
+        if "benchmarks" in layer.sections and "benchmarks" not in config.sections:
             fix = f"python -m algorithms.evaluate --config {layer.file}"
-            raise ConfigError(f"{layer.file}: benchmarks: is asked by an evaluation, not trained on; fix: {fix}")
+            raise ConfigError(f"{layer.file}: benchmarks: belongs to an evaluation, not to training; fix: {fix}")
         sections = {section: values for section, values in layer.sections.items() if section not in elsewhere}
         try:
             run = _apply(config, run, sections)
@@ -84,8 +87,8 @@ def load(
             raise ConfigError(f"{layer.file}: {error}") from None
     for text in overrides:
         if (section := text.partition(".")[0]) in elsewhere:
-            raise ConfigError(f"{text.partition('=')[0]}: {algorithm} has no section {section}; R3GRPO has")
-        override = parse_override(text, known_sections(config_class))
+            raise ConfigError(f"{text.partition('=')[0]}: {algorithm} has no section {section}; {_owner(section)}")
+        override = parse_override(text, known_sections(config))
         before = {"run": run.model_dump(), **config.to_sections()}
         run = _apply(config, run, {override.section: {override.key: _overridden(before, override)}})
     config.check_settings()
@@ -147,14 +150,36 @@ class _Dumper(yaml.SafeDumper):
 _Dumper.add_representer(str, _Dumper.represent_text)
 
 
-def known_sections(config_class: type[BaseConfig]) -> dict[str, type[Settings]]:
-    """The sections that a file for this algorithm may have."""
-    return {"run": RunSettings, **config_class.SECTIONS}
+def known_sections(config: BaseConfig) -> dict[str, type[Settings]]:
+    """Return the sections that a file for this configuration may have."""
+    return {"run": RunSettings, **config.sections}
+
+
+def _named_methods(
+    layers: Sequence[Layer], overrides: Sequence[str], sections: Mapping[str, type[Settings]]
+) -> dict[str, Any]:
+    """Return the settings of section `training` that name methods: their sections have to be known first."""
+    named: dict[str, Any] = {}
+    for layer in layers:
+        training = layer.sections.get("training")
+        if isinstance(training, Mapping):
+            named |= {key: training[key] for key in PLUGIN_SETTINGS if key in training}
+    for text in overrides:
+        if text.startswith(tuple(f"training.{key}=" for key in PLUGIN_SETTINGS)):
+            override = parse_override(text, sections)
+            named[override.key] = override.value
+    return named
+
+
+def _owner(section: str) -> str:
+    if section in ("replay", "reflection", "ranking"):
+        return "R3GRPO has"
+    return f"fix: name what has it, such as training.query_sampler={section}"
 
 
 def _apply(config: BaseConfig, run: RunSettings, sections: Mapping[str, Any]) -> RunSettings:
-    known = known_sections(type(config))
-    for section, values in sections.items():
+    known = known_sections(config)
+    for section, values in sorted(sections.items(), key=lambda item: item[0] != "training"):
         if section not in known:
             raise ConfigError(f"{section}: no such section; {did_you_mean(str(section), known)}")
         if section == "run":
@@ -170,14 +195,9 @@ def _overridden(sections: Mapping[str, Any], override: Override) -> Any:
     """The value of the overridden setting; an override of one entry of a mapping keeps the others."""
     if not override.entry:
         return override.value
-    whole = dict(sections[override.section][override.key])
-    place = whole
-    for name in override.entry[:-1]:
-        inner = place.get(name)
-        place[name] = dict(inner) if isinstance(inner, Mapping) else {}
-        place = place[name]
-    place[override.entry[-1]] = override.value
-    return whole
+    whole = OmegaConf.create(sections[override.section][override.key])
+    OmegaConf.update(whole, ".".join(override.entry), override.value, merge=False, force_add=True)
+    return OmegaConf.to_container(whole)
 
 
 def _escaped(value: Any) -> Any:

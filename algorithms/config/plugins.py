@@ -7,7 +7,7 @@ from typing import Any, ClassVar, TypeVar
 from algorithms.config.errors import ConfigError, nearest, shown
 from algorithms.config.schema import Settings
 
-PluginT = TypeVar("PluginT", bound="type[Plugin]")
+PluginT = TypeVar("PluginT", bound="Plugin")
 
 
 class Plugin:
@@ -26,7 +26,7 @@ class Plugin:
         """Raise ConfigError where its settings contradict others (a `BaseConfig`); called also when it is off."""
 
 
-def load_plugin(setting: str, name: str, base: PluginT, registry: Mapping[str, Any]) -> PluginT:
+def load_plugin(setting: str, name: str, base: type[PluginT], registry: Mapping[str, Any]) -> type[PluginT]:
     """Return the class that a setting names.
 
     Args:
@@ -40,7 +40,7 @@ def load_plugin(setting: str, name: str, base: PluginT, registry: Mapping[str, A
     """
     target = registry.get(name, name)
     if not isinstance(target, str):
-        return target  # type: ignore[no-any-return]
+        return target
     module, colon, attribute = target.partition(":")
     if not colon:
         match = nearest(name, registry)

@@ -66,8 +66,31 @@ def wrong_value(section: str, key: str, value: object, model: type[Settings]) ->
     return ConfigError(f"{line}; the default is {shown(default_of(field))}")
 
 
+# Settings that were called otherwise, and what they are called now.
+RENAMED: Mapping[str, str] = types.MappingProxyType(
+    {
+        "training.is_cap": "training.importance_cap",
+        "training.is_level": "training.importance_level",
+        "training.is_mode": "training.importance_mode",
+        "training.is_floor": "training.importance_floor",
+        "training.loss_norm": "training.loss_aggregation",
+        "training.max_refills": "training.max_resample_rounds",
+        "training.policy_lag": "training.max_off_policy_steps",
+        "reward.w_len": "reward.length_bonus",
+        "reward.l_max": "reward.length_bonus_max_tokens",
+        "reflection.while_it_pays": "reflection.adaptive",
+        "reflection.distil": "reflection.distill",
+        "reflection.history_window": "history.window",
+        "replay.capacity": "history.capacity",
+        "replay.dedupe": "history.dedupe",
+    }
+)
+
+
 def unknown_key(section: str, key: str, sections: Mapping[str, type[Settings]]) -> ConfigError:
-    """The error for a key that a section does not have; it may be right in another section."""
+    """Return the error for a key that a section does not have; it may be right in another section."""
+    if new := RENAMED.get(f"{section}.{key}"):
+        return ConfigError(f"{section}.{key}: is now called {new}; fix: write {new}")
     here = sections[section].model_fields
     elsewhere = [f"{name}.{key}" for name, model in sections.items() if key in model.model_fields]
     match = elsewhere[0] if elsewhere else nearest(key, here)

@@ -117,10 +117,21 @@ class TrainingSettings(Settings):
     group_size: int = setting(8, "Responses per prompt (G): the group whose mean is the baseline.", ge=2)
     queries_per_step: int = setting(16, "Queries per training step.", ge=1)
     minibatches: int = setting(1, "Optimizer steps per training step; must divide the number of responses.", ge=1)
-    advantage: Literal["std", "mean", "leave_one_out"] = setting(
+    mechanisms: list[Text] = setting(
+        [],
+        "Further methods of your own (docs/extend.md), each `module:Class`, or one of the library's by name: "
+        "`[my_package.hints:Hints]`. Each has a section of its own.",
+    )
+    query_sampler: Text = setting(
+        "epoch",
+        "What chooses the queries: `epoch` (a new shuffle each epoch), `posterior` (likely to come out mixed), or "
+        "`module:Class` of your own.",
+    )
+    advantage: Text = setting(
         "std",
-        "What a reward is worth in its group: its distance from the mean in standard deviations (GRPO), the distance "
-        "itself (Dr. GRPO), or the distance from the mean of the others (RLOO).",
+        "What a reward is worth in its group: its distance from the mean in standard deviations (`std`, GRPO), the "
+        "distance itself (`mean`, Dr. GRPO), the distance from the mean of the others (`leave_one_out`, RLOO), or "
+        "`module:Class` of your own.",
     )
     max_resample_rounds: int = setting(
         0,
@@ -128,9 +139,10 @@ class TrainingSettings(Settings):
         "right or all wrong; 0: off.",
         ge=0,
     )
-    objective: Literal["clip", "cispo"] = setting(
+    objective: Text = setting(
         "clip",
-        "The surrogate of PPO, whose clip silences tokens, or CISPO's, whose clip bounds what they weigh.",
+        "The surrogate of PPO, whose clip silences tokens (`clip`), CISPO's, whose clip bounds what they weigh "
+        "(`cispo`), or `module:Class` of your own.",
     )
     ratio_level: Literal["token", "sequence"] = setting(
         "token",
@@ -192,6 +204,20 @@ class RewardSettings(Settings):
     )
 
 
+class HistorySettings(Settings):
+    """What was answered to each query before; kept while a mechanism reads it."""
+
+    capacity: int | None = setting(
+        8, "Correct responses, and as many incorrect ones, that are kept per query, the newest; null: all.", ge=1
+    )
+    dedupe: bool = setting(True, "Whether a response that is stored already is stored again (false) or not (true).")
+    window: int | None = setting(
+        None,
+        "Newest plain attempts that a query's mean is taken over; null: 4 × `training.group_size`; 0: all.",
+        ge=0,
+    )
+
+
 class EvaluationSettings(Settings):
     """Accuracy on held-out problems, before and after training and in between."""
 
@@ -250,6 +276,7 @@ SECTIONS: Mapping[str, type[Settings]] = MappingProxyType(
         "learners": LearnerSettings,
         "training": TrainingSettings,
         "reward": RewardSettings,
+        "history": HistorySettings,
         "evaluation": EvaluationSettings,
     }
 )

@@ -14,4 +14,6 @@ class EvaluateConfig(GRPOConfig):
 
     SECTIONS: ClassVar[Mapping[str, type[Settings]]] = MappingProxyType({**SECTIONS, "benchmarks": BenchmarksSettings})
 
+    TRAINS: ClassVar[bool] = False
+
     benchmarks_settings: BenchmarksSettings

@@ -85,7 +85,7 @@ def _ids_of_the_user(files: Sequence[str], overrides: Sequence[str]) -> Iterator
             values = {our_name("environment", str(key)): value for key, value in section.items()}
             yield from (name for _, name in _ids("environment", values))
     for text in overrides:
-        override = parse_override(text, known_sections(EvaluateConfig))
+        override = parse_override(text, known_sections(EvaluateConfig()))
         value = override.value
         for name in reversed(override.entry):
             value = {name: value}

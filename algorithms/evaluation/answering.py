@@ -9,7 +9,7 @@ from algorithms.evaluation.responses import Response, ResponseFolder
 from algorithms.evaluation.sampling import failed_attempt
 from algorithms.rollout.attempts import AttemptTruncator
 from algorithms.rollout.scheduler import OnProgress
-from algorithms.rollout.types import Request, Rollout, Sampling, Split, refuse_if_all_failed
+from algorithms.rollout.types import Context, Prompt, Request, Rollout, Sampling, Split, refuse_if_all_failed
 from r3env.grading.extraction import final_answer
 
 Play = Callable[[Sequence[Request], OnProgress | None], list[Rollout]]
@@ -84,7 +84,7 @@ def _requests(uids: Sequence[str], samples: int, sampling: Sampling, seed: str) 
     return [
         Request(
             index * samples + sample,
-            uid,
+            Prompt(uid),
             index,
             _seed(seed, uid, sample),
             sampling,
@@ -106,7 +106,7 @@ def _second_tries(
     """By request id, the second turn after a wrong first one."""
     failed = [i for i, rollout in enumerate(rollouts) if not rollout.correct and rollout.error is None]
     again = [
-        replace(requests[i], seed=_seed(requests[i].seed, "again"), attempt=failed_attempt(rollouts[i], truncator))
+        replace(requests[i], seed=_seed(requests[i].seed, "again"), prompt=Prompt(requests[i].uid, Context.REFLECTION, failed_attempt(rollouts[i], truncator)))
         for i in failed
     ]
     counted.total += len(again)

@@ -8,7 +8,7 @@ import numpy as np
 
 from algorithms.evaluation.metrics import mean_pass_at_k
 from algorithms.rollout.attempts import AttemptTruncator, attempt_of
-from algorithms.rollout.types import Attempt, Request, Rollout, Sampling, Split, refuse_if_all_failed
+from algorithms.rollout.types import Attempt, Context, Prompt, Request, Rollout, Sampling, Split, refuse_if_all_failed
 from algorithms.utils.rng import RngStream, request_seeds
 
 Play = Callable[[Sequence[Request]], list[Rollout]]
@@ -74,7 +74,7 @@ def evaluate_policy(
     sampling = evaluation_sampling(settings, training)
     seeds = request_seeds(seed, 0, RngStream.EVALUATION, 2 * len(uids) * samples)
     requests = [
-        Request(i, uids[i // samples], i // samples, seeds[i], sampling, Split.EVALUATION)
+        Request(i, Prompt(uids[i // samples]), i // samples, seeds[i], sampling, Split.EVALUATION)
         for i in range(len(uids) * samples)
     ]
     rollouts = play(requests)
@@ -135,7 +135,12 @@ def _after_reflection(
     correct = np.array([rollout.correct for rollout in rollouts])
     failed = [i for i, rollout in enumerate(rollouts) if not rollout.correct and rollout.error is None]
     again = [
-        replace(requests[i], id=n, seed=seeds[len(requests) + i], attempt=failed_attempt(rollouts[i], truncator))
+        replace(
+            requests[i],
+            id=n,
+            seed=seeds[len(requests) + i],
+            prompt=Prompt(requests[i].uid, Context.REFLECTION, failed_attempt(rollouts[i], truncator)),
+        )
         for n, i in enumerate(failed)
     ]
     for index, rollout in zip(failed, play(again) if again else [], strict=True):

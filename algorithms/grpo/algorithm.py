@@ -3,6 +3,7 @@
 import logging
 import time
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -57,7 +58,7 @@ class GRPO(StagedAlgorithm):
 
     def sleep_engines(self) -> None:
         """Let engines that share the learners' GPUs make room; `sync_weights` wakes them."""
-        self.workers.sleep()
+        self.rollout_workers.sleep()
 
     def score_tokens(self, batch: StepBatch) -> None:
         """Measure log-probs and entropies of samples that cannot wait for the update's forward pass.
@@ -92,7 +93,7 @@ class GRPO(StagedAlgorithm):
         for group in baseline_groups(batch.groups):
             for mechanism in self.active:
                 mechanism.normalize(group)
-            advantages = estimator.advantages(group)
+            advantages: Any = estimator.advantages(group)
             for mechanism in self.active:
                 advantages = mechanism.advantages(group, advantages)
             for sample, advantage in zip(group.samples, advantages, strict=True):
@@ -112,7 +113,7 @@ class GRPO(StagedAlgorithm):
             rows += deal_auxiliary(auxiliary, number - first_step, training.minibatches)
             statistics.append(update_learners(self.learner_group, rows, lr))
             self.skipped_steps.observe(statistics[-1].skipped_steps > 0, rows)
-            for index, logprobs in statistics[-1].old_logprobs.items():
+            for index, logprobs in statistics[-1].measured.items():
                 sample = samples[index][1]
                 sample.old_logprobs, sample.entropies = logprobs, statistics[-1].entropies[index]
             batch.record["policy/lr"] = lr
@@ -142,7 +143,7 @@ class GRPO(StagedAlgorithm):
         """Give the workers the new policy, once nothing is being rolled out with the old one."""
         self.source.wait()
         started = time.perf_counter()
-        self.workers.push_weights()
+        self.rollout_workers.push_weights()
         batch.record["time/transfer"] = time.perf_counter() - started
 
     # -- What the stages are made of. ------------------------------------------------------------------------------
@@ -168,7 +169,7 @@ class GRPO(StagedAlgorithm):
         )
 
     def _before_update(self, batch: StepBatch) -> None:
-        """Give mechanisms their last look, and score what is stored but not trained on: the update measures the rest."""
+        """Give mechanisms their last look, and score what is stored but not trained on; the update measures the rest."""
         for mechanism in self.active:
             mechanism.before_update(batch)
         if self.history is not None:

@@ -16,9 +16,9 @@ from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
 from algorithms.evaluation.fingerprint import of_model
 from algorithms.evaluation.sampling import Evaluation, evaluate_policy, make_truncator
 from algorithms.grpo.config import GRPOConfig
+from algorithms.grpo.mechanism import Mechanism, Services
 from algorithms.grpo.metrics import advantage_metrics, group_metrics, time_split
 from algorithms.grpo.monitors import MismatchWatch, SkippedSteps
-from algorithms.grpo.mechanism import Mechanism, Services
 from algorithms.grpo.query_sampler import fingerprint
 from algorithms.grpo.registry import build_mechanisms, enabled, named_mechanisms, query_sampler, settings_of
 from algorithms.grpo.rollout_source import RolloutSource
@@ -69,7 +69,7 @@ class StagedAlgorithm(Algorithm):
         self.tokenizer = load_tokenizer(resolve_model(module.model), module.revision, module.trust_remote_code)
         self.environments: dict[Split, Any] = {split: make() for split, make in environment_makers(config).items()}
         self.seed: int = config.seed or 0
-        self.workers = RolloutWorkers(self.env_runner_group, self.learner_group, config)
+        self.rollout_workers = RolloutWorkers(self.env_runner_group, self.learner_group, config)
         self._set_up_mechanisms(config)
         settings = config.env_runners_settings
         self.mismatch_watch = MismatchWatch(settings.logp_mismatch_warning, (settings.dtype, module.dtype))
@@ -109,7 +109,9 @@ class StagedAlgorithm(Algorithm):
         self.query_fingerprint = fingerprint(uids)
         self.active = [*build_mechanisms(self.kinds, self.services), self.sampler]
         self.stateful = [each for each in self.active if each.section]
-        self.source = RolloutSource(self.workers, self.sampler, self.active, training, self.sampling(), self.seed)
+        self.source = RolloutSource(
+            self.rollout_workers, self.sampler, self.active, training, self.sampling(), self.seed
+        )
 
     def sampling(self) -> Sampling:
         """Return how training rollouts are sampled."""
@@ -170,7 +172,7 @@ class StagedAlgorithm(Algorithm):
     def evaluate(self, parallel_train_future: Any = None) -> dict[str, Any]:
         """Held-out evaluation with the training runners; the result is also kept in `evaluation`."""
         self.evaluation = evaluate_policy(
-            functools.partial(self.workers.rollout, on_progress=self.on_evaluation_progress),
+            functools.partial(self.rollout_workers.rollout, on_progress=self.on_evaluation_progress),
             self.uids(Split.EVALUATION),
             self.config.evaluation_settings,
             self.sampling(),
@@ -183,16 +185,16 @@ class StagedAlgorithm(Algorithm):
             ),
         )
         self.evaluated_at = self.steps_done
-        self.workers.forget_counts()
+        self.rollout_workers.forget_counts()
         return self.evaluation.metrics()
 
     def restore_env_runners(self, env_runner_group: Any) -> list[int]:
-        """Nothing: RLlib would bring dead runners back with the weights they were made with. `workers` does it."""
+        """Nothing: RLlib would bring dead runners back with the weights they were made with. `rollout_workers` does it."""
         return []
 
     def cleanup(self) -> None:
         """Give up what is being played, then stop actors as RLlib does."""
-        self.workers.close()
+        self.rollout_workers.close()
         super().cleanup()
         if self.history is not None:
             self.history.close()
@@ -256,8 +258,8 @@ class StagedAlgorithm(Algorithm):
             "steps_done": self.steps_done,
             "query_position": self.source.drawn,
             "generated_tokens": self.generated_tokens,
-            "weights_version": self.workers.version,
-            "runner_restarts": self.workers.restarts,
+            "weights_version": self.rollout_workers.version,
+            "runner_restarts": self.rollout_workers.restarts,
             "skipped_in_a_row": self.skipped_steps.in_a_row,
             "queries": self.query_fingerprint,
             "model": self.model_fingerprint,
@@ -305,14 +307,14 @@ class StagedAlgorithm(Algorithm):
         self.stage = None
         self.steps_done = self._iteration = state["steps_done"]
         self.generated_tokens = state["generated_tokens"]
-        self.workers.restarts = state["runner_restarts"]
+        self.rollout_workers.restarts = state["runner_restarts"]
         self.skipped_steps.in_a_row = state["skipped_in_a_row"]
         states = state.get("mechanisms", {})
         for mechanism in self.stateful:
             mechanism.restore(_own(arrays, mechanism.section), states.get(mechanism.section, {}))
         if self.history is not None and HISTORY_SECTION in states:
             self.history.restore(_own(arrays, HISTORY_SECTION), states[HISTORY_SECTION])
-        self.workers.push_weights()
+        self.rollout_workers.push_weights()
 
 
 def open_history(config: GRPOConfig, path: Path | None) -> ReplayHistory:

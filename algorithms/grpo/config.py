@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from ray.rllib.algorithms.algorithm_config import NotProvided
 from ray.util.debug import log_once
@@ -12,8 +12,17 @@ from algorithms.config.consistency import check_learners, check_loss, check_poli
 from algorithms.config.errors import ConfigError, shown
 from algorithms.config.machine import RLModuleSettings
 from algorithms.config.placement import check_placement
-from algorithms.config.sections import (
-    EnvironmentSettings,
+from algorithms.config.schema import Settings
+from algorithms.config.sections import EnvironmentSettings, TrainingSettings
+from algorithms.grpo.mechanism import Mechanism
+from algorithms.grpo.registry import (
+    advantage_estimator,
+    all_plugins,
+    check_plugins,
+    enabled,
+    named_mechanisms,
+    query_sampler,
+    settings_of,
 )
 from algorithms.models.names import resolve_model
 from algorithms.preflight.context_window import check_temperatures
@@ -34,6 +43,8 @@ class GRPOConfig(BaseConfig):
     Example:
         `GRPOConfig().environment("r3env/Math-v0").training(lr=1e-6, group_size=8).build_algo()`
     """
+
+    MECHANISMS: ClassVar[tuple[type[Mechanism], ...]] = ()
 
     def __init__(self, algo_class: "type[Algorithm] | None" = None) -> None:
         super().__init__(algo_class=algo_class)
@@ -80,6 +91,10 @@ class GRPOConfig(BaseConfig):
         """Set the length bonus: section `reward`."""
         return self._set("reward", settings)
 
+    def history(self, **settings: Any) -> Self:
+        """Set what is kept of earlier responses: section `history`."""
+        return self._set("history", settings)
+
     def evaluation(self, **settings: Any) -> Self:
         """Set evaluation: section `evaluation`, or RLlib's arguments."""
         return self._set("evaluation", settings)
@@ -96,6 +111,8 @@ class GRPOConfig(BaseConfig):
         check_learners(self.learners_settings, self.rl_module_settings)
         training, evaluation = self.training_settings, self.evaluation_settings
         check_loss(training)
+        if self.TRAINS:  # an evaluation loads nothing that a run's file names
+            check_plugins(self, (*self.MECHANISMS, *named_mechanisms(training)))
         if not self.in_evaluation:  # RLlib's copy for runners of its own, which there are none of
             check_policy_lag(training, self.env_runners_settings)
         responses = training.queries_per_step * training.group_size
@@ -120,8 +137,42 @@ class GRPOConfig(BaseConfig):
 
     @classmethod
     def sections_elsewhere(cls) -> frozenset[str]:
-        """The sections of all mechanisms that this algorithm does not have."""
-        return frozenset({"replay", "reflection", "ranking"}) - cls.SECTIONS.keys()
+        """Return the sections of all methods of the library that this configuration does not have by itself."""
+        return frozenset(kind.section for kind in all_plugins()) - cls.class_sections().keys()
+
+    @classmethod
+    def class_sections(cls) -> dict[str, type[Settings]]:
+        """Return the sections that every such configuration has."""
+        return {**cls.SECTIONS, **{kind.section: kind.settings_class for kind in cls.MECHANISMS}}
+
+    def plugin_sections(self, training: TrainingSettings) -> dict[str, type[Settings]]:
+        """Return the sections of what section `training` names.
+
+        Raises:
+            ConfigError: something that it names cannot be loaded.
+        """
+        if not self.TRAINS:  # nor does an evaluation load what a run's file names
+            return {}
+        named = (*named_mechanisms(training), query_sampler(training), advantage_estimator(training))
+        return {kind.section: kind.settings_class for kind in named if kind.section}
+
+    def extra_prompts(self) -> int:
+        """Count the prompts that mechanisms add to a step at most."""
+        queries = self.training_settings.queries_per_step
+        return sum(kind.extra_prompts(settings_of(kind, self), queries) for kind in self._enabled())
+
+    def quoted_tokens(self) -> int:
+        """Count the tokens of an attempt that prompts of a mechanism quote at most."""
+        limit = self.env_runners_settings.max_response_tokens
+        return max((kind.quoted_tokens(settings_of(kind, self), limit) for kind in self._enabled()), default=0)
+
+    def enabled_mechanisms(self) -> list[str]:
+        """Name the mechanisms whose switch is on."""
+        return [kind.section for kind in self._enabled()]
+
+    def _enabled(self) -> list[type[Mechanism]]:
+        named = named_mechanisms(self.training_settings) if self.TRAINS else []
+        return enabled((*self.MECHANISMS, *named), self)
 
     def validate(self) -> None:
         """Check all settings, ours and RLlib's.

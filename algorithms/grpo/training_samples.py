@@ -46,7 +46,7 @@ def _row(sample: Sample, weight: float) -> TrainingSample:
     return TrainingSample(
         tokens=rollout.tokens,
         loss_mask=rollout.loss_mask,
-        advantages=sample.advantages,
+        advantage=sample.advantage,
         weight=weight,
         old_logprobs=sample.old_logprobs,
         sampling_logprobs=None if sample.replayed else rollout.sampling_logprobs,

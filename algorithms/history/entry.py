@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-
 Row = tuple[bytes, bytes, float, bool, bool, int, bytes]  # uid, context, reward, correct, truncated, step, text
 
 SEQUENCES = {"tokens": np.int32, "loss_mask": np.bool_, "old_logprobs": np.float32}

@@ -143,7 +143,7 @@ class ReplayHistory:
         """
         return [self._database.entry(event) for event, _, _ in self._database.pool(uid, correct)]
 
-    def failure(self, uid: str, rng: Generator) -> ReplayEntry | None:
+    def sample_failure(self, uid: str, rng: Generator) -> ReplayEntry | None:
         """Draw one stored plain failure uniformly, for a reflection prompt to quote; None without any, or damaged."""
         plain = [event for event, context, _ in self._database.pool(uid, False) if context == Context.PLAIN]
         return next(iter(self._intact(_draw(plain, 1, rng))), None)

@@ -1,7 +1,6 @@
 """`--check`: what a configuration would run where, and the checks that come before anything is started."""
 
 import logging
-import math
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
@@ -95,7 +94,7 @@ def check(config: "BaseConfig", run_settings: "RunSettings") -> list[str]:
 
 
 def _run_lines(config: "BaseConfig", run: "RunSettings") -> Iterator[tuple[str, str]]:
-    mechanisms = [name for name in config.SECTIONS if getattr(getattr(config, f"{name}_settings"), "enabled", False)]
+    mechanisms = config.enabled_mechanisms()
     yield (
         "algorithm",
         ": ".join(filter(None, [type(config).__name__[: -len("Config")], ", ".join(mechanisms)])),
@@ -109,7 +108,7 @@ def _run_lines(config: "BaseConfig", run: "RunSettings") -> Iterator[tuple[str, 
         f"{training.queries_per_step} prompt groups × {training.group_size} = {responses} responses, "
         f"{training.minibatches} optimizer step{'s' * (training.minibatches > 1)}",
     )
-    if (more := _most_reflections(config)) > 0:
+    if more := config.extra_prompts():
         yield "", f"and up to {more} reflection groups, {more * training.group_size} responses"
 
 
@@ -182,15 +181,6 @@ def _data_lines(config: "BaseConfig", environment: EnvironmentFacts) -> Iterator
     else:
         problems = min(environment.held_out, evaluation.limit or environment.held_out)
         yield "evaluation", f"{name}: {problems} problems × {evaluation.samples} responses, {when}"
-
-
-def _most_reflections(config: "BaseConfig") -> int:
-    reflection = getattr(config, "reflection_settings", None)
-    queries = config.training_settings.queries_per_step
-    if reflection is None or not reflection.enabled:
-        return 0
-    share = reflection.max_share
-    return queries if share >= 0.5 else math.floor(share * queries / (1 - share) + 1e-9)
 
 
 def _sum(parts: Mapping[str, int]) -> str:

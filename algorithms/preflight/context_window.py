@@ -39,14 +39,12 @@ def context_use(config: "BaseConfig", environment: EnvironmentFacts) -> ContextU
             a response.
     """
     response = config.env_runners_settings.max_response_tokens
-    reflection = getattr(config, "reflection_settings", None)
+    quoted = config.quoted_tokens()
     turns = max(config.environment_settings.max_turns, 2 if config.evaluation_settings.reflection else 1)
-    several = turns > 1 or bool(reflection and reflection.enabled)
-    prompt, guidance, largest = _measured(config, environment, several=several)
+    prompt, guidance, largest = _measured(config, environment, several=turns > 1 or quoted > 0)
     longest = prompt + turns * response + (turns - 1) * guidance
-    if reflection is not None and reflection.enabled:
-        attempt = min(response, reflection.max_attempt_tokens or response)
-        longest = max(longest, prompt + attempt + guidance + response)
+    if quoted:
+        longest = max(longest, prompt + quoted + guidance + response)
     return ContextUse(prompt=prompt, plain=prompt + response, longest=longest, largest_token=largest)
 
 

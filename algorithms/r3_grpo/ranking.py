@@ -1,20 +1,140 @@
 """SERR: a structural entropy ranking reward for responses whose outcome could not be verified."""
 
+import logging
 import math
 from collections import deque
 from collections.abc import Sequence
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+from pydantic import field_validator
 
-from algorithms.grpo.types import Group
-from algorithms.r3_grpo.settings import RankingSettings
+from algorithms.config.errors import ConfigError
+from algorithms.grpo.mechanism import Group, Mechanism, Sample, Services, Settings, StepBatch, setting
+
+if TYPE_CHECKING:  # loads Ray
+    from algorithms.config.base import BaseConfig
 
 Scope = Literal["truncated", "all"]
 Baseline = Literal["finished_wrong", "centered", "paper"]
 
 # What each baseline takes off the ranked rewards, as a share of the largest; half of it is their mean.
 SHIFTS: dict[str, float] = {"finished_wrong": 1.0, "centered": 0.5, "paper": 0.0}
+
+_logger = logging.getLogger(__name__)
+
+
+class RankingSettings(Settings):
+    """Structural entropy ranking reward (SERR): an order among responses of a group without a correct one."""
+
+    enabled: bool = setting(True, "Whether to rank.")
+    top_fraction: float = setting(0.2, "Share of a response's tokens that its entropy peak is the mean of.", gt=0, le=1)
+    max_reward: float = setting(
+        0.1, "Reward of the best rank; below 1, the smallest reward of a correct response.", ge=0, lt=1
+    )
+    scope: Scope = setting("truncated", "Which responses of an all-incorrect group are ranked.")
+    baseline: Baseline = setting(
+        "finished_wrong",
+        "Whether the ranked rewards are shifted so that no truncated response is worth more than a finished "
+        "incorrect one, shifted to a mean of 0, or as in the paper.",
+    )
+    std_floor: float = setting(
+        0.5,
+        "Least standard deviation that advantages of a group without a correct response are divided by.",
+        ge=0,
+    )
+
+    @field_validator("baseline", mode="before")
+    @classmethod
+    def _spelling(cls, value: Any) -> Any:
+        return "centered" if value == "centred" else value
+
+
+class Ranking(Mechanism):
+    """Ranks the unverifiable responses of groups without a correct one, and floors the deviation of such groups."""
+
+    section = "ranking"
+    settings_class = RankingSettings
+    tags = {"ranking/ranked": 0.0}
+    settings: RankingSettings
+
+    def __init__(self, settings: RankingSettings, services: Services) -> None:
+        super().__init__(settings, services)
+        self.truncation_watch = TruncationWatch()
+        self._order_reported = False
+
+    @classmethod
+    def check(cls, settings: RankingSettings, config: "BaseConfig") -> None:
+        """Raise ConfigError where a ranked response could earn more than a correct one."""
+        least = 1.0 - config.reward_settings.overlong_penalty
+        if settings.enabled and settings.scope == "all" and settings.max_reward >= least:
+            raise ConfigError(
+                f"ranking.max_reward: {settings.max_reward:g} is not below {least:g}, the least that a correct "
+                "response gets with reward.overlong_penalty; fix: lower one of them"
+            )
+        if settings.baseline == "finished_wrong" and settings.scope != "truncated":
+            raise ConfigError(
+                f"ranking.baseline: 'finished_wrong' compares with unranked responses, and ranking.scope="
+                f"{settings.scope} ranks them all; fix: ranking.scope=truncated or ranking.baseline=centered"
+            )
+
+    def needs(self, group: Group) -> list[Sample]:
+        """Return the members of an all-incorrect group that will be ranked by their entropies."""
+        if group.any_correct:
+            return []
+        return [sample for sample in group.samples if self.settings.scope == "all" or sample.rollout.truncated]
+
+    def is_informative(self, group: Group) -> bool:
+        """Return whether there is something to rank."""
+        return len(self.needs(group)) > 1
+
+    def rewards(self, group: Group) -> None:
+        """Give the ranked responses their ranking reward in the outcome's place."""
+        if group.any_correct:
+            self._check_order(group)
+        if not all(sample.is_finite for sample in group.samples):
+            return  # a policy that overflowed has no entropies to rank by
+        rewards, ranked = ranked_rewards(
+            np.array([sample.reward for sample in group.samples]),
+            np.array([sample.rollout.correct for sample in group.samples]),
+            np.array([sample.rollout.truncated for sample in group.samples]),
+            [sample.entropies for sample in group.samples],
+            top_fraction=self.settings.top_fraction,
+            max_reward=self.settings.max_reward,
+            scope=self.settings.scope,
+            baseline=self.settings.baseline,
+        )
+        for index in np.flatnonzero(ranked):
+            sample = group.samples[index]
+            sample.shaped_reward = float(rewards[index]) + sample.length_penalty
+        self.metrics["ranking/ranked"] += float(ranked.sum())
+
+    def normalize(self, group: Group) -> None:
+        """Keep groups that stayed without a correct member from being pushed as hard as mixed ones."""
+        if not group.any_correct:
+            group.std_floor = self.settings.std_floor
+
+    def update_history(self, batch: StepBatch) -> None:
+        """Warn when answers get longer instead of better."""
+        fresh = [(sample.rollout.truncated, sample.rollout.correct) for sample in batch.fresh]
+        shares = np.mean(fresh, axis=0) if fresh else np.full(2, np.nan)
+        if warning := self.truncation_watch.observe(float(shares[0]), float(shares[1])):
+            _logger.warning(warning)
+
+    def _check_order(self, group: Group) -> None:
+        """Warn once when an environment pays a correct answer no more than the best truncated one earns."""
+        least = min(sample.reward for sample in group.samples if sample.rollout.correct)
+        best = self.settings.max_reward * (1.0 - SHIFTS[self.settings.baseline])
+        if self._order_reported or least > best:
+            return
+        self._order_reported = True
+        _logger.warning(
+            "a correct response earned %g, and the best of those that are cut off earns %g: a policy may learn to run "
+            "on; lower ranking.max_reward, let the environment pay more for correct answers, or lower "
+            "reward.overlong_penalty",
+            least,
+            best,
+        )
 
 
 def structural_entropy_rewards(
@@ -148,31 +268,6 @@ def _peaks_and_means(token_entropies: Sequence[np.ndarray], top_fraction: float)
 def _mean(values: np.ndarray) -> float:
     """Average around the first value: exact for equal ones, so that constant responses of any length tie."""
     return float(values[0] + (values - values[0]).mean())
-
-
-class RewardOrderWatch:
-    """Compares what correct responses earned with what the best rank earns; settings alone cannot tell.
-
-    Args:
-        ranking: section `ranking`.
-    """
-
-    def __init__(self, ranking: RankingSettings) -> None:
-        self._best_rank = ranking.max_reward * (1.0 - SHIFTS[ranking.baseline])
-        self._told = not ranking.enabled
-
-    def observe(self, groups: Sequence[Group]) -> str | None:
-        """Look at a step's groups with their shaped rewards; returns a warning, once, or None."""
-        rewards = [sample.reward for group in groups for sample in group.samples if sample.rollout.correct]
-        least = min(rewards, default=None)
-        if self._told or least is None or least > self._best_rank:
-            return None
-        self._told = True
-        return (
-            f"a correct response earned {least:g}, and the best of those that are cut off earns {self._best_rank:g}: "
-            "a policy may learn to run on; lower ranking.max_reward, let the environment pay more for correct "
-            "answers, or lower reward.overlong_penalty"
-        )
 
 
 class TruncationWatch:

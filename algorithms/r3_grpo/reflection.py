@@ -1,10 +1,152 @@
-"""ISR's decisions: which queries are hard, what their reflection prompts quote, how many a batch may hold."""
+"""ISR, in-context self-reflection: a query that keeps failing is also posed after one of its failed attempts."""
 
 import math
 from collections import deque
 from collections.abc import Sequence
+from typing import Any, Literal
 
 import numpy as np
+
+from algorithms.grpo.mechanism import (
+    Group,
+    Mechanism,
+    Prompt,
+    Sample,
+    Services,
+    Settings,
+    State,
+    StepBatch,
+    setting,
+)
+from algorithms.rollout.types import Attempt, Context, Rollout
+
+GROUPS = 32
+ENOUGH = 8
+
+
+class ReflectionSettings(Settings):
+    """In-context self-reflection (ISR): a hard query is also posed after one of its failed attempts."""
+
+    enabled: bool = setting(True, "Whether to add reflection prompts.")
+    threshold: float = setting(0.25, "A query is hard when the mean of its history is below this (τ).", ge=0)
+    statistic: Literal["correct", "reward"] = setting(
+        "correct",
+        "What the history's mean is taken of: correctness, or the reward with its length bonus (the paper).",
+    )
+    min_attempts: int | None = setting(
+        None,
+        "Past attempts that a query needs before it can count as hard; null: `training.group_size`.",
+        ge=1,
+    )
+    max_share: float = setting(
+        0.25, "Share of a step's prompts that may be reflection prompts; 1: no limit.", ge=0, le=1
+    )
+    max_attempt_tokens: int | None = setting(
+        2048,
+        "Length that a quoted attempt is cut to, head and tail kept; null: cut only at the context limit.",
+        ge=2,
+    )
+    adaptive: bool = setting(
+        True,
+        "Whether reflection prompts are cut down to one per step while reflected answers are correct no more often "
+        "than plain ones to the same queries, over the newest 32 reflection groups.",
+    )
+    distill: bool = setting(
+        True, "Whether a correct reflected answer also enters the history as an answer to the bare query."
+    )
+
+
+class Reflection(Mechanism):
+    """Adds a second turn after a stored failure for hard queries, while that gains something."""
+
+    section = "reflection"
+    settings_class = ReflectionSettings
+    tags = {
+        "reflection/prompts": 0.0,
+        "reflection/history_lag": 0.0,
+        "reflection/correct": 0.0,
+        "reflection/pays": 1.0,
+        "reflection/distilled": 0.0,
+    }
+    uses_history = True
+    settings: ReflectionSettings
+
+    def __init__(self, settings: ReflectionSettings, services: Services) -> None:
+        super().__init__(settings, services)
+        self.gain = ReflectionGain()
+        self.truncator = services.truncator(settings.max_attempt_tokens)
+        self._prompts_for = 0
+
+    @classmethod
+    def extra_prompts(cls, settings: ReflectionSettings, queries: int) -> int:
+        """Count the reflection prompts of a step at most; a query gets one."""
+        share = settings.max_share
+        return queries if share >= 0.5 else math.floor(share * queries / (1 - share) + 1e-9)
+
+    @classmethod
+    def quoted_tokens(cls, settings: ReflectionSettings, response_limit: int) -> int:
+        """Count the tokens of a quoted attempt at most."""
+        return min(response_limit, settings.max_attempt_tokens or response_limit)
+
+    def prompts(self, queries: Sequence[str], step: int) -> list[Prompt]:
+        """Return a second turn after a stored failure for each hard query that is chosen."""
+        rng, prompts = self.services.rng(self.section, step), []
+        for uid in self._chosen(queries, rng):
+            failure = self.services.history.sample_failure(uid, rng)
+            if failure is not None:
+                length = failure.prompt_length
+                attempt = Attempt(failure.tokens[:length], failure.tokens[length:], failure.text)
+                prompts.append(Prompt(uid, Context.REFLECTION, attempt=self.truncator.truncate(attempt)))
+        self.metrics["reflection/prompts"] = float(len(prompts))
+        self._prompts_for = step
+        return prompts
+
+    def before_update(self, batch: StepBatch) -> None:
+        """Hand correct reflected answers to the history as answers to the bare query, too."""
+        if self.settings.distill:
+            distilled = distilled_samples(batch.rolled_out)
+            batch.for_history += distilled
+            self.metrics["reflection/distilled"] = float(len(distilled))
+
+    def update_history(self, batch: StepBatch) -> None:
+        """Compare reflected answers with the plain ones to the same queries in the same step."""
+        shares: dict[str, dict[str, float]] = {Context.PLAIN: {}, Context.REFLECTION: {}}
+        for group in batch.groups:
+            if group.prompt.context in shares:
+                correct = [sample.rollout.correct for sample in group.fresh]
+                shares[group.prompt.context][group.prompt.uid] = float(np.mean(correct))
+        plain, reflected = shares[Context.PLAIN], shares[Context.REFLECTION]
+        for uid in filter(plain.__contains__, reflected):
+            self.gain.observe(reflected[uid], plain[uid])
+        self.metrics["reflection/correct"] = float(np.mean(list(reflected.values()))) if reflected else 0.0
+        self.metrics["reflection/pays"] = float(self.gain.positive)
+        self.metrics["reflection/history_lag"] = float(self._prompts_for - batch.step)
+
+    def state(self) -> State:
+        """Return what reflection gained lately."""
+        return {}, {"gain": self.gain.state()}
+
+    def restore(self, arrays: dict[str, np.ndarray], state: dict[str, Any]) -> None:
+        """Put it back."""
+        self.gain.restore(state.get("gain", []))
+
+    def _chosen(self, queries: Sequence[str], rng: np.random.Generator) -> list[str]:
+        settings, history = self.settings, self.services.history
+        needed = settings.min_attempts or self.services.config.training_settings.group_size
+        hard = [
+            uid
+            for uid in queries
+            if is_hard(
+                history.mean(uid, settings.statistic),
+                history.attempts(uid),
+                threshold=settings.threshold,
+                min_attempts=needed,
+            )
+        ]
+        chosen = share_limit(hard, len(queries), settings.max_share, rng)
+        if settings.adaptive and chosen and not self.gain.positive:
+            chosen = [chosen[rng.integers(len(chosen))]]  # one per step still shows when it gains again
+        return chosen
 
 
 def is_hard(mean: float | None, attempts: int, *, threshold: float, min_attempts: int) -> bool:
@@ -71,7 +213,7 @@ class ReflectionGain:
         self._groups.append((reflected, plain))
 
     @property
-    def pays(self) -> bool:
+    def positive(self) -> bool:
         """Whether reflected answers were right more often, over the newest `GROUPS`; True before `ENOUGH` are known."""
         if len(self._groups) < ENOUGH:
             return True
@@ -85,3 +227,38 @@ class ReflectionGain:
         """Put back what `state` gave."""
         self._groups.clear()
         self._groups.extend((reflected, plain) for reflected, plain in groups)
+
+
+def distilled_samples(groups: Sequence[Group]) -> list[Sample]:
+    """Return correct reflected answers under the bare prompt, their log-probs still to be computed there."""
+    plain = {group.prompt.uid: group.samples[0].rollout for group in groups if group.prompt.context == Context.PLAIN}
+    return [
+        strip_reflection(sample, plain[group.prompt.uid])
+        for group in groups
+        if group.prompt.context == Context.REFLECTION and group.prompt.uid in plain
+        for sample in group.fresh
+        if sample.rollout.correct
+    ]
+
+
+def strip_reflection(reflected: Sample, plain: Rollout) -> Sample:
+    """Return a reflected answer as if it had been given to the bare prompt, without log-probs."""
+    start = reflected.rollout.prompt_length
+    prompt = plain.tokens[: plain.prompt_length]
+    mask = np.concatenate([np.zeros(len(prompt), bool), reflected.rollout.loss_mask[start:]])
+    rollout = Rollout(
+        request_id=-1,
+        uid=reflected.rollout.uid,
+        group=reflected.rollout.group,
+        context=Context.PLAIN,
+        tokens=np.concatenate([prompt, reflected.rollout.tokens[start:]]),
+        loss_mask=mask,
+        sampling_logprobs=np.zeros(np.count_nonzero(mask), np.float32),
+        reward=reflected.rollout.reward,
+        correct=reflected.rollout.correct,
+        truncated=reflected.rollout.truncated,
+        verdict=reflected.rollout.verdict,
+        weights_version=reflected.rollout.weights_version,
+        messages=reflected.rollout.messages[-1:],
+    )
+    return Sample(rollout, reward=reflected.reward)

@@ -143,7 +143,7 @@ class RolloutWorkers:
             self.supervisor.counts.hung += len(lost) if silent else 0
             self.supervisor.confirm(self.version, dict.fromkeys(lost, "did not take weights in time, or died"))
 
-    def rest(self) -> None:
+    def sleep(self) -> None:
         """Let engines that share the learners' GPUs give their memory back, until the next `push_weights`."""
         self.resting.begin(self.group, self.settings.timeout_s)
 

@@ -170,15 +170,15 @@ class _Session:
     def _step(self) -> dict[str, Any]:
         result = self.algo.train()
         step = self.algo.steps_done
-        row = {"step": step, **self.algo.record, "run/wall_s": self._wall_s()}
+        row = {"step": step, **self.algo.batch.record, "run/wall_s": self._wall_s()}
         row |= {f"eval/{name}": value for name, value in (result.get(EVALUATION_RESULTS) or {}).items()}
         if self.run.save_rollouts:
             pieces = self.pieces if self.run.save_tokens else None
-            rows = rollout_rows(step, self.algo.groups, self.algo.tokenizer, pieces)
+            rows = rollout_rows(step, self.algo.batch.groups, self.algo.tokenizer, pieces)
             write_rollouts(self.directory.rollout_file(step), rows)
         self.metrics = {name: value for name, value in row.items() if isinstance(value, int | float)}
         self.recorder.record(row)
-        self.recorder.record_conversations(step, sample_conversations(self.algo.groups, self.run.log_conversations))
+        self.recorder.record_conversations(step, sample_conversations(self.algo.batch.groups, self.run.log_conversations))
         if self.run.checkpoint_every and step % self.run.checkpoint_every == 0:
             self.checkpoints.save(self.algo, self.metrics)
         return row

@@ -4,6 +4,8 @@ from collections.abc import Iterator
 
 from algorithms.config.errors import shown
 from algorithms.config.schema import Settings, default_of, describe
+from algorithms.config.sections import SECTIONS, BenchmarksSettings, RunSettings
+from algorithms.grpo.registry import all_plugins
 
 _HEAD = """# Settings
 
@@ -18,11 +20,8 @@ benchmarks, the last, is an evaluation's ([evaluation.md](evaluation.md)); in a 
 
 def reference() -> str:
     """The whole of `docs/config.md`."""
-    # Imported here: the base package is not built on the algorithms that extend it, or on what evaluates them.
-    from algorithms.config.sections import BenchmarksSettings, RunSettings
-    from algorithms.r3_grpo.settings import SECTIONS
-
-    sections: dict[str, type[Settings]] = {"run": RunSettings, **SECTIONS, "benchmarks": BenchmarksSettings}
+    methods = {kind.section: kind.settings_class for kind in all_plugins()}
+    sections: dict[str, type[Settings]] = {"run": RunSettings, **SECTIONS, **methods, "benchmarks": BenchmarksSettings}
     return "\n".join([_HEAD, *(line for name, model in sections.items() for line in _section(name, model))])
 
 

@@ -225,7 +225,7 @@ def rollout_rows(
             tokens=sample.rollout.response_length,
             replayed=sample.replayed,
             outcome_reward=sample.reward,
-            ranking_reward=sample.ranking_reward,
+            ranking_reward=sample.shaped_reward,
             turns=sample.rollout.messages[:-1],
             turn_lengths=_turn_lengths(sample.rollout.loss_mask),
             token_data=None if pieces is None else _token_data(sample, pieces),
@@ -258,8 +258,8 @@ def _token_data(sample: Sample, pieces: TokenPieces) -> TokenData:
     rollout, logprobs = sample.rollout, sample.old_logprobs
     return TokenData(
         pieces=pieces.of(rollout.response_tokens.tolist()),
-        logprobs=(rollout.sampling_logprobs if logprobs is None else logprobs)[rollout.loss_mask],
-        entropies=None if sample.entropies is None else sample.response_entropies,
+        logprobs=rollout.sampling_logprobs if logprobs is None else logprobs,
+        entropies=None if sample.entropies is None else sample.entropies,
     )
 
 

@@ -1,0 +1,74 @@
+"""VADE-like query sampling: a Beta posterior of each query's pass rate, Thompson draws, undecided queries first."""
+
+from typing import Any, Literal
+
+import numpy as np
+
+from algorithms.grpo.mechanism import Services, Settings, State, StepBatch, setting
+from algorithms.grpo.query_sampler import QuerySampler
+from algorithms.rollout.types import Context
+
+
+class PosteriorSettings(Settings):
+    """Sample queries that are likely to come out mixed, in place of the epoch's shuffle."""
+
+    memory: float = setting(0.8, "Share of a query's counts that it keeps when it is sampled again.", ge=0, le=1)
+    forgetting: float = setting(0.02, "Share of all counts that each step takes, as the policy changes.", ge=0, lt=1)
+    score: Literal["variance", "target"] = setting(
+        "variance", "Whether queries with the largest p(1-p) are taken, or those with p nearest to `target`."
+    )
+    target: float = setting(0.5, "The pass rate to aim at. Below 0.5 it leaves more hard queries to R³.", gt=0, lt=1)
+
+
+class PosteriorSampler(QuerySampler):
+    """Beta(a, b) of each query's pass rate; a step draws p for all queries and takes those with the largest score.
+
+    A score of p(1 - p) avoids the hard queries that R³ exists for: combined with it, aim at a low `target`.
+    """
+
+    section = "posterior"
+    settings_class = PosteriorSettings
+    tags = {"posterior/mean": 0.5, "posterior/mixed": 0.0}
+    settings: PosteriorSettings
+
+    def __init__(self, settings: PosteriorSettings, services: Services) -> None:
+        super().__init__(settings, services)
+        self.uids = list(services.uids)
+        self.index = {uid: number for number, uid in enumerate(self.uids)}
+        self.a, self.b = np.ones(len(self.uids)), np.ones(len(self.uids))
+        self._taken: tuple[int, set[int]] = (-1, set())
+
+    def choose(self, count: int, step: int, occasion: int = 0) -> list[str]:
+        """Take the queries with the largest scores of p ~ Beta(a, b), none twice in a step if there are enough."""
+        p = self.services.rng(self.section, step, occasion).beta(self.a, self.b)
+        score = p * (1 - p) if self.settings.score == "variance" else -((p - self.settings.target) ** 2)
+        if self._taken[0] != step or occasion == 0:
+            self._taken = (step, set())
+        score[list(self._taken[1])] = -np.inf
+        order = np.argsort(-score, kind="stable")
+        chosen = np.resize(order, count)  # from the start again where there are fewer queries
+        self._taken[1].update(chosen.tolist())
+        return [self.uids[number] for number in chosen]
+
+    def update_history(self, batch: StepBatch) -> None:
+        """Count correct and incorrect plain answers, those of dropped groups included, never a replayed one."""
+        kept, mixed = 1.0 - self.settings.forgetting, []
+        self.a, self.b = 1 + kept * (self.a - 1), 1 + kept * (self.b - 1)
+        for group in batch.rolled_out:
+            if group.prompt.context == Context.PLAIN:
+                query, memory = self.index[group.prompt.uid], self.settings.memory
+                correct = np.array([sample.rollout.correct for sample in group.fresh])
+                self.a[query] = 1 + memory * (self.a[query] - 1) + correct.sum()
+                self.b[query] = 1 + memory * (self.b[query] - 1) + (~correct).sum()
+                mixed.append(bool(0 < correct.sum() < len(correct)))
+        self.metrics["posterior/mean"] = float((self.a / (self.a + self.b)).mean())
+        self.metrics["posterior/mixed"] = float(np.mean(mixed)) if mixed else 0.0
+
+    def state(self) -> State:
+        """Return the counts of all queries."""
+        return {"a": self.a, "b": self.b}, {}
+
+    def restore(self, arrays: dict[str, np.ndarray], state: dict[str, Any]) -> None:
+        """Put them back; those of other data start anew."""
+        if len(arrays.get("a", ())) == len(self.uids):
+            self.a, self.b = np.array(arrays["a"], float), np.array(arrays["b"], float)
