@@ -201,7 +201,7 @@ def _rows(case: Case) -> list[Any]:
         TrainingSample(
             tokens=generator.integers(case.vocabulary, size=length, dtype=np.int32),
             loss_mask=mask,
-            advantage=float(generator.choice([-1.0, 1.0])),
+            advantages=float(generator.choice([-1.0, 1.0])),
             weight=1.0 / (count * int(mask.sum())),
             sampling_logprobs=np.full(int(mask.sum()), -10.0, np.float32),
         )
@@ -218,7 +218,7 @@ def _own_update(lm: Any, rows: list[Any], forward: Any) -> None:
 
 def _naive_update(lm: Any, rows: list[Any], forward: Any) -> None:
     """The same micro-batch, its logits multiplied out whole."""
-    from algorithms.learner.batch import per_token
+    from algorithms.learner.batch import flat
     from algorithms.learner.forward import response_states, token_batch
 
     batch = token_batch(lm, rows)
@@ -226,7 +226,7 @@ def _naive_update(lm: Any, rows: list[Any], forward: Any) -> None:
         hidden = response_states(lm, batch)
         hidden = hidden if forward.dtype == "float32" else hidden.to(getattr(torch, forward.dtype))
         logprobs, _ = _whole(hidden, lm.get_output_embeddings().weight, batch.targets)
-    advantages = per_token([row.advantage * row.weight for row in rows], rows, logprobs.device)
+    advantages = flat([row.advantages * row.weight for row in rows], rows, logprobs.device)
     ratio = (logprobs - logprobs.detach()).exp()
     torch.autograd.backward(-torch.minimum(ratio * advantages, ratio.clamp(0.8, 1.28) * advantages).sum())
 

@@ -97,10 +97,10 @@ def rows_of(lengths: Sequence[int], vocabulary: int, seed: int) -> list[Training
     rows = []
     for length in lengths:
         prompt = int(rng.integers(*PROMPT_TOKENS))
-        behavior = rng.normal(-1.0, 0.3, length).astype(np.float32)
+        logprobs = rng.normal(-1.0, 0.3, length).astype(np.float32)
         tokens = rng.integers(0, vocabulary, prompt + length).astype(np.int32)
         advantage = float(rng.normal())
-        rows.append(TrainingSample(tokens, np.arange(len(tokens)) >= prompt, advantage, 1e-3, behavior, behavior))
+        rows.append(TrainingSample(tokens, np.arange(len(tokens)) >= prompt, advantage, 1e-3, logprobs, logprobs))
     return rows
 
 

@@ -1,17 +1,18 @@
-"""What a user may bring along: a class named `module:Class`, with a section of settings of its own."""
+"""Methods named in a setting: the library's by name, a user's own as `module:Class`."""
 
 import importlib
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, ClassVar, TypeVar
 
-from algorithms.config.errors import ConfigError, nearest, shown
+from algorithms.config.errors import ConfigError, did_you_mean, shown
 from algorithms.config.schema import Settings
 
-PluginT = TypeVar("PluginT", bound="Plugin")
+T = TypeVar("T")
 
 
 class Plugin:
-    """A mechanism, query sampler, advantage estimator or loss.
+    """A mechanism, query sampler, advantage estimator or objective.
 
     Attributes:
         section: its section of the configuration; "" for one without settings.
@@ -26,35 +27,41 @@ class Plugin:
         """Raise ConfigError where its settings contradict others (a `BaseConfig`); called also when it is off."""
 
 
-def load_plugin(setting: str, name: str, base: type[PluginT], registry: Mapping[str, Any]) -> type[PluginT]:
-    """Return the class that a setting names.
+def load_plugin(
+    setting: str, name: str, base: type[T], registered: Mapping[str, type[T] | str] = MappingProxyType({})
+) -> type[T]:
+    """Return the class that a setting names: a registered one, or one of the user's own.
 
     Args:
-        setting: where the name stands, for the error: `training.query_sampler`.
-        name: a key of the registry, or `module:Class`.
-        base: what the class has to be derived from.
-        registry: what the library has, by name: classes, or `module:Class` of those in layers above.
+        setting: `section.key`, for errors.
+        name: a key of `registered`, or "module:Class"; the module is imported.
+        base: what the class has to derive from.
+        registered: the library's own: classes, or "module:Class" of those in layers above.
 
     Raises:
-        ConfigError: one line that names the setting and the fix.
+        ConfigError: one line that names the setting and the fix: no such name, module or class, a module that fails
+            when it is imported, or a class that does not derive from `base`.
     """
-    target = registry.get(name, name)
+    target = registered.get(name, name)
     if not isinstance(target, str):
         return target
-    module, colon, attribute = target.partition(":")
-    if not colon:
-        match = nearest(name, registry)
-        ending = f"did you mean {match}?" if match else "fix: one of these, or module:Class for one of your own"
-        raise ConfigError(f"{setting}: {shown(name)} is not one of {', '.join(registry)}; {ending}")
+    line = f"{setting}: {shown(name)}"
+    module_name, _, class_name = target.partition(":")
+    if not module_name or not class_name:
+        known = f"one of {', '.join(registered)}, or a class" if registered else "a class"
+        ending = f"{did_you_mean(name, registered)} (or write module:Class)" if registered else "fix: write module:Class"
+        raise ConfigError(f"{line} is not {known}; {ending}")
     try:
-        found = getattr(importlib.import_module(module), attribute)
-    except ModuleNotFoundError as error:
-        fix = "fix: start from the folder that holds it, or put that folder on PYTHONPATH"
-        raise ConfigError(f"{setting}: {shown(name)}: there is no module {error.name}; {fix}") from None
-    except AttributeError:
-        raise ConfigError(f"{setting}: {shown(name)}: {module} has no {attribute}; fix: the class's name") from None
-    except Exception as error:  # the module is the user's: importing it can raise anything
-        raise ConfigError(f"{setting}: {shown(name)}: importing {module} fails: {error!r}") from error
-    if not (isinstance(found, type) and issubclass(found, base)):
-        raise ConfigError(f"{setting}: {shown(name)} is not a {base.__name__}; fix: derive it from {base.__name__}")
+        module = importlib.import_module(module_name)
+    except Exception as error:  # anything can go wrong in a module that somebody else wrote
+        reason = f"{type(error).__name__}: {error}"
+        raise ConfigError(
+            f"{line}: {module_name} cannot be imported ({reason}); fix: install it, or add its folder to PYTHONPATH"
+        ) from error
+    found = getattr(module, class_name, None)
+    if not isinstance(found, type) or not issubclass(found, base):
+        own = [key for key, value in vars(module).items() if isinstance(value, type) and issubclass(value, base)]
+        there = did_you_mean(class_name, [key for key in own if vars(module)[key] is not base])
+        origin = f"{base.__module__}.{base.__qualname__}"
+        raise ConfigError(f"{line}: {module_name} has no class {class_name} derived from {origin}; fix: {there}")
     return found

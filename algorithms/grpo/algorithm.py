@@ -113,7 +113,7 @@ class GRPO(StagedAlgorithm):
             rows += deal_auxiliary(auxiliary, number - first_step, training.minibatches)
             statistics.append(update_learners(self.learner_group, rows, lr))
             self.skipped_steps.observe(statistics[-1].skipped_steps > 0, rows)
-            for index, logprobs in statistics[-1].measured.items():
+            for index, logprobs in statistics[-1].old_logprobs.items():
                 sample = samples[index][1]
                 sample.old_logprobs, sample.entropies = logprobs, statistics[-1].entropies[index]
             batch.record["policy/lr"] = lr

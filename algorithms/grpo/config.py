@@ -24,6 +24,7 @@ from algorithms.grpo.registry import (
     query_sampler,
     settings_of,
 )
+from algorithms.learner.loss import load_objective
 from algorithms.models.names import resolve_model
 from algorithms.preflight.context_window import check_temperatures
 
@@ -153,8 +154,10 @@ class GRPOConfig(BaseConfig):
         """
         if not self.TRAINS:  # nor does an evaluation load what a run's file names
             return {}
-        named = (*named_mechanisms(training), query_sampler(training), advantage_estimator(training))
-        return {kind.section: kind.settings_class for kind in named if kind.section}
+        methods = (query_sampler(training), advantage_estimator(training), load_objective(training.objective))
+        return {
+            kind.section: kind.settings_class for kind in (*named_mechanisms(training), *methods) if kind.section
+        }
 
     def extra_prompts(self) -> int:
         """Count the prompts that mechanisms add to a step at most."""

@@ -96,7 +96,7 @@ def _write(file: IO[bytes], rows: Sequence[TrainingSample]) -> None:
         lengths=np.array([len(row.tokens) for row in rows]),
         tokens=np.concatenate([row.tokens for row in rows]),
         loss_mask=np.concatenate([row.loss_mask for row in rows]),
-        advantages=np.array([row.advantage for row in rows]),
+        advantages=np.concatenate([np.atleast_1d(row.advantages) for row in rows]),
         weights=np.array([row.weight for row in rows]),
         old_logprobs=np.concatenate([empty, *(row.old_logprobs for row in rows if row.old_logprobs is not None)]),
     )

@@ -13,6 +13,7 @@ from algorithms.config.sections import TrainingSettings
 from algorithms.grpo.advantages import ADVANTAGES, AdvantageEstimator
 from algorithms.grpo.mechanism import Mechanism, Services
 from algorithms.grpo.query_sampler import QuerySampler
+from algorithms.learner.loss import load_objective
 
 MECHANISMS: Mapping[str, str] = MappingProxyType(
     {
@@ -75,7 +76,7 @@ def check_plugins(config: BaseConfig, mechanisms: "tuple[type[Mechanism], ...]")
         ConfigError: they do not.
     """
     training = config.training_settings
-    for kind in (*mechanisms, query_sampler(training), advantage_estimator(training)):
+    for kind in (*mechanisms, query_sampler(training), advantage_estimator(training), load_objective(training.objective)):
         kind.check(settings_of(kind, config), config)
     on = {kind.section for kind in enabled(mechanisms, config)}
     for kind in enabled(mechanisms, config):

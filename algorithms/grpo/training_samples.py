@@ -7,7 +7,7 @@ import numpy as np
 from algorithms.config.sections import TrainingSettings
 from algorithms.grpo.types import Group, Sample
 from algorithms.learner.batch import TrainingSample
-from algorithms.learner.loss import loss_weights
+from algorithms.learner.loss_aggregation import loss_weights
 
 
 def minibatches(groups: Sequence[Group], count: int, rng: np.random.Generator) -> list[list[tuple[int, Sample]]]:
@@ -46,7 +46,7 @@ def _row(sample: Sample, weight: float) -> TrainingSample:
     return TrainingSample(
         tokens=rollout.tokens,
         loss_mask=rollout.loss_mask,
-        advantage=sample.advantage,
+        advantages=sample.advantages,
         weight=weight,
         old_logprobs=sample.old_logprobs,
         sampling_logprobs=None if sample.replayed else rollout.sampling_logprobs,

@@ -16,7 +16,7 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
 from algorithms.learner.batch import TrainingSample, packed_batch
-from algorithms.learner.sequences import PackedSequences
+from algorithms.learner.packing import PackedSequences
 from algorithms.learner.sharding import compute_device
 
 NAME = "packed_sequences"

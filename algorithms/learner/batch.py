@@ -1,6 +1,5 @@
-"""What the learner is fed: rows of tokens with everything the loss needs, and the batches they become."""
+"""Rows for the learner, and the tensors that a micro-batch of them becomes: model inputs and loss inputs."""
 
-import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -8,25 +7,26 @@ from typing import Any
 import numpy as np
 import torch
 
-from algorithms.learner.sequences import PackedSequences
+from algorithms.learner.packing import PackedSequences
 
 
 @dataclass(frozen=True)
 class TrainingSample:
-    """One response on its way into an update.
+    """One response as a row of an update. Per-token values are [L], one for each policy token.
 
     Args:
         tokens: int32 [T], prompt and response.
         loss_mask: bool [T], True on the policy's own tokens. L of them.
-        advantage: of the whole response.
-        weight: what one of its tokens counts for, normalized over the whole optimizer step.
-        old_logprobs: float32 [L]; None takes the policy as it stands (ratio exactly 1).
-        sampling_logprobs: float32 [L] of an on-policy row; None for a replayed one, which takes no importance weight.
+        advantages: float32 [L], or one number for all tokens of the response.
+        weight: of one of its tokens in the loss, normalized over the whole optimizer step.
+        old_logprobs: float32 [L], under the policy at the step's start; None: the current policy's (ratio exactly 1).
+        sampling_logprobs: float32 [L] of an on-policy row, from the engine; None for a replayed one, which takes no
+            importance weight.
     """
 
     tokens: np.ndarray
     loss_mask: np.ndarray
-    advantage: float = 0.0
+    advantages: np.ndarray | float = 0.0
     weight: float = 0.0
     old_logprobs: np.ndarray | None = None
     sampling_logprobs: np.ndarray | None = None
@@ -38,35 +38,35 @@ class TrainingSample:
 
     @property
     def response_length(self) -> int:
-        """Policy tokens of the row."""
+        """Policy tokens of the row, L."""
         return int(self.loss_mask.sum())
 
     @property
-    def unmeasured(self) -> bool:
-        """Whether this is a fresh row that no scoring pass has seen: the log still lacks its entropy."""
+    def unscored(self) -> bool:
+        """Whether this is an on-policy row that no scoring pass has seen: the update computes its log-probs."""
         return self.on_policy and self.old_logprobs is None
 
     def has_gradient(self, beta: float) -> bool:
-        """Whether the loss pulls at it, with the KL term's coefficient `beta`."""
-        return self.advantage != 0.0 or (beta > 0 and self.on_policy)
+        """Whether the loss has a gradient on this row, with the KL term's coefficient `beta`."""
+        return bool(np.any(self.advantages)) or (beta > 0 and self.on_policy)
 
 
 def dummy_row() -> TrainingSample:
-    """A row whose loss and gradient are 0: what a learner computes while others of its group still have work."""
+    """Return a row whose loss and gradient are 0: learners without rows compute it while others have work."""
     return TrainingSample(tokens=np.zeros(2, np.int32), loss_mask=np.array([False, True]))
 
 
 @dataclass(frozen=True)
 class TokenBatch:
-    """Rows as the model takes them, and where their response tokens are.
+    """Rows as the model takes them, and the places of their response tokens.
 
     Args:
         tokens: int64 [B, T].
-        inputs: what else the model's decoder is called with.
-        predicting: int64 [N], places in the flattened batch whose hidden states predict the response tokens.
+        inputs: further arguments of the model's decoder.
+        predicting: int64 [N], positions in the flattened batch whose hidden states predict the response tokens.
         targets: int64 [N], the response tokens, rows in order, one after another.
         lengths: response tokens of each row; N together.
-        real: tokens that are not padding.
+        real: number of tokens that are not padding.
     """
 
     tokens: torch.Tensor
@@ -78,7 +78,7 @@ class TokenBatch:
 
 
 def packed_batch(rows: Sequence[TrainingSample], device: torch.device) -> TokenBatch:
-    """Rows one after another in one row of tokens: no padding anywhere.
+    """Concatenate rows into one row of tokens, without padding.
 
     Raises:
         ValueError: a row's first token is the policy's own, and nothing predicts it.
@@ -96,7 +96,7 @@ def packed_batch(rows: Sequence[TrainingSample], device: torch.device) -> TokenB
 
 
 def padded_batch(rows: Sequence[TrainingSample], device: torch.device) -> TokenBatch:
-    """Rows side by side, padded on the right to the longest of them.
+    """Stack rows, padded on the right to the longest of them.
 
     Raises:
         ValueError: a row's first token is the policy's own, and nothing predicts it.
@@ -134,106 +134,69 @@ def _token_batch(
     )
 
 
-def flat(values: Sequence[np.ndarray], device: torch.device) -> torch.Tensor:
-    """Join one array a row into a float32 tensor [N] over the response tokens of all rows."""
-    return torch.from_numpy(np.concatenate(values).astype(np.float32)).to(device)
-
-
-def per_token(values: Sequence[float], rows: Sequence[TrainingSample], device: torch.device) -> torch.Tensor:
-    """Repeat one number a row over the row's response tokens: float32 [N]."""
-    lengths = [row.response_length for row in rows]
-    return torch.from_numpy(np.repeat(np.asarray(values, dtype=np.float32), lengths)).to(device)
-
-
-def packed_microbatches(lengths: Sequence[int], token_budget: int) -> list[list[int]]:
-    """Cut rows into micro-batches of at most so many tokens: each row, longest first, goes where it first fits.
+@dataclass(frozen=True)
+class LossInputs:
+    """Constants of the loss, each [N] over the response tokens of all rows, in order.
 
     Args:
-        lengths: tokens of each row, prompt included.
-        token_budget: the most tokens of a micro-batch; a row above it gets a micro-batch of its own.
+        old_logprobs: float32; NaN stands for the policy's own log-prob.
+        sampling_logprobs: float32; NaN for replayed rows.
+        advantages: float32.
+        weights: float32, of a token in the loss.
+        reference_logprobs: float32, of the KL term's frozen policy; None without that term.
+        lengths: response tokens of each row.
+    """
 
-    Returns:
-        Row indices by micro-batch, longest rows first: a budget too large for the memory shows at once.
+    old_logprobs: torch.Tensor
+    sampling_logprobs: torch.Tensor
+    advantages: torch.Tensor
+    weights: torch.Tensor
+    reference_logprobs: torch.Tensor | None
+    lengths: tuple[int, ...]
+
+    @classmethod
+    def of(
+        cls, rows: Sequence[TrainingSample], device: torch.device, reference_logprobs: torch.Tensor | None = None
+    ) -> "LossInputs":
+        """Concatenate the rows' values.
+
+        Raises:
+            ValueError: a row's values are neither [L] nor one number.
+        """
+        return cls(
+            old_logprobs=flat([row.old_logprobs for row in rows], rows, device),
+            sampling_logprobs=flat([row.sampling_logprobs for row in rows], rows, device),
+            advantages=flat([row.advantages for row in rows], rows, device),
+            weights=flat([row.weight for row in rows], rows, device),
+            reference_logprobs=reference_logprobs,
+            lengths=tuple(row.response_length for row in rows),
+        )
+
+    def part(self, tokens: slice) -> "LossInputs":
+        """Select tokens, for losses that treat each token by itself: row boundaries are lost."""
+        old_logprobs = self.old_logprobs[tokens]
+        return LossInputs(
+            old_logprobs,
+            self.sampling_logprobs[tokens],
+            self.advantages[tokens],
+            self.weights[tokens],
+            None if self.reference_logprobs is None else self.reference_logprobs[tokens],
+            (len(old_logprobs),),
+        )
+
+
+def flat(
+    values: Sequence[np.ndarray | float | None], rows: Sequence[TrainingSample], device: torch.device
+) -> torch.Tensor:
+    """Concatenate the rows' values into float32 [N]: [L] of a row, or one number for all its tokens; None gives NaN.
 
     Raises:
-        ValueError: the budget is below 1, or a length is negative.
-
-    Source: D. S. Johnson, "Near-optimal bin packing algorithms", 1973 (first-fit decreasing).
+        ValueError: the values of a row have another shape.
     """
-    lengths = _checked(lengths, token_budget)
-    batches: list[list[int]] = []
-    room: list[int] = []
-    for row in _longest_first(lengths):
-        fits = next((batch for batch, free in enumerate(room) if lengths[row] <= free), None)
-        if fits is None:
-            batches.append([row])
-            room.append(token_budget - lengths[row])
-        else:
-            batches[fits].append(row)
-            room[fits] -= lengths[row]
-    return batches
-
-
-def padded_microbatches(lengths: Sequence[int], token_budget: int) -> list[list[int]]:
-    """Cut rows into micro-batches of similar length, so that rows × longest row stays within the budget.
-
-    Args:
-        lengths: tokens of each row, prompt included.
-        token_budget: the most token slots of a micro-batch; a row above it gets a micro-batch of its own.
-
-    Returns:
-        Row indices by micro-batch, longest rows first: a budget too large for the memory shows at once.
-
-    Raises:
-        ValueError: the budget is below 1, or a length is negative.
-    """
-    lengths = _checked(lengths, token_budget)
-    batches: list[list[int]] = []
-    for row in _longest_first(lengths):
-        if batches and (len(batches[-1]) + 1) * lengths[batches[-1][0]] <= token_budget:
-            batches[-1].append(row)
-        else:
-            batches.append([row])
-    return batches
-
-
-def _checked(lengths: Sequence[int], token_budget: int) -> list[int]:
-    if token_budget < 1:
-        raise ValueError(f"token_budget must be at least 1, got {token_budget}")
-    lengths = [int(length) for length in lengths]  # numpy's int32 could overflow in the sums
-    if any(length < 0 for length in lengths):
-        raise ValueError(f"lengths must not be negative, got {min(lengths)}")
-    return lengths
-
-
-def _longest_first(lengths: Sequence[int]) -> list[int]:
-    return sorted(range(len(lengths)), key=lambda row: (-lengths[row], row))
-
-
-def shard(costs: Sequence[float], n: int) -> list[list[int]]:
-    """Deal rows out to n learners with balanced costs: the most expensive row to the least loaded learner.
-
-    Args:
-        costs: what each row costs, say its tokens; not negative.
-        n: number of learners.
-
-    Returns:
-        n lists of row indices, each ascending; empty where there are fewer rows than learners. Deterministic.
-
-    Raises:
-        ValueError: `n` is below 1, or a cost is negative.
-
-    Source: R. L. Graham, "Bounds on multiprocessing timing anomalies", 1969.
-    """
-    if n < 1:
-        raise ValueError(f"n must be at least 1, got {n}")
-    if any(cost < 0 for cost in costs):
-        raise ValueError(f"costs must not be negative, got {min(costs)}")
-    shards: list[list[int]] = [[] for _ in range(n)]
-    # Rows break ties of load, so that rows without cost are spread as well.
-    loads: list[tuple[float, int, int]] = [(0, 0, learner) for learner in range(n)]
-    for row in sorted(range(len(costs)), key=lambda row: (-costs[row], row)):
-        load, rows, learner = heapq.heappop(loads)
-        shards[learner].append(row)
-        heapq.heappush(loads, (load + costs[row], rows + 1, learner))
-    return [sorted(rows) for rows in shards]
+    parts = []
+    for value, row in zip(values, rows, strict=True):
+        part = np.asarray(np.nan if value is None else value, np.float32)
+        if part.ndim and part.shape != (row.response_length,):
+            raise ValueError(f"expected {row.response_length} values, one a policy token, got shape {part.shape}")
+        parts.append(np.broadcast_to(part, row.response_length))
+    return torch.from_numpy(np.concatenate(parts)).to(device)

@@ -1,8 +1,8 @@
-"""Log-probs and entropies of tokens without ever holding [tokens, vocabulary] logits whole.
+"""Log-probs and entropies of tokens, from chunks of logits: [tokens, vocabulary] never exists as a whole.
 
-Two ways to the gradient. `chunked_logprobs` is differentiable in the usual sense and computes each chunk's logits a
-second time in backward: for any loss. `chunked_logprobs_and_gradient` asks for the loss's slope while a chunk's logits
-are there, so that they are computed once: for losses in which a token's slope depends on that token's log-prob alone.
+Two functions for two kinds of loss. `chunked_logprobs` is differentiable in the usual sense and computes each chunk's
+logits a second time in backward: for any loss. `chunked_logprobs_and_gradient` calls for the loss's slope while a
+chunk's logits exist and computes them once: for losses in which a token's slope depends on its own log-prob alone.
 
 Kernels of other libraries (liger-kernel, cut-cross-entropy) are not used: they need a GPU, and give a loss or
 log-probs without the entropies that ranking and the log read from the same logits.
@@ -26,7 +26,7 @@ Slope = Callable[[torch.Tensor, slice], torch.Tensor]
 
 @dataclass(frozen=True)
 class OutputHead:
-    """The output embedding of a causal LM and what becomes of its logits.
+    """The output embedding of a causal LM, and what is applied to its logits.
 
     Args:
         weight: float [V, D], in the dtype to multiply in.
@@ -41,15 +41,15 @@ class OutputHead:
     softcap: float | None
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Float32 [n, V] logits of the distribution that is sampled from, for hidden states [n, D]."""
+        """Return float32 [n, V] logits of the distribution that is sampled from, for hidden states [n, D]."""
         logits = functional.linear(hidden, self.weight, self.bias).float()
         if self.softcap is not None:
             logits = self.softcap * torch.tanh(logits / self.softcap)
-        # Nobody else holds this tensor, and no derivative needs its old value.
+        # Nothing else refers to this tensor, and no derivative needs its old value.
         return logits if self.temperature == 1.0 else logits.div_(self.temperature)
 
     def cap_slope(self, logits: torch.Tensor) -> torch.Tensor | None:
-        """The derivative of the cap where it gave these logits, float32 [n, V]; None without a cap."""
+        """Return the derivative of the cap at these (capped) logits, float32 [n, V]; None without a cap."""
         return None if self.softcap is None else 1.0 - (logits * (self.temperature / self.softcap)).square_()
 
 
@@ -64,9 +64,9 @@ def chunked_logprobs(
     softcap: float | None = None,
     entropy: bool = True,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Give the log-prob of each target token and the entropy of the distribution that it was drawn from.
+    """Return the log-prob of each target token and the entropy of the distribution that it was sampled from.
 
-    Logits exist for `chunk` tokens at a time: in forward, and again in backward, which computes them afresh.
+    Logits exist for `chunk` tokens at a time: in forward, and again in backward, which recomputes them.
     They are multiplied out in the dtype of `hidden` (autocast's, where that is on); softmax and entropy are float32.
 
     Args:
@@ -121,9 +121,9 @@ def chunked_logprobs_and_gradient(
     softcap: float | None = None,
     entropy: bool = True,
 ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor]:
-    """Give what `chunked_logprobs` gives, and the loss's gradient from the same logits.
+    """Return what `chunked_logprobs` returns, and the loss's gradient from the same logits.
 
-    A chunk's logits become its log-probs, then its gradient, and are gone: three matrix products, where
+    A chunk's logits become its log-probs, then its gradient, and are freed: three matrix products, where
     `chunked_logprobs` takes four. The weight's gradient is summed over chunks in float32.
 
     Args:
@@ -139,11 +139,11 @@ def chunked_logprobs_and_gradient(
         entropy: whether to compute entropies.
 
     Returns:
-        float32 [N] log-probs, detached; entropies as there; and a surrogate, the scalar 0 whose `backward()` gives
-        `hidden`, `weight` and `bias` the loss's gradient.
+        float32 [N] log-probs, detached; entropies as there; and the scalar 0 whose `backward()` gives `hidden`,
+        `weight` and `bias` the loss's gradient (`injected_grad`).
 
     Raises:
-        ValueError: as there, or `slope` gave another shape than [n].
+        ValueError: as there, or `slope` returned another shape than [n].
     """
     _check(hidden, weight, targets, temperature, chunk, softcap)
     total = GradientSum.of(hidden, weight, bias)
@@ -152,13 +152,13 @@ def chunked_logprobs_and_gradient(
         states, head = _cast(hidden, weight, bias, temperature, softcap)
         for rows in _chunks(len(targets), chunk):
             own, own_entropies = _statistics_and_gradient(
-                head, states[rows], targets[rows].long(), rows, slope if total.wanted else None, total, entropy
+                head, states[rows], targets[rows].long(), rows, slope if total.needed else None, total, entropy
             )
             logprobs.append(own)
             if own_entropies is not None:
                 entropies.append(own_entropies)
-    surrogate = inject_grad(hidden, weight, bias, total)
-    return torch.cat(logprobs), torch.cat(entropies) if entropy else None, surrogate
+    injected = inject_grad(hidden, weight, bias, total)
+    return torch.cat(logprobs), torch.cat(entropies) if entropy else None, injected
 
 
 def _check(

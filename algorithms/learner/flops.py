@@ -91,7 +91,7 @@ def update_cost(facts: ModelFacts, row: TrainingSample, *, beta: float) -> float
     if row.has_gradient(beta):
         trained = training_flops(facts, len(row.tokens), row.response_length)
         return trained + (forward if beta > 0 else 0.0)
-    return forward if row.unmeasured else 0.0
+    return forward if row.unscored else 0.0
 
 
 def _attention_flops(facts: ModelFacts, length: int) -> float:

@@ -1,4 +1,4 @@
-"""The policy as a function: from rows of tokens to log-probs and entropies of their responses."""
+"""The policy's forward pass: from rows of tokens to log-probs and entropies of their responses."""
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -14,11 +14,10 @@ from algorithms.learner.batch import (
     TrainingSample,
     dummy_row,
     packed_batch,
-    packed_microbatches,
     padded_batch,
-    padded_microbatches,
 )
 from algorithms.learner.chunked_logprobs import chunked_logprobs
+from algorithms.learner.packing import packed_microbatches, padded_microbatches
 from algorithms.learner.sharding import agreed_passes, compute_device
 
 
@@ -44,26 +43,26 @@ class ForwardSettings:
 
 
 def microbatches(lm: Any, rows: Sequence[TrainingSample], settings: ForwardSettings) -> list[list[int]]:
-    """Indices of the rows by micro-batch; those without a response token are left out."""
+    """Split rows into micro-batches, as row indices; rows without a response token are left out."""
     kept = [index for index, row in enumerate(rows) if row.response_length]
-    cut = packed_microbatches if is_packed(lm) else padded_microbatches
-    batches = cut([len(rows[index].tokens) for index in kept], settings.token_budget)
+    split = packed_microbatches if is_packed(lm) else padded_microbatches
+    batches = split([len(rows[index].tokens) for index in kept], settings.token_budget)
     return [[kept[place] for place in places] for places in batches]
 
 
 def token_batch(lm: Any, rows: Sequence[TrainingSample]) -> TokenBatch:
-    """Rows in the form that the model takes, on its device."""
+    """Return rows in the form that the model takes, on its device."""
     return (packed_batch if is_packed(lm) else padded_batch)(rows, compute_device(lm))
 
 
 def response_states(lm: Any, batch: TokenBatch) -> torch.Tensor:
-    """Float [N, D], the last hidden states that predict the response tokens."""
+    """Return the last hidden states that predict the response tokens, float [N, D]."""
     hidden = lm.get_decoder()(input_ids=batch.tokens, use_cache=False, **batch.inputs).last_hidden_state
     return hidden.flatten(0, 1).index_select(0, batch.predicting)
 
 
 def head_arguments(lm: Any, settings: ForwardSettings) -> dict[str, Any]:
-    """The output head, as `token_stats` takes it. Read it after the decoder's forward: only then is it whole."""
+    """Return the output head for `chunked_logprobs`. Call it after the decoder's forward, which gathers it."""
     head = lm.get_output_embeddings()
     return {
         "weight": head.weight,
@@ -76,7 +75,7 @@ def head_arguments(lm: Any, settings: ForwardSettings) -> dict[str, Any]:
 def response_statistics(
     lm: Any, batch: TokenBatch, settings: ForwardSettings, *, entropy: bool
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Log-probs and entropies of all response tokens of a batch.
+    """Compute log-probs and entropies of all response tokens of a batch.
 
     Returns:
         float32 [N] log-probs and, with `entropy`, float32 [N] entropies in nats, rows in order, one after another.
@@ -90,7 +89,7 @@ def response_statistics(
 def score(
     lm: Any, rows: Sequence[TrainingSample], settings: ForwardSettings, *, entropy: bool
 ) -> list[tuple[np.ndarray, np.ndarray | None]]:
-    """Log-probs (and entropies) of each row's response tokens, float32 [L] a row."""
+    """Return log-probs (and entropies) of each row's response tokens, float32 [L] per row."""
     nothing = np.zeros(0, np.float32)
     results: list[tuple[np.ndarray, np.ndarray | None]] = [(nothing, nothing if entropy else None)] * len(rows)
     batches = microbatches(lm, rows, settings)

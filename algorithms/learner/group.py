@@ -1,50 +1,50 @@
-"""Calls to the learner group: rows are dealt out by cost, and the results come back in the rows' order."""
+"""Calls to the learner group: rows are assigned by cost, and results come back in the rows' order."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
 import ray
+import torch
 from ray.rllib.core import DEFAULT_MODULE_ID
+from ray.rllib.core.learner.learner_group import LearnerGroup
 from ray.rllib.core.learner.training_data import TrainingData
 
-from algorithms.learner.batch import TrainingSample, shard
+from algorithms.learner.batch import TrainingSample
 from algorithms.learner.flops import LearnerFacts, scoring_cost, update_cost
+from algorithms.learner.packing import assign_rows
 from algorithms.learner.update import UpdateStatistics
+from algorithms.learner.weights import Kind
 from algorithms.utils.errors import RunError
 
-if TYPE_CHECKING:
-    import torch
+T = TypeVar("T")
 
-    from algorithms.learner.weights import Kind
-
-
-_FACTS: WeakKeyDictionary[Any, LearnerFacts] = WeakKeyDictionary()
+_FACTS: WeakKeyDictionary[LearnerGroup, LearnerFacts] = WeakKeyDictionary()
 
 BUCKET_BYTES = 4 * 2**30
-ASK_AGAIN_S = 10.0
+PING_TIMEOUT_S = 10.0
 
-# Ray's monitor of the machine's memory has an error of its own.
-_DEATHS = (ray.exceptions.RayActorError, ray.exceptions.OutOfMemoryError, ray.exceptions.WorkerCrashedError)
+# Ray's memory monitor raises an error of its own.
+_DIED = (ray.exceptions.RayActorError, ray.exceptions.OutOfMemoryError, ray.exceptions.WorkerCrashedError)
 
 
-def update_learners(learner_group: Any, rows: Sequence[TrainingSample], lr: float) -> UpdateStatistics:
-    """One optimizer step of all learners together.
+def update_learners(learner_group: LearnerGroup, rows: Sequence[TrainingSample], lr: float) -> UpdateStatistics:
+    """Take one optimizer step on all learners together; return the statistics, by the index of `rows`.
 
     Raises:
         LearnerDied: a learner is gone, or out of memory; any other error of a learner is raised as it is.
     """
     facts = learner_facts(learner_group)
-    shards = shard([update_cost(facts.model, row, beta=facts.beta) for row in rows], max(1, len(learner_group)))
-    batches: Any = [[rows[i] for i in indices] for indices in shards]  # RLlib expects MultiAgentBatch
-    with _own_errors(learner_group):
+    shares = assign_rows([update_cost(facts.model, row, beta=facts.beta) for row in rows], max(1, len(learner_group)))
+    batches: Any = [[rows[i] for i in indices] for indices in shares]  # RLlib expects MultiAgentBatch
+    with _learner_errors(learner_group):
         results = learner_group.update(training_data=TrainingData(batches=batches), lr=lr)
-    _require_all(learner_group, results)
+    _check_results(learner_group, results)
     total = UpdateStatistics()
-    for indices, result in zip(shards, results, strict=True):
+    for indices, result in zip(shares, results, strict=True):
         by_row: dict[str, Any] = {
             name: {indices[place]: values for place, values in getattr(result, name).items()}
             for name in UpdateStatistics.BY_ROW
@@ -54,9 +54,9 @@ def update_learners(learner_group: Any, rows: Sequence[TrainingSample], lr: floa
 
 
 def score_rows(
-    learner_group: Any, rows: Sequence[TrainingSample], *, entropy: bool
+    learner_group: LearnerGroup, rows: Sequence[TrainingSample], *, entropy: bool
 ) -> list[tuple[np.ndarray, np.ndarray | None]]:
-    """Log-probs (and entropies) of each row's response tokens under the current policy.
+    """Return log-probs (and entropies) of each row's response tokens under the current policy, float32 [L].
 
     Raises:
         LearnerDied: a learner is gone, or out of memory; any other error of a learner is raised as it is.
@@ -64,26 +64,25 @@ def score_rows(
     if not rows:
         return []
     facts = learner_facts(learner_group).model
-    shards = shard([scoring_cost(facts, row) for row in rows], max(1, len(learner_group)))
-    parts = [[rows[i] for i in indices] for indices in shards]
+    shares = assign_rows([scoring_cost(facts, row) for row in rows], max(1, len(learner_group)))
+    parts = [[rows[i] for i in indices] for indices in shares]
     if learner_group.is_local:
-        with _own_errors(learner_group):
+        with _learner_errors(learner_group):
             scored = [learner_group._learner.score(parts[0], entropy=entropy)]
     else:
         references = [ray.put(part) for part in parts]
-        answers = learner_group.foreach_learner(
-            lambda learner: learner.score(ray.get(references[learner._learner_index]), entropy=entropy)
+        scored = each_learner(
+            learner_group,
+            lambda learner: learner.score(ray.get(references[learner._learner_index]), entropy=entropy),
         )
-        scored = [answer.get() for answer in answers]
-        _require_all(learner_group, scored)
     results: dict[int, tuple[np.ndarray, np.ndarray | None]] = {}
-    for indices, part in zip(shards, scored, strict=True):
+    for indices, part in zip(shares, scored, strict=True):
         results.update(zip(indices, part, strict=True))
     return [results[i] for i in range(len(rows))]
 
 
-def learner_facts(learner_group: Any) -> LearnerFacts:
-    """What the first learner says of its model and device; asked once.
+def learner_facts(learner_group: LearnerGroup) -> LearnerFacts:
+    """Return what the first learner knows of its model and device; cached.
 
     Raises:
         LearnerDied: a learner is gone, or out of memory; any other error of a learner is raised as it is.
@@ -92,14 +91,12 @@ def learner_facts(learner_group: Any) -> LearnerFacts:
         if learner_group.is_local:
             _FACTS[learner_group] = learner_group._learner.facts
         else:
-            answers = [answer.get() for answer in learner_group.foreach_learner(lambda learner: learner.facts)]
-            _require_all(learner_group, answers)
-            _FACTS[learner_group] = answers[0]
+            _FACTS[learner_group] = each_learner(learner_group, lambda learner: learner.facts)[0]
     return _FACTS[learner_group]
 
 
-def policy_state(learner_group: Any) -> tuple[int, dict[str, Any]]:
-    """The version of the learners' weights, and the whole weights, adapters merged, by module id.
+def policy_state(learner_group: LearnerGroup) -> tuple[int, dict[str, Any]]:
+    """Return the version of the learners' weights, and the whole weights, adapters merged, by module id.
 
     Raises:
         LearnerDied: a learner is gone, or out of memory; any other error of a learner is raised as it is.
@@ -112,9 +109,9 @@ def policy_state(learner_group: Any) -> tuple[int, dict[str, Any]]:
 
 
 def tensor_buckets(
-    learner_group: Any, kind: "Kind", most_bytes: int = BUCKET_BYTES
-) -> Iterator[dict[str, "torch.Tensor"]]:
-    """Whole tensors of the learners, on the CPU, in buckets: no more than one has to fit into the driver's memory.
+    learner_group: LearnerGroup, kind: Kind, most_bytes: int = BUCKET_BYTES
+) -> Iterator[dict[str, torch.Tensor]]:
+    """Yield whole tensors of the learners, on the CPU, in buckets: only one has to fit into the driver's memory.
 
     Args:
         learner_group: RLlib's LearnerGroup.
@@ -132,8 +129,8 @@ def tensor_buckets(
         yield {name: tensor for part in parts for name, tensor in part.items()}
 
 
-def put_tensors(learner_group: Any, kind: "Kind", tensors: dict[str, "torch.Tensor"]) -> None:
-    """Give back tensors that `tensor_buckets` gave, to this group of learners or another.
+def put_tensors(learner_group: LearnerGroup, kind: Kind, tensors: dict[str, torch.Tensor]) -> None:
+    """Load tensors from `tensor_buckets` into this group of learners, or another.
 
     Raises:
         ValueError: a name or a shape that the model does not have.
@@ -147,8 +144,8 @@ def put_tensors(learner_group: Any, kind: "Kind", tensors: dict[str, "torch.Tens
     each_learner(learner_group, put)
 
 
-def set_version(learner_group: Any, version: int) -> None:
-    """Tell the learners which version their weights are."""
+def set_version(learner_group: LearnerGroup, version: int) -> None:
+    """Set the version of the learners' weights."""
 
     def put(learner: Any) -> None:
         learner._weights_seq_no = version
@@ -156,75 +153,71 @@ def set_version(learner_group: Any, version: int) -> None:
     each_learner(learner_group, put)
 
 
-def each_learner(learner_group: Any, function: Callable[[Any], Any]) -> list[Any]:
-    """What a function of each learner gives; they run it together, as collectives need.
+def each_learner(learner_group: LearnerGroup, function: Callable[[Any], T]) -> list[T]:
+    """Run a function on all learners at the same time, as collectives need; return its results.
 
     Raises:
         LearnerDied: a learner is gone, or out of memory; any other error of a learner is raised as it is.
     """
-    answers = list(learner_group.foreach_learner(function))
-    results = [answer.get() for answer in answers]
-    _require_all(learner_group, results)
+    results = [result.get() for result in learner_group.foreach_learner(function)]
+    _check_results(learner_group, results)
     return results
 
 
 @contextmanager
-def _own_errors(learner_group: Any) -> Iterator[None]:
-    """Say of a call that raises what became of the learners.
+def _learner_errors(learner_group: LearnerGroup) -> Iterator[None]:
+    """Raise `LearnerDied` for a call that fails because a learner is gone or out of memory.
 
-    RLlib raises the first error that it sees: with a learner gone it may be another's, whose collective broke off.
+    RLlib raises the first error that it sees. When a learner is gone, that may be another's, whose collective failed.
     """
-    import torch
-
     try:
         yield
     except (ray.exceptions.RayError, torch.OutOfMemoryError) as error:
-        if learner_group.is_remote and not isinstance(error, _DEATHS):
-            _require_all(learner_group, _roll_call(learner_group))
-        named = _named(learner_group, [error])
-        if named is error:
+        if learner_group.is_remote and not isinstance(error, _DIED):
+            _check_results(learner_group, _ping(learner_group))
+        explained = _to_error(learner_group, [error])
+        if explained is error:
             raise
-        raise named from error
+        raise explained from error
 
 
-def _roll_call(learner_group: Any) -> list[Any]:
-    """None for each learner that is there, be it busy; the error of each that is gone."""
-    answers = list(learner_group.foreach_learner(lambda learner: None, healthy_only=False, timeout_seconds=ASK_AGAIN_S))
-    silent = len(learner_group) - len(answers)
-    return [*(answer.get() for answer in answers), *[None] * silent]
+def _ping(learner_group: LearnerGroup) -> list[Any]:
+    """Ping learners: None if alive, even if busy, else the error."""
+    pings = learner_group.foreach_learner(lambda learner: None, healthy_only=False, timeout_seconds=PING_TIMEOUT_S)
+    results = [ping.get() for ping in pings]
+    return results + [None] * (len(learner_group) - len(results))
 
 
-def _require_all(learner_group: Any, results: Sequence[Any]) -> None:
-    wanted, errors = max(1, len(learner_group)), [result for result in results if isinstance(result, Exception)]
-    if errors or len(results) != wanted:
-        raise _named(learner_group, errors, answered=len(results) - len(errors))
+def _check_results(learner_group: LearnerGroup, results: Sequence[Any]) -> None:
+    """Raise unless every learner returned a result."""
+    errors = [result for result in results if isinstance(result, Exception)]
+    if errors or len(results) != max(1, len(learner_group)):
+        raise _to_error(learner_group, errors, answered=len(results) - len(errors))
 
 
-def _named(learner_group: Any, errors: Sequence[Exception], answered: int | None = None) -> Exception:
-    """What to raise for learners' errors: a death where there is one, which the other errors may come of."""
-    import torch
-
-    wanted = max(1, len(learner_group))
-    answered = wanted - len(errors) if answered is None else answered
-    if answered + len(errors) < wanted or any(isinstance(error, _DEATHS) for error in errors):
+def _to_error(learner_group: LearnerGroup, errors: Sequence[Exception], answered: int | None = None) -> Exception:
+    """Choose the error to raise: a dead learner first, which may have caused the others' errors."""
+    expected = max(1, len(learner_group))
+    answered = expected - len(errors) if answered is None else answered
+    if answered + len(errors) < expected or any(isinstance(error, _DIED) for error in errors):
         return LearnerDied(
-            f"only {answered} of {wanted} learners answered: one died, or was killed for its memory; "
+            f"only {answered} of {expected} learners answered: one died, or was killed for its memory; "
             "fix: go on from the last checkpoint with --resume"
         )
     for error in errors:
         cause = getattr(error, "cause", None) or error  # what Ray wraps
         if isinstance(cause, torch.OutOfMemoryError):
-            said = next(iter(str(cause).splitlines()), "")
+            reason = next(iter(str(cause).splitlines()), "")
             return LearnerOutOfMemory(
-                f"a learner ran out of memory ({said}); "
+                f"a learner ran out of memory ({reason}); "
                 "fix: go on from the last checkpoint with --resume and a smaller learners.token_budget"
             )
     return errors[0]
 
 
 class LearnerDied(RunError):
-    """A learner is gone; the run goes on from its last checkpoint."""
+    """A learner is gone; the run can resume from its last checkpoint."""
 
 
 class LearnerOutOfMemory(LearnerDied):
-    """A learner's device is too small for what it was given; with less at a time the run goes on."""
+    """A learner ran out of memory; the run can resume with a smaller token budget."""

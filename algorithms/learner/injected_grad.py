@@ -1,12 +1,12 @@
-"""Gradients that are known already enter autograd through a scalar."""
+"""Inject precomputed gradients into autograd."""
 
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-# Rows of the weight whose gradient is added at once where it is computed in a lower precision than it is summed in.
-PART = 8192
+# Rows of the weight whose gradient is added at once, when it is computed in a lower precision than it is summed in.
+PART_ROWS = 8192
 
 
 @dataclass(frozen=True)
@@ -25,18 +25,18 @@ class GradientSum:
 
     @classmethod
     def of(cls, hidden: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> "GradientSum":
-        """Zeros for each input that requires a gradient; none at all under `torch.no_grad`."""
-        wanted = [t is not None and t.requires_grad and torch.is_grad_enabled() for t in (hidden, weight, bias)]
+        """Allocate zeros for each input that requires a gradient; none at all under `torch.no_grad`."""
+        needed = [t is not None and t.requires_grad and torch.is_grad_enabled() for t in (hidden, weight, bias)]
         return cls(
-            torch.zeros_like(hidden, requires_grad=False) if wanted[0] else None,
-            torch.zeros_like(weight, dtype=torch.float32, requires_grad=False) if wanted[1] else None,
+            torch.zeros_like(hidden, requires_grad=False) if needed[0] else None,
+            torch.zeros_like(weight, dtype=torch.float32, requires_grad=False) if needed[1] else None,
             torch.zeros_like(bias, dtype=torch.float32, requires_grad=False)
-            if bias is not None and wanted[2]
+            if bias is not None and needed[2]
             else None,
         )
 
     @property
-    def wanted(self) -> bool:
+    def needed(self) -> bool:
         """Whether any input needs its gradient."""
         return any(gradient is not None for gradient in (self.hidden, self.weight, self.bias))
 
@@ -60,27 +60,31 @@ class GradientSum:
             if hidden.dtype == self.weight.dtype:
                 self.weight.addmm_(by_logit.T, hidden)
                 return
-            # By parts, so that the product in the lower precision is never there whole.
-            for part, product in zip(self.weight.split(PART), by_logit.split(PART, dim=1), strict=True):
+            # In parts: the whole product in the lower precision never exists at once.
+            for part, product in zip(self.weight.split(PART_ROWS), by_logit.split(PART_ROWS, dim=1), strict=True):
                 part.add_(product.T @ hidden)
 
 
-def inject_grad(
-    hidden: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, gradients: GradientSum
-) -> torch.Tensor:
-    """Give the scalar 0, float32, whose `backward()` hands `gradients` to the three inputs."""
-    scalar: torch.Tensor = InjectGrad.apply(hidden, weight, bias, gradients.hidden, gradients.weight, gradients.bias)
-    return scalar
-
-
 class InjectGrad(torch.autograd.Function):
+    """Inject precomputed gradients: a zero scalar whose backward pass emits them."""
+
     @staticmethod
     def forward(ctx: Any, hidden: torch.Tensor, *tensors: torch.Tensor | None) -> torch.Tensor:
+        """Keep the gradients: `tensors` are weight, bias, and the gradients of hidden, weight and bias."""
         ctx.save_for_backward(*tensors[2:])
         return torch.zeros((), device=hidden.device)
 
     @staticmethod
     def backward(ctx: Any, *upstream: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        # In place, so that the weight's gradient exists once. A second backward finds it changed, and says so.
+        """Emit the gradients, times the upstream gradient."""
+        # In place: the weight's gradient exists once. A second backward finds it changed, and raises.
         scaled = [None if gradient is None else gradient.mul_(upstream[0]) for gradient in ctx.saved_tensors]
         return (*scaled, None, None, None)
+
+
+def inject_grad(
+    hidden: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, gradients: GradientSum
+) -> torch.Tensor:
+    """Return the scalar 0, float32, whose `backward()` gives `gradients` to the three inputs."""
+    scalar: torch.Tensor = InjectGrad.apply(hidden, weight, bias, gradients.hidden, gradients.weight, gradients.bias)
+    return scalar

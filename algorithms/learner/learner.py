@@ -1,38 +1,36 @@
-"""RLlib's Learner, with one exact optimizer step per update: local or one of many, the gradient is the same."""
+"""RLlib's Learner with one exact optimizer step per update: one learner or several, the gradient is the same."""
 
 import copy
 import functools
 import math
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from ray.rllib.core import COMPONENT_RL_MODULE, DEFAULT_MODULE_ID
 from ray.rllib.core.learner.torch.torch_learner import TorchLearner
 from ray.rllib.core.learner.training_data import TrainingData
 
+from algorithms.config.base import BaseConfig
 from algorithms.learner.attention import use_packed_attention
 from algorithms.learner.batch import TrainingSample
 from algorithms.learner.flops import LearnerFacts, ModelFacts, update_cost
 from algorithms.learner.forward import ForwardSettings, score
-from algorithms.learner.loss import LossSettings
+from algorithms.learner.loss import LossSettings, load_objective
 from algorithms.learner.model import WithoutAdapter
 from algorithms.learner.sharding import clip_gradients, compute_device, reshard, shard, sum_gradients
 from algorithms.learner.update import UpdateStatistics, accumulate_gradients
 from algorithms.learner.weights import LearnerTensors
 
-if TYPE_CHECKING:
-    from algorithms.config.base import BaseConfig
-
 
 class GRPOLearner(LearnerTensors, TorchLearner):
     """Trains the policy on rows whose loss weights are normalized over the whole step.
 
-    RLlib's own `update` averages over minibatches and learners; here gradients are summed, because the rows already
-    carry the step's normalizer.
+    RLlib's own `update` averages over minibatches and learners. Here gradients are summed, because the rows' weights
+    are normalized already.
     """
 
-    config: "BaseConfig"
+    config: BaseConfig
     reference: Any = None
 
     def build(self) -> None:
@@ -42,7 +40,7 @@ class GRPOLearner(LearnerTensors, TorchLearner):
         super().build()
 
     def _map_module_to_device(self, module: Any) -> None:
-        """Place the policy, in shards or whole, and for a KL term its reference: the model as it came."""
+        """Place the policy, in shards or whole, and for a KL term its reference: the model as loaded."""
         lm, device = module[DEFAULT_MODULE_ID].lm, torch.device(str(self._device))
         if self.config.learners_settings.packing:
             use_packed_attention(lm)
@@ -60,7 +58,7 @@ class GRPOLearner(LearnerTensors, TorchLearner):
 
     @property
     def sharded(self) -> bool:
-        """Whether each learner holds a part of the policy only."""
+        """Whether each learner holds only a part of the policy."""
         return self.config.learners_settings.sharding == "fsdp"
 
     @property
@@ -84,8 +82,15 @@ class GRPOLearner(LearnerTensors, TorchLearner):
             dtype="float32" if self.sharded else self.config.rl_module_settings.dtype,
         )
 
+    @property
+    def loss_settings(self) -> LossSettings:
+        """The configured loss, with the settings of the objective's own section."""
+        training = self.config.training_settings
+        section = load_objective(training.objective).section
+        return LossSettings.of(training, self.config.to_sections().get(section))
+
     def configure_optimizers_for_module(self, module_id: str, config: Any = None) -> None:
-        """AdamW over all trainable parameters."""
+        """Register AdamW over all trainable parameters."""
         parameters = [p for p in self.get_parameters(self.module[module_id]) if p.requires_grad]
         optimizer = torch.optim.AdamW(
             parameters,
@@ -99,10 +104,10 @@ class GRPOLearner(LearnerTensors, TorchLearner):
         )
 
     def _make_modules_ddp_if_necessary(self) -> None:
-        """Nothing: DDP averages gradients, and ours are summed."""
+        """Do nothing: DDP averages gradients, and ours are summed."""
 
     def compute_loss_for_module(self, **kwargs: Any) -> Any:
-        """Not used: `update` computes the loss with `algorithms.learner.update`."""
+        """Raise: `update` computes the loss itself, with `algorithms.learner.update`."""
         raise NotImplementedError("GRPOLearner.update computes its loss itself")
 
     def update(  # type: ignore[override]  # one kind of data and one caller: algorithms.learner.group
@@ -122,44 +127,37 @@ class GRPOLearner(LearnerTensors, TorchLearner):
         self.before_gradient_based_update(timesteps=timesteps or {})
         self.optimizer.zero_grad(set_to_none=True)
         self.lm.train()
-        training = self.config.training_settings
-        statistics = accumulate_gradients(
-            self.lm,
-            rows,
-            self.forward_settings,
-            LossSettings.of(training),
-            self.reference,
-        )
-        self._let_go_of_gathered_weights()
+        statistics = accumulate_gradients(self.lm, rows, self.forward_settings, self.loss_settings, self.reference)
+        self._release_gathered_weights()
         if self.config.num_learners > 1 and not self.sharded:
             sum_gradients(parameter for parameter in self.lm.parameters() if parameter.requires_grad)
         statistics.grad_norm = self._clip_and_step(lr)
         statistics.skipped_steps = float(not math.isfinite(statistics.grad_norm))
         self.after_gradient_based_update(timesteps=timesteps or {})
-        statistics.flops = sum(update_cost(self.facts.model, row, beta=training.beta) for row in rows)
+        statistics.flops = sum(update_cost(self.facts.model, row, beta=self.facts.beta) for row in rows)
         statistics.seconds = time.perf_counter() - started
         return statistics
 
     @functools.cached_property
     def facts(self) -> LearnerFacts:
-        """What the driver deals rows out by, and measures this learner's speed against."""
+        """What the driver assigns rows by, and measures this learner's speed against."""
         device = compute_device(self.lm)
         name = torch.cuda.get_device_name(device) if device.type == "cuda" else None
         beta = self.config.training_settings.beta
         return LearnerFacts(ModelFacts.of(self.lm), name, self.config.rl_module_settings.dtype, beta)
 
     def score(self, rows: list[TrainingSample], *, entropy: bool) -> list[tuple[Any, Any]]:
-        """Log-probs and entropies of each row's response tokens under the policy as it stands."""
+        """Return log-probs and entropies of each row's response tokens under the current policy."""
         self.lm.eval()
         scored = score(self.lm, rows, self.forward_settings, entropy=entropy)
-        self._let_go_of_gathered_weights()
+        self._release_gathered_weights()
         return scored
 
     def get_state(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """As RLlib's; without weights where it asks for those of env runners, which `RolloutWorkers` sends.
+        """Return RLlib's state, without the weights for env runners: `RolloutWorkers` sends those.
 
         Raises:
-            NotImplementedError: all of the state was asked for, and this learner has a part of the weights only.
+            NotImplementedError: the whole state was requested, and this learner holds only a part of the weights.
         """
         if kwargs.get("inference_only"):
             kwargs["not_components"] = COMPONENT_RL_MODULE
@@ -169,13 +167,13 @@ class GRPOLearner(LearnerTensors, TorchLearner):
             )
         return super().get_state(*args, **kwargs)
 
-    def _let_go_of_gathered_weights(self) -> None:
+    def _release_gathered_weights(self) -> None:
         for model in (self.lm, self.reference):
             if isinstance(model, torch.nn.Module):
                 reshard(model)
 
     def _clip_and_step(self, lr: float) -> float:
-        """Step unless the gradient is not finite; returns its norm before clipping."""
+        """Step if the gradient is finite; return its norm before clipping."""
         norm = clip_gradients(self.lm.parameters(), self.config.training_settings.grad_clip or math.inf)
         if math.isfinite(norm):
             for group in self.optimizer.param_groups:

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from algorithms.learner.attention import is_packed
-from algorithms.learner.batch import TokenBatch, TrainingSample, dummy_row
+from algorithms.learner.batch import LossInputs, TokenBatch, TrainingSample, dummy_row
 from algorithms.learner.chunked_logprobs import chunked_logprobs, chunked_logprobs_and_gradient
 from algorithms.learner.forward import (
     ForwardSettings,
@@ -18,23 +18,23 @@ from algorithms.learner.forward import (
     response_statistics,
     token_batch,
 )
-from algorithms.learner.loss import LossSettings
-from algorithms.learner.loss_inputs import LossInputs, token_loss
+from algorithms.learner.importance import importance_weights
+from algorithms.learner.loss import LossSettings, kl_penalty, policy_loss
 from algorithms.learner.sharding import agreed_passes
 
 
 @dataclass
 class UpdateStatistics:
-    """Sums over the response tokens of an update, and maxima; those of several learners merge.
+    """Sums and maxima over the response tokens of an update; those of several learners merge.
 
-    The mismatch is that of fresh rows that no scoring pass has measured.
+    The mismatch covers on-policy rows that no scoring pass has seen.
 
     Args:
         passed_tokens: tokens that went through the model, prompts included.
-        slots: of the batches that they went in; more than that where there was padding.
+        slots: token slots of their micro-batches, padding included.
         flops: the model's operations (`flops.update_cost`).
         seconds: wall time of the slowest learner.
-        measured: the policy's log-probs, float32 [L], of each of those rows by its index among the update's rows.
+        old_logprobs: the policy's log-probs, float32 [L], of each of those rows by its index among the update's rows.
         entropies: of its next-token distributions, float32 [L] in nats, of the same rows.
     """
 
@@ -51,10 +51,10 @@ class UpdateStatistics:
     slots: float = 0.0
     flops: float = 0.0
     seconds: float = 0.0
-    measured: dict[int, np.ndarray] = field(default_factory=dict)
+    old_logprobs: dict[int, np.ndarray] = field(default_factory=dict)
     entropies: dict[int, np.ndarray] = field(default_factory=dict)
 
-    BY_ROW = ("measured", "entropies")
+    BY_ROW = ("old_logprobs", "entropies")
     MAXIMA = ("max_logp_mismatch", "max_ratio_deviation", "grad_norm", "skipped_steps", "seconds")
 
     def merge(self, other: "UpdateStatistics") -> "UpdateStatistics":
@@ -75,8 +75,8 @@ def accumulate_gradients(
 ) -> UpdateStatistics:
     """Add the gradient of these rows' share of the step's loss to `lm`'s parameters.
 
-    The rows' weights are already normalized over the whole optimizer step, so that micro-batches and learners add
-    up. A row without advantage gets no backward pass, and a forward pass only where nothing has measured it yet.
+    The rows' weights are already normalized over the whole optimizer step: micro-batches and learners add up. A row
+    without advantage gets no backward pass, and a forward pass only if no scoring pass has seen it.
 
     Args:
         lm: the policy; its gradients are added to.
@@ -91,36 +91,38 @@ def accumulate_gradients(
     if reference is not None and is_packed(reference) != is_packed(lm):
         raise ValueError("the reference must take the same batches as the policy: use_packed_attention on both or none")
     active = [index for index, row in enumerate(rows) if row.has_gradient(loss.beta)]
-    silent = [index for index, row in enumerate(rows) if row.unmeasured and not row.has_gradient(loss.beta)]
-    cut = [_cut(lm, rows, indices, forward) for indices in (active, silent)]
-    passes = agreed_passes(lm, *map(len, cut))
-    found: list[_Microbatch] = []
-    for batches, count, train in zip(cut, passes, (True, False), strict=True):
+    forward_only = [index for index, row in enumerate(rows) if row.unscored and not row.has_gradient(loss.beta)]
+    split = [_split(lm, rows, part, forward) for part in (active, forward_only)]
+    passes = agreed_passes(lm, *map(len, split))
+    results: list[_Microbatch] = []
+    for batches, count, train in zip(split, passes, (True, False), strict=True):
         for indices in batches:
             with torch.set_grad_enabled(train):
-                found.append(_microbatch(lm, rows, indices, forward, loss, reference))
+                results.append(_microbatch(lm, rows, indices, forward, loss, reference))
         for _ in range(count - len(batches)):
             with torch.set_grad_enabled(train):
                 _microbatch(lm, [dummy_row()], [0], forward, loss, reference)
-    total = _collect(found)
-    measured = [part for part in found if any(rows[index].unmeasured for index in part.indices)]
-    total.measured = _by_row([(part.indices, part.logprobs) for part in measured], rows)
-    total.entropies = _by_row([(part.indices, part.entropies) for part in measured], rows)
-    total.passed_tokens = float(sum(microbatch.tokens for microbatch in found))
-    total.slots = float(sum(microbatch.slots for microbatch in found))
+    total = _merge(results)
+    unscored = [part for part in results if any(rows[index].unscored for index in part.indices)]
+    total.old_logprobs = _by_row([(part.indices, part.logprobs) for part in unscored], rows)
+    total.entropies = _by_row([(part.indices, part.entropies) for part in unscored], rows)
+    total.passed_tokens = float(sum(microbatch.tokens for microbatch in results))
+    total.slots = float(sum(microbatch.slots for microbatch in results))
     total.tokens = float(sum(row.response_length for row in rows))
     total.trained_tokens = float(sum(rows[index].response_length for index in active))
     return total
 
 
-def _cut(lm: Any, rows: Sequence[TrainingSample], indices: Sequence[int], forward: ForwardSettings) -> list[list[int]]:
-    batches = microbatches(lm, [rows[index] for index in indices], forward)
-    return [[indices[place] for place in places] for places in batches]
+def _split(
+    lm: Any, rows: Sequence[TrainingSample], part: Sequence[int], forward: ForwardSettings
+) -> list[list[int]]:
+    batches = microbatches(lm, [rows[index] for index in part], forward)
+    return [[part[place] for place in places] for places in batches]
 
 
 @dataclass(frozen=True)
 class _Microbatch:
-    """What a micro-batch leaves behind, on the model's device: reading it there and then would make a GPU wait."""
+    """Results of a micro-batch, on the model's device: reading them at once would make a GPU wait."""
 
     indices: Sequence[int]
     tokens: int
@@ -138,7 +140,7 @@ def _microbatch(
     loss: LossSettings,
     reference: Any,
 ) -> _Microbatch:
-    """Forward and, with gradients enabled, backward over the rows of these indices."""
+    """Run forward and, with gradients enabled, backward over the rows of these indices."""
     chosen = [rows[index] for index in indices]
     batch = token_batch(lm, chosen)
     reference_logprobs = None
@@ -146,70 +148,116 @@ def _microbatch(
         with torch.no_grad():
             reference_logprobs, _ = response_statistics(reference, batch, forward, entropy=False)
     device = batch.tokens.device
-    terms = LossInputs.of(chosen, device, reference_logprobs)
-    entropy = any(row.unmeasured for row in chosen)
+    inputs = LossInputs.of(chosen, device, reference_logprobs)
+    entropy = any(row.unscored for row in chosen)
     backward = _backward_in_chunks if loss.token_local else _backward_through_all
     with forward.autocast(device):
-        logprobs, entropies = backward(lm, batch, terms, forward, loss, entropy)
+        logprobs, entropies = backward(lm, batch, inputs, forward, loss, entropy)
     with torch.no_grad():
-        _, sums = token_loss(logprobs, terms, loss)
+        _, sums = token_loss(logprobs, inputs, loss)
     return _Microbatch(indices, batch.real, batch.tokens.numel(), logprobs, entropies, sums)
 
 
 def _backward_in_chunks(
-    lm: Any, batch: TokenBatch, terms: LossInputs, forward: ForwardSettings, loss: LossSettings, entropy: bool
+    lm: Any, batch: TokenBatch, inputs: LossInputs, forward: ForwardSettings, loss: LossSettings, entropy: bool
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """For losses of each token by itself: their slope is known as soon as a chunk's logits are."""
+    """Backward for token-local losses: the slope is known as soon as a chunk's logits are."""
 
     def slope(logprobs: torch.Tensor, tokens: slice) -> torch.Tensor:
         with torch.enable_grad():
             leaf = logprobs.detach().requires_grad_()
-            value, _ = token_loss(leaf, terms.part(tokens), loss)
+            value, _ = token_loss(leaf, inputs.part(tokens), loss)
             return torch.autograd.grad(value, leaf)[0]
 
     hidden = response_states(lm, batch)
-    logprobs, entropies, surrogate = chunked_logprobs_and_gradient(
+    logprobs, entropies, injected = chunked_logprobs_and_gradient(
         hidden, targets=batch.targets, slope=slope, entropy=entropy, **head_arguments(lm, forward)
     )
-    if surrogate.requires_grad:
-        surrogate.backward()
+    if injected.requires_grad:
+        injected.backward()
     return logprobs, entropies
 
 
 def _backward_through_all(
-    lm: Any, batch: TokenBatch, terms: LossInputs, forward: ForwardSettings, loss: LossSettings, entropy: bool
+    lm: Any, batch: TokenBatch, inputs: LossInputs, forward: ForwardSettings, loss: LossSettings, entropy: bool
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """For losses in which the tokens of a response hang together: their slopes need all of its log-probs."""
+    """Backward for losses in which tokens of a response depend on each other: slopes need all of its log-probs."""
     hidden = response_states(lm, batch)
     logprobs, entropies = chunked_logprobs(
         hidden, targets=batch.targets, entropy=entropy, **head_arguments(lm, forward)
     )
-    value, _ = token_loss(logprobs, terms, loss)
+    value, _ = token_loss(logprobs, inputs, loss)
     if value.requires_grad:
         value.backward()
     return logprobs.detach(), entropies
 
 
-def _collect(found: Sequence[_Microbatch]) -> UpdateStatistics:
-    """Merge the micro-batches' numbers: one transfer from the device for all of them."""
-    names = sorted({name for microbatch in found for name in microbatch.sums})
+def _merge(results: Sequence[_Microbatch]) -> UpdateStatistics:
+    """Merge the micro-batches' sums in one transfer from the device."""
+    names = sorted({name for microbatch in results for name in microbatch.sums})
     if not names:
         return UpdateStatistics()
     merged = []
     for name in names:
-        values = torch.stack([microbatch.sums[name].float() for microbatch in found if name in microbatch.sums])
+        values = torch.stack([microbatch.sums[name].float() for microbatch in results if name in microbatch.sums])
         merged.append(values.max() if name in UpdateStatistics.MAXIMA else values.sum())
     return UpdateStatistics(**dict(zip(names, torch.stack(merged).tolist(), strict=True)))
 
 
 def _by_row(
-    found: Sequence[tuple[Sequence[int], torch.Tensor | None]], rows: Sequence[TrainingSample]
+    parts: Sequence[tuple[Sequence[int], torch.Tensor | None]], rows: Sequence[TrainingSample]
 ) -> dict[int, np.ndarray]:
-    """Numbers of the response tokens of rows that nothing had measured, by the row's index."""
-    kept = [(indices, values) for indices, values in found if values is not None]
+    """Split the values of response tokens by row: float32 [L] of each unscored row, by its index."""
+    kept = [(indices, values) for indices, values in parts if values is not None]
     if not kept:
         return {}
     indices = [index for places, _ in kept for index in places]
     values = torch.cat([values for _, values in kept]).float().cpu().numpy()
-    parts = np.split(values, np.cumsum([rows[index].response_length for index in indices])[:-1])
-    return {index: part for index, part in zip(indices, parts, strict=True) if rows[index].unmeasured}
+    by_row = np.split(values, np.cumsum([rows[index].response_length for index in indices])[:-1])
+    return {index: part for index, part in zip(indices, by_row, strict=True) if rows[index].unscored}
+
+
+def token_loss(
+    logprobs: torch.Tensor, inputs: LossInputs, settings: LossSettings
+) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+    """Return the loss of tokens, and detached sums over them for the metrics.
+
+    Args:
+        logprobs: float32 [N], the policy's; the loss is differentiable in them.
+        inputs: of the same tokens.
+        settings: which loss.
+
+    Returns:
+        A scalar to minimize, and `loss`, `kl` (weighted sums), `clipped` (tokens), `max_logp_mismatch` (of
+        the log-probs of policy and engine, over rows that no scoring pass has seen) and `max_ratio_deviation`
+        (of the ratio from 1).
+    """
+    own = logprobs.detach()
+    unscored, on_policy = inputs.old_logprobs.isnan(), ~inputs.sampling_logprobs.isnan()
+    old_logprobs = torch.where(unscored, own, inputs.old_logprobs)
+    sampling_logprobs = torch.where(on_policy, inputs.sampling_logprobs, old_logprobs)
+    importance = None
+    if settings.importance_cap > 0:
+        importance = importance_weights(old_logprobs, sampling_logprobs, settings=settings, lengths=inputs.lengths)
+        importance = torch.where(on_policy, importance, torch.ones_like(importance))
+    value, sums = policy_loss(
+        logprobs,
+        old_logprobs,
+        inputs.advantages,
+        inputs.weights,
+        settings=settings,
+        lengths=inputs.lengths,
+        importance=importance,
+    )
+    kl = torch.zeros_like(value)
+    if inputs.reference_logprobs is not None:
+        kl = kl_penalty(logprobs, inputs.reference_logprobs, inputs.weights * on_policy)
+        value = value + settings.beta * kl
+    mismatch = (own - sampling_logprobs).abs() * (unscored & on_policy)
+    return value, {
+        "loss": value.detach(),
+        "clipped": sums["clipped"],
+        "kl": kl.detach(),
+        "max_logp_mismatch": mismatch.max(),
+        "max_ratio_deviation": (own - old_logprobs).exp().sub(1).abs().max(),
+    }

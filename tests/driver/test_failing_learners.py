@@ -47,7 +47,7 @@ def before_gradients_are_summed(group, do: Callable[[int], None]) -> None:
     """Let learners do something in the middle of each update; `do` gets a learner's number."""
 
     def put(learner) -> None:
-        learner._let_go_of_gathered_weights = lambda: do(learner._learner_index)
+        learner._release_gathered_weights = lambda: do(learner._learner_index)
 
     list(group.foreach_learner(put))
 

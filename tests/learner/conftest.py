@@ -69,7 +69,7 @@ def masks(rng: np.random.Generator) -> Iterator[tuple[Context, np.ndarray]]:
 
 @pytest.fixture
 def groups(lm) -> list[Group]:
-    """Fresh and replayed samples; some behavior log-probs are so far off that the clip is active."""
+    """Fresh and replayed samples; some old log-probs are so far off that the clip is active."""
     from algorithms.learner.batch import TrainingSample
     from algorithms.learner.forward import ForwardSettings, score
 
@@ -78,13 +78,13 @@ def groups(lm) -> list[Group]:
     for index, (context, mask) in enumerate(masks(rng)):
         tokens = rng.integers(0, VOCABULARY, len(mask)).astype(np.int32)
         ((own, _),) = score(lm, [TrainingSample(tokens, mask)], ForwardSettings(), entropy=False)
-        behavior, engine = np.zeros(len(mask), np.float32), np.zeros(len(mask), np.float32)
-        behavior[mask] = own + rng.normal(0, 0.35, mask.sum())
-        engine[mask] = behavior[mask] + rng.normal(0, 0.6, mask.sum())
+        old, engine = np.zeros(len(mask), np.float32), np.zeros(len(mask), np.float32)
+        old[mask] = own + rng.normal(0, 0.35, mask.sum())
+        engine[mask] = old[mask] + rng.normal(0, 0.6, mask.sum())
         rollout = Rollout(
             index, "abc"[index % 3], index % 3, context, tokens, mask, engine, 0.0, False, False, "different", 0
         )
-        sample = Sample(rollout, 0.0, behavior, advantage=float(rng.normal()), replayed=index in (2, 5))
+        sample = Sample(rollout, 0.0, old, advantage=float(rng.normal()), replayed=index in (2, 5))
         made[index % 3].samples.append(sample)
     made[1].samples[0].advantage = 0.0
     return made

@@ -112,7 +112,7 @@ def test_a_gradient_that_is_not_finite_skips_the_step_and_is_counted(algorithm, 
     learner = learner_of(algorithm)
     before, moments = weights(algorithm), pack_optimizer(learner.lm, learner.optimizer)
     rows = rows_of(algorithm)
-    rows[3] = replace(rows[3], advantage=poison)
+    rows[3] = replace(rows[3], advantages=poison)
     statistics = update_learners(algorithm.learner_group, rows, 1e-3)
     assert statistics.skipped_steps == 1
     assert unchanged(before, weights(algorithm))
@@ -125,7 +125,7 @@ def test_a_gradient_that_is_not_finite_skips_the_step_and_is_counted(algorithm, 
 def test_a_step_without_any_advantage_changes_no_weight(algorithm):
     algorithm.train()
     before = weights(algorithm)
-    rows = [replace(row, advantage=0.0) for row in rows_of(algorithm)]
+    rows = [replace(row, advantages=0.0) for row in rows_of(algorithm)]
     statistics = update_learners(algorithm.learner_group, rows, 1e-3)
     assert statistics.tokens > 0 and statistics.trained_tokens == statistics.grad_norm == statistics.skipped_steps == 0
     assert unchanged(before, weights(algorithm))

@@ -9,7 +9,8 @@ import torch
 from algorithms.grpo.training_samples import training_rows
 from algorithms.learner.attention import is_packed, use_packed_attention
 from algorithms.learner.forward import ForwardSettings, score
-from algorithms.learner.update import LossSettings, accumulate_gradients
+from algorithms.learner.loss import LossSettings
+from algorithms.learner.update import accumulate_gradients
 
 from .conftest import RESPONSE_LIMIT, small_model
 from .recomputation import recompute, relative_error
@@ -106,7 +107,7 @@ def test_only_positions_that_predict_the_policys_own_tokens_get_gradient(lm, gro
         output.last_hidden_state.retain_grad()
         captured.append(output.last_hidden_state)
 
-    rows = [replace(row, old_logprobs=None) for row in rows_of(groups) if row.advantage != 0]
+    rows = [replace(row, old_logprobs=None) for row in rows_of(groups) if row.advantages != 0]
     hook = lm.get_decoder().register_forward_hook(keep)
     for row in rows:
         gradient_of(lm, [row])
@@ -126,7 +127,7 @@ def test_padding_gets_no_gradient_and_changes_none(lm, groups):
         output.last_hidden_state.retain_grad()
         captured.append(output.last_hidden_state)
 
-    rows = [replace(row, old_logprobs=None) for row in rows_of(groups) if row.advantage != 0]
+    rows = [replace(row, old_logprobs=None) for row in rows_of(groups) if row.advantages != 0]
     hook = lm.get_decoder().register_forward_hook(keep)
     gradient_of(lm, rows)
     hook.remove()
@@ -148,10 +149,10 @@ def test_a_reference_must_take_the_policys_batches(groups):
 
 def test_rows_without_advantage_change_nothing_but_the_normalizer(lm, groups):
     rows = rows_of(groups)
-    silent = [row for row in rows if row.advantage == 0]
+    silent = [row for row in rows if row.advantages == 0]
     assert silent
     with_them, whole = gradient_of(lm, rows)
-    without, rest = gradient_of(lm, [row for row in rows if row.advantage != 0])
+    without, rest = gradient_of(lm, [row for row in rows if row.advantages != 0])
     assert relative_error(rest, whole) < 1e-6
     assert with_them.tokens == without.tokens + sum(row.response_length for row in silent)
     assert with_them.trained_tokens == without.trained_tokens == without.tokens
@@ -164,7 +165,7 @@ def test_rows_without_advantage_change_nothing_but_the_normalizer(lm, groups):
 
 
 def test_a_kl_term_pulls_rows_without_advantage_as_well(lm, reference, groups):
-    silent = [row for row in rows_of(groups) if row.advantage == 0 and row.on_policy]
+    silent = [row for row in rows_of(groups) if row.advantages == 0 and row.on_policy]
     statistics, gradients = gradient_of(lm, silent, loss=LossSettings(beta=0.5), reference=reference)
     assert statistics.kl > 0 and statistics.trained_tokens == statistics.tokens
     assert any(bool(gradient.abs().max() > 0) for gradient in gradients.values())
@@ -195,7 +196,7 @@ def test_bfloat16_computes_low_and_accumulates_in_float32(lm, groups):
 def test_a_row_without_gradient_is_passed_once_to_be_measured_and_never_again(lm, groups):
     scored = rows_of(groups)
     fresh = [replace(row, old_logprobs=None) if row.on_policy else row for row in scored]
-    silent = [index for index, row in enumerate(scored) if row.advantage == 0]
+    silent = [index for index, row in enumerate(scored) if row.advantages == 0]
     assert silent and all(scored[index].on_policy for index in silent)
     passed = {}
     for name, rows in (("scored", scored), ("fresh", fresh)):
@@ -214,11 +215,11 @@ def test_an_update_measures_fresh_rows_as_a_scoring_pass_would(lm, groups, token
     forward = ForwardSettings(token_budget=token_budget, temperature=0.8)
     statistics, _ = gradient_of(lm, rows, forward=forward)
     fresh = [index for index, row in enumerate(rows) if row.on_policy]
-    assert sorted(statistics.measured) == fresh and len(fresh) < len(rows)
+    assert sorted(statistics.old_logprobs) == fresh and len(fresh) < len(rows)
     expected = score(lm, [rows[index] for index in fresh], forward, entropy=True)
     assert sorted(statistics.entropies) == fresh
     for index, (logprobs, entropies) in zip(fresh, expected, strict=True):
-        np.testing.assert_allclose(statistics.measured[index], logprobs, atol=1e-5)
+        np.testing.assert_allclose(statistics.old_logprobs[index], logprobs, atol=1e-5)
         np.testing.assert_allclose(statistics.entropies[index], entropies, atol=1e-5)
     gaps = [
         np.abs(rows[index].sampling_logprobs - logprobs).max()
@@ -253,3 +254,58 @@ def test_the_gradient_in_chunks_is_the_one_through_all_tokens(lm, groups, monkey
             expected, through_all = gradient_of(lm, rows_of(groups), loss=loss)
         assert relative_error(chunked, through_all) < 1e-5
         assert found.loss == pytest.approx(expected.loss, rel=1e-5)
+
+
+def per_token(rows, seed=4):
+    """The rows with advantages that differ from token to token; some are 0."""
+    rng = np.random.default_rng(seed)
+    values = [rng.normal(size=row.response_length).astype(np.float32) * (rng.random() < 0.8) for row in rows]
+    return [replace(row, advantages=advantages) for row, advantages in zip(rows, values, strict=True)]
+
+
+@pytest.mark.parametrize("settings", [{}, {"objective": "cispo"}, {"ratio_level": "sequence"}, {"beta": 0.1}])
+@pytest.mark.parametrize("token_budget", [40, 10**6])
+def test_a_scalar_advantage_and_its_broadcast_are_exactly_the_same(lm, reference, groups, token_budget, settings):
+    scalars = rows_of(groups)
+    arrays = [replace(row, advantages=np.full(row.response_length, row.advantages, np.float32)) for row in scalars]
+    arguments = {
+        "forward": ForwardSettings(token_budget=token_budget),
+        "loss": LossSettings(**settings),
+        "reference": reference,
+    }
+    expected, gradients = gradient_of(lm, scalars, **arguments)
+    found, same = gradient_of(lm, arrays, **arguments)
+    assert found.loss == expected.loss and found.trained_tokens == expected.trained_tokens
+    assert all(torch.equal(same[name], gradients[name]) for name in gradients)
+
+
+@pytest.mark.parametrize("token_budget", [40, 10**6])
+def test_advantages_of_tokens_give_the_sum_of_the_tokens_losses(lm, groups, token_budget):
+    rows = per_token(rows_of(groups))
+    statistics, gradients = gradient_of(lm, rows, forward=ForwardSettings(token_budget=token_budget))
+    loss, summed = 0.0, {name: torch.zeros_like(gradient) for name, gradient in gradients.items()}
+    for row in rows:
+        for token in np.flatnonzero(row.advantages):
+            alone = np.where(np.arange(row.response_length) == token, row.advantages, np.float32(0))
+            part, gradient = gradient_of(lm, [replace(row, advantages=alone)])
+            loss += part.loss
+            summed = {name: summed[name] + gradient[name] for name in summed}
+    assert statistics.loss == pytest.approx(loss, rel=1e-4)
+    assert relative_error(gradients, summed) < 1e-5
+
+
+def test_a_row_has_a_gradient_when_any_of_its_tokens_has_an_advantage(lm, groups):
+    (row, *_) = rows_of(groups)
+    one = np.zeros(row.response_length, np.float32)
+    assert not replace(row, advantages=one).has_gradient(beta=0.0)
+    one[-1] = -0.5
+    assert replace(row, advantages=one).has_gradient(beta=0.0)
+    assert gradient_of(lm, [replace(row, advantages=one)])[0].trained_tokens == row.response_length
+
+
+@pytest.mark.parametrize("name", ["advantages", "old_logprobs"])
+def test_values_that_do_not_fit_the_row_are_refused(lm, groups, name):
+    (row, *_) = rows_of(groups)
+    for values in (np.ones(row.response_length + 1, np.float32), np.ones((row.response_length, 1), np.float32)):
+        with pytest.raises(ValueError, match=f"expected {row.response_length} values"):
+            gradient_of(lm, [replace(row, **{name: values})])

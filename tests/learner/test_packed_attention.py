@@ -22,7 +22,7 @@ from algorithms.learner.attention import is_packed, packed_attention, use_packed
 from algorithms.learner.batch import TrainingSample
 from algorithms.learner.forward import ForwardSettings, score
 from algorithms.learner.loss import LossSettings
-from algorithms.learner.sequences import PackedSequences, rectangles
+from algorithms.learner.packing import PackedSequences, rectangles
 from algorithms.learner.update import accumulate_gradients
 
 from .recomputation import relative_error
@@ -59,9 +59,9 @@ def rows_of(lengths, seed=0):
     rows = []
     for length in lengths:
         mask = np.arange(length) >= rng.integers(1, length)
-        behavior = rng.normal(-4, 0.5, int(mask.sum())).astype(np.float32)
+        logprobs = rng.normal(-4, 0.5, int(mask.sum())).astype(np.float32)
         tokens = rng.integers(0, VOCABULARY, length).astype(np.int32)
-        rows.append(TrainingSample(tokens, mask, float(rng.normal()), 0.01, behavior, behavior))
+        rows.append(TrainingSample(tokens, mask, float(rng.normal()), 0.01, logprobs, logprobs))
     return rows
 
 

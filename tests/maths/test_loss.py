@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from algorithms.learner.loss import LossSettings, kl_penalty, loss_weights, policy_loss
+from algorithms.learner.loss import LossSettings, kl_penalty, policy_loss
+from algorithms.learner.loss_aggregation import loss_weights
 
 from .strategies import repeatable, seeds
 
@@ -21,7 +22,7 @@ def clipped_loss(logprobs, *columns, **keywords):
 
 @st.composite
 def tokens(draw, columns=5, max_size=12):
-    """Draw [columns, N]: log-probs, behavior log-probs, advantages, weights, importance weights."""
+    """Draw [columns, N]: log-probs, old log-probs, advantages, weights, importance weights."""
     size = draw(st.integers(0, max_size))
     values = draw(hnp.arrays(np.float64, (columns, size), elements=st.floats(-2.0, 2.0, width=32)))
     values[:2] = -np.abs(values[:2])
@@ -32,10 +33,10 @@ def tokens(draw, columns=5, max_size=12):
 def naive_loss_and_gradient(logprobs, old, advantages, weights, importance_weights, clip_low, clip_high):
     """Go token by token with scalars, the gradient by hand."""
     loss, gradient, clipped = 0.0, [], 0
-    for new, behavior, advantage, weight, correction in zip(
+    for new, before, advantage, weight, correction in zip(
         *(column.tolist() for column in (logprobs, old, advantages, weights, importance_weights)), strict=True
     ):
-        ratio = math.exp(new - behavior)
+        ratio = math.exp(new - before)
         bounded = min(max(ratio, 1 - clip_low), 1 + clip_high)
         objective = min(ratio * advantage, bounded * advantage)
         silenced = bounded * advantage < ratio * advantage
@@ -111,11 +112,11 @@ def test_weights_of_the_step_make_the_loss_independent_of_how_rows_are_dealt_out
         logprobs = torch.cat([rows[row][0] for row in rows_of_a_learner])
         old = torch.cat([rows[row][1] for row in rows_of_a_learner])
 
-        def scatter_to_sequence(per_row):
+        def by_token(per_row):
             values = [torch.full((lengths[row],), per_row[row]) for row in rows_of_a_learner]
             return torch.cat(values).double()
 
-        return clipped_loss(logprobs, old, scatter_to_sequence(advantages), scatter_to_sequence(weights))[0].item()
+        return clipped_loss(logprobs, old, by_token(advantages), by_token(weights))[0].item()
 
     everything = loss_of([0, 1, 2, 3, 4])
     assert loss_of([3]) + loss_of([0, 4]) + loss_of([2, 1]) == pytest.approx(everything, abs=1e-6)

@@ -18,7 +18,7 @@ CLIP = {"clip_low": 0.2, "clip_high": 0.28}
 
 @st.composite
 def rows(draw):
-    """Row lengths, and [4, N]: log-probs, behavior log-probs, advantages, weights; the last two the same in a row."""
+    """Row lengths, and [4, N]: log-probs, old log-probs, advantages, weights; the last two the same in a row."""
     lengths = draw(st.lists(st.integers(0, 4), min_size=1, max_size=5))
     size = sum(lengths)
     logprobs = draw(hnp.arrays(np.float64, (2, size), elements=st.floats(-2.0, 0.0, width=32)))

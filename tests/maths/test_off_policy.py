@@ -6,7 +6,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from algorithms.learner.loss import LossSettings, bounded_tokens, importance_weights
+from algorithms.learner.importance import bounded_tokens, importance_weights
+from algorithms.learner.loss import LossSettings
 
 from .strategies import repeatable, seeds
 

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from algorithms.learner.batch import packed_microbatches, padded_microbatches, shard
+from algorithms.learner.packing import assign_rows, packed_microbatches, padded_microbatches
 
 from .strategies import repeatable
 
@@ -65,13 +65,13 @@ def test_a_row_above_the_budget_is_alone(cut):
 @BOTH
 def test_no_rows_make_no_microbatches(cut):
     assert cut([], 10) == []
-    assert shard([], 2) == [[], []]
+    assert assign_rows([], 2) == [[], []]
 
 
 @repeatable
 @given(lengths, st.integers(1, 6))
 def test_shards_hold_every_row_once_and_are_balanced(costs, n):
-    shards = shard(costs, n)
+    shards = assign_rows(costs, n)
     assert len(shards) == n
     assert sorted(row for rows in shards for row in rows) == list(range(len(costs)))
     assert all(rows == sorted(rows) for rows in shards)
@@ -82,12 +82,12 @@ def test_shards_hold_every_row_once_and_are_balanced(costs, n):
 @repeatable
 @given(st.integers(0, 20), st.integers(1, 5))
 def test_rows_without_cost_are_spread_as_well(rows, n):
-    sizes = [len(shard) for shard in shard([0] * rows, n)]
+    sizes = [len(shard) for shard in assign_rows([0] * rows, n)]
     assert max(sizes) - min(sizes) <= 1
 
 
 def test_shards_are_deterministic_for_ties():
-    assert shard([5, 5, 5, 5], 2) == [[0, 2], [1, 3]]
+    assert assign_rows([5, 5, 5, 5], 2) == [[0, 2], [1, 3]]
 
 
 def test_numpy_integers_do_not_overflow():
@@ -102,6 +102,6 @@ def test_refuses_bad_input():
     with pytest.raises(ValueError, match="lengths"):
         padded_microbatches([-1], 5)
     with pytest.raises(ValueError, match="n must"):
-        shard([1], 0)
+        assign_rows([1], 0)
     with pytest.raises(ValueError, match="costs"):
-        shard([-1], 1)
+        assign_rows([-1], 1)

@@ -75,6 +75,18 @@ def rows(count: int = 11) -> list[TrainingSample]:
     return made
 
 
+def with_advantages(rows: list[TrainingSample], kind: str) -> list[TrainingSample]:
+    """The rows with one advantage each (`scalar`), the same for each token (`broadcast`), or others (`token`)."""
+    rng = np.random.default_rng(1)
+    scales = {row_id: rng.normal(size=row.response_length) for row_id, row in enumerate(rows)}
+    if kind == "scalar":
+        return rows
+    return [
+        replace(row, advantages=(row.advantages * (scales[row_id] ** (kind == "token"))).astype(np.float32))
+        for row_id, row in enumerate(rows)
+    ]
+
+
 class Learner:
     """A share of the policy, trained as `GRPOLearner` does."""
 
@@ -118,15 +130,15 @@ class Learner:
         return {name: tensor.float().cpu().numpy().copy() for name, tensor in weights.full_weights(self.lm)}
 
 
-def gradients(rank: int, setting: Setting, count: int = 11) -> dict[str, np.ndarray]:
+def gradients(rank: int, setting: Setting, count: int = 11, advantages: str = "scalar") -> dict[str, np.ndarray]:
     learner = Learner(rank, setting)
-    learner.backward(rows(count))
+    learner.backward(with_advantages(rows(count), advantages))
     return learner.gradients()
 
 
 def gradients_without_advantage(rank: int, setting: Setting) -> dict[str, np.ndarray]:
     learner = Learner(rank, setting)
-    learner.backward([replace(row, advantage=0.0) for row in rows()])
+    learner.backward([replace(row, advantages=0.0) for row in rows()])
     return learner.gradients()
 
 

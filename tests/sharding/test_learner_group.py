@@ -23,7 +23,7 @@ def largest_difference(first, second):
 def tiny_rows() -> list[TrainingSample]:
     """Few enough ids for the embedded model's vocabulary."""
     return [
-        TrainingSample(row.tokens % 30, row.loss_mask, row.advantage, row.weight, None, row.sampling_logprobs)
+        TrainingSample(row.tokens % 30, row.loss_mask, row.advantages, row.weight, None, row.sampling_logprobs)
         for row in rows()
     ]
 

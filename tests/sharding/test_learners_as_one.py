@@ -48,6 +48,21 @@ def test_learners_without_rows_take_part(group, sharded):
 
 
 @pytest.mark.parametrize("sharded", [False, True], ids=["replicas", "shards"])
+def test_advantages_of_tokens_give_one_learners_gradients(group, sharded):
+    expected = gradients(0, Setting(), 11, "token")
+    assert largest_error(gradients(0, Setting()), expected) > 1e-2
+    for found in group.run(2, gradients, Setting(sharded=sharded), 11, "token"):
+        assert largest_error(found, expected) < 1e-5
+
+
+@pytest.mark.parametrize("sharded", [False, True], ids=["replicas", "shards"])
+def test_a_scalar_advantage_and_its_broadcast_are_exactly_the_same_on_learners(group, sharded):
+    expected = group.run(2, gradients, Setting(sharded=sharded))
+    for found, scalar in zip(group.run(2, gradients, Setting(sharded=sharded), 11, "broadcast"), expected, strict=True):
+        assert largest_error(found, scalar) == 0.0
+
+
+@pytest.mark.parametrize("sharded", [False, True], ids=["replicas", "shards"])
 def test_rows_without_advantage_leave_no_gradient_to_step_on(group, sharded):
     assert gradients_without_advantage(0, Setting()) == {}
     assert group.run(2, gradients_without_advantage, Setting(sharded=sharded)) == [{}, {}]
