@@ -1,29 +1,41 @@
 """What runs where: the model, the inference engines and the learners. Imports no Ray."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from algorithms.config.schema import Settings, setting
+from algorithms.config.schema import Affects, Settings, setting
 
 
 class RLModuleSettings(Settings):
     """The causal language model that is trained."""
 
+    AFFECTS: ClassVar[Affects] = Affects.ANSWERS
+
     model: Annotated[str, Field(min_length=1)] = setting(
-        "embedded:tiny", "`embedded:tiny`, a folder in Hugging Face's format or a model's id on the Hub."
+        "embedded:tiny",
+        "`embedded:tiny`, a folder in Hugging Face's format or a model's id on the Hub.",
+        affects=Affects.EVALUATION,
+        hparam=True,
     )
-    revision: str | None = setting(None, "Branch, tag or commit of a model on the Hub; null: its main branch.")
+    revision: str | None = setting(
+        None,
+        "Branch, tag or commit of a model on the Hub; null: its main branch.",
+        affects=Affects.EVALUATION,
+    )
     dtype: Literal["float32", "bfloat16"] = setting(
         "float32", "Type that the learners compute in; master weights and moments are always float32."
     )
     gradient_checkpointing: bool = setting(
         False, "Whether to recompute activations in the backward pass to save memory."
     )
-    trust_remote_code: bool = setting(False, "Whether to run model code that comes with the model.")
+    trust_remote_code: bool = setting(
+        False, "Whether to run model code that comes with the model.", affects=Affects.ANSWERS | Affects.CODE
+    )
     lora_rank: int = setting(
         0,
         "Rank of a low-rank adapter that is trained in the model's place (LoRA, needs peft); 0: train the model.",
+        hparam=True,
         ge=0,
     )
     lora_alpha: float = setting(32.0, "The adapter's product is scaled by this over its rank.", gt=0)
@@ -35,59 +47,95 @@ class RLModuleSettings(Settings):
 class EnvRunnerSettings(Settings):
     """The actors that hold an inference engine and play episodes with it."""
 
+    AFFECTS: ClassVar[Affects] = Affects.ANSWERS
+
     engine: Literal["transformers", "vllm"] = setting("transformers", "Inference engine.")
-    num_env_runners: int = setting(0, "Env runner actors; 0: one engine in the driver's process.", ge=0)
+    num_env_runners: int = setting(
+        0, "Env runner actors; 0: one engine in the driver's process.", affects=Affects.NOTHING, ge=0
+    )
     dtype: Literal["float32", "bfloat16"] = setting("float32", "Type of the engine's weights and cache.")
-    max_response_tokens: int = setting(8192, "Length in tokens at which a response is cut off.", ge=1)
-    temperature: float = setting(1.0, "Sampling temperature.", gt=0)
+    max_response_tokens: int = setting(
+        8192,
+        "Length in tokens at which a response is cut off.",
+        affects=Affects.EVALUATION,
+        hparam=True,
+        ge=1,
+    )
+    temperature: float = setting(1.0, "Sampling temperature.", affects=Affects.EVALUATION, hparam=True, gt=0)
     top_p: float = setting(
         1.0,
         "Nucleus of sampling: the smallest set of tokens with this probability. Below 1 the engine draws from another "
         "distribution than the learner trains.",
+        affects=Affects.EVALUATION,
         gt=0,
         le=1,
     )
-    max_num_seqs: int = setting(128, "Responses that an engine generates at the same time.", ge=1)
-    num_cpus_per_env_runner: float = setting(1.0, "CPUs that each actor reserves in Ray; may be a fraction.", ge=0)
-    num_gpus_per_env_runner: float = setting(0.0, "GPUs that each actor reserves in Ray; may be a fraction.", ge=0)
-    num_threads: int | None = setting(None, "Torch threads of an engine; null: torch's own choice.", ge=1)
+    max_num_seqs: int = setting(
+        128, "Responses that an engine generates at the same time.", affects=Affects.NOTHING, ge=1
+    )
+    num_cpus_per_env_runner: float = setting(
+        1.0, "CPUs that each actor reserves in Ray; may be a fraction.", affects=Affects.NOTHING, ge=0
+    )
+    num_gpus_per_env_runner: float = setting(
+        0.0, "GPUs that each actor reserves in Ray; may be a fraction.", affects=Affects.NOTHING, ge=0
+    )
+    num_threads: int | None = setting(
+        None, "Torch threads of an engine; null: torch's own choice.", affects=Affects.NOTHING, ge=1
+    )
     weight_transfer: Literal["auto", "object_store", "ipc", "nccl"] = setting(
         "auto",
         "How weights get from the learners to the engines: Ray's object store (works everywhere), CUDA IPC (engine and "
         "learner on one GPU) or NCCL (on different ones); `auto` takes the best for where they are (docs/cluster.md).",
+        affects=Affects.LEARNERS,
     )
     sleep_while_training: bool = setting(
         False,
         "Whether vLLM engines give their GPU's memory back between rollouts, for learners on the same GPU.",
+        affects=Affects.LEARNERS,
     )
-    timeout_s: float = setting(600.0, "Seconds without an answer after which an env runner counts as lost.", gt=0)
+    timeout_s: float = setting(
+        600.0, "Seconds without an answer after which an env runner counts as lost.", affects=Affects.NOTHING, gt=0
+    )
     step_timeout_s: float = setting(
         1800.0,
         "Seconds that an environment may take to be made, for a reset or a step, waiting for graders included; its "
         "episode then fails, and that environment is not used again.",
+        affects=Affects.NOTHING,
         gt=0,
     )
     logp_mismatch_warning: float | None = setting(
         None,
         "Warn once when a log-prob of the engine differs from the learner's by more; null: 0.01 when both compute in "
         "float32, else 1.",
+        affects=Affects.NOTHING,
         gt=0,
     )
     tensor_parallel_size: int = setting(
-        1, "GPUs that a vLLM engine splits the model over; each actor needs as many (`num_gpus_per_env_runner`).", ge=1
+        1,
+        "GPUs that a vLLM engine splits the model over; each actor needs as many (`num_gpus_per_env_runner`).",
+        affects=Affects.NOTHING,
+        ge=1,
     )
     gpu_memory_utilization: float | None = setting(
-        None, "Part of a GPU's memory that a vLLM engine takes for weights and cache; null: vLLM's choice.", gt=0, le=1
+        None,
+        "Part of a GPU's memory that a vLLM engine takes for weights and cache; null: vLLM's choice.",
+        affects=Affects.NOTHING,
+        gt=0,
+        le=1,
     )
     vllm: dict[str, Any] = setting(
-        {}, "Further arguments of `vllm.LLM`, which go before all others: `{max_model_len: 16384}`."
+        {},
+        "Further arguments of `vllm.LLM`, which go before all others: `{max_model_len: 16384}`.",
+        affects=Affects.ANSWERS | Affects.CODE,
     )
 
 
 class LearnerSettings(Settings):
     """The processes that hold the weights and train them."""
 
-    num_learners: int = setting(0, "Learner actors; 0: one learner in the driver's process.", ge=0)
+    num_learners: int = setting(
+        0, "Learner actors; 0: one learner in the driver's process.", affects=Affects.LEARNERS, ge=0
+    )
     token_budget: int = setting(
         16384, "Tokens in a micro-batch; a sequence that is longer makes a micro-batch of its own.", ge=1
     )
@@ -95,11 +143,13 @@ class LearnerSettings(Settings):
         "none",
         "`none`: every learner holds the whole model, its gradient and its moments; `fsdp`: each holds a part of them "
         "and gathers a layer at a time (FSDP2).",
+        affects=Affects.LEARNERS,
     )
     offload: bool = setting(
         False,
         "Whether shards, their gradients and the moments stay in the learners' CPU memory, where the optimizer steps; "
         "needs `sharding: fsdp`. Saves most of the GPU's memory and costs the copies and a slower step.",
+        affects=Affects.LEARNERS,
     )
     packing: bool = setting(
         True,

@@ -1,5 +1,6 @@
 """Overrides of the command line: `section.key=value`, read by the type of the setting."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, get_args, get_origin
@@ -55,6 +56,11 @@ def parse_override(text: str, sections: Mapping[str, type[Settings]]) -> Overrid
     if entry and get_args(field.annotation)[1] is str:
         return Override(section, key, tuple(entry), _text(name, raw) or "")
     return Override(section, our_name(section, key), tuple(entry), _from_yaml(name, raw))
+
+
+def as_override(name: str, value: object) -> str:
+    """Return the override that gives `section.key` this value."""
+    return f"{name}={json.dumps(value, default=str)}"
 
 
 def _text(name: str, raw: str) -> str | None:

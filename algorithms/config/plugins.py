@@ -49,7 +49,9 @@ def load_plugin(
     module_name, _, class_name = target.partition(":")
     if not module_name or not class_name:
         known = f"one of {', '.join(registered)}, or a class" if registered else "a class"
-        ending = f"{did_you_mean(name, registered)} (or write module:Class)" if registered else "fix: write module:Class"
+        ending = (
+            f"{did_you_mean(name, registered)} (or write module:Class)" if registered else "fix: write module:Class"
+        )
         raise ConfigError(f"{line} is not {known}; {ending}")
     try:
         module = importlib.import_module(module_name)

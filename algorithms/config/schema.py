@@ -1,9 +1,10 @@
-"""What a section of settings is made of: frozen models whose fields have a default, limits and a sentence."""
+"""What a section of settings is made of: frozen models whose fields have a default, limits, a sentence and effects."""
 
 import types
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, Self, TypeVar, Union, get_args, get_origin
+from enum import Flag, auto
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar, Union, get_args, get_origin
 
 import annotated_types
 import numpy as np
@@ -22,10 +23,29 @@ class Meaning:
     words: str
 
 
+class Affects(Flag):
+    """What a setting decides beside the training, or the cost, that its sentence describes."""
+
+    NOTHING = 0
+    MEASUREMENT = auto()
+    """What an evaluation measures: numbers from before and after a change cannot be compared."""
+    ANSWERS = auto()
+    """Which answers an evaluation samples: it cannot be continued after a change."""
+    EVALUATION = MEASUREMENT | ANSWERS
+    LEARNERS = auto()
+    """How learners run beside the engines: an evaluation, which has none, takes the default."""
+    CODE = auto()
+    """Which code is loaded: the configuration in a run folder, perhaps somebody else's, may not decide it."""
+
+
 class Settings(BaseModel):
-    """One section of the configuration: immutable, no unknown keys, no silent conversion of types."""
+    """One section of the configuration: immutable, no unknown keys, no silent conversion of types.
+
+    `AFFECTS` is what its settings affect, but for those that name effects of their own; see `setting`.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+    AFFECTS: ClassVar[Affects] = Affects.NOTHING
 
     def changed(self, section: str, changes: Mapping[str, Any]) -> Self:
         """A copy with `changes`.
@@ -45,13 +65,82 @@ class Settings(BaseModel):
 
 
 SettingsT = TypeVar("SettingsT", bound=Settings)
+Sections = Mapping[str, type[Settings]]
 
 
-def setting(default: Any, description: str, **limits: Any) -> Any:
-    """A field: its default (a list or dict is copied for each instance), its sentence and its limits."""
+@dataclass(frozen=True)
+class _Effects:
+    affects: Affects | None = None
+    hparam: bool = False
+    replaces: str | None = None
+
+
+def setting(
+    default: Any,
+    description: str,
+    *,
+    affects: Affects | None = None,
+    hparam: bool = False,
+    replaces: str | None = None,
+    **limits: Any,
+) -> Any:
+    """Return a field: a default (a list or dict is copied for each instance), a sentence, limits and effects.
+
+    Args:
+        default: its value where nobody sets it.
+        description: its line in the reference.
+        affects: what else changes with it; None: what its section affects.
+        hparam: whether it is a column of TensorBoard's HPARAMS page.
+        replaces: the setting, `section.key`, that is without effect on an evaluation where this one is not null.
+        limits: pydantic's `ge`, `lt`, `min_length`, ….
+    """
+    limits["json_schema_extra"] = {"effects": _Effects(affects, hparam, replaces)}
     if isinstance(default, list | dict):
         return Field(default_factory=lambda: type(default)(default), description=description, **limits)
     return Field(default, description=description, **limits)
+
+
+def affects(sections: Sections, name: str, *, unknown: Affects = Affects.NOTHING) -> Affects:
+    """Return what `section.key` affects.
+
+    A key that only another version has affects what its section does, one of an unknown section `unknown`.
+    """
+    section, _, key = name.partition(".")
+    if section not in sections:
+        return unknown
+    own = _effects(sections[section], key.partition(".")[0]).affects
+    return sections[section].AFFECTS if own is None else own
+
+
+def settings_that_affect(sections: Sections, what: Affects) -> dict[str, Any]:
+    """Return the defaults of the settings with this effect, by `section.key`."""
+    return {
+        f"{section}.{key}": default_of(sections[section].model_fields[key])
+        for section, key in _keys(sections)
+        if what in affects(sections, f"{section}.{key}")
+    }
+
+
+def hyperparameters(sections: Sections) -> list[str]:
+    """Return the `section.key` of the settings that are columns of TensorBoard's HPARAMS page."""
+    return [f"{section}.{key}" for section, key in _keys(sections) if _effects(sections[section], key).hparam]
+
+
+def replaced(sections: Sections, values: Mapping[str, Any]) -> set[str]:
+    """Return the `section.key` of the settings that others replace where they are set, as in `values`."""
+    pairs = ((_effects(sections[section], key).replaces, section, key) for section, key in _keys(sections))
+    return {name for name, section, key in pairs if name and (values.get(section) or {}).get(key) is not None}
+
+
+def _keys(sections: Sections) -> Iterator[tuple[str, str]]:
+    return ((section, key) for section, model in sections.items() for key in model.model_fields)
+
+
+def _effects(model: type[Settings], key: str) -> _Effects:
+    field = model.model_fields.get(key)
+    extra = field.json_schema_extra if field else None
+    effects = extra.get("effects") if isinstance(extra, dict) else None
+    return effects if isinstance(effects, _Effects) else _Effects()
 
 
 def wrong_value(section: str, key: str, value: object, model: type[Settings]) -> ConfigError:
@@ -87,7 +176,7 @@ RENAMED: Mapping[str, str] = types.MappingProxyType(
 )
 
 
-def unknown_key(section: str, key: str, sections: Mapping[str, type[Settings]]) -> ConfigError:
+def unknown_key(section: str, key: str, sections: Sections) -> ConfigError:
     """Return the error for a key that a section does not have; it may be right in another section."""
     if new := RENAMED.get(f"{section}.{key}"):
         return ConfigError(f"{section}.{key}: is now called {new}; fix: write {new}")

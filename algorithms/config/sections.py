@@ -5,12 +5,12 @@ Where it runs is in `algorithms.config.machine`. Neither imports Ray.
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
 from algorithms.config.machine import EnvRunnerSettings, LearnerSettings, RLModuleSettings
-from algorithms.config.schema import Meaning, Settings, default_of, setting
+from algorithms.config.schema import Affects, Meaning, Settings, default_of, setting
 
 FolderName = Annotated[
     str,
@@ -35,7 +35,14 @@ class RunSettings(Settings):
         "this number, if `steps` has not ended it before; 0: no such end.",
         ge=0,
     )
-    seed: int = setting(0, "Seeds the order of queries, sampling, replay and reflection.", ge=0, lt=2**32)
+    seed: int = setting(
+        0,
+        "Seeds the order of queries, sampling, replay and reflection.",
+        affects=Affects.ANSWERS,
+        hparam=True,
+        ge=0,
+        lt=2**32,
+    )
     checkpoint_every: int = setting(50, "Steps between checkpoints; 0: only one, at the end.", ge=0)
     keep_checkpoints: int = setting(3, "Checkpoints that stay, the newest; 0: all.", ge=0)
     best_metric: str | None = setting(
@@ -55,14 +62,18 @@ class RunSettings(Settings):
 class EnvironmentSettings(Settings):
     """What the policy acts in. `data` and what follows it are constructor arguments of the environment."""
 
+    AFFECTS: ClassVar[Affects] = Affects.EVALUATION
+
     id: Text = setting(
         "r3env/Math-v0",
         "Gymnasium id; `module:Id-v0` imports the module first: so an environment of your own is named.",
+        hparam=True,
     )
     data: Text | None = setting(
         None,
         "Problems: a jsonl, json, parquet or csv file, `embedded:train`, `embedded:heldout`, a preset such as "
         "`preset:gsm8k`, or the id of a data set on the Hugging Face Hub (docs/data.md); null: the environment's own.",
+        hparam=True,
     )
     columns: dict[str, str] = setting(
         {}, "Column of the data that holds each field, where it is not called so: `{problem: question}`."
@@ -104,9 +115,11 @@ class EnvironmentSettings(Settings):
 class TrainingSettings(Settings):
     """The optimization. A training step samples `queries_per_step` times `group_size` responses."""
 
-    lr: float = setting(1e-6, "Learning rate of AdamW, after the warm-up.", ge=0)
-    warmup_steps: int = setting(0, "Optimizer steps over which the learning rate rises linearly from 0.", ge=0)
-    weight_decay: float = setting(0.0, "Weight decay of AdamW.", ge=0)
+    lr: float = setting(1e-6, "Learning rate of AdamW, after the warm-up.", hparam=True, ge=0)
+    warmup_steps: int = setting(
+        0, "Optimizer steps over which the learning rate rises linearly from 0.", hparam=True, ge=0
+    )
+    weight_decay: float = setting(0.0, "Weight decay of AdamW.", hparam=True, ge=0)
     grad_clip: float = setting(1.0, "Largest norm of the gradient; 0: not clipped.", ge=0)
     max_skipped_steps: int = setting(
         3,
@@ -114,9 +127,11 @@ class TrainingSettings(Settings):
         "its batch in `skipped_batch.npz`. 0: any number.",
         ge=0,
     )
-    group_size: int = setting(8, "Responses per prompt (G): the group whose mean is the baseline.", ge=2)
-    queries_per_step: int = setting(16, "Queries per training step.", ge=1)
-    minibatches: int = setting(1, "Optimizer steps per training step; must divide the number of responses.", ge=1)
+    group_size: int = setting(8, "Responses per prompt (G): the group whose mean is the baseline.", hparam=True, ge=2)
+    queries_per_step: int = setting(16, "Queries per training step.", hparam=True, ge=1)
+    minibatches: int = setting(
+        1, "Optimizer steps per training step; must divide the number of responses.", hparam=True, ge=1
+    )
     mechanisms: list[Text] = setting(
         [],
         "Further methods of your own (docs/extend.md), each `module:Class`, or one of the library's by name: "
@@ -132,45 +147,55 @@ class TrainingSettings(Settings):
         "What a reward is worth in its group: its distance from the mean in standard deviations (`std`, GRPO), the "
         "distance itself (`mean`, Dr. GRPO), the distance from the mean of the others (`leave_one_out`, RLOO), or "
         "`module:Class` of your own.",
+        hparam=True,
     )
     max_resample_rounds: int = setting(
         0,
         "Dynamic sampling (DAPO): how often a step may ask further queries in place of those whose responses are all "
         "right or all wrong; 0: off.",
+        hparam=True,
         ge=0,
     )
     objective: Text = setting(
         "clip",
         "The surrogate of PPO, whose clip silences tokens (`clip`), CISPO's, whose clip bounds what they weigh "
         "(`cispo`), or `module:Class` of your own.",
+        hparam=True,
     )
     ratio_level: Literal["token", "sequence"] = setting(
         "token",
         "Whether the ratio to the sampling policy is a token's own or the response's, its geometric mean (GSPO).",
+        hparam=True,
     )
-    clip_low: float = setting(0.2, "The ratio is clipped from below at 1 - clip_low; 1: no bound.", ge=0, le=1)
-    clip_high: float = setting(0.28, "The ratio is clipped from above at 1 + clip_high.", ge=0)
+    clip_low: float = setting(
+        0.2, "The ratio is clipped from below at 1 - clip_low; 1: no bound.", hparam=True, ge=0, le=1
+    )
+    clip_high: float = setting(0.28, "The ratio is clipped from above at 1 + clip_high.", hparam=True, ge=0)
     dual_clip: float | None = setting(
-        None, "Bound on the ratio where the advantage is negative (dual-clip PPO); null: none.", gt=1
+        None, "Bound on the ratio where the advantage is negative (dual-clip PPO); null: none.", hparam=True, gt=1
     )
     loss_aggregation: Literal["token", "response", "constant"] = setting(
         "token",
         "What the loss is divided by: all response tokens (DAPO), each response's length and then the number "
         "of responses (GRPO), or a constant (Dr. GRPO).",
+        hparam=True,
     )
     max_off_policy_steps: int = setting(
         0,
         "1: rollouts of the next step are played while the learners work on this one, with the weights from before "
         "its update; `importance_cap` corrects for it. Needs remote env runners; a resumed run plays them again.",
+        affects=Affects.LEARNERS,
+        hparam=True,
         ge=0,
         le=1,
     )
     beta: float = setting(
-        0.0, "Weight of the KL penalty against the initial model; 0: no reference model is kept.", ge=0
+        0.0, "Weight of the KL penalty against the initial model; 0: no reference model is kept.", hparam=True, ge=0
     )
     importance_cap: float = setting(
         2.0,
         "Cap of the importance weight that corrects for the inference engine's log-probs; 0: no correction.",
+        hparam=True,
         ge=0,
     )
     importance_level: Literal["token", "sequence"] = setting(
@@ -187,12 +212,13 @@ class TrainingSettings(Settings):
 class RewardSettings(Settings):
     """A correct response gets `1 + length_bonus * max(0, 1 - length / length_bonus_max_tokens)`, a wrong one 0; long ones may lose some."""
 
-    length_bonus: float = setting(1.0, "Weight of the bonus for short correct responses.", ge=0)
+    length_bonus: float = setting(1.0, "Weight of the bonus for short correct responses.", hparam=True, ge=0)
     length_bonus_max_tokens: int = setting(32768, "Length in tokens from which on there is no bonus.", ge=1)
     overlong_penalty: float = setting(
         0.0,
         "What a response at the length limit loses, right or wrong (DAPO's soft punishment, 1 of whose points is 0.5 "
         "here); 0: nothing.",
+        hparam=True,
         ge=0,
         lt=1,
     )
@@ -221,7 +247,11 @@ class HistorySettings(Settings):
 class EvaluationSettings(Settings):
     """Accuracy on held-out problems, before and after training and in between."""
 
-    interval: int = setting(0, "Training steps between evaluations; 0: only before and after.", ge=0)
+    AFFECTS: ClassVar[Affects] = Affects.EVALUATION
+
+    interval: int = setting(
+        0, "Training steps between evaluations; 0: only before and after.", affects=Affects.NOTHING, ge=0
+    )
     data: Text | None = setting(
         None, "Held-out problems, named like `environment.data`; null: the environment's own problems."
     )
@@ -229,12 +259,18 @@ class EvaluationSettings(Settings):
         {}, "Columns of the held-out problems; empty: `environment.columns`, or the preset's own."
     )
     samples: int = setting(8, "Responses per problem.", ge=1)
-    k: list[Count] = setting([1, 8], "The k of each pass@k to report; none may exceed `samples`.", min_length=1)
+    k: list[Count] = setting(
+        [1, 8], "The k of each pass@k to report; none may exceed `samples`.", affects=Affects.MEASUREMENT, min_length=1
+    )
     limit: int | None = setting(
         None, "Evaluate on this many problems at most, evenly spaced in the data; null: on all.", ge=1
     )
-    temperature: float | None = setting(None, "Sampling temperature; null: the one of training.", gt=0)
-    top_p: float | None = setting(None, "Nucleus of sampling; null: the one of training.", gt=0, le=1)
+    temperature: float | None = setting(
+        None, "Sampling temperature; null: the one of training.", replaces="env_runners.temperature", gt=0
+    )
+    top_p: float | None = setting(
+        None, "Nucleus of sampling; null: the one of training.", replaces="env_runners.top_p", gt=0, le=1
+    )
     reflection: bool = setting(False, "Whether to measure pass@1 after one live reflection turn as well.")
 
     def environment_arguments(self) -> dict[str, Any]:
@@ -255,12 +291,16 @@ class EvaluationSettings(Settings):
 class BenchmarksSettings(Settings):
     """What is asked, and what is told of the answers."""
 
+    AFFECTS: ClassVar[Affects] = Affects.EVALUATION
+
     data: dict[str, str] = setting(
         {}, "Problems by a name of yours, each named like `environment.data`: `{aime24: preset:aime24}`."
     )
     columns: dict[str, str] = setting({}, "Columns of the problems where no preset knows them; the same for all data.")
     limits: list[Count] = setting(
-        [], "Response limits in tokens to tell pass@k for as well: answers that are longer count as cut off there."
+        [],
+        "Response limits in tokens to tell pass@k for as well: answers that are longer count as cut off there.",
+        affects=Affects.MEASUREMENT,
     )
     hard_for: str | None = setting(
         None, "Folder of an earlier evaluation: only problems that were (nearly) never solved in it are asked."

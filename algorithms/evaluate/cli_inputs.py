@@ -9,8 +9,7 @@ from pathlib import Path
 
 from algorithms.config.errors import ConfigError
 from algorithms.config.loading import load, to_yaml
-from algorithms.evaluate.checks import WITHOUT_LEARNERS, gpu_for_the_engine
-from algorithms.evaluate.config import EvaluateConfig
+from algorithms.evaluate.config import EvaluateConfig, gpu_for_the_engine, without_learners
 from algorithms.evaluate.problems import is_mixture
 from algorithms.evaluate.untrusted_config import check_environments, notes, withhold_options
 from algorithms.train.checkpoints import Checkpoints
@@ -56,7 +55,7 @@ def resolve_config(arguments: argparse.Namespace) -> tuple[EvaluateConfig, int]:
         overrides.append(f"env_runners.engine={arguments.engine}")
     if arguments.reflection:
         overrides.append("evaluation.reflection=true")
-    config, run = load(files or [_NOTHING], [*WITHOUT_LEARNERS, *overrides, *arguments.overrides], EvaluateConfig)
+    config, run = load(files or [_NOTHING], [*without_learners(), *overrides, *arguments.overrides], EvaluateConfig)
     gpu_for_the_engine(config)
     if of_run is not None:
         check_environments(of_run, config, own_files, arguments.overrides)

@@ -7,25 +7,26 @@ from pathlib import Path
 from typing import Any
 
 from algorithms.config.errors import ConfigError
-from algorithms.evaluate.checks import check_limits, check_reflection, validate_engine
 from algorithms.evaluate.cli_inputs import folder_of, parser, resolve_config, settings_of
-from algorithms.evaluate.config import EvaluateConfig
+from algorithms.evaluate.config import EvaluateConfig, check_limits, check_reflection, validate_engine
 from algorithms.evaluate.console import show, show_comparison
 from algorithms.evaluate.problems import chosen, environment_of, seed_of
 from algorithms.evaluate.results import PART, RESPONSES, SCORES, begun_part_size, open_results
-from algorithms.evaluate.workers import players
-from algorithms.evaluation.answering import answer_all, part_size, parts
 from algorithms.evaluation.fingerprint import of_model, of_problems
-from algorithms.evaluation.metrics import Score, benchmark_scores
+from algorithms.evaluation.metrics import benchmark_scores
 from algorithms.evaluation.responses import ResponseFolder
+from algorithms.evaluation.resumable import part_size, parts, sample_parts
 from algorithms.evaluation.sampling import evaluation_sampling, make_truncator
 from algorithms.models.names import context_length, fetch_model, resolve_model
 from algorithms.models.tokenizer import load_tokenizer
+from algorithms.preflight.ray_session import start_ray
 from algorithms.rollout.attempts import AttemptTruncator
 from algorithms.rollout.types import Sampling
+from algorithms.rollout.workers import inference_workers
 from algorithms.train.exit_codes import DONE
 from algorithms.utils.files import write_json
 from algorithms.utils.progress import Counter
+from algorithms.utils.statistics import Score
 
 
 def run(argv: Sequence[str] | None) -> int:
@@ -68,9 +69,9 @@ def evaluate(arguments: argparse.Namespace) -> Path:
     open_results(path, settings_of(config, seed), asked, complete=complete)
     if not complete:
         title = f"evaluating {config.rl_module_settings.model}: {len(uids)} problems × {evaluation.samples} answers"
-        with players(config) as player, Counter(title) as counter:
-            answer_all(
-                player.rollout,
+        with inference_workers(config, start_ray) as workers, Counter(title) as counter:
+            sample_parts(
+                workers.rollout,
                 environment,
                 cut,
                 folder,

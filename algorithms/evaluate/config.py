@@ -1,19 +1,86 @@
-"""The configuration of `python -m algorithms.evaluate`: a training configuration's sections and one more."""
+"""The configuration of an evaluation, and what can be checked before an engine starts."""
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from types import MappingProxyType
 from typing import ClassVar
 
-from algorithms.config.schema import Settings
+from algorithms.config.consistency import check_second_tries
+from algorithms.config.errors import ConfigError
+from algorithms.config.loading import known_sections
+from algorithms.config.overrides import as_override
+from algorithms.config.schema import Affects, Sections, settings_that_affect
 from algorithms.config.sections import SECTIONS, BenchmarksSettings
 from algorithms.grpo.config import GRPOConfig
+from algorithms.models.names import validate_model
+from algorithms.preflight.context_window import context_use, validate_context, validate_engine_context
+from algorithms.preflight.environments import EnvironmentFacts, longest_prompts
+from algorithms.preflight.memory import validate_resources
+from r3env.core import VerifiableEnv
 
 
 class EvaluateConfig(GRPOConfig):
-    """What `python -m algorithms.evaluate` reads: its own section, and those of a run that say how to answer."""
+    """What `python -m algorithms.evaluate` reads: a training configuration's sections, and `benchmarks`."""
 
-    SECTIONS: ClassVar[Mapping[str, type[Settings]]] = MappingProxyType({**SECTIONS, "benchmarks": BenchmarksSettings})
+    SECTIONS: ClassVar[Sections] = MappingProxyType({**SECTIONS, "benchmarks": BenchmarksSettings})
 
     TRAINS: ClassVar[bool] = False
 
     benchmarks_settings: BenchmarksSettings
+
+
+def without_learners() -> list[str]:
+    """Return overrides by which no setting of learners, which a training configuration has, refuses an evaluation."""
+    learners = settings_that_affect(known_sections(EvaluateConfig()), Affects.LEARNERS)
+    return [as_override(name, default) for name, default in learners.items()]
+
+
+def gpu_for_the_engine(config: EvaluateConfig) -> EvaluateConfig:
+    """The learner's GPU is the engine's where both were to live in the driver; nobody else's then."""
+    runners, learners = config.env_runners_settings, config.learners_settings
+    gpus = runners.num_gpus_per_env_runner or (0 if runners.num_env_runners else learners.num_gpus_per_learner)
+    return config.apply({"env_runners": {"num_gpus_per_env_runner": gpus}, "learners": {"num_gpus_per_learner": 0}})
+
+
+def check_limits(config: EvaluateConfig, environment: VerifiableEnv) -> None:
+    """Check that `benchmarks.limits` can be told from the answers.
+
+    Raises:
+        ConfigError: a limit above the one that answers are sampled with, or answers of several turns.
+    """
+    limits, most = config.benchmarks_settings.limits, config.env_runners_settings.max_response_tokens
+    if limits and max(limits) > most:
+        raise ConfigError(
+            f"benchmarks.limits: {max(limits)} is more than env_runners.max_response_tokens, {most}: no answer says "
+            f"what it would give; fix: env_runners.max_response_tokens={max(limits)}"
+        )
+    if limits and environment.max_turns > 1:
+        raise ConfigError(
+            f"benchmarks.limits: a limit is of a turn, and answers of up to {environment.max_turns} turns are known by "
+            "their sum; fix: benchmarks.limits=[]"
+        )
+
+
+def check_reflection(config: EvaluateConfig, environment: VerifiableEnv) -> None:
+    """Check that a second try is one: what follows the first answer.
+
+    Raises:
+        ConfigError: answers have several turns already.
+    """
+    check_second_tries(config.evaluation_settings, environment.max_turns)
+
+
+def validate_engine(config: EvaluateConfig, environment: VerifiableEnv, uids: Sequence[str]) -> None:
+    """Check what the engine needs: GPUs, packages, the model, room for prompts and answers.
+
+    Raises:
+        ConfigError: one line that names the setting, and the fix.
+    """
+    validate_resources(config)
+    model = validate_model(config)
+    if model is None:
+        return
+    longest = longest_prompts(environment, uids)
+    facts = EnvironmentFacts(None, len(uids), longest_prompts=longest, guidance=environment.reflection_guidance)
+    use = context_use(config, facts)
+    validate_context(config, model, use)
+    validate_engine_context(config, use)

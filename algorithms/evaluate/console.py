@@ -10,8 +10,8 @@ from rich.table import Table
 from algorithms.config.errors import ConfigError
 from algorithms.evaluate.results import RESPONSES, SCORES, bearing_on_answers, read_asked, read_settings
 from algorithms.evaluation.comparison import Common, changed_problems, compare, in_common, left_out, mean_changes
-from algorithms.evaluation.metrics import NO_SHARES, Score, mean_score
-from algorithms.utils.statistics import Change, Trend
+from algorithms.evaluation.metrics import NO_SHARES
+from algorithms.utils.statistics import Change, Score, Trend, mean_score
 
 
 def show(scores: Mapping[str, Any], folder: Path) -> None:

@@ -9,7 +9,10 @@ from typing import Any
 import yaml
 
 from algorithms.config.errors import ConfigError, shown
-from algorithms.evaluation.answering import part_size
+from algorithms.config.loading import known_sections
+from algorithms.config.schema import Affects, affects, replaced
+from algorithms.evaluate.config import EvaluateConfig
+from algorithms.evaluation.resumable import part_size
 from algorithms.utils.files import write_json, write_text
 
 CONFIG, ASKED, RESPONSES, SCORES = "evaluation.yaml", "asked.json", "responses", "scores.json"
@@ -123,37 +126,6 @@ def _changed(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     return found
 
 
-# They say what is told of the answers, how a model is trained and what it runs on, not which answers are drawn.
-_WITHOUT_BEARING = frozenset(
-    {
-        "evaluation.k",
-        "evaluation.interval",
-        "benchmarks.limits",
-        *(
-            f"env_runners.{key}"
-            for key in (
-                "num_env_runners",
-                "num_cpus_per_env_runner",
-                "num_gpus_per_env_runner",
-                "num_threads",
-                "timeout_s",
-                "step_timeout_s",
-                "max_num_seqs",
-                "gpu_memory_utilization",
-                "tensor_parallel_size",
-                "weight_transfer",
-                "logp_mismatch_warning",
-                "sleep_while_training",
-            )
-        ),
-    }
-)
-_SECTIONS_WITHOUT_BEARING = ("run.", "training.", "learners.", "reward.")
-_SEED = "run.seed"
-# Where `evaluation` says them, those of `env_runners` draw no answer.
-_OVERRIDDEN = ("temperature", "top_p")
-
-
 def differences(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, str]:
     """By `section.key`, `A → B` for each setting that is not the same in both.
 
@@ -170,13 +142,13 @@ def differences(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str
 
 
 def bearing_on_answers(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, str]:
-    """Of these differences those that bear on which answers are drawn."""
-    own = [settings.get("evaluation") or {} for settings in (first, second)]
-    overridden = {f"env_runners.{key}" for key in _OVERRIDDEN if all(one.get(key) is not None for one in own)}
+    """Return those of these differences that bear on which answers are sampled."""
+    sections = known_sections(EvaluateConfig())
+    without_effect = replaced(sections, first) & replaced(sections, second)
     return {
         name: values
         for name, values in differences(first, second).items()
-        if name == _SEED or not (name in _WITHOUT_BEARING | overridden or name.startswith(_SECTIONS_WITHOUT_BEARING))
+        if name not in without_effect and Affects.ANSWERS in affects(sections, name, unknown=Affects.ANSWERS)
     }
 
 

@@ -4,7 +4,6 @@ A file that `--config` names is trusted like a script. One that only lies in the
 it could import, unpickle or run something else than this library counts only where the user says the same.
 """
 
-import json
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -13,29 +12,30 @@ from typing import Any
 from algorithms.config.base import our_name
 from algorithms.config.errors import ConfigError, shown
 from algorithms.config.loading import Layer, file_layers, known_sections
-from algorithms.config.overrides import parse_override
+from algorithms.config.overrides import as_override, parse_override
+from algorithms.config.schema import Affects, settings_that_affect
 from algorithms.evaluate.config import EvaluateConfig
 
-# What each is without the user's say-so. All of vLLM's arguments: which of them load code is vLLM's to change.
-_WITHHELD: Mapping[tuple[str, str], Any] = {("rl_module", "trust_remote_code"): False, ("env_runners", "vllm"): {}}
 # Those with a module run its code, and some that come with r3env (GEM's, SkyRL's) run what a policy writes.
 _OWN_ENVIRONMENTS = "r3env/"
 
 
 def withhold_options(files: Sequence[str]) -> list[str]:
-    """Overrides that give the withhold_options settings what the user's own files say, whatever the run's file says."""
-    values = {**_WITHHELD, **_stated(files)}
-    return [_override(setting, value) for setting, value in values.items()]
+    """Return overrides that give the withheld settings what the user's own files say, or else the default."""
+    return [as_override(name, value) for name, value in {**_withheld(), **_stated(files)}.items()]
 
 
 def notes(run_file: Path, config: EvaluateConfig) -> list[str]:
-    """A line for each setting that the run's file has and `config` has not."""
-    return [
-        f"note: {run_file}: {section}.{key} is not taken from a run folder, as it may run code that comes with it; "
-        f"if you trust it, repeat {shlex.quote(_override((section, key), value))}"
-        for (section, key), value in _stated([str(run_file)]).items()
-        if value not in (None, _WITHHELD[section, key]) and value != config.to_sections()[section][key]
-    ]
+    """Return a line for each setting that the run's file has and `config` has not."""
+    defaults, lines = _withheld(), []
+    for name, value in _stated([str(run_file)]).items():
+        section, _, key = name.partition(".")
+        if value not in (None, defaults[name]) and value != config.to_sections()[section][key]:
+            lines.append(
+                f"note: {run_file}: {name} is not taken from a run folder, as it may run code that comes with it; "
+                f"if you trust it, repeat {shlex.quote(as_override(name, value))}"
+            )
+    return lines
 
 
 def check_environments(run_file: Path, config: EvaluateConfig, files: Sequence[str], overrides: Sequence[str]) -> None:
@@ -64,18 +64,20 @@ def _layers(files: Sequence[str]) -> list[Layer]:
     return file_layers(*(Path(file).expanduser() for file in files))
 
 
-def _stated(files: Sequence[str]) -> dict[tuple[str, str], Any]:
-    """The withhold_options settings that files hold."""
+def _withheld() -> dict[str, Any]:
+    """Return the defaults of the settings that a run folder may not decide."""
+    return settings_that_affect(known_sections(EvaluateConfig()), Affects.CODE)
+
+
+def _stated(files: Sequence[str]) -> dict[str, Any]:
+    """Return the withheld settings that files hold."""
+    pairs = [name.split(".") for name in _withheld()]
     return {
-        (section, key): values[key]
+        f"{section}.{key}": values[key]
         for layer in _layers(files)
-        for section, key in _WITHHELD
+        for section, key in pairs
         if isinstance(values := layer.sections.get(section), Mapping) and key in values
     }
-
-
-def _override(setting: tuple[str, str], value: Any) -> str:
-    return f"{'.'.join(setting)}={json.dumps(value, default=str)}"
 
 
 def _ids_of_the_user(files: Sequence[str], overrides: Sequence[str]) -> Iterator[str]:

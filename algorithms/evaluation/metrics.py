@@ -1,16 +1,15 @@
-"""The unbiased pass@k estimator."""
+"""What answers are measured by, in training and by the command: pass@k, maj@k, lengths, and their intervals."""
 
 import functools
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from algorithms.evaluation.responses import Response
-from algorithms.utils.statistics import stratified_means
+from algorithms.utils.statistics import Score, score
 from r3env.core import Reason
 from r3env.grading.normalization import clean, comparable
 
@@ -112,38 +111,43 @@ def _chances(votes: np.ndarray) -> np.ndarray:
     return np.where((votes[:, 0] == most) & (most > 0), 1.0 / winners, 0.0)
 
 
-RESAMPLES = 2000
-_Z = 1.959964  # of a normal distribution, 95 % lie within
 NO_SHARES = ("mean_tokens",)
 UNGRADED = ("timeout", "error", "environment_error")
-Problem = Sequence[Response]
+Metrics = dict[str, float]
 
 
-@dataclass(frozen=True)
-class Score:
-    """A mean over problems and its 95 % interval; None below ten problems.
+class Outcome(Protocol):
+    """What is measured of an answer."""
 
-    Percentile bootstrap over problems. Where all problems were solved, or none, every resample is the same, and the
-    interval would claim to be certain: there it is Wilson's.
-    """
+    @property
+    def correct(self) -> bool:
+        """Whether it is."""
 
-    mean: float
-    low: float | None
-    high: float | None
+    @property
+    def truncated(self) -> bool:
+        """Whether it is cut off."""
+
+    @property
+    def tokens(self) -> int:
+        """Its length."""
+
+    @property
+    def reflected_correct(self) -> bool | None:
+        """Whether it is correct at first or on the second try; None without second tries."""
 
 
 def per_problem(
-    problem: Problem, ks: Sequence[int], limits: Sequence[int] = (), *, votes: bool = True
-) -> dict[str, float]:
-    """What is measured of one problem, by name.
+    problem: Sequence[Response], ks: Sequence[int], limits: Sequence[int] = (), *, votes: bool = True
+) -> Metrics:
+    """Return what is measured of one problem, by name.
 
     Args:
         problem: all responses to it.
-        ks: for which k pass@k is told; pass@1 always is, and pass@2 beside second tries: what another answer that
+        ks: for which k pass@k is reported; pass@1 always is, and pass@2 beside second tries: what another answer that
             knew nothing of the first would have given. From 3 on maj@k too.
-        limits: response limits in tokens for which the same is told. A response that is longer would have been cut
+        limits: response limits in tokens for which the same is reported. A response that is longer would have been cut
             off there; one that is shorter would have been the same.
-        votes: whether maj@k is told.
+        votes: whether maj@k is reported.
     """
     count = len(problem)
     reflected = all(response.reflected_correct is not None for response in problem)
@@ -155,14 +159,33 @@ def per_problem(
         correct = [response.correct for response in problem]
         values |= {f"maj@{k}": majority_correct(voted, correct, k) for k in ks if 2 < k < count}
         values[f"maj@{count}"] = majority_correct(voted, correct)
-    if reflected:
-        values["pass@1_after_reflection"] = sum(bool(r.reflected_correct) for r in problem) / count
-    values["mean_tokens"] = sum(response.tokens for response in problem) / count
-    values["truncated"] = sum(response.truncated for response in problem) / count
+    values |= _means(problem)
     for limit in limits:
         within = sum(response.correct and response.tokens <= limit for response in problem)
         values |= {f"pass@{k}_within_{limit}": pass_at_k(count, within, k) for k in ks}
     return values
+
+
+def summarize(problems: Sequence[Sequence[Outcome]], ks: Sequence[int]) -> Metrics:
+    """Return training's numbers over all problems: pass@k, mean_tokens, truncated, problems, samples.
+
+    Args:
+        problems: the answers to each, equally many.
+        ks: for which k pass@k is reported.
+    """
+    correct = [np.array([answer.correct for answer in answers]) for answers in problems]
+    values = {f"pass@{k}": mean_pass_at_k(correct, k) for k in ks}
+    counts = {"problems": float(len(problems)), "samples": float(len(problems[0]))}
+    return values | _means([answer for answers in problems for answer in answers]) | counts
+
+
+def _means(answers: Sequence[Outcome]) -> Metrics:
+    count, reflected = len(answers), [answer.reflected_correct for answer in answers]
+    after = {} if None in reflected else {"pass@1_after_reflection": sum(map(bool, reflected)) / count}
+    return after | {
+        "mean_tokens": sum(answer.tokens for answer in answers) / count,
+        "truncated": sum(answer.truncated for answer in answers) / count,
+    }
 
 
 def _votes(response: Response) -> bool:
@@ -173,53 +196,6 @@ def _votes(response: Response) -> bool:
 def have_votes(responses: Sequence[Response]) -> bool:
     """Whether the answers that were judged are known: an environment may read them from elsewhere than a box."""
     return all(one.answer is not None for one in responses if one.correct or one.verdict == Reason.DIFFERENT)
-
-
-def score(values: Sequence[float], seed: int = 0, *, share: bool = True) -> Score:
-    """Mean and interval of one number a problem.
-
-    Args:
-        values: one for each problem.
-        seed: of the resamples.
-        share: whether they are shares, from 0 to 1.
-
-    Raises:
-        ValueError: there are no problems.
-    """
-    if not len(values):
-        raise ValueError("a score needs at least one problem")
-    numbers = np.asarray(values, dtype=np.float64)
-    mean = float(numbers.mean())
-    if len(numbers) < 10:
-        return Score(mean, None, None)
-    if share and mean in (0.0, 1.0):
-        reach = _Z**2 / (len(numbers) + _Z**2)
-        return Score(mean, 0.0, reach) if mean == 0.0 else Score(mean, 1.0 - reach, 1.0)
-    rng = np.random.default_rng(seed)
-    means = [numbers[rng.integers(len(numbers), size=len(numbers))].mean() for _ in range(RESAMPLES)]
-    low, high = np.percentile(means, [2.5, 97.5])
-    return Score(mean, float(low), float(high))
-
-
-def mean_score(benchmarks: Sequence[Sequence[float]], *, share: bool = True) -> Score:
-    """Mean over benchmarks of their means; for its interval problems are resampled within each.
-
-    Where every problem of every benchmark was solved, or none, it is the mean of Wilson's, which is wider.
-
-    Args:
-        benchmarks: one number a problem for each of them.
-        share: whether they are shares, from 0 to 1.
-    """
-    own = [score(values, share=share) for values in benchmarks]
-    mean = sum(one.mean for one in own) / len(own)
-    ends = [(one.low, one.high) for one in own if one.low is not None and one.high is not None]
-    if len(ends) < len(own):
-        return Score(mean, None, None)
-    if share and all(one.mean in (0.0, 1.0) for one in own):
-        low, high = (sum(end) / len(own) for end in zip(*ends, strict=True))
-        return Score(mean, low, high)
-    low, high = np.percentile(stratified_means([np.asarray(one) for one in benchmarks], RESAMPLES), [2.5, 97.5])
-    return Score(mean, float(low), float(high))
 
 
 def by_problem(responses: Sequence[Response], benchmark: str) -> dict[str, list[Response]]:
@@ -238,7 +214,7 @@ def benchmark_scores(
 
     Args:
         responses: of all benchmarks.
-        ks: for which k pass@k is told.
+        ks: for which k pass@k is reported.
         limits: see `per_problem`.
     """
     table = {}
@@ -262,7 +238,7 @@ def _scores(measured: Sequence[Mapping[str, float]]) -> dict[str, Score]:
     return {name: score([problem[name] for problem in measured], share=name not in NO_SHARES) for name in measured[0]}
 
 
-def _levels(problems: Mapping[str, Problem], values: Mapping[str, float]) -> dict[str, Score]:
+def _levels(problems: Mapping[str, Sequence[Response]], values: Mapping[str, float]) -> dict[str, Score]:
     uids: dict[str, list[str]] = {}
     for uid, problem in problems.items():
         if problem[0].level is not None:

@@ -1,65 +1,185 @@
-"""Held-out evaluation: several samples a problem, pass@k, lengths, and one reflection turn where asked for."""
+"""Sample held-out problems, with a second try after a wrong answer where wanted: in training and for the command."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
-
-from algorithms.evaluation.metrics import mean_pass_at_k
+from algorithms.config.base import BaseConfig
+from algorithms.config.sections import EvaluationSettings
+from algorithms.evaluation.metrics import Metrics, summarize
 from algorithms.rollout.attempts import AttemptTruncator, attempt_of
-from algorithms.rollout.types import Attempt, Context, Prompt, Request, Rollout, Sampling, Split, refuse_if_all_failed
+from algorithms.rollout.types import (
+    Attempt,
+    Context,
+    Prompt,
+    Request,
+    Rollout,
+    Sampling,
+    Split,
+    refuse_if_all_failed,
+)
 from algorithms.utils.rng import RngStream, request_seeds
 
-Play = Callable[[Sequence[Request]], list[Rollout]]
+RolloutFunction = Callable[[Sequence[Request]], list[Rollout]]
+
+
+@dataclass(frozen=True)
+class Draw:
+    """The answer that a seed is for.
+
+    Args:
+        problem: position among the problems that are sampled together.
+        uid: the problem.
+        sample: which of its answers.
+        second: whether it is the second try after that answer.
+    """
+
+    problem: int
+    uid: str
+    sample: int
+    second: bool = False
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What one sample of a problem gave.
+
+    Args:
+        sample: which of the problem's answers.
+        first: the answer.
+        second: the second try after a wrong one; None where there was none.
+        tried_again: whether wrong answers got a second try.
+    """
+
+    sample: int
+    first: Rollout
+    second: Rollout | None
+    tried_again: bool
+
+    @property
+    def uid(self) -> str:
+        """The problem."""
+        return self.first.uid
+
+    @property
+    def correct(self) -> bool:
+        """Whether the first answer is."""
+        return self.first.correct
+
+    @property
+    def truncated(self) -> bool:
+        """Whether the first answer is cut off."""
+        return self.first.truncated
+
+    @property
+    def tokens(self) -> int:
+        """Length of the first answer."""
+        return self.first.response_length
+
+    @property
+    def reflected_correct(self) -> bool | None:
+        """Whether it is correct at first or on the second try; None without second tries."""
+        if not self.tried_again:
+            return None
+        return self.first.correct or (self.second is not None and self.second.correct)
+
+
+@dataclass(frozen=True)
+class Sampler:
+    """Samples every problem several times.
+
+    Args:
+        rollout: runs requests; rollouts come back in the order of their ids.
+        samples: answers per problem.
+        sampling: how they are sampled.
+        seed_of: the seed of each answer.
+        truncator: shortens wrong answers in front of a second try; None: there are no second tries.
+    """
+
+    rollout: RolloutFunction
+    samples: int
+    sampling: Sampling
+    seed_of: Callable[[Draw], int]
+    truncator: AttemptTruncator | None = None
+
+    def sample(self, uids: Sequence[str]) -> list[list[Answer]]:
+        """Return the answers to each problem.
+
+        Raises:
+            EveryEpisodeFailed: the environment failed in all first tries.
+        """
+        draws = [Draw(problem, uid, n) for problem, uid in enumerate(uids) for n in range(self.samples)]
+        requests = [self._request(number, draw, Prompt(draw.uid)) for number, draw in enumerate(draws)]
+        first = self.rollout(requests)
+        refuse_if_all_failed(first)
+        second = self._second_tries(draws, first) if self.truncator else {}
+        answers = [
+            Answer(draw.sample, rollout, second.get(number), self.truncator is not None)
+            for number, (draw, rollout) in enumerate(zip(draws, first, strict=True))
+        ]
+        return [answers[start : start + self.samples] for start in range(0, len(answers), self.samples)]
+
+    def _second_tries(self, draws: Sequence[Draw], first: Sequence[Rollout]) -> dict[int, Rollout]:
+        """Return the second tries by the position of the wrong answer; one that was not graded gets none."""
+        wrong = [number for number, rollout in enumerate(first) if not rollout.correct and rollout.error is None]
+        requests = [
+            self._request(
+                n,
+                replace(draws[number], second=True),
+                Prompt(draws[number].uid, Context.REFLECTION, self._attempt(first[number])),
+            )
+            for n, number in enumerate(wrong)
+        ]
+        return dict(zip(wrong, self.rollout(requests) if requests else [], strict=True))
+
+    def _request(self, number: int, draw: Draw, prompt: Prompt) -> Request:
+        return Request(number, prompt, draw.problem, self.seed_of(draw), self.sampling, Split.EVALUATION)
+
+    def _attempt(self, rollout: Rollout) -> Attempt:
+        """Return a rollout as the attempt of a second turn that has room for its answer."""
+        assert self.truncator is not None
+        text = rollout.messages[-1]["content"] if rollout.messages else ""
+        return self.truncator.truncate(attempt_of(rollout.tokens, rollout.prompt_length, text))
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The outcome of one evaluation.
+    """The outcome of one of training's evaluations.
 
     Args:
         uids: the problems.
-        correct: bool [problems, samples].
-        tokens: int [problems, samples], response lengths.
-        truncated: bool [problems, samples].
+        answers: to each problem.
         ks: for which k pass@k is reported.
-        reflected: bool [problems, samples], correct at first or after one reflection turn; None where not asked for.
-        rollouts: the plain responses, problem by problem.
     """
 
     uids: tuple[str, ...]
-    correct: np.ndarray
-    tokens: np.ndarray
-    truncated: np.ndarray
+    answers: tuple[tuple[Answer, ...], ...] = field(repr=False)
     ks: tuple[int, ...]
-    reflected: np.ndarray | None = None
-    rollouts: tuple[Rollout, ...] = field(default=(), repr=False)
 
-    def metrics(self) -> dict[str, float]:
-        """Numbers by name: pass@k, mean_tokens, truncated, problems, samples."""
-        values = {f"pass@{k}": mean_pass_at_k(self.correct, k) for k in self.ks}
-        if self.reflected is not None:
-            values["pass@1_after_reflection"] = float(self.reflected.mean())
-        return values | {
-            "mean_tokens": float(self.tokens.mean()),
-            "truncated": float(self.truncated.mean()),
-            "problems": float(len(self.uids)),
-            "samples": float(self.correct.shape[1]),
-        }
+    def metrics(self) -> Metrics:
+        """Return numbers by name: pass@k, mean_tokens, truncated, problems, samples."""
+        return summarize(self.answers, self.ks)
 
     def share_correct(self) -> dict[str, float]:
-        """By problem: the share of its samples that are correct."""
-        return dict(zip(self.uids, self.correct.mean(axis=1).tolist(), strict=True))
+        """Return the share of a problem's samples that are correct, by problem."""
+        return {
+            uid: sum(answer.correct for answer in answers) / len(answers)
+            for uid, answers in zip(self.uids, self.answers, strict=True)
+        }
 
 
 def evaluate_policy(
-    play: Play, uids: Sequence[str], settings: Any, training: Sampling, seed: int, truncator: AttemptTruncator | None
+    rollout: RolloutFunction,
+    uids: Sequence[str],
+    settings: EvaluationSettings,
+    training: Sampling,
+    seed: int,
+    truncator: AttemptTruncator | None,
 ) -> Evaluation:
-    """Sample every held-out problem `settings.samples` times with the same seeds at each evaluation.
+    """Sample every held-out problem `settings.samples` times, with the same seeds at each evaluation.
 
     Args:
-        play: plays requests, in order of their ids.
+        rollout: runs requests; rollouts come back in the order of their ids.
         uids: the held-out problems.
         settings: the `evaluation` section.
         training: how training samples; the section's own temperature and top_p replace its.
@@ -69,34 +189,18 @@ def evaluate_policy(
     Raises:
         EveryEpisodeFailed: the environment failed in all first turns.
     """
-    uids = held_out_sample(uids, settings.limit)
-    samples = settings.samples
-    sampling = evaluation_sampling(settings, training)
+    uids, samples = held_out_sample(uids, settings.limit), settings.samples
     seeds = request_seeds(seed, 0, RngStream.EVALUATION, 2 * len(uids) * samples)
-    requests = [
-        Request(i, Prompt(uids[i // samples]), i // samples, seeds[i], sampling, Split.EVALUATION)
-        for i in range(len(uids) * samples)
-    ]
-    rollouts = play(requests)
-    refuse_if_all_failed(rollouts)
-    shape = (len(uids), samples)
-    correct = np.array([rollout.correct for rollout in rollouts]).reshape(shape)
-    reflected = None
-    if truncator is not None:
-        reflected = _after_reflection(play, requests, rollouts, seeds, truncator).reshape(shape)
-    return Evaluation(
-        uids=tuple(uids),
-        correct=correct,
-        tokens=np.array([rollout.response_length for rollout in rollouts]).reshape(shape),
-        truncated=np.array([rollout.truncated for rollout in rollouts]).reshape(shape),
-        ks=tuple(settings.k),
-        reflected=reflected,
-        rollouts=tuple(rollouts),
-    )
+
+    def seed_of(draw: Draw) -> int:
+        return seeds[draw.second * len(uids) * samples + draw.problem * samples + draw.sample]
+
+    sampler = Sampler(rollout, samples, evaluation_sampling(settings, training), seed_of, truncator)
+    return Evaluation(tuple(uids), tuple(map(tuple, sampler.sample(uids))), tuple(settings.k))
 
 
-def evaluation_sampling(settings: Any, training: Sampling) -> Sampling:
-    """How an evaluation samples: as training does, but for what the `evaluation` section says of its own."""
+def evaluation_sampling(settings: EvaluationSettings, training: Sampling) -> Sampling:
+    """Return how an evaluation samples: as training does, but for what the `evaluation` section has of its own."""
     return replace(
         training,
         temperature=training.temperature if settings.temperature is None else settings.temperature,
@@ -105,44 +209,16 @@ def evaluation_sampling(settings: Any, training: Sampling) -> Sampling:
 
 
 def held_out_sample(uids: Sequence[str], limit: int | None) -> list[str]:
-    """At most `limit` problems, evenly spaced: data is often sorted by difficulty."""
+    """Return at most `limit` problems, evenly spaced: data is often sorted by difficulty."""
     if limit is None or limit >= len(uids):
         return list(uids)
     return [uids[i * len(uids) // limit] for i in range(limit)]
 
 
-def make_truncator(config: Any, tokenizer: Any, environment: Any, context: int | None) -> AttemptTruncator | None:
-    """What shortens attempts for the second turns of an evaluation; None where `evaluation.reflection` is off."""
+def make_truncator(
+    config: BaseConfig, tokenizer: Any, environment: Any, context: int | None
+) -> AttemptTruncator | None:
+    """Make what shortens attempts for an evaluation's second turns; None where `evaluation.reflection` is off."""
     if not config.evaluation_settings.reflection:
         return None
     return AttemptTruncator.of(config, tokenizer, environment.unwrapped.reflection_guidance, context=context)
-
-
-def failed_attempt(rollout: Rollout, truncator: AttemptTruncator) -> Attempt:
-    """A rollout as the failed attempt of a second turn that has room for its answer."""
-    text = rollout.messages[-1]["content"] if rollout.messages else ""
-    return truncator.truncate(attempt_of(rollout.tokens, rollout.prompt_length, text))
-
-
-def _after_reflection(
-    play: Play,
-    requests: Sequence[Request],
-    rollouts: Sequence[Rollout],
-    seeds: Sequence[int],
-    truncator: AttemptTruncator,
-) -> np.ndarray:
-    """Bool [requests]: correct at first, or in a second turn that follows the failed first one."""
-    correct = np.array([rollout.correct for rollout in rollouts])
-    failed = [i for i, rollout in enumerate(rollouts) if not rollout.correct and rollout.error is None]
-    again = [
-        replace(
-            requests[i],
-            id=n,
-            seed=seeds[len(requests) + i],
-            prompt=Prompt(requests[i].uid, Context.REFLECTION, failed_attempt(rollouts[i], truncator)),
-        )
-        for n, i in enumerate(failed)
-    ]
-    for index, rollout in zip(failed, play(again) if again else [], strict=True):
-        correct[index] = rollout.correct
-    return correct

@@ -58,7 +58,7 @@ class GRPO(StagedAlgorithm):
 
     def sleep_engines(self) -> None:
         """Let engines that share the learners' GPUs make room; `sync_weights` wakes them."""
-        self.rollout_workers.sleep()
+        self.rollout_workers.sleep_engines()
 
     def score_tokens(self, batch: StepBatch) -> None:
         """Measure log-probs and entropies of samples that cannot wait for the update's forward pass.

@@ -11,6 +11,8 @@ import numpy as np
 import torch
 from ray.rllib.algorithms.algorithm import Algorithm
 from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
+from ray.rllib.core.learner.learner_group import LearnerGroup
+from ray.rllib.env.env_runner_group import EnvRunnerGroup
 from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
 
 from algorithms.evaluation.fingerprint import of_model
@@ -56,6 +58,8 @@ class StagedAlgorithm(Algorithm):
 
     config: GRPOConfig
     metrics: MetricsLogger
+    learner_group: LearnerGroup
+    env_runner_group: EnvRunnerGroup
     mechanisms: ClassVar[tuple[type[Mechanism], ...]] = ()
 
     def setup(self, config: GRPOConfig) -> None:  # type: ignore[override]  # its own class of configuration

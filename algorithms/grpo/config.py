@@ -155,9 +155,7 @@ class GRPOConfig(BaseConfig):
         if not self.TRAINS:  # nor does an evaluation load what a run's file names
             return {}
         methods = (query_sampler(training), advantage_estimator(training), load_objective(training.objective))
-        return {
-            kind.section: kind.settings_class for kind in (*named_mechanisms(training), *methods) if kind.section
-        }
+        return {kind.section: kind.settings_class for kind in (*named_mechanisms(training), *methods) if kind.section}
 
     def extra_prompts(self) -> int:
         """Count the prompts that mechanisms add to a step at most."""

@@ -76,7 +76,12 @@ def check_plugins(config: BaseConfig, mechanisms: "tuple[type[Mechanism], ...]")
         ConfigError: they do not.
     """
     training = config.training_settings
-    for kind in (*mechanisms, query_sampler(training), advantage_estimator(training), load_objective(training.objective)):
+    for kind in (
+        *mechanisms,
+        query_sampler(training),
+        advantage_estimator(training),
+        load_objective(training.objective),
+    ):
         kind.check(settings_of(kind, config), config)
     on = {kind.section for kind in enabled(mechanisms, config)}
     for kind in enabled(mechanisms, config):

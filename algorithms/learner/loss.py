@@ -3,12 +3,11 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import torch
 
 from algorithms.config.plugins import Plugin, load_plugin
-from algorithms.config.schema import Settings
 from algorithms.config.sections import TrainingSettings
 
 Level = Literal["token", "sequence"]

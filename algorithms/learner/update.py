@@ -113,9 +113,7 @@ def accumulate_gradients(
     return total
 
 
-def _split(
-    lm: Any, rows: Sequence[TrainingSample], part: Sequence[int], forward: ForwardSettings
-) -> list[list[int]]:
+def _split(lm: Any, rows: Sequence[TrainingSample], part: Sequence[int], forward: ForwardSettings) -> list[list[int]]:
     batches = microbatches(lm, [rows[index] for index in part], forward)
     return [[part[place] for place in places] for places in batches]
 

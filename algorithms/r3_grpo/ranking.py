@@ -27,21 +27,27 @@ _logger = logging.getLogger(__name__)
 class RankingSettings(Settings):
     """Structural entropy ranking reward (SERR): an order among responses of a group without a correct one."""
 
-    enabled: bool = setting(True, "Whether to rank.")
+    enabled: bool = setting(True, "Whether to rank.", hparam=True)
     top_fraction: float = setting(0.2, "Share of a response's tokens that its entropy peak is the mean of.", gt=0, le=1)
     max_reward: float = setting(
-        0.1, "Reward of the best rank; below 1, the smallest reward of a correct response.", ge=0, lt=1
+        0.1,
+        "Reward of the best rank; below 1, the smallest reward of a correct response.",
+        ge=0,
+        lt=1,
+        hparam=True,
     )
-    scope: Scope = setting("truncated", "Which responses of an all-incorrect group are ranked.")
+    scope: Scope = setting("truncated", "Which responses of an all-incorrect group are ranked.", hparam=True)
     baseline: Baseline = setting(
         "finished_wrong",
         "Whether the ranked rewards are shifted so that no truncated response is worth more than a finished "
         "incorrect one, shifted to a mean of 0, or as in the paper.",
+        hparam=True,
     )
     std_floor: float = setting(
         0.5,
         "Least standard deviation that advantages of a group without a correct response are divided by.",
         ge=0,
+        hparam=True,
     )
 
     @field_validator("baseline", mode="before")

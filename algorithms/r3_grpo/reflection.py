@@ -27,8 +27,10 @@ ENOUGH = 8
 class ReflectionSettings(Settings):
     """In-context self-reflection (ISR): a hard query is also posed after one of its failed attempts."""
 
-    enabled: bool = setting(True, "Whether to add reflection prompts.")
-    threshold: float = setting(0.25, "A query is hard when the mean of its history is below this (τ).", ge=0)
+    enabled: bool = setting(True, "Whether to add reflection prompts.", hparam=True)
+    threshold: float = setting(
+        0.25, "A query is hard when the mean of its history is below this (τ).", ge=0, hparam=True
+    )
     statistic: Literal["correct", "reward"] = setting(
         "correct",
         "What the history's mean is taken of: correctness, or the reward with its length bonus (the paper).",
@@ -39,7 +41,11 @@ class ReflectionSettings(Settings):
         ge=1,
     )
     max_share: float = setting(
-        0.25, "Share of a step's prompts that may be reflection prompts; 1: no limit.", ge=0, le=1
+        0.25,
+        "Share of a step's prompts that may be reflection prompts; 1: no limit.",
+        ge=0,
+        le=1,
+        hparam=True,
     )
     max_attempt_tokens: int | None = setting(
         2048,
@@ -52,7 +58,9 @@ class ReflectionSettings(Settings):
         "than plain ones to the same queries, over the newest 32 reflection groups.",
     )
     distill: bool = setting(
-        True, "Whether a correct reflected answer also enters the history as an answer to the bare query."
+        True,
+        "Whether a correct reflected answer also enters the history as an answer to the bare query.",
+        hparam=True,
     )
 
 

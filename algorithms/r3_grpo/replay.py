@@ -21,18 +21,22 @@ __all__ = ["Replay", "ReplayEntry", "ReplayHistory", "ReplaySettings"]
 class ReplaySettings(Settings):
     """Cross-context replay (CCR): a group all correct or all incorrect gets the opposite outcome from history."""
 
-    enabled: bool = setting(True, "Whether to replay.")
-    k: int = setting(1, "Samples that are added to a homogeneous group at most.", ge=0)
+    enabled: bool = setting(True, "Whether to replay.", hparam=True)
+    k: int = setting(1, "Samples that are added to a homogeneous group at most.", ge=0, hparam=True)
     contexts: Literal["same", "any"] = setting(
         "same",
         "Whether a group draws on entries of its own context only (plain or reflection) or on any of the "
         "query, each under its own prompt (the paper).",
+        hparam=True,
     )
     ratio: Literal["stored", "recomputed"] = setting(
         "stored",
         "Old log-probs of replayed tokens: those of when they were sampled, or of this step's policy.",
+        hparam=True,
     )
-    std_scale: float = setting(1.0, "Factor on the standard deviation of a mixed group (α of Eq. 3).", gt=0)
+    std_scale: float = setting(
+        1.0, "Factor on the standard deviation of a mixed group (α of Eq. 3).", gt=0, hparam=True
+    )
     scale_rows: Literal["all", "replayed"] = setting(
         "all", "Which rows of a mixed group `std_scale` applies to: all (Eq. 3) or the replayed ones."
     )

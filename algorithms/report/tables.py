@@ -5,10 +5,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from algorithms.evaluation.metrics import pass_at_k, score
+from algorithms.evaluation.metrics import pass_at_k
 from algorithms.report.found_evaluations import FoundEvaluation
 from algorithms.report.run_data import RunData
-from algorithms.utils.statistics import paired_bootstrap
+from algorithms.utils.statistics import paired_bootstrap, score
 
 NOTHING = "–"
 _IN_TOKENS = "mean_tokens"

@@ -1,4 +1,4 @@
-"""The RLlib EnvRunner that plays explicit requests with a generation engine."""
+"""The RLlib EnvRunner that rolls out explicit requests with a generation engine."""
 
 import functools
 import os
@@ -75,11 +75,13 @@ class LLMEnvRunner(EnvRunner, Checkpointable):
         )
 
     def make_env(self) -> None:
-        """Prepare the episode player and one environment, which gives the spaces."""
+        """Prepare the episode runner and one environment, which gives the spaces."""
         makers = environment_makers(self.config)
         self.env = makers[Split.TRAIN]()
         settings = self.config.env_runners_settings
-        self.player = EpisodeRunner(self.engine, self.tokenizer, makers, settings.max_num_seqs, settings.step_timeout_s)
+        self.episode_runner = EpisodeRunner(
+            self.engine, self.tokenizer, makers, settings.max_num_seqs, settings.step_timeout_s
+        )
 
     def _has_gpu(self) -> bool:
         """A GPU of its own, or, in the driver, the local learner's."""
@@ -89,32 +91,32 @@ class LLMEnvRunner(EnvRunner, Checkpointable):
     def rollout(
         self, requests: Sequence[Request], on_progress: OnProgress | None = None, chunk: int | None = None
     ) -> list[Rollout]:
-        """Play every request, see `EpisodeRunner.play`; an episode's failure is its rollout's `error`."""
-        return self.player.rollout(requests, on_progress, chunk)
+        """Run every request, see `EpisodeRunner.rollout`; an episode's failure is its rollout's `error`."""
+        return self.episode_runner.rollout(requests, on_progress, chunk)
 
     def advance(
         self, requests: Sequence[Request] = (), withdraw: Collection[int] = (), seconds: float = 1.0
     ) -> RunnerReport:
-        """Drop some episodes, take more, and play for a while.
+        """Drop some episodes, take more, and run for a while.
 
         Args:
             requests: further episodes; their ids must not be those of unfinished ones.
-            withdraw: ids of episodes that somebody else has played; those that have ended here are no error.
+            withdraw: ids of episodes that another runner has finished; those that have ended here are no error.
             seconds: after which the runner reports, see `EpisodeRunner.advance`; sooner when nothing is left.
 
         Returns:
             The episodes that ended since the last report, and what remains.
         """
-        player = self.player
-        tokens, engine_seconds = player.generated_tokens, player.engine_seconds
-        player.withdraw(withdraw)
-        player.add(requests)
-        rollouts = tuple(player.advance(seconds))
+        runner = self.episode_runner
+        tokens, engine_seconds = runner.generated_tokens, runner.engine_seconds
+        runner.withdraw(withdraw)
+        runner.add(requests)
+        rollouts = tuple(runner.advance(seconds))
         return RunnerReport(
             rollouts=rollouts,
-            unfinished=player.unfinished,
-            generated_tokens=player.generated_tokens - tokens,
-            engine_seconds=player.engine_seconds - engine_seconds,
+            unfinished=runner.unfinished,
+            generated_tokens=runner.generated_tokens - tokens,
+            engine_seconds=runner.engine_seconds - engine_seconds,
         )
 
     def sample(self, **kwargs: Any) -> Any:
@@ -166,5 +168,5 @@ class LLMEnvRunner(EnvRunner, Checkpointable):
 
     def stop(self) -> None:
         """Close environments and engine."""
-        self.player.close()
+        self.episode_runner.close()
         self.env.close()

@@ -12,7 +12,7 @@ import gymnasium
 from algorithms.rollout.engines.base import Engine
 from algorithms.rollout.env_threads import SteppingThreads
 from algorithms.rollout.episode import Episode, Turns
-from algorithms.rollout.types import Request, Rollout, Split
+from algorithms.rollout.types import OnProgress, Request, Rollout, Split
 
 # An answer that takes its grader long holds a thread: with 16 of them the others waited in line.
 STEPPING_THREADS = 256
@@ -27,8 +27,6 @@ OVERDUE_EVERY_S = 0.5
 # How often more threads are woken while environments wait for one.
 SPREADING_S = 0.005
 _NOT_MADE: gymnasium.Env[str, str] = gymnasium.Env()  # in an episode until a thread has made its environment
-
-OnProgress = Callable[[int, int], None]
 
 
 class EpisodeRunner:

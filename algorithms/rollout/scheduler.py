@@ -3,16 +3,14 @@
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
 from algorithms.rollout.remote_runner import Call, RemoteRunner
 from algorithms.rollout.supervisor import WorkerSupervisor
-from algorithms.rollout.types import Request, Rollout, RunnerReport
+from algorithms.rollout.types import OnProgress, Request, Rollout, RunnerReport
 from algorithms.rollout.work_order import plan_steal
-
-OnProgress = Callable[[int, int], None]
 
 POLL_S = 0.5
 # A call should bring this share of the headroom: a runner hears from the driver four times before it runs out of work.

@@ -1,12 +1,14 @@
 """Requests to env runners and the rollouts that they return: plain frozen data, numpy only."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
 
 from algorithms.utils.errors import RunError
+
+OnProgress = Callable[[int, int], None]  # called with how many of how many rollouts are there
 
 
 class Context(StrEnum):

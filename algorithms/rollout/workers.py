@@ -1,25 +1,32 @@
-"""The env runners as one thing that plays requests with weights that are provably the learners'."""
+"""The pool of env runners: it rolls requests out, in training with weights that are provably the learners'."""
 
 import contextlib
 import logging
 import threading
 import time
-from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Generic, TypeVar, cast
 
 import ray
+import torch
 from ray.exceptions import RayError
+from ray.rllib.core.learner.learner_group import LearnerGroup
+from ray.rllib.env.env_runner_group import EnvRunnerGroup
 
-from algorithms.rollout.scheduler import DispatchPlan, DispatchReport, OnProgress, dispatch
+from algorithms.config.base import BaseConfig
+from algorithms.rollout.env_runner import LLMEnvRunner
+from algorithms.rollout.metrics import DispatchMetrics, GradingCounts, completion_metrics
+from algorithms.rollout.scheduler import DispatchPlan, DispatchReport, dispatch
 from algorithms.rollout.supervisor import Weights, WorkerSupervisor
-from algorithms.rollout.types import Request, Rollout
+from algorithms.rollout.types import OnProgress, Request, Rollout
 from algorithms.rollout.weight_sync.calls import NoRunnerTookWeights
-from algorithms.rollout.weight_sync.choice import choose_engine_sleep, choose_transfer
+from algorithms.rollout.weight_sync.choice import NoSleep, choose_engine_sleep, choose_transfer
+from algorithms.rollout.weight_sync.object_store import AsLoaded
 from algorithms.rollout.work_order import ExpectedLengths
+from algorithms.utils.process import native_stderr_held_back
 
-COUNTS_TIMEOUT_S = 2.0
-MOST_ERRORS_TOLD = 20
+GRADING_COUNTS_TIMEOUT_S = 2.0
+MOST_ERRORS_REPORTED = 20
 STOP_S = 5.0
 
 _logger = logging.getLogger(__name__)
@@ -29,15 +36,17 @@ class RolloutWorkers:
     """Env runners that hold the current policy.
 
     Args:
-        runner_group: RLlib's EnvRunnerGroup, with a local runner or remote ones.
-        learner_group: RLlib's LearnerGroup, the source of the weights.
-        config: of the algorithm.
+        runner_group: with a local runner or remote ones.
+        learner_group: the source of the weights; None: the engines keep the model that they have loaded.
+        config: of the algorithm or the evaluation.
     """
 
-    def __init__(self, runner_group: Any, learner_group: Any, config: Any) -> None:
+    def __init__(self, runner_group: EnvRunnerGroup, learner_group: LearnerGroup | None, config: BaseConfig) -> None:
         self.group, self.learner_group = runner_group, learner_group
         self.settings = config.env_runners_settings
-        self.transfer, self.resting = choose_transfer(config), choose_engine_sleep(config)
+        training = learner_group is not None
+        self.transfer = choose_transfer(config) if training else AsLoaded()
+        self.engine_sleep = choose_engine_sleep(config) if training else NoSleep()
         self.version = -1
         self.supervisor = self._make_supervisor() if runner_group.num_remote_env_runners() else None
         # A batch of the embedded engine cannot be added to while it decodes.
@@ -46,56 +55,57 @@ class RolloutWorkers:
         self.lengths = ExpectedLengths()
         self._restarts_before = 0
         self._sent: Weights | None = None
-        self._counts: defaultdict[str, float] = defaultdict(float)
-        self._hung_told = 0
+        self._hung_reported = 0
         self._ahead: Background[list[Rollout]] | None = None
-        self._grading = GradingCounts()
-        self._grading.added(self._grading_totals())
-        self._errors_told: set[str] = set()
+        self._dispatches, self._grading = DispatchMetrics(), GradingCounts()
+        if training:
+            self._grading.added(self._grading_totals())
+        self._errors_reported: set[str] = set()
         self.push_weights()
 
     def rollout(self, requests: Sequence[Request], on_progress: OnProgress | None = None) -> list[Rollout]:
-        """Play every request; rollouts come back sorted by request id.
+        """Run every request; rollouts come back sorted by request id.
 
         Args:
-            requests: what to play.
-            on_progress: told now and then how many of how many are done.
+            requests: what to run.
+            on_progress: called now and then with how many of how many are done.
 
         Raises:
             NoEnvRunnerLeft: no runner answers, and none has come back in time.
             StaleWeights: a runner goes on sampling with other weights than were pushed last.
         """
         if self.supervisor is None:
-            report = self._play_locally(requests, on_progress)
-            self._count(report, 1)
+            report = self._rollout_locally(requests, on_progress)
         else:
             report = dispatch(self.supervisor, self.lengths.longest_first(requests), self.plan, on_progress)
-            self._count(report, len(self.supervisor.runners))
+        if self.learner_group is not None:  # an evaluation has no steps, and reports errors as verdicts
+            runners = 1 if self.supervisor is None else len(self.supervisor.runners)
+            self._dispatches.add(report, runners, self._grading.added(self._grading_totals()))
+            self._report_errors(report.rollouts)
         self.lengths.observe(report.rollouts)
-        self._tell_errors(report.rollouts)
         return report.rollouts
 
     def start(self, requests: Sequence[Request]) -> None:
-        """Begin to play with the weights as they are, while the learners go on; `finish` waits for the rollouts.
+        """Begin to roll out with the weights as they are, while the learners work; `finish` waits for the rollouts.
 
         Raises:
-            RuntimeError: others are being played.
+            RuntimeError: others are being rolled out.
         """
         if self._ahead is not None:
-            raise RuntimeError("rollouts are being played already; finish() them first")
+            raise RuntimeError("requests are being rolled out already; finish() them first")
         # A runner that is replaced meanwhile needs these weights, and the learners will not have them any more.
         self._current_weights()
         self._ahead = Background(lambda: self.rollout(requests))
 
     def finish(self) -> list[Rollout]:
-        """Wait for what `start` began; raises what `play` raises."""
+        """Wait for what `start` began; raises what `rollout` raises."""
         if self._ahead is None:
-            raise RuntimeError("no rollouts are being played; start() them first")
+            raise RuntimeError("no requests are being rolled out; start() them first")
         ahead, self._ahead = self._ahead, None
         return ahead.result()
 
     def close(self) -> None:
-        """Give up what is being played."""
+        """Give up what is being rolled out."""
         if self.supervisor is not None:
             self.supervisor.closed = True
         if self._ahead is not None:
@@ -111,30 +121,30 @@ class RolloutWorkers:
         self._restarts_before = total - (self.supervisor.counts.restarts if self.supervisor else 0)
 
     def metrics(self, requests: Sequence[Request], rollouts: Sequence[Rollout]) -> dict[str, float | str]:
-        """What was asked for, what came back, and what went wrong on the way."""
-        groups = {request.group for request in requests}
-        completed = len(requests) == len(rollouts)
-        incomplete = groups - {rollout.group for rollout in rollouts} if not completed else set()
+        """Report what was requested, what came back, and what went wrong on the way since the last call."""
+        hung = self.supervisor.counts.hung if self.supervisor else 0
+        new_hung, self._hung_reported = hung - self._hung_reported, hung
         return {
-            "rollout/prompts_expected": float(len(groups)),
-            "rollout/prompts_completed": float(len(groups) - len(incomplete)),
+            **completion_metrics(requests, rollouts),
             "rollout/runner_restarts": float(self.restarts),
-            **self._dispatch_metrics(),
+            "rollout/hung": float(new_hung),
+            **self._dispatches.take(),
             "rollout/engine": self.settings.engine,
-            "grading/timeouts": float(sum(rollout.verdict == "timeout" for rollout in rollouts)),
-            "grading/no_answer": float(sum(rollout.verdict == "no_answer" for rollout in rollouts)),
-            "rollout/environment_errors": float(sum(rollout.verdict == "environment_error" for rollout in rollouts)),
         }
 
+    def forget_counts(self) -> None:
+        """Leave what was rolled out since the last `metrics` out of the next: an evaluation is no part of a step."""
+        self._dispatches.forget()
+
     def push_weights(self) -> None:
-        """Send the learners' weights to every runner, and remember their version.
+        """Send the learners' weights to every runner, and note their version.
 
         A runner that does not take them in time is lost, and gets them when it has been replaced.
         """
         self._sent, started = None, time.monotonic()
         try:
             self.version = self.transfer.push(self.learner_group, self.group, self.settings.timeout_s)
-        except NoRunnerTookWeights:  # they are replaced when there is something to play
+        except NoRunnerTookWeights:  # they are replaced when there is something to roll out
             self.version = self._current_weights()[0]
         if self.supervisor is not None:
             healthy = set(self.group.healthy_env_runner_ids())
@@ -143,9 +153,9 @@ class RolloutWorkers:
             self.supervisor.counts.hung += len(lost) if silent else 0
             self.supervisor.confirm(self.version, dict.fromkeys(lost, "did not take weights in time, or died"))
 
-    def sleep(self) -> None:
+    def sleep_engines(self) -> None:
         """Let engines that share the learners' GPUs give their memory back, until the next `push_weights`."""
-        self.resting.begin(self.group, self.settings.timeout_s)
+        self.engine_sleep.begin(self.group, self.settings.timeout_s)
 
     def _make_supervisor(self) -> WorkerSupervisor:
         manager = self.group._worker_manager
@@ -157,73 +167,91 @@ class RolloutWorkers:
         )
 
     def _current_weights(self) -> Weights:
-        """What a runner that comes back is given: the weights of the last push, through Ray's object store."""
+        """The weights of the last push, through Ray's object store, for a runner that comes back."""
         if self._sent is None:
             self._sent = self.transfer.message(self.learner_group)
         return self._sent
 
-    def _play_locally(self, requests: Sequence[Request], on_progress: OnProgress | None) -> DispatchReport:
-        runner = self.group.local_env_runner
-        chunk = max(1, min(self.settings.max_num_seqs, -(-len(requests) // 2))) if on_progress else len(requests)
-        started, engine_before = time.perf_counter(), runner.player.engine_seconds
+    def _rollout_locally(self, requests: Sequence[Request], on_progress: OnProgress | None) -> DispatchReport:
+        runner = cast(LLMEnvRunner, self.group.local_env_runner)
+        chunk = self.settings.max_num_seqs
+        if self.learner_group is not None:
+            chunk = max(1, min(chunk, -(-len(requests) // 2))) if on_progress else len(requests)
+        started, engine_before = time.perf_counter(), runner.episode_runner.engine_seconds
         return DispatchReport(
             runner.rollout(requests, on_progress, chunk),
             seconds=time.perf_counter() - started,
-            engine_seconds=runner.player.engine_seconds - engine_before,
+            engine_seconds=runner.episode_runner.engine_seconds - engine_before,
         )
 
-    def _count(self, report: DispatchReport, runners: int) -> None:
-        grading = self._grading.added(self._grading_totals())
-        added = {f"grading/{kind}": float(count) for kind, count in grading.items()} | {
-            "requeued": float(report.requeued),
-            "stolen": float(report.stolen),
-            "stale": float(report.stale),
-            "play_seconds": report.seconds,
-            "runner_seconds": runners * report.seconds,
-            "engine_seconds": report.engine_seconds,
-        }
-        for name, value in added.items():
-            self._counts[name] += value
-
-    def forget_counts(self) -> None:
-        """Leave what was played since the last `metrics` out of the next: an evaluation is no part of a step."""
-        self._counts = defaultdict(float)
-
-    def _dispatch_metrics(self) -> dict[str, float]:
-        """What happened on the way since the last call."""
-        counts, self._counts = self._counts, defaultdict(float)
-        hung = self.supervisor.counts.hung if self.supervisor else 0
-        new_hung, self._hung_told = hung - self._hung_told, hung
-        busy = counts["engine_seconds"] / counts["runner_seconds"] if counts["runner_seconds"] else 1.0
-        return {
-            "rollout/hung": float(new_hung),
-            "throughput/idle_share": max(0.0, 1.0 - busy),
-            **rollout_times(
-                play_s=counts["play_seconds"], engine_s=counts["engine_seconds"], runner_s=counts["runner_seconds"]
-            ),
-            **{f"rollout/{kind}": counts[kind] for kind in ("requeued", "stolen", "stale")},
-            **{f"grading/{kind}": counts[f"grading/{kind}"] for kind in KINDS},
-        }
-
-    def _tell_errors(self, rollouts: Sequence[Rollout]) -> None:
-        """Say what an environment raised, each message once: the rollouts themselves are left out of training."""
+    def _report_errors(self, rollouts: Sequence[Rollout]) -> None:
+        """Log what an environment raised, each message once: the rollouts themselves are left out of training."""
         for rollout in rollouts:
-            new = rollout.error is not None and rollout.error not in self._errors_told
-            if new and len(self._errors_told) < MOST_ERRORS_TOLD:
-                self._errors_told.add(str(rollout.error))
+            new = rollout.error is not None and rollout.error not in self._errors_reported
+            if new and len(self._errors_reported) < MOST_ERRORS_REPORTED:
+                self._errors_reported.add(str(rollout.error))
                 _logger.warning("an episode of query %s was left out: %s", rollout.uid, rollout.error)
 
     def _grading_totals(self) -> dict[int, dict[str, int]]:
-        """What the graders of each runner's process have done so far, this run or not; without the silent ones."""
+        """Counts of the graders of each runner's process, of this run or not; without the silent ones."""
         if self.supervisor is None:
-            return {0: self.group.local_env_runner.get_grading_counts()}
-        asked = {runner.handle.get_grading_counts.remote(): runner.number for runner in self.supervisor.ready()}
-        answered = ray.wait(list(asked), num_returns=len(asked), timeout=COUNTS_TIMEOUT_S)[0] if asked else []
+            return {0: cast(LLMEnvRunner, self.group.local_env_runner).get_grading_counts()}
+        sent = {runner.handle.get_grading_counts.remote(): runner.number for runner in self.supervisor.ready()}
+        answered = ray.wait(list(sent), num_returns=len(sent), timeout=GRADING_COUNTS_TIMEOUT_S)[0] if sent else []
         totals = {}
         for reference in answered:
-            with contextlib.suppress(RayError):  # a runner that died has no counts; the next call to it tells
-                totals[asked[reference]] = ray.get(reference)
+            with contextlib.suppress(RayError):  # a runner that died has no counts; the next call to it shows that
+                totals[sent[reference]] = ray.get(reference)
         return totals
+
+
+@contextlib.contextmanager
+def inference_workers(
+    config: BaseConfig, start_ray: Callable[[BaseConfig], object] = lambda config: None
+) -> Iterator[RolloutWorkers]:
+    """Start engines that load the model once and only answer; they are freed at the end.
+
+    Args:
+        config: of the evaluation; above 0, `env_runners.num_env_runners` is the number of actors.
+        start_ray: called with the configuration before actors are made.
+    """
+    config = _with_the_gpu(config)
+    config.validate()
+    remote = config.env_runners_settings.num_env_runners > 0
+    if remote:
+        start_ray(config)
+    with native_stderr_held_back():
+        group = EnvRunnerGroup(config=config, local_env_runner=False) if remote else cast(Any, _LocalGroup(config))
+        workers = RolloutWorkers(group, None, config)
+    try:
+        yield workers
+    finally:
+        workers.close()
+        group.stop()
+
+
+class _LocalGroup:
+    """One env runner in this process, called as RLlib's EnvRunnerGroup is; it needs no Ray."""
+
+    def __init__(self, config: BaseConfig) -> None:
+        self.local_env_runner = LLMEnvRunner(config=config, worker_index=0)
+
+    def num_remote_env_runners(self) -> int:
+        return 0
+
+    def stop(self) -> None:
+        self.local_env_runner.stop()
+
+
+def _with_the_gpu(config: BaseConfig) -> BaseConfig:
+    """Give an engine in this process the GPU that there is, whether or not one was configured."""
+    runners = config.env_runners_settings
+    if runners.num_env_runners or runners.num_gpus_per_env_runner or not torch.cuda.is_available():
+        return config
+    changed: BaseConfig = config.copy().apply(
+        {"env_runners": {"num_gpus_per_env_runner": runners.tensor_parallel_size}}
+    )
+    return changed
 
 
 T = TypeVar("T")
@@ -251,7 +279,7 @@ class Background(Generic[T]):
         return self._results[0]
 
     def wait(self, seconds: float) -> None:
-        """Wait for the end of the call, however it ends, but not for ever."""
+        """Wait for the end of the call, however it ends, but not forever."""
         self._thread.join(seconds)
 
     def _run(self) -> None:
@@ -259,48 +287,3 @@ class Background(Generic[T]):
             self._results.append(self._work())
         except BaseException as error:  # raised again by `result`
             self._error = error
-
-
-KINDS = ("unread", "screened", "restarts")
-
-
-class GradingCounts:
-    """Turns counts that only grow, one set a process, into what was added since they were read last.
-
-    The first reading of a process is its start: what it had counted by then was another run's.
-    """
-
-    def __init__(self) -> None:
-        self._read: dict[int, Counter[str]] = {}
-
-    def added(self, totals: Mapping[int, Mapping[str, int]]) -> Counter[str]:
-        """What has been added, all processes together.
-
-        Args:
-            totals: counts by the number of the runner, of those that answered. A runner whose counts have fallen has
-                a new process, which began at 0.
-        """
-        total: Counter[str] = Counter()
-        for number, counts in totals.items():
-            before = self._read.get(number)
-            if before is not None:
-                restarted = any(counts.get(kind, 0) < count for kind, count in before.items())
-                total.update({k: n - (0 if restarted else before[k]) for k, n in counts.items()})
-            self._read[number] = Counter(counts)
-        return total
-
-
-def rollout_times(*, play_s: float, engine_s: float, runner_s: float) -> dict[str, float]:
-    """Split the time in which rollouts were played.
-
-    Args:
-        play_s: wall time.
-        engine_s: in which an engine generated, added up over the runners.
-        runner_s: wall time, added up over the runners.
-
-    Returns:
-        `time/generate`, a runner's mean; `time/grade`, what is left: environments and graders as far as generation
-        does not hide them, and runners that wait for the last one.
-    """
-    generate = play_s * min(1.0, engine_s / runner_s) if runner_s > 0 else 0.0
-    return {"time/generate": generate, "time/grade": play_s - generate}

@@ -111,7 +111,8 @@ class _Session:
 
     def record_settings(self) -> None:
         """For TensorBoard's HPARAMS page."""
-        self.recorder.record_settings(yaml.safe_load(self.directory.config_file.read_text(encoding="utf-8")))
+        settings = yaml.safe_load(self.directory.config_file.read_text(encoding="utf-8"))
+        self.recorder.record_settings(settings, self.algo.config.SECTIONS)
 
     def evaluate_before(self) -> None:
         """Held-out accuracy of the model as it came."""
@@ -178,7 +179,9 @@ class _Session:
             write_rollouts(self.directory.rollout_file(step), rows)
         self.metrics = {name: value for name, value in row.items() if isinstance(value, int | float)}
         self.recorder.record(row)
-        self.recorder.record_conversations(step, sample_conversations(self.algo.batch.groups, self.run.log_conversations))
+        self.recorder.record_conversations(
+            step, sample_conversations(self.algo.batch.groups, self.run.log_conversations)
+        )
         if self.run.checkpoint_every and step % self.run.checkpoint_every == 0:
             self.checkpoints.save(self.algo, self.metrics)
         return row

@@ -7,6 +7,10 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
+from algorithms.config.schema import Sections
+from algorithms.config.schema import hyperparameters as marked_hyperparameters
+from algorithms.config.sections import RunSettings
+from algorithms.r3_grpo.settings import SECTIONS
 from algorithms.rollout.types import Rollout
 from algorithms.train.run_directory import RunDirectory
 from algorithms.utils.files import plain
@@ -30,20 +34,20 @@ class Recorder:
         _wait_for_a_later_name(run.path)
         self._events = SummaryWriter(str(run.path), purge_step=start_step + 1)
 
-    def record_settings(self, config: Mapping[str, Any]) -> None:
+    def record_settings(self, config: Mapping[str, Any], sections: Sections = SECTIONS) -> None:
         """Make the run a row of TensorBoard's HPARAMS page, its metrics the last values of their curves.
 
-        Call it when a run starts, not when it goes on: the row is there already.
+        Call it when a run starts, not when it resumes: the row is there already.
 
         Args:
             config: section → setting → value, and `algorithm`.
+            sections: of the algorithm's configuration.
         """
         from tensorboard.plugins.hparams.summary_v2 import HParam, Metric, hparams_config_pb, hparams_pb
 
-        columns = hparams_config_pb(
-            [HParam(name) for name in HYPERPARAMETERS], [Metric(tag) for tag in HYPERPARAMETER_METRICS]
-        )
-        row = hparams_pb(hyperparameters(config), trial_id=self._run.name)
+        names = hyperparameter_names(sections)
+        columns = hparams_config_pb([HParam(name) for name in names], [Metric(tag) for tag in HYPERPARAMETER_METRICS])
+        row = hparams_pb(hyperparameters(config, names), trial_id=self._run.name)
         for summary in (columns, row):
             self._events.file_writer.add_summary(summary)  # type: ignore[attr-defined]  # torch types it as None
         self._events.flush()
@@ -159,50 +163,6 @@ def _shortened(text: str) -> str:
     return f"{text[:half]}\n[… {len(text) - 2 * half:,} characters left out …]\n{text[-half:]}"
 
 
-# The same list for every algorithm: TensorBoard takes the columns of all runs from one of them.
-HYPERPARAMETERS = (
-    "algorithm",
-    "run.seed",
-    "rl_module.model",
-    "rl_module.lora_rank",
-    "environment.id",
-    "environment.data",
-    "env_runners.max_response_tokens",
-    "env_runners.temperature",
-    "training.lr",
-    "training.warmup_steps",
-    "training.weight_decay",
-    "training.group_size",
-    "training.queries_per_step",
-    "training.minibatches",
-    "training.advantage",
-    "training.max_resample_rounds",
-    "training.objective",
-    "training.ratio_level",
-    "training.clip_low",
-    "training.clip_high",
-    "training.dual_clip",
-    "training.loss_aggregation",
-    "training.max_off_policy_steps",
-    "training.beta",
-    "training.importance_cap",
-    "reward.length_bonus",
-    "reward.overlong_penalty",
-    "replay.enabled",
-    "replay.k",
-    "replay.contexts",
-    "replay.ratio",
-    "replay.std_scale",
-    "reflection.enabled",
-    "reflection.threshold",
-    "reflection.max_share",
-    "reflection.distill",
-    "ranking.enabled",
-    "ranking.max_reward",
-    "ranking.scope",
-    "ranking.baseline",
-    "ranking.std_floor",
-)
 HYPERPARAMETER_METRICS = (
     "eval/pass@1",
     "reward/mean",
@@ -210,20 +170,31 @@ HYPERPARAMETER_METRICS = (
     "response/truncated",
     "response/mean_tokens",
 )
-_SWITCHES = ("replay.enabled", "reflection.enabled", "ranking.enabled")
 
 
-def hyperparameters(config: Mapping[str, Any]) -> dict[str, bool | int | float | str]:
-    """The values of `HYPERPARAMETERS` in a resolved configuration.
+def hyperparameter_names(sections: Sections = SECTIONS) -> list[str]:
+    """Return the columns of TensorBoard's HPARAMS page: `algorithm`, and the settings marked with `hparam`.
+
+    They are the same for every algorithm: TensorBoard takes the columns of all runs from one of them.
+
+    Args:
+        sections: further ones, such as a user's mechanism's.
+    """
+    return ["algorithm", *marked_hyperparameters({"run": RunSettings, **SECTIONS, **sections})]
+
+
+def hyperparameters(config: Mapping[str, Any], names: Sequence[str]) -> dict[str, bool | int | float | str]:
+    """Return the values of `names` in a resolved configuration.
 
     Args:
         config: section → setting → value, and `algorithm`.
+        names: see `hyperparameter_names`.
 
     Returns:
         What is set; a mechanism that the algorithm does not have is switched off.
     """
-    values: dict[str, bool | int | float | str] = dict.fromkeys(_SWITCHES, False)
-    for name in HYPERPARAMETERS:
+    values: dict[str, bool | int | float | str] = {name: False for name in names if name.endswith(".enabled")}
+    for name in names:
         section, _, key = name.partition(".")
         value = (config.get(section) or {}).get(key) if key else config.get(section)
         if isinstance(value, bool | int | float | str):

@@ -10,6 +10,8 @@ from pathlib import Path
 import yaml
 
 from algorithms.config.loading import algorithm_of
+from algorithms.config.schema import Affects, affects, replaced
+from algorithms.config.sections import SECTIONS
 from algorithms.train.checkpoints import Checkpoints
 from algorithms.train.exit_codes import is_disk_full
 from algorithms.train.run_directory import CHECKPOINTS, RunDirectory, RunIsBusy, lock
@@ -109,30 +111,19 @@ def _check_files(directory: RunDirectory) -> None:
             raise CheckpointError(f"{error}; fix: {fix}") from error
 
 
-# What an evaluation depends on, beside the weights; None: on the whole section.
-_MEASURED_BY: dict[str, frozenset[str] | None] = {
-    "environment": None,
-    "rl_module": frozenset({"model", "revision"}),
-    "env_runners": frozenset({"temperature", "top_p", "max_response_tokens"}),
-    "evaluation": frozenset({"data", "columns", "samples", "k", "limit", "temperature", "top_p", "reflection"}),
-}
-
-
 def changed_measurement(before: str, after: str) -> list[str]:
-    """Settings in which two configurations differ, as YAML, and which make an evaluation another measurement."""
+    """List the settings that differ between two configurations, as YAML, and change what an evaluation measures."""
     old, new = _measurement(before), _measurement(after)
     return sorted(key for key in old.keys() & new.keys() if old[key] != new[key])
 
 
 def _measurement(config_yaml: str) -> dict[str, object]:
-    sections = yaml.safe_load(config_yaml)
-    found = {
-        f"{section}.{key}": value
-        for section, keys in _MEASURED_BY.items()
-        for key, value in (sections.get(section) or {}).items()
-        if keys is None or key in keys
+    """Return the settings that an evaluation's numbers depend on, beside the weights."""
+    values = {section: entries for section, entries in yaml.safe_load(config_yaml).items() if section in SECTIONS}
+    without_effect = replaced(SECTIONS, values)
+    names = {f"{section}.{key}": value for section, entries in values.items() for key, value in (entries or {}).items()}
+    return {
+        name: value
+        for name, value in names.items()
+        if name not in without_effect and Affects.MEASUREMENT in affects(SECTIONS, name)
     }
-    for key in ("temperature", "top_p"):
-        if found.get(f"evaluation.{key}") is not None:  # the one of training does not matter
-            found.pop(f"env_runners.{key}", None)
-    return found

@@ -1,4 +1,4 @@
-"""Is a change between two evaluations of the same problems more than chance?"""
+"""95 % intervals of means over problems, and whether a change between two evaluations is more than chance."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ FEWEST_PROBLEMS = 10
 
 
 class Trend(StrEnum):
-    """What the data allow to say about a change."""
+    """What the data support about a change."""
 
     ROSE = "rose"
     FELL = "fell"
@@ -36,7 +36,7 @@ class Change:
 
     @property
     def trend(self) -> Trend:
-        """Risen or fallen only where the whole interval is on one side of zero."""
+        """Return rose or fell only where the whole interval is on one side of zero."""
         if self.low > 0:
             return Trend.ROSE
         return Trend.FELL if self.high < 0 else Trend.WITHIN_NOISE
@@ -50,7 +50,7 @@ class Change:
 def paired_bootstrap(
     before: Mapping[str, float], after: Mapping[str, float], *, resamples: int = 10_000, seed: int = 0
 ) -> Change | None:
-    """Resample problems with replacement and look at the mean difference (percentile bootstrap, 95 %).
+    """Return the mean difference with its interval, from problems resampled with replacement.
 
     Args:
         before: uid → share of correct samples, 0 to 1.
@@ -62,17 +62,11 @@ def paired_bootstrap(
         The change, or None when fewer than ten problems are common.
     """
     common = sorted(before.keys() & after.keys())
-    if len(common) < FEWEST_PROBLEMS:
-        return None
-    differences = np.array([after[uid] - before[uid] for uid in common])
-    generator = np.random.default_rng(seed)
-    means = np.array([differences[generator.integers(len(common), size=len(common))].mean() for _ in range(resamples)])
-    low, high = np.percentile(means, [2.5, 97.5])
-    return Change(mean=float(differences.mean()), low=float(low), high=float(high), problems=len(common))
+    return _change([np.array([after[uid] - before[uid] for uid in common])], resamples, seed)
 
 
 def stratified_bootstrap(strata: Sequence[np.ndarray]) -> Change | None:
-    """The mean over strata of their mean differences (percentile bootstrap, 95 %); see `stratified_means`.
+    """Return the mean over strata of their mean differences with its interval; each stratum is resampled by itself.
 
     Args:
         strata: float [problems] for each, the differences.
@@ -80,24 +74,98 @@ def stratified_bootstrap(strata: Sequence[np.ndarray]) -> Change | None:
     Returns:
         The change, or None when a stratum has fewer than ten problems.
     """
+    return _change(strata, 2_000, seed=0)
+
+
+def _change(strata: Sequence[np.ndarray], resamples: int, seed: int) -> Change | None:
     if min(map(len, strata)) < FEWEST_PROBLEMS:
         return None
-    low, high = np.percentile(stratified_means(strata), [2.5, 97.5])
+    low, high = bootstrap_interval(strata, resamples, seed)
     mean = float(np.mean([values.mean() for values in strata]))
-    return Change(mean=mean, low=float(low), high=float(high), problems=sum(map(len, strata)))
+    return Change(mean=mean, low=low, high=high, problems=sum(map(len, strata)))
 
 
-def stratified_means(strata: Sequence[np.ndarray], resamples: int = 2_000, seed: int = 0) -> np.ndarray:
-    """Resample each stratum within itself; float [resamples], the means over strata of their means.
+@dataclass(frozen=True)
+class Score:
+    """A mean over problems and its 95 % interval; None below ten problems.
+
+    Percentile bootstrap over problems. Where all problems were solved, or none, every resample is the same, and the
+    interval would claim to be certain: there it is Wilson's.
+    """
+
+    mean: float
+    low: float | None
+    high: float | None
+
+
+def score(values: Sequence[float], seed: int = 0, *, share: bool = True) -> Score:
+    """Return mean and interval of one number per problem.
 
     Args:
-        strata: float [problems] for each.
-        resamples: how many bootstrap samples are drawn.
-        seed: makes the result repeatable.
+        values: one for each problem.
+        seed: of the resamples.
+        share: whether they are shares, from 0 to 1.
+
+    Raises:
+        ValueError: there are no problems.
     """
-    generator = np.random.default_rng(seed)
-    means = [
-        [values[generator.integers(len(values), size=len(values))].mean() for _ in range(resamples)]
-        for values in strata
-    ]
-    return np.mean(means, axis=0)
+    if not len(values):
+        raise ValueError("a score needs at least one problem")
+    numbers = np.asarray(values, dtype=np.float64)
+    mean = float(numbers.mean())
+    if len(numbers) < FEWEST_PROBLEMS:
+        return Score(mean, None, None)
+    if share and mean in (0.0, 1.0):
+        return Score(mean, *share_interval(len(numbers) if mean else 0, len(numbers)))
+    return Score(mean, *bootstrap_interval([numbers], seed=seed))
+
+
+def mean_score(benchmarks: Sequence[Sequence[float]], *, share: bool = True) -> Score:
+    """Return the mean over benchmarks of their means; for its interval problems are resampled within each.
+
+    Where every problem of every benchmark was solved, or none, it is the mean of Wilson's, which is wider.
+
+    Args:
+        benchmarks: one number per problem for each of them.
+        share: whether they are shares, from 0 to 1.
+    """
+    own = [score(values, share=share) for values in benchmarks]
+    mean = sum(one.mean for one in own) / len(own)
+    ends = [(one.low, one.high) for one in own if one.low is not None and one.high is not None]
+    if len(ends) < len(own):
+        return Score(mean, None, None)
+    if share and all(one.mean in (0.0, 1.0) for one in own):
+        low, high = (sum(end) / len(own) for end in zip(*ends, strict=True))
+        return Score(mean, low, high)
+    return Score(mean, *bootstrap_interval([np.asarray(one, np.float64) for one in benchmarks]))
+
+
+def bootstrap_interval(strata: Sequence[np.ndarray], resamples: int = 2_000, seed: int = 0) -> tuple[float, float]:
+    """Return the 95 % percentile interval of the mean over strata of their means.
+
+    Args:
+        strata: float [problems] for each; each is resampled within itself.
+        resamples: how many bootstrap samples are drawn.
+        seed: makes the interval repeatable.
+    """
+    from scipy import stats  # takes a second to import
+
+    found = stats.bootstrap(
+        strata,
+        lambda *samples, axis: np.mean([sample.mean(axis=axis) for sample in samples], axis=0),
+        n_resamples=resamples,
+        # Batches bound the memory of a large benchmark. With several strata they would change the order of the draws.
+        batch=500 if len(strata) == 1 else None,
+        vectorized=True,
+        method="percentile",
+        rng=np.random.default_rng(seed),
+    ).confidence_interval
+    return float(found.low), float(found.high)
+
+
+def share_interval(successes: int, trials: int) -> tuple[float, float]:
+    """Return Wilson's 95 % interval of a share: unlike a bootstrap's it has a width where all or none succeeded."""
+    from scipy import stats
+
+    found = stats.binomtest(successes, trials).proportion_ci(method="wilson")
+    return float(found.low), float(found.high)

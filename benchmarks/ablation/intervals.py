@@ -61,8 +61,7 @@ def half_width(values: np.ndarray) -> np.ndarray:
     count = len(values)
     if count < 2:
         return np.full(values.shape[1], math.nan)
-    quantile = float(stats.t.ppf((1 + CONFIDENCE) / 2, count - 1))
-    return np.asarray(quantile * np.std(values, axis=0, ddof=1) / math.sqrt(count))
+    return np.asarray(stats.t.ppf((1 + CONFIDENCE) / 2, count - 1) * stats.sem(values, axis=0))
 
 
 def paired_difference(values: Mapping[int, float], reference: Mapping[int, float]) -> Interval | None:

@@ -6,7 +6,6 @@ import gymnasium
 import pytest
 
 from algorithms.config.errors import ConfigError
-from algorithms.evaluate import workers as players
 from algorithms.evaluate.__main__ import main
 from algorithms.evaluate.cli_inputs import parser, resolve_config
 from algorithms.evaluate.command import evaluate
@@ -17,6 +16,7 @@ from algorithms.models.tokenizer import load_tokenizer
 from algorithms.preflight.context_window import context_use
 from algorithms.preflight.environments import EnvironmentFacts, longest_prompts
 from algorithms.preflight.ray_session import RayDidNotStart
+from algorithms.rollout.workers import inference_workers
 from r3env import chat
 from r3env.core import Query, Reason, Verdict, VerifiableEnv
 
@@ -45,23 +45,22 @@ def test_the_gpu_of_a_learner_in_the_driver_is_the_engines():
     assert config.learners_settings.num_gpus_per_learner == 0
 
 
+class EngineStarts(Exception):
+    """Raised in an engine's place, with the GPUs that it was given."""
+
+
 @pytest.mark.parametrize(("there", "gpus"), [(True, 1), (False, 0)])
 def test_an_engine_in_this_process_takes_the_gpu_that_there_is(there, gpus, monkeypatch):
+    def engine(config, worker_index):
+        raise EngineStarts(config.env_runners_settings.num_gpus_per_env_runner)
+
     monkeypatch.setattr("torch.cuda.is_available", lambda: there)
-    taken = []
-
-    class Player:
-        def __init__(self, config):
-            taken.append(config.env_runners_settings.num_gpus_per_env_runner)
-
-        def close(self):
-            pass
-
-    monkeypatch.setattr(players, "LocalPlayer", Player)
+    monkeypatch.setattr("algorithms.rollout.workers.LLMEnvRunner", engine)
     config = configured()
-    with players.players(config):
-        assert taken == [gpus]
-    assert config.env_runners_settings.num_gpus_per_env_runner == 0, "what is written down is what was asked for"
+    with pytest.raises(EngineStarts) as started, inference_workers(config):
+        pass
+    assert started.value.args == (gpus,)
+    assert config.env_runners_settings.num_gpus_per_env_runner == 0, "what is written down is what was configured"
 
 
 def test_answers_that_the_models_context_would_cut_are_refused(tmp_path, capsys):
@@ -161,19 +160,19 @@ def test_where_every_episode_fails_nothing_is_told_and_nothing_counts_as_asked(o
     ],
 )
 def test_faults_are_one_line_as_in_training(error, said, tmp_path, capsys, monkeypatch):
-    def fails(config):
+    def fails(config, start_ray):
         raise error
 
-    monkeypatch.setattr("algorithms.evaluate.command.players", fails)
+    monkeypatch.setattr("algorithms.evaluate.command.inference_workers", fails)
     assert main([*HELDOUT, "--out", str(tmp_path / "out")]) == 1
     assert said in last_line(capsys)
 
 
 def test_an_unforeseen_error_keeps_its_traceback(tmp_path, monkeypatch):
-    def fails(config):
+    def fails(config, start_ray):
         raise KeyError("a defect")
 
-    monkeypatch.setattr("algorithms.evaluate.command.players", fails)
+    monkeypatch.setattr("algorithms.evaluate.command.inference_workers", fails)
     with pytest.raises(KeyError):
         main([*HELDOUT, "--out", str(tmp_path / "out")])
 

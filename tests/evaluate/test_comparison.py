@@ -8,8 +8,7 @@ import yaml
 from algorithms.evaluate.__main__ import main
 from algorithms.evaluate.console import comparison_table, comparison_tables, score_table
 from algorithms.evaluation.comparison import Common, changed_problems, compare, in_common, mean_changes
-from algorithms.evaluation.metrics import Score, mean_score, score
-from algorithms.utils.statistics import Change
+from algorithms.utils.statistics import Change, Score, mean_score, score
 
 
 def test_differences_of_shares_are_points():

@@ -12,6 +12,7 @@ from algorithms.models.names import resolve_model
 from algorithms.models.tokenizer import load_tokenizer
 from algorithms.rollout.attempts import AttemptTruncator
 from algorithms.rollout.types import Context, Rollout, Sampling, Split
+from algorithms.utils.rng import RngStream, request_seeds
 from r3env import chat
 from r3env.math_env import MathEnv
 
@@ -39,19 +40,18 @@ class Player:
         return [self.rollout(request) for request in requests]
 
     def rollout(self, request):
-        if request.attempt is None:
+        if request.prompt.attempt is None:
             correct, length = TABLE[request.uid][request.id % 4]
-            context = Context.PLAIN
         else:
-            correct, length, context = self.second_try(request), 4, Context.REFLECTION
+            correct, length = self.second_try(request), 4
         return Rollout(
             request_id=request.id,
             uid=request.uid,
             group=request.group,
-            context=context,
+            context=request.context,
             tokens=np.array([*PROMPT, *range(100, 100 + length)], np.int32),
             loss_mask=np.repeat([False, True], [len(PROMPT), length]),
-            sampling_logprobs=np.zeros(len(PROMPT) + length, np.float32),
+            sampling_logprobs=np.zeros(length, np.float32),
             reward=float(correct),
             correct=correct,
             truncated=length == 30,
@@ -89,9 +89,10 @@ def test_the_share_of_correct_samples_is_given_by_problem():
 
 def test_problems_keep_their_rows_and_samples_their_order():
     evaluation = evaluate(Player(), uids=("hard", "easy"))
-    assert evaluation.correct.tolist() == [[False] * 4, [True] * 4]
-    assert evaluation.tokens.tolist() == [[30, 30, 11, 30], [5, 7, 6, 10]]
-    assert [rollout.uid for rollout in evaluation.rollouts] == ["hard"] * 4 + ["easy"] * 4
+    assert [[one.correct for one in answers] for answers in evaluation.answers] == [[False] * 4, [True] * 4]
+    assert [[one.tokens for one in answers] for answers in evaluation.answers] == [[30, 30, 11, 30], [5, 7, 6, 10]]
+    assert [[one.uid for one in answers] for answers in evaluation.answers] == [["hard"] * 4, ["easy"] * 4]
+    assert [[one.sample for one in answers] for answers in evaluation.answers] == [[0, 1, 2, 3]] * 2
 
 
 def test_requests_are_held_out_sampled_as_in_training_and_seeded_apart():
@@ -141,13 +142,16 @@ def test_reflection_gives_each_failure_one_more_turn():
     first, again = player.calls
     assert [request.uid for request in again] == ["medium"] * 3 + ["hard"] * 4
     assert [request.id for request in again] == list(range(7))
-    assert not {request.seed for request in again} & {request.seed for request in first}
+    assert {request.context for request in again} == {Context.REFLECTION}
+    seeds = request_seeds(0, 0, RngStream.EVALUATION, 24)
+    assert [request.seed for request in first] == seeds[:12]
+    assert [request.seed for request in again] == [seeds[12 + n] for n in (5, 6, 7, 8, 9, 10, 11)]
 
 
 def test_the_second_turn_quotes_the_failed_response_as_it_was():
     player = Player()
     evaluate(player, uids=("medium",), reflection=True)
-    attempts = [request.attempt for request in player.calls[1]]
+    attempts = [request.prompt.attempt for request in player.calls[1]]
     assert [attempt.prompt_tokens.tolist() for attempt in attempts] == [PROMPT] * 3
     assert [len(attempt.response_tokens) for attempt in attempts] == [30, 12, 20]
     assert [attempt.text for attempt in attempts] == ["try 1", "try 2", "try 3"]
@@ -158,7 +162,7 @@ def test_on_a_short_context_the_middle_is_left_out_so_that_the_second_answer_has
     turn = len(chat.next_turn(TOKENIZER, [], GUIDANCE))
     context = len(PROMPT) + 20 + turn + TRAINING.max_response_tokens
     evaluate(player, uids=("medium",), reflection=True, context=context)
-    attempts = [request.attempt for request in player.calls[1]]
+    attempts = [request.prompt.attempt for request in player.calls[1]]
     assert [len(attempt.response_tokens) for attempt in attempts] == [20, 12, 20]
     first = attempts[0].response_tokens.tolist()
     assert first[0] == 100 and first[-1] == 129 and attempts[1].text == "try 2"
@@ -171,8 +175,8 @@ def test_the_quoter_of_a_configuration_leaves_the_whole_answer_room():
     player.rollout = lambda request, own=player.rollout: _long(own(request), 900)
     evaluate_policy(player, ("hard",), EvaluationSettings(samples=1, k=[1]), TRAINING, 0, truncator)
     (again,) = player.calls[1]
-    turn = chat.next_turn(TOKENIZER, again.attempt.response_tokens.tolist(), GUIDANCE)
-    assert len(PROMPT) + len(again.attempt.response_tokens) + len(turn) + 500 == 1024
+    turn = chat.next_turn(TOKENIZER, again.prompt.attempt.response_tokens.tolist(), GUIDANCE)
+    assert len(PROMPT) + len(again.prompt.attempt.response_tokens) + len(turn) + 500 == 1024
     assert make_truncator(GRPOConfig(), TOKENIZER, MathEnv(), 1024) is None
 
 
@@ -183,7 +187,7 @@ def _long(rollout, length):
 
 def test_an_answer_that_could_not_be_graded_counts_as_wrong_and_gets_no_second_turn():
     def broken(request):
-        return "timeout" if request.uid == "hard" and request.attempt is None else None
+        return "timeout" if request.uid == "hard" and request.prompt.attempt is None else None
 
     player = Player(second_try=lambda request: True, error=broken)
     evaluation = evaluate(player, reflection=True)

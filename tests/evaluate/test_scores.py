@@ -5,11 +5,12 @@ from dataclasses import replace
 import pytest
 
 from algorithms.evaluate.results import bearing_on_answers, differences
-from algorithms.evaluation.answering import answer_all
 from algorithms.evaluation.comparison import compare, left_out
-from algorithms.evaluation.metrics import benchmark_scores, score
+from algorithms.evaluation.metrics import benchmark_scores
 from algorithms.evaluation.responses import Response, ResponseFolder
+from algorithms.evaluation.resumable import sample_parts
 from algorithms.rollout.types import Sampling
+from algorithms.utils.statistics import score
 
 
 def responses(uid, outcomes, *, benchmark="b", level=None):
@@ -115,6 +116,11 @@ def test_settings_without_bearing_on_the_answers_are_told_apart():
     assert list(bearing_on_answers(first, second)) == ["run.seed", "env_runners.temperature", "evaluation.samples"]
 
 
+def test_a_setting_of_another_version_counts_as_its_section_does():
+    first = {"training": {"older": 1}, "env_runners": {"older": 1}, "elsewhere": {"older": 1}}
+    assert list(bearing_on_answers(first, {})) == ["env_runners.older", "elsewhere.older"]
+
+
 def test_sampling_of_training_has_no_bearing_where_both_evaluations_have_their_own():
     names = ["env_runners.temperature", "env_runners.top_p"]
     own = {"evaluation": {"temperature": 0.6, "top_p": None}}
@@ -145,7 +151,7 @@ def test_the_rate_counts_no_answers_that_were_there(tmp_path):
     told = []
     folder = ResponseFolder(tmp_path)
     folder.write(0, TWO_PROBLEMS)
-    answer_all(
+    sample_parts(
         lambda requests, on_progress: [],
         None,
         [["b/one"]],

@@ -56,11 +56,11 @@ def configured(monkeypatch, tmp_path):
     """Runs the command up to where engines would start; gives the configuration that they would get."""
     seen = []
 
-    def players(config):
+    def workers(config, start_ray):
         seen.append(config)
         raise ConfigError("engines would start here")
 
-    monkeypatch.setattr("algorithms.evaluate.command.players", players)
+    monkeypatch.setattr("algorithms.evaluate.command.inference_workers", workers)
 
     def run(*arguments):
         shutil.rmtree(tmp_path / "out", ignore_errors=True)

@@ -3,7 +3,7 @@ import pytest
 from algorithms.grpo.metrics import learner_rates, time_split
 from algorithms.learner.flops import LearnerFacts, ModelFacts
 from algorithms.learner.update import UpdateStatistics
-from algorithms.rollout.workers import rollout_times
+from algorithms.rollout.metrics import rollout_times
 
 MODEL = ModelFacts(weights=1.0, head=1.0, layers=())
 CPU = LearnerFacts(MODEL, None, "float32", 0.0)
@@ -40,8 +40,8 @@ def test_no_step_has_no_rates():
 
 
 def test_a_runners_mean_is_generation_and_the_rest_is_grading():
-    assert rollout_times(play_s=10.0, engine_s=24.0, runner_s=40.0) == {"time/generate": 6.0, "time/grade": 4.0}
-    assert rollout_times(play_s=0.0, engine_s=0.0, runner_s=0.0) == {"time/generate": 0.0, "time/grade": 0.0}
+    assert rollout_times(wall_s=10.0, engine_s=24.0, runner_s=40.0) == {"time/generate": 6.0, "time/grade": 4.0}
+    assert rollout_times(wall_s=0.0, engine_s=0.0, runner_s=0.0) == {"time/generate": 0.0, "time/grade": 0.0}
 
 
 def test_stages_give_the_learners_share():

@@ -1,6 +1,6 @@
 """The graders' counts belong to the step, whatever the process graded before."""
 
-from algorithms.rollout.workers import GradingCounts
+from algorithms.rollout.metrics import GradingCounts
 from r3env import grading
 
 from .runs_of import train

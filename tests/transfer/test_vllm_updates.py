@@ -77,8 +77,8 @@ def test_the_object_store_does_the_same_in_buckets(algorithm, engine, lm):
 
 
 def test_an_engine_that_sleeps_has_no_version_until_it_gets_weights(algorithm, engine, lm):
-    algorithm.runners.resting = Sleep()
-    algorithm.runners.rest()
+    algorithm.runners.engine_sleep = Sleep()
+    algorithm.runners.sleep_engines()
     assert engine.weights_version == NO_VERSION
     disturb(algorithm, lm)
     algorithm.runners.push_weights()

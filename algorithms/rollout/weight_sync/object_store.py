@@ -14,6 +14,8 @@ import numpy as np
 import ray
 import torch
 from ray.rllib.core import COMPONENT_RL_MODULE, DEFAULT_MODULE_ID
+from ray.rllib.core.learner.learner_group import LearnerGroup
+from ray.rllib.env.env_runner_group import EnvRunnerGroup
 from ray.rllib.utils.metrics import WEIGHTS_SEQ_NO
 
 from algorithms.learner.sharding import compute_device
@@ -107,6 +109,18 @@ def _view(array: np.ndarray) -> torch.Tensor:
         # Shared memory is read-only, which torch has no notion of. Engines copy out of it.
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
         return torch.from_numpy(array)
+
+
+class AsLoaded:
+    """Engines that keep the model that they have loaded: an evaluation has no learners."""
+
+    def push(self, learner_group: LearnerGroup | None, runner_group: EnvRunnerGroup, timeout_s: float) -> int:
+        """Nothing to send, see `WeightTransfer.push`."""
+        return 0
+
+    def message(self, learner_group: LearnerGroup | None) -> tuple[int, dict[str, Any]]:
+        """An engine that comes back has read the model again; it only has to confirm it."""
+        return 0, {WEIGHTS_SEQ_NO: 0}
 
 
 @dataclass(frozen=True)

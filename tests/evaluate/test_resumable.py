@@ -1,23 +1,23 @@
-"""Asking problem by problem, and wrong answers once more."""
+"""Sampling part by part, and second tries after wrong answers."""
 
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from algorithms.evaluation.answering import answer_all, part_size, parts
 from algorithms.evaluation.responses import ResponseFolder
+from algorithms.evaluation.resumable import part_size, parts, sample_parts
 from algorithms.models.names import resolve_model
 from algorithms.models.tokenizer import load_tokenizer
 from algorithms.rollout.attempts import AttemptTruncator
-from algorithms.rollout.types import Context, Rollout, Sampling
+from algorithms.rollout.types import Rollout, Sampling
 from r3env import chat
 from r3env.core import Query
 
 GUIDANCE, LONGEST, PROMPT = "No.", 30, [1, 2, 3]
 
 
-def rollout(request):
+def rollout_of(request):
     """The second sample is right; wrong ones are long."""
     correct = request.id % 2 == 1
     length = 4 if correct else LONGEST
@@ -25,10 +25,10 @@ def rollout(request):
         request_id=request.id,
         uid=request.uid,
         group=request.group,
-        context=Context.REFLECTION if request.attempt else Context.PLAIN,
+        context=request.context,
         tokens=np.array([*PROMPT, *range(100, 100 + length)], np.int32),
         loss_mask=np.repeat([False, True], [len(PROMPT), length]),
-        sampling_logprobs=np.zeros(len(PROMPT) + length, np.float32),
+        sampling_logprobs=np.zeros(length, np.float32),
         reward=float(correct),
         correct=correct,
         truncated=False,
@@ -48,12 +48,12 @@ def asked(tmp_path):
         def rollout(requests, on_progress):
             played.append(list(requests))
             on_progress(1, len(requests))
-            return [rollout(request) for request in requests]
+            return [rollout_of(request) for request in requests]
 
         uids = ["b/one", "b/two"]
-        answer_all(
+        sample_parts(
             rollout,
-            SimpleNamespace(unwrapped=SimpleNamespace(queries={uid: Query(uid, "?", "1") for uid in uids})),
+            SimpleNamespace(queries={uid: Query(uid, "?", "1") for uid in uids}),
             parts(uids, 1),
             ResponseFolder(tmp_path),
             samples=2,
@@ -73,7 +73,7 @@ def test_a_second_answer_has_its_whole_room_on_a_short_context(asked):
     played, _ = asked(
         AttemptTruncator(tokenizer, limit=None, context=context, guidance=GUIDANCE, max_response_tokens=LONGEST)
     )
-    attempts = [request.attempt for requests in played for request in requests if request.attempt]
+    attempts = [request.prompt.attempt for requests in played for request in requests if request.prompt.attempt]
     assert [len(attempt.response_tokens) for attempt in attempts] == [20, 20]
     assert attempts[0].response_tokens[[0, -1]].tolist() == [100, 99 + LONGEST]
 

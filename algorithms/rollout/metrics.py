@@ -1,0 +1,110 @@
+"""What the pool of env runners reports of a step: where the time went, and what went wrong on the way."""
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+
+from algorithms.rollout.scheduler import DispatchReport
+from algorithms.rollout.types import Request, Rollout
+
+GRADING_COUNTS = ("unread", "screened", "restarts")
+
+
+def completion_metrics(requests: Sequence[Request], rollouts: Sequence[Rollout]) -> dict[str, float]:
+    """Count the prompts that were to be answered, those that were, and the answers that nobody could judge."""
+    groups = {request.group for request in requests}
+    completed = len(requests) == len(rollouts)
+    incomplete = groups - {rollout.group for rollout in rollouts} if not completed else set()
+    verdicts = Counter(rollout.verdict for rollout in rollouts)
+    return {
+        "rollout/prompts_expected": float(len(groups)),
+        "rollout/prompts_completed": float(len(groups) - len(incomplete)),
+        "grading/timeouts": float(verdicts["timeout"]),
+        "grading/no_answer": float(verdicts["no_answer"]),
+        "rollout/environment_errors": float(verdicts["environment_error"]),
+    }
+
+
+class DispatchMetrics:
+    """Sums over the dispatches since the last `take`."""
+
+    def __init__(self) -> None:
+        self._sums: defaultdict[str, float] = defaultdict(float)
+
+    def add(self, report: DispatchReport, runners: int, grading: Mapping[str, int]) -> None:
+        """Count a dispatch.
+
+        Args:
+            report: of the dispatch.
+            runners: that took part in it.
+            grading: what the graders did meanwhile.
+        """
+        added = {f"grading/{kind}": float(count) for kind, count in grading.items()} | {
+            "requeued": float(report.requeued),
+            "stolen": float(report.stolen),
+            "stale": float(report.stale),
+            "wall_seconds": report.seconds,
+            "runner_seconds": runners * report.seconds,
+            "engine_seconds": report.engine_seconds,
+        }
+        for name, value in added.items():
+            self._sums[name] += value
+
+    def forget(self) -> None:
+        """Begin anew: an evaluation is no part of a step."""
+        self._sums = defaultdict(float)
+
+    def take(self) -> dict[str, float]:
+        """Return the metrics of what was added since the last call."""
+        sums = self._sums
+        self.forget()
+        busy = sums["engine_seconds"] / sums["runner_seconds"] if sums["runner_seconds"] else 1.0
+        return {
+            "throughput/idle_share": max(0.0, 1.0 - busy),
+            **rollout_times(
+                wall_s=sums["wall_seconds"], engine_s=sums["engine_seconds"], runner_s=sums["runner_seconds"]
+            ),
+            **{f"rollout/{kind}": sums[kind] for kind in ("requeued", "stolen", "stale")},
+            **{f"grading/{kind}": sums[f"grading/{kind}"] for kind in GRADING_COUNTS},
+        }
+
+
+class GradingCounts:
+    """Turns counts that only grow, one set a process, into what was added since they were read last.
+
+    The first reading of a process is its start: what it had counted by then was another run's.
+    """
+
+    def __init__(self) -> None:
+        self._read: dict[int, Counter[str]] = {}
+
+    def added(self, totals: Mapping[int, Mapping[str, int]]) -> Counter[str]:
+        """Return what has been added, all processes together.
+
+        Args:
+            totals: counts by the number of the runner, of those that answered. A runner whose counts have fallen has
+                a new process, which began at 0.
+        """
+        total: Counter[str] = Counter()
+        for number, counts in totals.items():
+            before = self._read.get(number)
+            if before is not None:
+                restarted = any(counts.get(kind, 0) < count for kind, count in before.items())
+                total.update({k: n - (0 if restarted else before[k]) for k, n in counts.items()})
+            self._read[number] = Counter(counts)
+        return total
+
+
+def rollout_times(*, wall_s: float, engine_s: float, runner_s: float) -> dict[str, float]:
+    """Split the time that rollouts took.
+
+    Args:
+        wall_s: wall time.
+        engine_s: in which an engine generated, added up over the runners.
+        runner_s: wall time, added up over the runners.
+
+    Returns:
+        `time/generate`, a runner's mean; `time/grade`, the rest: environments and graders as far as generation does
+        not hide them, and runners that wait for the last one.
+    """
+    generate = wall_s * min(1.0, engine_s / runner_s) if runner_s > 0 else 0.0
+    return {"time/generate": generate, "time/grade": wall_s - generate}
