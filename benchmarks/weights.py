@@ -20,7 +20,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import psutil
 import ray
@@ -28,8 +28,8 @@ from rich.console import Console
 from rich.table import Table
 
 from algorithms.learner.weights import LearnerTensors
-from algorithms.rollout.weight_sync.base import WireSettings
 from algorithms.rollout.weight_sync.object_store import _store
+from algorithms.rollout.weight_sync.wire import WireSettings
 
 WAYS = ("whole", "buckets float32", "buckets bfloat16")
 POLL_S = 0.002
@@ -92,7 +92,7 @@ class Learner(LearnerTensors):
 
     def store(self, wire: WireSettings) -> Any:
         """The weights in buckets."""
-        return _store(self, wire)
+        return _store(cast(Any, self), wire)
 
     def megabytes(self) -> float:
         """Peak memory of this process."""

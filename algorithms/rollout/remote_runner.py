@@ -1,10 +1,11 @@
 """One remote env runner as the driver sees it: what it holds, the calls it has not answered, how fast it is."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import islice
+from statistics import median
 from typing import Any
 
 from algorithms.rollout.types import Request, RunnerReport
@@ -14,6 +15,10 @@ SHORTEST_CALL_S, LONGEST_CALL_S = 0.1, 5.0
 FIRST_CALL_S = 0.25
 # How much the last call's speed counts for in the running mean.
 NEW_SPEED = 0.5
+# A runner is far behind when its sequences grow this many times slower than the typical runner's ...
+FAR_BEHIND = 3.0
+# ... or when it has been silent for this many of the longest calls that there were, and at least for so long.
+SILENT_CALLS, SILENT_S = 3.0, 5.0
 
 
 class RunnerState(Enum):
@@ -110,3 +115,58 @@ class RemoteRunner:
         if at_once and report.engine_seconds > 0 and report.generated_tokens:
             speed = report.generated_tokens / report.engine_seconds / at_once
             self.speed = speed if self.speed is None else self.speed + NEW_SPEED * (speed - self.speed)
+
+
+@dataclass(frozen=True)
+class StealPlan:
+    """Requests that change hands.
+
+    Args:
+        victim: who holds them.
+        requests: what the receiver is given.
+        copied: whether the victim has begun and goes on: the first result wins. Else it is told to forget them.
+    """
+
+    victim: RemoteRunner
+    requests: tuple[Request, ...]
+    copied: bool
+
+
+def plan_steal(
+    receiver: RemoteRunner, runners: Sequence[RemoteRunner], slots: int, copies: Collection[int], now: float
+) -> StealPlan | None:
+    """What a runner with free slots should take: half of what waits longest elsewhere, else copies of stragglers.
+
+    Args:
+        receiver: has fewer than `slots` requests.
+        runners: all that are ready.
+        slots: sequences that an engine decodes at once.
+        copies: ids that two runners hold already; nothing is copied twice.
+        now: monotonic seconds.
+    """
+    room, others = slots - len(receiver.held), [runner for runner in runners if runner is not receiver]
+    waiting = [(runner, _without(runner.not_started(slots), copies, receiver)) for runner in others]
+    victim, ids = max(waiting, key=lambda entry: len(entry[1]) / (entry[0].speed or 1.0), default=(receiver, []))
+    if ids:
+        # From the end: the victim would have come to these last. Half, so that the next idle one finds some too.
+        taken = ids[-min(room, -(-len(ids) // 2)) :]
+        return StealPlan(victim, tuple(victim.held[key] for key in taken), copied=False)
+    if receiver.held:
+        return None
+    for victim in others:
+        ids = _without(list(victim.held), copies, receiver)
+        if ids and far_behind(victim, runners, now):
+            return StealPlan(victim, tuple(victim.held[key] for key in ids[:room]), copied=True)
+    return None
+
+
+def far_behind(runner: RemoteRunner, runners: Sequence[RemoteRunner], now: float) -> bool:
+    """Whether a runner is much slower than is typical, or silent for longer than calls take."""
+    speeds = [other.speed for other in runners if other is not runner and other.speed]
+    slow = bool(speeds) and runner.speed is not None and runner.speed * FAR_BEHIND < median(speeds)
+    longest = max(other.longest_call_s for other in runners)
+    return slow or now - runner.last_heard > max(SILENT_S, SILENT_CALLS * longest)
+
+
+def _without(ids: Sequence[int], copies: Collection[int], receiver: RemoteRunner) -> list[int]:
+    return [key for key in ids if key not in copies and key not in receiver.held]

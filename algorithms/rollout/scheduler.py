@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
-from algorithms.rollout.remote_runner import Call, RemoteRunner
+from algorithms.rollout.remote_runner import Call, RemoteRunner, plan_steal
 from algorithms.rollout.supervisor import WorkerSupervisor
 from algorithms.rollout.types import OnProgress, Request, Rollout, RunnerReport
-from algorithms.rollout.work_order import plan_steal
 
 POLL_S = 0.5
 # A call should bring this share of the headroom: a runner hears from the driver four times before it runs out of work.
@@ -21,6 +20,8 @@ LAST_CALLS_S = 1.0
 # more of them a second than this, but for those that have much to report.
 ANSWERS_A_SECOND = 16
 STEAL_EVERY_S = 0.25
+# Lengths drift with the policy: a response counts for at least this much of the mean, so that old ones fade.
+LEAST_WEIGHT = 0.1
 
 
 @dataclass(frozen=True)
@@ -225,3 +226,31 @@ class _Dispatch:
         on_the_way = {key for call in runner.calls.values() for key in call.given}
         vanished = [key for key in runner.held if key not in on_the_way]
         self._requeue([runner.held.pop(key) for key in vanished])
+
+
+class ExpectedLengths:
+    """Running means of response lengths by query and context.
+
+    A long response that starts last keeps one sequence running while all engines wait, so the longest start first.
+    What this forgets in a restart changes the order of play only, never what is drawn.
+    """
+
+    def __init__(self) -> None:
+        self._means: dict[tuple[str, str], tuple[int, float]] = {}
+
+    def observe(self, rollouts: Sequence[Rollout]) -> None:
+        """Take in the lengths of rollouts; one that failed says nothing."""
+        for rollout in rollouts:
+            if rollout.error is None:
+                key = (rollout.uid, rollout.context)
+                count, mean = self._means.get(key, (0, 0.0))
+                weight = max(1.0 / (count + 1), LEAST_WEIGHT)
+                self._means[key] = (count + 1, mean + weight * (rollout.response_length - mean))
+
+    def expected(self, request: Request) -> float:
+        """Tokens to expect; infinity for a query that was never seen: it might be the longest."""
+        return self._means.get((request.uid, request.context), (0, math.inf))[1]
+
+    def longest_first(self, requests: Sequence[Request]) -> list[Request]:
+        """Requests by expected length; those that expect the same stay in their order."""
+        return sorted(requests, key=self.expected, reverse=True)

@@ -16,13 +16,12 @@ from ray.rllib.env.env_runner_group import EnvRunnerGroup
 from algorithms.config.base import BaseConfig
 from algorithms.rollout.env_runner import LLMEnvRunner
 from algorithms.rollout.metrics import DispatchMetrics, GradingCounts, completion_metrics
-from algorithms.rollout.scheduler import DispatchPlan, DispatchReport, dispatch
+from algorithms.rollout.scheduler import DispatchPlan, DispatchReport, ExpectedLengths, dispatch
 from algorithms.rollout.supervisor import Weights, WorkerSupervisor
 from algorithms.rollout.types import OnProgress, Request, Rollout
-from algorithms.rollout.weight_sync.calls import NoRunnerTookWeights
-from algorithms.rollout.weight_sync.choice import NoSleep, choose_engine_sleep, choose_transfer
+from algorithms.rollout.weight_sync.choice import EngineSleep, NoSleep, choose_engine_sleep, choose_transfer
 from algorithms.rollout.weight_sync.object_store import AsLoaded
-from algorithms.rollout.work_order import ExpectedLengths
+from algorithms.rollout.weight_sync.transfer import NoRunnerTookWeights, WeightTransfer
 from algorithms.utils.process import native_stderr_held_back
 
 GRADING_COUNTS_TIMEOUT_S = 2.0
@@ -42,11 +41,11 @@ class RolloutWorkers:
     """
 
     def __init__(self, runner_group: EnvRunnerGroup, learner_group: LearnerGroup | None, config: BaseConfig) -> None:
-        self.group, self.learner_group = runner_group, learner_group
+        self.training = training = learner_group is not None
+        self.group, self.learner_group = runner_group, cast(LearnerGroup, learner_group)  # `AsLoaded` needs none
         self.settings = config.env_runners_settings
-        training = learner_group is not None
-        self.transfer = choose_transfer(config) if training else AsLoaded()
-        self.engine_sleep = choose_engine_sleep(config) if training else NoSleep()
+        self.transfer: WeightTransfer = choose_transfer(config) if training else AsLoaded()
+        self.engine_sleep: EngineSleep = choose_engine_sleep(config) if training else NoSleep()
         self.version = -1
         self.supervisor = self._make_supervisor() if runner_group.num_remote_env_runners() else None
         # A batch of the embedded engine cannot be added to while it decodes.
@@ -78,7 +77,7 @@ class RolloutWorkers:
             report = self._rollout_locally(requests, on_progress)
         else:
             report = dispatch(self.supervisor, self.lengths.longest_first(requests), self.plan, on_progress)
-        if self.learner_group is not None:  # an evaluation has no steps, and reports errors as verdicts
+        if self.training:  # an evaluation has no steps, and reports errors as verdicts
             runners = 1 if self.supervisor is None else len(self.supervisor.runners)
             self._dispatches.add(report, runners, self._grading.added(self._grading_totals()))
             self._report_errors(report.rollouts)
@@ -175,7 +174,7 @@ class RolloutWorkers:
     def _rollout_locally(self, requests: Sequence[Request], on_progress: OnProgress | None) -> DispatchReport:
         runner = cast(LLMEnvRunner, self.group.local_env_runner)
         chunk = self.settings.max_num_seqs
-        if self.learner_group is not None:
+        if self.training:
             chunk = max(1, min(chunk, -(-len(requests) // 2))) if on_progress else len(requests)
         started, engine_before = time.perf_counter(), runner.episode_runner.engine_seconds
         return DispatchReport(

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 from unittest import mock
 
 import gymnasium
@@ -18,9 +18,9 @@ from algorithms.preflight.ray_session import start_ray
 from algorithms.r3_grpo.algorithm import R3GRPO
 from algorithms.r3_grpo.config import R3GRPOConfig
 from algorithms.rollout import workers as grpo_runners
+from algorithms.rollout.scheduler import ExpectedLengths
 from algorithms.rollout.supervisor import WorkerSupervisor
 from algorithms.rollout.types import Request
-from algorithms.rollout.work_order import ExpectedLengths
 from algorithms.rollout.workers import RolloutWorkers
 from benchmarks.simulation.runner import RunnerSpec, SimulatedHost
 from r3env.core import Query, Reason, Verdict, VerifiableEnv
@@ -157,7 +157,7 @@ class SimulatedPool(RolloutWorkers):
 
     def _make_supervisor(self) -> WorkerSupervisor:
         return WorkerSupervisor(
-            self.group.actors(),
+            self.group._worker_manager.actors(),
             timeout_s=self.settings.timeout_s,
             weights=self._current_weights,
             kill=lambda handle: handle.restart.remote(),
@@ -174,7 +174,7 @@ class MeasuredStep(R3GRPO):
     ) -> None:
         """Replace the engine and the learner; weights have a version only."""
         with mock.patch.object(grpo_runners, "choose_transfer", lambda config: VersionOnly()):
-            self.runners = SimulatedPool(group, self.learner_group, self.config)
+            self.runners = SimulatedPool(cast(Any, group), self.learner_group, self.config)
         self.runners.plan = type(self.runners.plan).of(continuous_batching=True, max_num_seqs=max_num_seqs)
         self.pipeline = make_pipeline(lag, self.runners)
         if not longest_first:

@@ -4,8 +4,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from algorithms.rollout.scheduler import ExpectedLengths
 from algorithms.rollout.types import Context, Prompt, Request, Rollout, Sampling
-from algorithms.rollout.work_order import ExpectedLengths
 
 
 def request(number, uid, context=Context.PLAIN):

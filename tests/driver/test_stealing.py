@@ -1,8 +1,7 @@
 """What an idle runner takes from the others when nothing waits any more."""
 
-from algorithms.rollout.remote_runner import RemoteRunner
+from algorithms.rollout.remote_runner import SILENT_S, RemoteRunner, far_behind, plan_steal
 from algorithms.rollout.types import Prompt, Request, RunnerReport, Sampling
-from algorithms.rollout.work_order import SILENT_S, far_behind, plan_steal
 
 SLOTS = 4
 

@@ -8,10 +8,9 @@ import pytest
 import ray
 import torch
 
-from algorithms.rollout.weight_sync.base import WireSettings
-from algorithms.rollout.weight_sync.calls import NoRunnerTookWeights
 from algorithms.rollout.weight_sync.object_store import ObjectStoreTransfer, store_weights
-from algorithms.rollout.weight_sync.wire import bytes_of
+from algorithms.rollout.weight_sync.transfer import NoRunnerTookWeights
+from algorithms.rollout.weight_sync.wire import WireSettings, bytes_of
 
 from .conftest import BUCKET_BYTES
 

@@ -9,11 +9,10 @@ import torch
 
 from algorithms.rollout.engines.base import GenerationRequest
 from algorithms.rollout.types import Sampling
-from algorithms.rollout.weight_sync.base import NO_VERSION, TENSORS, WireSettings
 from algorithms.rollout.weight_sync.choice import Sleep
 from algorithms.rollout.weight_sync.object_store import ObjectStoreTransfer
 from algorithms.rollout.weight_sync.streamed import StreamedTransfer, bucket_fields
-from algorithms.rollout.weight_sync.wire import TensorSpec, unpack
+from algorithms.rollout.weight_sync.wire import NO_VERSION, TENSORS, TensorSpec, WireSettings, unpack
 
 from .conftest import BUCKET_BYTES
 

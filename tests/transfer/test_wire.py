@@ -5,8 +5,15 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from algorithms.rollout.weight_sync.base import TensorsAtHand, as_weights, require_same_shapes
-from algorithms.rollout.weight_sync.wire import bytes_of, pack, plan_buckets, unpack
+from algorithms.rollout.weight_sync.wire import (
+    TensorsAtHand,
+    as_weights,
+    bytes_of,
+    pack,
+    plan_buckets,
+    require_same_shapes,
+    unpack,
+)
 
 SHAPES = st.lists(st.lists(st.integers(0, 7), max_size=3).map(tuple), max_size=12)
 

@@ -1,1 +1,1 @@
-"""Inference engines behind one interface, base.py."""
+"""Inference engines behind one interface. Home: base.py."""

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from algorithms.rollout.types import Sampling
-from algorithms.rollout.weight_sync.base import TENSORS, Weights, as_weights
+from algorithms.rollout.weight_sync.wire import TENSORS, Weights, as_weights
 
 
 class FinishReason(StrEnum):

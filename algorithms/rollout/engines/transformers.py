@@ -15,7 +15,7 @@ from algorithms.rollout.engines.decoding import (
     uniform_numbers,
     use_grouped_decoding,
 )
-from algorithms.rollout.weight_sync.base import NO_VERSION, TENSORS, require_complete, require_same_shapes
+from algorithms.rollout.weight_sync.wire import NO_VERSION, TENSORS, require_complete, require_same_shapes
 
 # A batch is compacted when this share of its rows has finished: copying the cache costs about one decode step.
 COMPACT_WHEN_FINISHED = 0.125

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from algorithms.rollout.engines.base import Completion, Engine, FinishReason, GenerationRequest
-from algorithms.rollout.weight_sync.base import NO_VERSION, TENSORS, require_complete, require_same_shapes
+from algorithms.rollout.weight_sync.wire import NO_VERSION, TENSORS, require_complete, require_same_shapes
 
 # One process: weights reach the engine without a second hop, and a runner that dies takes its engine along.
 _ENVIRONMENT = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_LOGGING_LEVEL": "ERROR", "VLLM_CPU_KVCACHE_SPACE": "1"}

@@ -1,1 +1,1 @@
-"""How the learners' weights get into the engines. Start with choice.py."""
+"""Weights from the learners to the engines. Home: choice.py, which picks the way; transfer.py is its interface."""

@@ -1,21 +1,21 @@
 """Which way weights take, and what happens where it turns out to be closed."""
 
 import logging
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
+from ray.rllib.core.learner.learner_group import LearnerGroup
+from ray.rllib.env.env_runner_group import EnvRunnerGroup
+
+from algorithms.config.base import BaseConfig
 from algorithms.config.placement import TransferKind, transfer_kind
-from algorithms.rollout.weight_sync.base import TransferUnavailable, WeightTransfer, WireSettings
-from algorithms.rollout.weight_sync.calls import RunnerCalls
 from algorithms.rollout.weight_sync.object_store import InProcessTransfer, ObjectStoreTransfer
-
-if TYPE_CHECKING:
-    from algorithms.config.base import BaseConfig
-
+from algorithms.rollout.weight_sync.transfer import RunnerCalls, TransferUnavailable, WeightTransfer
+from algorithms.rollout.weight_sync.wire import WireSettings
 
 _logger = logging.getLogger(__name__)
 
 
-def choose_transfer(config: "BaseConfig") -> WeightTransfer:
+def choose_transfer(config: BaseConfig) -> WeightTransfer:
     """The way that the configuration asks for, or the best for where learners and engines live.
 
     Raises:
@@ -31,8 +31,7 @@ def choose_transfer(config: "BaseConfig") -> WeightTransfer:
 
 
 def _streamed(kind: TransferKind, wire: WireSettings) -> WeightTransfer:
-    from algorithms.rollout.weight_sync.ipc import IPCRoute
-    from algorithms.rollout.weight_sync.nccl import NCCLRoute
+    from algorithms.rollout.weight_sync.routes import IPCRoute, NCCLRoute
     from algorithms.rollout.weight_sync.streamed import StreamedTransfer
 
     return StreamedTransfer(IPCRoute() if kind is TransferKind.IPC else NCCLRoute(), wire)
@@ -44,7 +43,7 @@ class OrObjectStore:
     def __init__(self, first: WeightTransfer, wire: WireSettings) -> None:
         self._way, self._wire = first, wire
 
-    def push(self, learner_group: Any, runner_group: Any, timeout_s: float) -> int:
+    def push(self, learner_group: LearnerGroup, runner_group: EnvRunnerGroup, timeout_s: float) -> int:
         """See `WeightTransfer.push`."""
         try:
             return self._way.push(learner_group, runner_group, timeout_s)
@@ -53,7 +52,7 @@ class OrObjectStore:
             self._way = ObjectStoreTransfer(self._wire)
             return self._way.push(learner_group, runner_group, timeout_s)
 
-    def message(self, learner_group: Any) -> tuple[int, dict[str, Any]]:
+    def message(self, learner_group: LearnerGroup) -> tuple[int, dict[str, Any]]:
         """See `WeightTransfer.message`."""
         return self._way.message(learner_group)
 
@@ -85,7 +84,7 @@ class Sleep:
         RunnerCalls(runner_group, timeout_s)(_sleep)
 
 
-def choose_engine_sleep(config: "BaseConfig") -> EngineSleep:
+def choose_engine_sleep(config: BaseConfig) -> EngineSleep:
     """By `env_runners.sleep_while_training`."""
     return Sleep() if config.env_runners_settings.sleep_while_training else NoSleep()
 

@@ -8,7 +8,7 @@ import functools
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import ray
@@ -18,11 +18,20 @@ from ray.rllib.core.learner.learner_group import LearnerGroup
 from ray.rllib.env.env_runner_group import EnvRunnerGroup
 from ray.rllib.utils.metrics import WEIGHTS_SEQ_NO
 
+from algorithms.learner.learner import GRPOLearner
 from algorithms.learner.sharding import compute_device
-from algorithms.rollout.weight_sync.base import Named, TensorsAtHand, WireSettings, require_version
-from algorithms.rollout.weight_sync.calls import RunnerCalls, on_learners
-from algorithms.rollout.weight_sync.sender import release_memory
-from algorithms.rollout.weight_sync.wire import Bucket, bytes_of, pack, plan_buckets, unpack
+from algorithms.rollout.weight_sync.transfer import RunnerCalls, on_learners, require_version
+from algorithms.rollout.weight_sync.wire import (
+    Bucket,
+    Named,
+    TensorsAtHand,
+    WireSettings,
+    bytes_of,
+    pack,
+    plan_buckets,
+    release_memory,
+    unpack,
+)
 
 
 @dataclass(frozen=True)
@@ -55,7 +64,7 @@ class ObjectStoreTransfer:
         self.wire = wire
         self._kept: tuple[int, StoredWeights] | None = None
 
-    def push(self, learner_group: Any, runner_group: Any, timeout_s: float) -> int:
+    def push(self, learner_group: LearnerGroup, runner_group: EnvRunnerGroup, timeout_s: float) -> int:
         """Store the weights and have the runners load them, see `WeightTransfer.push`."""
         self._kept = None  # before the new ones are stored: the store need not hold both
         self._kept = version, weights = store_weights(learner_group, self.wire)
@@ -63,13 +72,13 @@ class ObjectStoreTransfer:
         require_version(calls(functools.partial(_set_state, state=weights.state(version))), version)
         return version
 
-    def message(self, learner_group: Any) -> tuple[int, dict[str, Any]]:
+    def message(self, learner_group: LearnerGroup) -> tuple[int, dict[str, Any]]:
         """The weights that were pushed last, see `WeightTransfer.message`."""
         version, weights = self._kept or store_weights(learner_group, self.wire)
         return version, weights.state(version)
 
 
-def store_weights(learner_group: Any, wire: WireSettings) -> tuple[int, StoredWeights]:
+def store_weights(learner_group: LearnerGroup, wire: WireSettings) -> tuple[int, StoredWeights]:
     """Put the learners' weights into the object store, where they stay for as long as the result is kept.
 
     Returns:
@@ -88,7 +97,7 @@ def _set_state(runner: Any, state: dict[str, Any]) -> int:
 
 
 @torch.no_grad()
-def _store(learner: Any, wire: WireSettings) -> tuple[int, StoredWeights] | None:
+def _store(learner: GRPOLearner, wire: WireSettings) -> tuple[int, StoredWeights] | None:
     """Runs in every learner, because sharded ones gather together; the first one stores."""
     shapes, tensors = learner.policy_shapes(), learner.policy_tensors()
     plan = plan_buckets(shapes, wire.dtype, wire.bucket_bytes)
@@ -114,11 +123,11 @@ def _view(array: np.ndarray) -> torch.Tensor:
 class AsLoaded:
     """Engines that keep the model that they have loaded: an evaluation has no learners."""
 
-    def push(self, learner_group: LearnerGroup | None, runner_group: EnvRunnerGroup, timeout_s: float) -> int:
+    def push(self, learner_group: LearnerGroup, runner_group: EnvRunnerGroup, timeout_s: float) -> int:
         """Nothing to send, see `WeightTransfer.push`."""
         return 0
 
-    def message(self, learner_group: LearnerGroup | None) -> tuple[int, dict[str, Any]]:
+    def message(self, learner_group: LearnerGroup) -> tuple[int, dict[str, Any]]:
         """An engine that comes back has read the model again; it only has to confirm it."""
         return 0, {WEIGHTS_SEQ_NO: 0}
 
@@ -127,14 +136,14 @@ class AsLoaded:
 class InProcessTransfer:
     """Copies tensor by tensor; nothing is held twice."""
 
-    def push(self, learner_group: Any, runner_group: Any, timeout_s: float) -> int:
+    def push(self, learner_group: LearnerGroup, runner_group: EnvRunnerGroup, timeout_s: float) -> int:
         """Copy the local learner's weights into the local runner's engine, see `WeightTransfer.push`."""
-        learner, runner = learner_group._learner, runner_group.local_env_runner
+        learner, runner = cast(GRPOLearner, learner_group._learner), cast(Any, runner_group.local_env_runner)
         release_memory()  # an engine that sleeps takes its own back
         version = int(learner._weights_seq_no)
         runner.engine.load_weights(TensorsAtHand(learner.policy_shapes(), learner.policy_tensors()), version)
         return version
 
-    def message(self, learner_group: Any) -> tuple[int, dict[str, Any]]:
+    def message(self, learner_group: LearnerGroup) -> tuple[int, dict[str, Any]]:
         """Not used: an engine in the driver's process does not come back alone."""
         raise NotImplementedError("a local env runner is never replaced")

@@ -1,15 +1,47 @@
-"""A push between GPUs: learners offer bucket after bucket, and the engines take each one before the next."""
+"""Send weights between GPUs: learners offer bucket after bucket, and the engines take each one before the next.
+
+The learners' functions run in every learner: sharded ones gather each tensor together.
+"""
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from algorithms.rollout.weight_sync.base import WireSettings, require_version
-from algorithms.rollout.weight_sync.calls import RunnerCalls, on_learners
+import torch
+from ray.rllib.core.learner.learner_group import LearnerGroup
+from ray.rllib.env.env_runner_group import EnvRunnerGroup
+
+from algorithms.learner.learner import GRPOLearner
+from algorithms.learner.sharding import compute_device
 from algorithms.rollout.weight_sync.object_store import ObjectStoreTransfer
-from algorithms.rollout.weight_sync.sender import Link, close_stream, next_bucket, open_stream
-from algorithms.rollout.weight_sync.wire import Bucket
+from algorithms.rollout.weight_sync.transfer import RunnerCalls, on_learners, require_version
+from algorithms.rollout.weight_sync.wire import (
+    Bucket,
+    TensorSpec,
+    WireSettings,
+    bytes_of,
+    pack,
+    plan_buckets,
+    release_memory,
+)
+
+
+class Link(Protocol):
+    """How the bytes leave a learner."""
+
+    def sends(self, learner: GRPOLearner) -> bool:
+        """Whether this learner sends, or only gathers with those that do."""
+        ...
+
+    def offer(self, learner: GRPOLearner, buffer: torch.Tensor) -> Any:
+        """What the receivers need to know of a buffer; asked once it is packed."""
+        ...
+
+    def deliver(self, learner: GRPOLearner, packed: torch.Tensor) -> None:
+        """Send what was packed, while the receivers receive; returns when the buffer may be packed anew."""
+        ...
 
 
 class Route(Protocol):
@@ -28,7 +60,7 @@ class Route(Protocol):
         """
         ...
 
-    def prepare(self, learner_group: Any, calls: RunnerCalls) -> None:
+    def prepare(self, learner_group: LearnerGroup, calls: RunnerCalls) -> None:
         """Check that learners and runners reach each other, and introduce those who have not met.
 
         Raises:
@@ -48,7 +80,7 @@ class StreamedTransfer:
         self.route, self.wire = route, wire
         self._store = ObjectStoreTransfer(wire)
 
-    def push(self, learner_group: Any, runner_group: Any, timeout_s: float) -> int:
+    def push(self, learner_group: LearnerGroup, runner_group: EnvRunnerGroup, timeout_s: float) -> int:
         """Send to all healthy runners at once, see `WeightTransfer.push`."""
         calls = RunnerCalls(runner_group, timeout_s)
         self.route.prepare(learner_group, calls)
@@ -60,11 +92,11 @@ class StreamedTransfer:
         require_version(calls(functools.partial(_finish, version=opened.version)), opened.version)
         return opened.version
 
-    def message(self, learner_group: Any) -> tuple[int, dict[str, Any]]:
+    def message(self, learner_group: LearnerGroup) -> tuple[int, dict[str, Any]]:
         """For a runner that comes back, see `WeightTransfer.message`."""
         return self._store.message(learner_group)
 
-    def _send_all(self, learner_group: Any, calls: RunnerCalls) -> None:
+    def _send_all(self, learner_group: LearnerGroup, calls: RunnerCalls) -> None:
         pool = ThreadPoolExecutor(1)
         try:
             offers = _next(learner_group)
@@ -82,7 +114,7 @@ class StreamedTransfer:
             pool.shutdown(wait=False)
 
 
-def _next(learner_group: Any) -> list[Bucket] | None:
+def _next(learner_group: LearnerGroup) -> list[Bucket] | None:
     answers = on_learners(learner_group, next_bucket)
     return [bucket for _, bucket in answers if bucket is not None] if answers[0][0] else None
 
@@ -108,3 +140,80 @@ def _finish(runner: Any, version: int) -> int:
     runner.engine.finish_weights(version)
     held: int = runner.engine.weights_version
     return held
+
+
+@dataclass
+class Sender:
+    """What a learner keeps between the calls of a push, and from one push to the next.
+
+    Args:
+        exported: the handle of the buffer of the push that is under way, where engines read it by CUDA IPC.
+        communicator: of the NCCL group with the engines, where this learner is in one.
+    """
+
+    buckets: Iterator[Bucket | None] = field(default_factory=lambda: iter(()))
+    exported: Any = None
+    communicator: Any = None
+
+
+@dataclass(frozen=True)
+class Opened:
+    """What a learner is about to send."""
+
+    version: int
+    shapes: Mapping[str, tuple[int, ...]]
+
+
+def sender_of(learner: GRPOLearner) -> Sender:
+    """The learner's sender, made when it is first asked for."""
+    if learner.weight_sender is None:
+        learner.weight_sender = Sender()
+    sender: Sender = learner.weight_sender
+    return sender
+
+
+def open_stream(learner: GRPOLearner, *, wire: WireSettings, link: Link) -> Opened:
+    """Begin to send; the GPU memory that torch merely keeps for later goes to the engines."""
+    release_memory()
+    shapes = learner.policy_shapes()
+    plan = plan_buckets(shapes, wire.dtype, wire.bucket_bytes)
+    sender = sender_of(learner)
+    sender.buckets, sender.exported = _buckets(learner, plan, link), None
+    return Opened(int(learner._weights_seq_no), shapes)
+
+
+def next_bucket(learner: GRPOLearner) -> tuple[bool, Bucket | None]:
+    """Deliver the bucket that was offered last, and offer the next one.
+
+    Returns:
+        Whether there is a next one, and it, if this learner sends.
+    """
+    try:
+        return True, next(sender_of(learner).buckets)
+    except StopIteration:
+        return False, None
+
+
+def close_stream(learner: GRPOLearner) -> None:
+    """Free the buffer; one that engines still map goes with the next push."""
+    sender = sender_of(learner)
+    sender.buckets, sender.exported = iter(()), None
+    release_memory()
+
+
+@torch.no_grad()
+def _buckets(learner: GRPOLearner, plan: list[tuple[TensorSpec, ...]], link: Link) -> Iterator[Bucket | None]:
+    tensors = learner.policy_tensors()
+    if not link.sends(learner):
+        for specs in plan:
+            for _ in specs:
+                next(tensors)
+            yield None
+        return
+    buffer = torch.empty(max(map(bytes_of, plan), default=0), dtype=torch.uint8, device=compute_device(learner.lm))
+    for specs in plan:
+        pack(tensors, specs, buffer)
+        if buffer.is_cuda:
+            torch.cuda.current_stream(buffer.device).synchronize()  # others read it, on streams of their own
+        yield Bucket(specs, link.offer(learner, buffer))
+        link.deliver(learner, buffer[: bytes_of(specs)])

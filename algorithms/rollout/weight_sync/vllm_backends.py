@@ -18,7 +18,7 @@ from vllm.distributed.weight_transfer.base import (
 from vllm.distributed.weight_transfer.ipc_engine import IPCWeightTransferEngine
 from vllm.distributed.weight_transfer.nccl_engine import NCCLWeightTransferEngine, NCCLWeightTransferInitInfo
 
-from algorithms.rollout.weight_sync.base import TENSORS
+from algorithms.rollout.weight_sync.wire import TENSORS
 
 
 @dataclass

@@ -1,7 +1,10 @@
-"""NCCL: the first learner broadcasts to all engines on other GPUs, through vLLM's own NCCL engine.
+"""The two ways between GPUs, each through vLLM's own engine for it.
 
-A process that dies in the middle of a broadcast leaves the others waiting, as in any collective: the push then fails
-after its timeout, and the run goes on from its last checkpoint. The object store has no such moment.
+CUDA IPC: the engine reads the learner's buffer on the GPU that they share.
+
+NCCL: the first learner broadcasts to all engines on other GPUs. A process that dies in the middle of a broadcast
+leaves the others waiting, as in any collective: the push then fails after its timeout, and the run resumes from its
+last checkpoint. The object store has no such moment.
 """
 
 import functools
@@ -14,16 +17,78 @@ from typing import Any
 
 import ray
 import torch
+from ray.rllib.core.learner.learner_group import LearnerGroup
 
+from algorithms.learner.learner import GRPOLearner
 from algorithms.learner.sharding import compute_device
-from algorithms.rollout.weight_sync.base import TransferUnavailable
-from algorithms.rollout.weight_sync.calls import Failure, RunnerCalls, on_learners
-from algorithms.rollout.weight_sync.sender import sender_of
-from algorithms.rollout.weight_sync.streamed import bucket_fields
+from algorithms.rollout.weight_sync.streamed import bucket_fields, sender_of
+from algorithms.rollout.weight_sync.transfer import Failure, RunnerCalls, TransferUnavailable, on_learners
 from algorithms.rollout.weight_sync.wire import Bucket
 
 # vLLM's receiver cuts an update into broadcasts of this size; ours is one broadcast a bucket.
 _WHOLE_BUCKET = 2**62
+
+
+@dataclass(frozen=True)
+class IPCLink:
+    """Every learner exports its buffer: each serves the engine on its own GPU."""
+
+    def sends(self, learner: GRPOLearner) -> bool:
+        """All do."""
+        return True
+
+    def offer(self, learner: GRPOLearner, buffer: torch.Tensor) -> dict[str, tuple[Any, ...]]:
+        """The buffer's handle, by the id of the GPU that it is on."""
+        from torch.multiprocessing.reductions import reduce_tensor
+
+        sender = sender_of(learner)
+        if sender.exported is None:  # one export for all buckets of a push: vLLM maps it once and counts one reader
+            _, sender.exported = reduce_tensor(buffer)
+        return {_gpu_id(buffer.device): sender.exported}
+
+    def deliver(self, learner: GRPOLearner, packed: torch.Tensor) -> None:
+        """Nothing: the engines have read it where it lies."""
+
+
+class IPCRoute:
+    """Buckets that lie in the learners' memory."""
+
+    link = IPCLink()
+    concurrent = False
+
+    def prepare(self, learner_group: LearnerGroup, calls: RunnerCalls) -> None:
+        """Check that each engine shares a GPU with a learner."""
+        held = set(on_learners(learner_group, _own_gpu))
+        lonely = sorted(number for number, gpus in calls(_visible_gpus).items() if not held.intersection(gpus))
+        if lonely:
+            raise TransferUnavailable(f"env runners {lonely} share no GPU with a learner")
+        failures = [answer.message for answer in calls.attempt(_introduce).values() if isinstance(answer, Failure)]
+        if failures:
+            raise TransferUnavailable(f"no CUDA IPC: {'; '.join(sorted(set(failures)))}")
+
+    def update(self, offers: Sequence[Bucket]) -> dict[str, Any]:
+        """One set of tensors, and where it lies on each GPU."""
+        handles = {gpu: arguments for offer in offers for gpu, arguments in offer.payload.items()}
+        sizes = [spec.nbytes for spec in offers[0].specs]
+        return {**bucket_fields(offers[0]), "ipc_handles": handles, "tensor_sizes": sizes}
+
+
+def _introduce(runner: Any) -> None:
+    runner.engine.llm.init_weight_transfer_engine({"init_info": {"packed": True}})
+
+
+def _own_gpu(learner: GRPOLearner) -> str:
+    """Where the learner computes; it sees its neighbors' GPUs too."""
+    device = compute_device(learner.lm)
+    return _gpu_id(device) if device.type == "cuda" else "no GPU"
+
+
+def _visible_gpus(runner: Any) -> list[str]:
+    return [_gpu_id(torch.device("cuda", index)) for index in range(torch.cuda.device_count())]
+
+
+def _gpu_id(device: torch.device) -> str:
+    return str(torch.cuda.get_device_properties(device).uuid)
 
 
 @dataclass(frozen=True)
@@ -39,14 +104,14 @@ class Meeting:
 class NCCLLink:
     """The first learner sends; the others gather with it where the model is sharded."""
 
-    def sends(self, learner: Any) -> bool:
+    def sends(self, learner: GRPOLearner) -> bool:
         """The first one does."""
         return not learner._learner_index
 
-    def offer(self, learner: Any, buffer: torch.Tensor) -> None:
+    def offer(self, learner: GRPOLearner, buffer: torch.Tensor) -> None:
         """Names and shapes are all that the engines need."""
 
-    def deliver(self, learner: Any, packed: torch.Tensor) -> None:
+    def deliver(self, learner: GRPOLearner, packed: torch.Tensor) -> None:
         """Broadcast, while the engines receive."""
         stream = torch.cuda.current_stream(packed.device)
         with torch.cuda.device(packed.device):  # a learner sees its neighbors' GPUs too
@@ -63,7 +128,7 @@ class NCCLRoute:
     def __init__(self) -> None:
         self._members: dict[int, int] = {}
 
-    def prepare(self, learner_group: Any, calls: RunnerCalls) -> None:
+    def prepare(self, learner_group: LearnerGroup, calls: RunnerCalls) -> None:
         """Form the group, unless its members are the same processes as last time."""
         members = calls(_process_id)
         if members == self._members:
@@ -99,7 +164,7 @@ def _workers(runner: Any) -> int:
     return int(parallel.world_size)
 
 
-def _place(learner: Any) -> tuple[str, int] | None:
+def _place(learner: GRPOLearner) -> tuple[str, int] | None:
     """An address and a free port where the first learner runs."""
     if learner._learner_index:
         return None
@@ -109,7 +174,7 @@ def _place(learner: Any) -> tuple[str, int] | None:
         return address, listener.getsockname()[1]
 
 
-def _open(learner: Any, meeting: Meeting) -> str | None:
+def _open(learner: GRPOLearner, meeting: Meeting) -> str | None:
     """Become rank 0 of the group; returns what went wrong, in words."""
     if learner._learner_index:
         return None

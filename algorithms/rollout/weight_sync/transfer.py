@@ -1,10 +1,13 @@
-"""Calls to all learners, and to all env runners that can still answer."""
+"""The interface of every way from the learners to the engines, and calls to all learners and all env runners."""
 
 import functools
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
+
+from ray.rllib.core.learner.learner_group import LearnerGroup
+from ray.rllib.env.env_runner_group import EnvRunnerGroup
 
 from algorithms.learner.group import LearnerDied
 
@@ -13,8 +16,55 @@ T = TypeVar("T")
 _logger = logging.getLogger(__name__)
 
 
+class WeightTransfer(Protocol):
+    """A way from the learners to the engines."""
+
+    def push(self, learner_group: LearnerGroup, runner_group: EnvRunnerGroup, timeout_s: float) -> int:
+        """Give the runners the learners' weights.
+
+        A runner holds either the old version, or the new one, or says that it holds none: what it samples in between
+        is refused. One that does not confirm the new version is marked unhealthy.
+
+        Args:
+            learner_group: RLlib's LearnerGroup.
+            runner_group: RLlib's EnvRunnerGroup.
+            timeout_s: for each call to the runners.
+
+        Returns:
+            The version that the runners now hold.
+
+        Raises:
+            LearnerDied: a learner did not answer.
+            NoRunnerTookWeights: no runner confirmed the version.
+            TransferUnavailable: this way cannot be taken here.
+        """
+        ...
+
+    def message(self, learner_group: LearnerGroup) -> tuple[int, dict[str, Any]]:
+        """The learners' version and what a single runner's `set_state` takes, for one that comes back.
+
+        Through Ray's object store, whatever way `push` takes: the others need not stop for it.
+        """
+        ...
+
+
+class TransferUnavailable(RuntimeError):
+    """This way cannot be taken here; no engine has been touched."""
+
+
 class NoRunnerTookWeights(RuntimeError):
     """No env runner holds the weights that were pushed."""
+
+
+def require_version(answers: dict[int, int], version: int) -> None:
+    """Refuse runners that confirm another version than they were sent.
+
+    Raises:
+        RuntimeError: they do.
+    """
+    wrong = {number: answer for number, answer in answers.items() if answer != version}
+    if wrong:
+        raise RuntimeError(f"env runners hold weights {wrong} by number, {version} was pushed")
 
 
 @dataclass(frozen=True)
