@@ -43,7 +43,7 @@ def load(path: str) -> dict[str, float]:
     """Loads one file in this process; memory in MiB, and times in seconds."""
     import psutil
 
-    from r3env.math_env import MathEnv
+    from r3env.envs.math import MathEnv
 
     def memory() -> float:
         return float(psutil.Process().memory_info().rss / 2**20)

@@ -36,7 +36,7 @@ from algorithms.rollout.engines.vllm import VLLMEngine
 from algorithms.rollout.episodes import EpisodeRunner
 from algorithms.rollout.types import Prompt, Request, Rollout, Sampling, Split
 from r3env.core import Query, Reason, Verdict
-from r3env.math_env import MathEnv
+from r3env.envs.math import MathEnv
 
 MODELS = ("tiny", "wide")
 # Median and spread of the lengths in tokens; real reasoning has the same shape at a hundred times the length.

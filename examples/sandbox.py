@@ -23,7 +23,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
+
+from r3env.sandbox.process import ProcessStartError, ProcessTimeoutError, run_to_end
 
 # Episodes step in many threads; with a process to each of them at once, `wall_s` would measure the others.
 _slots = threading.BoundedSemaphore(os.cpu_count() or 1)
@@ -56,10 +58,6 @@ class Outcome:
     results: tuple[Any, ...] = ()
 
 
-class SandboxError(RuntimeError):
-    """The sandbox itself does not work here, whatever the code."""
-
-
 def run_calls(code: str, function: str, calls: Sequence[Sequence[Any]], limits: Limits | None = None) -> Outcome:
     """Run `code`, then call its `function` with each list of arguments.
 
@@ -72,39 +70,22 @@ def run_calls(code: str, function: str, calls: Sequence[Sequence[Any]], limits: 
         limits: None for the defaults.
 
     Raises:
-        SandboxError: no process could be started with these limits.
+        ProcessStartError: no process could be started with these limits, whatever the code.
     """
     limits = limits or Limits()
     job = {"code": code, "function": function, "calls": list(calls), **asdict(limits)}
+    command = [*_namespaces(), sys.executable, "-I", "-S", "-c", _CHILD]
     with _slots, tempfile.TemporaryFile() as output:
-        if not _run(job, output, limits.wall_s):
+        try:
+            request, environment = json.dumps(job).encode(), {"PATH": os.defpath}
+            run_to_end(command, request, output, limits.wall_s, cwd="/", env=environment)
+        except ProcessTimeoutError:
             return Outcome(Ending.OVERTIME)
         output.seek(0)
         lines = output.read(limits.output_bytes + 1).splitlines()
     if not lines or lines[0] != b"ready":
-        raise SandboxError("the sandbox did not start: no process could be fenced in on this system")
+        raise ProcessStartError("the sandbox did not start: no process could be fenced in on this system")
     return _outcome(lines[1:], len(calls))
-
-
-def _run(job: dict[str, Any], output: IO[bytes], wall_s: float) -> bool:
-    """Whether the process ended within `wall_s`; what it wrote is in `output` either way."""
-    process = subprocess.Popen(
-        [*_namespaces(), sys.executable, "-I", "-S", "-c", _CHILD],
-        stdin=subprocess.PIPE,
-        stdout=output,
-        stderr=subprocess.DEVNULL,
-        cwd="/",
-        env={"PATH": os.defpath},
-        start_new_session=True,
-    )
-    try:
-        process.communicate(json.dumps(job).encode(), timeout=wall_s)
-    except subprocess.TimeoutExpired:
-        return False
-    finally:
-        process.kill()
-        process.wait()
-    return True
 
 
 def _outcome(lines: Sequence[bytes], expected: int) -> Outcome:

@@ -7,8 +7,9 @@ from typing import Any
 
 import gymnasium
 
-from examples.sandbox import Ending, Limits, SandboxError, run_calls
+from examples.sandbox import Ending, Limits, run_calls
 from r3env.core import Query, Reason, Verdict, VerifiableEnv
+from r3env.sandbox.process import ProcessStartError
 
 _CODE_BLOCK = re.compile(r"```(?:python|py)?[ \t]*\n(.*?)```", re.DOTALL)
 
@@ -84,7 +85,7 @@ class WriteFunction(VerifiableEnv):
         arguments, expected = zip(*reference["cases"], strict=True)
         try:
             outcome = run_calls(code, reference["function"], arguments, self.limits)
-        except SandboxError:
+        except ProcessStartError:
             return Verdict(False, Reason.ERROR)
         correct = outcome.ending is Ending.RETURNED and _same(outcome.results, expected)
         return Verdict(correct, Reason.EQUAL if correct else Reason.DIFFERENT)

@@ -15,11 +15,10 @@ from rich.console import Console
 from rich.progress import track
 
 from r3env.core import Query, Verdict
-from r3env.data import Selection, load_table
-from r3env.data_errors import DataError
+from r3env.data.loading import Selection, load_table
+from r3env.data.query_table import QueryTable
+from r3env.data.sources import DataError, parse_source
 from r3env.grading import GraderError, grade
-from r3env.query_table import QueryTable
-from r3env.sources import parse_source
 
 _THREADS = 8
 _IN_FLIGHT = 256

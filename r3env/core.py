@@ -2,7 +2,7 @@
 
 import abc
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -10,14 +10,21 @@ from typing import Any
 import gymnasium
 from gymnasium.error import ResetNeeded
 
-from r3env.prompts import REFLECTION_GUIDANCE
-from r3env.queries import Queries, Query, QueryList
 from r3env.spaces import UnicodeText
 from r3env.spelling import nearest
 
-__all__ = ["Queries", "Query", "Reason", "VerifiableEnv", "Verdict"]
-
 _OPTIONS = ("uid", "failed_attempt")
+
+REFLECTION_STEPS = """\
+The answer above is not correct. Before you answer again, work through these steps:
+1. Locate the mistake: name the first step of the attempt that does not hold, or what it left unfinished.
+2. Explain it: say why it fails, for example a condition misread, a formula misapplied, a slip in the \
+arithmetic, an assumption without grounds.
+3. Solve the problem afresh, from the beginning, in a way that avoids this mistake.
+4. Check the new result against every condition of the problem.
+"""
+
+REFLECTION_GUIDANCE = REFLECTION_STEPS + "Put your final answer within \\boxed{}."
 
 
 class Reason(StrEnum):
@@ -42,6 +49,60 @@ class Verdict:
     def trusted(self) -> bool:
         """Whether the verifier reached an opinion; after a timeout or an error nothing is known."""
         return self.reason not in (Reason.TIMEOUT, Reason.ERROR)
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """One problem: a stable `uid`, its text, the reference answer and, if known, how hard it is."""
+
+    uid: str
+    problem: str
+    answer: str
+    level: str = ""
+
+
+class Queries(Mapping[str, Query], abc.ABC):
+    """Queries by uid, in an order; may read or generate each one when it is asked for."""
+
+    @abc.abstractmethod
+    def uid_at(self, index: int) -> str:
+        """The uid of the query at this place of the order."""
+
+    @abc.abstractmethod
+    def __len__(self) -> int:
+        """How many there are."""
+
+    @abc.abstractmethod
+    def __getitem__(self, uid: str) -> Query:
+        """The query of this uid; KeyError if there is none."""
+
+    def __iter__(self) -> Iterator[str]:
+        return (self.uid_at(index) for index in range(len(self)))
+
+
+class QueryList(Queries):
+    """Queries that are all in memory."""
+
+    def __init__(self, queries: Sequence[Query]) -> None:
+        """Indexes the queries.
+
+        Raises:
+            ValueError: Two have the same uid.
+        """
+        self._by_uid = {query.uid: query for query in queries}
+        self._uids = list(self._by_uid)
+        if len(self._uids) < len(queries):
+            raise ValueError("two queries of the same uid")
+
+    def uid_at(self, index: int) -> str:
+        """The uid of the query at this place of the order."""
+        return self._uids[index]
+
+    def __len__(self) -> int:
+        return len(self._uids)
+
+    def __getitem__(self, uid: str) -> Query:
+        return self._by_uid[uid]
 
 
 class VerifiableEnv(gymnasium.Env[str, str], abc.ABC):

@@ -12,7 +12,7 @@ from typing import Any
 
 import r3env
 from r3env.core import VerifiableEnv
-from r3env.making import made
+from r3env.registry import make_env
 
 _RULE = "─" * 80
 _MOST_EPISODES = 1000
@@ -22,7 +22,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Prints some episodes; the result is the exit code."""
     given = _parser().parse_args(arguments)
     try:
-        env = _made(given)
+        env = _make_env(given)
         starts = _starts(env, given)
     except (ValueError, TypeError, ImportError) as error:
         print(" ".join(f"{given.env}: {error}".split()), file=sys.stderr)
@@ -37,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _made(given: argparse.Namespace) -> VerifiableEnv:
+def _make_env(given: argparse.Namespace) -> VerifiableEnv:
     options: dict[str, Any] = {}
     for pair in given.option:
         key, equals, value = pair.partition("=")
@@ -51,7 +51,7 @@ def _made(given: argparse.Namespace) -> VerifiableEnv:
     module, colon, _ = given.env.partition(":")
     if colon:
         importlib.import_module(module)  # for its error, which names the module
-    return made(given.env, options)
+    return make_env(given.env, options)
 
 
 def _starts(env: VerifiableEnv, given: argparse.Namespace) -> list[tuple[str, dict[str, Any]]]:

@@ -282,7 +282,7 @@ class EvaluationSettings(Settings):
 
         The columns of the training problems are not those of data with a preset, which knows its own.
         """
-        from r3env.sources import has_preset
+        from r3env.data.sources import has_preset
 
         known = self.data is not None and has_preset(self.data)
         return {k: v for k, v in arguments.items() if not (known and k == "columns")} | self.environment_arguments()

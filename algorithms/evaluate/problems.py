@@ -13,9 +13,9 @@ from algorithms.evaluate.results import RESPONSES, read_asked, read_settings
 from algorithms.evaluation.metrics import by_problem
 from algorithms.evaluation.responses import Response, ResponseFolder
 from algorithms.evaluation.sampling import held_out_sample
-from r3env.making import parameters_of
-from r3env.mixture_env import MixtureEnv
-from r3env.sources import has_preset
+from r3env.data.sources import has_preset
+from r3env.envs.mixture import MixtureEnv
+from r3env.registry import constructor_parameters
 
 _MIXTURE = "r3env/Mixture-v0"
 
@@ -38,7 +38,7 @@ def environment_of(config: EvaluateConfig) -> MixtureEnv:
     asked = _mixture(config) if mixture else _benchmarks(config)
     try:
         environment = MixtureEnv(**asked.constructor_arguments())
-        if not mixture and not benchmarks.data and "data" in parameters_of(settings.id):
+        if not mixture and not benchmarks.data and "data" in constructor_parameters(settings.id):
             raise ConfigError("benchmarks.data: no problems are named; fix: --data FILE, or --data NAME=preset:NAME")
         len(environment.queries)  # reads the data
     except ConfigError:

@@ -167,7 +167,7 @@ def _queries(environment: "VerifiableEnv", section: str, data: str | None, fetch
 
 
 def _place(error: Exception, section: str) -> str:
-    from r3env.data import DataError
+    from r3env.data.sources import DataError
 
     return f"{section}.data" if isinstance(error, DataError) else _WHERE
 

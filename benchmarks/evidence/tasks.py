@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from r3env.assets import arithmetic
+from r3env.envs.reasoning_gym import extract_tagged_answer
 from r3env.grading import grade
-from r3env.reasoning_gym_env import tagged_answer
 
 WORDS_PROMPT = "Spell this word backward (example: sun -> nus): "
 
@@ -101,7 +101,7 @@ def _boxed_is_right(answer: str, response: str) -> bool:
 
 
 def _tagged_is_right(answer: str, response: str) -> bool:
-    return tagged_answer(response) == answer
+    return extract_tagged_answer(response) == answer
 
 
 TASKS = {

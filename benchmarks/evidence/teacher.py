@@ -9,7 +9,7 @@ from transformers import Qwen2Tokenizer
 
 from benchmarks.evidence.tasks import Problem, Task
 from r3env.assets.arithmetic import REFLECTION_GUIDANCE
-from r3env.assets.lessons import Example, filled_rows
+from r3env.assets.lessons import Example, fill_rows
 from r3env.chat import first_turn, next_turn
 
 ROW_TOKENS = 192
@@ -39,7 +39,7 @@ class Teacher:
     def batches(self, lesson: Lesson, rows: int) -> Iterator[tuple[torch.Tensor, ...]]:
         """Endless batches of `rows` rows, several examples a row, none seeing another."""
         while True:
-            yield filled_rows(lambda: self.example(lesson), rows, ROW_TOKENS)
+            yield fill_rows(lambda: self.example(lesson), rows, ROW_TOKENS)
 
     def example(self, lesson: Lesson) -> Example:
         """The next example of a lesson: a plain one or a second turn."""

@@ -11,7 +11,7 @@ from transformers import AutoConfig, AutoTokenizer, GenerationConfig
 
 from algorithms.models.names import resolve_model
 from r3env.core import Queries, Query, Reason, Verdict, VerifiableEnv
-from r3env.data import load_queries
+from r3env.data.loading import load_queries
 
 FIXED_ID = "benchmarks.sides.task:FixedLength-v0"
 

@@ -16,9 +16,8 @@ import gymnasium
 import numpy as np
 
 from r3env.adapters.foreign import ForeignEnv, Reply
-from r3env.core import Queries, Query
-from r3env.queries import QueryList
-from r3env.shared_queries import shared
+from r3env.core import Queries, Query, QueryList
+from r3env.data.shared import load_shared
 
 FIRST_SEEDS = {"train": 0, "heldout": 1_000_000}
 
@@ -67,7 +66,7 @@ class GemEnv(ForeignEnv):
     def load_queries(self) -> Queries:
         """One query a seed, whose text is GEM's first observation; made once for all environments alike."""
         key = ("gem", self.name, self.data, self.size, repr(sorted(self.options.items())))
-        return shared(key, lambda: QueryList(self._make_queries()))
+        return load_shared(key, lambda: QueryList(self._make_queries()))
 
     def begin(self, query: Query) -> None:
         """Resets GEM's environment to the query's seed."""

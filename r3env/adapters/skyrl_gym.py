@@ -12,7 +12,7 @@ import gymnasium
 
 from r3env.adapters.foreign import ForeignEnv, Reply
 from r3env.core import Queries, Query
-from r3env.math_env import MathEnv
+from r3env.envs.math import MathEnv
 
 FORMAT_OF_GSM8K = "End with the final answer in the format: #### ANSWER"
 
@@ -36,7 +36,7 @@ class SkyRLGymEnv(ForeignEnv):
         Args:
             name: SkyRL's id of the environment.
             data: A file, Hub id or embedded problems as in `r3env/Math-v0`; None for the embedded training problems.
-            columns: Names of the data's columns, see `r3env.data.load_queries`.
+            columns: Names of the data's columns, see `r3env.data.loading.load_queries`.
             instruction: Text that follows the problem; empty for none.
             options: Further arguments of `skyrl_gym.make`, such as `env_config`.
             extras: What SkyRL's environment gets for every problem beside its ground truth, such as `max_turns`.

@@ -61,7 +61,7 @@ class Teacher:
     def batches(self, lesson: Lesson, rows: int) -> Iterator[tuple[torch.Tensor, ...]]:
         """Endless batches of `rows` rows, several examples a row, none seeing another."""
         while True:
-            yield filled_rows(lambda: self.example(lesson), rows, ROW_TOKENS)
+            yield fill_rows(lambda: self.example(lesson), rows, ROW_TOKENS)
 
     def _work(self, chain: Chain, lesson: Lesson, totals: Sequence[int] | None) -> str:
         draw = self.rng.random()
@@ -98,7 +98,7 @@ class Teacher:
         return tokens[-1] != self.tokenizer.eos_token_id
 
 
-def filled_rows(draw: Callable[[], Example], rows: int, row_tokens: int) -> tuple[torch.Tensor, ...]:
+def fill_rows(draw: Callable[[], Example], rows: int, row_tokens: int) -> tuple[torch.Tensor, ...]:
     """Draw examples until rows of `row_tokens` are nearly full; see `_pack` for the tensors."""
     bins: list[list[Example]] = [[] for _ in range(rows)]
     room = [row_tokens] * rows

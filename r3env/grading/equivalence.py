@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Any
 
-from r3env.grading.quick import quick_equal, spelling_pair
+from r3env.grading.fast_path import fast_equal, spelling_pair
 
 _PARSED_ANSWERS = 4096
 
@@ -27,22 +27,22 @@ def compare(gold: str, answer: str) -> Comparison:
         gold: The reference answer, without its box.
         answer: The answer to judge, without its box.
     """
-    plainly = quick_equal(gold, answer)
+    plainly = fast_equal(gold, answer)
     if plainly is not None:
         return Comparison(plainly)
     pair = spelling_pair(gold, answer)
     if pair is None:
         return Comparison(False)
-    parsed_gold, parsed_answer = _parsed(pair[0]), _parsed(pair[1])
+    parsed_gold, parsed_answer = _parse(pair[0]), _parse(pair[1])
     unread = len(parsed_gold) < 2 or len(parsed_answer) < 2  # only the text itself, no expression
     # Its own timeouts are signal alarms, which fire too late inside one long operation on integers.
     equal = _math_verify().verify(
         _as_symbols(parsed_gold), _as_symbols(parsed_answer), timeout_seconds=None, allow_set_relation_comp=True
     )
     if equal and not unread:
-        from r3env.grading.second_look import credited_by_accident
+        from r3env.grading.false_positives import is_false_positive
 
-        equal = not credited_by_accident(parsed_gold[0], parsed_answer[0])
+        equal = not is_false_positive(parsed_gold[0], parsed_answer[0])
     return Comparison(bool(equal), unread)
 
 
@@ -60,7 +60,7 @@ def _as_symbols(parsed: tuple[Any, ...]) -> list[Any]:
 
 
 @lru_cache(maxsize=_PARSED_ANSWERS)
-def _parsed(answer: str) -> tuple[Any, ...]:
+def _parse(answer: str) -> tuple[Any, ...]:
     # Both sides are known to be an answer and nothing else. With math-verify's looser patterns it would go on
     # to pick any number out of a text that it cannot read.
     library = _math_verify()

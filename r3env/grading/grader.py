@@ -1,142 +1,178 @@
-"""One grader: a child process whose work can be killed, and the talk with it.
+"""Grades mathematical answers against a deadline that holds.
 
-Why not the obvious ways. A thread cannot be interrupted inside one operation on huge integers, which holds the GIL
-besides. The children of `multiprocessing`, and so of `concurrent.futures` and `pebble.ProcessPool`, are either forked,
-which copies the locks and the Ray state of a process with many threads, or spawned, which imports the user's main
-script once more (and trains within itself if the script has no guard). So a child is a program of its own behind two
-pipes, launched with an `exec` and told nothing but pairs of answers. It has one thread, so it can fork the workers that
-compute, and kill them; one caller at a time talks to it, and kills the lot should it not answer.
+A fast path in this process decides most answers; the others go to child processes, which are killed when an answer
+such as `9^{9^9}` would keep them for ever.
 """
 
-import contextlib
 import json
-import multiprocessing.connection as connection
+import math
 import os
-import signal
-import subprocess
-import sys
-import time
-from pathlib import Path
-from typing import Any
+import threading
+from collections import Counter
 
-_GRACE_S = 1.0  # beyond the deadline, for the process to act on it
-_PACKAGE_ROOT = str(Path(__file__).resolve().parents[2])
+from r3env.core import Reason, Verdict
+from r3env.grading.cost import too_costly
+from r3env.grading.extraction import final_answer
+from r3env.grading.fast_path import fast_equal
+from r3env.grading.verdict_cache import Outcome, VerdictCache
+from r3env.sandbox.pool import ChildPool
+from r3env.sandbox.process import ProcessDiedError, ProcessStartError, ProcessTimeoutError
+
+GraderError = ProcessStartError
+
+MAX_ANSWER_CHARS = 2000
+GRADERS_VARIABLE = "R3ENV_GRADERS"
+DEFAULT_GRADERS = 8
+_REMEMBERED_ANSWERS = 8192
+
+_COUNTED = (*map(str, Reason), "screened", "overlong", "unread", "remembered", "restarts")
+_GRACE_S = 1.0
+
+_pool: ChildPool | None = None
+_lock = threading.Lock()
+_counts: Counter[str] = Counter()
+_cache = VerdictCache(_REMEMBERED_ANSWERS)
 
 
-class GraderError(RuntimeError):
-    """The graders cannot be started, so nothing can be graded."""
+def grade(response: str, gold: str, *, timeout_s: float = 5.0) -> Verdict:
+    r"""Judges the final answer of a response; callable from any thread of any process.
+
+    Args:
+        response: Everything that the policy wrote. Its final answer is the last complete `\boxed` or `\fbox` after any
+            thinking; one longer than `MAX_ANSWER_CHARS` is right only if it is the gold itself.
+        gold: The reference answer, in a box or not.
+        timeout_s: Seconds that the comparison may take, from when a grader takes it up. An answer that a glance shows
+            to be hopeless, see `r3env.grading.cost`, is a timeout at once, and one that was a timeout before is again.
+
+    Returns:
+        A verdict: `equal`, `different`, `no_answer`, or, with nothing known about the answer, `timeout` or `error`.
+
+    Raises:
+        ValueError: `timeout_s` is not positive and finite, or the environment variable R3ENV_GRADERS (how many
+            processes at most, 8 by default) is not a positive whole number.
+        GraderError: No grader process could be started.
+    """
+    if not 0 < timeout_s < math.inf:
+        raise ValueError(f"timeout_s must be positive and finite, it is {timeout_s!r}")
+    reason = _reason(response, gold, timeout_s)
+    _count(reason)
+    return Verdict(reason is Reason.EQUAL, reason)
 
 
-class GraderTimeoutError(Exception):
-    """An answer was not graded before its deadline."""
+def statistics() -> dict[str, int]:
+    """What `grade` has done in this process so far, as counts that only grow.
+
+    Returns:
+        One count for each `r3env.core.Reason` (`timeout` among them), and: `screened`, timeouts that were seen coming
+        and cost no time; `overlong`, answers compared only by their spelling; `unread`, comparisons with an answer or
+        a gold that could not be read as mathematics; `remembered`, verdicts known from the same answer to the same
+        gold; `restarts`, grader processes that were replaced.
+    """
+    with _lock:
+        return {name: _counts[name] for name in _COUNTED}
 
 
-class GraderDiedError(Exception):
-    """A grader died, or failed, over an answer."""
+def close() -> None:
+    """Ends the grader processes of this process; the next answer that needs one starts them again.
+
+    Remembered verdicts are forgotten, the statistics stay.
+    """
+    global _pool
+    with _lock:
+        pool, _pool = _pool, None
+    if pool is not None:
+        pool.close()
+    _cache.clear()
 
 
-class Grader:
-    """One child process. The constructor only launches it; it gets ready while the caller goes on."""
-
-    def __init__(self) -> None:
-        """Launches the process.
-
-        Raises:
-            GraderError: The system refuses another process.
-        """
+def _reason(response: str, gold: str, timeout_s: float) -> Reason:
+    answer = final_answer(response)
+    if answer is None:
+        return Reason.NO_ANSWER
+    gold = final_answer(gold) or gold
+    if max(len(answer), len(gold)) > MAX_ANSWER_CHARS:
+        _count("overlong")
+        return _equal_or_not(answer.strip() == gold.strip())
+    plainly = fast_equal(gold, answer)
+    if plainly is not None:
+        return _equal_or_not(plainly)
+    outcome = _cache.get(gold, answer, timeout_s)
+    if outcome is not None:
+        _count("remembered")
+    elif too_costly(answer):
+        _count("screened")
+        return Reason.TIMEOUT
+    else:
         try:
-            requests, self._requests = connection.Pipe(duplex=False)
-            self._replies, replies = connection.Pipe(duplex=False)
-            with contextlib.closing(requests), contextlib.closing(replies):
-                self._process = subprocess.Popen(
-                    [sys.executable, "-P", "-m", "r3env.grading.child"],
-                    stdin=requests.fileno(),
-                    stdout=replies.fileno(),
-                    stderr=subprocess.DEVNULL,
-                    env=_environment(),
-                    start_new_session=True,  # a Ctrl-C in the terminal is for the parent to handle
-                )
-        except OSError as error:
-            raise GraderError(f"a grader process could not be launched: {error}") from error
-        self._ready = False
-        self.restarts = 0  # of its worker, the process that does the computing
-
-    @property
-    def alive(self) -> bool:
-        """Whether the process still runs."""
-        return self._process.poll() is None
-
-    @property
-    def started(self) -> bool:
-        """Whether the process has something to say, be it that it is ready or that it failed to start."""
-        return self._ready or self._replies.poll()
-
-    def ready(self, wait_s: float) -> bool:
-        """Whether the process is ready to be asked, after waiting for that up to `wait_s` seconds.
-
-        Raises:
-            GraderError: It failed to start.
-        """
-        if not self._ready and self._replies.poll(wait_s):
-            message = self._receive() or {"failed": "the process died"}
-            if "failed" in message:
-                raise GraderError(f"a grader process could not start: {message['failed']}")
-            self._ready = True
-        return self._ready
-
-    def ask(self, gold: str, answer: str, timeout_s: float) -> tuple[bool, bool]:
-        """Whether the answer is equivalent to the gold, and whether one of the two could not be read.
-
-        The process must be ready. It ends an overdue comparison itself, and is ready for the next one at once.
-
-        Raises:
-            GraderTimeoutError: It took longer than `timeout_s`.
-            GraderDiedError: Grading failed, for example for want of memory.
-        """
-        started = time.monotonic()
-        try:
-            self._requests.send_bytes(json.dumps([gold, answer, timeout_s]).encode())
-        except OSError as error:
-            raise GraderDiedError("gone before it was asked") from error
-        if not self._replies.poll(timeout_s + _GRACE_S):
-            self.kill()  # it has been kept from running, or stopped
-            raise GraderTimeoutError
-        reply = self._receive()
-        if reply is None:
-            raise GraderTimeoutError if time.monotonic() - started >= timeout_s else GraderDiedError("died")
-        self.restarts += bool(reply.get("restarted"))
-        if "timeout" in reply:
-            raise GraderTimeoutError
-        if "correct" not in reply:
-            raise GraderDiedError(str(reply.get("error", "died")))
-        return bool(reply["correct"]), bool(reply["unread"])
-
-    def kill(self) -> None:
-        """Ends the process at once, whatever it is doing; any thread may do that."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)  # with its worker; it leads a session of its own
-        self._process.wait()
-
-    def close_pipes(self) -> None:
-        """Closes this side of the pipes; only for whoever talks to the process."""
-        self._requests.close()
-        self._replies.close()
-
-    def _receive(self) -> dict[str, Any] | None:
-        try:
-            message: dict[str, Any] = json.loads(self._replies.recv_bytes())
-        except EOFError:
-            return None
-        return message
+            outcome = _work_out(gold, answer, timeout_s)
+        except ProcessDiedError:
+            return Reason.ERROR
+    if outcome.unread:
+        _count("unread")
+    return Reason.TIMEOUT if outcome.equal is None else _equal_or_not(outcome.equal)
 
 
-def _environment() -> dict[str, str]:
-    # The child has to find the modules that this process found, wherever a runtime environment put them.
-    path = dict.fromkeys([*(os.path.abspath(entry) for entry in sys.path), _PACKAGE_ROOT])
-    return {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(path),
-        "PYTHONHASHSEED": "0",  # SymPy orders terms by hash here and there; verdicts must not depend on it
-        "OMP_NUM_THREADS": "1",
-        "OPENBLAS_NUM_THREADS": "1",  # its threads' buffers would count against the memory limit
-    }
+def _work_out(gold: str, answer: str, timeout_s: float) -> Outcome:
+    try:
+        equal, unread = compare_in_grader(gold, answer, timeout_s)
+        outcome = Outcome(equal, unread, timeout_s)
+    except ProcessTimeoutError:
+        outcome = Outcome(None, False, timeout_s)
+    _cache.put(gold, answer, outcome)
+    return outcome
+
+
+def compare_in_grader(gold: str, answer: str, timeout_s: float) -> tuple[bool, bool]:
+    """Whether the answer is equivalent to the gold, and whether one of the two could not be read.
+
+    Waits for a grader process first. The deadline counts from when one takes the answer up; it ends an overdue
+    comparison itself, and is ready for the next one at once.
+
+    Raises:
+        ProcessTimeoutError: The answer took longer than `timeout_s`.
+        ProcessDiedError: Grading failed, for example for want of memory.
+        GraderError: No grader could be started.
+    """
+    with _shared_pool().child() as grader:
+        grader.send(json.dumps([gold, answer, timeout_s]).encode())
+        reply = grader.receive(timeout_s, _GRACE_S)
+    if reply.get("restarted"):
+        _count("restarts")
+    if "timeout" in reply:
+        raise ProcessTimeoutError
+    if "correct" not in reply:
+        raise ProcessDiedError(str(reply.get("error", "died")))
+    return bool(reply["correct"]), bool(reply["unread"])
+
+
+def _equal_or_not(equal: bool) -> Reason:
+    return Reason.EQUAL if equal else Reason.DIFFERENT
+
+
+def _count(name: str) -> None:
+    with _lock:
+        _counts[name] += 1
+
+
+def _shared_pool() -> ChildPool:
+    global _pool
+    with _lock:
+        if _pool is None:
+            _pool = ChildPool(_pool_size(), "r3env.grading.child", "grader", on_replaced=lambda: _count("restarts"))
+        return _pool
+
+
+def _pool_size() -> int:
+    written = os.environ.get(GRADERS_VARIABLE, "").strip() or str(DEFAULT_GRADERS)
+    if not written.isdecimal() or int(written) < 1:
+        raise ValueError(f"{GRADERS_VARIABLE} must be a positive whole number, it is {written!r}")
+    return int(written)
+
+
+def _start_afresh() -> None:
+    # Some other thread of the parent may have held the lock; the pool lets go of the parent's graders itself.
+    global _pool, _lock, _counts, _cache
+    _pool, _lock, _counts, _cache = None, threading.Lock(), Counter(), VerdictCache(_REMEMBERED_ANSWERS)
+
+
+os.register_at_fork(after_in_child=_start_afresh)

@@ -75,30 +75,30 @@ def clean(text: str) -> str:
     for opening, closing in _WRAPPERS:
         if encloses(text, opening, closing):
             text = text[len(opening) : -len(closing)].strip()
-    return _without_double_brackets(_CLOSING_STOP.sub("", text))
+    return _strip_double_brackets(_CLOSING_STOP.sub("", text))
 
 
 def comparable(text: str) -> str:
     """A cleaned text without what does not matter in a comparison of spellings."""
-    text = unwrapped(text)
+    text = unwrap(text)
     for pattern, replacement in _ONLY_FOR_COMPARING:
         text = pattern.sub(replacement, text)
     return text
 
 
-def unwrapped(text: str) -> str:
+def unwrap(text: str) -> str:
     r"""The content of a `\\text{}` or the like around the whole text, else the text."""
     whole = _TEXT.fullmatch(text)
     return whole.group(1).strip() if whole else text
 
 
-def without_assignment(text: str) -> str:
+def strip_assignment(text: str) -> str:
     r"""The right side of `x = 5` or `f(x) = 5`; other texts as they are."""
     assigned = _NAME.match(text)
     return text[assigned.end() :] if assigned and text.count("=") <= 1 else text
 
 
-def without_separators(text: str) -> str:
+def strip_separators(text: str) -> str:
     r"""A text with `1,000\\pi` as `1000\\pi`, unless the commas separate the elements of a list."""
     joined = _GROUPED.sub(lambda number: number.group().replace(",", ""), text)
     return text if "," in joined else joined
@@ -125,7 +125,7 @@ def encloses(text: str, opening: str, closing: str) -> bool:
     return depth == 0
 
 
-def _without_double_brackets(text: str) -> str:
+def _strip_double_brackets(text: str) -> str:
     """`((5))` as `(5)`: every level costs the parser of math-verify as much as all those inside it."""
     if "((" not in text and "{{" not in text:
         return text
@@ -139,10 +139,10 @@ def _without_double_brackets(text: str) -> str:
             return text  # unbalanced, or an interval such as [0,1)
         else:
             partner[opened.pop()] = at
-    checkpoints_to_delete = {
+    redundant = {
         at
         for start, end in partner.items()
         if text[start + 1] == text[start] and partner.get(start + 1) == end - 1
         for at in (start, end)
     }
-    return "".join(character for at, character in enumerate(text) if at not in checkpoints_to_delete)
+    return "".join(character for at, character in enumerate(text) if at not in redundant)

@@ -73,7 +73,7 @@ _TRIGONOMETRY = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)")
 _LONGEST = 300  # characters; beyond that nobody writes units
 
 
-def aligned(gold: str, answer: str) -> tuple[str, str] | None:
+def strip_units(gold: str, answer: str) -> tuple[str, str] | None:
     """Both values without their units, or None if each has a known unit and they differ.
 
     A single letter is taken for a unit only where the other value has no letters: `2m` is not 2 where the gold is an

@@ -14,7 +14,7 @@ from algorithms.rollout.attempts import AttemptTruncator
 from algorithms.rollout.types import Context, Rollout, Sampling, Split
 from algorithms.utils.rng import RngStream, request_seeds
 from r3env import chat
-from r3env.math_env import MathEnv
+from r3env.envs.math import MathEnv
 
 TRAINING = Sampling(temperature=0.8, top_p=0.95, max_response_tokens=30)
 

@@ -5,7 +5,7 @@ import yaml
 from algorithms.config.loading import load
 from algorithms.evaluate.config import EvaluateConfig
 from algorithms.evaluate.results import bearing_on_answers
-from r3env.sources import parse_source
+from r3env.data.sources import parse_source
 
 
 def test_the_paper_s_benchmarks_and_settings():

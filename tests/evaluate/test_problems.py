@@ -11,7 +11,7 @@ from algorithms.evaluate.cli_inputs import folder_of, parser, resolve_config, se
 from algorithms.evaluate.problems import chosen, environment_of
 from algorithms.rollout.env_runner import environment_makers
 from algorithms.rollout.types import Split
-from r3env.reasoning_gym_env import ReasoningGymEnv
+from r3env.envs.reasoning_gym import ReasoningGymEnv
 
 RG = "r3env/ReasoningGym-v0"
 PARTS = {

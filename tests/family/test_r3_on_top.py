@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from algorithms.r3_grpo.config import R3GRPOConfig
-from r3env.data import load_queries
+from r3env.data.loading import load_queries
 
 from .conftest import preset
 

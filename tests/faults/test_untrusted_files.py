@@ -23,7 +23,7 @@ from algorithms.rollout.engines.factory import make_engine
 from algorithms.train.checkpoint import load_checkpoint, write_manifest
 from algorithms.utils.errors import CheckpointError
 from r3env import chat
-from r3env.data import load_queries
+from r3env.data.loading import load_queries
 from r3env.grading import grade
 
 
@@ -145,10 +145,10 @@ def test_a_graded_answer_is_never_evaluated(marker, answer, gold):
 
 # Where pickle is used at all: between a process and a child of its own, on the way to it.
 PICKLING = {
-    "r3env/killable.py",
-    "r3env/killable_child.py",
-    "r3env/reasoning_gym_scoring.py",
-    "r3env/reasoning_gym_tasks.py",
+    "r3env/sandbox/subprocess_scorer.py",
+    "r3env/sandbox/scorer_child.py",
+    "r3env/envs/reasoning_gym_scoring.py",
+    "r3env/envs/reasoning_gym_tasks.py",
 }
 PICKLERS = {"pickle", "cloudpickle", "dill", "shelve", "joblib", "jsonpickle"}
 UNPICKLING = {"read_pickle", "unsafe_load"}

@@ -8,9 +8,9 @@ import datasets
 import pytest
 import torch
 
-from r3env.data import DataError, load_table
-from r3env.hub import hub_rows
-from r3env.sources import Source
+from r3env.data.loading import load_table
+from r3env.data.readers import hub_rows
+from r3env.data.sources import DataError, Source
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ from r3env.core import Reason
 from r3env.grading import grade
 from r3env.grading.cost import too_costly
 from r3env.grading.extraction import final_answer
+from r3env.grading.fast_path import fast_equal, spelling_pair
 from r3env.grading.normalization import clean
-from r3env.grading.quick import quick_equal, spelling_pair
 
 # No product, power, sum or rounding of what the soups are made of comes near it.
 UNLIKELY = "-86028121/7919"
@@ -28,8 +28,8 @@ texts = st.text(max_size=60) | soups | st.text(alphabet="{}()[]\\^_!$,. 19x\u221
 @example("\ud800", "\x00")
 @settings(max_examples=500, deadline=None)
 def test_no_text_crashes_what_runs_in_the_training_process(one: str, other: str) -> None:
-    assert quick_equal(one, other) in (True, False, None)
-    assert quick_equal(one, one) is (True if clean(one) else False)
+    assert fast_equal(one, other) in (True, False, None)
+    assert fast_equal(one, one) is (True if clean(one) else False)
     assert too_costly(one) in (True, False)
     spelling_pair(one, other)
     final_answer(one + other)

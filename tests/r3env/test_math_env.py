@@ -8,8 +8,8 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 import r3env
-from r3env.math_env import MathEnv
-from r3env.prompts import MATH_INSTRUCTION, REFLECTION_GUIDANCE
+from r3env.core import REFLECTION_GUIDANCE
+from r3env.envs.math import MATH_INSTRUCTION, MathEnv
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from gymnasium.utils.env_checker import check_env
 
 import r3env
 from r3env.core import Query, Reason, Verdict, VerifiableEnv
-from r3env.mixture_env import MixtureEnv
+from r3env.envs.mixture import MixtureEnv
 
 
 class Echo(VerifiableEnv):

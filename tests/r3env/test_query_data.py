@@ -13,11 +13,13 @@ import pyarrow.parquet as pq
 import pytest
 
 import r3env
+from r3env.check import verdicts
 from r3env.core import Query
-from r3env.data import Counts, DataError, Selection, gold_check, load_queries, load_table
-from r3env.readers import read_rows
-from r3env.sources import parse_source
-from r3env.tokenizer_length import token_counter
+from r3env.data.loading import Counts, Selection, load_queries, load_table
+from r3env.data.query_table import QueryTable
+from r3env.data.readers import read_rows
+from r3env.data.sources import DataError, parse_source
+from r3env.envs.math import token_counter
 
 ROWS: list[dict[str, Any]] = [
     {"problem": "1+1?", "answer": "2", "level": "easy"},
@@ -290,7 +292,7 @@ JSON_LISTS = [
 def test_json_lists_are_read_alike_whatever_the_chunks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, chunk: int
 ) -> None:
-    monkeypatch.setattr("r3env.readers._CHUNK_CHARS", chunk)
+    monkeypatch.setattr("r3env.data.json_rows._CHUNK_CHARS", chunk)
     path = tmp_path / "a.json"
     path.write_text(text, encoding="utf-8")
     rows = [row for _, row in read_rows(parse_source(str(path)))]
@@ -316,7 +318,7 @@ def test_json_lists_are_read_alike_whatever_the_chunks(
 def test_broken_json_lists_are_refused_whatever_the_chunks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, chunk: int
 ) -> None:
-    monkeypatch.setattr("r3env.readers._CHUNK_CHARS", chunk)
+    monkeypatch.setattr("r3env.data.json_rows._CHUNK_CHARS", chunk)
     path = tmp_path / "a.json"
     path.write_text(text)
     with pytest.raises(DataError, match="torn or invalid JSON"):
@@ -337,7 +339,8 @@ def test_the_row_of_a_wrong_byte_is_named_in_every_text_format(tmp_path: Path, s
         load_queries(str(path))
 
 
-def test_the_gold_check_finds_answers_that_cannot_be_given() -> None:
+def test_the_check_finds_reference_answers_that_cannot_be_given() -> None:
     fine = [Query("a", "p", "\\frac{1}{2}"), Query("b", "p", "x \\in [0, 1)"), Query("c", "p", "\\{1, 2\\}")]
     broken = [Query("d", "p", "\\frac{1}{2"), Query("e", "p", "\\text{the tag </think>}")]
-    assert gold_check([*fine, *broken]) == broken
+    judged = verdicts(QueryTable.from_queries([*fine, *broken]), 5.0)
+    assert {query.uid for query, verdict in judged if not verdict.correct} == {query.uid for query in broken}

@@ -16,20 +16,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import r3env.math_env
+import r3env.envs.math
 from r3env.core import Query
-from r3env.data import DataError, load_table
-from r3env.math_env import MathEnv
-from r3env.prompts import MATH_INSTRUCTION
-from r3env.query_table import QueryTable
-from r3env.sources import Source
+from r3env.data.loading import load_table
+from r3env.data.query_table import QueryTable
+from r3env.data.sources import DataError, Source
+from r3env.envs.math import MATH_INSTRUCTION, MathEnv
 
 texts = st.text(max_size=20) | st.text(st.characters(categories=["Cs"]), max_size=3)
 
 
 @given(st.lists(st.builds(Query, texts, texts, texts, texts), unique_by=lambda query: query.uid))
 def test_a_table_holds_what_was_added(queries: list[Query]) -> None:
-    table = QueryTable.of(queries)
+    table = QueryTable.from_queries(queries)
     assert list(table) == [query.uid for query in queries]
     assert list(table.values()) == queries
     assert all(table[query.uid] == query for query in queries)
@@ -47,7 +46,7 @@ def test_a_known_uid_is_not_added_again() -> None:
 
 def test_many_queries_are_found_again_from_many_threads() -> None:
     queries = [Query(f"uid {number}", f"problem {number}", str(number)) for number in range(5000)]
-    table = QueryTable.of(queries)
+    table = QueryTable.from_queries(queries)
     with ThreadPoolExecutor(8) as threads:
         assert list(threads.map(lambda query: table[query.uid], queries)) == queries
     assert list(pickle.loads(pickle.dumps(table)).values()) == queries
@@ -55,7 +54,7 @@ def test_many_queries_are_found_again_from_many_threads() -> None:
 
 
 def test_a_forked_process_reads_the_same_table() -> None:
-    table = QueryTable.of(Query(str(number), "p", str(number)) for number in range(100))
+    table = QueryTable.from_queries(Query(str(number), "p", str(number)) for number in range(100))
     child = os.fork()
     if child == 0:
         os._exit(0 if [query.answer for query in table.values()] == [str(number) for number in range(100)] else 1)
@@ -79,7 +78,7 @@ def loads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         time.sleep(0.05)  # long enough that the others come while it loads
         return load_table(source, selection)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(r3env.math_env, "load_table", counting)
+    monkeypatch.setattr(r3env.envs.math, "load_table", counting)
     return seen
 
 
@@ -136,7 +135,7 @@ def test_a_fork_while_problems_are_loaded_does_not_hang(problems: Path, loads: l
 
 GROWTH = """
 import sys, psutil
-from r3env.math_env import MathEnv
+from r3env.envs.math import MathEnv
 MathEnv("embedded:train").query("train-000")
 before = psutil.Process().memory_info().rss
 queries = MathEnv(sys.argv[1]).queries

@@ -14,9 +14,12 @@ import r3env
 reasoning_gym = pytest.importorskip("reasoning_gym")
 
 from r3env.core import Reason, Verdict  # noqa: E402
-from r3env.prompts import TAGGED_REFLECTION_GUIDANCE  # noqa: E402
-from r3env.reasoning_gym_answers import EVALUATING, may_be_scored  # noqa: E402
-from r3env.reasoning_gym_env import ReasoningGymEnv, tagged_answer  # noqa: E402
+from r3env.envs.reasoning_gym import (  # noqa: E402
+    TAGGED_REFLECTION_GUIDANCE,  # noqa: E402
+    ReasoningGymEnv,
+    extract_tagged_answer,
+)
+from r3env.envs.reasoning_gym_scoring import EVALUATING, may_be_scored  # noqa: E402
 
 TASKS = sorted(reasoning_gym.factory.DATASETS)
 # The library gives no reference answer of these: there are many right ones, or only its scorer knows.
@@ -189,7 +192,7 @@ def test_what_the_scorers_that_evaluate_may_have(task: str, answer: str, passes:
     ],
 )
 def test_the_answer_is_what_the_last_tags_after_the_thinking_hold(response: str, answer: str | None) -> None:
-    assert tagged_answer(response) == answer
+    assert extract_tagged_answer(response) == answer
 
 
 def test_levels_of_the_curriculum_and_configuration() -> None:

@@ -16,7 +16,7 @@ from algorithms.rollout.engines.transformers import TransformersEngine
 from algorithms.rollout.episodes import EpisodeRunner
 from algorithms.rollout.types import Split
 from r3env import chat
-from r3env.data import load_queries
+from r3env.data.loading import load_queries
 from tests.own_ray import own_ray
 
 

@@ -14,8 +14,8 @@ from algorithms.rollout.types import Attempt, Context, Prompt, Request, Sampling
 from r3env import chat
 from r3env.assets.arithmetic import REFLECTION_GUIDANCE
 from r3env.core import Query, Reason, Verdict, VerifiableEnv
+from r3env.envs.math import MathEnv
 from r3env.grading import grade
-from r3env.math_env import MathEnv
 
 from .full_forward import logprobs
 

@@ -12,7 +12,7 @@ from algorithms.rollout.episodes import EpisodeRunner
 from algorithms.rollout.types import Prompt, Request, Sampling, Split
 from r3env.assets.arithmetic import REFLECTION_GUIDANCE
 from r3env.core import Query, Reason, Verdict, VerifiableEnv
-from r3env.math_env import MathEnv
+from r3env.envs.math import MathEnv
 
 from .full_forward import logprobs
 

@@ -55,7 +55,7 @@ def small_pool(tmp_path: Any) -> str:
     """Six training problems of all lengths: every query comes back each step."""
     import json
 
-    from r3env.data import load_queries
+    from r3env.data.loading import load_queries
 
     queries = load_queries("embedded:train")
     chosen = queries[:: len(queries) // 6][:6]

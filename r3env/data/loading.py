@@ -3,18 +3,14 @@
 import hashlib
 import logging
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
 
-from r3env.data_errors import DataError
-from r3env.grading import grade
-from r3env.queries import Query
-from r3env.query_table import QueryTable
-from r3env.readers import Row, read_rows
-from r3env.sources import Source, parse_source
+from r3env.core import Query
+from r3env.data.query_table import QueryTable
+from r3env.data.readers import Row, read_rows
+from r3env.data.sources import DataError, Source, parse_source
 from r3env.spelling import nearest
-
-__all__ = ["Counts", "DataError", "Selection", "gold_check", "load_queries", "load_table"]
 
 _FIELDS = ("problem", "answer", "uid", "level")
 _logger = logging.getLogger(__name__)
@@ -104,7 +100,7 @@ def load_queries(
         split: Split of a Hub data set; None for the one in `source`, else the preset's, else `train`.
         limit: See `Selection`.
         revision: Branch, tag or commit of a Hub data set.
-        preset: Reads the rows by this preset, see `r3env.presets`; a Hub id that has one needs none.
+        preset: Reads the rows by this preset, see `r3env.data.presets`; a Hub id that has one needs none.
         max_prompt_length: See `Selection`.
         prompt_length: See `Selection`.
 
@@ -143,14 +139,6 @@ def load_table(source: Source, selection: Selection | None = None) -> tuple[Quer
         raise DataError.at(source.text, f"leaves no queries: {counts}", "raise the limit or use other data")
     _logger.log(logging.WARNING if counts.too_long or counts.unusable else logging.INFO, "%s: %s", source.text, counts)
     return table, counts
-
-
-def gold_check(queries: Sequence[Query]) -> list[Query]:
-    """The queries whose own reference answer, put in a box, is not graded correct.
-
-    Whatever the policy answers, such a query can hardly ever be solved: leave it out or repair it.
-    """
-    return [query for query in queries if not grade(f"\\boxed{{{query.answer}}}", query.answer).correct]
 
 
 def _queries(source: Source, selection: Selection, counts: Counts) -> Iterator[tuple[int, Query]]:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from r3env.queries import Queries, Query
+from r3env.core import Queries, Query
 from r3env.spelling import nearest
 
 _ENTRIES_KEPT = 1024
@@ -140,7 +140,7 @@ class GeneratedQueries(Queries):
             return self._entries[uid]
 
     def scorer_arguments(self, uid: str) -> tuple[str, bytes, dict[str, Any]]:
-        """What `r3env.reasoning_gym_scoring.score` needs to know of this problem."""
+        """What `r3env.envs.reasoning_gym_scoring.make_scorer` needs to know of this problem."""
         prefix, _ = self._place(uid)
         return self._tasks[prefix].name, self._configs[prefix], self.entry(uid)
 

@@ -7,7 +7,7 @@ from array import array
 from collections.abc import Iterable
 from typing import Self
 
-from r3env.queries import Queries, Query
+from r3env.core import Queries, Query
 
 _EMPTY = -1
 _FIRST_SLOTS = 1 << 10
@@ -35,7 +35,7 @@ class QueryTable(Queries):
         self._slots = array("q", [_EMPTY]) * _FIRST_SLOTS
 
     @classmethod
-    def of(cls, queries: Iterable[Query]) -> Self:
+    def from_queries(cls, queries: Iterable[Query]) -> Self:
         """A table of these queries."""
         table = cls()
         for number, query in enumerate(queries, start=1):
@@ -83,7 +83,7 @@ class QueryTable(Queries):
         return found
 
     def __reduce__(self) -> tuple[object, ...]:
-        return type(self).of, (list(self.values()),)
+        return type(self).from_queries, (list(self.values()),)
 
     def _find(self, uid: str, hashed: int) -> tuple[int, Query | None]:
         """The slot where a uid is or belongs, and its query if there is one."""

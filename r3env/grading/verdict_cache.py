@@ -20,7 +20,7 @@ class Outcome:
     timeout_s: float
 
 
-class Memory:
+class VerdictCache:
     """The latest `size` outcomes; safe to use from any thread."""
 
     def __init__(self, size: int) -> None:
@@ -28,7 +28,7 @@ class Memory:
         self._lock = threading.Lock()
         self._outcomes: OrderedDict[tuple[str, str], Outcome] = OrderedDict()
 
-    def recall(self, gold: str, answer: str, timeout_s: float) -> Outcome | None:
+    def get(self, gold: str, answer: str, timeout_s: float) -> Outcome | None:
         """The outcome for this pair; a timeout only if the deadline was no shorter than `timeout_s`."""
         with self._lock:
             outcome = self._outcomes.get((gold, answer))
@@ -37,7 +37,7 @@ class Memory:
             self._outcomes.move_to_end((gold, answer))
             return outcome
 
-    def keep(self, gold: str, answer: str, outcome: Outcome) -> None:
+    def put(self, gold: str, answer: str, outcome: Outcome) -> None:
         """Remembers an outcome, and forgets the one that was of no use for longest."""
         with self._lock:
             self._outcomes[gold, answer] = outcome

@@ -1,16 +1,17 @@
 """`r3env/Math-v0`: problems of a data set, answered in a box and graded by equivalence."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from pathlib import Path
 
-from r3env.core import Queries, Query, Verdict, VerifiableEnv
-from r3env.data import Selection, load_table
+from r3env.core import REFLECTION_GUIDANCE, Queries, Query, Verdict, VerifiableEnv
+from r3env.data.loading import Selection, load_table
+from r3env.data.shared import load_shared, source_state
+from r3env.data.sources import parse_source
 from r3env.grading import grade
-from r3env.prompts import MATH_INSTRUCTION, REFLECTION_GUIDANCE
-from r3env.shared_queries import shared, state_of
-from r3env.sources import parse_source
-from r3env.tokenizer_length import token_counter
 
 EMBEDDED_TRAINING_PROBLEMS = "embedded:train"
+MATH_INSTRUCTION = "Please reason step by step, and put your final answer within \\boxed{}."
 
 
 class MathEnv(VerifiableEnv):
@@ -42,7 +43,7 @@ class MathEnv(VerifiableEnv):
             data: A file (.jsonl, .json, .parquet, .csv), `preset:NAME`, a Hub id, or `embedded:train` or
                 `embedded:heldout`; None for the embedded training problems.
             split: Split of a Hub data set; None for the preset's, else `train`.
-            columns: Names of the data's columns, see `r3env.data.Selection`.
+            columns: Names of the data's columns, see `r3env.data.loading.Selection`.
             instruction: Text that follows the problem; empty for none.
             reflection_guidance: The user turn after a wrong answer.
             max_turns: Answers that the policy may give in an episode.
@@ -71,8 +72,8 @@ class MathEnv(VerifiableEnv):
         source = parse_source(self.data, split=self.split, revision=self.revision, preset=self.preset)
         selection = Selection(self.columns, self.limit, self.max_prompt_length, self._prompt_length)
         measured = self.max_prompt_length and (self.max_prompt_length, self.tokenizer, type(self), self.instruction)
-        key = state_of(source), tuple(sorted(self.columns.items())), self.limit, measured
-        return shared(key, lambda: load_table(source, selection)[0])
+        key = source_state(source), tuple(sorted(self.columns.items())), self.limit, measured
+        return load_shared(key, lambda: load_table(source, selection)[0])
 
     def verify(self, query: Query, response: str) -> Verdict:
         """Compares the response's final answer with the reference."""
@@ -81,3 +82,25 @@ class MathEnv(VerifiableEnv):
     def _prompt_length(self, query: Query) -> int:
         prompt = self.prompt(query)
         return token_counter(self.tokenizer)(prompt) if self.tokenizer else len(prompt)
+
+
+@lru_cache(maxsize=8)
+def token_counter(tokenizer: str) -> Callable[[str], int]:
+    """Counts the tokens of a text, special tokens of a chat template not included.
+
+    Args:
+        tokenizer: A `tokenizer.json`, a folder that holds one, or a model's id on the Hub.
+
+    Raises:
+        ValueError: It cannot be loaded.
+    """
+    from tokenizers import Tokenizer  # imported here: few data sets are measured in tokens
+
+    path = Path(tokenizer).expanduser()
+    path = path / "tokenizer.json" if path.is_dir() else path
+    try:
+        loaded = Tokenizer.from_file(str(path)) if path.is_file() else Tokenizer.from_pretrained(tokenizer)
+    except Exception as error:  # the library raises Exception itself
+        reason = str(error).partition("\n")[0]
+        raise ValueError(f"tokenizer: {tokenizer!r} cannot be loaded ({reason}); name a tokenizer.json") from error
+    return lambda text: len(loaded.encode(text, add_special_tokens=False).ids)

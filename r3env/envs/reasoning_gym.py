@@ -5,16 +5,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
-from r3env.core import Queries, Query, Reason, Verdict, VerifiableEnv
-from r3env.killable import CallDiedError, CallRaisedError, CallTamperedError, CallTimeoutError, shared_calls
-from r3env.prompts import TAGGED_INSTRUCTION, TAGGED_REFLECTION_GUIDANCE
-from r3env.reasoning_gym_answers import may_be_scored
-from r3env.reasoning_gym_tasks import GeneratedQueries, Task
-from r3env.shared_queries import shared
+from r3env.core import REFLECTION_STEPS, Queries, Query, Reason, Verdict, VerifiableEnv
+from r3env.data.shared import load_shared
+from r3env.envs.reasoning_gym_scoring import may_be_scored
+from r3env.envs.reasoning_gym_tasks import GeneratedQueries, Task
+from r3env.sandbox.process import ProcessDiedError, ProcessTamperedError, ProcessTimeoutError
+from r3env.sandbox.subprocess_scorer import ScorerRaisedError, shared_scorer
 from r3env.spelling import nearest
 
 _SPEC_KEYS = ("seed", "size", "level")
 _DEFAULT_TASK = "chain_sum"
+
+# The tags are those of reasoning-gym's own prompts: its answers may be grids or lists of several lines.
+TAGGED_INSTRUCTION = (
+    "Please reason step by step, and put your final answer, and nothing else, between <answer> and </answer>, in "
+    "exactly the format that the problem asks for."
+)
+TAGGED_REFLECTION_GUIDANCE = REFLECTION_STEPS + "Put your final answer between <answer> and </answer>."
 
 
 class ReasoningGymEnv(VerifiableEnv):
@@ -22,7 +29,7 @@ class ReasoningGymEnv(VerifiableEnv):
 
     The reward is the score of the task's own scorer, from 0 to 1, and an answer counts as correct from `threshold`
     on. Scorers run in processes of their own and are killed at the deadline. Some would run what the policy wrote as
-    code: they get only answers that `r3env.reasoning_gym_answers` lets through, and all others are wrong.
+    code: they get only answers that `r3env.envs.reasoning_gym_scoring` lets through, and all others are wrong.
     """
 
     def __init__(
@@ -89,24 +96,24 @@ class ReasoningGymEnv(VerifiableEnv):
 
     def load_queries(self) -> Queries:
         """The problems, shared with every environment of this process that wants the same ones."""
-        return shared(self.tasks, lambda: GeneratedQueries(self.tasks))
+        return load_shared(self.tasks, lambda: GeneratedQueries(self.tasks))
 
     def verify(self, query: Query, response: str) -> Verdict:
         """Has the task's scorer score the response's final answer."""
-        answer = tagged_answer(response)
+        answer = extract_tagged_answer(response)
         if answer is None:
             return Verdict(False, Reason.NO_ANSWER, 0.0)
         name, config, entry = cast(GeneratedQueries, self.queries).scorer_arguments(query.uid)
         if not may_be_scored(name, entry, answer):
             return Verdict(False, Reason.DIFFERENT, 0.0)
-        maker = "r3env.reasoning_gym_scoring:scorer"
+        maker = "r3env.envs.reasoning_gym_scoring:make_scorer"
         try:
-            score = shared_calls().call(maker, (name, config), entry, answer, timeout_s=self.grading_timeout_s)
-        except CallTimeoutError:
+            score = shared_scorer().call(maker, (name, config), entry, answer, timeout_s=self.grading_timeout_s)
+        except ProcessTimeoutError:
             return Verdict(False, Reason.TIMEOUT)
-        except CallDiedError:
+        except ProcessDiedError:
             return Verdict(False, Reason.ERROR)
-        except (CallRaisedError, CallTamperedError):
+        except (ScorerRaisedError, ProcessTamperedError):
             score = 0.0  # some scorers raise over an answer that they cannot read
         correct = score >= self.threshold
         return Verdict(correct, Reason.EQUAL if correct else Reason.DIFFERENT, score if self.partial_credit else None)
@@ -116,7 +123,7 @@ class ReasoningGymEnv(VerifiableEnv):
         return f"<answer>{query.answer}</answer>"
 
 
-def tagged_answer(response: str) -> str | None:
+def extract_tagged_answer(response: str) -> str | None:
     """What stands between the last complete `<answer>` tags after any thinking, or None; "" is no answer either."""
     _, _, visible = response.rpartition("</think>")
     if "<think>" in visible:

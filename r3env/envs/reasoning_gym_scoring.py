@@ -1,13 +1,17 @@
-"""Which answers may reach the scorers of reasoning-gym that run an answer as code.
+"""The scorers of reasoning-gym, and which answers may reach those that run an answer as code.
 
 Nine of the tasks give the answer to `eval` or to SymPy's `parse_expr`, which calls `eval`. In front of them stands
 a list of what may be written; anything else is wrong and is not looked at further. No process fences code in
 as well as not running it.
 """
 
+import pickle
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import lru_cache, partial
 from typing import Any
+
+Scorer = Callable[[Mapping[str, Any], str], float]
 
 # parse_expr: numbers, operators and parentheses.
 _ARITHMETIC = frozenset({"countdown", "puzzle24"})
@@ -69,3 +73,23 @@ def _is_known(name: str, known: frozenset[str], *, called: bool) -> bool:
     if len(name) == 1 or name in _CONSTANTS:
         return not called
     return name in known or name in _FUNCTIONS
+
+
+@lru_cache(maxsize=64)
+def make_scorer(name: str, config: bytes) -> Scorer:
+    """Makes the library's own scorer of a task: from what it generated and the answer to a score.
+
+    Args:
+        name: Of the task.
+        config: The pickled configuration of its data set.
+    """
+    # Imported here: the environments must not need the library, and its seconds do not count as an answer's.
+    from reasoning_gym.factory import DATASETS
+
+    dataset_class, _ = DATASETS[name]
+    return partial(_score, dataset_class(pickle.loads(config)))
+
+
+def _score(dataset: Any, entry: Mapping[str, Any], answer: str) -> float:
+    value = float(dataset.score_answer(answer, entry))
+    return min(max(value, 0.0), 1.0) if value == value else 0.0

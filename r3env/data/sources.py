@@ -3,10 +3,9 @@
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Self
 
-from r3env.data_errors import DataError
-from r3env.presets import PRESETS, Preset, preset_of_hub_id
+from r3env.data.presets import PRESETS, Preset, find_preset
 from r3env.spelling import nearest
 
 EMBEDDED = ("train", "heldout")
@@ -15,6 +14,16 @@ _HUB_ID = re.compile(
     r"(?P<name>[\w.-]+/[\w.-]+)(?::(?P<configuration>[\w.-]+))?(?:@(?P<revision>[\w./-]+))?(?:#(?P<split>[^#]+))?"
 )
 _PRESET = re.compile(r"preset:(?P<preset>[^@#]*)(?:@(?P<revision>[\w./-]+))?(?:#(?P<split>[^#]+))?")
+
+
+class DataError(ValueError):
+    """A data set that cannot be used; the message is one line that names the place and the fix."""
+
+    @classmethod
+    def at(cls, source: str, problem: str, fix: str, *, row: int | None = None) -> Self:
+        """Composes the line from the source, the row (counting from 1), what is wrong and what to do."""
+        place = source if row is None else f"{source}: row {row}"
+        return cls(" ".join(f"{place}: {problem}; fix: {fix}".split()))
 
 
 @dataclass(frozen=True)
@@ -80,7 +89,7 @@ def _parsed(text: str) -> Source:
     if path.suffix.lower() in FILE_TYPES or path.exists():
         return Source(text, "file", str(path))
     if match := _HUB_ID.fullmatch(text):
-        known = preset_of_hub_id(match["name"])
+        known = find_preset(match["name"])
         configuration = match["configuration"] or (known.configuration if known else None)
         split = match["split"] or (known.split if known else "train")
         return Source(text, "hub", match["name"], configuration, match["revision"], split, known)

@@ -1,4 +1,4 @@
-"""Making an environment by its id, with errors of one line."""
+"""The ids of this package's environments, and environments made by id, with errors of one line."""
 
 import inspect
 import re
@@ -11,11 +11,25 @@ from gymnasium.envs.registration import load_env_creator
 from r3env.core import VerifiableEnv
 from r3env.spelling import nearest
 
+MATH_ID = "r3env/Math-v0"
+REASONING_GYM_ID = "r3env/ReasoningGym-v0"
+MIXTURE_ID = "r3env/Mixture-v0"
+
 _WRAPPER = " was raised from the environment creator"
 
+# The entry points are strings, so that an environment's module is imported only when one is made. The check keeps a
+# reloaded module from Gymnasium's "overriding environment" warning.
+for _id, _entry_point in (
+    (MATH_ID, "r3env.envs.math:MathEnv"),
+    (REASONING_GYM_ID, "r3env.envs.reasoning_gym:ReasoningGymEnv"),
+    (MIXTURE_ID, "r3env.envs.mixture:MixtureEnv"),
+):
+    if _id not in gymnasium.registry:
+        gymnasium.register(id=_id, entry_point=_entry_point)
 
-def made(env_id: str, arguments: Mapping[str, Any]) -> VerifiableEnv:
-    """The environment without Gymnasium's wrappers.
+
+def make_env(env_id: str, arguments: Mapping[str, Any]) -> VerifiableEnv:
+    """Make the environment, without Gymnasium's wrappers.
 
     Args:
         env_id: As Gymnasium registers it; `module:Id-v0` imports the module first.
@@ -30,15 +44,16 @@ def made(env_id: str, arguments: Mapping[str, Any]) -> VerifiableEnv:
         text = str(error).partition(_WRAPPER)[0]
         unknown = re.search(r"unexpected keyword argument '(\w+)'", text)
         if unknown and unknown[1] in arguments:
-            text = f"unknown option {unknown[1]!r}; the nearest is {nearest(unknown[1], parameters_of(env_id))}"
+            known = constructor_parameters(env_id)
+            text = f"unknown option {unknown[1]!r}; the nearest is {nearest(unknown[1], known)}"
         raise ValueError(text) from error
     if not isinstance(env, VerifiableEnv):
         raise ValueError(f"is not a r3env.core.VerifiableEnv but a {type(env).__name__}")
     return env
 
 
-def parameters_of(env_id: str) -> list[str]:
-    """What the constructors take, those of the base classes included: a subclass may hand on what it does not know."""
+def constructor_parameters(env_id: str) -> list[str]:
+    """List what the constructors take, base classes included: a subclass may hand on what it does not know."""
     entry_point = gymnasium.spec(env_id.rpartition(":")[2]).entry_point
     creator = load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point
     constructors = [vars(base)["__init__"] for base in getattr(creator, "__mro__", ()) if "__init__" in vars(base)]

@@ -10,8 +10,8 @@ import numpy as np
 from gymnasium.error import ResetNeeded
 
 from r3env.core import Queries, Query, Verdict, VerifiableEnv
-from r3env.making import made
-from r3env.shared_queries import shared
+from r3env.data.shared import load_shared
+from r3env.registry import make_env
 from r3env.spelling import nearest
 
 _PART_KEYS = ("id", "weight", "options")
@@ -88,7 +88,7 @@ class MixtureEnv(VerifiableEnv):
             _check(name, part)
         self.seed = seed
         self.weights = {name: part.get("weight") for name, part in described.items()}
-        self.parts = {name: _made(name, part, common) for name, part in described.items()}
+        self.parts = {name: _make_env(name, part, common) for name, part in described.items()}
         some = next(iter(self.parts.values()))
         super().__init__(
             instruction=some.instruction,
@@ -102,7 +102,7 @@ class MixtureEnv(VerifiableEnv):
         parts = {name: part.queries for name, part in self.parts.items()}
         # Parts that share their queries give the same mixture, which holds them: their identities stay theirs.
         key = ("mixture", self.seed, tuple((name, id(parts[name]), self.weights[name]) for name in parts))
-        return shared(key, lambda: MixtureQueries(parts, self._chosen(parts)))
+        return load_shared(key, lambda: MixtureQueries(parts, self._chosen(parts)))
 
     def verify(self, query: Query, response: str) -> Verdict:
         """As the part that the query comes from judges."""
@@ -184,9 +184,9 @@ def _check(name: str, part: Mapping[str, Any]) -> None:
         raise ValueError(f"environments.{name}.weight must be a positive number, it is {weight!r}")
 
 
-def _made(name: str, part: Mapping[str, Any], common: Mapping[str, Any]) -> VerifiableEnv:
+def _make_env(name: str, part: Mapping[str, Any], common: Mapping[str, Any]) -> VerifiableEnv:
     arguments = {**common, **(part.get("options") or {})}
     try:
-        return made(part["id"], arguments)
+        return make_env(part["id"], arguments)
     except ValueError as error:
         raise ValueError(f"environments.{name}: {part['id']} cannot be made: {error}") from error

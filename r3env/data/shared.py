@@ -6,15 +6,15 @@ import weakref
 from collections.abc import Callable, Hashable
 from pathlib import Path
 
-from r3env.queries import Queries
-from r3env.sources import Source
+from r3env.core import Queries
+from r3env.data.sources import Source
 
 _loaded: weakref.WeakValueDictionary[Hashable, Queries] = weakref.WeakValueDictionary()
 _loading: dict[Hashable, threading.Lock] = {}
 _lock = threading.Lock()
 
 
-def shared(key: Hashable, load: Callable[[], Queries]) -> Queries:
+def load_shared(key: Hashable, load: Callable[[], Queries]) -> Queries:
     """The queries of this key: loaded by the first who asks, while the others wait, and dropped with the last user.
 
     Args:
@@ -31,7 +31,7 @@ def shared(key: Hashable, load: Callable[[], Queries]) -> Queries:
         return queries
 
 
-def state_of(source: Source) -> Hashable:
+def source_state(source: Source) -> Hashable:
     """The source, and for a file also its size and time: one that was written again is read again."""
     if source.kind != "file" or not Path(source.name).is_file():
         return source.text, source.name, source.configuration, source.revision, source.split, _preset(source)

@@ -155,6 +155,6 @@ PRESETS: Mapping[str, Preset] = MappingProxyType(
 _BY_HUB_ID = {preset.hub_id.lower(): preset for preset in PRESETS.values()}
 
 
-def preset_of_hub_id(hub_id: str) -> Preset | None:
+def find_preset(hub_id: str) -> Preset | None:
     """The preset of a Hub data set, or None; like the Hub, it does not tell upper from lower case."""
     return _BY_HUB_ID.get(hub_id.lower())

@@ -6,7 +6,7 @@ from typing import Any
 from sympy import And, Eq, Expr, Float, Interval, MatrixBase, N, Rational, Set, Tuple, UnevaluatedExpr, simplify, solve
 from sympy import FiniteSet as SympySet
 
-from r3env.grading.rounding import may_be_rounded
+from r3env.grading.plain_numbers import may_be_rounded
 
 _DIGITS = 30
 _ROUNDED_CLOSENESS = 1e-4
@@ -15,7 +15,7 @@ _CARELESSNESS = 0.02  # people write 1/7 = 0.14
 _PERCENT = UnevaluatedExpr(Rational(1, 100))
 
 
-def credited_by_accident(gold: Any, answer: Any) -> bool:
+def is_false_positive(gold: Any, answer: Any) -> bool:
     r"""Whether two expressions that math-verify calls equal are not.
 
     Numbers are compared again relative to their size: $10^{-7}$ is not 0, and $\sqrt{10^{40}+1}$ is not $10^{20}$; and

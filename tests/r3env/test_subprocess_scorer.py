@@ -13,51 +13,45 @@ from typing import Any
 
 import pytest
 
-from r3env.killable import (
-    CallDiedError,
-    CallRaisedError,
-    CallTamperedError,
-    CallTimeoutError,
-    KillableCalls,
-    _Child,
-)
+from r3env.sandbox.process import Child, ProcessDiedError, ProcessTamperedError, ProcessTimeoutError
+from r3env.sandbox.subprocess_scorer import ScorerRaisedError, SubprocessScorer
 
 GCD = ("builtins:getattr", (math, "gcd"))
 
 
 @pytest.fixture(scope="module")
-def calls() -> Iterator[KillableCalls]:
-    pool = KillableCalls(size=2)
+def calls() -> Iterator[SubprocessScorer]:
+    pool = SubprocessScorer(size=2)
     yield pool
     pool.close()
 
 
-def scored(calls: KillableCalls, code: str, timeout_s: float = 5.0) -> float:
+def score(calls: SubprocessScorer, code: str, timeout_s: float = 5.0) -> float:
     """The value of a Python expression, worked out in the fork."""
     return calls.call("functools:partial", (eval,), code, timeout_s=timeout_s)
 
 
-def test_a_call_returns_what_the_scorer_returns_as_a_number(calls: KillableCalls) -> None:
+def test_a_call_returns_what_the_scorer_returns_as_a_number(calls: SubprocessScorer) -> None:
     assert calls.call("functools:partial", (math.gcd, 12), 18, timeout_s=5.0) == 6.0
 
 
-def test_processes_are_kept_but_each_call_has_its_own_fork(calls: KillableCalls) -> None:
-    parent = scored(calls, "__import__('os').getppid()")
-    assert scored(calls, "__import__('os').getppid()") == parent != os.getpid()
-    assert len({scored(calls, "__import__('os').getpid()") for _ in range(3)}) == 3
-    scored(calls, "setattr(__import__('math'), 'poisoned', 1) or 0")
-    assert scored(calls, "hasattr(__import__('math'), 'poisoned')") == 0.0
+def test_processes_are_kept_but_each_call_has_its_own_fork(calls: SubprocessScorer) -> None:
+    parent = score(calls, "__import__('os').getppid()")
+    assert score(calls, "__import__('os').getppid()") == parent != os.getpid()
+    assert len({score(calls, "__import__('os').getpid()") for _ in range(3)}) == 3
+    score(calls, "setattr(__import__('math'), 'poisoned', 1) or 0")
+    assert score(calls, "hasattr(__import__('math'), 'poisoned')") == 0.0
 
 
-def test_what_never_returns_is_killed_and_the_next_call_is_answered(calls: KillableCalls) -> None:
-    parent = scored(calls, "__import__('os').getppid()")
+def test_what_never_returns_is_killed_and_the_next_call_is_answered(calls: SubprocessScorer) -> None:
+    parent = score(calls, "__import__('os').getppid()")
     started = time.monotonic()
-    with pytest.raises(CallTimeoutError):
-        scored(calls, "9**9**9", timeout_s=0.5)
+    with pytest.raises(ProcessTimeoutError):
+        score(calls, "9**9**9", timeout_s=0.5)
     assert time.monotonic() - started < 10
     children = {int(pid) for pid in os.listdir("/proc") if pid.isdecimal() and _parent_of(pid) == int(parent)}
     assert not children
-    assert scored(calls, "__import__('os').getppid()") == parent
+    assert score(calls, "__import__('os').getppid()") == parent
 
 
 def _parent_of(pid: str) -> int | None:
@@ -68,41 +62,41 @@ def _parent_of(pid: str) -> int | None:
         return None
 
 
-def test_an_exception_is_told(calls: KillableCalls) -> None:
-    before = scored(calls, "__import__('os').getppid()")
-    with pytest.raises(CallRaisedError, match="ZeroDivisionError"):
-        scored(calls, "1/0")
-    with pytest.raises(CallRaisedError, match="ModuleNotFoundError"):
+def test_an_exception_is_reported(calls: SubprocessScorer) -> None:
+    before = score(calls, "__import__('os').getppid()")
+    with pytest.raises(ScorerRaisedError, match="ZeroDivisionError"):
+        score(calls, "1/0")
+    with pytest.raises(ScorerRaisedError, match="ModuleNotFoundError"):
         calls.call("no_such_module:f", (), timeout_s=5.0)
-    assert scored(calls, "__import__('os').getppid()") == before
+    assert score(calls, "__import__('os').getppid()") == before
 
 
 @pytest.mark.parametrize("value", ["float('nan')", "float('inf')", "None", "'seven'"])
-def test_only_a_finite_number_is_a_score(calls: KillableCalls, value: str) -> None:
-    with pytest.raises(CallRaisedError):
-        scored(calls, value)
+def test_only_a_finite_number_is_a_score(calls: SubprocessScorer, value: str) -> None:
+    with pytest.raises(ScorerRaisedError):
+        score(calls, value)
 
 
 @pytest.mark.parametrize("way", ["os._exit(3)", "os.kill(os.getpid(), 9)", "sys.exit()"])
-def test_a_process_that_dies_does_not_disturb_the_next_call(calls: KillableCalls, way: str) -> None:
-    with pytest.raises(CallDiedError):
-        scored(calls, f"exec('import os, sys; {way}')")
-    assert scored(calls, "2") == 2.0
+def test_a_process_that_dies_does_not_disturb_the_next_call(calls: SubprocessScorer, way: str) -> None:
+    with pytest.raises(ProcessDiedError):
+        score(calls, f"exec('import os, sys; {way}')")
+    assert score(calls, "2") == 2.0
 
 
-def test_memory_is_bounded(calls: KillableCalls) -> None:
-    with pytest.raises((CallRaisedError, CallDiedError)):
-        scored(calls, "len(bytearray(8 << 30))", timeout_s=10.0)
+def test_memory_is_bounded(calls: SubprocessScorer) -> None:
+    with pytest.raises((ScorerRaisedError, ProcessDiedError)):
+        score(calls, "len(bytearray(8 << 30))", timeout_s=10.0)
 
 
-def test_what_a_scorer_prints_does_not_get_between_the_messages(calls: KillableCalls) -> None:
-    assert scored(calls, "print('noise') or 1") == 1.0
-    assert scored(calls, "__import__('os').system('echo noise')") == 0.0
+def test_what_a_scorer_prints_does_not_get_between_the_messages(calls: SubprocessScorer) -> None:
+    assert score(calls, "print('noise') or 1") == 1.0
+    assert score(calls, "__import__('os').system('echo noise')") == 0.0
 
 
-def test_many_threads_share_few_processes(calls: KillableCalls) -> None:
+def test_many_threads_share_few_processes(calls: SubprocessScorer) -> None:
     with ThreadPoolExecutor(16) as threads:
-        results = list(threads.map(lambda number: scored(calls, str(number), 10.0), range(50)))
+        results = list(threads.map(lambda number: score(calls, str(number), 10.0), range(50)))
     assert results == list(range(50))
 
 
@@ -120,13 +114,13 @@ FORGED = [
 @pytest.mark.parametrize("forged", FORGED, ids=range(len(FORGED)))
 @pytest.mark.parametrize("ending", ["0", "__import__('os')._exit(0)"])
 def test_what_a_scorer_writes_to_any_descriptor_is_never_its_score(
-    calls: KillableCalls, forged: bytes, ending: str
+    calls: SubprocessScorer, forged: bytes, ending: str
 ) -> None:
     lines = ["import contextlib, os", "for n in range(3, 30):", "  with contextlib.suppress(OSError):"]
     attack = "\n".join([*lines, f"    os.write(n, {forged!r})"])
-    with pytest.raises((CallTamperedError, CallDiedError)):
-        scored(calls, f"exec({attack!r}) or {ending}", timeout_s=2.0)
-    assert scored(calls, "0.25") == 0.25
+    with pytest.raises((ProcessTamperedError, ProcessDiedError)):
+        score(calls, f"exec({attack!r}) or {ending}", timeout_s=2.0)
+    assert score(calls, "0.25") == 0.25
 
 
 class _Forger:
@@ -135,17 +129,17 @@ class _Forger:
     def __init__(self, *frames: Callable[[str], bytes]) -> None:
         self.frames = frames
 
-    def child(self) -> _Child:
-        made = object.__new__(_Child)
+    def child(self) -> Child:
+        made = object.__new__(Child)
         requests, made._requests = connection.Pipe(duplex=False)
         made._replies, replies = connection.Pipe(duplex=False)
-        made.alive, made._process = True, _NoProcess()  # type: ignore[assignment]
+        made._name, made._ready, made._process = "scorer", True, _NoProcess()  # type: ignore[assignment]
         threading.Thread(target=self._speak, args=(requests, replies), daemon=True).start()
         return made
 
     def _speak(self, requests: Any, replies: Any) -> None:
         requests.recv_bytes()
-        replies.send_bytes(b'{"ready": true}')
+        replies.send_bytes(b'{"made": true}')
         token = requests.recv_bytes().decode()
         for frame in self.frames:
             replies.send_bytes(frame(token))
@@ -154,8 +148,13 @@ class _Forger:
 class _NoProcess:
     pid = 2**22 + 1
 
+    returncode: int | None = None
+
+    def poll(self) -> int | None:
+        return self.returncode
+
     def kill(self) -> None:
-        pass
+        self.returncode = -9
 
     def wait(self) -> None:
         pass
@@ -188,24 +187,24 @@ def _reply(**fields: Any) -> Callable[[str], bytes]:
 def test_a_frame_that_is_no_score_with_the_token_is_refused_and_its_child_replaced(
     frame: Callable[[str], bytes],
 ) -> None:
-    pool, child = KillableCalls(size=1), _Forger(frame).child()
-    pool._idle.append(child)
-    with pytest.raises(CallTamperedError):
-        scored(pool, "0")
+    pool, child = SubprocessScorer(size=1), _Forger(frame).child()
+    pool._pool._idle.append(child)
+    with pytest.raises(ProcessTamperedError):
+        score(pool, "0")
     assert not child.alive
-    assert scored(pool, "0.5") == 0.5
+    assert score(pool, "0.5") == 0.5
     pool.close()
 
 
 def test_an_extra_frame_is_refused_and_a_late_one_never_read() -> None:
-    pool = KillableCalls(size=1)
+    pool = SubprocessScorer(size=1)
     child = _Forger(_reply(score=0.0), _reply(score=1.0)).child()
-    pool._idle.append(child)
+    pool._pool._idle.append(child)
     try:
-        assert scored(pool, "0.5") == 0.0  # the second frame was late
-    except CallTamperedError:
+        assert score(pool, "0.5") == 0.0  # the second frame was late
+    except ProcessTamperedError:
         assert not child.alive
-    assert scored(pool, "0.5") == 0.5
+    assert score(pool, "0.5") == 0.5
     assert not child.alive
     pool.close()
 
@@ -215,8 +214,8 @@ def test_nothing_is_unpickled_from_a_reply(tmp_path: Any) -> None:
         def __reduce__(self) -> Any:
             return os.system, (f"touch {tmp_path / 'F'}",)
 
-    pool = KillableCalls(size=1)
-    pool._idle.append(_Forger(lambda token: pickle.dumps((True, Bomb()))).child())
-    with pytest.raises(CallTamperedError):
-        scored(pool, "0")
+    pool = SubprocessScorer(size=1)
+    pool._pool._idle.append(_Forger(lambda token: pickle.dumps((True, Bomb()))).child())
+    with pytest.raises(ProcessTamperedError):
+        score(pool, "0")
     assert not (tmp_path / "F").exists()

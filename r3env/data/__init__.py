@@ -1,0 +1,1 @@
+"""Queries from files, presets and the Hub, on disk and shared; start at `loading.py`."""

@@ -1,0 +1,130 @@
+"""A small pool of killable children, safe to use from any thread."""
+
+import atexit
+import contextlib
+import os
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+
+from r3env.sandbox.process import Child, ProcessDiedError, ProcessStartError, ProcessTimeoutError
+
+
+class ChildPool:
+    """Up to `size` children, started when needed and replaced when they die; they end with this process.
+
+    One more than is in use is kept in reserve, as far as `size` allows: the next request does not wait for a start.
+    A forked process starts children of its own.
+    """
+
+    def __init__(self, size: int, module: str, name: str, *, on_replaced: Callable[[], None] = lambda: None) -> None:
+        """Make the pool; nothing is started yet.
+
+        Args:
+            size: Children at most.
+            module: What they run, see `Child`.
+            name: What they are, for messages.
+            on_replaced: Called whenever one has died.
+
+        Raises:
+            ValueError: `size` is not positive.
+        """
+        if size < 1:
+            raise ValueError(f"a pool needs at least one {name}, not {size}")
+        self._size, self._module, self._name = size, module, name
+        self._on_replaced = on_replaced
+        self._closed = False
+        self._clear()
+        _pools.add(self)
+
+    def _clear(self) -> None:
+        self._idle: list[Child] = []
+        self._busy: set[Child] = set()
+        self._changed = threading.Condition()
+
+    @contextlib.contextmanager
+    def child(self) -> Iterator[Child]:
+        """Lend a child that is ready, after waiting for one that is free.
+
+        Raises:
+            ProcessStartError: None could be started.
+            ProcessDiedError: The pool was closed.
+        """
+        child = self._take()
+        try:
+            child.wait_until_ready()
+            yield child
+        except (ProcessTimeoutError, ProcessDiedError):
+            raise  # it is ready for the next request, or dead
+        except BaseException:
+            # Such as Ctrl-C: the reply to this request must not be taken for the reply to the next one.
+            child.kill()
+            raise
+        finally:
+            if not child.alive:
+                self._on_replaced()
+            self._give_back(child)
+
+    def close(self) -> None:
+        """Kill every child; requests that are under way end with `ProcessDiedError`."""
+        with self._changed:
+            self._closed = True
+            idle, self._idle = self._idle, []
+            for child in (*idle, *self._busy):
+                child.kill()
+            self._changed.notify_all()
+        for child in idle:
+            child.close_pipes()
+
+    def abandon(self) -> None:
+        """Leave the children to the process that this one was forked from: two talking at once would mix up replies."""
+        for child in (*self._idle, *self._busy):
+            child.close_pipes()
+        self._clear()  # another thread of the parent may have held the lock
+
+    def _take(self) -> Child:
+        with self._changed:
+            self._drop_unusable()
+            while not self._idle and len(self._busy) >= self._size and not self._closed:
+                self._changed.wait()
+                self._drop_unusable()
+            if self._closed:
+                raise ProcessDiedError("the pool was closed")
+            # Best one that has started, else the one that has been starting for longest.
+            child = next((one for one in self._idle if one.started), None) or next(iter(self._idle), None)
+            if child is None:
+                child = Child(self._module, self._name)
+            else:
+                self._idle.remove(child)
+            self._busy.add(child)
+            if not self._idle and len(self._busy) < self._size:
+                with contextlib.suppress(ProcessStartError):  # it can be done without
+                    self._idle.append(Child(self._module, self._name))
+            return child
+
+    def _give_back(self, child: Child) -> None:
+        with self._changed:
+            self._busy.discard(child)
+            if child.alive and not self._closed:
+                self._idle.insert(0, child)
+            else:
+                child.close_pipes()
+            self._changed.notify()
+
+    def _drop_unusable(self) -> None:
+        for child in [one for one in self._idle if not one.usable]:
+            self._idle.remove(child)
+            child.kill()
+            child.close_pipes()
+
+
+_pools: "weakref.WeakSet[ChildPool]" = weakref.WeakSet()
+
+
+def _for_each_pool(action: Callable[[ChildPool], None]) -> None:
+    for pool in list(_pools):
+        action(pool)
+
+
+atexit.register(_for_each_pool, ChildPool.close)
+os.register_at_fork(after_in_child=lambda: _for_each_pool(ChildPool.abandon))

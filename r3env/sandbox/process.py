@@ -1,0 +1,206 @@
+"""Child processes that can be killed whatever they compute: launch, talk, deadline, kill.
+
+Why not the obvious ways. A thread cannot be interrupted inside one operation on huge integers, which holds the GIL
+besides. The children of `multiprocessing`, and so of `concurrent.futures` and `pebble.ProcessPool`, are either forked,
+which copies the locks and the Ray state of a process with many threads, or spawned, which imports the user's main
+script once more (and trains within itself if the script has no guard). So a child is a program of its own, launched
+with an `exec` in a session of its own: it inherits no threads and no CUDA, and a Ctrl-C in the terminal is for the
+parent to handle. One caller at a time talks to it; `pool.py` keeps several. `child.py` is the child's side.
+"""
+
+import contextlib
+import json
+import multiprocessing.connection as connection
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO, Any
+
+_START_LIMIT_S = 120.0
+_LONGEST_REPLY = 8192
+_PACKAGE_ROOT = str(Path(__file__).resolve().parents[2])
+
+
+class ProcessStartError(RuntimeError):
+    """A process could not be launched, or did not get ready."""
+
+
+class ProcessTimeoutError(Exception):
+    """The work was not done before its deadline."""
+
+
+class ProcessDiedError(Exception):
+    """The process died, or failed, over its work: for example for want of memory."""
+
+
+class ProcessTamperedError(Exception):
+    """What came back is no message that the process sends."""
+
+
+class KillableProcess:
+    """A program that runs in a session of its own, with its errors thrown away."""
+
+    def __init__(self, command: Sequence[str], *, stdin: Any, stdout: Any, **options: Any) -> None:
+        """Launch the program.
+
+        Args:
+            command: The program and its arguments.
+            stdin: As `subprocess.Popen` takes it.
+            stdout: As `subprocess.Popen` takes it.
+            options: Further arguments of `subprocess.Popen`, such as `env` and `cwd`.
+
+        Raises:
+            ProcessStartError: The system refuses another process.
+        """
+        try:
+            self._process: subprocess.Popen[bytes] = subprocess.Popen(
+                command, stdin=stdin, stdout=stdout, stderr=subprocess.DEVNULL, start_new_session=True, **options
+            )
+        except OSError as error:
+            raise ProcessStartError(f"a process could not be launched: {error}") from error
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process still runs."""
+        return self._process.poll() is None
+
+    def kill(self) -> None:
+        """End the process at once, whatever it is doing; any thread may do that."""
+        self._process.kill()
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)  # with what it forked
+        self._process.wait()
+
+
+def run_to_end(command: Sequence[str], request: bytes, output: IO[bytes], timeout_s: float, **options: Any) -> None:
+    """Run a program on `request` as its standard input; what it writes is in `output` either way.
+
+    Raises:
+        ProcessStartError: The system refuses another process.
+        ProcessTimeoutError: It did not end before its deadline, and was killed.
+    """
+    process = KillableProcess(command, stdin=subprocess.PIPE, stdout=output, **options)
+    try:
+        process._process.communicate(request, timeout=timeout_s)
+    except subprocess.TimeoutExpired:
+        raise ProcessTimeoutError from None
+    finally:
+        process.kill()
+
+
+class Child(KillableProcess):
+    """A module of Python that answers messages behind two pipes. It gets ready while the caller goes on."""
+
+    def __init__(self, module: str, name: str) -> None:
+        """Launch the module.
+
+        Args:
+            module: What runs, by `python -m`; it serves messages by `r3env.sandbox.child`.
+            name: What the process is, for messages: "grader".
+
+        Raises:
+            ProcessStartError: The system refuses another process.
+        """
+        try:
+            requests, self._requests = connection.Pipe(duplex=False)
+            self._replies, replies = connection.Pipe(duplex=False)
+        except OSError as error:
+            raise ProcessStartError(f"a process could not be launched: {error}") from error
+        with contextlib.closing(requests), contextlib.closing(replies):
+            command = [sys.executable, "-P", "-m", module]
+            super().__init__(command, stdin=requests.fileno(), stdout=replies.fileno(), env=child_environment())
+        self._name = name
+        self._ready = False
+
+    @property
+    def started(self) -> bool:
+        """Whether the process has something to say, be it that it is ready or that it failed to start."""
+        return self._ready or self._replies.poll()
+
+    @property
+    def quiet(self) -> bool:
+        """Whether a process that is ready has nothing to say, as it must between requests."""
+        return not self._replies.poll()
+
+    @property
+    def usable(self) -> bool:
+        """Whether the process runs, and says nothing that nobody asked for."""
+        return self.alive and (not self._ready or self.quiet)
+
+    def wait_until_ready(self, limit_s: float = _START_LIMIT_S) -> None:
+        """Wait until the process can be asked.
+
+        Raises:
+            ProcessStartError: It failed to start, or takes longer than `limit_s`.
+        """
+        if self._ready:
+            return
+        if not self._replies.poll(limit_s):
+            raise ProcessStartError(f"a {self._name} process was not ready after {limit_s:.0f} s")
+        try:
+            message = self.receive(limit_s)
+        except ProcessDiedError:
+            message = {"failed": "the process died"}
+        if "failed" in message:
+            raise ProcessStartError(f"a {self._name} process could not start: {message['failed']}")
+        self._ready = True
+
+    def send(self, request: bytes) -> None:
+        """Send a request.
+
+        Raises:
+            ProcessDiedError: The process is gone.
+        """
+        try:
+            self._requests.send_bytes(request)
+        except OSError as error:
+            raise ProcessDiedError("gone before it was asked") from error
+
+    def receive(self, timeout_s: float, grace_s: float = 0.0) -> dict[str, Any]:
+        """Receive the next reply, which is a JSON object.
+
+        Args:
+            timeout_s: Deadline of the work, which the process itself is to keep.
+            grace_s: Time beyond it for the process to act on that; then it is killed.
+
+        Raises:
+            ProcessTimeoutError: No reply came in time; the process is dead.
+            ProcessDiedError: The process died before that.
+            ProcessTamperedError: What came is no JSON object.
+        """
+        started = time.monotonic()
+        if not self._replies.poll(timeout_s + grace_s):
+            self.kill()  # it has been kept from running, or stopped
+            raise ProcessTimeoutError
+        try:
+            reply = json.loads(self._replies.recv_bytes(_LONGEST_REPLY))
+        except (EOFError, OSError) as error:
+            self.kill()
+            overdue = time.monotonic() - started >= timeout_s
+            raise ProcessTimeoutError if overdue else ProcessDiedError("died") from error
+        except (ValueError, RecursionError) as error:
+            raise ProcessTamperedError from error
+        if not isinstance(reply, dict):
+            raise ProcessTamperedError
+        return reply
+
+    def close_pipes(self) -> None:
+        """Close this side of the pipes; only for whoever talks to the process."""
+        self._requests.close()
+        self._replies.close()
+
+
+def child_environment() -> dict[str, str]:
+    """The environment variables of children: they find the modules that this process found, wherever those are."""
+    path = dict.fromkeys([*(os.path.abspath(entry) for entry in sys.path), _PACKAGE_ROOT])
+    return {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(path),
+        "PYTHONHASHSEED": "0",  # SymPy orders terms by hash here and there; verdicts must not depend on it
+        "OMP_NUM_THREADS": "1",
+        "OPENBLAS_NUM_THREADS": "1",  # its threads' buffers would count against the memory limit
+    }

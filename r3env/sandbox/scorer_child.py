@@ -1,0 +1,89 @@
+"""The process behind `subprocess_scorer`: makes scorers, and has each call worked out in a fork of its own.
+
+It reads pickled calls from its standard input; everything that it writes is JSON.
+"""
+
+import contextlib
+import functools
+import importlib
+import math
+import os
+import pickle
+import secrets
+from collections.abc import Callable
+from functools import partial
+from multiprocessing.connection import Connection
+from typing import Any
+
+from r3env.sandbox.child import Message, Worker, open_pipes, send
+from r3env.sandbox.process import ProcessDiedError, ProcessTamperedError, ProcessTimeoutError
+
+MEMORY_LIMIT_BYTES = 2 << 30
+
+
+def main() -> None:
+    """Answer calls until the parent goes away."""
+    requests, replies = open_pipes()
+    send(replies, {"ready": True})
+    with contextlib.suppress(EOFError, BrokenPipeError):
+        while True:
+            _answer(requests, replies)
+
+
+def _answer(requests: Connection, replies: Connection) -> None:
+    maker, made_from, arguments, timeout_s = pickle.loads(requests.recv_bytes())
+    try:
+        scorer = _attribute(maker)(*made_from)
+    except Exception as error:
+        send(replies, {"raised": _text(error)})
+        return
+    nonce = secrets.token_hex(16)
+    worker = Worker(partial(_score, scorer, arguments, nonce), MEMORY_LIMIT_BYTES, (requests, replies))
+    try:
+        send(replies, {"made": True})
+        # The token comes after the fork, which has none of our pipes: what runs there cannot have it.
+        token = requests.recv_bytes().decode()
+        outcome = _checked(worker.exchange(None, timeout_s, requests), nonce)
+    except ProcessTimeoutError:
+        outcome = {"timeout": True}
+    except ProcessDiedError:
+        outcome = {"died": True}
+    except ProcessTamperedError:
+        outcome = {"tampered": True}
+    finally:
+        worker.kill()
+    send(replies, {"token": token, **outcome})
+
+
+def _score(scorer: Callable[..., Any], arguments: tuple[Any, ...], nonce: str, _: None) -> Message:
+    os.setpgid(0, 0)  # so that what the call starts is killed with it
+    try:
+        value = float(scorer(*arguments))
+        if not math.isfinite(value):
+            raise ValueError(f"the score is {value}")
+        return {"nonce": nonce, "score": value}
+    except Exception as error:
+        return {"nonce": nonce, "raised": _text(error)}
+
+
+def _checked(reply: Message, nonce: str) -> Message:
+    match reply:
+        case {"nonce": given, "score": float(), **rest} | {"nonce": given, "raised": str(), **rest}:
+            if given == nonce and not rest:
+                return {key: value for key, value in reply.items() if key != "nonce"}
+    raise ProcessTamperedError
+
+
+def _text(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}".encode("ascii", "replace").decode()[:500]
+
+
+@functools.cache
+def _attribute(name: str) -> Callable[..., Any]:
+    module, _, attribute = name.partition(":")
+    function: Callable[..., Any] = getattr(importlib.import_module(module), attribute)
+    return function
+
+
+if __name__ == "__main__":
+    main()

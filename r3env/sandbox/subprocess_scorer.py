@@ -1,0 +1,115 @@
+"""Scores worked out in child processes that are killed at a deadline.
+
+A scorer that evaluates what a policy wrote can be made to run for ever (`9**9**9`), and neither a thread nor a signal
+stops one long operation on integers. Mathematical answers have graders of their own in `r3env.grading`.
+
+What is fenced: each call runs in a fork of its own, with a limit of memory, so it cannot stay for later calls; nothing
+that comes back is unpickled or run here, only one finite number of one well-formed message with a random token that
+the fork never had is believed; after anything else the child is killed and replaced.
+
+What is not: the fork runs as this process's user, with its files, network and processes in reach, and code that runs
+in it can look through the scorer's own memory and so make up the score of its own call. So never give an answer to a
+scorer that would run it as code: `r3env.envs.reasoning_gym_scoring` refuses such answers first.
+"""
+
+import functools
+import hmac
+import math
+import os
+import pickle
+import secrets
+from collections.abc import Sequence
+from typing import Any
+
+from r3env.sandbox.pool import ChildPool
+from r3env.sandbox.process import (
+    Child,
+    ProcessDiedError,
+    ProcessStartError,
+    ProcessTamperedError,
+    ProcessTimeoutError,
+)
+
+_MAKING_LIMIT_S = 120.0
+_GRACE_S = 5.0
+
+
+class ScorerRaisedError(Exception):
+    """The scorer raised; the message holds the error's type and text."""
+
+
+class SubprocessScorer:
+    """Has scores worked out in up to `size` child processes, from any thread; each call in a fork of one of them.
+
+    The children import and make what this process tells them to, by pickle; the way back is JSON. See the module for
+    what that fences.
+    """
+
+    def __init__(self, size: int) -> None:
+        """Make the scorer; nothing is started yet."""
+        self._pool = ChildPool(size, "r3env.sandbox.scorer_child", "scorer")
+
+    def call(self, maker: str, made_from: Sequence[Any], *arguments: Any, timeout_s: float) -> float:
+        """What the scorer says of these arguments, a finite number.
+
+        Args:
+            maker: `module:name` of the function that makes the scorer, outside of the deadline. It runs in the child
+                itself, not in the fork, so that it can keep what it makes.
+            made_from: What the maker gets; nothing that a policy wrote.
+            arguments: What the scorer gets.
+            timeout_s: Seconds the scorer may take, from when a process that is ready takes it up.
+
+        Raises:
+            ProcessTimeoutError: It took longer.
+            ProcessDiedError: The process died or could not start.
+            ProcessTamperedError: What came back is no score: the call's own arguments must have got at the pipes.
+            ScorerRaisedError: The maker or the scorer raised, or the score is not a finite number.
+        """
+        try:
+            with self._pool.child() as child:
+                child.send(pickle.dumps((maker, tuple(made_from), arguments, timeout_s)))
+                reply = _outcome(child, timeout_s)
+        except ProcessStartError as error:
+            raise ProcessDiedError(str(error)) from error
+        if "raised" in reply:
+            raise ScorerRaisedError(reply["raised"])
+        return float(reply["score"])
+
+    def close(self) -> None:
+        """End the processes."""
+        self._pool.close()
+
+
+def _outcome(child: Child, timeout_s: float) -> dict[str, Any]:
+    """The score, or the text of what was raised; the child is killed after anything that is neither nor a timeout."""
+    # The first reply says that the scorer is made: that is not the answer's time.
+    match child.receive(_MAKING_LIMIT_S):
+        case {"made": True, **rest} if not rest:
+            pass
+        case {"raised": str(), **rest} as raised if not rest:
+            return raised
+        case _:
+            raise ProcessTamperedError
+    token = secrets.token_hex(16)
+    child.send(token.encode())
+    reply = child.receive(timeout_s, _GRACE_S)
+    known = hmac.compare_digest(str(reply.pop("token", "")).encode(), token.encode())
+    if not known or not child.quiet:
+        raise ProcessTamperedError
+    match reply:
+        case {"score": float(score), **rest} if not rest and math.isfinite(score):
+            return reply
+        case {"raised": str(), **rest} if not rest:
+            return reply
+        case {"timeout": True, **rest} if not rest:
+            raise ProcessTimeoutError
+        case {"died": True, **rest} if not rest:
+            child.kill()
+            raise ProcessDiedError("the process died")
+    raise ProcessTamperedError
+
+
+@functools.cache
+def shared_scorer() -> SubprocessScorer:
+    """The scorer of this process, which a process forked from it has for itself."""
+    return SubprocessScorer(size=min(4, os.cpu_count() or 1))
