@@ -12,7 +12,8 @@ from algorithms.grpo.types import Group, Prompt, Sample
 from algorithms.models.names import resolve_model
 from algorithms.models.tokenizer import load_tokenizer
 from algorithms.rollout.types import Context, Rollout
-from algorithms.train.rollout_files import TokenPieces, rollout_rows, write_rollouts
+from algorithms.train.rollout_files import rollout_rows, write_rollouts
+from algorithms.train.token_pieces import TokenPieces
 
 GROUPS, SIZE, PROMPT = 16, 8, 20
 LENGTHS = (32, 2048)
@@ -49,7 +50,7 @@ def _groups(length: int, decode: Callable[[list[int]], str]) -> list[Group]:
 def _sample(group: int, length: int, decode: Callable[[list[int]], str], rng: np.random.Generator) -> Sample:
     tokens = rng.integers(5, 100, PROMPT + length).astype(np.int32)
     mask = np.arange(len(tokens)) >= PROMPT
-    logprobs = np.where(mask, -rng.exponential(0.3, len(tokens)), 0).astype(np.float32)
+    logprobs = -rng.exponential(0.3, length).astype(np.float32)
     messages = (
         {"role": "user", "content": "6-5+7-1-6"},
         {"role": "assistant", "content": decode(tokens[PROMPT:].tolist())},

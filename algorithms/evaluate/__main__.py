@@ -13,7 +13,7 @@ def main(argv: list[str] | None = None) -> int:
     from algorithms.evaluate.command import run
 
     try:
-        return in_one_line(lambda: run(argv), go_on="the same command goes on")
+        return in_one_line(lambda: run(argv), retry="repeat the same command")
     except KeyboardInterrupt:
         print("interrupted; the same command goes on", file=sys.stderr)
         return INTERRUPTED

@@ -7,14 +7,14 @@ from pathlib import Path
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Write the page; exit codes as the training script's: 0 done, 2 wrong input, 130 interrupted."""
-    arguments = parser().parse_args(argv)
-    from algorithms.report.command import write_report
+    """Write the page; exit codes as the training command's: 0 done, 2 wrong input, 130 interrupted."""
+    arguments = make_parser().parse_args(argv)
+    from algorithms.report.page import write_report
     from algorithms.report.run_data import ReportError
-    from algorithms.report.selection import Most
+    from algorithms.report.trajectories import Limit
 
     try:
-        file = write_report(arguments.runs, arguments.out, Most(arguments.trajectories, arguments.tokens))
+        file = write_report(arguments.runs, arguments.out, Limit(arguments.trajectories, arguments.tokens))
     except ReportError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -25,21 +25,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def parser() -> argparse.ArgumentParser:
-    """The command line."""
-    made = argparse.ArgumentParser(
+def make_parser() -> argparse.ArgumentParser:
+    """Build the command line."""
+    parser = argparse.ArgumentParser(
         prog="python -m algorithms.report",
         description="Show runs on one HTML page: settings, curves, evaluations, trajectories. They may still train.",
     )
-    made.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="a run directory")
-    made.add_argument("--out", type=Path, metavar="FILE", help="the page; default: report.html in the first run")
-    made.add_argument(
+    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="a run directory")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="the page; default: report.html in the first run")
+    parser.add_argument(
         "--trajectories", type=_number, default=2000, metavar="N", help="trajectories in the page (default 2000)"
     )
-    made.add_argument(
+    parser.add_argument(
         "--tokens", type=_number, default=1_000_000, metavar="N", help="tokens that they may have (default 1000000)"
     )
-    return made
+    return parser
 
 
 def _number(text: str) -> int:

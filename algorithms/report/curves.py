@@ -1,4 +1,4 @@
-"""The curves of a run: one list of numbers a tag."""
+"""The curves of a run: one list of numbers per tag."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,7 +14,7 @@ _PROMPTS, _REFLECTED = "reflection/prompts", "reflection/correct"
 
 @dataclass(frozen=True)
 class Panel:
-    """One picture.
+    """One panel.
 
     Args:
         tag: of metrics.jsonl.
@@ -44,15 +44,15 @@ PANELS = (
 
 
 def panels() -> list[dict[str, Any]]:
-    """The pictures, for the page."""
+    """Return the panels, for the page."""
     return [asdict(panel) for panel in PANELS]
 
 
 def curves(run: RunData) -> dict[str, Any]:
-    """`steps`, `tokens` (generated until then) and by tag a list as long; None where nothing was measured."""
+    """Return `steps`, `tokens` (generated until then) and one list per tag; None where nothing was measured."""
     rows = list(_with_evaluations(run))
     series = {panel.tag: [_number(row.get(panel.tag)) for row in rows] for panel in PANELS}
-    series[_REFLECTED] = _where_asked(rows, series, run.setting("training", "max_off_policy_steps") or 0)
+    series[_REFLECTED] = _where_prompted(rows, series, run.setting("training", "max_off_policy_steps") or 0)
     return {
         "steps": [row["step"] for row in rows],
         "tokens": _filled([row.get(_GENERATED) for row in rows]),
@@ -61,7 +61,7 @@ def curves(run: RunData) -> dict[str, Any]:
 
 
 def _with_evaluations(run: RunData) -> Iterator[Mapping[str, Any]]:
-    """The rows, with the evaluations before and after training, which belong to none."""
+    """Yield the rows, with the evaluations before and after training, which belong to none."""
     measured = {
         one["step"]: (one.get("metrics") or {}).get("pass@1")
         for one in (run.evaluation.get(side) for side in ("before", "after"))
@@ -73,26 +73,26 @@ def _with_evaluations(run: RunData) -> Iterator[Mapping[str, Any]]:
         yield row if row.get(_ACCURACY) is not None else {**row, _ACCURACY: measured.get(row["step"])}
 
 
-def _where_asked(rows: Sequence[Mapping[str, Any]], series: Mapping[str, list[float | None]], lag: int) -> list[Any]:
-    """The share of reflected answers that are right, None where none was asked for: the row says 0 there.
+def _where_prompted(rows: Sequence[Mapping[str, Any]], series: Mapping[str, list[float | None]], lag: int) -> list[Any]:
+    """Return the share of reflected answers that are correct; None without prompts, where the row has 0.
 
-    With a lag a step's answers are to the prompts that the step before has built.
+    With a lag a step's answers are to the prompts of the step before.
     """
-    asked = {row["step"]: prompts for row, prompts in zip(rows, series[_PROMPTS], strict=True)}
+    prompted = {row["step"]: prompts for row, prompts in zip(rows, series[_PROMPTS], strict=True)}
     return [
-        share if asked.get(row["step"] - lag) else None for row, share in zip(rows, series[_REFLECTED], strict=True)
+        share if prompted.get(row["step"] - lag) else None for row, share in zip(rows, series[_REFLECTED], strict=True)
     ]
 
 
 def _number(value: Any) -> float | None:
-    """Five digits: more than a picture shows."""
+    """Round to five digits: more than a panel shows."""
     if not isinstance(value, int | float) or not math.isfinite(value):
         return None
     return float(f"{value:.5g}")
 
 
 def _filled(values: Sequence[Any]) -> list[float]:
-    """Where a row lacks the number, that of the row before."""
+    """Fill gaps with the number of the row before."""
     last = 0.0
     filled: list[float] = []
     for value in values:

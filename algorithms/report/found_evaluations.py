@@ -20,8 +20,8 @@ class FoundEvaluation:
     """One finished evaluation.
 
     Args:
-        label: the run, and which checkpoint of it; where one was evaluated more than once, the folder and what was
-            asked as well.
+        label: the run, and which checkpoint of it; where one was evaluated more than once, the folder and the
+            size as well.
         scores: of scores.json, by benchmark.
     """
 
@@ -30,7 +30,7 @@ class FoundEvaluation:
 
 
 def found_evaluations(runs: Sequence[RunData]) -> list[FoundEvaluation]:
-    """Those in the runs' own folders, and those of their checkpoints in `evaluations/` here or beside the runs.
+    """Find those in the runs' own folders, and those of their checkpoints in `evaluations/` here or beside the runs.
 
     Raises:
         ReportError: one of their files cannot be read.
@@ -45,13 +45,13 @@ def found_evaluations(runs: Sequence[RunData]) -> list[FoundEvaluation]:
                 found.append((f"{run.label}, {checkpoint}", folder, read_object(folder / _SCORES)))
     times = Counter(label for label, _, _ in found)
     return [
-        FoundEvaluation(label if times[label] == 1 else f"{label} ({folder.name}, {_asked(scores)})", scores)
+        FoundEvaluation(label if times[label] == 1 else f"{label} ({folder.name}, {_size(scores)})", scores)
         for label, folder, scores in found
     ]
 
 
-def _asked(scores: Mapping[str, Any]) -> str:
-    """Problems × answers of the benchmarks, those that are the same once."""
+def _size(scores: Mapping[str, Any]) -> str:
+    """Format problems × samples of the benchmarks, equal ones once."""
     return ", ".join(dict.fromkeys(f"{one['problems']} × {one['samples']}" for one in scores.values()))
 
 
@@ -63,9 +63,9 @@ def _folders(run: Path) -> Iterator[Path]:
 
 
 def _model(path: Path, run: RunDirectory) -> Path | None:
-    """The folder that was evaluated; None where it is a model of the Hub, or the file says nothing.
+    """Return the folder that was evaluated; None for a model of the Hub, or where the file names none.
 
-    A checkpoint of the run counts when it is gone as well: a run keeps the last few.
+    A checkpoint that is gone counts as well: a run keeps the last few.
     """
     if not path.is_file():
         return None

@@ -1,12 +1,23 @@
 """The page: one HTML file that holds its data, its style and its script, and asks the network for nothing."""
 
 import base64
+import datetime
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
+from algorithms.report.curves import curves, panels
+from algorithms.report.found_evaluations import found_evaluations
+from algorithms.report.run_data import ReportError, RunData, differing, flat_settings, read_runs
+from algorithms.report.tables import evaluation_tables
+from algorithms.report.trajectories import Limit, trajectories
+from algorithms.utils.files import plain, write_text
+
+DEFAULT_NAME = "report.html"
 _SCRIPTS = (
     "elements.js",
     "header.js",
@@ -20,8 +31,71 @@ _SCRIPTS = (
 )
 
 
-def page(data: Mapping[str, Any], title: str) -> str:
-    """Fill the template.
+def write_report(paths: Sequence[Path], out: Path | None, limit: Limit) -> Path:
+    """Write the page of some runs; a file of that name is replaced whole.
+
+    Returns:
+        The file: `out`, or else `report.html` in the first run.
+
+    Raises:
+        ReportError: a folder is no run or holds what cannot be read, or the file cannot be written.
+    """
+    runs = read_runs(paths)
+    file = out or runs[0].directory.path / DEFAULT_NAME
+    title = ", ".join(run.label for run in runs)
+    text = render(plain(content(runs, limit)), title)
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_text(file, text)
+    except OSError as error:
+        raise ReportError(f"--out: {file} cannot be written ({error.strerror}); fix: name another file") from error
+    return file
+
+
+def content(runs: Sequence[RunData], limit: Limit) -> dict[str, Any]:
+    """Gather the page's data.
+
+    Args:
+        runs: at least one.
+        limit: on the trajectories of all runs together.
+
+    Raises:
+        ReportError: a file of a run cannot be read.
+    """
+    settings = [flat_settings(run.config) for run in runs]
+    return {
+        "made": datetime.datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z"),
+        "runs": [_facts(run) | {"settings": flat} for run, flat in zip(runs, settings, strict=True)],
+        "differing": differing(settings),
+        "panels": panels(),
+        "curves": [curves(run) for run in runs],
+        "tables": [asdict(table) for table in evaluation_tables(runs, found_evaluations(runs))],
+        "trajectories": trajectories(runs, limit),
+    }
+
+
+def _facts(run: RunData) -> dict[str, Any]:
+    """Return what the head of the page shows of a run."""
+    last = run.rows[-1]
+    planned = run.setting("run", "steps")
+    return {
+        "label": run.label,
+        "path": str(run.directory.path),
+        "algorithm": run.summary.get("algorithm") or run.config.get("algorithm"),
+        "model": run.setting("rl_module", "model"),
+        "data": run.setting("environment", "data") or run.setting("environment", "id"),
+        "heldout": run.setting("evaluation", "data"),
+        "seed": run.setting("run", "seed"),
+        "steps": run.steps,
+        "planned_steps": planned,
+        "finished": bool(run.summary),
+        "tokens": last.get("throughput/generated_tokens"),
+        "wall_s": run.summary.get("wall_s") or last.get("run/wall_s"),
+    }
+
+
+def render(data: Mapping[str, Any], title: str) -> str:
+    """Fill the template; return the HTML.
 
     Args:
         data: what JSON can hold. Of its text, anything may come from a policy.
@@ -43,7 +117,7 @@ def page(data: Mapping[str, Any], title: str) -> str:
 
 
 def inline_json(value: Any) -> str:
-    """JSON that no HTML parser finds an end tag or a comment in, whatever text it holds."""
+    """Serialize to JSON in which no HTML parser finds a tag or a comment, whatever text it holds."""
     text = json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
@@ -51,7 +125,7 @@ def inline_json(value: Any) -> str:
 
 
 def _policy(style: str, script: str) -> str:
-    """Only this style and this script, by their hashes, and nothing from anywhere else."""
+    """Allow only this style and this script, by their hashes, and nothing from anywhere else."""
     return f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)}; base-uri 'none'"
 
 

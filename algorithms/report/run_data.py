@@ -16,7 +16,7 @@ class RunData:
     """One run.
 
     Args:
-        label: tells it from the page's other runs.
+        label: its name, distinct from those of the page's other runs.
         directory: where it lies.
         config: section → setting → value, and `algorithm`.
         rows: of metrics.jsonl, in order; at least one.
@@ -32,12 +32,12 @@ class RunData:
     evaluation: Mapping[str, Any]
 
     def setting(self, section: str, key: str) -> Any:
-        """A value of the configuration, None where there is none."""
+        """Return a value of the configuration; None where there is none."""
         return (self.config.get(section) or {}).get(key)
 
     @property
     def steps(self) -> int:
-        """The last step that is recorded."""
+        """Return the last step that is recorded."""
         return int(self.rows[-1]["step"])
 
 
@@ -74,7 +74,7 @@ def _read(path: Path, label: str) -> RunData:
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """A JSON object; empty where there is no such file.
+    """Read a JSON object; empty where there is no such file.
 
     Raises:
         ReportError: the file holds something else.
@@ -101,7 +101,7 @@ def _config(path: Path) -> dict[str, Any]:
 
 
 def _labels(paths: Sequence[Path]) -> list[str]:
-    """Folder names, with as many parents as tell them apart."""
+    """Label runs by their folders, with as many parents as make them distinct."""
     deepest = max((len(path.parts) for path in paths), default=1)
     for depth in range(1, deepest + 1):
         labels = ["/".join(path.parts[-depth:]) for path in paths]
@@ -117,12 +117,12 @@ class ReportError(ValueError):
         super().__init__(" ".join(message.split()))
 
 
-# Where a run lies and what it is called tell runs apart, not what they did.
+# Where a run lies and what it is called do not say what it did.
 _NAMES = ("run.name", "run.dir")
 
 
 def flat_settings(config: Mapping[str, Any]) -> dict[str, str]:
-    """`section.key` → the value as one writes it in YAML; `algorithm` has no section."""
+    """Map `section.key` to the value as YAML text; `algorithm` has no section."""
     flat: dict[str, str] = {}
     for section, values in config.items():
         if isinstance(values, Mapping):
@@ -133,7 +133,7 @@ def flat_settings(config: Mapping[str, Any]) -> dict[str, str]:
 
 
 def differing(settings: Sequence[Mapping[str, str]]) -> list[str]:
-    """The names whose values are not the same in all runs, in the order in which they appear."""
+    """List the names whose values differ between runs, in the order of their appearance."""
     names = dict.fromkeys(name for one in settings for name in one if name not in _NAMES)
     return [name for name in names if len({one.get(name) for one in settings}) > 1]
 

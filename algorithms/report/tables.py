@@ -11,6 +11,7 @@ from algorithms.report.run_data import RunData
 from algorithms.utils.statistics import paired_bootstrap, score
 
 NOTHING = "–"
+SIZE = "problems × samples"
 _IN_TOKENS = "mean_tokens"
 _COUNTS = ("problems", "samples")
 
@@ -31,7 +32,7 @@ class Table:
 
 
 def evaluation_tables(runs: Sequence[RunData], found: Sequence[FoundEvaluation]) -> list[Table]:
-    """What was measured before and after training, then what `algorithms.evaluate` measured."""
+    """Tabulate the evaluations before and after training, then those of `algorithms.evaluate`."""
     tables = [_before_and_after(runs), _own_levels(runs), *_benchmarks(found)]
     return [table for table in tables if table.rows]
 
@@ -43,7 +44,7 @@ def _before_and_after(runs: Sequence[RunData]) -> Table:
     trained_on = all(run.setting("evaluation", "data") is None for run in runs)
     return Table(
         f"{'Training' if trained_on else 'Held-out'} problems, before and after training",
-        ["run", "", *map(_label, measures), "asked"],
+        ["run", "", *map(_label, measures), SIZE],
         rows,
         labels=2,
         note="In brackets: 95 % intervals, bootstrap over problems; of a change, over its differences problem by "
@@ -56,9 +57,9 @@ def _rows_of(run: RunData, measures: Sequence[str]) -> list[list[str]]:
     rows = []
     for side, one in sides.items():
         metrics = one.get("metrics") or {}
-        asked = f"{metrics.get('problems', 0):.0f} × {metrics.get('samples', 0):.0f}"
+        size = f"{metrics.get('problems', 0):.0f} × {metrics.get('samples', 0):.0f}"
         name = side if side == "before" else f"{side} step {one.get('step', '?')}"
-        rows.append([run.label, name, *(_measured(one, measure) for measure in measures), asked])
+        rows.append([run.label, name, *(_measured(one, measure) for measure in measures), size])
     if len(sides) == 2:
         rows.append(
             [run.label, "change", *(_change(sides["before"], sides["after"], measure) for measure in measures), ""]
@@ -135,15 +136,15 @@ def _benchmarks(found: Sequence[FoundEvaluation]) -> list[Table]:
         having = [one for one in found if benchmark in one.scores]
         measures = list(dict.fromkeys(name for one in having for name in one.scores[benchmark]["scores"]))
         rows = [
-            [one.label, *_cells(one.scores[benchmark]["scores"], measures), _asked(one, benchmark)] for one in having
+            [one.label, *_cells(one.scores[benchmark]["scores"], measures), _size(one, benchmark)] for one in having
         ]
-        tables.append(Table(f"{benchmark}, by algorithms.evaluate", ["of", *map(_label, measures), "asked"], rows))
+        tables.append(Table(f"{benchmark}, by algorithms.evaluate", ["of", *map(_label, measures), SIZE], rows))
         levels = [([one.label], _level_cells(one.scores[benchmark]["levels"])) for one in having]
         tables.append(_level_table(f"{benchmark}: pass@1 by level", ["of"], levels))
     return tables
 
 
-def _asked(one: FoundEvaluation, benchmark: str) -> str:
+def _size(one: FoundEvaluation, benchmark: str) -> str:
     return f"{one.scores[benchmark]['problems']} × {one.scores[benchmark]['samples']}"
 
 

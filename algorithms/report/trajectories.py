@@ -1,29 +1,129 @@
-"""Trajectories as the page holds them: compact, every text and every token's piece once."""
+"""The trajectories of the page: which fit, and compact, every text and every token's piece once."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 
-from algorithms.report.run_data import RunData
-from algorithms.report.selection import Most, Selection, select
-from algorithms.train.rollout_files import RolloutRow
+from algorithms.report.run_data import ReportError, RunData
+from algorithms.train.rollout_files import RolloutRow, read_group_lengths, read_rollouts
 
 # Log-probs and entropies are whole thousandths: shorter to write, and finer than a color.
 _PARTS = 1000
 _UNGRADED = ("timeout", "error", "environment_error")
 
 
-def trajectories(runs: Sequence[RunData], most: Most) -> dict[str, Any]:
-    """What the browser of trajectories shows.
+@dataclass(frozen=True)
+class Limit:
+    """The most that a page may hold."""
+
+    trajectories: int
+    tokens: int
+
+    def minus(self, rows: Sequence[RolloutRow]) -> "Limit":
+        """Return what is left beside these rows."""
+        return Limit(max(0, self.trajectories - len(rows)), max(0, self.tokens - sum(row.tokens for row in rows)))
+
+    def shared_by(self, count: int) -> "Limit":
+        """Return an equal share."""
+        return Limit(self.trajectories // count, self.tokens // count)
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Whole groups, in the order of steps.
+
+    Args:
+        found: how many trajectories the run has.
+        steps_found: over how many steps.
+    """
+
+    rows: Sequence[RolloutRow]
+    found: int
+    steps_found: int
+
+
+def select(files: Sequence[Path], limit: Limit) -> Selection:
+    """Choose groups evenly over the steps, the first and the newest step among them.
+
+    Args:
+        files: a step's rollouts each, in order.
+        limit: kept to, but for groups that alone are larger: a step that is there at all has one group or more.
+
+    Raises:
+        ReportError: a file cannot be read.
+    """
+    filled: list[Path] = []
+    rows: list[RolloutRow] = []
+    try:
+        for file in files:
+            current = file
+            if pq.read_metadata(file).num_rows:
+                filled.append(file)
+        found = sum(pq.read_metadata(file).num_rows for file in filled)
+        places = evenly_spaced(len(filled), _steps(filled[-1], limit)) if filled and limit.trajectories > 0 else []
+        for turn, place in enumerate(places):
+            current = filled[place]
+            # What one step leaves of its share goes to those after it.
+            share = limit.minus(rows).shared_by(len(places) - turn)
+            rows += read_rollouts(current, choose_groups(read_group_lengths(current), share, turn))
+    except (OSError, pa.ArrowException) as error:
+        raise ReportError(f"{current}: cannot be read ({error}); fix: move it away") from error
+    return Selection(rows, found, len(filled))
+
+
+def _steps(newest: Path, limit: Limit) -> int:
+    """Count the steps that can have a group of the newest step's mean size."""
+    groups = read_group_lengths(newest).values()
+    trajectories = sum(len(group) for group in groups) / len(groups)
+    tokens = sum(sum(group) for group in groups) / len(groups)
+    return max(1, int(min(limit.trajectories / trajectories, limit.tokens / max(tokens, 1))))
+
+
+def evenly_spaced(count: int, wanted: int) -> list[int]:
+    """Choose at most `wanted` of the places 0 … count - 1, first and last among them; a single one is the last."""
+    if wanted >= count:
+        return list(range(count))
+    if wanted == 1:
+        return [count - 1]
+    return [round(place * (count - 1) / (wanted - 1)) for place in range(wanted)]
+
+
+def choose_groups(lengths: Mapping[int, Sequence[int]], limit: Limit, turn: int = 0) -> list[int]:
+    """Choose groups of a step, at least one, and no more than `limit` allows.
+
+    Args:
+        lengths: of each group's responses, in tokens.
+        limit: of the groups together.
+        turn: which group comes first, so that not every step shows the same ones.
+    """
+    numbers = list(lengths)
+    first = turn % len(numbers)
+    taken: list[int] = []
+    trajectories = tokens = 0
+    for number in [*numbers[first:], *numbers[:first]]:
+        trajectories += len(lengths[number])
+        tokens += sum(lengths[number])
+        if taken and (trajectories > limit.trajectories or tokens > limit.tokens):
+            break
+        taken.append(number)
+    return sorted(taken)
+
+
+def trajectories(runs: Sequence[RunData], limit: Limit) -> dict[str, Any]:
+    """Gather what the browser of trajectories shows.
 
     Args:
         runs: they share the room evenly; what one leaves goes to those after it.
-        most: of all runs together.
+        limit: of all runs together.
 
     Returns:
         `rows`, `texts` (of turns) and `pieces` (of tokens) that these name by index, `left_out` (a sentence a run)
-        and `scale`, the largest entropy and the largest -log-prob that colors tell apart.
+        and `scale`, the largest entropy and the largest -log-prob that colors distinguish.
 
     Raises:
         ReportError: a file of rollouts cannot be read.
@@ -33,9 +133,9 @@ def trajectories(runs: Sequence[RunData], most: Most) -> dict[str, Any]:
     notes: list[str] = []
     values = _Values()
     for index, run in enumerate(runs):
-        share = most.shared_by(len(runs) - index)
+        share = limit.shared_by(len(runs) - index)
         selection = select(sorted(run.directory.rollouts_folder.glob("step-*.parquet")), share)
-        most = most.less(selection.rows)
+        limit = limit.minus(selection.rows)
         notes.append(_left_out(run.label, selection))
         for row in selection.rows:
             rows.append({"run": index} | _row(row, texts, pieces))
@@ -50,7 +150,7 @@ def trajectories(runs: Sequence[RunData], most: Most) -> dict[str, Any]:
 
 
 def outcome(row: RolloutRow) -> str:
-    """`correct`, `truncated`, `error` (nobody could judge it) or `wrong`."""
+    """Name the outcome: `correct`, `truncated`, `error` (not graded) or `wrong`."""
     if row.verdict in _UNGRADED:
         return "error"
     if row.correct:
@@ -64,7 +164,7 @@ class _Indices:
     def __init__(self) -> None:
         self.items: dict[str, int] = {}
 
-    def of(self, value: str) -> int:
+    def index(self, value: str) -> int:
         return self.items.setdefault(value, len(self.items))
 
 
@@ -82,7 +182,7 @@ class _Values:
                 self._entropies.append(data.entropies)
 
     def scale(self) -> dict[str, float]:
-        """The 99th percentiles: one strange token must not leave all others pale."""
+        """Return the 99th percentiles: one strange token must not leave all others pale."""
         return {"entropy": _largest(self._entropies), "surprisal": _largest(self._surprisals)}
 
 
@@ -108,20 +208,27 @@ def _row(row: RolloutRow, texts: _Indices, pieces: _Indices) -> dict[str, Any]:
         "ranking_reward": _rounded(row.ranking_reward),
         "advantage": _rounded(row.advantage),
         "tokens": row.tokens,
-        "turns": [[turn["role"], texts.of(turn["content"])] for turn in turns],
-        "response": texts.of(row.response),
+        "turns": [[turn["role"], texts.index(turn["content"])] for turn in turns],
+        "response": texts.index(row.response),
     }
     if (data := row.token_data) is not None:
         packed["turn_lengths"] = list(row.turn_lengths)
-        packed["pieces"] = [pieces.of(piece) for piece in data.pieces]
+        packed["pieces"] = [pieces.index(piece) for piece in data.pieces]
         packed["logprobs"] = _thousandths(data.logprobs)
         if data.entropies is not None:
             packed["entropies"] = _thousandths(data.entropies)
+        if data.advantages is not None:
+            packed["advantages"] = _thousandths(data.advantages)
+    if len(row.turn_rewards) > 1 or any(row.turn_feedback):
+        packed["turn_rewards"] = [_rounded(reward) for reward in row.turn_rewards]
+        packed["turn_feedback"] = [texts.index(text) if text else None for text in row.turn_feedback]
+    if row.baseline is not None:
+        packed["baseline"] = row.baseline
     return packed
 
 
 def _thousandths(values: np.ndarray) -> list[int | None]:
-    """Whole numbers; None for what is no number."""
+    """Round to whole thousandths; None for what is no number."""
     rounded = np.rint(np.nan_to_num(values, nan=0.0, posinf=0.0, neginf=0.0) * _PARTS).astype(int).tolist()
     finite = np.isfinite(values)
     return rounded if finite.all() else [value if known else None for value, known in zip(rounded, finite, strict=True)]

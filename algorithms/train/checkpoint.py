@@ -24,7 +24,9 @@ from typing import Any
 
 import numpy as np
 
+from algorithms.grpo.base import StagedAlgorithm
 from algorithms.learner.group import LearnerDied, each_learner, put_tensors, set_version, tensor_buckets
+from algorithms.learner.weights import Kind
 from algorithms.models.names import resolve_model
 from algorithms.train.exit_codes import is_disk_full
 from algorithms.train.tensor_files import read_tensors, tensor_names, write_tensors
@@ -34,11 +36,11 @@ from algorithms.utils.files import sync
 FORMAT = 2
 
 
-def save_checkpoint(algo: Any, folder: Path, metrics: Mapping[str, float] = MappingProxyType({})) -> Path:
+def save_checkpoint(algo: StagedAlgorithm, folder: Path, metrics: Mapping[str, float] = MappingProxyType({})) -> Path:
     """Write `folder/step_NNNNNN`, complete or not at all; returns its path.
 
     Raises:
-        OSError: it could not be written, say because the disk is full; nothing of it is left.
+        OSError: it could not be written, as on a full disk; nothing of it is left.
     """
     target = folder / f"step_{algo.steps_done:06d}"
     partial = folder / f".{target.name}.partial"
@@ -55,12 +57,13 @@ def save_checkpoint(algo: Any, folder: Path, metrics: Mapping[str, float] = Mapp
     return target
 
 
-def _write(algo: Any, partial: Path, metrics: Mapping[str, float]) -> None:
+def _write(algo: StagedAlgorithm, partial: Path, metrics: Mapping[str, float]) -> None:
     (partial / "model").mkdir(parents=True)
     _save_model(algo, partial / "model")
     if algo.config.rl_module_settings.lora_rank:
         _save_adapter(algo, partial / "adapter")
     write_tensors(partial, "optimizer", tensor_buckets(algo.learner_group, "optimizer"))
+    arrays: dict[str, Any]  # numpy's stubs take them for its switches
     arrays, state = algo.get_training_state()
     np.savez(partial / "arrays.npz", **arrays)
     state = {"format": FORMAT, "metrics": dict(metrics), **state}
@@ -70,8 +73,8 @@ def _write(algo: Any, partial: Path, metrics: Mapping[str, float]) -> None:
         sync(path)
 
 
-def load_checkpoint(algo: Any, path: Path) -> None:
-    """Put a built algorithm where the checkpoint left off.
+def load_checkpoint(algo: StagedAlgorithm, path: Path) -> None:
+    """Restore a checkpoint into a built algorithm.
 
     Raises:
         CheckpointError: a file is missing or unreadable, or of another format.
@@ -98,8 +101,8 @@ def load_checkpoint(algo: Any, path: Path) -> None:
         raise CheckpointError(f"{path}: {error}") from error
 
 
-def _restore(algo: Any, folder: Path, stem: str, kind: Any) -> None:
-    """Give the learners what the files hold; all of the weights, or the adapter, has to be there."""
+def _restore(algo: StagedAlgorithm, folder: Path, stem: str, kind: Kind) -> None:
+    """Load the files into the learners; all of the weights, or of the adapter, must be there."""
     with _reading(folder):
         if kind != "optimizer":
             (expected, *_) = each_learner(algo.learner_group, lambda learner: learner.weight_names(kind))
@@ -121,13 +124,13 @@ def _reading(path: Path) -> Iterator[None]:
         raise CheckpointError(f"{path}: the checkpoint cannot be read ({error})") from error
 
 
-def _save_model(algo: Any, folder: Path) -> None:
+def _save_model(algo: StagedAlgorithm, folder: Path) -> None:
     write_tensors(folder, "model", tensor_buckets(algo.learner_group, "weights"))
     algo.model_configs.save(folder)
     algo.tokenizer.save_pretrained(folder)
 
 
-def _save_adapter(algo: Any, folder: Path) -> None:
+def _save_adapter(algo: StagedAlgorithm, folder: Path) -> None:
     from algorithms.learner.model import save_adapter_config
 
     folder.mkdir()
@@ -153,7 +156,7 @@ def write_manifest(folder: Path) -> None:
 
 
 def damage(folder: Path) -> str | None:
-    """What is wrong with a folder that `write_manifest` listed, in words that name the file; None: nothing."""
+    """Check a folder against its manifest; return what is wrong, naming the file, or None."""
     try:
         files = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
         expected = {name: (entry["bytes"], entry["sha256"]) for name, entry in files.items()}

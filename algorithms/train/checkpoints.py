@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from algorithms.grpo.base import StagedAlgorithm
 from algorithms.train.checkpoint import damage, save_checkpoint
 from algorithms.utils.errors import CheckpointError
 
@@ -25,7 +26,7 @@ class Checkpoints:
     def __init__(self, folder: Path, *, keep: int = 0, best_by: str | None = None) -> None:
         self.folder, self.keep, self.best_by = folder, keep, best_by
 
-    def save(self, algo: Any, metrics: dict[str, float]) -> Path:
+    def save(self, algo: StagedAlgorithm, metrics: dict[str, float]) -> Path:
         """Write a checkpoint, complete or not at all, then delete what need not be kept; returns its path.
 
         One of this step that is there already stays as it is.
@@ -45,7 +46,7 @@ class Checkpoints:
         return path
 
     def newest(self) -> Path | None:
-        """The newest checkpoint; None where there is none yet.
+        """Return the newest checkpoint; None where there is none yet.
 
         Raises:
             CheckpointError: it is damaged; the message names the one before it.
@@ -53,8 +54,8 @@ class Checkpoints:
         steps = self._steps()
         return self.checked(self._path(steps[-1])) if steps else None
 
-    def forget_after(self, step: int) -> None:
-        """Delete the checkpoints of later steps, the last first: these are made again; and what kills left of any.
+    def delete_after(self, step: int) -> None:
+        """Delete the checkpoints of later steps, the last first, and what a killed process left of any.
 
         Call it where no other process can be saving.
         """
@@ -65,7 +66,7 @@ class Checkpoints:
                 self._delete(later)
 
     def checked(self, path: Path) -> Path:
-        """The checkpoint at `path`.
+        """Return `path` if its checkpoint is whole.
 
         Raises:
             CheckpointError: it is damaged; the message names the newest whole one before it.
@@ -82,12 +83,12 @@ class Checkpoints:
         return self.folder / f"step_{step:06d}"
 
     def _steps(self) -> list[int]:
-        """Those of all checkpoints, damaged ones included; each got its name when it was complete."""
+        """List the steps of all checkpoints, damaged ones included; each got its name when it was complete."""
         found = (re.fullmatch(r"step_(\d{6,})", path.name) for path in self.folder.glob("step_*"))
         return sorted(int(match[1]) for match in found if match)
 
     def _states(self) -> dict[int, dict[str, Any]]:
-        """By step. Damaged ones are left alone: a resume that wants one says what is wrong with it."""
+        """Read the states by step, without damaged ones: a resume from one of those reports the damage."""
         states = {}
         for step in self._steps():
             with contextlib.suppress(OSError, ValueError):
@@ -95,14 +96,14 @@ class Checkpoints:
         return states
 
     def _delete(self, step: int) -> None:
-        """Under another name, so that one which is deleted in part is not taken for a checkpoint; rests go as well."""
+        """Delete under another name: what is deleted in part is not taken for a checkpoint. Leftovers go as well."""
         for rest in self.folder.glob(".step_*.deleted"):
             shutil.rmtree(rest)
         shutil.rmtree(self._path(step).rename(self.folder / f".step_{step:06d}.deleted"))
 
 
 def checkpoints_to_delete(metrics: Mapping[int, Mapping[str, float]], *, keep: int, best_by: str | None) -> list[int]:
-    """The steps whose checkpoints may go: all but the last ones and the best one.
+    """Choose the steps whose checkpoints may go: all but the last ones and the best one.
 
     Args:
         metrics: of each checkpoint's step, what was measured at it.

@@ -1,4 +1,4 @@
-"""What a run prints when it is done: before, after, and what may be said about the difference."""
+"""The table that ends a run: before, after, and whether the difference is more than noise."""
 
 import math
 import re
@@ -33,7 +33,7 @@ def print_closing_table(
         path: the run's folder.
         before: uid → share of correct samples before training. Without both sides noise goes unmentioned.
         after: the same after training.
-        problems: which problems were asked.
+        problems: which problems were evaluated.
         console: standard output by default.
     """
     console = console or Console(soft_wrap=True)
@@ -68,7 +68,7 @@ def gain_sentence(
     correct_after: Correctness,
     problems: str = HELD_OUT,
 ) -> str:
-    """Say in one sentence what held-out pass@1 did, claiming no more than the data carry.
+    """Summarize the change of held-out pass@1 in one sentence that claims no more than the data carry.
 
     With per-problem results (ten problems or more) the change is set against a paired bootstrap over
     problems; without them only the two numbers are named. Empty when pass@1 was not measured twice.

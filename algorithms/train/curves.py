@@ -15,7 +15,7 @@ from algorithms.utils.files import replaced_whole
 
 Rows = Sequence[Mapping[str, Any]]
 
-# Okabe and Ito's palette: told apart with any color vision, and in print.
+# Okabe and Ito's palette: distinguishable with any color vision, and in print.
 BLUE, ORANGE, GREEN, PURPLE, GRAY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#767676"
 STYLE: dict[Any, Any] = {
     "font.size": 9,
@@ -44,7 +44,7 @@ def draw_curves(rows: Rows, summary: Mapping[str, Any], path: Path, problems: st
         rows: rows of metrics.jsonl; any tag may be missing, None or NaN, and there may be no row at all.
         summary: what summary.json holds; its `eval` gives the held-out accuracy before and after.
         path: the PNG to write; replaced whole.
-        problems: which problems were asked.
+        problems: which problems were evaluated.
 
     Returns:
         `path`.

@@ -1,4 +1,4 @@
-"""What ends a script in one line instead of a traceback, and with which exit code."""
+"""Exit codes, and the errors that end a command in one line instead of a traceback."""
 
 import errno
 import sqlite3
@@ -12,12 +12,12 @@ from algorithms.utils.errors import InputError, RunError
 DONE, FAILED, WRONG_INPUT, INTERRUPTED = 0, 1, 2, 130
 
 
-def in_one_line(run: Callable[[], int], go_on: str) -> int:
-    """Run a script; an error that its user can do something about is a line on standard error and an exit code.
+def in_one_line(run: Callable[[], int], retry: str) -> int:
+    """Run a command; an error that its user can fix becomes a line on standard error and an exit code.
 
     Args:
-        run: gives the exit code where nothing is wrong.
-        go_on: how the script goes on after a disk was full.
+        run: returns the exit code if nothing fails.
+        retry: how to continue after a full disk, as in "fix: make room, then …".
 
     Raises:
         Exception: a defect of ours, as it is; so is an interrupt.
@@ -25,7 +25,7 @@ def in_one_line(run: Callable[[], int], go_on: str) -> int:
     try:
         return run()
     except Exception as error:
-        ending = _ending_of(error, go_on)
+        ending = _ending(error, retry)
         if ending is None:
             raise
         code, line = ending
@@ -33,7 +33,7 @@ def in_one_line(run: Callable[[], int], go_on: str) -> int:
         return code
 
 
-def _ending_of(error: Exception, go_on: str) -> tuple[int, str] | None:
+def _ending(error: Exception, retry: str) -> tuple[int, str] | None:
     """Exit code and line; None for a defect of ours."""
     if isinstance(error, InputError):
         return WRONG_INPUT, f"error: {error}"
@@ -45,12 +45,12 @@ def _ending_of(error: Exception, go_on: str) -> tuple[int, str] | None:
     what, fix = "No space left on device", "make room"
     if is_not_written(error):
         what, fix = "the history cannot be written", "check the room, the quota and the health of its disk"
-    return FAILED, f"error: {what} ({said}); what was written before is whole; fix: {fix}, then {go_on}"
+    return FAILED, f"error: {what} ({said}); what was written before is whole; fix: {fix}, then {retry}"
 
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
-# What SQLite makes of a quota, and of a file system that notices at the sync that it is full. A failing disk is told
-# in the same way: no cause comes with it.
+# What SQLite makes of a quota, and of a file system that notices at the sync that it is full. A failing disk gives
+# the same codes, without a cause.
 _NOT_WRITTEN = (
     sqlite3.SQLITE_IOERR_WRITE,
     sqlite3.SQLITE_IOERR_FSYNC,
@@ -75,12 +75,12 @@ def is_disk_full(error: BaseException) -> bool:
 
 
 def is_not_written(error: BaseException) -> bool:
-    """Whether SQLite says only that it cannot write, and the reason is for its user to look for."""
+    """Whether SQLite reports only that it cannot write, without the reason."""
     if isinstance(error, sqlite3.OperationalError):
         return _code(error) in _NOT_WRITTEN
     return error.__cause__ is not None and is_not_written(error.__cause__)
 
 
 def _code(error: sqlite3.Error) -> int:
-    """SQLite's own, with what it says of the cause; none in an error that it did not raise itself."""
+    """SQLite's extended error code; 0 for an error that it did not raise itself."""
     return getattr(error, "sqlite_errorcode", 0)

@@ -1,4 +1,4 @@
-"""The training script's loop: evaluate, train, evaluate, and leave a run directory that can be read and resumed."""
+"""The training command's loop: evaluate, train, evaluate, and leave a run directory that can be read and resumed."""
 
 import functools
 import logging
@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import yaml
 from ray.rllib.utils.metrics import EVALUATION_RESULTS
@@ -14,6 +14,7 @@ from ray.rllib.utils.metrics import EVALUATION_RESULTS
 from algorithms.config.loading import to_yaml
 from algorithms.config.sections import RunSettings
 from algorithms.evaluation.sampling import held_out_sample
+from algorithms.grpo.base import StagedAlgorithm
 from algorithms.grpo.config import GRPOConfig
 from algorithms.learner.group import LearnerDied
 from algorithms.preflight.check import warn_of_cluster
@@ -25,14 +26,15 @@ from algorithms.train.closing_table import HELD_OUT, print_closing_table
 from algorithms.train.curves import draw_curves
 from algorithms.train.interrupts import InterruptBetweenSteps, interrupt_on_sigterm
 from algorithms.train.recorder import Recorder
-from algorithms.train.resume import StoredRun, changed_measurement, only_here, reading_history
-from algorithms.train.rollout_files import TokenPieces, rollout_rows, sample_conversations, write_rollouts
+from algorithms.train.resume import StoredRun, changed_measurement, reading_history
+from algorithms.train.rollout_files import rollout_rows, sample_conversations, write_rollouts
 from algorithms.train.run_directory import SIDES, RunDirectory
+from algorithms.train.token_pieces import TokenPieces
 from algorithms.utils.process import native_stderr_held_back
 from algorithms.utils.progress import Counter, Progress
 
 # Where evaluation.json keeps an evaluation before training that no longer compares with the one after.
-OTHERWISE = "before_with_other_settings"
+OTHER_SETTINGS = "before_with_other_settings"
 
 _logger = logging.getLogger(__name__)
 
@@ -41,7 +43,7 @@ def train(config: GRPOConfig, run: RunSettings, *, name: str) -> RunDirectory:
     """Train from the start in a new run directory; returns it."""
     directory = RunDirectory.create(run.dir, run.name or name, to_yaml(config, run, algorithm=name))
     print(f"run directory: {directory.path}", file=sys.stderr)
-    with only_here(directory):
+    with directory.locked():
         session = _Session(config, run, directory)
         session.record_settings()
         session.evaluate_before()
@@ -51,7 +53,7 @@ def train(config: GRPOConfig, run: RunSettings, *, name: str) -> RunDirectory:
 
 
 def resume(stored: StoredRun, config: GRPOConfig, run: RunSettings, *, name: str) -> RunDirectory:
-    """Go on with a run from its checkpoint, as if it had not stopped; without one, start it again.
+    """Resume a run from its checkpoint, with the metrics of an uninterrupted run; without one, start it again.
 
     Settings that were replaced on the command line are the run's own from now on.
 
@@ -59,7 +61,7 @@ def resume(stored: StoredRun, config: GRPOConfig, run: RunSettings, *, name: str
         CheckpointError: the checkpoint does not fit the settings, or the history is damaged.
     """
     session = _Session(config, run, stored.directory)
-    session.go_on_from(stored.checkpoint, to_yaml(config, run, algorithm=name))
+    session.resume_from(stored.checkpoint, to_yaml(config, run, algorithm=name))
     session.run_steps()
     session.close()
     return stored.directory
@@ -81,17 +83,17 @@ class _Session:
         self.metrics: dict[str, float] = {}
         self.recorded_until = 0
 
-    def go_on_from(self, checkpoint: Path | None, config_yaml: str) -> None:
-        """Put everything where the checkpoint, or the start, left it: what was written later is made again."""
+    def resume_from(self, checkpoint: Path | None, config_yaml: str) -> None:
+        """Restore the state of the checkpoint, or of the start, and drop what was written later: it is repeated."""
         with reading_history(self.directory):
             if checkpoint is not None:
                 load_checkpoint(self.algo, checkpoint)
             else:
                 self.algo.start_again()
         self.recorded_until = self.algo.steps_done
-        self._recall(changed_measurement(self.directory.config_file.read_text(encoding="utf-8"), config_yaml))
+        self._restore_results(changed_measurement(self.directory.config_file.read_text(encoding="utf-8"), config_yaml))
         self.directory.write_config(config_yaml)
-        self.checkpoints.forget_after(self.algo.steps_done)
+        self.checkpoints.delete_after(self.algo.steps_done)
         self.directory.truncate_after(self.algo.steps_done)
         if checkpoint is None:
             self.record_settings()
@@ -101,28 +103,28 @@ class _Session:
 
     @functools.cached_property
     def recorder(self) -> Recorder:
-        """Where metrics go; opened when there is a first one, after what a resume cuts off."""
+        """Where metrics go; opened for the first one, after a resume has truncated the files."""
         return Recorder(self.directory, self.recorded_until)
 
     @functools.cached_property
     def pieces(self) -> TokenPieces:
-        """Cuts responses at their tokens, and remembers how."""
+        """Cuts responses at their tokens, with a cache over all steps."""
         return TokenPieces(self.algo.tokenizer)
 
     def record_settings(self) -> None:
-        """For TensorBoard's HPARAMS page."""
+        """Record the settings for TensorBoard's HPARAMS page."""
         settings = yaml.safe_load(self.directory.config_file.read_text(encoding="utf-8"))
-        self.recorder.record_settings(settings, self.algo.config.SECTIONS)
+        self.recorder.record_settings(settings, self.algo.config.sections)
 
     def evaluate_before(self) -> None:
-        """Held-out accuracy of the model as it came."""
+        """Measure the held-out accuracy of the untrained model."""
         self._evaluate("before")
 
     def run_steps(self) -> None:
         """Train up to `run.steps` or `run.max_generated_tokens`, whichever is first.
 
-        The end leaves a checkpoint, that of the run or an interrupt; an error in a step that has changed nothing yet
-        leaves one as well. In the middle of a step it is of its beginning.
+        The end of the run, an interrupt, and an error in a step that has changed nothing yet leave a checkpoint. In the
+        middle of a step it holds the state at the step's beginning.
         """
         budget = self.run.max_generated_tokens
         with (
@@ -143,7 +145,9 @@ class _Session:
             with interrupt.saving():
                 self.checkpoints.save(self.algo, self.metrics)
             if interrupt.requested:
-                progress.message(f"stopped after step {self.algo.steps_done}; --resume {self.directory.path} goes on")
+                progress.message(
+                    f"stopped after step {self.algo.steps_done}; resume with --resume {self.directory.path}"
+                )
                 raise KeyboardInterrupt
 
     def close(self) -> None:
@@ -170,18 +174,16 @@ class _Session:
 
     def _step(self) -> dict[str, Any]:
         result = self.algo.train()
-        step = self.algo.steps_done
-        row = {"step": step, **self.algo.batch.record, "run/wall_s": self._wall_s()}
+        step, batch = self.algo.steps_done, self.algo.batch
+        row = {"step": step, **batch.record, "run/wall_s": self._wall_s()}
         row |= {f"eval/{name}": value for name, value in (result.get(EVALUATION_RESULTS) or {}).items()}
         if self.run.save_rollouts:
             pieces = self.pieces if self.run.save_tokens else None
-            rows = rollout_rows(step, self.algo.batch.groups, self.algo.tokenizer, pieces)
+            rows = rollout_rows(step, batch.groups, self.algo.tokenizer, pieces)
             write_rollouts(self.directory.rollout_file(step), rows)
         self.metrics = {name: value for name, value in row.items() if isinstance(value, int | float)}
         self.recorder.record(row)
-        self.recorder.record_conversations(
-            step, sample_conversations(self.algo.batch.groups, self.run.log_conversations)
-        )
+        self.recorder.record_conversations(step, sample_conversations(batch.groups, self.run.log_conversations))
         if self.run.checkpoint_every and step % self.run.checkpoint_every == 0:
             self.checkpoints.save(self.algo, self.metrics)
         return row
@@ -193,8 +195,10 @@ class _Session:
         except Exception as failure:  # a full disk, which may be the error as well
             _logger.warning("no checkpoint could be written: %s", failure)
         else:
-            go_on = f"--resume {self.directory.path} goes on"
-            print(f"stopped by an error after step {self.algo.steps_done}; {go_on}", file=sys.stderr)
+            print(f"stopped by an error after step {self.algo.steps_done}; {self._how_to_resume()}", file=sys.stderr)
+
+    def _how_to_resume(self) -> str:
+        return f"resume with --resume {self.directory.path}"
 
     def _evaluate(self, side: str) -> None:
         is_in_row = self.algo.evaluated_at == self.algo.steps_done  # the interval has done it
@@ -206,26 +210,28 @@ class _Session:
                 self.algo.on_evaluation_progress = counter.update
                 self.algo.evaluate()
             self.algo.on_evaluation_progress = None  # evaluations between steps belong to the progress line
-        metrics = self.algo.evaluation.metrics()
+        evaluation = self.algo.evaluation
+        assert evaluation is not None
+        metrics = evaluation.metrics()
         self.evaluations[side] = {
             "step": self.algo.steps_done,
             "metrics": metrics,
-            "correct": self.algo.evaluation.share_correct(),
-            "levels": self._levels(self.algo.evaluation.uids),
+            "correct": evaluation.share_correct(),
+            "levels": self._levels(evaluation.uids),
         }
         if not is_in_row:
             tags = {f"eval/{name}": value for name, value in metrics.items()}
             self.recorder.record_evaluation(self.algo.steps_done, tags)
-        # Last, as a resumed run takes what is in there for done.
+        # Last: a resumed run takes what is in there for done.
         self.directory.write_evaluation(self.evaluations | {"wall_s": self._wall_s()})
 
     def _levels(self, uids: Sequence[str]) -> dict[str, str]:
-        """How hard the problems are, where that is known."""
+        """Map uids to the level of their problems, where it is known."""
         queries = self.algo.environments[Split.EVALUATION].unwrapped.queries
         return {uid: level for uid in uids if (level := queries[uid].level)}
 
-    def _recall(self, changed: Sequence[str]) -> None:
-        """Take up the evaluation before training and the time that was spent; forget an end that is not this run's.
+    def _restore_results(self, changed: Sequence[str]) -> None:
+        """Restore the evaluation before training and the time spent; delete an end that no longer holds.
 
         Args:
             changed: settings, since that evaluation, that make it another measurement.
@@ -233,23 +239,23 @@ class _Session:
         rows = [row for row in self.directory.read_metrics() if row["step"] <= self.algo.steps_done]
         self.wall_s_before = float(rows[-1].get("run/wall_s") or 0.0) if rows else 0.0
         stored = self.directory.read_evaluation()
-        self.evaluations = {side: stored[side] for side in ("before", OTHERWISE) if side in stored}
+        self.evaluations = {side: stored[side] for side in ("before", OTHER_SETTINGS) if side in stored}
         if changed and "before" in self.evaluations:
             self._set_aside(changed)
         ended_here = self._is_complete() and stored.get("after", {}).get("step") == self.algo.steps_done
         if ended_here and not changed:
             return
-        self.directory.forget_results()
+        self.directory.delete_results()
         if stored:
             self.directory.write_evaluation(self.evaluations | {"wall_s": self._wall_s()})
 
     def _set_aside(self, changed: Sequence[str]) -> None:
-        """The evaluation before training: it is made again where that is possible, or compared with nothing."""
+        """Set the evaluation before training aside: it is repeated where possible, else compared with nothing."""
         before = self.evaluations.pop("before")
         if not self.algo.steps_done:
             self.recorded_until = -1  # TensorBoard hides its points, which are at step 0
             return
-        self.evaluations[OTHERWISE] = before
+        self.evaluations[OTHER_SETTINGS] = before
         _logger.warning(
             "the evaluation before training was made with other settings (%s): evaluation.json keeps it as "
             "before_with_other_settings, and nothing is compared with it",
@@ -260,10 +266,10 @@ class _Session:
         return self.wall_s_before + time.monotonic() - self.started
 
 
-def _build(config: GRPOConfig, seed: int) -> Any:
+def _build(config: GRPOConfig, seed: int) -> StagedAlgorithm:
     if start_ray(config):
         warn_of_cluster(config)
     with native_stderr_held_back():
-        algo = config.debugging(seed=seed).build_checked()
+        algo = cast(StagedAlgorithm, config.debugging(seed=seed).build_checked())
     interrupt_on_sigterm()
     return algo

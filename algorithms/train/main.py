@@ -24,7 +24,7 @@ prepare()  # before anything imports Ray, transformers or vLLM
 
 
 def main(algorithm: str, argv: Sequence[str] | None = None) -> int:
-    """Run the training script.
+    """Run the training command.
 
     Args:
         algorithm: `grpo` or `r3_grpo`.
@@ -35,7 +35,7 @@ def main(algorithm: str, argv: Sequence[str] | None = None) -> int:
     """
     arguments = _parser(algorithm).parse_intermixed_args(argv)
     try:
-        return in_one_line(lambda: _run(algorithm, arguments), go_on="go on with --resume")
+        return in_one_line(lambda: _run(algorithm, arguments), retry="resume with --resume")
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return _leave(INTERRUPTED)
@@ -55,7 +55,7 @@ def _run(algorithm: str, arguments: argparse.Namespace) -> int:
     with contextlib.ExitStack() as held:
         stored = None
         if arguments.resume:
-            found = StoredRun.found(Path(arguments.resume), algorithm, to_train=not arguments.check)
+            found = StoredRun.open(Path(arguments.resume), algorithm, to_train=not arguments.check)
             stored = held.enter_context(found)
         if stored and arguments.config:
             raise ConfigError("--config: a resumed run has a configuration of its own; fix: override single settings")
@@ -108,8 +108,8 @@ def _parser(algorithm: str) -> argparse.ArgumentParser:
         action="append",
         help="a YAML file; default: the packaged quickstart.yaml; may be repeated, a later file wins",
     )
-    parser.add_argument("--resume", metavar="RUN", help="go on with a run directory from its last checkpoint")
+    parser.add_argument("--resume", metavar="RUN", help="resume a run directory from its last checkpoint")
     parser.add_argument(
-        "--check", action="store_true", help="say what would run where and how much memory it needs, and exit"
+        "--check", action="store_true", help="print what would run where and how much memory it needs, and exit"
     )
     return parser

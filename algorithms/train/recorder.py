@@ -89,7 +89,7 @@ class Recorder:
         from tensorboard.backend.event_processing import event_accumulator
         from tensorboard.util import tb_logging
 
-        tb_logging.get_logger().setLevel(logging.ERROR)  # it tells of each process that went on
+        tb_logging.get_logger().setLevel(logging.ERROR)  # it warns of each process that resumed
         events = event_accumulator.EventAccumulator(str(self._run.path), {event_accumulator.SCALARS: 0})
         events.Reload()
         return {tag for tag in events.Tags()["scalars"] if any(event.step == step for event in events.Scalars(tag))}

@@ -1,4 +1,4 @@
-"""A run that stopped, as `--resume` finds it: who may go on with it, from where, and whether its files can be read."""
+"""A stopped run, as `--resume` finds it: who may resume it, from where, and whether its files can be read."""
 
 import contextlib
 import sqlite3
@@ -14,14 +14,14 @@ from algorithms.config.schema import Affects, affects, replaced
 from algorithms.config.sections import SECTIONS
 from algorithms.train.checkpoints import Checkpoints
 from algorithms.train.exit_codes import is_disk_full
-from algorithms.train.run_directory import CHECKPOINTS, RunDirectory, RunIsBusy, lock
+from algorithms.train.run_directory import CHECKPOINTS, RunDirectory
 from algorithms.utils.errors import CheckpointError
 
 _FIXES = (
-    (RunDirectory.read_metrics, "mend that line, or delete it"),
-    (RunDirectory.read_evaluation, "delete it: the run goes on without the evaluation before training"),
+    (RunDirectory.read_metrics, "fix that line, or delete it"),
+    (RunDirectory.read_evaluation, "delete it: the run resumes without the evaluation before training"),
 )
-# Results of SQLite's that say nothing against what is in the file.
+# Result codes of SQLite's that do not mean that the file is damaged.
 _OUT_OF_REACH = (
     sqlite3.SQLITE_BUSY,
     sqlite3.SQLITE_CANTOPEN,
@@ -35,21 +35,21 @@ _OUT_OF_REACH = (
 
 @dataclass(frozen=True)
 class StoredRun:
-    """A run that stopped, and the checkpoint to go on from; None where it stopped before its first."""
+    """A stopped run, and the checkpoint to resume from; None where it stopped before its first."""
 
     directory: RunDirectory
     checkpoint: Path | None
 
     @classmethod
     @contextmanager
-    def found(cls, path: Path, name: str, *, to_train: bool = True) -> Iterator["StoredRun"]:
-        """Look into a run directory, or take one checkpoint of it: `runs/NAME/checkpoints/step_NNNNNN`.
+    def open(cls, path: Path, name: str, *, to_train: bool = True) -> Iterator["StoredRun"]:
+        """Find a run by its directory, or by one of its checkpoints: `runs/NAME/checkpoints/step_NNNNNN`.
 
         Args:
             path: the folder.
-            name: the algorithm that is to go on with it.
-            to_train: whether nobody else may train there, from before a checkpoint is chosen until the block ends:
-                whoever still did would leave a newer one.
+            name: the algorithm that resumes it.
+            to_train: lock the directory from before a checkpoint is chosen until the block ends: another process that
+                still trained would leave a newer one.
 
         Raises:
             CheckpointError: `path` is not a run of the algorithm `name`, another process trains there, or the
@@ -63,30 +63,15 @@ class StoredRun:
         if (trained_by := algorithm_of(directory.config_file)) not in (None, name):
             fix = f"python -m algorithms.{trained_by} --resume {path}"
             raise CheckpointError(f"{path}: is a run of {trained_by}, not of {name}; fix: {fix}")
-        with only_here(directory) if to_train else contextlib.nullcontext():
+        with directory.locked() if to_train else contextlib.nullcontext():
             _check_files(directory)
             checkpoints = Checkpoints(directory.checkpoints_folder)
             yield cls(directory, checkpoints.checked(chosen) if chosen else checkpoints.newest())
 
 
 @contextmanager
-def only_here(directory: RunDirectory) -> Iterator[None]:
-    """Within the block no other process trains in this directory.
-
-    Raises:
-        CheckpointError: one does.
-    """
-    try:
-        held = lock(directory.path)
-    except RunIsBusy as error:
-        raise CheckpointError(str(error)) from error
-    with held:
-        yield
-
-
-@contextmanager
 def reading_history(directory: RunDirectory) -> Iterator[None]:
-    """Turn what SQLite says of a history that is damaged, of another version or out of reach into one line.
+    """Turn SQLite's errors on a history that is damaged, of another version or out of reach into one line.
 
     Raises:
         CheckpointError: the history cannot be used.

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 
 from algorithms.grpo.types import Group, Sample
 from algorithms.rollout.types import Rollout
+from algorithms.train.token_pieces import TokenPieces
 from algorithms.utils.parquet_files import write_parquet
 
 SCHEMA = pa.schema(
@@ -33,60 +34,18 @@ SCHEMA = pa.schema(
         ("ranking_reward", pa.float32()),
         ("turns", pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())]))),
         ("turn_lengths", pa.list_(pa.int32())),
+        ("turn_starts", pa.list_(pa.int32())),
+        ("turn_rewards", pa.list_(pa.float32())),
+        ("turn_feedback", pa.list_(pa.string())),
+        ("baseline", pa.string()),
         ("pieces", pa.list_(pa.string())),
         # Half precision has three digits, and these are most of a file.
         ("logprobs", pa.list_(pa.float16())),
         ("entropies", pa.list_(pa.float16())),
+        ("sampling_logprobs", pa.list_(pa.float16())),
+        ("advantages", pa.list_(pa.float16())),
     ]
 )
-
-
-class TokenPieces:
-    """Cuts a response's text at its tokens; remembers the piece of every token that it has met.
-
-    Args:
-        tokenizer: Hugging Face's, of the policy.
-    """
-
-    def __init__(self, tokenizer: Any) -> None:
-        self._tokenizer = tokenizer
-        # Some decoders swallow the space in front of a text: each token is decoded behind another one.
-        self._before = list(tokenizer.encode("a", add_special_tokens=False)[-1:])
-        self._cut = 0
-        self._cut = len(self._decode([]))
-        self._known: dict[int, str] = {}
-
-    def of(self, tokens: Sequence[int]) -> tuple[str, ...]:
-        """One piece a token, control tokens included.
-
-        A character whose bytes lie in several tokens is the last one's piece; the others' are empty.
-        """
-        pieces: list[str] = []
-        incomplete: list[int] = []
-        for token in tokens:
-            piece = self._piece(token)
-            if incomplete or _NO_CHARACTER in piece:
-                incomplete.append(token)
-                piece = self._decode(incomplete)
-                if piece.endswith(_NO_CHARACTER) and len(incomplete) < _LONGEST_RUN:
-                    piece = ""
-                else:
-                    incomplete = []
-            pieces.append(piece)
-        if incomplete:
-            pieces[-1] = self._decode(incomplete)
-        return tuple(pieces)
-
-    def _piece(self, token: int) -> str:
-        if token not in self._known:
-            self._known[token] = self._decode([token])
-        return self._known[token]
-
-    def _decode(self, tokens: Sequence[int]) -> str:
-        text: str = self._tokenizer.decode(
-            [*self._before, *tokens], skip_special_tokens=False, clean_up_tokenization_spaces=False
-        )
-        return text[self._cut :]
 
 
 @dataclass(frozen=True)
@@ -95,13 +54,20 @@ class TokenData:
 
     Args:
         pieces: the text that each token stands for; joined, they are what the policy wrote.
-        logprobs: [L], the behavior policy's: the trainer's own, or those that a replayed sample was stored with.
+        logprobs: [L], of the policy at the step's start, or those that a replayed sample was stored with.
         entropies: [L] in nats; None where no forward pass computed them.
+        sampling_logprobs: [L], the engine's own; None in a file of an older version.
+        advantages: [L]; None where all tokens have the response's.
     """
 
     pieces: tuple[str, ...]
     logprobs: np.ndarray
-    entropies: np.ndarray | None
+    entropies: np.ndarray | None = None
+    sampling_logprobs: np.ndarray | None = None
+    advantages: np.ndarray | None = None
+
+
+_BY_TOKEN = tuple(each.name for each in fields(TokenData))
 
 
 @dataclass(frozen=True)
@@ -111,15 +77,20 @@ class RolloutRow:
     Args:
         step: training step, from 1.
         group: index of its group in the step.
-        context: `plain` or `reflection`.
+        context: of the prompt: `plain`, `reflection`, or the name that a mechanism gave it.
         reward: what the advantage was computed from.
+        advantage: the mean over the tokens.
         verdict: the grader's reason.
         tokens: how many tokens the policy wrote.
-        replayed: it came from the history, not from this step's policy.
+        replayed: retrieved from the history, not sampled by this step's policy.
         outcome_reward: correctness after shaping, before any ranking.
-        ranking_reward: SERR's value, which trained in the outcome's place; None where nothing was ranked.
+        ranking_reward: what a mechanism such as SERR paid in the outcome's place; None: nothing.
         turns: `role` and `content` of the turns before the last response; empty where only `prompt` is known.
         turn_lengths: tokens that the policy wrote in each of its turns.
+        turn_starts: where each of them begins among all tokens of the conversation, the prompt's included.
+        turn_rewards: what the environment paid for each.
+        turn_feedback: what it answered to each; empty text where it said nothing.
+        baseline: the groups of the step with this name were normalized together; None: the group alone.
         token_data: None where it was not stored.
     """
 
@@ -140,7 +111,14 @@ class RolloutRow:
     ranking_reward: float | None = None
     turns: tuple[dict[str, str], ...] = ()
     turn_lengths: tuple[int, ...] = ()
+    turn_starts: tuple[int, ...] = ()
+    turn_rewards: tuple[float, ...] = ()
+    turn_feedback: tuple[str, ...] = ()
+    baseline: str | None = None
     token_data: TokenData | None = field(default=None, compare=False)
+
+
+_BY_TURN = ("turns", "turn_lengths", "turn_starts", "turn_rewards", "turn_feedback")
 
 
 def write_rollouts(path: Path, rows: Sequence[RolloutRow]) -> None:
@@ -167,7 +145,7 @@ def read_rollouts(path: Path, groups: Collection[int] | None = None) -> list[Rol
 
 
 def read_group_lengths(path: Path) -> dict[int, list[int]]:
-    """The lengths in tokens of each group's responses; reads nothing else. Raises as `read_rollouts`."""
+    """Read the lengths in tokens of each group's responses, and nothing else. Raises as `read_rollouts`."""
     table = pq.read_table(path, columns=["group", "tokens"])
     lengths: dict[int, list[int]] = {}
     for group, tokens in zip(table["group"].to_pylist(), table["tokens"].to_pylist(), strict=True):
@@ -178,30 +156,31 @@ def read_group_lengths(path: Path) -> dict[int, list[int]]:
 def _record(row: RolloutRow) -> dict[str, Any]:
     record = {each.name: getattr(row, each.name) for each in fields(row) if each.name != "token_data"}
     if (data := row.token_data) is not None:
-        record["pieces"] = data.pieces
-        record["logprobs"] = data.logprobs.astype(np.float16)
-        record["entropies"] = None if data.entropies is None else data.entropies.astype(np.float16)
+        values = {name: getattr(data, name) for name in _BY_TOKEN}
+        record |= {
+            name: each.astype(np.float16) if isinstance(each, np.ndarray) else each for name, each in values.items()
+        }
     return record
 
 
 def _row(record: dict[str, Any]) -> RolloutRow:
-    pieces, logprobs, entropies = (record.pop(name) for name in ("pieces", "logprobs", "entropies"))
-    data = None
-    if pieces is not None and logprobs is not None:
-        data = TokenData(
-            tuple(pieces),
-            np.array(logprobs, np.float32),
-            None if entropies is None else np.array(entropies, np.float32),
-        )
-    record["turns"] = tuple(record["turns"] or ())
-    record["turn_lengths"] = tuple(record["turn_lengths"] or ())
-    return RolloutRow(**record, token_data=data)
+    by_token = {name: record.pop(name) for name in _BY_TOKEN}
+    record |= {name: tuple(record[name] or ()) for name in _BY_TURN}
+    return RolloutRow(**record, token_data=_token_data_of(by_token))
+
+
+def _token_data_of(by_token: dict[str, list[Any] | None]) -> TokenData | None:
+    pieces = by_token.pop("pieces")
+    if pieces is None or by_token["logprobs"] is None:
+        return None
+    arrays = {name: None if each is None else np.array(each, np.float32) for name, each in by_token.items()}
+    return TokenData(tuple(pieces), **arrays)  # type: ignore[arg-type]  # log-probs are there
 
 
 def rollout_rows(
     step: int, groups: Sequence[Group], tokenizer: Any, pieces: TokenPieces | None = None
 ) -> list[RolloutRow]:
-    """Every sample of every group, replayed ones included.
+    """Convert every sample of every group, replayed ones included.
 
     Args:
         step: training step, from 1.
@@ -228,6 +207,10 @@ def rollout_rows(
             ranking_reward=sample.shaped_reward,
             turns=sample.rollout.messages[:-1],
             turn_lengths=_turn_lengths(sample.rollout.loss_mask),
+            turn_starts=tuple(turn.start for turn in sample.rollout.turns),
+            turn_rewards=tuple(turn.reward for turn in sample.rollout.turns),
+            turn_feedback=tuple(turn.feedback for turn in sample.rollout.turns),
+            baseline=group.prompt.baseline,
             token_data=None if pieces is None else _token_data(sample, pieces),
         )
         for index, group in enumerate(groups)
@@ -236,7 +219,7 @@ def rollout_rows(
 
 
 def sample_conversations(groups: Sequence[Group], count: int) -> list[Rollout]:
-    """The first fresh rollout of a few groups, reflections first: they are rarer."""
+    """Return the first fresh rollout of a few groups, reflections first: they are rarer."""
     ordered = sorted(groups, key=lambda group: group.prompt.attempt is None)
     return [group.samples[0].rollout for group in ordered[:count]]
 
@@ -255,15 +238,11 @@ def _turn_lengths(loss_mask: np.ndarray) -> tuple[int, ...]:
 
 
 def _token_data(sample: Sample, pieces: TokenPieces) -> TokenData:
-    rollout, logprobs = sample.rollout, sample.old_logprobs
+    rollout, advantages = sample.rollout, np.asarray(sample.advantages)
     return TokenData(
-        pieces=pieces.of(rollout.response_tokens.tolist()),
-        logprobs=rollout.sampling_logprobs if logprobs is None else logprobs,
-        entropies=None if sample.entropies is None else sample.entropies,
+        pieces=pieces.cut(rollout.response_tokens.tolist()),
+        logprobs=rollout.sampling_logprobs if sample.old_logprobs is None else sample.old_logprobs,
+        entropies=sample.entropies,
+        sampling_logprobs=rollout.sampling_logprobs,
+        advantages=advantages if advantages.size and np.ptp(advantages) else None,
     )
-
-
-# What a decoder puts where bytes are no character, or not yet one.
-_NO_CHARACTER = "\ufffd"
-# A character has four bytes at most; tokens that end in the middle of one and begin in another can go on longer.
-_LONGEST_RUN = 8

@@ -1,23 +1,29 @@
 """The folder that a training run leaves behind: `runs/NAME/`."""
 
 import contextlib
-import fcntl
+import errno
 import json
 import os
 import re
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
+
+from filelock import FileLock, Timeout
 
 from algorithms.config.errors import ConfigError, shown
 from algorithms.history.store import FILE_NAME
 from algorithms.train import metrics_file
+from algorithms.utils.errors import CheckpointError
 from algorithms.utils.files import plain, sync, write_json, write_text
 
 CHECKPOINTS = "checkpoints"
 SIDES = ("before", "after")
+# What a file system answers that knows no locks; a network's own, without their service, among them.
+_NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL)
 
 
 class RunDirectory:
@@ -28,7 +34,7 @@ class RunDirectory:
     metrics.jsonl    one object a step
     rollouts/        step-000001.parquet, …
     checkpoints/     step_000040/, …
-    history.sqlite   what R³ remembers
+    history.sqlite   past rollouts, for replay and reflection
     .lock            held by the process that trains here
     evaluation.json  summary.json  curves.png  and TensorBoard's event files
     ```
@@ -88,6 +94,30 @@ class RunDirectory:
             raise ValueError(f"{folder}: not a run, it has no config.yaml")
         return cls(folder)
 
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep other processes from training here until the block, or this process, has ended in whatever way.
+
+        On a file system that knows no locks nothing is locked.
+
+        Raises:
+            CheckpointError: another process trains here; the message names it.
+        """
+        file = self.path / ".lock"
+        lock = FileLock(file, blocking=False, fallback_to_soft=False)
+        with contextlib.ExitStack() as held:
+            try:
+                held.enter_context(lock)
+            except Timeout as error:
+                holder = file.read_text(encoding="utf-8").strip() or "another process"
+                raise CheckpointError(f"{self.path}: {holder} trains here; fix: end it, or wait for its end") from error
+            except OSError as error:
+                if error.errno not in _NO_LOCKS:
+                    raise
+            else:
+                file.write_text(f"process {os.getpid()} on {socket.gethostname()}", encoding="utf-8")
+            yield
+
     def write_config(self, config_yaml: str) -> None:
         """Write config.yaml, replacing the one that is there whole."""
         write_text(self.config_file, config_yaml)
@@ -117,7 +147,7 @@ class RunDirectory:
         return metrics_file.read(self.metrics_file)
 
     def truncate_after(self, step: int) -> None:
-        """Forget the steps after `step`, metrics and rollouts, so that a resumed run can do them again."""
+        """Delete metrics and rollouts of the steps after `step`, which a resumed run repeats."""
         metrics_file.keep_until(self.metrics_file, step)
         for file in self.rollouts_folder.glob("step-*.parquet"):
             if int(file.stem.removeprefix("step-")) > step:
@@ -148,8 +178,8 @@ class RunDirectory:
             raise ValueError(f"{self.evaluation_file}: not a JSON object of evaluations")
         return stored
 
-    def forget_results(self) -> None:
-        """Delete what says how the run ended, which it then has not; evaluation.json stays."""
+    def delete_results(self) -> None:
+        """Delete summary.json and curves.png of a run that continues; evaluation.json stays."""
         for file in (self.summary_file, self.curves_file):
             file.unlink(missing_ok=True)
 
@@ -171,33 +201,3 @@ def _new_folder(parent: Path, name: str) -> Path:
         with contextlib.suppress(PermissionError):  # a folder that may be written to and not read cannot be opened
             sync(made.parent)
     return path
-
-
-class RunIsBusy(ValueError):
-    """Another process trains there."""
-
-
-def lock(folder: Path) -> IO[str]:
-    """Lock a run directory until the returned file is closed, or this process has ended in whatever way.
-
-    On a file system that knows no locks nothing is locked.
-
-    Raises:
-        RunIsBusy: another process holds the lock; the message names it.
-    """
-    file = (folder / ".lock").open("a+", encoding="utf-8")
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        file.seek(0)
-        holder = file.read().strip()
-        file.close()
-        raise RunIsBusy(
-            f"{folder}: {holder or 'another process'} trains here; fix: end it, or wait for its end"
-        ) from error
-    except OSError:
-        return file
-    file.truncate(0)
-    file.write(f"process {os.getpid()} on {socket.gethostname()}")
-    file.flush()
-    return file

@@ -1,1 +1,1 @@
-"""What every layer uses: whole files, statistics, progress, random continuous_batching. Knows nothing of training."""
+"""What every layer uses: whole files, statistics, progress, random streams. Knows nothing of training."""

@@ -1,12 +1,12 @@
-"""Errors that end a command in one line: what their user can do something about."""
+"""Errors that end a command in one line: those that its user can fix."""
 
 
 class InputError(ValueError):
-    """What the user gave cannot be used; the message is one line that names it and the fix."""
+    """The user's input cannot be used; the message is one line that names it and the fix."""
 
 
 class RunError(RuntimeError):
-    """A run cannot go on; the message is one line that says why, and the fix."""
+    """A run cannot continue; the message is one line with the reason and the fix."""
 
 
 class CheckpointError(InputError):

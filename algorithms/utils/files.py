@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all, on the disk as well."""
+"""Files that are written whole or not at all, and synced to the disk."""
 
 import json
 import math
@@ -11,7 +11,7 @@ from typing import Any
 
 @contextmanager
 def replaced_whole(path: Path) -> Iterator[Path]:
-    """Give a temporary file's path beside `path`; it takes the name once the block has written it, or goes.
+    """Yield a temporary path beside `path`; it takes that name once the block has written it, or is deleted.
 
     Both the content and the name have reached the disk when this ends.
     """
@@ -35,7 +35,7 @@ def sync(path: Path) -> None:
 
 
 def plain(value: Any) -> Any:
-    """Turn a value into what strict JSON knows.
+    """Convert a value to types that strict JSON has.
 
     NaN and the infinities become None, numpy and torch scalars Python numbers, paths text.
 

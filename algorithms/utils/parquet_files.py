@@ -1,4 +1,4 @@
-"""Rows as Parquet files that are there whole or not at all."""
+"""Rows as Parquet files that are written whole or not at all."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path

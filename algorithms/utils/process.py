@@ -1,4 +1,4 @@
-"""What has to be set before Ray, torch or vLLM are imported: quiet libraries, and threads that share cores."""
+"""Set up a process before Ray, torch or vLLM are imported: quiet libraries, and threads that share cores."""
 
 import contextlib
 import logging
@@ -28,7 +28,7 @@ _SHARED_CORES = {"OMP_WAIT_POLICY": "PASSIVE"}
 
 
 def prepare() -> None:
-    """Set up the process's environment variables and loggers; what the user has set stays as it is.
+    """Set environment variables and loggers; what the user has set stays as it is.
 
     `R3_VERBOSE=1` shows everything that the libraries print.
     """

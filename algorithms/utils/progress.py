@@ -1,4 +1,4 @@
-"""How far a run is: one live line on a terminal, plain lines in a pipe or a log."""
+"""Progress of a run: one live line on a terminal, plain lines in a pipe or a log."""
 
 import math
 import os
@@ -56,7 +56,6 @@ class Progress:
         self._ends: deque[tuple[float, int, float]] = deque([first], maxlen=STEPS_IN_ESTIMATE + 1)
         self._step, self._tokens = start_step, start_tokens
         self._row: Mapping[str, Any] = {}
-        self._stage = ""
         self._stream = stream or sys.stderr
         self._live: Live | None = None
         if self._stream.isatty() and os.environ.get("TERM") != "dumb":
@@ -69,14 +68,10 @@ class Progress:
             )
             self._live.start()
 
-    def stage(self, name: str) -> None:
-        """Say what the running step is at (`rollouts`, `update`, …). Shown on a terminal only."""
-        self._stage = name
-
     def update(self, row: Mapping[str, Any]) -> None:
-        """Take the row of a finished step: tag → number, with `step`. The line leaves out missing tags."""
+        """Show the row of a finished step: tag → number, with `step`. The line leaves out missing tags."""
         now = self._clock()
-        self._step, self._row, self._stage = int(row["step"]), row, ""
+        self._step, self._row = int(row["step"]), row
         self._tokens = row.get("throughput/generated_tokens") or self._tokens
         first = len(self._ends) == 1
         self._ends.append((now, self._step, self._tokens))
@@ -97,23 +92,16 @@ class Progress:
             self._print(text)
 
     def line(self) -> str:
-        """Return the line that stands for the present moment."""
+        """Return the line for the present moment."""
         now = self._clock()
-        parts = [
-            self._position(),
-            *_numbers(self._row),
-            f"{duration(now - self._started)} elapsed",
-        ]
+        parts = [self._position(), *_numbers(self._row), f"{duration(now - self._started)} elapsed"]
         remaining = self._remaining(now)
         if remaining is not None:
             parts.append(f"{duration(remaining)} left")
-        if self._stage:
-            parts.append(self._stage)
         return "  ".join(parts)
 
     def close(self) -> None:
         """Leave the last line standing. A second call does nothing."""
-        self._stage = ""
         if self._live:
             self._live.stop()
             self._live = None
@@ -173,7 +161,7 @@ def _numbers(row: Mapping[str, Any]) -> list[str]:
 
 
 def _time_split(row: Mapping[str, Any]) -> str:
-    """Where the step's time went, as shares of it: `generate 61% update 30%`. They overlap under a policy lag."""
+    """Split the step's time into shares: `generate 61% update 30%`. They overlap under an off-policy lag."""
     step = row.get("time/step")
     if not _finite(step) or not step:
         return ""

@@ -13,7 +13,7 @@ NAME = "soaked"
 
 @dataclass(frozen=True)
 class Command:
-    """Trains in a folder that holds nothing else, from where the process before it came to.
+    """Trains in a folder that holds nothing else, from where the process before it stopped.
 
     Args:
         folder: where the run directory goes.
@@ -26,9 +26,9 @@ class Command:
     settings: Sequence[str] = ()
 
     def start(self) -> subprocess.Popen[str]:
-        """Start a process; what it says goes to a file, as a pipe that nobody reads would stop it."""
+        """Start a process; its standard error goes to a file, as a pipe that nobody reads would stop it."""
         environment = {key: value for key, value in os.environ.items() if not key.startswith("RAY_")}
-        with self._said.open("w") as file:
+        with self._output.open("w") as file:
             return subprocess.Popen(
                 [sys.executable, *self.arguments()],
                 env=environment,
@@ -39,7 +39,7 @@ class Command:
             )
 
     def arguments(self) -> list[str]:
-        """Python's: a new run where there is none to resume."""
+        """Build Python's arguments: a new run where there is none to resume."""
         run = self.run_directory()
         first = [f"run.steps={self.steps}", f"run.dir={self.folder}", f"run.name={NAME}", *self.settings]
         return ["-m", "algorithms.r3_grpo", *(["--resume", str(run)] if run else first)]
@@ -49,17 +49,17 @@ class Command:
         return next((file.parent for file in self.folder.glob(f"{NAME}*/config.yaml")), None)
 
     def steps_made(self) -> int:
-        """By its metrics; a resumed run has fewer at first than the process before it."""
+        """Count the steps in its metrics; a resumed run has fewer at first than the process before it."""
         with contextlib.suppress(FileNotFoundError):
             return sum(file.read_bytes().count(b"\n") for file in self.folder.glob("*/metrics.jsonl"))
         return 0
 
     def last_line(self) -> str:
-        """The last thing that the last process said."""
-        lines = self._said.read_text(encoding="utf-8", errors="replace").splitlines()
+        """Return the last line that the last process printed."""
+        lines = self._output.read_text(encoding="utf-8", errors="replace").splitlines()
         return lines[-1] if lines else ""
 
     @property
-    def _said(self) -> Path:
+    def _output(self) -> Path:
         # Beside the folder: that may be a disk without room.
         return self.folder.parent / f"{self.folder.name}.err"

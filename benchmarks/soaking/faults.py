@@ -1,11 +1,11 @@
-"""What a soak does to a run while it trains."""
+"""The faults of a soak, and how a run may end after each; any other end is a find."""
 
 import contextlib
 import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,7 +35,7 @@ class Running:
 
 
 def kill(run: Running) -> None:
-    """As when the machine loses power: every process of the run at once, so that none outlives another and tells."""
+    """Kill every process of the run at once, as when the machine loses power: none is left to report the others."""
     processes = run.all()
     for process in processes:
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -46,24 +46,24 @@ def kill(run: Running) -> None:
 
 
 def terminate(run: Running) -> None:
-    """What a cluster sends before it takes the machine away."""
+    """Send what a cluster sends before it takes the machine away."""
     run.process.send_signal(signal.SIGTERM)
 
 
 def terminate_twice(run: Running) -> None:
-    """What somebody sends who signals a process and then its group."""
+    """Send SIGTERM twice, as a signal to a process and then to its group does."""
     terminate(run)
     time.sleep(AGAIN_S)
     terminate(run)
 
 
 def interrupt(run: Running) -> None:
-    """One Ctrl-C."""
+    """Send one Ctrl-C."""
     run.process.send_signal(signal.SIGINT)
 
 
 def fill_disk(run: Running) -> None:
-    """No byte is left until the run has ended over it."""
+    """Leave no free byte until the run has ended over it."""
     filler = run.folder / "filler"
     with contextlib.suppress(OSError), filler.open("wb", buffering=0) as file:
         while file.write(bytes(1 << 20)):
@@ -74,14 +74,14 @@ def fill_disk(run: Running) -> None:
 
 
 def kill_runner(run: Running) -> None:
-    """One env runner dies; the run goes on."""
+    """Kill one env runner; the run continues."""
     for runner in run.runners()[:1]:
         with contextlib.suppress(psutil.NoSuchProcess):
             runner.kill()
 
 
 def stop_runner(run: Running) -> None:
-    """One env runner hangs for good; the run goes on without it until it has another."""
+    """Suspend one env runner for good; the run continues without it until it is replaced."""
     for runner in run.runners()[-1:]:
         with contextlib.suppress(psutil.NoSuchProcess):
             runner.suspend()
@@ -100,7 +100,7 @@ RUNNERS: dict[str, Fault] = {"runner SIGKILL": kill_runner, "runner SIGSTOP": st
 
 
 def possible(own_disk: bool, remote: bool) -> dict[str, Fault]:
-    """What may happen to a run, by whether it has a disk of its own and whether it has env runner actors."""
+    """Choose the faults for a run, by whether it has a disk of its own and env runner actors."""
     return {**ENDING, **(DISK if own_disk else {}), **(RUNNERS if remote else {})}
 
 
@@ -123,3 +123,38 @@ def _title(process: psutil.Process) -> str:
         return " ".join(process.cmdline())
     except psutil.Error:
         return ""
+
+
+INTERRUPTED = 130
+
+
+@dataclass(frozen=True)
+class Ending:
+    """An exit code, as `subprocess` has it, and what the last line then begins with."""
+
+    code: int
+    last: str = ""
+
+    def fits(self, code: int, last: str) -> bool:
+        """Whether a process ended so."""
+        return code == self.code and last.startswith(self.last)
+
+
+# A signal that comes before the command takes it ends Python. While Ray starts, and after the last step, Ray's own
+# handler of SIGTERM leaves with the signal's number; between its start and the first step it must not be left with the
+# one of Ray's compiled core, which aborts. A fault that is not here ends no run.
+_TERMINATED = (Ending(INTERRUPTED), Ending(-signal.SIGTERM), Ending(int(signal.SIGTERM)))
+AFTER: dict[str, tuple[Ending, ...]] = {
+    "SIGKILL": (Ending(-signal.SIGKILL),),
+    "SIGTERM": _TERMINATED,
+    "SIGTERM twice": _TERMINATED,
+    "SIGINT": (Ending(INTERRUPTED), Ending(-signal.SIGINT)),
+    "full disk": (Ending(1, "error: No space left on device"),),
+}
+# No fault of ours, and none of the run's: Ray gives itself half a minute to start.
+TOO_BUSY = Ending(1, "error: Ray did not start")
+
+
+def explained(code: int, last: str, faults: Iterable[str]) -> bool:
+    """Whether a process that had these faults may end with this exit code and this last line."""
+    return any(ending.fits(code, last) for ending in [TOO_BUSY, *(e for name in faults for e in AFTER.get(name, ()))])

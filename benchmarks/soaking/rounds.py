@@ -1,4 +1,4 @@
-"""A run that is disturbed, and resumed, until it is done."""
+"""A run that is disturbed and resumed until it is done."""
 
 import random
 import time
@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from benchmarks.soaking.command import Command
-from benchmarks.soaking.endings import TOO_BUSY, explained
-from benchmarks.soaking.faults import Fault, Running, kill
+from benchmarks.soaking.faults import TOO_BUSY, Fault, Running, explained, kill
 from benchmarks.soaking.memory import MemoryWatch
 
 # A process that has not ended after so many seconds hangs.
@@ -49,7 +48,7 @@ class Disturbance:
     rng: random.Random = field(default_factory=random.Random)
 
     def wait_s(self) -> float:
-        """Seconds until the next."""
+        """Draw the seconds until the next."""
         return self.rng.expovariate(1 / self.every_s) if self.possible else float("inf")
 
 
@@ -70,14 +69,14 @@ def run_round(command: Command, kind: str, disturbance: Disturbance = ALONE) -> 
     one, started, memory = Round(kind), time.monotonic(), MemoryWatch(command.steps)
     furthest = in_vain = 0
     while True:
-        life = _live(command, ALONE if in_vain == MOST_IN_VAIN else disturbance, memory)
+        life = _run_process(command, ALONE if in_vain == MOST_IN_VAIN else disturbance, memory)
         one.faults += life.faults
         if life.code == 0:
             one.done = True
             break
-        last, made = command.last_line(), command.steps_made()
-        in_vain = 0 if made > furthest else in_vain + 1
-        furthest = max(furthest, made)
+        last, steps = command.last_line(), command.steps_made()
+        in_vain = 0 if steps > furthest else in_vain + 1
+        furthest = max(furthest, steps)
         if trouble := _trouble(life, last, in_vain):
             one.troubles.append(trouble)
             break
@@ -99,8 +98,8 @@ def _trouble(life: _Life, last: str, in_vain: int) -> str | None:
     return None
 
 
-def _live(command: Command, disturbance: Disturbance, memory: MemoryWatch) -> _Life:
-    """Let a process run, with a fault now and then, until it has ended."""
+def _run_process(command: Command, disturbance: Disturbance, memory: MemoryWatch) -> _Life:
+    """Run a process, with a fault now and then, until it has ended."""
     process, faults = command.start(), Counter[str]()
     run, started = Running(process, command.folder), time.monotonic()
     next_fault = started + disturbance.wait_s()

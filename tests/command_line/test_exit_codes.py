@@ -126,7 +126,7 @@ def test_check_starts_no_ray_and_leaves_no_run(surroundings, tmp_path):
         "import ray; assert not ray.is_initialized(); sys.exit(code)"
     )
     process = subprocess.run(
-        [sys.executable, "-c", script], env=surroundings, cwd=tmp_path, capture_output=True, text=True, timeout=120
+        [sys.executable, "-c", script], env=surroundings, cwd=tmp_path, capture_output=True, text=True, timeout=600
     )
     assert process.returncode == 0, process.stderr
     assert "R3GRPO" in process.stdout

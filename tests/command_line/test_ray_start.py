@@ -15,7 +15,7 @@ UNSTARTABLE = {"RAY_DEFAULT_OBJECT_STORE_MAX_MEMORY_BYTES": "1"}
 @pytest.mark.slow
 def test_a_ray_that_does_not_start_is_one_line(command, surroundings, tmp_path):
     process = subprocess.run(
-        command(f"run.dir={tmp_path}"), env=surroundings | UNSTARTABLE, capture_output=True, text=True, timeout=300
+        command(f"run.dir={tmp_path}"), env=surroundings | UNSTARTABLE, capture_output=True, text=True, timeout=600
     )
     assert process.returncode == 1, process.stderr
     last = process.stderr.splitlines()[-1]

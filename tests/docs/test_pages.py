@@ -75,7 +75,7 @@ def test_options_of_commands_exist():
     for module, options in used.items():
         if options:
             shown = subprocess.run(
-                [sys.executable, "-m", module, "--help"], capture_output=True, text=True, cwd=ROOT, timeout=120
+                [sys.executable, "-m", module, "--help"], capture_output=True, text=True, cwd=ROOT, timeout=600
             ).stdout
             known = set(re.findall(r"--[a-z][a-z0-9-]*", shown))
             assert options <= known, f"python -m {module} has no {sorted(options - known)}"

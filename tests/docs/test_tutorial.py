@@ -35,7 +35,7 @@ def test_the_task_of_the_tutorial_trains_and_its_answers_can_be_read(tmp_path):
             cwd=tmp_path,
             env=os.environ | {"PYTHONPATH": str(ROOT)},
             check=True,
-            timeout=300,
+            timeout=600,
             stdout=subprocess.PIPE,
             text=True,
         ).stdout

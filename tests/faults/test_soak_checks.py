@@ -15,9 +15,8 @@ from algorithms.train.recorder import Recorder
 from algorithms.train.run_directory import RunDirectory
 from benchmarks.soaking import rounds
 from benchmarks.soaking.command import Command
-from benchmarks.soaking.endings import explained
 from benchmarks.soaking.events import event_troubles
-from benchmarks.soaking.faults import terminate
+from benchmarks.soaking.faults import explained, terminate
 from benchmarks.soaking.memory import LONG_ENOUGH_STEPS, MemoryWatch, in_words
 from benchmarks.soaking.processes import kind, of_run
 from benchmarks.soaking.rounds import MOST_IN_VAIN, Disturbance, run_round
@@ -91,9 +90,19 @@ def test_a_machine_that_stays_too_busy_ends_the_round(script):
     assert one.troubles == [f"{MOST_IN_VAIN + 1} processes without a step further: {BUSY}"]
 
 
-def test_faults_that_come_too_fast_pause_and_the_run_is_done(script):
-    often = Disturbance({"SIGTERM": terminate}, every_s=1e-3)
-    one = run_round(script("import time; time.sleep(1)"), "one process", often)
+def test_faults_that_come_too_fast_pause_and_the_run_is_done(script, tmp_path):
+    """No process can end by itself before the last one that is disturbed has its signal."""
+    calm, disturbed = tmp_path / "calm", set()
+
+    def terminate_and_count(run):
+        terminate(run)
+        disturbed.add(run.process.pid)
+        if len(disturbed) == MOST_IN_VAIN:
+            calm.touch()
+
+    often = Disturbance({"SIGTERM": terminate_and_count}, every_s=1e-3)
+    waits = f"import pathlib, time\nwhile not pathlib.Path({str(calm)!r}).exists(): time.sleep(0.01)"
+    one = run_round(script(waits), "one process", often)
     assert one.done and not one.troubles
     assert one.faults == Counter(SIGTERM=one.faults["SIGTERM"]) and one.resumed == MOST_IN_VAIN
 
@@ -145,7 +154,8 @@ def test_memory_that_nobody_could_judge_is_said_plainly():
     assert in_words(watch.growths_mib, watch.unjudged).startswith("MEMORY NOT JUDGED")
 
 
-SECOND = "import time; time.sleep(60)"
+LIMIT_S = 600  # of what takes seconds
+SECOND = f"import time; time.sleep({LIMIT_S})"
 FIRST = f"""
 import subprocess, sys
 print(subprocess.Popen([sys.executable, '-c', {SECOND!r}], stdout=subprocess.DEVNULL).pid)
@@ -155,7 +165,7 @@ import subprocess, sys, time
 orphan = subprocess.run([sys.executable, '-c', {FIRST!r}], stdout=subprocess.PIPE, text=True).stdout
 other = subprocess.Popen([sys.executable, '-c', {SECOND!r}], start_new_session=True).pid
 print(orphan.strip(), other, flush=True)
-time.sleep(60)
+time.sleep({LIMIT_S})
 """
 
 
@@ -171,7 +181,7 @@ def test_processes_without_a_parent_and_those_with_a_session_of_their_own_belong
     finally:
         for one in of_run(process.pid):
             one.kill()
-        process.communicate(timeout=30)
+        process.communicate(timeout=LIMIT_S)
 
 
 @pytest.mark.parametrize(
@@ -183,19 +193,19 @@ def test_processes_without_a_parent_and_those_with_a_session_of_their_own_belong
 )
 def test_kinds_of_process(tmp_path, command, expected):
     script = tmp_path / "monitor.py"
-    script.write_text("import time\ntime.sleep(60)\n")
+    script.write_text(f"import time\ntime.sleep({LIMIT_S})\n")
     process = subprocess.Popen(
         [sys.executable, *(word.format(script=script) for word in command)], stderr=subprocess.DEVNULL
     )
     try:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + LIMIT_S
         while kind(psutil.Process(process.pid), 0) != expected and time.monotonic() < deadline:
             time.sleep(0.01)  # between fork and exec it still has our command line
         assert kind(psutil.Process(process.pid), 0) == expected
         assert kind(psutil.Process(process.pid), process.pid) == "driver"
     finally:
         process.kill()
-        process.wait(timeout=30)
+        process.wait(timeout=LIMIT_S)
 
 
 EVALUATION = {"pass@1": 0.5}

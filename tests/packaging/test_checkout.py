@@ -53,7 +53,6 @@ def test_every_direct_dependency_is_pinned():
 def test_the_pins_name_versions_and_nothing_of_the_machine_that_made_them():
     for name, version in pins().items():
         assert re.fullmatch(r"[0-9][0-9a-zA-Z.]*", version), f"{name}=={version}"
-    assert pins()["torch"] == "2.13.0"
     assert "r3-grpo" not in pins()
 
 
@@ -93,8 +92,8 @@ def test_ray_uploads_neither_runs_nor_the_environment(tmp_path):
     assert uploaded == {".gitignore", "algorithms/utils/progress.py", "configs/a.yaml"}
 
 
-def test_run_outputs_import_no_ray():
-    code = "import sys, pkgutil, importlib, algorithms.train as p\n"
-    code += "[importlib.import_module(f'algorithms.train.{m.name}') for m in pkgutil.iter_modules(p.__path__)]\n"
-    code += "sys.exit('ray' in sys.modules or 'torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0
+@pytest.mark.parametrize("module", ["algorithms.report.page", "algorithms.export", "algorithms.train.main"])
+def test_what_reads_runs_and_prints_help_imports_neither_ray_nor_torch(module):
+    code = f"import sys, {module}; print([name for name in ('ray', 'torch', 'vllm') if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert done.stdout == "[]\n", done.stderr

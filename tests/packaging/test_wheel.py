@@ -17,7 +17,7 @@ def run(*command: str | Path, cwd: Path) -> str:
     # No other checkout on the path, and no Ray but the command's own.
     surroundings = {k: v for k, v in os.environ.items() if k != "PYTHONPATH" and not k.startswith("RAY_")}
     done = subprocess.run(
-        [str(part) for part in command], cwd=cwd, env=surroundings, capture_output=True, text=True, timeout=300
+        [str(part) for part in command], cwd=cwd, env=surroundings, capture_output=True, text=True, timeout=900
     )
     assert done.returncode == 0, f"{command}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
     return done.stdout

@@ -61,7 +61,7 @@ def wrong(**changed):
 
 
 def step_rows(step):
-    """Three groups: answers right, wrong and cut off; a reflection; and two live turns."""
+    """Three groups: correct, incorrect and truncated answers; a reflection; and two live turns with feedback."""
     quoted = (
         {"role": "user", "content": "1+1?"},
         {"role": "assistant", "content": "It is 3."},
@@ -72,7 +72,8 @@ def step_rows(step):
         {"role": "assistant", "content": "5"},
         {"role": "user", "content": "No."},
     )
-    two_turns = TokenData(("5", "<|end|>", "4", "<|end|>"), -np.ones(4), np.ones(4))
+    ends = ("5", "<|end|>", "4", "<|end|>")
+    two_turns = TokenData(ends, -np.ones(4), np.ones(4), -np.ones(4), np.array([-0.5, -0.5, 1, 1]))
     return [
         row(step=step),
         wrong(step=step),
@@ -80,14 +81,29 @@ def step_rows(step):
         row(step=step, replayed=True, verdict="replayed", turns=(), token_data=TokenData(PIECES, -np.ones(11), None)),
         *(wrong(step=step, group=1, uid="q-1", context="reflection", turns=quoted) for _ in range(2)),
         row(
-            step=step, group=2, uid="q-2", turns=live, turn_lengths=(2, 2), tokens=4, response="4", token_data=two_turns
-        ),
+            step=step,
+            group=2,
+            uid="q-2",
+            turns=live,
+            turn_lengths=(2, 2),
+            tokens=4,
+            response="4",
+            turn_starts=(4, 9),
+            turn_rewards=(0.0, 1.0),
+            turn_feedback=("No.", ""),
+            baseline="pair",
+            token_data=two_turns,
+        ),  # fmt: skip
         wrong(
             step=step,
             group=2,
             uid="q-2",
             turns=live[:1],
             response=HOSTILE[0],
+            turn_starts=(4,),
+            turn_rewards=(-0.25,),
+            turn_feedback=(HOSTILE[1],),
+            baseline="pair",
             token_data=TokenData(HOSTILE, -np.ones(5), np.ones(5)),
         ),
     ]

@@ -90,8 +90,27 @@ def test_a_group_opens_side_by_side_with_its_numbers(page):
 def test_turns_that_the_policy_wrote_are_told_from_those_it_was_given(page, file):
     page.open(file, fragment="#group=0.1.2")
     first = ".card:nth-child(1) .turn"
-    assert page.texts(f"{first} > span") == ["policy", "user", "policy"]
-    assert page.texts(f"{first} .words") == ["5<|end|>", "No.", "4<|end|>"]
+    assert page.texts(f"{first} > span") == ["policy", "reward 0", "user", "policy", "reward 1"]
+    assert page.texts(f"{first} .words") == ["5<|end|>", "No.", "4<|end|>"], "the next turn is the feedback"
+
+
+def test_feedback_and_baseline_are_shown_as_text(page, file):
+    page.open(file, fragment="#group=0.1.2")
+    judged = ".card:nth-child(2) .judged"
+    assert page.texts(f"{judged} > *") == ["reward −0.25", HOSTILE[1]]
+    assert page.value("document.title") == "one, two"
+    assert page.texts(".group h3 .soft") == [" baseline pair"]
+
+
+def test_tokens_have_their_own_advantages_where_they_differ(page, file):
+    page.open(file, fragment="#group=0.1.2")
+    page.point(".group .choice button:nth-child(2)", press=True)
+    tokens = "[...document.querySelectorAll('.card:nth-child(1) .token')]"
+    assert page.value(f"{tokens}.map((token) => token.classList[1])") == ["down", "down", "up", "up"]
+    assert page.value(f"{tokens}.map((t) => t.style.getPropertyValue('--strength'))") == ["38%", "38%", "75%", "75%"]
+    assert page.texts("#color-key") == ["negativepositive"]
+    page.point(".card:nth-child(1) .token")
+    assert page.texts("#tip b")[-1] == "−0.5"
 
 
 def test_tokens_are_colored_and_tell_their_numbers(page, file):

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from algorithms.report.__main__ import main
-from algorithms.report.page import inline_json, page
+from algorithms.report.page import inline_json, render
 
 from .runs import HOSTILE, make_run, row, step_rows
 
@@ -72,7 +72,7 @@ def test_inline_json_is_the_same_data_without_a_character_that_opens_a_tag():
 
 
 def test_a_title_is_text():
-    assert "<title>&lt;/title&gt;&amp;</title>" in page({}, "</title>&")
+    assert "<title>&lt;/title&gt;&amp;</title>" in render({}, "</title>&")
 
 
 def test_runs_are_told_apart_by_what_differs(tmp_path):
@@ -99,7 +99,7 @@ def test_curves_begin_with_the_evaluation_before_training(tmp_path):
 
 @pytest.mark.parametrize(("lag", "shown"), [(0, [None, 0.5, 0.0, None]), (1, [None, None, 0.0, 0.25])])
 def test_reflected_answers_that_nobody_asked_for_are_no_curve_of_zeros(lag, shown, tmp_path):
-    run = make_run(tmp_path, training__policy_lag=lag)
+    run = make_run(tmp_path, training__max_off_policy_steps=lag)
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     # With a lag a step answers the prompts that the step before has built.
     correct = [0.0, 0.5, 0.0, 0.0] if lag == 0 else [0.0, 0.0, 0.0, 0.25]
@@ -113,7 +113,7 @@ def test_reflected_answers_that_nobody_asked_for_are_no_curve_of_zeros(lag, show
 def test_evaluations_are_tables_with_intervals_and_levels(tmp_path):
     _, data = report(make_run(tmp_path), out=tmp_path / "r.html")
     sides, levels = data["tables"]
-    assert sides["head"] == ["run", "", "pass@1", "pass@4", "mean tokens", "truncated", "asked"]
+    assert sides["head"] == ["run", "", "pass@1", "pass@4", "mean tokens", "truncated", "problems × samples"]
     before, after, change = sides["rows"]
     assert before[:2] == ["a", "before"] and before[2].startswith("62.5 % [") and before[-1] == "12 × 4"
     assert after[1] == "after step 4" and change[2].startswith("+25.0 % [+")

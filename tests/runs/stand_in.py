@@ -3,6 +3,7 @@
 import json
 from types import SimpleNamespace
 
+from algorithms.grpo.types import StepBatch
 from algorithms.history.database import HistoryDatabase
 from algorithms.train.checkpoint import write_manifest
 
@@ -12,7 +13,7 @@ class StandIn:
 
     steps_done = generated_tokens = 0
     evaluated_at = tokenizer = on_evaluation_progress = None
-    in_step, can_be_saved, groups = False, True, ()
+    in_step, can_be_saved = False, True
     seen = staticmethod(lambda: None)
     accuracy = 0.25
 
@@ -39,7 +40,7 @@ class StandIn:
     def train(self):
         type(self).seen()
         self.steps_done += 1
-        self.record = {"reward/mean": 0.5}
+        self.batch = StepBatch(self.steps_done, record={"reward/mean": 0.5})
         self.history.record("a", True, 1.0)
         self.history.commit()
         return {}

@@ -80,9 +80,9 @@ def test_one_that_was_deleted_in_part_is_no_checkpoint_and_goes_with_the_next(tm
     with monkeypatch.context() as patched:
         patched.setattr(module.shutil, "rmtree", killed)
         with pytest.raises(KeyboardInterrupt):
-            Checkpoints(tmp_path).forget_after(1)
+            Checkpoints(tmp_path).delete_after(1)
     assert Checkpoints(tmp_path).newest().name == "step_000002"
-    Checkpoints(tmp_path).forget_after(1)
+    Checkpoints(tmp_path).delete_after(1)
     assert names(tmp_path) == ["step_000001"]
 
 
@@ -90,7 +90,7 @@ def test_what_kills_left_of_any_step_goes_when_the_run_goes_on(tmp_path):
     written(tmp_path, 1)
     for rest in (".step_000007.partial", ".step_000003.deleted"):
         (tmp_path / rest / "model").mkdir(parents=True)
-    Checkpoints(tmp_path).forget_after(1)
+    Checkpoints(tmp_path).delete_after(1)
     assert names(tmp_path) == ["step_000001"]
 
 

@@ -42,7 +42,7 @@ def ending_of(error, capsys):
     def fail():
         raise error
 
-    code = in_one_line(fail, go_on="go on with --resume")
+    code = in_one_line(fail, retry="resume with --resume")
     return code, capsys.readouterr().err.strip()
 
 
@@ -76,7 +76,7 @@ def test_a_write_that_sqlite_does_not_explain_may_be_a_full_disk(refused_write, 
     assert ending_of(refused_write, capsys) == (
         1,
         "error: the history cannot be written (disk I/O error); what was written before is whole; "
-        "fix: check the room, the quota and the health of its disk, then go on with --resume",
+        "fix: check the room, the quota and the health of its disk, then resume with --resume",
     )
 
 

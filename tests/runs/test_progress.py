@@ -84,7 +84,6 @@ def test_a_terminal_gets_one_line_redrawn(monkeypatch):
     stream = Terminal()
     with Progress(50, stream=stream) as progress:
         for step in range(1, 51):
-            progress.stage("rollouts")
             progress.update({"step": step, **ROW})
         progress.message("saved")
     assert "step 50/50" in stream.getvalue()
@@ -95,7 +94,7 @@ def test_a_terminal_gets_one_line_redrawn(monkeypatch):
 def test_a_dumb_terminal_gets_plain_lines(monkeypatch):
     monkeypatch.setenv("TERM", "dumb")
     stream = Terminal()
-    with Progress(1, stream=stream) as progress:
+    with Progress(1, stream=stream, clock=Clock()) as progress:
         progress.update({"step": 1})
         progress.message("saved")
     assert stream.getvalue().splitlines() == ["step 1/1  0s elapsed", "saved"]

@@ -9,7 +9,7 @@ from tensorboard.backend.event_processing.event_accumulator import SCALARS, Even
 from algorithms.history.database import FORMAT, HistoryDatabase
 from algorithms.train.main import main
 from algorithms.train.resume import StoredRun, reading_history
-from algorithms.train.run_directory import RunDirectory, RunIsBusy, lock
+from algorithms.train.run_directory import RunDirectory
 from algorithms.utils.errors import CheckpointError
 
 
@@ -50,7 +50,7 @@ def whole_events(run):
 
 def test_nobody_chooses_a_checkpoint_while_another_process_may_still_write_one(run, command):
     (run.checkpoints_folder / "step_000003" / "state.json").unlink()  # choosing it would complain
-    with lock(run.path):
+    with run.locked():
         code, said = command("--resume", str(run.path))
         assert code == 2 and "trains here" in said
         assert command("--resume", str(run.path), "--check")[1].endswith(f"--resume {run.path}/checkpoints/step_000002")
@@ -58,13 +58,14 @@ def test_nobody_chooses_a_checkpoint_while_another_process_may_still_write_one(r
 
 
 def test_the_lock_is_held_from_the_choice_on_and_goes_however_the_run_ends(run):
-    with pytest.raises(ZeroDivisionError), StoredRun.found(run.path, "grpo") as stored:
+    with pytest.raises(ZeroDivisionError), StoredRun.open(run.path, "grpo") as stored:
         assert stored.checkpoint.name == "step_000003"
-        with pytest.raises(RunIsBusy):
-            lock(run.path)
+        with pytest.raises(CheckpointError, match="trains here"), run.locked():
+            pytest.fail("two hold the lock")
         raise ZeroDivisionError
-    with StoredRun.found(run.path, "grpo", to_train=False):
-        lock(run.path).close()
+    with StoredRun.open(run.path, "grpo", to_train=False):
+        with run.locked():
+            pass
 
 
 # -- Damaged files -----------------------------------------------------------------------------------------------------
@@ -156,7 +157,7 @@ def test_a_history_that_cannot_be_written_is_sound_and_nobody_is_told_to_start_a
     monkeypatch.setattr(HistoryDatabase, "rollback", full)
     code, said = command("--resume", str(run.path), "run.steps=4")
     assert code == 1 and said.startswith("error: the history cannot be written (disk I/O error); ")
-    assert said.endswith("go on with --resume") and "start again" not in said
+    assert said.endswith("resume with --resume") and "start again" not in said
 
 
 @pytest.mark.parametrize("code", [sqlite3.SQLITE_IOERR_READ, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY])

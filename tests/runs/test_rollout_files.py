@@ -5,13 +5,19 @@ import pyarrow.parquet as pq
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from algorithms.grpo.types import Group, Sample
+from algorithms.models.names import resolve_model
+from algorithms.models.tokenizer import load_tokenizer
+from algorithms.rollout.types import Prompt, Rollout, Turn
 from algorithms.train.rollout_files import (
     RolloutRow,
     TokenData,
     read_group_lengths,
     read_rollouts,
+    rollout_rows,
     write_rollouts,
 )
+from algorithms.train.token_pieces import TokenPieces
 
 ROW = RolloutRow(
     step=3, uid="abc", group=1, context="plain", prompt="1+1?", response="\\boxed{2}", reward=1.0,
@@ -28,6 +34,44 @@ def test_rows_come_back_as_they_went_in(tmp_path):
     assert read_rollouts(tmp_path / "new" / "step-000003.parquet") == rows
 
 
+def two_turns(advantages):
+    """A rollout of two turns, of three tokens and of two, in a group that shares its baseline."""
+    mask = np.zeros(10, bool)
+    mask[[2, 3, 4, 7, 8]] = True
+    turns = (Turn(2, 5, reward=0.25, feedback="No."), Turn(7, 9, reward=1.0, correct=True))
+    messages = tuple({"role": role, "content": role} for role in ("user", "assistant", "user", "assistant"))
+    sampled = np.linspace(-1, -2, 5, dtype=np.float32)
+    rollout = Rollout(
+        0, "q", 0, "hint", np.arange(10, 20, dtype=np.int32), mask, sampled, 1.25, True, False, "equal", 1,
+        messages=messages, turns=turns,
+    )  # fmt: skip
+    sample = Sample(rollout, 1.25, old_logprobs=sampled - 0.5, entropies=-sampled, advantages=advantages)
+    return [Group(Prompt("q", context="hint", baseline="pair"), [sample])]
+
+
+def test_turns_baseline_and_values_of_tokens_come_back(tmp_path):
+    tokenizer = load_tokenizer(resolve_model("embedded:tiny"))
+    advantages = np.array([1, 1, 1, -0.5, -0.5], np.float32)
+    write_rollouts(tmp_path / "a", rollout_rows(3, two_turns(advantages), tokenizer, TokenPieces(tokenizer)))
+    (row,) = read_rollouts(tmp_path / "a")
+    assert (row.context, row.baseline) == ("hint", "pair")
+    assert (row.turn_starts, row.turn_lengths) == ((2, 7), (3, 2))
+    assert (row.turn_rewards, row.turn_feedback) == ((0.25, 1.0), ("No.", ""))
+    assert row.advantage == np.float32(0.4)
+    data = row.token_data
+    np.testing.assert_allclose(data.sampling_logprobs, [-1, -1.25, -1.5, -1.75, -2])
+    np.testing.assert_allclose(data.logprobs, [-1.5, -1.75, -2, -2.25, -2.5])
+    np.testing.assert_allclose(data.advantages, advantages)
+
+
+def test_advantages_of_tokens_are_stored_only_where_they_differ(tmp_path):
+    tokenizer = load_tokenizer(resolve_model("embedded:tiny"))
+    for number, same in enumerate((0.75, np.full(5, 0.75, np.float32))):
+        write_rollouts(tmp_path / "a", rollout_rows(3, two_turns(same), tokenizer, TokenPieces(tokenizer)))
+        (row,) = read_rollouts(tmp_path / "a")
+        assert row.advantage == 0.75 and row.token_data.advantages is None, number
+
+
 def test_a_step_without_rollouts_is_a_readable_file(tmp_path):
     write_rollouts(tmp_path / "empty.parquet", [])
     assert read_rollouts(tmp_path / "empty.parquet") == []
@@ -39,7 +83,8 @@ def test_the_columns_are_those_of_the_design_and_compressed(tmp_path):
     assert file.schema_arrow.names == [
         "step", "uid", "group", "context", "prompt", "response", "reward", "advantage", "correct",
         "truncated", "verdict", "tokens", "replayed", "outcome_reward", "ranking_reward", "turns", "turn_lengths",
-        "pieces", "logprobs", "entropies",
+        "turn_starts", "turn_rewards", "turn_feedback", "baseline",
+        "pieces", "logprobs", "entropies", "sampling_logprobs", "advantages",
     ]  # fmt: skip
     columns = file.metadata.row_group(0)
     assert {columns.column(i).compression for i in range(columns.num_columns)} == {"ZSTD"}

@@ -99,7 +99,7 @@ def test_an_error_in_the_rollouts_leaves_the_state_that_its_step_began_with(run,
     else:
         with pytest.raises(ZeroDivisionError):
             run()
-    assert "stopped by an error after step 1; --resume" in capsys.readouterr().err
+    assert "stopped by an error after step 1; resume with --resume" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,8 @@ function groupView(data, rows, chosen, color, onColor) {
   const cards = rows.map((row) => card(all, row, row.replayed ? 0 : shared, color, row === chosen));
   const box = element('div', { class: 'group', 'data-group': groupKey(first) },
     element('h3', {}, `${where}step ${first.step}, group ${first.group}: ${first.uid} `,
-      element('span', { class: `badge ${first.context}` }, first.context)),
+      element('span', { class: `badge ${first.context}` }, first.context),
+      first.baseline ? element('span', { class: 'soft' }, ` baseline ${first.baseline}`) : null),
     (fresh[0] ?? first).turns.slice(0, shared).map(([role, text]) => turn(role, words(all.texts[text]))),
     element('div', { class: 'controls' }, 'tokens colored by',
       choice('color of tokens', Object.entries(COLOURS), color, onColor),
@@ -87,14 +88,28 @@ function ownTurns(all, row, before, color) {
   const turns = [...row.turns.slice(before), ['assistant', row.response]];
   let place = 0;
   let own = 0;
-  return turns.map(([role, text]) => {
-    if (role !== 'assistant' || !row.pieces) return turn(role, words(all.texts[text]), role === 'assistant');
-    const to = place + (row.turn_lengths[own] ?? row.pieces.length - place);
-    const spans = tokenSpans(all, row, place, to, color);
-    place = to;
+  return turns.flatMap(([role, text], index) => {
+    if (role !== 'assistant') return [turn(role, words(all.texts[text]))];
+    let content = words(all.texts[text]);
+    if (row.pieces) {
+      const to = place + (row.turn_lengths[own] ?? row.pieces.length - place);
+      content = element('div', { class: 'words' }, tokenSpans(all, row, place, to, color));
+      place = to;
+    }
+    const shown = [turn(role, content, true), judgement(all, row, own, turns[index + 1])];
     own += 1;
-    return turn(role, element('div', { class: 'words' }, spans), true);
+    return shown;
   });
+}
+
+// What the environment made of a turn: its reward, and its feedback where the next turn does not say the same.
+function judgement(all, row, own, next) {
+  const reward = row.turn_rewards?.[own];
+  if (reward === undefined) return null;
+  const feedback = row.turn_feedback[own];
+  const answered = feedback !== null && feedback !== next?.[1];
+  return element('div', { class: 'turn judged' }, element('span', {}, `reward ${number(reward)}`),
+    answered ? words(all.texts[feedback]) : null);
 }
 
 function turn(role, content, own = false) {

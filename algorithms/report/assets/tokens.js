@@ -19,12 +19,24 @@ function tokenSpans(all, row, from, to, color) {
 function tintOf(all, row, place, color) {
   if (color === 'nothing') return ['none', 0];
   if (color === 'advantage') {
-    const largest = Math.max(...all.groups.get(groupKey(row)).map((other) => Math.abs(other.advantage ?? 0)), 1e-9);
-    return [row.advantage < 0 ? 'down' : 'up', Math.abs(row.advantage ?? 0) / largest];
+    const largest = Math.max(...all.groups.get(groupKey(row)).map(largestAdvantage), 1e-9);
+    const value = advantageOf(row, place);
+    return [value < 0 ? 'down' : 'up', Math.abs(value ?? 0) / largest];
   }
   const [values, scale] = color === 'entropy' && row.entropies
     ? [row.entropies, all.scale.entropy] : [row.logprobs, all.scale.surprisal];
   return ['heat', Math.min(1, Math.abs(values[place] ?? 0) / 1000 / scale)];
+}
+
+// A token's own advantage where they differ, else the response's.
+function advantageOf(row, place) {
+  const own = row.advantages?.[place];
+  return typeof own === 'number' ? own / 1000 : row.advantage;
+}
+
+function largestAdvantage(row) {
+  const all = row.advantages ? row.advantages.map((value) => (value ?? 0) / 1000) : [row.advantage ?? 0];
+  return all.reduce((most, value) => Math.max(most, Math.abs(value)), 0);
 }
 
 function describeToken(all, row, place) {
@@ -35,7 +47,7 @@ function describeToken(all, row, place) {
     line(`token ${place + 1} of ${row.pieces.length}`, JSON.stringify(all.pieces[row.pieces[place]])),
     line('log-prob', logprob === null ? 'not a number' : `${fixed(logprob)}  (${(100 * Math.exp(logprob)).toPrecision(3)} %)`),
     line('entropy', row.entropies ? `${fixed(part(row.entropies))} nats` : 'not computed'),
-    line('advantage', signed(row.advantage)),
+    line('advantage', signed(advantageOf(row, place))),
   ];
 }
 
@@ -45,7 +57,10 @@ function fixed(value) {
 
 function colorKey(all, rows, color) {
   if (color === 'nothing') return [];
-  if (color === 'advantage') return ['negative', element('span', { class: 'scale both' }), 'positive; one for a whole response'];
+  if (color === 'advantage') {
+    const whole = rows.some((row) => row.advantages) ? '' : '; one for a whole response';
+    return ['negative', element('span', { class: 'scale both' }), `positive${whole}`];
+  }
   const key = (values, scale, unit) => ['0 ', element('span', { class: 'scale heat' }), ` ${number(scale)} ${unit}`];
   if (color === 'surprisal') return key(null, all.scale.surprisal, 'nats');
   const without = rows.filter((row) => row.pieces && !row.entropies).length;

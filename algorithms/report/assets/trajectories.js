@@ -49,7 +49,7 @@ function filters(data, filter) {
   return element('div', { class: 'controls' },
     data.runs.length > 1 ? select('run', 'run', data.runs.map((run, index) => [index, run.label])) : null,
     select('step', 'step', same(steps)),
-    select('context', 'context', same(['plain', 'reflection', 'replayed'])),
+    select('context', 'context', same([...unique('context'), 'replayed'])),
     select('outcome', 'verdict', same(['correct', 'wrong', 'truncated', 'error'])),
     element('label', {}, 'uid', uid, uids));
 }
