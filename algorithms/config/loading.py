@@ -64,7 +64,9 @@ def load(
     if not paths and any(text.startswith("environment.id=") for text in overrides):
         layers = [_without_task(layer) for layer in layers]
     algorithm = config_class.__name__.removesuffix("Config")
-    elsewhere = config_class.sections_elsewhere()
+    config, run = config_class(), RunSettings()
+    config.apply({"training": _named_methods(layers, overrides, config.sections)})
+    elsewhere = config_class.sections_elsewhere() - config.sections.keys()
     given = dict.fromkeys(section for layer in layers for section in layer.sections)
     skipped = [section for section in given if section in elsewhere]
     # An evaluation of a run skips what only training has: nobody who names the run expects otherwise.
@@ -72,8 +74,6 @@ def load(
     if skipped and not expected:
         names = ", ".join(str(file) for file in files)
         print(f"note: {names}: {algorithm} skips what it does not have: {', '.join(skipped)}", file=sys.stderr)
-    config, run = config_class(), RunSettings()
-    config.apply({"training": _named_methods(layers, overrides, config.sections)})
     if not config_class.TRAINS:  # sections of methods that the run's own file names
         elsewhere |= {section for section in given if section not in known_sections(config)}
     for layer in layers:

@@ -9,7 +9,8 @@ from types import MappingProxyType
 from algorithms.config.base import BaseConfig
 from algorithms.config.errors import ConfigError
 from algorithms.config.plugins import Plugin, load_plugin
-from algorithms.config.sections import TrainingSettings
+from algorithms.config.schema import Settings
+from algorithms.config.sections import SECTIONS, TrainingSettings
 from algorithms.grpo.advantages import ADVANTAGES, AdvantageEstimator
 from algorithms.grpo.mechanism import Mechanism, Services
 from algorithms.grpo.query_sampler import QuerySampler
@@ -57,6 +58,11 @@ def all_plugins() -> list[type[Plugin]]:
     mechanisms = [load_plugin("training.mechanisms", name, Mechanism, MECHANISMS) for name in MECHANISMS]
     samplers = [load_plugin("training.query_sampler", name, QuerySampler, QUERY_SAMPLERS) for name in QUERY_SAMPLERS]
     return [kind for kind in (*mechanisms, *samplers) if kind.section]
+
+
+def all_sections() -> dict[str, type[Settings]]:
+    """Return the sections of the library: GRPO's and those of all its methods."""
+    return {**SECTIONS, **{kind.section: kind.settings_class for kind in all_plugins()}}
 
 
 def settings_of(kind: type[Plugin], config: BaseConfig) -> object:

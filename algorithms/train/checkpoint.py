@@ -33,7 +33,7 @@ from algorithms.train.tensor_files import read_tensors, tensor_names, write_tens
 from algorithms.utils.errors import CheckpointError
 from algorithms.utils.files import sync
 
-FORMAT = 2
+FORMAT = 3
 
 
 def save_checkpoint(algo: StagedAlgorithm, folder: Path, metrics: Mapping[str, float] = MappingProxyType({})) -> Path:

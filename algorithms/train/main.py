@@ -33,8 +33,11 @@ def main(algorithm: str, argv: Sequence[str] | None = None) -> int:
     Returns:
         The exit code.
     """
-    arguments = _parser(algorithm).parse_intermixed_args(argv)
+    parser = _parser(algorithm)
+    arguments = parser.parse_intermixed_args(argv)
     try:
+        if arguments.help:
+            return in_one_line(lambda: _help(parser, algorithm, arguments), retry="ask for --help again")
         return in_one_line(lambda: _run(algorithm, arguments), retry="resume with --resume")
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
@@ -72,6 +75,23 @@ def _run(algorithm: str, arguments: argparse.Namespace) -> int:
     return DONE
 
 
+def _help(parser: argparse.ArgumentParser, algorithm: str, arguments: argparse.Namespace) -> int:
+    """Print the command line and every setting, those of the methods that files and overrides name included."""
+    from algorithms.config.errors import shown
+    from algorithms.config.loading import known_sections, load
+    from algorithms.config.schema import default_of, describe
+
+    config, _ = load(arguments.config, arguments.overrides, _config_class(algorithm))
+    print(parser.format_help())
+    for section, model in known_sections(config).items():
+        print(f"{section}: {next(iter((model.__doc__ or '').splitlines()), '')}")
+        for key, field in model.model_fields.items():
+            print(
+                f"  {section}.{key}  {describe(field)}; default {shown(default_of(field))}\n      {field.description}"
+            )
+    return DONE
+
+
 def _leave(code: int) -> int:
     """End Ray, then the process without waiting for threads that an environment holds up, or for further signals."""
     import ray
@@ -98,9 +118,11 @@ def _config_class(algorithm: str) -> "type[GRPOConfig]":
 def _parser(algorithm: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=f"python -m algorithms.{algorithm}",
+        add_help=False,
         description="Train a language model with verifiable rewards. Without arguments: the quickstart.",
         epilog="Any setting can be given as section.key=value; docs/config.md lists them.",
     )
+    parser.add_argument("-h", "--help", action="store_true", help="show this and every setting, and exit")
     parser.add_argument("overrides", nargs="*", metavar="section.key=value", help="settings that replace the file's")
     parser.add_argument(
         "--config",

@@ -5,12 +5,13 @@ import re
 import time
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Self
 
 from algorithms.config.schema import Sections
 from algorithms.config.schema import hyperparameters as marked_hyperparameters
 from algorithms.config.sections import RunSettings
-from algorithms.r3_grpo.settings import SECTIONS
+from algorithms.grpo.registry import all_sections
 from algorithms.rollout.types import Rollout
 from algorithms.train.run_directory import RunDirectory
 from algorithms.utils.files import plain
@@ -34,7 +35,7 @@ class Recorder:
         _wait_for_a_later_name(run.path)
         self._events = SummaryWriter(str(run.path), purge_step=start_step + 1)
 
-    def record_settings(self, config: Mapping[str, Any], sections: Sections = SECTIONS) -> None:
+    def record_settings(self, config: Mapping[str, Any], sections: Sections = MappingProxyType({})) -> None:
         """Make the run a row of TensorBoard's HPARAMS page, its metrics the last values of their curves.
 
         Call it when a run starts, not when it resumes: the row is there already.
@@ -172,7 +173,7 @@ HYPERPARAMETER_METRICS = (
 )
 
 
-def hyperparameter_names(sections: Sections = SECTIONS) -> list[str]:
+def hyperparameter_names(sections: Sections = MappingProxyType({})) -> list[str]:
     """Return the columns of TensorBoard's HPARAMS page: `algorithm`, and the settings marked with `hparam`.
 
     They are the same for every algorithm: TensorBoard takes the columns of all runs from one of them.
@@ -180,7 +181,7 @@ def hyperparameter_names(sections: Sections = SECTIONS) -> list[str]:
     Args:
         sections: further ones, such as a user's mechanism's.
     """
-    return ["algorithm", *marked_hyperparameters({"run": RunSettings, **SECTIONS, **sections})]
+    return ["algorithm", *marked_hyperparameters({"run": RunSettings, **all_sections(), **sections})]
 
 
 def hyperparameters(config: Mapping[str, Any], names: Sequence[str]) -> dict[str, bool | int | float | str]:

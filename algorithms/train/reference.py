@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 from algorithms.config.errors import shown
 from algorithms.config.schema import Settings, default_of, describe
-from algorithms.config.sections import SECTIONS, BenchmarksSettings, RunSettings
-from algorithms.grpo.registry import all_plugins
+from algorithms.config.sections import BenchmarksSettings, RunSettings
+from algorithms.grpo.registry import all_sections
 
 _HEAD = """# Settings
 
@@ -20,8 +20,7 @@ benchmarks, the last, is an evaluation's ([evaluation.md](evaluation.md)); in a 
 
 def reference() -> str:
     """The whole of `docs/config.md`."""
-    methods = {kind.section: kind.settings_class for kind in all_plugins()}
-    sections: dict[str, type[Settings]] = {"run": RunSettings, **SECTIONS, **methods, "benchmarks": BenchmarksSettings}
+    sections: dict[str, type[Settings]] = {"run": RunSettings, **all_sections(), "benchmarks": BenchmarksSettings}
     return "\n".join([_HEAD, *(line for name, model in sections.items() for line in _section(name, model))])
 
 
