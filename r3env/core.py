@@ -3,7 +3,7 @@
 import abc
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -39,11 +39,19 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a verifier says of a response; `score` is its partial credit, None where there is only right and wrong."""
+    """What a verifier says of a response.
+
+    Args:
+        correct: Whether the answer is correct.
+        reason: Why.
+        score: Partial credit; None where there is only correct and incorrect.
+        feedback: What the verifier has to say about this turn, for per-turn credit and hints; passed on in the info.
+    """
 
     correct: bool
     reason: Reason
     score: float | None = None
+    feedback: str = ""
 
     @property
     def trusted(self) -> bool:
@@ -53,12 +61,21 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """One problem: a stable `uid`, its text, the reference answer and, if known, how hard it is."""
+    """One problem.
+
+    Args:
+        uid: Stable name.
+        problem: Its text.
+        answer: The reference answer.
+        level: How hard it is, if known.
+        info: Further columns of the data, by the names that `columns` gives them: hints, solutions, variants.
+    """
 
     uid: str
     problem: str
     answer: str
     level: str = ""
+    info: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
 
 class Queries(Mapping[str, Query], abc.ABC):
@@ -111,6 +128,11 @@ class VerifiableEnv(gymnasium.Env[str, str], abc.ABC):
     An episode begins with a user turn and the policy answers. A rejected answer is met with feedback as the
     next user turn, until an answer is right or `max_turns` are used up. A subclass writes `load_queries` and
     `verify`; `prompt`, `feedback` and `reward` have defaults.
+
+    For per-turn credit an info may hold two texts more. `feedback`, in that of `step`, says what was wrong or correct
+    about the response (a `Verdict.feedback` gets there by itself); without it the next user turn stands for it.
+    `state`, in that of `reset` and `step`, identifies the state that the next response starts from: turns of the same
+    state are compared with each other.
     """
 
     def __init__(
@@ -249,7 +271,7 @@ class VerifiableEnv(gymnasium.Env[str, str], abc.ABC):
         Returns:
             The next user turn (empty once the episode is over), the reward, terminated, truncated (always
             False: cutting a response off is the business of whoever generates it), and an info with `uid`,
-            `correct` and `verdict`, the `Reason` as a string.
+            `correct`, `verdict` (the `Reason` as a string), and `feedback` if the verdict has any.
 
         Raises:
             ResetNeeded: No episode is running.
@@ -264,8 +286,11 @@ class VerifiableEnv(gymnasium.Env[str, str], abc.ABC):
         self._turns_left = 0 if verdict.correct else self._turns_left - 1
         terminated = self._turns_left == 0
         observation = "" if terminated else self.feedback(query, action, verdict)
+        return observation, self.reward(query, verdict), terminated, False, self._step_info(query, verdict)
+
+    def _step_info(self, query: Query, verdict: Verdict) -> dict[str, Any]:
         info = {"uid": query.uid, "correct": verdict.correct, "verdict": str(verdict.reason)}
-        return observation, self.reward(query, verdict), terminated, False, info
+        return {**info, "feedback": verdict.feedback} if verdict.feedback else info
 
     def _draw(self) -> Query:
         queries = self.queries

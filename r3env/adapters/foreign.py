@@ -75,8 +75,8 @@ class ForeignEnv(VerifiableEnv):
         if not isinstance(action, str):
             raise TypeError(f"a response must be text, it is of type {type(action).__name__}")
         reply, verdict = self._take(action)
-        info = {"uid": self._current.uid, "correct": verdict.correct, "verdict": str(verdict.reason)}
-        return "" if reply.done else reply.observation, reply.reward, reply.done, False, info
+        observation = "" if reply.done else reply.observation
+        return observation, reply.reward, reply.done, False, self._step_info(self._current, verdict)
 
     def _start(self, query: Query) -> None:
         self.begin(query)

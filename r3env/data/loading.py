@@ -1,10 +1,12 @@
 """Queries from a data set: stable uids, and every mistake in the data named where it is."""
 
 import hashlib
+import json
 import logging
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
+from typing import Any
 
 from r3env.core import Query
 from r3env.data.query_table import QueryTable
@@ -52,7 +54,8 @@ class Selection:
 
     Args:
         columns: The data's name for each field of ours (`problem`, `answer`, `uid`, `level`) that differs. A data
-            set without `uid` gets uids from a hash of the content, whatever the order of its rows.
+            set without `uid` gets uids from a hash of problem and answer, whatever the order of its rows. Any other
+            name here, such as `hint`, is that of a column to keep in `Query.info`.
         limit: Only this many queries, from the start; None for all.
         max_prompt_length: Leaves out problems whose prompt is longer; None for no limit.
         prompt_length: What is compared with `max_prompt_length`; the default counts the problem's characters.
@@ -162,10 +165,6 @@ class _UnusableError(DataError):
 
 
 def _columns(source: Source, given: Mapping[str, str]) -> dict[str, str]:
-    for field in given:
-        if field not in _FIELDS:
-            fix = f"map {nearest(field, _FIELDS)} (ours) to the data's name for it"
-            raise DataError.at(source.text, f"columns: unknown field {field!r}", fix)
     return {**(source.preset.columns if source.preset else {}), **given}
 
 
@@ -180,14 +179,13 @@ def _query(source: Source, number: int, row: Row, columns: Mapping[str, str]) ->
         problem = f"{_encodable(source, number, preset.context, context.strip())}\n\n{problem}"
     uid = _optional_cell(source, number, row, columns, "uid")
     level = _optional_cell(source, number, row, columns, "level")
-    return Query(uid or _content_hash(problem, answer), problem, answer, level)
+    further = {field: column for field, column in columns.items() if field not in _FIELDS}
+    info = {field: _info_cell(source, number, row, column) for field, column in further.items()}
+    return Query(uid or _content_hash(problem, answer), problem, answer, level, info)
 
 
 def _cell(source: Source, number: int, row: Row, column: str) -> str:
-    if column not in row:
-        fix = f"the nearest column is {nearest(column, row)}; map it with columns"
-        raise DataError.at(source.text, f"no column {column!r}", fix, row=number)
-    value = row[column]
+    value = _value(source, number, row, column)
     if value is None or (isinstance(value, float) and math.isnan(value)):
         raise _UnusableError.at(source.text, f"{column!r} is null", "fill it in or leave the row out", row=number)
     if isinstance(value, bool) or not isinstance(value, str | int | float):
@@ -200,6 +198,24 @@ def _cell(source: Source, number: int, row: Row, column: str) -> str:
     if not text:
         raise _UnusableError.at(source.text, f"{column!r} is empty", "fill it in or leave the row out", row=number)
     return text
+
+
+def _info_cell(source: Source, number: int, row: Row, column: str) -> Any:
+    """The cell as it is, if it is data that JSON has too."""
+    value = _value(source, number, row, column)
+    try:
+        _encodable(source, number, column, json.dumps(value, ensure_ascii=False))
+    except TypeError as error:
+        fix = f"make {column!r} text, a number, or lists and objects of these"
+        raise DataError.at(source.text, f"{column!r} is not plain data ({error})", fix, row=number) from None
+    return value
+
+
+def _value(source: Source, number: int, row: Row, column: str) -> Any:
+    if column not in row:
+        fix = f"the nearest column is {nearest(column, row)}; map it with columns"
+        raise DataError.at(source.text, f"no column {column!r}", fix, row=number)
+    return row[column]
 
 
 def _encodable(source: Source, number: int, column: str, text: str) -> str:

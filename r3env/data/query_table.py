@@ -52,7 +52,7 @@ class QueryTable(Queries):
         slot, known = self._find(query.uid, hashed)
         if known is not None:
             return known, self._rows[self._slots[slot]]
-        record = marshal.dumps((query.uid, query.problem, query.answer, query.level))
+        record = marshal.dumps((query.uid, query.problem, query.answer, query.level, dict(query.info)))
         self._file.write(record)
         self._slots[slot] = len(self._hashes)
         self._hashes.append(hashed)

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -51,8 +52,7 @@ class MixtureQueries(Queries):
 
     def __getitem__(self, uid: str) -> Query:
         name, _, inner = uid.partition("/")
-        query = self._parts[name][inner]
-        return Query(uid, query.problem, query.answer, query.level)
+        return replace(self._parts[name][inner], uid=uid)
 
 
 class MixtureEnv(VerifiableEnv):

@@ -93,6 +93,40 @@ def test_csv_cells_may_hold_commas_line_breaks_and_whole_solutions(tmp_path: Pat
 
 
 GOOD_LINE = b'{"problem": "p", "answer": "1"}\n'
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
+def test_further_columns_are_kept_under_the_names_that_they_are_given(tmp_path: Path, suffix: str) -> None:
+    rows = [
+        {"problem": "1+1?", "answer": "2", "my_hint": "Count.", "steps": [{"n": 1}], "unasked": 7},
+        {"problem": "1+2?", "answer": "3", "my_hint": None, "steps": [], "unasked": 8},
+    ]
+    path = tmp_path / f"a{suffix}"
+    if suffix == ".parquet":
+        pq.write_table(pa.Table.from_pylist(rows), path)
+    else:
+        jsonl(path, rows)
+    queries = load_queries(str(path), columns={"hint": "my_hint", "solution": "steps"})
+    assert [query.info for query in queries] == [
+        {"hint": "Count.", "solution": [{"n": 1}]},
+        {"hint": None, "solution": []},
+    ]
+    plain = load_queries(str(path))
+    assert [query.uid for query in plain] == [query.uid for query in queries]
+    assert [query.info for query in plain] == [{}, {}]
+    assert len(set(queries)) == 2  # a query can still stand in a set
+    with pytest.raises(DataError, match="row 1: no column 'my_hnit'; fix: the nearest column is 'my_hint'"):
+        load_queries(str(path), columns={"hint": "my_hnit"})
+
+
+def test_a_further_column_that_is_no_plain_data_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.Table.from_pylist([{"problem": "p", "answer": "1", "image": b"png"}]), path)
+    with pytest.raises(DataError, match="row 1: 'image' is not plain data .*; fix: make 'image' text"):
+        load_queries(str(path), columns={"image": "image"})
+    assert load_queries(str(path))[0].info == {}
+
+
 BROKEN: list[tuple[str, bytes, dict[str, str], str]] = [
     ("a.jsonl", GOOD_LINE + b'{"problem": "p", "ans', {}, "row 2: torn or invalid JSON"),
     ("a.jsonl", b"[1, 2]\n", {}, "row 1: a JSON list; fix: make each row a JSON object"),
@@ -106,7 +140,7 @@ BROKEN: list[tuple[str, bytes, dict[str, str], str]] = [
     ("a.jsonl", b'{"problem": "p", "anwser": "1"}', {}, "column is 'anwser'; map it with columns"),
     ("a.jsonl", GOOD_LINE, {"problem": "q"}, "no column 'q'; fix: the nearest column is"),
     ("a.jsonl", GOOD_LINE, {"uid": "id"}, "no column 'id'"),
-    ("a.jsonl", GOOD_LINE, {"question": "q"}, "columns: unknown field 'question'; fix: map"),
+    ("a.jsonl", GOOD_LINE, {"hint": "q"}, "row 1: no column 'q'; fix: the nearest column is"),
     ("a.jsonl", b'{"problem": "p", "answer": null}', {}, "row 1: 'answer' is null"),
     ("a.jsonl", b'{"problem": "p", "answer": NaN}', {}, "row 1: 'answer' is null"),
     ("a.jsonl", b'\n{"problem": " \\n", "answer": "1"}', {}, "row 2: 'problem' is empty"),

@@ -1,6 +1,7 @@
 """Episodes of the abstract environment, played on a small one."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from gymnasium.error import ResetNeeded
@@ -46,6 +47,18 @@ def test_single_turn_right_and_wrong() -> None:
     assert env.step("2") == ("", 1.0, True, False, {"uid": "two", "correct": True, "verdict": "equal"})
     env.reset(options={"uid": "two"})
     assert env.step("3") == ("", 0.0, True, False, {"uid": "two", "correct": False, "verdict": "different"})
+
+
+def test_a_verdicts_feedback_is_in_the_info_of_its_turn() -> None:
+    class Explained(Sums):
+        def verify(self, query: Query, response: str) -> Verdict:
+            verdict = super().verify(query, response)
+            return verdict if verdict.correct else replace(verdict, feedback=f"{response} is too much")
+
+    env = Explained(max_turns=2)
+    env.reset(options={"uid": "two"})
+    assert env.step("3")[4]["feedback"] == "3 is too much"
+    assert "feedback" not in env.step("2")[4]
 
 
 def test_live_reflection_ends_with_the_first_right_answer() -> None:
