@@ -5,9 +5,9 @@
 
 `statistics` is the output head alone: log-probs, entropies and the gradient of a clipped policy loss by hidden states
 and weight. `scoring` is the same without gradient. `update` is a whole micro-batch through a random Qwen2 of the given
-width and depth. Each is measured in ways: `naive` multiplies all logits out and leaves the gradient to autograd;
-`recomputed` takes chunks of logits and computes them again in backward; `chunked` takes the gradient along while a
-chunk's logits are there, which is what an update does.
+width and depth. The ways: `naive` multiplies all logits out and leaves the gradient to autograd;
+`recomputed` takes chunks of logits and computes them again in backward; `chunked` computes the gradient while a
+chunk's logits exist, as an update does.
 
 Every measurement has a process of its own. Memory is what the peak lies above the state with inputs and weights in
 place: of the resident set on a CPU (Linux), of allocated memory on a GPU. Time is the best of --repeats after a small
@@ -27,13 +27,19 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import psutil
 import torch
 from rich.console import Console
 from rich.table import Table
 from torch.nn import functional
 
+from algorithms.learner.attention import use_packed_attention
+from algorithms.learner.batch import TrainingSample, flat
 from algorithms.learner.chunked_logprobs import chunked_logprobs, chunked_logprobs_and_gradient
+from algorithms.learner.forward import ForwardSettings, response_states, token_batch
+from algorithms.learner.loss import LossSettings
+from algorithms.learner.update import accumulate_gradients
 
 WAYS = {
     "statistics": ("naive", "recomputed", "chunked"),
@@ -162,9 +168,6 @@ def _prepare_head(case: Case) -> Callable[[], None]:
 def _prepare_update(case: Case) -> Callable[[], None]:
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
-    from algorithms.learner.attention import use_packed_attention
-    from algorithms.learner.forward import ForwardSettings
-
     config = Qwen2Config(
         vocab_size=case.vocabulary,
         hidden_size=case.hidden,
@@ -188,11 +191,7 @@ def _prepare_update(case: Case) -> Callable[[], None]:
     return run
 
 
-def _rows(case: Case) -> list[Any]:
-    import numpy as np
-
-    from algorithms.learner.batch import TrainingSample
-
+def _rows(case: Case) -> list[TrainingSample]:
     generator = np.random.default_rng(0)
     count = min(8, case.tokens // 16)
     length = case.tokens // count
@@ -209,18 +208,12 @@ def _rows(case: Case) -> list[Any]:
     ]
 
 
-def _own_update(lm: Any, rows: list[Any], forward: Any) -> None:
-    from algorithms.learner.loss import LossSettings
-    from algorithms.learner.update import accumulate_gradients
-
+def _own_update(lm: Any, rows: list[TrainingSample], forward: ForwardSettings) -> None:
     accumulate_gradients(lm, rows, forward, LossSettings())
 
 
-def _naive_update(lm: Any, rows: list[Any], forward: Any) -> None:
+def _naive_update(lm: Any, rows: list[TrainingSample], forward: ForwardSettings) -> None:
     """The same micro-batch, its logits multiplied out whole."""
-    from algorithms.learner.batch import flat
-    from algorithms.learner.forward import response_states, token_batch
-
     batch = token_batch(lm, rows)
     with forward.autocast(batch.tokens.device):
         hidden = response_states(lm, batch)

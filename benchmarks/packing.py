@@ -28,7 +28,7 @@ from transformers import AutoModelForCausalLM, Qwen2Config
 
 from algorithms.learner.attention import use_packed_attention
 from algorithms.learner.batch import TrainingSample
-from algorithms.learner.flops import ModelFacts, model_flops_utilization, peak_flops, update_cost
+from algorithms.learner.flops import ModelShape, model_flops_utilization, peak_flops, update_cost
 from algorithms.learner.forward import ForwardSettings, score
 from algorithms.learner.loss import LossSettings
 from algorithms.learner.update import UpdateStatistics, accumulate_gradients
@@ -143,8 +143,8 @@ def compare(kind: str, packed: Any, padded: Any, arguments: argparse.Namespace) 
             if turn:
                 seconds[name].append(took)
                 scoring[name].append(scored)
-    facts = ModelFacts.of(packed)
-    flops = sum(update_cost(facts, row, beta=0.0) for row in rows)
+    shape = ModelShape.of(packed)
+    flops = sum(update_cost(shape, row, beta=0.0) for row in rows)
     device = torch.cuda.get_device_name() if arguments.device == "cuda" else None
     return Comparison(
         lengths=kind,

@@ -1,7 +1,7 @@
-"""Attention over packed sequences, registered with transformers: tokens see their own sequence and nothing else.
+"""Attention over packed sequences, registered with transformers: tokens attend to their own sequence only.
 
-Every linear layer then works on tokens only. On a GPU in half precision the kernel takes sequences of any length as
-they lie (flash attention); elsewhere attention alone goes through rectangles of similar length.
+No layer sees padding. On a GPU in half precision, variable-length flash attention takes the sequences as they are;
+elsewhere attention alone computes in padded rectangles of sequences of similar length.
 """
 
 import inspect
@@ -20,8 +20,8 @@ from algorithms.learner.packing import PackedSequences
 from algorithms.learner.sharding import compute_device
 
 NAME = "packed_sequences"
-MOST_HEAD_DIM_OF_FLASH = 256
-# Queries that see a sliding window are computed this many at a time at least.
+MAX_FLASH_HEAD_DIM = 256
+# Least number of queries of a sliding window that are computed at a time.
 WINDOW_BLOCK = 256
 
 _logger = logging.getLogger(__name__)
@@ -45,21 +45,21 @@ def packed_attention(
     sequences: PackedSequences | None = None,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, None]:
-    """Causal attention within each sequence, as transformers calls its attention functions.
+    """Compute causal attention within each sequence, with the signature of transformers' attention functions.
 
     Without `sequences` it is transformers' own `sdpa`.
 
     Args:
-        module: the attention layer that calls.
+        module: the calling attention layer.
         query: float [1, H, T, D].
         key: float [1, K, T, D], `K` dividing `H`.
         value: float [1, K, T, D].
-        attention_mask: not read where there are `sequences`.
+        attention_mask: ignored when there are `sequences`.
         scaling: of the scores; None: 1 / √D.
         dropout: of the probabilities.
-        sliding_window: how many tokens a token sees, itself included; None: all before it.
-        sequences: those in the one row of the batch.
-        kwargs: whatever else the model hands on.
+        sliding_window: number of tokens that a token attends to, itself included; None: all before it.
+        sequences: in the one row of the batch.
+        kwargs: further arguments of the model.
 
     Returns:
         float [1, T, H, D], and None in place of the probabilities.
@@ -76,14 +76,14 @@ def packed_attention(
             sliding_window=sliding_window,
             **kwargs,
         )
-    q, k, v = (tensor[0].transpose(0, 1) for tensor in _in_one_dtype(query, key, value))
-    if dropout == 0.0 and _flash_takes(query):
+    q, k, v = (tensor[0].transpose(0, 1) for tensor in _to_one_dtype(query, key, value))
+    if dropout == 0.0 and _flash_supports(query):
         return _flash(q, k, v, sequences, scaling, sliding_window)[None], None
     return _in_rectangles(q, k, v, sequences, scaling, dropout, sliding_window)[None], None
 
 
-def _in_one_dtype(*tensors: torch.Tensor) -> list[torch.Tensor]:
-    """Under autocast norms leave queries and keys in float32; the products are computed in autocast's type."""
+def _to_one_dtype(*tensors: torch.Tensor) -> list[torch.Tensor]:
+    """Cast to autocast's dtype: under autocast, norms leave queries and keys in float32."""
     device = tensors[0].device.type
     low = torch.is_autocast_enabled(device)
     dtype = torch.get_autocast_dtype(device) if low else tensors[-1].dtype
@@ -98,7 +98,7 @@ def _causal(
     dropout: float,
     window: int | None,
 ) -> torch.Tensor:
-    """Causal attention in each row [B, H, T, D]; padding on the right needs no mask, nothing before it looks there."""
+    """Compute causal attention in each row [B, H, T, D]; padding on the right needs no mask."""
     length = query.shape[2]
     arguments: dict[str, Any] = {"dropout_p": dropout, "scale": scaling, "enable_gqa": True}
     if window is None or window >= length:
@@ -124,7 +124,7 @@ def _in_rectangles(
     dropout: float,
     window: int | None,
 ) -> torch.Tensor:
-    """[T, H, D] by way of padded rows of similar length."""
+    """Compute [T, H, D] in padded rows of similar length."""
     slots = [_to_slots(tensor, sequences) for tensor in (query, key, value)]
     outputs, first = [], 0
     for rectangle in sequences.rectangles:
@@ -149,7 +149,7 @@ def _to_slots(tensor: torch.Tensor, sequences: PackedSequences) -> torch.Tensor:
 
 
 class _ToSlots(torch.autograd.Function):
-    """Tokens into slots. Padding's gradient is 0 under causal attention, so that backward is a gather as well."""
+    """Copy tokens into slots. Padding has gradient 0 under causal attention, so backward is a gather as well."""
 
     @staticmethod
     def forward(ctx: Any, tokens: torch.Tensor, token_of_slot: torch.Tensor, slot_of_token: torch.Tensor) -> Any:
@@ -163,7 +163,7 @@ class _ToSlots(torch.autograd.Function):
 
 
 class _FromSlots(torch.autograd.Function):
-    """Slots into tokens; what is in padding is left behind and gets gradient 0."""
+    """Copy slots into tokens; padding is dropped and gets gradient 0."""
 
     @staticmethod
     def forward(ctx: Any, slots: torch.Tensor, slot_of_token: torch.Tensor) -> Any:
@@ -178,9 +178,9 @@ class _FromSlots(torch.autograd.Function):
         return padded.index_copy_(0, slot_of_token, gradients[0]), None
 
 
-def _flash_takes(query: torch.Tensor) -> bool:
+def _flash_supports(query: torch.Tensor) -> bool:
     half = query.dtype in (torch.float16, torch.bfloat16)
-    return query.is_cuda and half and query.shape[-1] <= MOST_HEAD_DIM_OF_FLASH and _VARLEN is not None
+    return query.is_cuda and half and query.shape[-1] <= MAX_FLASH_HEAD_DIM and _VARLEN is not None
 
 
 def _flash(
@@ -191,20 +191,20 @@ def _flash(
     scaling: float | None,
     window: int | None,
 ) -> torch.Tensor:
-    """[T, H, D] by torch's own variable-length flash attention."""
+    """Compute [T, H, D] by torch's variable-length flash attention."""
     if _VARLEN is None:
-        raise RuntimeError("this torch has no variable-length attention: see _flash_takes")
+        raise RuntimeError("this torch has no variable-length attention: see _flash_supports")
     longest, offsets = sequences.longest, sequences.offsets
     # -1: no bound to the left. The kernel's window counts tokens before the query's own.
     left = -1 if window is None or window >= longest else window - 1
-    arguments = {"enable_gqa": True} if _VARLEN_NAMES_GQA else {}
+    arguments = {"enable_gqa": True} if _VARLEN_HAS_GQA_FLAG else {}
     return _VARLEN(
         query, key, value, offsets, offsets, longest, longest, scale=scaling, window_size=(left, 0), **arguments
     )
 
 
 def _variable_length_attention() -> tuple[Any, bool]:
-    """Torch's function, and whether grouped queries must be asked for: 2.11 takes them without a word."""
+    """Return torch's function, and whether it needs `enable_gqa` for grouped queries: 2.11 does not."""
     try:
         from torch.nn.attention.varlen import varlen_attn
     except ImportError:
@@ -213,47 +213,47 @@ def _variable_length_attention() -> tuple[Any, bool]:
     return (varlen_attn if {"scale", "window_size"} <= set(names) else None), "enable_gqa" in names
 
 
-_VARLEN, _VARLEN_NAMES_GQA = _variable_length_attention()
+_VARLEN, _VARLEN_HAS_GQA_FLAG = _variable_length_attention()
 
 AttentionInterface.register(NAME, packed_attention)
-# For the model's other callers: packed batches bring a stand-in that keeps transformers from making a mask.
+# For the model's other callers: packed batches bring a placeholder that keeps transformers from making a mask.
 AttentionMaskInterface.register(NAME, sdpa_mask)
 
 
-# Attention whose reach `packed_attention` is told. Chunks and recurrences would run on from sequence to sequence.
-KNOWN_LAYERS = {"full_attention", "sliding_attention"}
+# Layers that `packed_attention` supports. Chunks and recurrences would continue from sequence to sequence.
+SUPPORTED_LAYERS = {"full_attention", "sliding_attention"}
 PROBE_LENGTHS = (7, 5)
-# Far above what rounding does in bfloat16, far below what the tokens of another sequence do.
-MOST_DEVIATION = 0.05
+# Far above rounding in bfloat16, far below the effect of another sequence's tokens.
+MAX_DEVIATION = 0.05
 
 
 def use_packed_attention(lm: Any) -> bool:
-    """Switch a Hugging Face causal LM to `packed_attention`, if its results stay what they are.
+    """Switch a Hugging Face causal LM to `packed_attention`, if its results stay the same.
 
-    Two short sequences are run each by itself with the model's own attention, and then packed. A model that gives
-    other hidden states packed (attention that transformers' registry does not reach, scores that it caps, states that
-    run on) keeps its own attention, and trains on padded batches.
+    The check runs two short sequences separately with the model's own attention, and then packed. If the hidden states
+    differ, the model keeps its own attention and trains on padded batches. Reasons are attention that transformers'
+    registry does not replace, capped scores, and states that continue across sequences.
 
     Args:
         lm: the model, on any device. Its training mode is kept.
 
     Returns:
-        Whether the model takes packed batches now; `is_packed` says so later, too.
+        Whether the model takes packed batches now, as `is_packed` reports later.
     """
     if is_packed(lm):
         return True
-    reason = _why_not(lm)
+    reason = _reason_against(lm)
     if reason:
         _logger.warning("%s trains on padded batches: %s", type(lm).__name__, reason)
     return not reason
 
 
-def _why_not(lm: Any) -> str:
-    unknown = set(getattr(lm.config.get_text_config(), "layer_types", None) or ()) - KNOWN_LAYERS
+def _reason_against(lm: Any) -> str:
+    unknown = set(getattr(lm.config.get_text_config(), "layer_types", None) or ()) - SUPPORTED_LAYERS
     if unknown:
         return f"packed sequences would mix in layers of the kind {', '.join(sorted(unknown))}"
     if getattr(lm.config.get_text_config(), "attn_logit_softcapping", None):
-        return "its attention caps its scores"  # too little to show on the short probe
+        return "its attention caps its scores"  # too small an effect for the short probe
     if not lm._can_set_attn_implementation():
         return "its attention cannot be exchanged"
     own = lm.config._attn_implementation
@@ -269,7 +269,7 @@ def _why_not(lm: Any) -> str:
         deviation = float((found - expected).norm() / expected.norm())
         reason = f"packed sequences change its hidden states by {deviation:.0%}"
     lm.train(training)
-    if deviation <= MOST_DEVIATION:
+    if deviation <= MAX_DEVIATION:
         return ""
     lm.set_attn_implementation(own)
     return reason

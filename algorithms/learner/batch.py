@@ -87,7 +87,7 @@ def packed_batch(rows: Sequence[TrainingSample], device: torch.device) -> TokenB
     inputs = {
         "position_ids": sequences.positions,
         "sequences": sequences,
-        # Transformers hands a mask of four dimensions on as it is, where it would otherwise make one of [T, T].
+        # Transformers passes a mask of four dimensions through; otherwise it would make one of [T, T].
         "attention_mask": torch.ones(1, 1, 1, 1, dtype=torch.bool, device=device),
     }
     starts = np.cumsum([0, *sequences.lengths[:-1]])

@@ -1,4 +1,4 @@
-"""What rows cost: floating-point operations of a causal LM, counted from its weights and its attention."""
+"""The cost of rows: floating-point operations of a causal LM, counted from its weights and attention."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ class AttentionShape:
 
     Args:
         width: query heads × head size.
-        window: how many tokens a token sees, itself included; None: all before it.
+        window: number of tokens that a token attends to, itself included; None: all before it.
     """
 
     width: int
@@ -21,12 +21,12 @@ class AttentionShape:
 
 
 @dataclass(frozen=True)
-class ModelFacts:
-    """What a model multiplies.
+class ModelShape:
+    """The matrix products of a model.
 
     Args:
-        weights: those that every token is multiplied with, embeddings and head apart; of experts, the active ones.
-        head: those of the output head, which response tokens alone go through.
+        weights: number that every token is multiplied with, without embeddings and head; of experts, the active ones.
+        head: number in the output head, for response tokens only.
         layers: its attention.
         trained: whether the weights are trained; a frozen model under an adapter has no gradients of weights.
     """
@@ -37,8 +37,8 @@ class ModelFacts:
     trained: bool = True
 
     @classmethod
-    def of(cls, lm: Any) -> "ModelFacts":
-        """Count a Hugging Face causal LM; a sharded one counts as a whole."""
+    def of(cls, lm: Any) -> "ModelShape":
+        """Count the weights of a Hugging Face causal LM; a sharded one counts as a whole."""
         config = lm.config.get_text_config()
         embeddings = {id(lm.get_input_embeddings().weight), id(lm.get_output_embeddings().weight)}
         matrices = [tensor for tensor in lm.get_decoder().parameters() if id(tensor) not in embeddings]
@@ -54,49 +54,49 @@ class ModelFacts:
         )
 
 
-def forward_flops(facts: ModelFacts, length: int, response_length: int) -> float:
-    """Operations of one row's forward pass; a multiplication and an addition are two.
+def forward_flops(shape: ModelShape, length: int, response_length: int) -> float:
+    """Count the operations of one row's forward pass; a multiplication and an addition are two.
 
     Args:
-        facts: of the model.
+        shape: of the model.
         length: tokens of the row.
         response_length: tokens that need logits.
     """
-    return 2.0 * (facts.weights * length + facts.head * response_length) + _attention_flops(facts, length)
+    return 2.0 * (shape.weights * length + shape.head * response_length) + _attention_flops(shape, length)
 
 
-def training_flops(facts: ModelFacts, length: int, response_length: int) -> float:
-    """Operations of one row's forward and backward pass, without any recomputation of activations.
+def training_flops(shape: ModelShape, length: int, response_length: int) -> float:
+    """Count the operations of one row's forward and backward pass, without recomputation of activations.
 
-    Backward is twice forward: gradients of states and of weights. Frozen weights have the former only.
+    Backward is twice forward: gradients of states and of weights. Frozen weights only have the former.
     """
-    products = 2.0 * (facts.weights * length + facts.head * response_length)
-    return products * (3 if facts.trained else 2) + 3 * _attention_flops(facts, length)
+    products = 2.0 * (shape.weights * length + shape.head * response_length)
+    return products * (3 if shape.trained else 2) + 3 * _attention_flops(shape, length)
 
 
-def scoring_cost(facts: ModelFacts, row: TrainingSample) -> float:
-    """Operations that a scoring pass spends on a row."""
-    return forward_flops(facts, len(row.tokens), row.response_length)
+def scoring_cost(shape: ModelShape, row: TrainingSample) -> float:
+    """Count the operations of a scoring pass on a row."""
+    return forward_flops(shape, len(row.tokens), row.response_length)
 
 
-def update_cost(facts: ModelFacts, row: TrainingSample, *, beta: float) -> float:
-    """Operations that an update spends on a row: forward and backward, forward alone, or none at all.
+def update_cost(shape: ModelShape, row: TrainingSample, *, beta: float) -> float:
+    """Count the operations of an update on a row: forward and backward, only forward, or none.
 
     Args:
-        facts: of the model.
-        row: what is to be trained on.
-        beta: coefficient of the KL term; above 0 the reference takes a forward pass as well.
+        shape: of the model.
+        row: to train on.
+        beta: coefficient of the KL term; above 0 the reference runs forward as well.
     """
-    forward = scoring_cost(facts, row)
+    forward = scoring_cost(shape, row)
     if row.has_gradient(beta):
-        trained = training_flops(facts, len(row.tokens), row.response_length)
+        trained = training_flops(shape, len(row.tokens), row.response_length)
         return trained + (forward if beta > 0 else 0.0)
     return forward if row.unscored else 0.0
 
 
-def _attention_flops(facts: ModelFacts, length: int) -> float:
-    """Scores and their products with the values: two matrix products over the pairs that see each other."""
-    return sum(4.0 * layer.width * _pairs(length, layer.window) for layer in facts.layers)
+def _attention_flops(shape: ModelShape, length: int) -> float:
+    """Count scores and their products with the values: two matrix products over the pairs that attend."""
+    return sum(4.0 * layer.width * _pairs(length, layer.window) for layer in shape.layers)
 
 
 def _pairs(length: int, window: int | None) -> float:
@@ -113,8 +113,8 @@ def _attention_of(config: Any) -> tuple[AttentionShape, ...]:
     return tuple(AttentionShape(width, window if kind == "sliding_attention" else None) for kind in kinds)
 
 
-# Dense bfloat16 with float32 accumulation, in TFLOP/s, from the makers' data sheets. The first name that is part of
-# the device's own name counts, so that variants stand before their family.
+# Dense bfloat16 with float32 accumulation, in TFLOP/s, from the data sheets. The first name that is part of the
+# device's own name counts: variants stand before their family.
 PEAK_TFLOPS = {
     "GB200": 2500.0,
     "B200": 2250.0,
@@ -142,30 +142,30 @@ PEAK_TFLOPS = {
 
 @dataclass(frozen=True)
 class LearnerFacts:
-    """What does not change about a learner.
+    """What stays constant of a learner.
 
     Args:
-        model: what it multiplies.
+        model: its matrix products.
         device: its GPU's name; None on a CPU.
         dtype: that it computes in.
         beta: coefficient of its KL term.
     """
 
-    model: ModelFacts
+    model: ModelShape
     device: str | None
     dtype: str
     beta: float
 
 
 def peak_flops(device: str | None, dtype: str) -> float | None:
-    """Operations a second that a device cannot exceed.
+    """Return a device's peak, in operations per second.
 
     Args:
-        device: the name that its driver gives; None for a CPU.
-        dtype: that the products are computed in.
+        device: its name from the driver; None for a CPU.
+        dtype: of the products.
 
     Returns:
-        None where it is not known: on a CPU, for a device that is not listed, and for other types than bfloat16.
+        None if it is not known: on a CPU, for a device that is not listed, and for other types than bfloat16.
     """
     if device is None or dtype != "bfloat16":
         return None
@@ -173,16 +173,16 @@ def peak_flops(device: str | None, dtype: str) -> float | None:
 
 
 def model_flops_utilization(flops: float, seconds: float, devices: int, peak: float | None) -> float | None:
-    """Share of the devices' peak that a model's operations made up (MFU); recomputed activations do not count.
+    """Return the share of the devices' peak that a model's operations used (MFU); recomputation does not count.
 
     Args:
         flops: the model's operations, on all devices together.
         seconds: wall time.
-        devices: how many worked on it.
-        peak: operations a second of one device.
+        devices: number that worked on it.
+        peak: operations per second of one device.
 
     Returns:
-        None where the peak is not known or no time has passed.
+        None if the peak is not known or no time has passed.
 
     Source: A. Chowdhery et al., "PaLM", arXiv 2204.02311, appendix B.
     """

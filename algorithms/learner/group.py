@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -15,6 +15,7 @@ from ray.rllib.core.learner.training_data import TrainingData
 
 from algorithms.learner.batch import TrainingSample
 from algorithms.learner.flops import LearnerFacts, scoring_cost, update_cost
+from algorithms.learner.learner import GRPOLearner
 from algorithms.learner.packing import assign_rows
 from algorithms.learner.update import UpdateStatistics
 from algorithms.learner.weights import Kind
@@ -41,7 +42,8 @@ def update_learners(learner_group: LearnerGroup, rows: Sequence[TrainingSample],
     shares = assign_rows([update_cost(facts.model, row, beta=facts.beta) for row in rows], max(1, len(learner_group)))
     batches: Any = [[rows[i] for i in indices] for indices in shares]  # RLlib expects MultiAgentBatch
     with _learner_errors(learner_group):
-        results = learner_group.update(training_data=TrainingData(batches=batches), lr=lr)
+        # RLlib declares dictionaries, which its own learners return.
+        results: Any = learner_group.update(training_data=TrainingData(batches=batches), lr=lr)
     _check_results(learner_group, results)
     total = UpdateStatistics()
     for indices, result in zip(shares, results, strict=True):
@@ -68,7 +70,7 @@ def score_rows(
     parts = [[rows[i] for i in indices] for indices in shares]
     if learner_group.is_local:
         with _learner_errors(learner_group):
-            scored = [learner_group._learner.score(parts[0], entropy=entropy)]
+            scored = [_local_learner(learner_group).score(parts[0], entropy=entropy)]
     else:
         references = [ray.put(part) for part in parts]
         scored = each_learner(
@@ -82,14 +84,14 @@ def score_rows(
 
 
 def learner_facts(learner_group: LearnerGroup) -> LearnerFacts:
-    """Return what the first learner knows of its model and device; cached.
+    """Return the facts of the first learner's model and device; cached.
 
     Raises:
         LearnerDied: a learner is gone, or out of memory; any other error of a learner is raised as it is.
     """
     if learner_group not in _FACTS:
         if learner_group.is_local:
-            _FACTS[learner_group] = learner_group._learner.facts
+            _FACTS[learner_group] = _local_learner(learner_group).facts
         else:
             _FACTS[learner_group] = each_learner(learner_group, lambda learner: learner.facts)[0]
     return _FACTS[learner_group]
@@ -109,24 +111,25 @@ def policy_state(learner_group: LearnerGroup) -> tuple[int, dict[str, Any]]:
 
 
 def tensor_buckets(
-    learner_group: LearnerGroup, kind: Kind, most_bytes: int = BUCKET_BYTES
+    learner_group: LearnerGroup, kind: Kind, max_bytes: int = BUCKET_BYTES
 ) -> Iterator[dict[str, torch.Tensor]]:
     """Yield whole tensors of the learners, on the CPU, in buckets: only one has to fit into the driver's memory.
 
     Args:
         learner_group: RLlib's LearnerGroup.
         kind: see `GRPOLearner.open_buckets`.
-        most_bytes: size of a bucket; a larger tensor has one of its own.
+        max_bytes: size of a bucket; a larger tensor has one of its own.
 
     Raises:
         LearnerDied: a learner is gone, or out of memory; any other error of a learner is raised as it is.
     """
-    each_learner(learner_group, lambda learner: learner.open_buckets(kind, most_bytes))
+    each_learner(learner_group, lambda learner: learner.open_buckets(kind, max_bytes))
     while True:
         parts = each_learner(learner_group, lambda learner: learner.next_bucket())
-        if any(part is None for part in parts):
+        present = [part for part in parts if part is not None]
+        if len(present) < len(parts):
             return
-        yield {name: tensor for part in parts for name, tensor in part.items()}
+        yield {name: tensor for part in present for name, tensor in part.items()}
 
 
 def put_tensors(learner_group: LearnerGroup, kind: Kind, tensors: dict[str, torch.Tensor]) -> None:
@@ -138,7 +141,7 @@ def put_tensors(learner_group: LearnerGroup, kind: Kind, tensors: dict[str, torc
     """
     reference = ray.put(tensors) if learner_group.is_remote else tensors
 
-    def put(learner: Any) -> None:
+    def put(learner: GRPOLearner) -> None:
         learner.put_bucket(kind, ray.get(reference) if isinstance(reference, ray.ObjectRef) else reference)
 
     each_learner(learner_group, put)
@@ -147,21 +150,26 @@ def put_tensors(learner_group: LearnerGroup, kind: Kind, tensors: dict[str, torc
 def set_version(learner_group: LearnerGroup, version: int) -> None:
     """Set the version of the learners' weights."""
 
-    def put(learner: Any) -> None:
+    def put(learner: GRPOLearner) -> None:
         learner._weights_seq_no = version
 
     each_learner(learner_group, put)
 
 
-def each_learner(learner_group: LearnerGroup, function: Callable[[Any], T]) -> list[T]:
+def each_learner(learner_group: LearnerGroup, function: Callable[[GRPOLearner], T]) -> list[T]:
     """Run a function on all learners at the same time, as collectives need; return its results.
 
     Raises:
         LearnerDied: a learner is gone, or out of memory; any other error of a learner is raised as it is.
     """
-    results = [result.get() for result in learner_group.foreach_learner(function)]
+    call: Any = function  # RLlib declares a second argument, which it does not pass
+    results = [result.get() for result in learner_group.foreach_learner(call)]
     _check_results(learner_group, results)
     return results
+
+
+def _local_learner(learner_group: LearnerGroup) -> GRPOLearner:
+    return cast(GRPOLearner, learner_group._learner)
 
 
 @contextmanager
@@ -183,8 +191,11 @@ def _learner_errors(learner_group: LearnerGroup) -> Iterator[None]:
 
 def _ping(learner_group: LearnerGroup) -> list[Any]:
     """Ping learners: None if alive, even if busy, else the error."""
-    pings = learner_group.foreach_learner(lambda learner: None, healthy_only=False, timeout_seconds=PING_TIMEOUT_S)
-    results = [ping.get() for ping in pings]
+
+    def ping(*_: Any) -> None: ...
+
+    pings = learner_group.foreach_learner(ping, healthy_only=False, timeout_seconds=PING_TIMEOUT_S)
+    results: list[Any] = [each.get() for each in pings]
     return results + [None] * (len(learner_group) - len(results))
 
 

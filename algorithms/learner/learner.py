@@ -14,7 +14,7 @@ from ray.rllib.core.learner.training_data import TrainingData
 from algorithms.config.base import BaseConfig
 from algorithms.learner.attention import use_packed_attention
 from algorithms.learner.batch import TrainingSample
-from algorithms.learner.flops import LearnerFacts, ModelFacts, update_cost
+from algorithms.learner.flops import LearnerFacts, ModelShape, update_cost
 from algorithms.learner.forward import ForwardSettings, score
 from algorithms.learner.loss import LossSettings, load_objective
 from algorithms.learner.model import WithoutAdapter
@@ -140,11 +140,11 @@ class GRPOLearner(LearnerTensors, TorchLearner):
 
     @functools.cached_property
     def facts(self) -> LearnerFacts:
-        """What the driver assigns rows by, and measures this learner's speed against."""
+        """Constants of this learner, for assigning rows by cost and for its utilization."""
         device = compute_device(self.lm)
         name = torch.cuda.get_device_name(device) if device.type == "cuda" else None
         beta = self.config.training_settings.beta
-        return LearnerFacts(ModelFacts.of(self.lm), name, self.config.rl_module_settings.dtype, beta)
+        return LearnerFacts(ModelShape.of(self.lm), name, self.config.rl_module_settings.dtype, beta)
 
     def score(self, rows: list[TrainingSample], *, entropy: bool) -> list[tuple[Any, Any]]:
         """Return log-probs and entropies of each row's response tokens under the current policy."""

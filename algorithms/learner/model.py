@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class CausalLMModule(TorchRLModule):
-    """Holds the policy: float32 masters of what is trained, an adapter's frozen base in the compute dtype.
+    """The policy: trained weights are float32, an adapter's frozen base is in the compute dtype.
 
     `model_config`: `model` (folder or Hub id), `revision`, `trust_remote_code`, `gradient_checkpointing`, `dtype`,
     `lora_rank`, `lora_alpha`, `lora_targets`.
@@ -28,7 +28,7 @@ class CausalLMModule(TorchRLModule):
     lm: Any
 
     def setup(self) -> None:
-        """Load the model; raises OSError when there is none at `model`, ConfigError for wrong `lora_targets`."""
+        """Load the model; raises OSError if there is none at `model`, ConfigError for wrong `lora_targets`."""
         settings: Any = self.model_config  # the dict of `BaseConfig._model_config_auto_includes`
         rank = settings.get("lora_rank", 0)
         self.lm = AutoModelForCausalLM.from_pretrained(
@@ -36,9 +36,9 @@ class CausalLMModule(TorchRLModule):
             dtype=getattr(torch, settings["dtype"]) if rank else torch.float32,
             revision=settings.get("revision"),
             trust_remote_code=settings.get("trust_remote_code", False),
-            use_safetensors=True,  # the other format is pickle
+            use_safetensors=True,  # the alternative is pickle
         )
-        switch_dropout_off(self.lm)
+        disable_dropout(self.lm)
         if rank:
             try:
                 add_adapter(self.lm, rank=rank, alpha=settings["lora_alpha"], targets=settings["lora_targets"])
@@ -51,24 +51,24 @@ class CausalLMModule(TorchRLModule):
         return {"logits": self.lm(input_ids=batch["input_ids"], attention_mask=batch.get("attention_mask")).logits}
 
     def get_state(self, *args: Any, **kwargs: Any) -> dict[str, torch.Tensor]:
-        """CPU copies of all parameters as they are, adapters apart; engines take `weights.full_weights`."""
+        """Return CPU copies of all parameters, adapters not merged; engines take `weights.full_weights`."""
         return {name: tensor.detach().cpu().clone() for name, tensor in self.lm.state_dict().items()}
 
     def set_state(self, state: dict[str, torch.Tensor]) -> None:
-        """Copy a state dict in; raises RuntimeError when names or shapes differ."""
+        """Load a state dict; raises RuntimeError if names or shapes differ."""
         self.lm.load_state_dict(state, strict=True)
 
 
-def switch_dropout_off(lm: nn.Module) -> None:
-    """Set every probability of dropout in a model to 0, in place.
+def disable_dropout(lm: nn.Module) -> None:
+    """Set every dropout probability of a model to 0, in place.
 
-    An update measures the log-probs that replay stores and ratios start from. Dropout, on while a model trains, would
-    make them those of another policy than the one that sampled.
+    An update computes the log-probs that replay stores and ratios start from. With dropout, which is active in
+    training, they would be those of another policy than the one that sampled.
     """
     for module in lm.modules():
         if isinstance(module, nn.Dropout):
             module.p = 0.0
-        # Some layers keep the number, and call the function.
+        # Some layers keep the probability and call the function.
         for name, value in vars(module).items():
             if "dropout" in name and isinstance(value, float):
                 setattr(module, name, 0.0)
@@ -78,15 +78,15 @@ ADAPTER = "default"
 
 
 def add_adapter(lm: Any, *, rank: int, alpha: float, targets: Sequence[str] = ()) -> None:
-    """Freeze a model and put a trainable low-rank adapter beside its linear layers, in place.
+    """Freeze a model and add a trainable low-rank adapter to its linear layers, in place.
 
-    The adapter's weights are float32 and the same in every process; at first they change nothing.
+    The adapter's weights are float32 and the same in every process; initially they change nothing.
 
     Args:
         lm: a Hugging Face model.
         rank: of the adapter's two factors.
         alpha: the adapter's product is scaled by alpha / rank.
-        targets: endings of the names of the layers that get one; none: all linear layers but the head.
+        targets: endings of the layers' names; none: all linear layers but the head.
 
     Raises:
         ValueError: a target that is not the name of a linear layer, or that is the head.
@@ -104,12 +104,12 @@ def add_adapter(lm: Any, *, rank: int, alpha: float, targets: Sequence[str] = ()
 
 
 def lora_config(rank: int, alpha: float, targets: Sequence[str] = ()) -> "LoraConfig":
-    """The adapter as peft describes it."""
+    """Return peft's configuration of the adapter."""
     from peft import LoraConfig
 
     return LoraConfig(
         r=rank,
-        lora_alpha=alpha,  # type: ignore[arg-type]  # declared int, and only ever divided by the rank
+        lora_alpha=alpha,  # type: ignore[arg-type]  # declared int, but only divided by the rank
         target_modules=list(targets) or "all-linear",
         bias="none",
         task_type="CAUSAL_LM",
@@ -127,14 +127,14 @@ def _check_targets(lm: Any, targets: Sequence[str]) -> None:
 
 
 def adapted_layers(lm: nn.Module) -> dict[str, Any]:
-    """The layers that have an adapter, by name."""
+    """Return the layers that have an adapter, by name."""
     return {name: module for name, module in lm.named_modules() if ADAPTER in getattr(module, "lora_A", ())}
 
 
 def merged_weight(layer: Any) -> torch.Tensor:
-    """A layer's weight with its adapter added, float32; the layer stays as it is.
+    """Return a layer's weight with its adapter added, float32; the layer is not changed.
 
-    All learners have to ask for it where the layer is sharded.
+    With a sharded layer all learners have to call it.
     """
     delta = whole(layer.lora_B[ADAPTER].weight).float() @ whole(layer.lora_A[ADAPTER].weight).float()
     if layer.fan_in_fan_out:  # GPT-2 keeps its matrices the other way round
@@ -145,7 +145,7 @@ def merged_weight(layer: Any) -> torch.Tensor:
 def save_adapter_config(
     folder: Path, *, model: str, revision: str | None, rank: int, alpha: float, targets: Sequence[str]
 ) -> None:
-    """Write `adapter_config.json`, so that `peft.PeftModel.from_pretrained(base, folder)` loads the adapter."""
+    """Write `adapter_config.json`: `peft.PeftModel.from_pretrained(base, folder)` then loads the adapter."""
     config = lora_config(rank, alpha, targets)
     config.base_model_name_or_path, config.revision = model, revision
     config.inference_mode = True
@@ -153,12 +153,12 @@ def save_adapter_config(
 
 
 def peft_name(parameter: str) -> str:
-    """A parameter of an adapter as peft's files call it."""
+    """Return the name of an adapter's parameter in peft's files."""
     return f"base_model.model.{parameter.replace(f'.{ADAPTER}.', '.')}"
 
 
 class WithoutAdapter:
-    """The model as it was before its adapter was trained: the reference of a KL term, without a copy.
+    """The model without its adapter: the reference of a KL term, without a copy.
 
     Args:
         lm: the model with the adapter.
@@ -169,16 +169,16 @@ class WithoutAdapter:
         self._layers = list(adapted_layers(lm).values())
 
     def get_decoder(self) -> Any:
-        """The decoder, to be called without gradient."""
+        """Return the decoder; call it without gradient."""
         return self._decode
 
     def get_output_embeddings(self) -> Any:
-        """The head, which never has an adapter."""
+        """Return the head, which never has an adapter."""
         return self.lm.get_output_embeddings()
 
-    def _decode(self, *arguments: Any, **keywords: Any) -> Any:
+    def _decode(self, *args: Any, **kwargs: Any) -> Any:
         with self._disabled():
-            return self.lm.get_decoder()(*arguments, **keywords)
+            return self.lm.get_decoder()(*args, **kwargs)
 
     @contextmanager
     def _disabled(self) -> Iterator[None]:

@@ -7,9 +7,9 @@ from functools import cached_property
 
 import torch
 
-# A sequence joins a rectangle when it fills at least this share of a row; shorter ones start the next rectangle.
-LEAST_FILLED = 0.7
-# Below this many slots a rectangle takes shorter sequences too: a call of its own would cost more than their padding.
+# A sequence joins a rectangle if it fills at least this share of a row; shorter ones start the next rectangle.
+MIN_FILLED = 0.7
+# Below this many slots a rectangle takes shorter sequences too: another call would cost more than their padding.
 SLOTS_WORTH_A_CALL = 1024
 
 
@@ -109,7 +109,7 @@ def assign_rows(costs: Sequence[float], n: int) -> list[list[int]]:
 
 @dataclass(frozen=True)
 class Rectangle:
-    """Sequences of similar length side by side: `rows` of them, each `width` slots, padded on the right."""
+    """Stacked sequences of similar length: `rows` of them, each `width` slots, padded on the right."""
 
     rows: int
     width: int
@@ -121,7 +121,7 @@ class PackedSequences:
 
     Args:
         lengths: tokens of each sequence, each above 0. T together.
-        device: where index tensors go.
+        device: of the index tensors.
     """
 
     lengths: tuple[int, ...]
@@ -129,7 +129,7 @@ class PackedSequences:
 
     @cached_property
     def offsets(self) -> torch.Tensor:
-        """int32 [sequences + 1], where each sequence starts, and T."""
+        """int32 [sequences + 1], the start of each sequence, and T."""
         ends = torch.tensor((0, *self.lengths), dtype=torch.int32).cumsum(0, dtype=torch.int32)
         return ends.to(self.device)
 
@@ -140,7 +140,7 @@ class PackedSequences:
 
     @cached_property
     def positions(self) -> torch.Tensor:
-        """int64 [1, T], each token's place in its own sequence."""
+        """int64 [1, T], each token's position in its own sequence."""
         return torch.cat([torch.arange(length) for length in self.lengths])[None].to(self.device)
 
     @cached_property
@@ -173,7 +173,7 @@ class PackedSequences:
 
     @cached_property
     def in_place(self) -> bool:
-        """Whether tokens are where their slots are: nothing has to move."""
+        """Whether each token is in its slot already: nothing has to move."""
         return len(self.token_of_slot) == len(self.slot_of_token) and self._order == sorted(self._order)
 
     @cached_property
@@ -199,7 +199,7 @@ def rectangles(lengths: Sequence[int]) -> list[list[int]]:
         lengths: tokens of each sequence.
 
     Returns:
-        Indices of the sequences by rectangle.
+        Indices of the sequences, by rectangle.
     """
     longest_first = sorted(range(len(lengths)), key=lambda row: -lengths[row])
     chosen: list[list[int]] = []
@@ -212,4 +212,4 @@ def rectangles(lengths: Sequence[int]) -> list[list[int]]:
 
 
 def _joins(length: int, rows: int, width: int) -> bool:
-    return length >= LEAST_FILLED * width or rows * width < SLOTS_WORTH_A_CALL
+    return length >= MIN_FILLED * width or rows * width < SLOTS_WORTH_A_CALL

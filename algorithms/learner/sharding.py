@@ -1,4 +1,4 @@
-"""A policy in shards over the learners (FSDP2): each holds its part of every weight, gradient and moment."""
+"""Shard a policy over the learners (FSDP2): each holds its part of every weight, gradient and moment."""
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,14 +15,14 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 def shard(lm: Any, device: torch.device, *, dtype: torch.dtype = torch.float32, offload: bool = False) -> None:
     """Shard a Hugging Face causal LM in place over the default process group.
 
-    One group of collectives a decoder layer, one for the embeddings and the head, which may be the same tensor, and
-    one for the rest. Gradients of the learners are added up, not averaged.
+    Each decoder layer is one group of collectives; the embeddings and the head, which may be the same tensor, are
+    another, and the rest is one more. Gradients of the learners are summed, not averaged.
 
     Args:
         lm: the model, whole, on any device; the same on every learner.
-        device: what this learner computes on.
-        dtype: of the gathered weights, and so of the computation; shards and their gradients keep the model's own.
-        offload: whether shards, their gradients and so the optimizer's moments stay on the CPU.
+        device: that this learner computes on.
+        dtype: of the gathered weights and so of the computation; shards and gradients keep the model's.
+        offload: whether shards, gradients and the optimizer's moments stay on the CPU.
 
     Raises:
         ValueError: the model does not name its layers.
@@ -49,13 +49,13 @@ def shard(lm: Any, device: torch.device, *, dtype: torch.dtype = torch.float32, 
     }
     for layer in layers:
         fully_shard(layer, **policies)
-    # Whole from the decoder's forward to the end of backward: the head's weight is read in between, by no forward.
-    ends = {id(module): module for module in (lm.get_input_embeddings(), lm.get_output_embeddings())}
-    fully_shard(list(ends.values()), reshard_after_forward=False, **policies)
+    # Gathered from the decoder's forward to the end of backward: the head's weight is read in between, without one.
+    embeddings = {id(module): module for module in (lm.get_input_embeddings(), lm.get_output_embeddings())}
+    fully_shard(list(embeddings.values()), reshard_after_forward=False, **policies)
     fully_shard(decoder, **policies)
     for module in _groups(lm):
         module.set_gradient_divide_factor(1.0)
-        module.set_force_sum_reduction_for_comms(True)  # gloo has no other
+        module.set_force_sum_reduction_for_comms(True)  # gloo supports no other
 
 
 def is_sharded(lm: Any) -> bool:
@@ -64,25 +64,25 @@ def is_sharded(lm: Any) -> bool:
 
 
 def reshard(lm: Any) -> None:
-    """Let go of gathered weights; parameters are shards again. Nothing for a model that is not sharded."""
+    """Free gathered weights: parameters are shards again. Does nothing for a model that is not sharded."""
     for module in _groups(lm):
         module.reshard()
 
 
 def compute_device(lm: Any) -> torch.device:
-    """Where the model's forward runs; offloaded shards lie elsewhere."""
+    """Return the device of the model's forward; offloaded shards are elsewhere."""
     if is_sharded(lm) and _mesh(lm).device_type == "cuda":
         return torch.device("cuda", torch.cuda.current_device())
     return next(lm.parameters()).device
 
 
 def agreed_passes(lm: Any, *counts: int) -> tuple[int, ...]:
-    """The largest of each count over the learners that share the model's shards.
+    """Return the maximum of each count over the learners that share the model's shards.
 
-    Every forward and backward pass gathers shards from all learners: they have to run the same number.
+    Every forward and backward pass gathers shards from all learners: they have to run the same number of passes.
 
     Returns:
-        The counts themselves where the model is not sharded.
+        The counts themselves if the model is not sharded.
     """
     if not is_sharded(lm):
         return counts
@@ -92,21 +92,21 @@ def agreed_passes(lm: Any, *counts: int) -> tuple[int, ...]:
 
 
 def whole(tensor: torch.Tensor) -> torch.Tensor:
-    """Gather a sharded tensor, detached; all learners have to ask for it. Any other tensor is returned as it is."""
+    """Gather a sharded tensor, detached, on all learners together. Any other tensor is returned as it is."""
     tensor = tensor.detach()
     if not isinstance(tensor, DTensor):
         return tensor
-    # Offloaded shards go to the device first: the process group there does not speak for the CPU.
+    # Offloaded shards go to the device first: its process group has no CPU backend.
     local = tensor.to_local().to(tensor.device_mesh.device_type)
-    there = DTensor.from_local(
+    on_device = DTensor.from_local(
         local, tensor.device_mesh, tensor.placements, shape=tensor.shape, stride=tensor.stride(), run_check=False
     )
-    return there.full_tensor()
+    return on_device.full_tensor()
 
 
 @torch.no_grad()
 def put(value: torch.Tensor, into: torch.Tensor) -> None:
-    """Copy a whole tensor, or this learner's part of it, into one that `whole` would gather; no communication."""
+    """Copy a whole tensor, or this learner's part of it, into a tensor that `whole` gathers; no communication."""
     if not isinstance(into, DTensor):
         into.copy_(value)
         return
@@ -127,9 +127,9 @@ BUCKET_ELEMENTS = 2**26
 
 
 def sum_gradients(parameters: Iterable[nn.Parameter]) -> None:
-    """Add up the gradients of all learners' replicas; a learner without rows takes part with zeros.
+    """Sum the gradients of all learners' replicas; a learner without rows takes part with zeros.
 
-    Where no learner has a gradient none gets one: an optimizer would step on zeros as well, by its momentum.
+    If no learner has a gradient, none gets one: an optimizer steps on zeros as well, by its momentum.
 
     Args:
         parameters: the trainable ones, in the same order on every learner.

@@ -1,4 +1,4 @@
-"""The policy's weights as they leave the learners: whole, under Hugging Face names, adapters merged."""
+"""The policy's weights and optimizer state, whole: out of the learners and back in, under Hugging Face names."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any, Literal
@@ -13,10 +13,10 @@ BASE = ".base_layer."
 
 
 def full_weights(lm: Any) -> Iterator[tuple[str, torch.Tensor]]:
-    """Every weight and its name, one at a time; tied heads too, because an engine's own copy goes stale without.
+    """Yield every weight with its name, adapters merged; tied heads too, or an engine's copy would become stale.
 
-    All learners have to iterate to the end where the model is sharded, and all get the tensors. These are on the
-    device that computes; they may be the live weights.
+    With a sharded model all learners have to iterate to the end, and all get the tensors. These are on the compute
+    device, and may be the live weights.
     """
     layers = adapted_layers(lm)
     for name, tensor in lm.state_dict().items():
@@ -25,30 +25,30 @@ def full_weights(lm: Any) -> Iterator[tuple[str, torch.Tensor]]:
         layer, separator, leaf = name.partition(BASE)
         merged = separator and leaf == "weight"
         value = merged_weight(layers[layer]) if merged else whole(tensor)
-        # An adapter's base may be held in less; all files and engines get one type.
+        # An adapter's base may have a lower precision; all files and engines get float32.
         yield name.replace(BASE, "."), value.float() if layers and value.is_floating_point() else value
 
 
 def full_shapes(lm: Any) -> dict[str, tuple[int, ...]]:
-    """The names and shapes of `full_weights`, in its order, without gathering anything."""
+    """Return the names and shapes of `full_weights`, in its order, without gathering."""
     return {
         name.replace(BASE, "."): tuple(tensor.shape) for name, tensor in lm.state_dict().items() if ".lora_" not in name
     }
 
 
 def adapter_weights(lm: Any) -> Iterator[tuple[str, torch.Tensor]]:
-    """The adapter's weights, whole, under the names of peft's files; all learners have to iterate to the end."""
+    """Yield the adapter's weights, whole, under the names of peft's files; all learners have to iterate to the end."""
     for name, tensor in _adapter_parameters(lm):
         yield peft_name(name), whole(tensor)
 
 
 def adapter_names(lm: Any) -> set[str]:
-    """The names that `adapter_weights` gives."""
+    """Return the names of `adapter_weights`."""
     return {peft_name(name) for name, _ in _adapter_parameters(lm)}
 
 
 def put_weights(lm: Any, weights: dict[str, torch.Tensor]) -> None:
-    """Copy some of what `full_weights` gave into a model without adapters, into this learner's shards of it.
+    """Copy weights from `full_weights` into a model without adapters, or into this learner's shards of it.
 
     Raises:
         ValueError: a weight that the model does not have, or of another shape.
@@ -57,7 +57,7 @@ def put_weights(lm: Any, weights: dict[str, torch.Tensor]) -> None:
 
 
 def put_adapter_weights(lm: Any, weights: dict[str, torch.Tensor]) -> None:
-    """Copy some of what `adapter_weights` gave into a model with such an adapter.
+    """Copy weights from `adapter_weights` into a model with such an adapter.
 
     Raises:
         ValueError: a weight that the adapter does not have, or of another shape.
@@ -65,12 +65,12 @@ def put_adapter_weights(lm: Any, weights: dict[str, torch.Tensor]) -> None:
     _copy_in({peft_name(name): tensor for name, tensor in _adapter_parameters(lm)}, weights)
 
 
-def buckets(tensors: Iterable[tuple[str, torch.Tensor]], most_bytes: int) -> Iterator[dict[str, torch.Tensor]]:
-    """Put named tensors in dicts of at most `most_bytes`, in order; one that is larger has a dict of its own."""
+def buckets(tensors: Iterable[tuple[str, torch.Tensor]], max_bytes: int) -> Iterator[dict[str, torch.Tensor]]:
+    """Group named tensors in dicts of at most `max_bytes`, in order; a larger tensor has its own dict."""
     bucket: dict[str, torch.Tensor] = {}
     filled = 0
     for name, tensor in tensors:
-        if bucket and filled + tensor.nbytes > most_bytes:
+        if bucket and filled + tensor.nbytes > max_bytes:
             yield bucket
             bucket, filled = {}, 0
         bucket[name] = tensor
@@ -94,10 +94,9 @@ def _copy_in(own: dict[str, Any], given: dict[str, torch.Tensor]) -> None:
 
 
 def optimizer_tensors(lm: nn.Module, optimizer: torch.optim.Optimizer) -> Iterator[tuple[str, torch.Tensor]]:
-    """Every moment and step count, whole: `("parameter name/exp_avg", tensor)`, in the order of the parameters.
+    """Yield every moment and step count, whole: `("parameter name/exp_avg", tensor)`, in the order of the parameters.
 
-    Parameters that were never stepped are left out. All learners have to iterate to the end where the model is
-    sharded.
+    Parameters that were never stepped are left out. With a sharded model all learners have to iterate to the end.
     """
     for name, parameter in lm.named_parameters():
         for key, value in optimizer.state.get(parameter, {}).items():
@@ -105,12 +104,12 @@ def optimizer_tensors(lm: nn.Module, optimizer: torch.optim.Optimizer) -> Iterat
 
 
 def pack_optimizer(lm: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
-    """`optimizer_tensors` as a dict of copies on the CPU."""
+    """Return `optimizer_tensors` as a dict of copies on the CPU."""
     return {name: value.cpu().clone() for name, value in optimizer_tensors(lm, optimizer)}
 
 
 def put_optimizer_tensors(lm: nn.Module, optimizer: torch.optim.Optimizer, tensors: dict[str, torch.Tensor]) -> None:
-    """Put back some of what `optimizer_tensors` gave, this learner's shards of it.
+    """Restore tensors from `optimizer_tensors`, or this learner's shards of them.
 
     Raises:
         ValueError: the state names a parameter that the model does not have, or has in another shape.
@@ -131,7 +130,7 @@ def put_optimizer_tensors(lm: nn.Module, optimizer: torch.optim.Optimizer, tenso
 
 
 def unpack_optimizer(lm: nn.Module, optimizer: torch.optim.Optimizer, packed: dict[str, torch.Tensor]) -> None:
-    """Replace the whole state by what `pack_optimizer` gave; raises ValueError as `put_optimizer_tensors`."""
+    """Replace the whole state by that of `pack_optimizer`; raises ValueError as `put_optimizer_tensors` does."""
     optimizer.state.clear()
     put_optimizer_tensors(lm, optimizer, packed)
 
@@ -140,14 +139,14 @@ Kind = Literal["weights", "adapter", "optimizer"]
 
 
 class LearnerTensors:
-    """The part of a learner that hands out weights and optimizer state, and takes them back.
+    """Mixin of a learner: sends weights and optimizer state in buckets, and restores them.
 
-    With shards every tensor is gathered from all learners: each of these methods that gives tensors has to run on all.
+    With shards every tensor is gathered from all learners: each method that returns tensors has to run on all of them.
     """
 
     _learner_index: int
     _outgoing: Iterator[dict[str, torch.Tensor]] = iter(())
-    # The open generator of the weight transfer, which keeps its place here between calls.
+    # The open generator of the weight transfer, kept between calls.
     weight_sender: Any = None
 
     @property
@@ -161,32 +160,32 @@ class LearnerTensors:
         raise NotImplementedError
 
     def policy_shapes(self) -> dict[str, tuple[int, ...]]:
-        """Names and whole shapes of the weights that engines take, in the order of `policy_tensors`; no gathering."""
+        """Return names and whole shapes of the engines' weights, in `policy_tensors`' order, without gathering."""
         return full_shapes(self.lm)
 
     def policy_tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """The weights that engines take, see `algorithms.learner.weights.full_weights`."""
+        """Yield the engines' weights, see `algorithms.learner.weights.full_weights`."""
         return full_weights(self.lm)
 
-    def open_buckets(self, kind: Kind, most_bytes: int) -> None:
-        """Begin to hand out tensors by `next_bucket`; every learner has to.
+    def open_buckets(self, kind: Kind, max_bytes: int) -> None:
+        """Open the stream of tensors that `next_bucket` reads; call it on every learner.
 
         Args:
             kind: the merged weights, the adapter's, or the optimizer's moments.
-            most_bytes: size of a bucket.
+            max_bytes: size of a bucket.
         """
         tensors = {
             "weights": self.policy_tensors,
             "adapter": lambda: adapter_weights(self.lm),
             "optimizer": lambda: optimizer_tensors(self.lm, self.optimizer),
         }[kind]()
-        self._outgoing = buckets(tensors, most_bytes)
+        self._outgoing = buckets(tensors, max_bytes)
 
     def next_bucket(self) -> dict[str, torch.Tensor] | None:
-        """The next tensors on the CPU, from the first learner; others gather with it and give an empty dict.
+        """Return the next tensors, on the CPU, from the first learner; the others gather and return an empty dict.
 
         Returns:
-            None when there are no more.
+            None at the end.
         """
         bucket = next(self._outgoing, None)
         if bucket is None:
@@ -196,11 +195,11 @@ class LearnerTensors:
         return {name: tensor.cpu().clone() for name, tensor in bucket.items()}
 
     def weight_names(self, kind: Kind) -> set[str]:
-        """The names of all weights, or of the adapter's."""
+        """Return the names of all weights, or of the adapter's."""
         return adapter_names(self.lm) if kind == "adapter" else set(self.lm.state_dict())
 
     def put_bucket(self, kind: Kind, tensors: dict[str, torch.Tensor]) -> None:
-        """Put back tensors that `next_bucket` gave; each learner keeps its part.
+        """Restore tensors from `next_bucket`; each learner keeps its part.
 
         Raises:
             ValueError: a name or a shape that the model does not have.

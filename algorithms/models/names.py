@@ -1,4 +1,4 @@
-"""Which model a name stands for, whether it can be loaded and how large it is, without loading it."""
+"""Resolve a model's name, check that it can be loaded, and read its size, without loading it."""
 
 import errno
 import os
@@ -41,8 +41,8 @@ class ModelFacts:
 
     Args:
         parameters: counted once where they are shared (tied embeddings).
-        context: positions that the model was made for; None when its configuration does not say.
-        vocabulary: tokens that it has an embedding for; None when that cannot be told.
+        context: positions that the model supports; None if its configuration does not say.
+        vocabulary: tokens that it has an embedding for; None if unknown.
     """
 
     name: str
@@ -55,16 +55,16 @@ class ModelFacts:
     vocabulary: int | None = None
 
     def weight_bytes(self, dtype: str) -> int:
-        """Bytes of one copy of the weights."""
+        """Return the bytes of one copy of the weights."""
         return self.parameters * _BYTES[dtype]
 
     def cache_bytes(self, tokens: int, dtype: str) -> int:
-        """Bytes of keys and values of so many tokens, all layers attending to everything."""
+        """Return the bytes of keys and values of so many tokens, if all layers attend to everything."""
         return 2 * self.layers * self.kv_heads * self.head_size * tokens * _BYTES[dtype]
 
 
 def resolve_model(name: str) -> str:
-    """The folder or Hub id that a model name stands for; `embedded:NAME` is a folder of this package.
+    """Return the folder or Hub id of a model name; `embedded:NAME` is a folder of this package.
 
     Raises:
         ConfigError: there is no embedded model of that name.
@@ -79,11 +79,11 @@ def resolve_model(name: str) -> str:
 
 
 def validate_model(config: "BaseConfig", *, unreachable_ok: bool = False) -> ModelFacts | None:
-    """Check that the configured model is there, complete and a causal language model.
+    """Check that the configured model exists, is complete and is a causal language model.
 
     Args:
         config: the configuration.
-        unreachable_ok: a Hub model that is neither cached nor reachable is no error.
+        unreachable_ok: whether a Hub model may be neither cached nor reachable.
 
     Returns:
         The model's size; None if it could not be reached.
@@ -147,7 +147,7 @@ def _refuse_adapter(folder: Path, name: str) -> None:
 
 
 def _is_on_hub(repo: str, revision: str | None) -> bool:
-    """Whether the model's configuration is cached or can be fetched; False when the Hub cannot be reached."""
+    """Return whether the model's configuration is cached or can be fetched; False if the Hub cannot be reached."""
     import huggingface_hub
     from huggingface_hub import errors
 
@@ -167,7 +167,7 @@ def _is_on_hub(repo: str, revision: str | None) -> bool:
         return False
     except errors.EntryNotFoundError:
         reason = "has no config.json; fix: name a model in Hugging Face's format"
-    except Exception as error:  # what is under the Hub's library changes with its version
+    except Exception as error:  # what the Hub's library raises changes with its version
         reason = f"cannot be fetched ({str(error).partition(chr(10))[0]})"
     else:
         return True
@@ -175,7 +175,7 @@ def _is_on_hub(repo: str, revision: str | None) -> bool:
 
 
 def _hub_answers() -> bool:
-    """Whether the Hub can be reached at all: asked first, as downloads retry for half a minute."""
+    """Return whether the Hub can be reached at all. Check first: downloads retry for half a minute."""
     from huggingface_hub import constants
 
     if constants.HF_HUB_OFFLINE:
@@ -192,7 +192,7 @@ def _hub_answers() -> bool:
 
 
 def fetch_model(settings: "RLModuleSettings") -> None:
-    """Download a Hub model once, with progress bars, before engines and learners load it; a folder is there already.
+    """Download a Hub model once, with progress bars, before engines and learners load it; a folder needs nothing.
 
     Raises:
         ConfigError: the model cannot be fetched, has no weights or comes with an adapter.
@@ -215,15 +215,15 @@ def _snapshot(repo: str, revision: str | None) -> Path:
     wanted = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja", "*.py"]
     try:
         return Path(huggingface_hub.snapshot_download(repo, revision=revision, allow_patterns=wanted))
-    except Exception as error:  # what is under the Hub's library changes with its version
-        if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT):  # a full disk has a line of its own
+    except Exception as error:  # what the Hub's library raises changes with its version
+        if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT):  # reported elsewhere, as a full disk
             raise
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise ConfigError(f"{_WHERE}: {shown(repo)} cannot be fetched ({reason}); fix: {_FETCH}") from error
 
 
 def context_length(settings: "RLModuleSettings") -> int | None:
-    """Tokens that the model can hold, by its configuration; None where that does not say."""
+    """Return the model's context length in tokens; None if its configuration does not say."""
     from transformers import AutoConfig
 
     config = AutoConfig.from_pretrained(
@@ -260,7 +260,7 @@ def _facts(name: str, path: str, revision: str | None, trust_remote_code: bool) 
 def _embeddings(model: Any) -> int | None:
     try:
         return int(model.get_input_embeddings().weight.shape[0])
-    except (AttributeError, NotImplementedError):  # a model that came with code of its own
+    except (AttributeError, NotImplementedError):  # a model with code of its own
         return None
 
 

@@ -14,15 +14,15 @@ if TYPE_CHECKING:
 
 
 def load_tokenizer(model: str, revision: str | None = None, trust_remote_code: bool = False) -> Any:
-    """Load the tokenizer of a model folder or Hub id; raises OSError when there is none."""
+    """Load the tokenizer of a model folder or Hub id; raises OSError if there is none."""
     return AutoTokenizer.from_pretrained(model, revision=revision, trust_remote_code=trust_remote_code)
 
 
 def stop_token_ids(tokenizer: Any, model: str, revision: str | None = None) -> tuple[int, ...]:
-    """Every token that ends a response: the tokenizer's, and those that the model's generation config adds.
+    """Return every token that ends a response: the tokenizer's, and those of the model's generation config.
 
     Raises:
-        ConfigError: there is none, so that no response would ever end.
+        ConfigError: there is none: no response would ever end.
     """
     stops = {tokenizer.eos_token_id}
     try:
@@ -41,11 +41,11 @@ def stop_token_ids(tokenizer: Any, model: str, revision: str | None = None) -> t
 
 @dataclass(frozen=True)
 class ModelConfigs:
-    """Read when a run starts: days later the model's folder or its page may be gone, or hold something else.
+    """A model's configurations, read when a run starts: days later its folder may be gone or changed.
 
     Args:
         model: transformers' configuration of the model.
-        generation: of its generation; not every model has one.
+        generation: its generation config; None if it has none.
     """
 
     model: Any
@@ -53,7 +53,7 @@ class ModelConfigs:
 
     @classmethod
     def read(cls, settings: "RLModuleSettings") -> Self:
-        """Read them from where the model comes from; raises OSError when there is none at `rl_module.model`."""
+        """Read them from the model's folder or Hub page; raises OSError if there is none at `rl_module.model`."""
         source = resolve_model(settings.model)
         model = AutoConfig.from_pretrained(
             source, revision=settings.revision, trust_remote_code=settings.trust_remote_code
@@ -64,9 +64,9 @@ class ModelConfigs:
             return cls(model, None)
 
     def save(self, folder: Path) -> None:
-        """Write them beside weights in float32."""
+        """Write them to a folder of float32 weights."""
         self.model.dtype = "float32"
         self.model.save_pretrained(folder)
         if self.generation is not None:
-            # Its save_pretrained refuses what many a model comes with, such as a temperature without do_sample.
+            # Its save_pretrained refuses what many models have, such as a temperature without do_sample.
             self.generation.to_json_file(folder / "generation_config.json", keys_to_pop=["compile_config"])

@@ -35,22 +35,22 @@ def folder(request, tmp_path):
     return tmp_path
 
 
-def test_an_update_measures_what_scoring_does(folder):
+def test_an_update_computes_the_log_probs_of_scoring(folder):
     lm = CausalLMModule(model_config={"model": str(folder), "dtype": "float32"}).lm
     rng = np.random.default_rng(0)
     rows = [
         TrainingSample(
             tokens=rng.integers(3, 60, 12).astype(np.int32),
             loss_mask=np.arange(12) >= 4,
-            advantage=advantage,
+            advantages=advantage,
             weight=0.1,
             sampling_logprobs=np.zeros(8, np.float32),
         )
         for advantage in (1.0, -1.0, 0.0)
     ]
     lm.train()
-    measured = accumulate_gradients(lm, rows, ForwardSettings(), LossSettings(importance_cap=0.0)).measured
+    statistics = accumulate_gradients(lm, rows, ForwardSettings(), LossSettings(importance_cap=0.0))
     lm.eval()
     expected = score(lm, rows, ForwardSettings(), entropy=False)
     for index, (logprobs, _) in enumerate(expected):
-        np.testing.assert_allclose(measured[index], logprobs, atol=1e-6)
+        np.testing.assert_allclose(statistics.old_logprobs[index], logprobs, atol=1e-6)

@@ -12,7 +12,7 @@ from transformers.models.auto import AutoModelForCausalLM
 from algorithms.learner.batch import TrainingSample
 from algorithms.learner.flops import (
     AttentionShape,
-    ModelFacts,
+    ModelShape,
     forward_flops,
     model_flops_utilization,
     peak_flops,
@@ -28,7 +28,7 @@ SHAPE = {
     "num_attention_heads": 4,
     "num_key_value_heads": 2,
 }
-FACTS = ModelFacts(weights=1000.0, head=500.0, layers=(AttentionShape(8), AttentionShape(8, window=3)))
+FACTS = ModelShape(weights=1000.0, head=500.0, layers=(AttentionShape(8), AttentionShape(8, window=3)))
 
 
 def test_a_forward_pass_costs_two_operations_a_weight_and_four_a_pair_and_channel():
@@ -47,7 +47,7 @@ def test_backward_costs_twice_that_and_once_for_frozen_weights():
 @pytest.mark.parametrize("tied", [True, False])
 def test_the_count_is_torchs_own_but_for_pairs_that_a_causal_mask_spares(tied):
     lm = AutoModelForCausalLM.from_config(Qwen2Config(**SHAPE, tie_word_embeddings=tied, attn_implementation="eager"))
-    facts = ModelFacts.of(lm)
+    facts = ModelShape.of(lm)
     assert facts.head == 96 * 32 and facts.trained
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         lm(input_ids=torch.zeros(1, 10, dtype=torch.long))
@@ -59,14 +59,14 @@ def test_windows_and_head_sizes_are_the_configurations():
     config = Qwen2Config(
         **SHAPE, use_sliding_window=True, sliding_window=7, layer_types=["sliding_attention", "full_attention"]
     )
-    assert ModelFacts.of(AutoModelForCausalLM.from_config(config)).layers == (AttentionShape(32, 7), AttentionShape(32))
+    assert ModelShape.of(AutoModelForCausalLM.from_config(config)).layers == (AttentionShape(32, 7), AttentionShape(32))
     wide = LlamaConfig(**SHAPE, head_dim=16)
-    assert ModelFacts.of(AutoModelForCausalLM.from_config(wide)).layers == (AttentionShape(64), AttentionShape(64))
+    assert ModelShape.of(AutoModelForCausalLM.from_config(wide)).layers == (AttentionShape(64), AttentionShape(64))
 
 
 def test_of_experts_only_the_active_ones_count():
     two, four = (
-        ModelFacts.of(
+        ModelShape.of(
             AutoModelForCausalLM.from_config(MixtralConfig(**SHAPE, num_local_experts=4, num_experts_per_tok=active))
         )
         for active in (2, 4)

@@ -1,11 +1,11 @@
 import pytest
 
 from algorithms.grpo.metrics import learner_rates, time_split
-from algorithms.learner.flops import LearnerFacts, ModelFacts
+from algorithms.learner.flops import LearnerFacts, ModelShape
 from algorithms.learner.update import UpdateStatistics
 from algorithms.rollout.metrics import rollout_times
 
-MODEL = ModelFacts(weights=1.0, head=1.0, layers=())
+MODEL = ModelShape(weights=1.0, head=1.0, layers=())
 CPU = LearnerFacts(MODEL, None, "float32", 0.0)
 H100 = LearnerFacts(MODEL, "NVIDIA H100 80GB HBM3", "bfloat16", 0.0)
 

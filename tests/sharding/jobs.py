@@ -214,7 +214,7 @@ def train_and_save(rank: int, setting: Setting, folder: Path) -> dict[str, np.nd
         "adapter_model": weights.adapter_weights(learner.lm),
     }
     for stem, tensors in sent.items():
-        buckets = weights.buckets(tensors, most_bytes=20_000)
+        buckets = weights.buckets(tensors, max_bytes=20_000)
         if rank == 0:
             write_tensors(folder, stem, buckets)
         else:

@@ -6,11 +6,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from algorithms.learner import chunked_logprobs as token_stats
-from algorithms.learner.chunked_logprobs import OutputHead, chunked_logprobs, chunked_logprobs_and_gradient
+from algorithms.learner.chunked_logprobs import (
+    OutputHead,
+    _distribution,
+    chunked_logprobs,
+    chunked_logprobs_and_gradient,
+)
 
 from .strategies import repeatable, seeds
-from .test_token_stats import N, V, Watch, inputs, naive
+from .test_chunked_logprobs import N, V, Watch, inputs, naive
 
 
 def per_token_loss(logprobs, rows=None):
@@ -30,12 +34,12 @@ def gradients_of(compute, tensors, **options):
     if compute == "naive":
         options.pop("chunk")
         logprobs, entropies = naive(*leaves, targets, **options)
-        surrogate = per_token_loss(logprobs).sum()
+        injected = per_token_loss(logprobs).sum()
     else:
-        logprobs, entropies, surrogate = chunked_logprobs_and_gradient(
+        logprobs, entropies, injected = chunked_logprobs_and_gradient(
             leaves[0], leaves[1], targets, slope, bias=leaves[2], **options
         )
-    surrogate.backward()
+    injected.backward()
     return [logprobs.detach(), entropies.detach()], [leaf.grad for leaf in leaves]
 
 
@@ -79,8 +83,8 @@ def test_a_weight_gradient_is_summed_over_chunks_in_float32():
     hidden = torch.ones(512, 8).bfloat16()
     weight = torch.zeros(V, 8, requires_grad=True)
     targets = torch.zeros(512, dtype=torch.long)
-    *_, surrogate = chunked_logprobs_and_gradient(hidden, weight, targets, lambda own, _: torch.ones_like(own), chunk=1)
-    surrogate.backward()
+    *_, injected = chunked_logprobs_and_gradient(hidden, weight, targets, lambda own, _: torch.ones_like(own), chunk=1)
+    injected.backward()
     assert weight.grad.dtype == torch.float32
     torch.testing.assert_close(weight.grad[0], torch.full((8,), 512 * (1 - 1 / V)), rtol=5e-3, atol=0)
 
@@ -92,8 +96,8 @@ def test_under_autocast_the_products_are_bfloat16_and_masters_get_float32():
         leaf = weight.clone().requires_grad_(True)
         states = hidden if cast else hidden.bfloat16()
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=cast):
-            own, _, surrogate = chunked_logprobs_and_gradient(states, leaf, targets, slope, bias=bias, chunk=10)
-            surrogate.backward()
+            own, _, injected = chunked_logprobs_and_gradient(states, leaf, targets, slope, bias=bias, chunk=10)
+            injected.backward()
         assert leaf.grad.dtype == torch.float32
         found.append((own, leaf.grad))
     for one, other in zip(*found, strict=True):
@@ -107,11 +111,11 @@ def test_only_inputs_that_are_trained_get_a_gradient(trained):
     _, expected = gradients_of("naive", (hidden, weight, bias, targets), chunk=10)
     for name in trained:
         leaves[name].requires_grad_(True)
-    own, entropies, surrogate = chunked_logprobs_and_gradient(hidden, weight, targets, slope, bias=bias, chunk=10)
-    assert not own.requires_grad and not entropies.requires_grad and surrogate.item() == 0.0
-    assert surrogate.requires_grad == bool(trained)
+    own, entropies, injected = chunked_logprobs_and_gradient(hidden, weight, targets, slope, bias=bias, chunk=10)
+    assert not own.requires_grad and not entropies.requires_grad and injected.item() == 0.0
+    assert injected.requires_grad == bool(trained)
     if trained:
-        surrogate.backward()
+        injected.backward()
     for (name, leaf), gradient in zip(leaves.items(), expected, strict=True):
         if name in trained:
             assert_close([leaf.grad], [gradient], 1e-5)
@@ -133,10 +137,10 @@ def test_a_tied_embedding_gets_both_its_gradients():
         tied = Tied()
         hidden = tied.embedding(inputs_).tanh()
         if chunked:
-            *_, surrogate = chunked_logprobs_and_gradient(hidden, tied.embedding.weight, targets, slope, chunk=7)
+            *_, injected = chunked_logprobs_and_gradient(hidden, tied.embedding.weight, targets, slope, chunk=7)
         else:
-            surrogate = per_token_loss(naive(hidden, tied.embedding.weight, None, targets)[0]).sum()
-        surrogate.backward()
+            injected = per_token_loss(naive(hidden, tied.embedding.weight, None, targets)[0]).sum()
+        injected.backward()
         found.append(tied.embedding.weight.grad)
     torch.testing.assert_close(*found, atol=1e-5, rtol=1e-5)
 
@@ -146,8 +150,8 @@ def test_a_scaled_loss_scales_the_gradient():
     found = []
     for scale in (1.0, 8.0):
         leaf = weight.clone().requires_grad_(True)
-        *_, surrogate = chunked_logprobs_and_gradient(hidden, leaf, targets, slope)
-        (surrogate * scale).backward()
+        *_, injected = chunked_logprobs_and_gradient(hidden, leaf, targets, slope)
+        (injected * scale).backward()
         found.append(leaf.grad)
     torch.testing.assert_close(found[0] * 8.0, found[1])
 
@@ -164,10 +168,10 @@ def test_the_log_probs_are_those_of_the_scoring_pass_to_the_bit():
 def test_tokens_without_slope_get_exactly_no_gradient():
     hidden, weight, _, targets = inputs()
     hidden.requires_grad_(True)
-    *_, surrogate = chunked_logprobs_and_gradient(
+    *_, injected = chunked_logprobs_and_gradient(
         hidden, weight, targets, lambda own, rows: (torch.arange(N)[rows] >= 20).float(), chunk=16
     )
-    surrogate.backward()
+    injected.backward()
     assert (hidden.grad[:20] == 0).all() and (hidden.grad[20:] != 0).any(dim=-1).all()
 
 
@@ -187,8 +191,8 @@ def test_logits_are_computed_once_and_a_chunk_at_a_time():
     for tensor in (hidden, weight):
         tensor.requires_grad_(True)
     with Watch() as watch:
-        *_, surrogate = chunked_logprobs_and_gradient(hidden, weight, targets, lambda own, _: own, chunk=40)
-        surrogate.backward()
+        *_, injected = chunked_logprobs_and_gradient(hidden, weight, targets, lambda own, _: own, chunk=40)
+        injected.backward()
     products = {name: n for name, n in watch.calls.items() if name in ("aten::mm", "aten::addmm_", "aten::addmm")}
     assert sum(products.values()) == 3 * 3, "three chunks: logits, gradient of hidden, gradient of weight"
     assert watch.largest == 40 * V
@@ -197,10 +201,10 @@ def test_logits_are_computed_once_and_a_chunk_at_a_time():
 def test_backward_a_second_time_is_refused():
     hidden, weight, _, targets = inputs()
     weight.requires_grad_(True)
-    *_, surrogate = chunked_logprobs_and_gradient(hidden, weight, targets, slope)
-    surrogate.backward(retain_graph=True)
+    *_, injected = chunked_logprobs_and_gradient(hidden, weight, targets, slope)
+    injected.backward(retain_graph=True)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
-        surrogate.backward()
+        injected.backward()
 
 
 def test_refuses_a_slope_of_another_shape():
@@ -215,7 +219,7 @@ def test_what_becomes_of_a_chunk_of_logits_compiles_as_one_graph():
     head = OutputHead(weight, bias, 0.7, None)
 
     def statistics(states, tokens):
-        return token_stats._distribution(head.logits(states), tokens, True)
+        return _distribution(head.logits(states), tokens, True)
 
     compiled = torch.compile(statistics, fullgraph=True, backend="aot_eager")
     with torch.no_grad():
@@ -232,8 +236,8 @@ def test_on_a_gpu_gradients_are_those_of_the_whole_logits():
     for chunk in (64, len(hidden)):
         leaves = [tensor.cuda().requires_grad_(True) for tensor in (hidden, weight)]
         with torch.autocast("cuda", dtype=torch.bfloat16):
-            *_, surrogate = chunked_logprobs_and_gradient(*leaves, targets, lambda own, _: own, chunk=chunk)
-            surrogate.backward()
+            *_, injected = chunked_logprobs_and_gradient(*leaves, targets, lambda own, _: own, chunk=chunk)
+            injected.backward()
         gradients.append([leaf.grad for leaf in leaves])
     leaves = [tensor.cuda().requires_grad_(True) for tensor in (hidden, weight)]
     logprobs, _ = naive(*(leaf.bfloat16() for leaf in leaves), None, targets)
