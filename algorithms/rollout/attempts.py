@@ -1,9 +1,10 @@
-"""How a failed attempt is quoted before a second turn: whole, or cut so that the second turn fits."""
+"""Quote an attempt before a second turn: whole, or cut so that the second turn fits."""
 
 from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
+from transformers import PreTrainedTokenizerBase
 
 from algorithms.config.base import BaseConfig
 from algorithms.rollout.types import Attempt
@@ -13,20 +14,20 @@ GAP_TEXT = "\n[...]\n"
 
 
 def context_of(model: Any) -> int | None:
-    """Tokens that a model can hold, by transformers' configuration of it; None where that does not say."""
+    """Return the tokens that a model can hold, by transformers' configuration of it; None where that has no number."""
     return getattr(model.get_text_config(), "max_position_embeddings", None)
 
 
 def engine_context(config: BaseConfig, context: int | None) -> int | None:
-    """Tokens that the engine can hold: the model's context, or what vLLM was told to hold of it."""
+    """Return the tokens that the engine can hold: the model's context, or what vLLM is configured to hold of it."""
     runners = config.env_runners_settings
-    told = runners.vllm.get("max_model_len") if runners.engine == "vllm" else None
-    bounds = (context, told if isinstance(told, int) and told > 0 else None)
+    configured = runners.vllm.get("max_model_len") if runners.engine == "vllm" else None
+    bounds = (context, configured if isinstance(configured, int) and configured > 0 else None)
     return min((bound for bound in bounds if bound is not None), default=None)
 
 
 def attempt_of(tokens: np.ndarray, prompt_length: int, text: str) -> Attempt:
-    """Everything that follows a prompt, as the failed attempt of a second turn."""
+    """Make everything that follows a prompt the failed attempt of a second turn."""
     return Attempt(prompt_tokens=tokens[:prompt_length], response_tokens=tokens[prompt_length:], text=text)
 
 
@@ -68,7 +69,13 @@ class AttemptTruncator:
     """
 
     def __init__(
-        self, tokenizer: Any, *, limit: int | None, context: int | None, guidance: str, max_response_tokens: int
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        *,
+        limit: int | None,
+        context: int | None,
+        guidance: str,
+        max_response_tokens: int,
     ) -> None:
         self._tokenizer, self._limit = tokenizer, limit
         self._gap = np.array(tokenizer.encode(GAP_TEXT, add_special_tokens=False), np.int32)
@@ -76,8 +83,16 @@ class AttemptTruncator:
         self._room = None if context is None else context - second_turn
 
     @classmethod
-    def of(cls, config: Any, tokenizer: Any, guidance: str, *, context: int | None, limit: int | None = None) -> Self:
-        """Leaves what a configuration's answers need of the context: the model's, or what its engine holds of it."""
+    def of(
+        cls,
+        config: BaseConfig,
+        tokenizer: PreTrainedTokenizerBase,
+        guidance: str,
+        *,
+        context: int | None,
+        limit: int | None = None,
+    ) -> Self:
+        """Make one that leaves a configuration's answers their room in the context that its engine holds."""
         return cls(
             tokenizer,
             limit=limit,
@@ -87,7 +102,7 @@ class AttemptTruncator:
         )
 
     def truncate(self, attempt: Attempt) -> Attempt:
-        """The attempt, its middle cut out where it is too long."""
+        """Return the attempt, its middle cut out where it is too long."""
         written = attempt.response_tokens
         quoted = cut_attempt(written, self._limit_after(len(attempt.prompt_tokens)), self._gap)
         if len(quoted) == len(written):

@@ -120,8 +120,8 @@ class LLMEnvRunner(EnvRunner, Checkpointable):
         )
 
     def sample(self, **kwargs: Any) -> Any:
-        """RLlib's implicit sampling is not used: the driver says which query each episode plays."""
-        raise NotImplementedError("LLMEnvRunner plays explicit requests: use rollout(requests)")
+        """RLlib's implicit sampling is not used: requests name the query of each episode."""
+        raise NotImplementedError("LLMEnvRunner runs explicit requests: use rollout(requests)")
 
     def assert_healthy(self) -> None:
         """Answer a ping; an actor that cannot is replaced."""

@@ -15,7 +15,7 @@ class SteppingThreads:
     """A pool whose threads end with the process, whatever they are doing: a library's would be waited for at exit.
 
     Waking a thread costs more than a quick environment's step does, above all while an engine computes beside it. So a
-    thread goes on with whatever waits in line, and `spread` wakes as many more as are at work, and one, when something
+    thread takes whatever waits in line, and `spread` wakes as many more as are at work, and one, when something
     still does: quick steps share a thread, slow ones are soon in hundreds of them.
 
     Args:

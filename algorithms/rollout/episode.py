@@ -1,4 +1,4 @@
-"""One episode in progress: its tokens, its conversation and what its environment has said so far."""
+"""One episode in progress: its tokens, its conversation and what its environment has returned so far."""
 
 import functools
 import math
@@ -9,6 +9,7 @@ from typing import Any, Self
 
 import gymnasium
 import numpy as np
+from transformers import PreTrainedTokenizerBase
 
 from algorithms.rollout.engines.base import Completion, FinishReason, GenerationRequest
 from algorithms.rollout.types import Prompt, Request, Rollout, Turn
@@ -72,7 +73,7 @@ class Episode:
         return copy
 
     def rollout(self, current_version: int) -> Rollout:
-        """The episode as plain data; one that failed before its first response has the current weights' version."""
+        """Return the episode as plain data; one that failed before its first response gets the current version."""
         request = self.request
         return Rollout(
             request_id=request.id,
@@ -93,7 +94,7 @@ class Episode:
         )
 
 
-# Verdicts that say nothing about the answer: their rollouts leave the group.
+# Verdicts that do not judge the answer: their rollouts leave the group.
 UNTRUSTED_VERDICTS = frozenset({"timeout", "error"})
 # The samples of a prompt begin together, and guidance is mostly the same text: to tokenize it once is enough.
 REMEMBERED_TURNS = 256
@@ -102,7 +103,7 @@ REMEMBERED_TURNS = 256
 class Turns:
     """Takes episodes from turn to turn; what an environment does wrong is its episode's error, never an exception.
 
-    Nor is it the end of the process: a verifier may run what a policy writes, and that may say `exit()`. All this is
+    Nor is it the end of the process: a verifier may run what a policy writes, and that may call `exit()`. All this is
     called in threads of its own, which no interrupt reaches.
 
     Args:
@@ -110,7 +111,7 @@ class Turns:
         context_length: tokens that a conversation may have; None: no bound.
     """
 
-    def __init__(self, tokenizer: Any, context_length: int | None) -> None:
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, context_length: int | None) -> None:
         self.tokenizer = tokenizer
         self.context_length = context_length
         self._first_turn = functools.lru_cache(REMEMBERED_TURNS)(functools.partial(_first_turn, tokenizer))
@@ -131,11 +132,11 @@ class Turns:
             episode.fail("environment_error", f"reset: {error!r}")
 
     def generation_request(self, episode: Episode) -> GenerationRequest:
-        """What the engine is asked for the episode's next response."""
+        """Make the request for the episode's next response."""
         turn = len(episode.turns)
         seed = np.random.SeedSequence([episode.request.seed, turn]).generate_state(1, np.uint64)[0]
-        asked = episode.request.sampling
-        sampling = replace(asked, max_response_tokens=min(asked.max_response_tokens, self._room(episode)))
+        limits = episode.request.sampling
+        sampling = replace(limits, max_response_tokens=min(limits.max_response_tokens, self._room(episode)))
         return GenerationRequest(np.array(episode.tokens, np.int32), int(seed), sampling)
 
     def step(self, episode: Episode, completion: Completion) -> None:
@@ -203,11 +204,13 @@ def _text(info: Mapping[str, Any], key: str) -> str:
     return "" if value is None else str(value)
 
 
-def _first_turn(tokenizer: Any, messages: tuple[tuple[tuple[str, str], ...], ...]) -> tuple[int, ...]:
+def _first_turn(
+    tokenizer: PreTrainedTokenizerBase, messages: tuple[tuple[tuple[str, str], ...], ...]
+) -> tuple[int, ...]:
     return tuple(chat.first_turn(tokenizer, [dict(message) for message in messages]))
 
 
-def _next_turn(tokenizer: Any, response_end: tuple[int, ...], user_text: str) -> tuple[int, ...]:
+def _next_turn(tokenizer: PreTrainedTokenizerBase, response_end: tuple[int, ...], user_text: str) -> tuple[int, ...]:
     return tuple(chat.next_turn(tokenizer, response_end, user_text))
 
 
@@ -217,7 +220,7 @@ def _last(tokens: np.ndarray) -> tuple[int, ...]:
 
 
 def _judge(episode: Episode, start: int, reward: float, info: Mapping[str, Any]) -> bool:
-    """Take in what the environment says of the turn that begins at `start`; returns whether it can be trusted."""
+    """Take in the environment's judgment of the turn that begins at `start`; returns whether it can be trusted."""
     correct = bool(info.get("correct", reward > 0))
     episode.verdict = str(info.get("verdict", "equal" if correct else "different"))
     if episode.verdict in UNTRUSTED_VERDICTS:

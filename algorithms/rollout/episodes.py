@@ -1,4 +1,4 @@
-"""Play episodes: environments on one side, an engine on the other. No Ray here."""
+"""Run episodes: environments on one side, an engine on the other. No Ray here."""
 
 import math
 import time
@@ -8,6 +8,7 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 import gymnasium
+from transformers import PreTrainedTokenizerBase
 
 from algorithms.rollout.engines.base import Engine
 from algorithms.rollout.env_threads import SteppingThreads
@@ -16,12 +17,12 @@ from algorithms.rollout.types import OnProgress, Request, Rollout, Split
 
 # An answer that takes its grader long holds a thread: with 16 of them the others waited in line.
 STEPPING_THREADS = 256
-# In rounds, turns go on together, in batches that are the same in every run, unless an environment takes longer than
-# this: then those that are ready go on without it.
+# In rounds, turns advance together, in batches that are the same in every run, unless an environment takes longer than
+# this: then those that are ready continue without it.
 PATIENCE_S = 1.0
-# A streaming engine with free places waits this long for episodes that begin: resets are mostly quicker than its step.
+# An engine with free places waits this long for episodes that begin: resets are mostly quicker than its step.
 FILLING_S = 0.05
-TELLING_S = 0.5
+REPORT_S = 0.5
 # How often environments are looked after that never answer.
 OVERDUE_EVERY_S = 0.5
 # How often more threads are woken while environments wait for one.
@@ -30,16 +31,16 @@ _NOT_MADE: gymnasium.Env[str, str] = gymnasium.Env()  # in an episode until a th
 
 
 class EpisodeRunner:
-    """Plays any number of episodes at once.
+    """Runs any number of episodes at once.
 
-    With a streaming engine a response that ends is stepped in a thread while the others are decoded, and its next turn
-    joins them. With another engine episodes go on in rounds: all that are ready decode, then all of them step.
+    With continuous batching a response that ends is stepped in a thread while the others are decoded, and its next turn
+    joins them. With another engine episodes advance in rounds: all that are ready decode, then all of them step.
 
     Args:
         engine: samples the responses.
         tokenizer: of the policy, with its chat template.
         make_environment: by split; called in a thread for each concurrent episode; its environments are used again.
-        concurrency: responses that a streaming engine decodes at once: episodes beyond what keeps it and the
+        concurrency: responses that continuous batching decodes at once: episodes beyond what keeps it and the
             stepping threads busy wait without an environment; None: all begin at once.
         step_timeout_s: an environment that is made, at a reset or at a step for longer fails its episode, and is not
             used again; its thread is left to itself.
@@ -52,7 +53,7 @@ class EpisodeRunner:
     def __init__(
         self,
         engine: Engine,
-        tokenizer: Any,
+        tokenizer: PreTrainedTokenizerBase,
         make_environment: Mapping[Split, Callable[[], gymnasium.Env[str, str]]],
         concurrency: int | None = None,
         step_timeout_s: float = math.inf,
@@ -70,7 +71,7 @@ class EpisodeRunner:
         self._threads = SteppingThreads(STEPPING_THREADS)
         self._begun = 0
         self._waiting: dict[int, Request] = {}
-        self._playing: dict[int, Episode] = {}
+        self._running: dict[int, Episode] = {}
         self._stepping: dict[Future[None], Episode] = {}
         self._stepped: SimpleQueue[Future[None]] = SimpleQueue()
         self._ready: list[Episode] = []
@@ -80,19 +81,19 @@ class EpisodeRunner:
     @property
     def unfinished(self) -> int:
         """Episodes that were added and have not come back."""
-        return len(self._waiting) + len(self._playing)
+        return len(self._waiting) + len(self._running)
 
     def rollout(
         self, requests: Sequence[Request], on_progress: OnProgress | None = None, chunk: int | None = None
     ) -> list[Rollout]:
-        """Play every request to its end; rollouts are sorted by request id.
+        """Run every request to its end; rollouts are sorted by request id.
 
         What goes wrong inside one episode is that episode's `error`, never an exception.
 
         Args:
-            requests: what to play.
-            on_progress: told now and then how many of how many rollouts are there.
-            chunk: an engine that does not stream plays so many at a time; None: all.
+            requests: what to run.
+            on_progress: called now and then with how many of how many rollouts are there.
+            chunk: an engine without continuous batching runs so many at a time; None: all.
 
         Raises:
             RuntimeError: other episodes are unfinished.
@@ -105,44 +106,44 @@ class EpisodeRunner:
             for start in range(0, len(requests), size):
                 self.add(requests[start : start + size])
                 while self.unfinished:
-                    rollouts += self.advance(TELLING_S if on_progress else math.inf)
+                    rollouts += self.advance(REPORT_S if on_progress else math.inf)
                     if on_progress:
                         on_progress(len(rollouts), len(requests))
             return sorted(rollouts, key=lambda rollout: rollout.request_id)
         except BaseException:
-            # Whoever tries again after an error or an interrupt starts afresh.
-            self.withdraw([*self._waiting, *self._playing])
+            # A retry after an error or an interrupt starts afresh.
+            self.withdraw([*self._waiting, *self._running])
             raise
 
     def add(self, requests: Iterable[Request]) -> None:
         """Take requests; their ids must not be those of unfinished ones."""
         for request in requests:
-            if request.id in self._waiting or request.id in self._playing:
-                raise ValueError(f"request {request.id} is being played already")
+            if request.id in self._waiting or request.id in self._running:
+                raise ValueError(f"request {request.id} is running already")
             self._waiting[request.id] = request
 
     def withdraw(self, request_ids: Collection[int]) -> list[int]:
-        """Drop unfinished episodes, and return the ids of those that were; a step that is under way ends unheard."""
-        dropped = [key for key in request_ids if key in self._waiting or key in self._playing]
-        self.engine.abort([key for key in dropped if key in self._playing])
+        """Drop unfinished episodes, and return the ids of those that were; a step that is under way is ignored."""
+        dropped = [key for key in request_ids if key in self._waiting or key in self._running]
+        self.engine.abort([key for key in dropped if key in self._running])
         under_way = {id(episode) for episode in self._stepping.values()}
         for key in dropped:
             self._waiting.pop(key, None)
-            episode = self._playing.pop(key, None)
+            episode = self._running.pop(key, None)
             if episode is not None and id(episode) not in under_way:
                 self._put_back(episode)
-        self._ready = [episode for episode in self._ready if self._is_played(episode)]
+        self._ready = [episode for episode in self._ready if self._is_running(episode)]
         return dropped
 
     def advance(self, seconds: float) -> list[Rollout]:
-        """Play until the time is over or nothing is left, and return what ended, in the order in which it did.
+        """Run until the time is over or nothing is left, and return what ended, in that order.
 
-        A streaming engine gives control back within a step of the time, another one at the end of a batch.
+        With continuous batching it returns within a step of the time, without it at the end of a batch.
         """
         deadline = time.monotonic() + seconds
-        go_on = self._stream if self.engine.continuous_batching else self._play_round
+        advance = self._stream if self.engine.continuous_batching else self._run_round
         while self.unfinished:
-            go_on(deadline)
+            advance(deadline)
             if time.monotonic() >= deadline:
                 break
         finished, self._finished = self._finished, []
@@ -151,33 +152,33 @@ class EpisodeRunner:
     def close(self) -> None:
         """Close the environments and the engine."""
         self._threads.close()
-        at_work = [episode.environment for episode in (*self._playing.values(), *self._stepping.values())]
+        at_work = [episode.environment for episode in (*self._running.values(), *self._stepping.values())]
         idle = [*self._idle[Split.TRAIN], *self._idle[Split.EVALUATION]]
         for environment in {id(each): each for each in [*at_work, *idle]}.values():
             environment.close()
         self.engine.close()
 
     def _stream(self, deadline: float) -> None:
-        """One step of a streaming engine, which every episode that is ready joins."""
-        self._hear_stepped(until=0.0)
-        if self._waiting and len(self._playing) < self._most_begun:
+        """Advance a continuous batch by a step, which every episode that is ready joins."""
+        self._collect_stepped(until=0.0)
+        if self._waiting and len(self._running) < self._most_begun:
             self._fill(until=min(deadline, time.monotonic() + FILLING_S))
         self._submit_ready()
         if self.engine.unfinished:
             self._generate()
-        elif self._playing:
-            self._hear_stepped(until=deadline)
+        elif self._running:
+            self._collect_stepped(until=deadline)
 
     def _fill(self, until: float) -> None:
         """Begin as many episodes as may be begun; wait until then while the engine has places for them."""
-        while self._waiting and len(self._playing) < self._most_begun:
+        while self._waiting and len(self._running) < self._most_begun:
             self._launch(self._begin, self._next_waiting())
         while self.engine.unfinished + len(self._ready) < self._concurrency and time.monotonic() < until:
             if not self._stepping:
                 return
-            self._hear_stepped(until)
+            self._collect_stepped(until)
 
-    def _play_round(self, deadline: float) -> None:
+    def _run_round(self, deadline: float) -> None:
         """One batch of a round, or, when they are all done, what lies between two rounds."""
         if self.engine.unfinished:
             self._generate()
@@ -185,11 +186,11 @@ class EpisodeRunner:
             self._patience_ends = time.monotonic() + PATIENCE_S
             return
         self._begin_all()
-        self._hear_stepped(until=0.0)
+        self._collect_stepped(until=0.0)
         while self._stepping and time.monotonic() < min(deadline, self._patience_ends):
-            self._hear_stepped(until=min(deadline, self._patience_ends))
+            self._collect_stepped(until=min(deadline, self._patience_ends))
         if self._stepping and not self._ready:
-            self._hear_stepped(until=deadline)
+            self._collect_stepped(until=deadline)
         if not self._stepping or time.monotonic() >= self._patience_ends:
             # In the requests' order, so that batches do not depend on which of them came back first.
             self._ready.sort(key=lambda episode: episode.place)
@@ -199,7 +200,7 @@ class EpisodeRunner:
         """Begin all that wait, to the end: how long it takes must not decide which episodes share a batch."""
         beginning = {self._launch(self._begin, self._next_waiting()) for _ in range(len(self._waiting))}
         while beginning & self._stepping.keys():
-            self._hear_stepped(until=math.inf)
+            self._collect_stepped(until=math.inf)
 
     def _generate(self) -> None:
         started = time.perf_counter()
@@ -207,7 +208,7 @@ class EpisodeRunner:
         self.engine_seconds += time.perf_counter() - started
         for key, completion in completions:
             self.generated_tokens += len(completion.tokens)
-            self._launch(self._turns.step, self._playing[key], completion)
+            self._launch(self._turns.step, self._running[key], completion)
 
     def _submit_ready(self) -> None:
         for episode in self._ready:
@@ -222,11 +223,11 @@ class EpisodeRunner:
         future.add_done_callback(self._stepped.put)
         return future
 
-    def _hear_stepped(self, until: float) -> None:
+    def _collect_stepped(self, until: float) -> None:
         """Take what the threads have done, waiting for the first of it until then, but not for long."""
         if not self._stepping:
-            if self._playing and not self.engine.unfinished and not self._ready:
-                raise RuntimeError(f"the engine lost {len(self._playing)} requests")
+            if self._running and not self.engine.unfinished and not self._ready:
+                raise RuntimeError(f"the engine lost {len(self._running)} requests")
             return
         self._fail_overdue()
         longest = SPREADING_S if self._threads.spread() else OVERDUE_EVERY_S
@@ -250,19 +251,19 @@ class EpisodeRunner:
         for future in self._threads.overdue(self._step_timeout_s):
             self._threads.give_up(future)
             episode = self._stepping.pop(future, None)
-            if episode is None or not self._is_played(episode):
+            if episode is None or not self._is_running(episode):
                 continue
-            del self._playing[episode.request.id]
+            del self._running[episode.request.id]
             error = f"the environment did not come back in {self._step_timeout_s:g} s (env_runners.step_timeout_s)"
             self._finished.append(episode.given_up(error).rollout(self.engine.weights_version))
 
     def _take_stepped(self, episode: Episode) -> None:
-        if episode.done or not self._is_played(episode):
+        if episode.done or not self._is_running(episode):
             self._put_back(episode)
-        if not self._is_played(episode):
+        if not self._is_running(episode):
             return
         if episode.done:
-            del self._playing[episode.request.id]
+            del self._running[episode.request.id]
             self._finished.append(episode.rollout(self.engine.weights_version))
         else:
             self._ready.append(episode)
@@ -273,7 +274,7 @@ class EpisodeRunner:
         idle = self._idle[request.split]
         episode = Episode(request, idle.pop() if idle else _NOT_MADE, place=self._begun)
         self._begun += 1
-        self._playing[key] = episode
+        self._running[key] = episode
         del self._waiting[key]
         return episode
 
@@ -291,6 +292,6 @@ class EpisodeRunner:
         if episode.environment is not _NOT_MADE:
             self._idle[episode.request.split].append(episode.environment)
 
-    def _is_played(self, episode: Episode) -> bool:
-        """Whether nobody has withdrawn it."""
-        return self._playing.get(episode.request.id) is episode
+    def _is_running(self, episode: Episode) -> bool:
+        """Whether it has not been withdrawn."""
+        return self._running.get(episode.request.id) is episode

@@ -1,4 +1,4 @@
-"""One remote env runner as the driver sees it: what it holds, the calls it has not answered, how fast it is."""
+"""One remote env runner as the driver sees it, and what an idle one should take from the others."""
 
 import time
 from collections.abc import Collection, Sequence
@@ -52,7 +52,7 @@ class RemoteRunner:
         held: requests that the runner was given and has not answered, in the order given.
         to_withdraw: ids that another runner was faster with.
         calls: unanswered calls by their references, in the order sent.
-        last_heard: when it last answered, or was asked while it had nothing to answer.
+        last_heard: when it last answered, or was called while it had nothing to answer.
         call_s: how long the next `advance` should last.
         speed: tokens a second of one sequence; None until it has generated.
         longest_call_s: the longest that an answer has taken.
@@ -77,12 +77,12 @@ class RemoteRunner:
         return self.state is RunnerState.READY
 
     def send(self, requests: Sequence[Request], round: int, longest_s: float) -> None:
-        """Ask it to play these beside what it holds, and to forget what others were faster with."""
+        """Have it run these beside what it holds, and drop what others were faster with."""
         self._call(list(requests), min(self.call_s, longest_s), Call(round, tuple(request.id for request in requests)))
         self.held.update({request.id: request for request in requests})
 
     def dismiss(self) -> None:
-        """Ask it to forget all that it holds."""
+        """Have it drop all that it holds."""
         self.to_withdraw += self.held
         self.held.clear()
         if self.to_withdraw:
@@ -104,7 +104,7 @@ class RemoteRunner:
         """Ids of what it cannot have begun yet: its engine's slots are taken by what it was given before."""
         return list(islice(self.held, slots, None))
 
-    def learn(self, report: RunnerReport, slots: int, wanted: float, longest_s: float = LONGEST_CALL_S) -> None:
+    def adapt(self, report: RunnerReport, slots: int, wanted: float, longest_s: float = LONGEST_CALL_S) -> None:
         """Adapt the length of calls so that each brings about `wanted` rollouts, and measure the speed."""
         count = len(report.rollouts)
         if count > wanted:
@@ -119,12 +119,12 @@ class RemoteRunner:
 
 @dataclass(frozen=True)
 class StealPlan:
-    """Requests that change hands.
+    """Requests that go from one runner to another.
 
     Args:
         victim: who holds them.
         requests: what the receiver is given.
-        copied: whether the victim has begun and goes on: the first result wins. Else it is told to forget them.
+        copied: whether the victim has begun and continues: the first result wins. Otherwise it drops them.
     """
 
     victim: RemoteRunner

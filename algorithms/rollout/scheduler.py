@@ -1,4 +1,4 @@
-"""Hand explicit requests to remote env runners and collect every rollout, whatever runner dies on the way."""
+"""Give explicit requests to remote env runners and collect every rollout, whatever runner dies on the way."""
 
 import math
 import time
@@ -44,8 +44,8 @@ class DispatchPlan:
     def of(cls, *, continuous_batching: bool, max_num_seqs: int) -> "DispatchPlan":
         """How to feed an engine.
 
-        A streaming engine holds half a batch in reserve, and its next call waits for it while the present one runs: it
-        never waits for the driver. A batch that cannot be added to comes and goes as a whole, cut in two at least: the
+        With continuous batching a runner holds half a batch in reserve, and its next call waits there while the present
+        one runs: it never waits for the driver. Without, a batch comes and goes as a whole, cut in two at least: the
         second pieces even out how long the first ones took.
         """
         if continuous_batching:
@@ -65,8 +65,8 @@ class DispatchReport:
     Args:
         rollouts: one for each request, sorted by request id.
         stale: rollouts thrown away because their weights were not the current ones.
-        requeued: requests that a lost runner held and another one played.
-        stolen: requests that an idle runner took, or played a copy of.
+        requeued: requests that a lost runner held and another one ran.
+        stolen: requests that an idle runner took, or ran a copy of.
         seconds: wall time.
         engine_seconds: what all engines spent generating.
     """
@@ -82,17 +82,17 @@ class DispatchReport:
 def dispatch(
     supervisor: WorkerSupervisor, requests: Sequence[Request], plan: DispatchPlan, on_progress: OnProgress | None = None
 ) -> DispatchReport:
-    """Play requests on remote runners.
+    """Run requests on remote runners.
 
     Args:
-        supervisor: the runners, with the weights to play with.
-        requests: what to play, each with an id of its own, in the order in which to begin.
+        supervisor: the runners, with the weights to sample with.
+        requests: what to run, each with an id of its own, in the order in which to begin.
         plan: how many each runner gets.
-        on_progress: told how many of how many rollouts are there.
+        on_progress: called with how many of how many rollouts are there.
 
     Raises:
         NoEnvRunnerLeft: no runner answers, and none has come back in time.
-        StaleWeights: a runner goes on sampling with other weights.
+        StaleWeights: a runner keeps sampling with other weights.
     """
     return _Dispatch(supervisor, requests, plan, on_progress).run()
 
@@ -135,14 +135,14 @@ class _Dispatch:
         return self.report
 
     def _requeue(self, orphans: Sequence[Request]) -> None:
-        """Put first in line what a lost runner held, unless another one plays it too."""
+        """Put first in line what a lost runner held, unless another one runs it too."""
         if not orphans:
             return
         waiting = {request.id for request in self.waiting}  # both holders of a copy may be lost at once
         for request in reversed(orphans):
             holders = self.shared.pop(request.id, ())
-            played = request.id in self.done or any(request.id in holder.held for holder in holders)
-            if not played and request.id not in waiting:
+            covered = request.id in self.done or any(request.id in holder.held for holder in holders)
+            if not covered and request.id not in waiting:
                 waiting.add(request.id)
                 self.waiting.appendleft(request)
                 self.report.requeued += 1
@@ -151,25 +151,25 @@ class _Dispatch:
         """Give the runners that take calls their share of what waits, or what can be stolen for them."""
         free = [runner for runner in self.supervisor.ready() if len(runner.calls) < self.plan.calls]
         longest = math.inf if self.waiting else max(LAST_CALLS_S, len(self.supervisor.runners) / ANSWERS_A_SECOND)
-        hands = self._shares(free) if self.waiting else self._steals(free)
+        assigned = self._shares(free) if self.waiting else self._steals(free)
         for runner in free:
-            requests = hands.get(runner.number, [])
+            requests = assigned.get(runner.number, [])
             if requests or runner.held or runner.to_withdraw:
                 runner.send(requests, self.supervisor.round, longest)
 
     def _shares(self, free: Sequence[RemoteRunner]) -> dict[int, list[Request]]:
-        """Deal what waits one by one, so that nobody gets all the long ones."""
-        hands: dict[int, list[Request]] = {runner.number: [] for runner in free}
+        """Share out what waits one by one, so that no runner gets all the long ones."""
+        shares: dict[int, list[Request]] = {runner.number: [] for runner in free}
         share = math.ceil(len(self.waiting) / (max(1, len(self.supervisor.ready())) * self.plan.pieces))
         room = {runner.number: min(max(share, self.least), self.plan.capacity - len(runner.held)) for runner in free}
-        players = [number for number, most in room.items() if most > 0]
-        while players and self.waiting:
-            for number in islice(players, len(self.waiting)):
+        takers = [number for number, most in room.items() if most > 0]
+        while takers and self.waiting:
+            for number in islice(takers, len(self.waiting)):
                 request = self.waiting.popleft()
                 if request.id not in self.done:
-                    hands[number].append(request)
-            players = [number for number in players if len(hands[number]) < room[number]]
-        return hands
+                    shares[number].append(request)
+            takers = [number for number in takers if len(shares[number]) < room[number]]
+        return shares
 
     def _steals(self, free: Sequence[RemoteRunner]) -> dict[int, list[Request]]:
         """Nothing waits: let runners with free slots take over what others hold."""
@@ -193,7 +193,7 @@ class _Dispatch:
         return list(found.requests)
 
     def _take(self, runner: RemoteRunner, call: Call, report: RunnerReport) -> None:
-        """Keep what a runner has finished, and tell whoever plays it too."""
+        """Keep what a runner has finished, and withdraw it from a runner that has it too."""
         self.report.engine_seconds += report.engine_seconds
         if found := {rollout.weights_version for rollout in report.rollouts} - {self.supervisor.version}:
             self.report.stale += len(report.rollouts)
@@ -201,14 +201,14 @@ class _Dispatch:
                 self.supervisor.give_weights_again(runner, found)
             return
         longest = len(self.supervisor.runners) / ANSWERS_A_SECOND
-        runner.learn(report, self.plan.slots, self.plan.rollouts_a_call, longest)
+        runner.adapt(report, self.plan.slots, self.plan.rollouts_a_call, longest)
         for rollout in report.rollouts:
             runner.held.pop(rollout.request_id, None)
             if rollout.request_id not in self.done:
                 self.done[rollout.request_id] = rollout
                 self._withdraw(rollout.request_id, runner)
         if report.unfinished == 0 and runner.held:
-            self._take_back_what_vanished(runner)
+            self._requeue_vanished(runner)
         if report.rollouts:
             self.supervisor.progressed()
             runner.stale_in_a_row = 0
@@ -221,7 +221,7 @@ class _Dispatch:
                 holder.held.pop(key, None)
                 holder.to_withdraw.append(key)
 
-    def _take_back_what_vanished(self, runner: RemoteRunner) -> None:
+    def _requeue_vanished(self, runner: RemoteRunner) -> None:
         """A runner that has nothing left cannot hold what answered calls brought it: it died and came back unseen."""
         on_the_way = {key for call in runner.calls.values() for key in call.given}
         vanished = [key for key in runner.held if key not in on_the_way]
@@ -232,14 +232,14 @@ class ExpectedLengths:
     """Running means of response lengths by query and context.
 
     A long response that starts last keeps one sequence running while all engines wait, so the longest start first.
-    What this forgets in a restart changes the order of play only, never what is drawn.
+    What this forgets in a restart changes the order of the requests only, never what is sampled.
     """
 
     def __init__(self) -> None:
         self._means: dict[tuple[str, str], tuple[int, float]] = {}
 
     def observe(self, rollouts: Sequence[Rollout]) -> None:
-        """Take in the lengths of rollouts; one that failed says nothing."""
+        """Take in the lengths of rollouts; one that failed does not count."""
         for rollout in rollouts:
             if rollout.error is None:
                 key = (rollout.uid, rollout.context)

@@ -17,8 +17,8 @@ from algorithms.utils.errors import RunError
 START_S = 600.0
 MOST_STARTS = 3
 MOST_DEATHS = 3
-ASK_AGAIN_S = 0.5
-# A request that kills every runner it meets must not kill them for ever.
+RETRY_S = 0.5
+# A request that kills every runner it meets must not kill them forever.
 LOSSES_WITHOUT_PROGRESS = 2
 MOST_STALE = 3
 
@@ -42,7 +42,7 @@ class _Start:
     process: bool
     push: Any = None
     version: int = -1
-    ask_at: float = 0.0
+    retry_at: float = 0.0
     starts: int = 1
     deaths: int = 0
 
@@ -56,14 +56,14 @@ class WorkerSupervisor:
     """All remote runners. Those that are ready hold the weights of `version`.
 
     A runner is lost when a call of its raises, when its process dies, or when it has not answered for `timeout_s`. It
-    is then killed and started again, gets the current weights, and is ready; the others go on meanwhile.
+    is then killed and started again, gets the current weights, and is ready; the others continue meanwhile.
 
     Args:
         handles: a Ray actor, or something with its `advance.remote` and `set_state.remote`, by the runner's number.
         timeout_s: how long a runner may take to answer.
         weights: the version and the `set_state` argument that a runner gets when it comes back.
         kill: ends a handle's process so that it starts anew.
-        on_health: told when a runner is lost (False) or back (True).
+        on_health: called when a runner is lost (False) or back (True).
         start_s: how long a start may take.
     """
 
@@ -107,18 +107,18 @@ class WorkerSupervisor:
             start.since = self._ready_at
 
     def poll(self, seconds: float) -> list[tuple[RemoteRunner, Call, RunnerReport]]:
-        """Wait until a runner answers, for `seconds` at most; returns this round's answers, and deals with the lost.
+        """Wait until a runner answers, for `seconds` at most; returns this round's answers, and replaces the lost.
 
         Raises:
             NoEnvRunnerLeft: no runner is ready, and none came back in time; or runners are lost again and again.
             StaleWeights: a runner keeps answering with other weights.
         """
         if self.closed:
-            raise WorkersClosed("the env runners were stopped while they played")
+            raise WorkersClosed("the env runners were stopped during a rollout")
         answers = []
         for reference, owner in self._wait(seconds):
             if reference not in owner.calls:  # a push, or another call of a runner that has just been lost
-                self._pushed(owner, reference)
+                self._take_push(owner, reference)
                 continue
             call = owner.answered(reference)
             report = self._result(owner, reference)
@@ -170,7 +170,7 @@ class WorkerSupervisor:
         owners = {reference: runner for runner in self.runners.values() for reference in runner.calls}
         owners |= {start.push: self.runners[n] for n, start in self._starts.items() if start.push is not None}
         if not owners:
-            time.sleep(min(seconds, ASK_AGAIN_S))
+            time.sleep(min(seconds, RETRY_S))
             return []
         references = list(owners)
         done, rest = ray.wait(references, num_returns=1, timeout=seconds)
@@ -183,10 +183,10 @@ class WorkerSupervisor:
         try:
             return ray.get(reference)
         except RayError as error:
-            self.lose(runner, _in_words(error))
+            self.lose(runner, _describe(error))
         return None
 
-    def _pushed(self, runner: RemoteRunner, reference: Any) -> None:
+    def _take_push(self, runner: RemoteRunner, reference: Any) -> None:
         start = self._starts.get(runner.number)
         if start is None or start.push is not reference:
             return
@@ -194,7 +194,7 @@ class WorkerSupervisor:
         try:
             version = ray.get(reference)
         except RayTaskError as error:
-            self._start_again(runner, start, f"could not take weights ({_in_words(error)})")
+            self._start_again(runner, start, f"could not take weights ({_describe(error)})")
             return
         except RayError as error:
             self._not_there(runner, start, error)
@@ -217,7 +217,7 @@ class WorkerSupervisor:
             runner = self.runners[number]
             if now - start.since > self.start_s:
                 self._start_again(runner, start, f"did not come back within {self.start_s:g} s")
-            elif start.push is None and now >= start.ask_at:
+            elif start.push is None and now >= start.retry_at:
                 start.version, state = self._weights()
                 start.push = runner.handle.set_state.remote(state)
         if self.ready():
@@ -225,9 +225,9 @@ class WorkerSupervisor:
         elif all(runner.state is RunnerState.GONE for runner in self.runners.values()) or (
             now - self._ready_at > self.start_s
         ):
-            raise NoEnvRunnerLeft(self._no_runner("they were lost, and none came back in time"))
+            raise NoEnvRunnerLeft(self._all_lost("they were lost, and none came back in time"))
         if self._losses > LOSSES_WITHOUT_PROGRESS * len(self.runners):
-            raise NoEnvRunnerLeft(self._no_runner(f"{self._losses} were lost without a single rollout in between"))
+            raise NoEnvRunnerLeft(self._all_lost(f"{self._losses} were lost without a single rollout in between"))
 
     def _note_stale(self, runner: RemoteRunner, found: set[int]) -> None:
         runner.stale_in_a_row += 1
@@ -241,15 +241,15 @@ class WorkerSupervisor:
         )
 
     def _not_there(self, runner: RemoteRunner, start: _Start, error: RayError) -> None:
-        """Ask again soon: its process starts. Ray starts no actor again whose constructor raised."""
-        start.ask_at = time.monotonic() + ASK_AGAIN_S
+        """Try again soon: its process starts. Ray starts no actor again whose constructor raised."""
+        start.retry_at = time.monotonic() + RETRY_S
         start.deaths += isinstance(error, ActorDiedError)
         if start.deaths >= MOST_DEATHS:
             self._give_up(runner, f"could not be started: {error}")
 
     def _give_up(self, runner: RemoteRunner, reason: str) -> None:
         self._last_loss = f"env runner {runner.number} {reason}"
-        _logger.error("%s; the run goes on without it", self._last_loss)
+        _logger.error("%s; the run continues without it", self._last_loss)
         del self._starts[runner.number]
         runner.state = RunnerState.GONE
 
@@ -261,16 +261,16 @@ class WorkerSupervisor:
         start.since, start.push, start.starts, start.process = time.monotonic(), None, start.starts + 1, True
         self._kill(runner.handle)
 
-    def _no_runner(self, what: str) -> str:
+    def _all_lost(self, what: str) -> str:
         return (
             f"no env runner is left: {what}; the last: {self._last_loss}. Fix: look into the runners' logs (Ray's "
-            "session folder, logs/worker-*), raise env_runners.timeout_s if responses take longer than that, and go on "
-            "from the last checkpoint with --resume"
+            "session folder, logs/worker-*), raise env_runners.timeout_s if responses take longer than that, and "
+            "resume from the last checkpoint with --resume"
         )
 
 
-def _in_words(error: RayError) -> str:
-    """What happened to a runner. After an exception its process lives, but who knows in what state."""
+def _describe(error: RayError) -> str:
+    """Describe what happened to a runner. After an exception its process lives, but in an unknown state."""
     if isinstance(error, RayTaskError):
         where = str(error).strip()
         return f"raised {error.cause!r}:\n{where}\n"
@@ -282,8 +282,8 @@ class NoEnvRunnerLeft(RunError, TimeoutError):
 
 
 class StaleWeights(RunError):
-    """A runner goes on sampling with other weights than the learners hold, even after they were sent again."""
+    """A runner keeps sampling with other weights than the learners hold, even after they were sent again."""
 
 
 class WorkersClosed(RuntimeError):
-    """The env runners were stopped while they played."""
+    """The env runners were stopped during a rollout."""

@@ -195,14 +195,14 @@ class RunnerReport:
 
 
 class EveryEpisodeFailed(RunError):
-    """The environment failed in every episode of a step: nothing can be learned from going on."""
+    """The environment failed in every episode of a step: there is nothing to learn from."""
 
 
 def refuse_if_all_failed(rollouts: Sequence[Rollout]) -> None:
     """Raise if the environment failed in every one of some rollouts.
 
     Raises:
-        EveryEpisodeFailed: with what the first says.
+        EveryEpisodeFailed: with the error of the first.
     """
     if rollouts and all(rollout.verdict == "environment_error" for rollout in rollouts):
         raise EveryEpisodeFailed(

@@ -71,7 +71,7 @@ class RolloutWorkers:
 
         Raises:
             NoEnvRunnerLeft: no runner answers, and none has come back in time.
-            StaleWeights: a runner goes on sampling with other weights than were pushed last.
+            StaleWeights: a runner keeps sampling with other weights than were pushed last.
         """
         if self.supervisor is None:
             report = self._rollout_locally(requests, on_progress)
@@ -257,7 +257,7 @@ T = TypeVar("T")
 
 
 class Background(Generic[T]):
-    """A call that runs while its maker goes on; it does not keep the process alive.
+    """A call that runs beside its maker; it does not keep the process alive.
 
     Args:
         work: what to call.

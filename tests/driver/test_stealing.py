@@ -57,8 +57,8 @@ def test_a_silent_runner_is_behind_when_calls_do_not_take_that_long():
 def test_calls_get_shorter_when_they_bring_much_and_longer_when_they_bring_little():
     busy, quiet = runner(1, *range(8)), runner(2, *range(8))
     for _ in range(20):
-        busy.learn(report(rollouts=40), SLOTS, wanted=4)
-        quiet.learn(report(rollouts=0), SLOTS, wanted=4)
+        busy.adapt(report(rollouts=40), SLOTS, wanted=4)
+        quiet.adapt(report(rollouts=0), SLOTS, wanted=4)
     assert busy.call_s < 0.25 < quiet.call_s <= 5.0
 
 

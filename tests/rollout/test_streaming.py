@@ -52,7 +52,7 @@ def player_of(vllm_engine, tokenizer):
 
     yield make
     for player in players:
-        player.withdraw([*player._waiting, *player._playing])
+        player.withdraw([*player._waiting, *player._running])
 
 
 @pytest.fixture
@@ -138,7 +138,7 @@ def test_withdrawn_episodes_leave_the_batch_and_never_come_back(math, endless, v
     player.add(requests_of(MathEnv("embedded:train").uids[:40], LONG))
     while vllm_engine.unfinished < 24:
         assert player.advance(0.05) == []
-    assert len(player._playing) == 24
+    assert len(player._running) == 24
     gone = [3, 7, 39, 1000]
     assert player.withdraw(gone) == [3, 7, 39]
     assert player.unfinished == 37 and vllm_engine.unfinished == 22

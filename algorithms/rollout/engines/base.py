@@ -1,4 +1,4 @@
-"""What every generation engine does."""
+"""The interface of all inference engines."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -25,7 +25,7 @@ class GenerationRequest:
 
     Args:
         tokens: int32 [P], the whole context.
-        seed: the only source of randomness of this response, so that batching does not change what is drawn.
+        seed: the only source of randomness of this response, so that batching does not change what is sampled.
     """
 
     tokens: np.ndarray
@@ -50,7 +50,7 @@ class Completion:
 class Engine(ABC):
     """A model that samples responses and whose weights can be replaced in place.
 
-    Requests are submitted under keys of the caller's choice, and `step` hands back what has finished. An engine with
+    Requests are submitted under keys of the caller's choice, and `step` returns what has finished. An engine with
     `continuous_batching` takes a request into the batch that is decoding. One without decodes fixed batches to their
     ends: a batch, and with it every bit of the result, depends only on what was submitted between two rounds.
 
@@ -67,7 +67,7 @@ class Engine(ABC):
     @property
     @abstractmethod
     def unfinished(self) -> int:
-        """Submitted requests whose completions `step` has not handed back."""
+        """Submitted requests whose completions `step` has not returned."""
 
     @abstractmethod
     def submit(self, key: int, request: GenerationRequest) -> None:
@@ -75,7 +75,7 @@ class Engine(ABC):
 
     @abstractmethod
     def step(self) -> list[tuple[int, Completion]]:
-        """Advance, and hand back the completions that are done with it, under their keys.
+        """Advance, and return the completions that are done with it, under their keys.
 
         A streaming engine decodes one token of every running response, another one a whole batch. Without unfinished
         requests there is nothing to do and nothing comes back.

@@ -1,4 +1,4 @@
-"""Draw tokens from logits with numbers that belong to the request, not to the batch."""
+"""Sample tokens from logits with numbers that belong to the request, not to the batch."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -38,7 +38,7 @@ def sample_tokens(
     if top_p is not None:
         probabilities = _nucleus(probabilities, top_p)
     cumulative = probabilities.cumsum(-1)
-    # Scaling by the last element keeps a draw inside the vocabulary whatever the rounding of the sum.
+    # Scaling by the last element keeps a sample inside the vocabulary whatever the rounding of the sum.
     targets = (uniforms * cumulative[:, -1])[:, None]
     tokens = (cumulative <= targets).sum(-1).clamp(max=logits.shape[-1] - 1)
     tokens = torch.where(temperatures > 0, tokens, logits.argmax(-1))
@@ -57,7 +57,7 @@ ROOM = 64
 
 
 def preallocated_kv_cache(config: Any) -> DynamicCache:
-    """Give a model's cache; layers that keep all tokens are roomy, others (sliding windows, states) as they were."""
+    """Make a model's cache: layers that keep all tokens have room ahead, others (sliding windows, states) do not."""
     cache = DynamicCache(config=config)
     cache.layers = [PreallocatedLayer() if type(layer) is DynamicLayer else layer for layer in cache.layers]
     return cache
@@ -134,7 +134,7 @@ def grouped_attention(
         attention_mask: bool or float [B, 1, T, S], or None.
         dropout: of the probabilities.
         scaling: of the scores; None: 1 / √D.
-        kwargs: whatever else the model hands on.
+        kwargs: whatever else the model passes on.
 
     Returns:
         float [B, T, H, D], and None in place of the probabilities.

@@ -172,7 +172,7 @@ class _DecodingBatch:
         """Decode until every row has ended."""
         active = torch.ones(len(self.rows), dtype=torch.bool, device=self.engine.device)
         for step in range(self.horizon):
-            token = self._draw(step, active)
+            token = self._sample(step, active)
             ended = torch.isin(token, self.engine.eos_token_ids) | (step + 1 >= self.limits[self.rows])
             active &= ~ended
             remaining = int(active.sum())
@@ -183,7 +183,7 @@ class _DecodingBatch:
             self._forward(token)
         return self._completions()
 
-    def _draw(self, step: int, active: torch.Tensor) -> torch.Tensor:
+    def _sample(self, step: int, active: torch.Tensor) -> torch.Tensor:
         top_p = None if self.top_p is None else self.top_p[self.rows]
         token, logprob = sample_tokens(self.logits, self.uniforms[self.rows, step], self.temperatures[self.rows], top_p)
         rows = self.rows[active]

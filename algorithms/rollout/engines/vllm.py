@@ -19,7 +19,7 @@ _ENVIRONMENT = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_LOGGING_LEVEL": "ER
 class VLLMEngine(Engine):
     """vLLM on the CPU or on GPUs: a submitted request joins the batch that is decoding.
 
-    Log-probs are those of the distribution that is drawn from: the whole one at the sampling temperature, as the
+    Log-probs are those of the distribution that is sampled from: the whole one at the sampling temperature, as the
     learner computes it, or with `top_p` below 1 that of the nucleus alone, which the learner does not.
 
     Args:
@@ -155,7 +155,7 @@ class VLLMEngine(Engine):
         return len(self._running)
 
     def submit(self, key: int, request: GenerationRequest) -> None:
-        """Hand a request to vLLM's scheduler; raises ValueError when it has no room in the context."""
+        """Give a request to vLLM's scheduler; raises ValueError when it has no room in the context."""
         if key in self._running:
             raise ValueError(f"request {key} is unfinished")
         prompt, parameters = self.arguments(request)
@@ -201,10 +201,10 @@ class VLLMEngine(Engine):
         """Free the model."""
         del self.llm
 
-    def _require_idle(self, deed: str) -> None:
-        """A running response would go on with the old cache."""
+    def _require_idle(self, action: str) -> None:
+        """Refuse while responses run: they would continue with the old cache."""
         if self._running:
-            raise RuntimeError(f"the engine cannot {deed}: {len(self._running)} requests are unfinished")
+            raise RuntimeError(f"the engine cannot {action}: {len(self._running)} requests are unfinished")
 
 
 def _parallel_arguments(size: int) -> dict[str, Any]:

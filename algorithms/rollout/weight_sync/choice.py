@@ -1,4 +1,4 @@
-"""Which way weights take, and what happens where it turns out to be closed."""
+"""Choose the way that weights take, and whether engines sleep while the learners work."""
 
 import logging
 from typing import Any, Protocol
@@ -16,7 +16,7 @@ _logger = logging.getLogger(__name__)
 
 
 def choose_transfer(config: BaseConfig) -> WeightTransfer:
-    """The way that the configuration asks for, or the best for where learners and engines live.
+    """Return the configured way, or the best one for where learners and engines live.
 
     Raises:
         ConfigError: `env_runners.weight_transfer` cannot work where they live.
@@ -62,10 +62,10 @@ _DROP_WEIGHTS = 2
 
 
 class EngineSleep(Protocol):
-    """What begins when the rollouts of a step are in, and ends with the next push of weights."""
+    """Begins when the rollouts of a step are in, and ends with the next push of weights."""
 
     def begin(self, runner_group: Any, timeout_s: float) -> None:
-        """Tell the engines; all of them are idle."""
+        """Let the engines sleep; all of them are idle."""
         ...
 
 
@@ -85,7 +85,7 @@ class Sleep:
 
 
 def choose_engine_sleep(config: BaseConfig) -> EngineSleep:
-    """By `env_runners.sleep_while_training`."""
+    """Return what `env_runners.sleep_while_training` asks for."""
     return Sleep() if config.env_runners_settings.sleep_while_training else NoSleep()
 
 

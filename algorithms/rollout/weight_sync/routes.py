@@ -189,10 +189,10 @@ def _open(learner: GRPOLearner, meeting: Meeting) -> str | None:
         # vLLM makes a stream of its own the current one where it finds none set.
         with torch.cuda.device(device), torch.cuda.stream(torch.cuda.current_stream(device)):
             communicator = stateless_init_process_group(meeting.address, meeting.port, 0, meeting.world_size, device)
-        if communicator.disabled:  # or its broadcasts would do nothing, without a word
+        if communicator.disabled:  # or its broadcasts would do nothing, silently
             return "the learner finds no NCCL library"
         sender.communicator = communicator
-    except Exception as error:  # told to the driver, which takes another way or says why there is none
+    except Exception as error:  # returned to the driver, which takes another way or reports why there is none
         return f"{type(error).__name__}: {error}"
     return None
 

@@ -36,7 +36,7 @@ class Link(Protocol):
         ...
 
     def offer(self, learner: GRPOLearner, buffer: torch.Tensor) -> Any:
-        """What the receivers need to know of a buffer; asked once it is packed."""
+        """Return what the receivers need to know of a buffer that is packed."""
         ...
 
     def deliver(self, learner: GRPOLearner, packed: torch.Tensor) -> None:
@@ -165,7 +165,7 @@ class Opened:
 
 
 def sender_of(learner: GRPOLearner) -> Sender:
-    """The learner's sender, made when it is first asked for."""
+    """Return the learner's sender; the first call makes it."""
     if learner.weight_sender is None:
         learner.weight_sender = Sender()
     sender: Sender = learner.weight_sender

@@ -22,7 +22,7 @@ class WeightTransfer(Protocol):
     def push(self, learner_group: LearnerGroup, runner_group: EnvRunnerGroup, timeout_s: float) -> int:
         """Give the runners the learners' weights.
 
-        A runner holds either the old version, or the new one, or says that it holds none: what it samples in between
+        A runner holds either the old version, or the new one, or reports that it holds none: what it samples in between
         is refused. One that does not confirm the new version is marked unhealthy.
 
         Args:
@@ -69,12 +69,12 @@ def require_version(answers: dict[int, int], version: int) -> None:
 
 @dataclass(frozen=True)
 class Failure:
-    """What went wrong in a runner, in words: an exception would end its actor without a word."""
+    """What went wrong in a runner, in words: an exception would end its actor silently."""
 
     message: str
 
 
-def on_learners(group: Any, call: Callable[[Any], T]) -> list[T]:
+def on_learners(group: LearnerGroup, call: Callable[[Any], T]) -> list[T]:
     """Call a function with each learner, all at the same time.
 
     Raises:
@@ -83,21 +83,21 @@ def on_learners(group: Any, call: Callable[[Any], T]) -> list[T]:
     answers = [answer.get() for answer in group.foreach_learner(call)]
     failed = next((answer for answer in answers if isinstance(answer, Exception)), None)
     if failed is not None or len(answers) != max(1, len(group)):
-        said = next(iter(str(failed).splitlines()), "") if failed is not None else "one died"
-        fix = "go on from the last checkpoint with --resume"
-        raise LearnerDied(f"a learner could not send its weights: {said}; fix: {fix}") from failed
+        reason = next(iter(str(failed).splitlines()), "") if failed is not None else "one died"
+        fix = "resume from the last checkpoint with --resume"
+        raise LearnerDied(f"a learner could not send its weights: {reason}; fix: {fix}") from failed
     return answers
 
 
 class RunnerCalls:
-    """The runners of one push: who fails or does not answer once is not asked again, and counts as unhealthy.
+    """Calls to the runners of one push: one that fails or does not answer is not called again, and counts as unhealthy.
 
     Args:
-        group: RLlib's EnvRunnerGroup.
+        group: of the runners.
         timeout_s: for each call.
     """
 
-    def __init__(self, group: Any, timeout_s: float) -> None:
+    def __init__(self, group: EnvRunnerGroup, timeout_s: float) -> None:
         self.group, self.timeout_s = group, timeout_s
         self.local = group.num_remote_env_runners() == 0
         healthy = [] if self.local else group.healthy_env_runner_ids()
@@ -123,10 +123,10 @@ class RunnerCalls:
     def attempt(self, call: Callable[[Any], T]) -> dict[int, T | Failure]:
         """The same, but runners that fail stay as they are; a `Failure` stands for each."""
         if self.local:
-            return {0: _told(call, self.group.local_env_runner)[1]}
+            return {0: _attempt(call, self.group.local_env_runner)[1]}
         answers = dict(
             self.group.foreach_env_runner(
-                functools.partial(_told, call),
+                functools.partial(_attempt, call),
                 local_env_runner=False,
                 remote_worker_ids=self.ids,
                 timeout_seconds=self.timeout_s,
@@ -136,15 +136,15 @@ class RunnerCalls:
         return {number: answers.get(number, silent) for number in self.ids}
 
     def _give_up(self, lost: dict[int, str]) -> None:
-        """RLlib then counts them as unhealthy, and whoever plays with them has them replaced."""
+        """Mark runners as unhealthy for RLlib; the next rollout has them replaced."""
         for number, reason in lost.items():
             _logger.warning("env runner %d did not take the weights: %s", number, reason)
             self.group._worker_manager.set_actor_state(number, healthy=False)
             self.ids.remove(number)
 
 
-def _told(call: Callable[[Any], Any], runner: Any) -> tuple[int, Any]:
+def _attempt(call: Callable[[Any], Any], runner: Any) -> tuple[int, Any]:
     try:
         return runner.worker_index, call(runner)
-    except Exception as error:  # told to the driver, see Failure
+    except Exception as error:  # returned to the driver, see Failure
         return runner.worker_index, Failure(f"{type(error).__name__}: {error}")

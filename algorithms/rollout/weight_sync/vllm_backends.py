@@ -73,14 +73,14 @@ class TensorsEngine(_TakesTensors, WeightTransferEngine[NothingToInit, NothingTo
 
 
 class IPCEngine(_TakesTensors, IPCWeightTransferEngine):
-    """VLLM's, and tensors at hand."""
+    """Takes vLLM's updates, and tensors at hand."""
 
 
 class NCCLEngine(_TakesTensors, NCCLWeightTransferEngine):
-    """VLLM's, and tensors at hand."""
+    """Takes vLLM's updates, and tensors at hand."""
 
     def init_transfer_engine(self, init_info: NCCLWeightTransferInitInfo) -> None:
-        """Join the group; raises RuntimeError where vLLM would go on without NCCL, and receive nothing."""
+        """Join the group; raises RuntimeError where vLLM would continue without NCCL, and receive nothing."""
         super().init_transfer_engine(init_info)
         if self.model_update_group is None or self.model_update_group.disabled:
             raise RuntimeError("vLLM finds no NCCL library")

@@ -75,7 +75,7 @@ def require_same_shapes(expected: Mapping[str, tuple[int, ...]], given: Mapping[
 
 
 def require_complete(awaited: Iterable[str]) -> None:
-    """Refuse to go on while announced tensors are missing.
+    """Refuse to continue while announced tensors are missing.
 
     Raises:
         RuntimeError: some are.
