@@ -1,4 +1,4 @@
-"""What an evaluation is asked for: a run's own settings, then files, then the command line."""
+"""Resolve what the command line asks for: a run's own settings < files < flags < `section.key=value`."""
 
 import argparse
 import os
@@ -9,9 +9,9 @@ from pathlib import Path
 
 from algorithms.config.errors import ConfigError
 from algorithms.config.loading import load, to_yaml
-from algorithms.evaluate.config import EvaluateConfig, gpu_for_the_engine, without_learners
+from algorithms.evaluate.config import EvaluateConfig, move_gpu_to_engine, without_learners
 from algorithms.evaluate.problems import is_mixture
-from algorithms.evaluate.untrusted_config import check_environments, notes, withhold_options
+from algorithms.evaluate.untrusted_config import check_environments, withheld_notes, withhold_options
 from algorithms.train.checkpoints import Checkpoints
 from algorithms.utils.errors import CheckpointError
 
@@ -20,13 +20,13 @@ _NOTHING = os.devnull
 
 
 def resolve_config(arguments: argparse.Namespace) -> tuple[EvaluateConfig, int]:
-    """What a run was trained with, as far as it may decide, then files, then the flags, then `section.key=value`.
+    """Resolve the configuration: the run, as far as it may decide < files < flags < `section.key=value`.
 
     Returns:
         The configuration, checked field by field, and the seed of the sampling.
 
     Raises:
-        ConfigError: the model, the data, a file or a setting cannot be; the line names it, and the fix.
+        ConfigError: the model, the data, a file or a setting is not valid; the line names it, and the fix.
     """
     own_files = list(arguments.config or [])
     files, overrides = own_files, []
@@ -37,7 +37,7 @@ def resolve_config(arguments: argparse.Namespace) -> tuple[EvaluateConfig, int]:
         files = [str(of_run), *own_files]
         overrides += withhold_options(own_files)
         run_folder = of_run.parent
-        checkpoint = _newest(run_folder)
+        checkpoint = _newest_checkpoint(run_folder)
         if checkpoint is None:
             raise ConfigError(
                 f"--model: {run_folder} has no checkpoint yet; fix: wait for one, see run.checkpoint_every"
@@ -56,12 +56,12 @@ def resolve_config(arguments: argparse.Namespace) -> tuple[EvaluateConfig, int]:
     if arguments.reflection:
         overrides.append("evaluation.reflection=true")
     config, run = load(files or [_NOTHING], [*without_learners(), *overrides, *arguments.overrides], EvaluateConfig)
-    gpu_for_the_engine(config)
+    move_gpu_to_engine(config)
     if of_run is not None:
         check_environments(of_run, config, own_files, arguments.overrides)
-        for note in notes(of_run, config):
+        for note in withheld_notes(of_run, config):
             print(note, file=sys.stderr)
-    data = data_of(arguments.data or ()) or config.benchmarks_settings.data
+    data = parse_data(arguments.data or ()) or config.benchmarks_settings.data
     if not data and config.evaluation_settings.data and not is_mixture(config.environment_settings.id):
         data = {"heldout": config.evaluation_settings.data}
     check_sources(data)
@@ -71,7 +71,7 @@ def resolve_config(arguments: argparse.Namespace) -> tuple[EvaluateConfig, int]:
     return config.apply({"benchmarks": {"data": data, "hard_for": absolute}}), run.seed
 
 
-def _newest(run_folder: Path) -> Path | None:
+def _newest_checkpoint(run_folder: Path) -> Path | None:
     try:
         return Checkpoints(run_folder / "checkpoints").newest()
     except CheckpointError as error:
@@ -82,46 +82,50 @@ def _newest(run_folder: Path) -> Path | None:
         ) from error
 
 
-def folder_of(arguments: argparse.Namespace, config: EvaluateConfig, benchmarks: Iterable[str]) -> Path:
-    """Where results go."""
+def results_folder(arguments: argparse.Namespace, config: EvaluateConfig, benchmarks: Iterable[str]) -> Path:
+    """Return the folder that results go into."""
     model = re.sub(r"[^\w.-]+", "-", config.rl_module_settings.model).strip("-")[-80:]
     return Path(arguments.out or Path("evaluations") / f"{model}-{'-'.join(benchmarks)}"[:200])
 
 
-def settings_of(config: EvaluateConfig, seed: int) -> str:
-    """Everything that was set, as a file that can be read back."""
+def settings_yaml(config: EvaluateConfig, seed: int) -> str:
+    """Return the whole configuration as YAML that can be read back."""
     _, run = load([_NOTHING], [f"run.seed={seed}", "run.name=evaluation"], EvaluateConfig)
     return to_yaml(config, run, algorithm="evaluate")
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line."""
-    made = argparse.ArgumentParser(
+    """Make the parser of the command line."""
+    commands = argparse.ArgumentParser(
         prog="python -m algorithms.evaluate",
         description="Measure how well a model solves problems: pass@k, maj@k, lengths, with 95 % intervals.",
         epilog="Any setting can be given as section.key=value; docs/evaluation.md has examples.",
     )
-    made.add_argument("overrides", nargs="*", metavar="section.key=value", help="settings that replace the files'")
-    made.add_argument(
+    commands.add_argument("overrides", nargs="*", metavar="section.key=value", help="settings that replace the files'")
+    commands.add_argument(
         "--model",
         help="a Hub id, a folder in Hugging Face's format, or a run (its newest checkpoint); default: embedded:tiny",
     )
-    made.add_argument(
+    commands.add_argument(
         "--data",
         action="append",
         metavar="[NAME=]SOURCE",
         help="problems, named like environment.data; may be given several times; default: a run's held-out problems",
     )
-    made.add_argument("--samples", type=_positive, help="answers a problem")
-    made.add_argument("--k", type=_numbers, metavar="1,16", help="the k of pass@k and maj@k; default: 1 and --samples")
-    made.add_argument("--engine", choices=("transformers", "vllm"), help="inference engine")
-    made.add_argument("--reflection", action="store_true", help="give wrong answers a second try")
-    made.add_argument("--config", action="append", metavar="FILE", help="YAML files, such as configs/eval_paper.yaml")
-    made.add_argument("--out", metavar="FOLDER", help="where results go; the same folder again goes on")
-    made.add_argument(
+    commands.add_argument("--samples", type=_positive, help="answers a problem")
+    commands.add_argument(
+        "--k", type=_numbers, metavar="1,16", help="the k of pass@k and maj@k; default: 1 and --samples"
+    )
+    commands.add_argument("--engine", choices=("transformers", "vllm"), help="inference engine")
+    commands.add_argument("--reflection", action="store_true", help="give wrong answers a second try")
+    commands.add_argument(
+        "--config", action="append", metavar="FILE", help="YAML files, such as configs/eval_paper.yaml"
+    )
+    commands.add_argument("--out", metavar="FOLDER", help="where results go; the same folder again goes on")
+    commands.add_argument(
         "--compare", nargs=2, metavar=("A", "B"), type=Path, help="paired differences of two finished evaluations"
     )
-    return made
+    return commands
 
 
 def _positive(text: str) -> int:
@@ -135,7 +139,7 @@ def _numbers(text: str) -> list[int]:
 
 
 def run_file(model: str | None) -> Path | None:
-    """The configuration of a run of the training script; None where `--model` names something else."""
+    """Return the configuration file of a training run; None where `--model` names something else."""
     file = Path(model or "").expanduser() / "config.yaml"
     return file if model and file.is_file() else None
 
@@ -150,10 +154,12 @@ def check_model(model: str | None) -> None:
     if not model or not folder.is_dir() or (folder / "config.json").is_file():
         return
     if _is_checkpoint(folder):
-        raise ConfigError(f"--model: {folder} is a checkpoint, with more in it than the model; fix: {_fix(folder)}")
+        raise ConfigError(
+            f"--model: {folder} is a checkpoint, with more in it than the model; fix: {_model_arguments(folder)}"
+        )
     checkpoints = sorted(entry for entry in folder.iterdir() if _is_checkpoint(entry))
     if checkpoints:
-        raise ConfigError(f"--model: {folder} holds checkpoints; fix: {_fix(checkpoints[-1])}")
+        raise ConfigError(f"--model: {folder} holds checkpoints; fix: {_model_arguments(checkpoints[-1])}")
     runs = [entry for entry in folder.iterdir() if (entry / "config.yaml").is_file()]
     if runs:
         newest = max(runs, key=lambda entry: (entry / "config.yaml").stat().st_mtime)
@@ -164,21 +170,21 @@ def _is_checkpoint(folder: Path) -> bool:
     return (folder / "model" / "config.json").is_file()
 
 
-def _fix(checkpoint: Path) -> str:
-    """The model, and the run's settings that it was trained with."""
+def _model_arguments(checkpoint: Path) -> str:
+    """Return the arguments for the model in a checkpoint, with its run's settings."""
     config = checkpoint.absolute().parent.parent / "config.yaml"
-    told = f"--model {checkpoint / 'model'}"
-    return f"{told} --config {checkpoint.parent.parent / 'config.yaml'}" if config.is_file() else told
+    arguments = f"--model {checkpoint / 'model'}"
+    return f"{arguments} --config {checkpoint.parent.parent / 'config.yaml'}" if config.is_file() else arguments
 
 
-def data_of(texts: Sequence[str]) -> dict[str, str]:
-    """Sources by the names of their benchmarks, from what `--data` was given.
+def parse_data(texts: Sequence[str]) -> dict[str, str]:
+    """Return sources by the names of their benchmarks, from the values of `--data`.
 
     Raises:
-        ConfigError: two have one name; only one of them would be asked.
+        ConfigError: two have one name; only one of them would be sampled.
     """
     data: dict[str, str] = {}
-    for name, source in map(_named, texts):
+    for name, source in map(_parse_source, texts):
         if name in data:
             raise ConfigError(
                 f"--data: {data[name]} and {source} would both be called {name}; fix: --data NAME=SOURCE for each"
@@ -198,8 +204,8 @@ def check_sources(data: Mapping[str, str]) -> None:
             raise ConfigError(f"benchmarks.data: {name} has no source; fix: --data {name}=FILE")
 
 
-def _named(text: str) -> tuple[str, str]:
-    """`NAME=SOURCE`, or a source whose name is made of it."""
+def _parse_source(text: str) -> tuple[str, str]:
+    """Split `NAME=SOURCE`; a source alone is named after itself."""
     name, equals, source = text.partition("=")
     if equals and re.fullmatch(r"[\w.-]+", name):
         return name, source

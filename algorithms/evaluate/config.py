@@ -34,15 +34,15 @@ def without_learners() -> list[str]:
     return [as_override(name, default) for name, default in learners.items()]
 
 
-def gpu_for_the_engine(config: EvaluateConfig) -> EvaluateConfig:
-    """The learner's GPU is the engine's where both were to live in the driver; nobody else's then."""
+def move_gpu_to_engine(config: EvaluateConfig) -> EvaluateConfig:
+    """Give the learner's GPU to the engine where both were to live in the driver."""
     runners, learners = config.env_runners_settings, config.learners_settings
     gpus = runners.num_gpus_per_env_runner or (0 if runners.num_env_runners else learners.num_gpus_per_learner)
     return config.apply({"env_runners": {"num_gpus_per_env_runner": gpus}, "learners": {"num_gpus_per_learner": 0}})
 
 
 def check_limits(config: EvaluateConfig, environment: VerifiableEnv) -> None:
-    """Check that `benchmarks.limits` can be told from the answers.
+    """Check that the answers can be scored at `benchmarks.limits`.
 
     Raises:
         ConfigError: a limit above the one that answers are sampled with, or answers of several turns.

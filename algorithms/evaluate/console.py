@@ -1,4 +1,4 @@
-"""What an evaluation prints: its tables, and paired differences of two."""
+"""Print the tables of an evaluation, and the paired differences of two."""
 
 import json
 from collections.abc import Mapping
@@ -8,14 +8,21 @@ from typing import Any
 from rich.table import Table
 
 from algorithms.config.errors import ConfigError
-from algorithms.evaluate.results import RESPONSES, SCORES, bearing_on_answers, read_asked, read_settings
-from algorithms.evaluation.comparison import Common, changed_problems, compare, in_common, left_out, mean_changes
+from algorithms.evaluate.results import RESPONSES, SCORES, bearing_on_answers, read_fingerprint, read_settings
+from algorithms.evaluation.comparison import (
+    Common,
+    changed_problems,
+    compare,
+    count_common,
+    list_uncompared,
+    mean_changes,
+)
 from algorithms.evaluation.metrics import NO_SHARES
 from algorithms.utils.statistics import Change, Score, Trend, mean_score
 
 
-def show(scores: Mapping[str, Any], folder: Path) -> None:
-    """Print the tables, and where everything is."""
+def print_scores(scores: Mapping[str, Any], folder: Path) -> None:
+    """Print the tables, and the paths of the files."""
     from rich.console import Console
 
     console = Console(soft_wrap=True)
@@ -30,7 +37,7 @@ def show(scores: Mapping[str, Any], folder: Path) -> None:
     console.print(f"  responses {folder / RESPONSES}\n  scores    {folder / SCORES}", highlight=False, markup=False)
 
 
-def show_comparison(first: Path, second: Path) -> None:
+def print_comparison(first: Path, second: Path) -> None:
     """Print the paired differences of two finished evaluations.
 
     Raises:
@@ -46,28 +53,28 @@ def show_comparison(first: Path, second: Path) -> None:
     if not changes:
         raise ConfigError(f"--compare: {first} and {second} have no benchmark with ten problems in common")
     console = Console(soft_wrap=True)
-    common = in_common(one, other)
+    common = count_common(one, other)
     for table in comparison_tables(changes, common, first.name, second.name):
         console.print(table)
     if means := mean_changes(one, other, changes):
         console.print(comparison_table(f"mean of {len(changes)} benchmarks: {second.name} minus {first.name}", means))
-    if missing := left_out(one, other):
+    if missing := list_uncompared(one, other):
         console.print(f"not compared, as only one of them has it: {', '.join(missing)}", highlight=False, markup=False)
     if few := [f"{name} ({shared.problems})" for name, shared in common.items() if shared.too_few]:
-        told = f"not compared, as fewer than ten problems are in both: {', '.join(few)}"
-        console.print(told, highlight=False, markup=False)
+        line = f"not compared, as fewer than ten problems are in both: {', '.join(few)}"
+        console.print(line, highlight=False, markup=False)
     if changed := changed_problems(one, other, _digests(first), _digests(second)):
-        told = f"the same ids stand for other problems (text, answer or level): {', '.join(changed)}"
-        console.print(told, highlight=False, markup=False)
+        line = f"the same ids stand for other problems (text, answer or level): {', '.join(changed)}"
+        console.print(line, highlight=False, markup=False)
     others = [f"  {name} {values}" for name, values in settings.items() if name != "rl_module.model"]
     if others:
         console.print("\n".join(["settings that differ:", *others]), highlight=False, markup=False)
 
 
 def _digests(folder: Path) -> dict[str, Any]:
-    """Of each benchmark's problems; nothing where the folder does not say, which is no reason not to compare."""
+    """Return the digests of each benchmark's problems; none where the folder has none: two can be compared without."""
     try:
-        return dict(read_asked(folder).get("benchmarks") or {})
+        return dict(read_fingerprint(folder).get("benchmarks") or {})
     except ConfigError:
         return {}
 
@@ -94,7 +101,7 @@ _IN_TOKENS = "mean_tokens"
 
 
 def score_table(benchmarks: Mapping[str, Mapping[str, Any]]) -> Table:
-    """One column a benchmark, one row a measure; and the mean over benchmarks where there are several."""
+    """Return one column per benchmark, one row per measure; and the mean over benchmarks where there are several."""
     table = Table(title="Evaluation", title_justify="left", title_style="bold")
     table.add_column("")
     for name, one in benchmarks.items():
@@ -111,7 +118,7 @@ def score_table(benchmarks: Mapping[str, Mapping[str, Any]]) -> Table:
 
 
 def level_table(benchmark: str, levels: Mapping[str, Score]) -> Table:
-    """pass@1 by level."""
+    """Return pass@1 by level."""
     table = Table(title=f"{benchmark}: pass@1 by level", title_justify="left", title_style="bold")
     table.add_column("level")
     table.add_column("pass@1", justify="right")
@@ -123,7 +130,7 @@ def level_table(benchmark: str, levels: Mapping[str, Score]) -> Table:
 def comparison_tables(
     changes: Mapping[str, Mapping[str, Change]], common: Mapping[str, Common], first: str, second: str
 ) -> list[Table]:
-    """One table a benchmark: the paired difference of every measure."""
+    """Return one table per benchmark: the paired difference of every measure."""
     return [
         comparison_table(
             f"{benchmark}: {second} minus {first}, {common[benchmark].problems} of {first}'s "
@@ -135,7 +142,7 @@ def comparison_tables(
 
 
 def comparison_table(title: str, changes: Mapping[str, Change]) -> Table:
-    """The difference of every measure."""
+    """Return the difference of every measure."""
     table = Table(title=title, title_justify="left", title_style="bold")
     for column in ("", "difference", "95 % interval", ""):
         table.add_column(column, justify="right" if column else "left")
@@ -170,5 +177,5 @@ def _number(value: float, measure: str) -> str:
 
 
 def _difference(value: float, measure: str) -> str:
-    """Of two shares: points, which are not per cent of the first."""
+    """Format a difference; of two shares in points, which are not percent of the first."""
     return f"{value:+,.1f}" if measure == _IN_TOKENS else f"{100 * value:+.1f} points"

@@ -1,4 +1,4 @@
-"""Which problems are asked: some of each benchmark, or those that an earlier evaluation found hard."""
+"""Select the problems: some of each benchmark, or those that an earlier evaluation found hard."""
 
 import re
 import sys
@@ -9,7 +9,7 @@ from typing import Any
 from algorithms.config.errors import ConfigError, shown
 from algorithms.config.sections import BenchmarksSettings, EnvironmentSettings
 from algorithms.evaluate.config import EvaluateConfig
-from algorithms.evaluate.results import RESPONSES, read_asked, read_settings
+from algorithms.evaluate.results import RESPONSES, read_fingerprint, read_settings
 from algorithms.evaluation.metrics import by_problem
 from algorithms.evaluation.responses import Response, ResponseFolder
 from algorithms.evaluation.sampling import held_out_sample
@@ -20,8 +20,8 @@ from r3env.registry import constructor_parameters
 _MIXTURE = "r3env/Mixture-v0"
 
 
-def environment_of(config: EvaluateConfig) -> MixtureEnv:
-    """All benchmarks as one environment; the configuration then names it too, for the engines' processes.
+def make_environment(config: EvaluateConfig) -> MixtureEnv:
+    """Make one environment of all benchmarks; the configuration then names it too, for the engines' processes.
 
     An environment that takes no data is a benchmark of its own, and the parts of a mixture are benchmarks.
 
@@ -30,12 +30,12 @@ def environment_of(config: EvaluateConfig) -> MixtureEnv:
     """
     settings, benchmarks = config.environment_settings, config.benchmarks_settings
     mixture = is_mixture(settings.id)
-    if mixture and benchmarks.data and benchmarks.data != _sources_of(settings):
+    if mixture and benchmarks.data and benchmarks.data != _part_sources(settings):
         raise ConfigError(
             f"environment.id: the problems of {settings.id} are those of its parts, which benchmarks.data cannot "
             "replace; fix: environment.id=r3env/Math-v0 environment.options={}"
         )
-    asked = _mixture(config) if mixture else _benchmarks(config)
+    asked = _mixture_settings(config) if mixture else _benchmark_settings(config)
     try:
         environment = MixtureEnv(**asked.constructor_arguments())
         if not mixture and not benchmarks.data and "data" in constructor_parameters(settings.id):
@@ -50,34 +50,34 @@ def environment_of(config: EvaluateConfig) -> MixtureEnv:
 
 
 def is_mixture(environment_id: str) -> bool:
-    """Whether an id is that of `r3env/Mixture-v0`, whose problems are named by its options."""
+    """Return whether an id is that of `r3env/Mixture-v0`, whose problems are named by its options."""
     return environment_id.rpartition(":")[2] == _MIXTURE
 
 
-def _sources_of(mixture: EnvironmentSettings) -> dict[str, Any]:
-    """The data of a mixture's parts by their names, which an `evaluation.yaml` has beside its `benchmarks.data`."""
+def _part_sources(mixture: EnvironmentSettings) -> dict[str, Any]:
+    """Return the data of a mixture's parts by name, which an `evaluation.yaml` has beside its `benchmarks.data`."""
     parts = mixture.options.get("environments")
     described = parts if isinstance(parts, Mapping) else {}
     options = {name: part.get("options") for name, part in described.items() if isinstance(part, Mapping)}
     return {name: own.get("data") if isinstance(own, Mapping) else None for name, own in options.items()}
 
 
-def _mixture(config: EvaluateConfig) -> EnvironmentSettings:
-    """A mixture's own parts, with what `evaluation` says of all of them, as in training."""
+def _mixture_settings(config: EvaluateConfig) -> EnvironmentSettings:
+    """Return a mixture's own parts, with what `evaluation` sets for all of them, as in training."""
     arguments = config.evaluation_settings.held_out(config.environment_settings.constructor_arguments())
     given = EnvironmentSettings.from_constructor_arguments(arguments)
     return EnvironmentSettings(id=_MIXTURE).changed("environment", given)
 
 
-def _benchmarks(config: EvaluateConfig) -> EnvironmentSettings:
-    """A part for each source, made like the configured environment; that alone where there is none.
+def _benchmark_settings(config: EvaluateConfig) -> EnvironmentSettings:
+    """Return a part for each source, made like the configured environment; that alone where there is none.
 
     Its options are each part's: a mixture has arguments of its own, such as `seed`, and would keep them.
     """
     settings, benchmarks = config.environment_settings, config.benchmarks_settings
     sources = {name: _source_arguments(config, source) for name, source in benchmarks.data.items()}
     parts: dict[str, Any] = {}
-    for name, own in (sources or {_own_name(settings.id): {}}).items():
+    for name, own in (sources or {_benchmark_name(settings.id): {}}).items():
         options = {**settings.options, **own}
         parts[name] = {"id": settings.id, **({"options": options} if options else {})}
     joined = {"id": _MIXTURE, "data": None, "columns": {}, "options": {"environments": parts}}
@@ -85,7 +85,7 @@ def _benchmarks(config: EvaluateConfig) -> EnvironmentSettings:
 
 
 def _source_arguments(config: EvaluateConfig, source: str) -> dict[str, Any]:
-    """Data and columns, by training's rule: where a preset knows the columns, only `evaluation.data` has others."""
+    """Return data and columns by training's rule: where a preset knows columns, only `evaluation.data` has others."""
     evaluation, inherited = config.evaluation_settings, config.environment_settings.columns
     columns = config.benchmarks_settings.columns or evaluation.columns
     if has_preset(source):
@@ -94,8 +94,8 @@ def _source_arguments(config: EvaluateConfig, source: str) -> dict[str, Any]:
     return asked.held_out({"columns": inherited} if inherited else {})
 
 
-def chosen(environment: MixtureEnv, config: EvaluateConfig) -> list[str]:
-    """The problems to ask: `evaluation.limit` of each benchmark, and of these only the hard ones where asked for."""
+def select_problems(environment: MixtureEnv, config: EvaluateConfig) -> list[str]:
+    """Return the uids to sample: `evaluation.limit` of each benchmark, of these only the hard ones where configured."""
     benchmarks, limit = config.benchmarks_settings, config.evaluation_settings.limit
     uids = list(environment.uids)
     asked = [
@@ -106,7 +106,7 @@ def chosen(environment: MixtureEnv, config: EvaluateConfig) -> list[str]:
     if benchmarks.hard_for is None:
         return asked
     folder, most = Path(benchmarks.hard_for).expanduser(), benchmarks.solved_at_most
-    earlier, samples = _finished(folder)
+    earlier, samples = _read_finished(folder)
     hard = {
         f"{name}/{uid}"
         for name in environment.parts
@@ -124,25 +124,25 @@ def chosen(environment: MixtureEnv, config: EvaluateConfig) -> list[str]:
     return asked
 
 
-def seed_of(seed: int, benchmarks: BenchmarksSettings) -> str:
-    """What answers are drawn from: not the draws that chose the problems, where answers have chosen them."""
+def sampling_seed(seed: int, benchmarks: BenchmarksSettings) -> str:
+    """Return the seed of all answers; another one where earlier answers selected the problems."""
     return str(seed) if benchmarks.hard_for is None else f"{seed}, hard"
 
 
-def _own_name(environment_id: str) -> str:
+def _benchmark_name(environment_id: str) -> str:
     return re.sub(r"[^\w.-]+", "-", environment_id.rpartition(":")[2].rpartition("/")[2])
 
 
-def _finished(folder: Path) -> tuple[list[Response], int]:
-    """All responses of an evaluation, and how many each problem has.
+def _read_finished(folder: Path) -> tuple[list[Response], int]:
+    """Return all responses of an evaluation, and how many each problem has.
 
     Raises:
-        ConfigError: it is not finished: a problem that was not asked would count as not hard.
+        ConfigError: it is not finished: a problem without answers would count as not hard.
     """
     try:
         responses = ResponseFolder(folder / RESPONSES).read()
         samples = int(read_settings(folder)["evaluation"]["samples"])
-        problems = sum(one["problems"] for one in read_asked(folder)["benchmarks"].values())
+        problems = sum(one["problems"] for one in read_fingerprint(folder)["benchmarks"].values())
     except (ValueError, LookupError) as error:
         raise ConfigError(f"benchmarks.hard_for: {error}") from error
     if len(responses) < problems * samples:

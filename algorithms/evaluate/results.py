@@ -1,4 +1,4 @@
-"""The folder of one evaluation: what it holds, and whether it may be gone on with."""
+"""The folder of one evaluation: what it holds, and whether it may be resumed."""
 
 import json
 import sys
@@ -15,54 +15,54 @@ from algorithms.evaluate.config import EvaluateConfig
 from algorithms.evaluation.resumable import part_size
 from algorithms.utils.files import write_json, write_text
 
-CONFIG, ASKED, RESPONSES, SCORES = "evaluation.yaml", "asked.json", "responses", "scores.json"
-PART = "part_size"  # in asked.json: problems of a part, whatever engines there are when it is gone on with
-_OF_A_MIXTURE = ("environments", "seed")  # its own arguments: all others are its parts'
+CONFIG, FINGERPRINT, RESPONSES, SCORES = "evaluation.yaml", "asked.json", "responses", "scores.json"
+PART = "part_size"  # in asked.json: problems of a part, whatever engines there are when it is resumed
+_MIXTURE_OPTIONS = ("environments", "seed")  # its own arguments: all others are its parts'
 _FIX = "fix: another --out, or delete that folder"
 _LOST = "fix: take that file from a copy of the folder, or evaluate again into another one"
 
 
-def open_results(path: Path, settings: str, asked: Mapping[str, Any], *, complete: bool) -> None:
-    """Make the folder, or check that it is of the same evaluation, and say what happens in it.
+def open_results(path: Path, settings: str, fingerprint: Mapping[str, Any], *, complete: bool) -> None:
+    """Make the folder, or check that it is of the same evaluation, and print what happens in it.
 
     Args:
         path: the folder.
         settings: of the evaluation, as YAML.
-        asked: `benchmarks` and `model`, see `fingerprint`, and the size of a part.
+        fingerprint: of `benchmarks` and `model`, and the size of a part.
         complete: whether every response is there.
 
     Raises:
         ConfigError: the folder holds something else; the line names what differs.
     """
     if not (path / CONFIG).exists():
-        if path.exists() and any(entry.name != ASKED for entry in path.iterdir()):
+        if path.exists() and any(entry.name != FINGERPRINT for entry in path.iterdir()):
             raise ConfigError(f"--out: {path} is not empty and no evaluation; fix: name another folder")
         path.mkdir(parents=True, exist_ok=True)
-        write_json(path / ASKED, asked)
+        write_json(path / FINGERPRINT, fingerprint)
         write_text(path / CONFIG, settings)
         return
-    stored, now = read_settings(path), _as_now(yaml.safe_load(settings))
+    stored, now = read_settings(path), _migrate(yaml.safe_load(settings))
     if others := [f"{name} {values}" for name, values in bearing_on_answers(stored, now).items()]:
         raise ConfigError(f"--out: {path} holds an evaluation with other settings: {'; '.join(others)}; {_FIX}")
-    before = read_asked(path)
-    if changed := _changed(before, asked):
+    before = read_fingerprint(path)
+    if changed := _changes(before, fingerprint):
         raise ConfigError(f"--out: {path} holds answers from before a change: {'; '.join(changed)}; {_FIX}")
     if PART not in before:  # settings that tell it may go with the next line
-        write_json(path / ASKED, {**before, PART: asked[PART]})
+        write_json(path / FINGERPRINT, {**before, PART: fingerprint[PART]})
     if differences(stored, now):
         write_text(path / CONFIG, settings)
     print(f"{path}: already finished; nothing is asked" if complete else f"going on in {path}", file=sys.stderr)
 
 
-def begun_part_size(path: Path) -> int | None:
-    """Problems of a part in the folder's evaluation; None where it has not begun one.
+def stored_part_size(path: Path) -> int | None:
+    """Return how many problems make a part of the folder's evaluation; None where it has not begun one.
 
     Raises:
         ConfigError: its files cannot be read.
     """
     if not (path / CONFIG).exists():
         return None
-    if (size := read_asked(path).get(PART)) is not None:
+    if (size := read_fingerprint(path).get(PART)) is not None:
         return int(size)
     settings = read_settings(path)  # of before the size was written down
     try:
@@ -73,7 +73,7 @@ def begun_part_size(path: Path) -> int | None:
 
 
 def read_settings(path: Path) -> dict[str, Any]:
-    """The sections of the folder's evaluation.
+    """Return the sections of the folder's evaluation.
 
     Raises:
         ConfigError: they cannot be read.
@@ -84,37 +84,37 @@ def read_settings(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path / CONFIG}: cannot be read ({error}); {_LOST}") from error
     if not isinstance(settings, dict):
         raise ConfigError(f"{path / CONFIG}: holds no settings; {_LOST}")
-    return _as_now(settings)
+    return _migrate(settings)
 
 
-def _as_now(settings: dict[str, Any]) -> dict[str, Any]:
-    """The same settings as they are written down today, whichever version has written them."""
+def _migrate(settings: dict[str, Any]) -> dict[str, Any]:
+    """Return settings of any earlier version as they are written today."""
     benchmarks, environment = settings.get("benchmarks") or {}, settings.get("environment") or {}
     if benchmarks.get("hard_for"):  # a folder of before it was written down as an absolute one
         benchmarks["hard_for"] = str(Path(benchmarks["hard_for"]).expanduser().resolve())
     options = environment.get("options") or {}
     if isinstance(parts := options.get("environments"), Mapping):  # what all parts have in common was beside them
-        common = {key: value for key, value in options.items() if key not in _OF_A_MIXTURE}
+        common = {key: value for key, value in options.items() if key not in _MIXTURE_OPTIONS}
         named = {name: {**part, "options": {**common, **(part.get("options") or {})}} for name, part in parts.items()}
         environment["options"] = {**{key: options[key] for key in options if key not in common}, "environments": named}
     return settings
 
 
-def read_asked(path: Path) -> dict[str, Any]:
-    """What the folder's evaluation asked of which model.
+def read_fingerprint(path: Path) -> dict[str, Any]:
+    """Return the digests of the problems and the model that the folder's evaluation is of.
 
     Raises:
-        ConfigError: it does not say.
+        ConfigError: the file cannot be read.
     """
     try:
-        asked: dict[str, Any] = json.loads((path / ASKED).read_text(encoding="utf-8"))
+        stored: dict[str, Any] = json.loads((path / FINGERPRINT).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path} does not say what it asked ({error}); {_LOST}") from error
-    return asked
+    return stored
 
 
-def _changed(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """What is not as it was; a model that is not on this machine any more has not changed."""
+def _changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """List what is not as it was; a model that is not on this machine any more has not changed."""
     names = dict.fromkeys([*before["benchmarks"], *now["benchmarks"]])
     found = [
         f"the problems of {name} are others"
@@ -127,7 +127,7 @@ def _changed(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
 
 
 def differences(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, str]:
-    """By `section.key`, `A → B` for each setting that is not the same in both.
+    """Return `A → B` for each setting that is not the same in both, by `section.key`.
 
     Args:
         first: sections, as in `evaluation.yaml`.
@@ -153,7 +153,7 @@ def bearing_on_answers(first: Mapping[str, Any], second: Mapping[str, Any]) -> d
 
 
 def _flat(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Settings by their dotted names, those of mappings one by one; an empty mapping has none."""
+    """Yield settings by their dotted names, those of mappings one by one; an empty mapping has none."""
     for key, entry in value.items():
         if isinstance(entry, Mapping):
             yield from _flat(entry, f"{prefix}{key}.")

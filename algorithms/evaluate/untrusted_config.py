@@ -1,7 +1,7 @@
-"""What the configuration of a run folder may not decide: it comes with a model, perhaps from somebody else.
+"""Withhold what the configuration of a run folder may not decide: it comes with a model, perhaps somebody else's.
 
-A file that `--config` names is trusted like a script. One that only lies in the folder of `--model` is not: whatever of
-it could import, unpickle or run something else than this library counts only where the user says the same.
+A file that `--config` names is trusted like a script. One that only lies in the folder of `--model` is not: a setting
+that can import, unpickle or run anything else than this library counts only if the user repeats it.
 """
 
 import shlex
@@ -25,7 +25,7 @@ def withhold_options(files: Sequence[str]) -> list[str]:
     return [as_override(name, value) for name, value in {**_withheld(), **_stated(files)}.items()]
 
 
-def notes(run_file: Path, config: EvaluateConfig) -> list[str]:
+def withheld_notes(run_file: Path, config: EvaluateConfig) -> list[str]:
     """Return a line for each setting that the run's file has and `config` has not."""
     defaults, lines = _withheld(), []
     for name, value in _stated([str(run_file)]).items():
@@ -96,7 +96,7 @@ def _ids_of_the_user(files: Sequence[str], overrides: Sequence[str]) -> Iterator
 
 
 def _ids(place: str, described: Any) -> Iterator[tuple[str, str]]:
-    """The id of an environment and those of a mixture's parts, each with its dotted name."""
+    """Yield the id of an environment and those of a mixture's parts, each with its dotted name."""
     if not isinstance(described, Mapping):
         return
     if isinstance(name := described.get("id"), str):

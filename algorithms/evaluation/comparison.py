@@ -1,4 +1,4 @@
-"""Two evaluations of the same problems: paired differences, each with its interval."""
+"""Compare two evaluations of the same problems: paired differences, each with its interval."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,12 +19,12 @@ class Common:
 
     @property
     def too_few(self) -> bool:
-        """Whether an interval over them would say nothing."""
+        """Return whether an interval over them would say nothing."""
         return self.problems < FEWEST_PROBLEMS
 
 
-def in_common(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Common]:
-    """By benchmark that both have.
+def count_common(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Common]:
+    """Count the problems that both have, by benchmark.
 
     Args:
         first: what scores.json of one evaluation holds.
@@ -41,7 +41,7 @@ def in_common(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, 
 def changed_problems(
     first: Mapping[str, Any], second: Mapping[str, Any], one: Mapping[str, Any], other: Mapping[str, Any]
 ) -> list[str]:
-    """Benchmarks with the same ids in both, and other problems under them.
+    """List benchmarks with the same ids in both, and other problems under them.
 
     Args:
         first: what scores.json of one evaluation holds.
@@ -61,7 +61,7 @@ def changed_problems(
 
 
 def compare(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, dict[str, Change]]:
-    """By benchmark and measure, how much higher the second is than the first, over the problems that both have.
+    """Return how much higher the second is than the first, by benchmark and measure, over the common problems.
 
     Args:
         first: what scores.json of one evaluation holds.
@@ -88,7 +88,7 @@ def compare(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, di
 def mean_changes(
     first: Mapping[str, Any], second: Mapping[str, Any], changes: Mapping[str, Mapping[str, Change]]
 ) -> dict[str, Change]:
-    """By measure that all compared benchmarks have, the mean of their differences; of one benchmark it is none.
+    """Return the mean over benchmarks of their differences, by measure that all have; of one benchmark none.
 
     Args:
         first: what scores.json of one evaluation holds.
@@ -111,8 +111,8 @@ def _differences(one: Mapping[str, Any], other: Mapping[str, Any], measure: str)
     return np.array([other[uid][measure] - one[uid][measure] for uid in one if uid in other])
 
 
-def left_out(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[str]:
-    """What cannot be compared, as only one of the two has it: benchmarks, and measures of a benchmark.
+def list_uncompared(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[str]:
+    """List what only one of the two has and cannot be compared: benchmarks, and measures of a benchmark.
 
     Args:
         first: what scores.json of one evaluation holds.

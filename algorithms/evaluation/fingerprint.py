@@ -1,10 +1,11 @@
-"""What was asked of which model, in a few characters: paths stay the same when what lies there does not."""
+"""Digest problems and model files: a path stays the same when what lies there does not."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from algorithms.config.machine import RLModuleSettings
 from algorithms.models.names import resolve_model
 from r3env.core import Query
 
@@ -13,12 +14,12 @@ _WHOLE = 16 * 2**20  # bytes up to which a file is read from end to end
 _BLOCKS, _BLOCK = 64, 2**16
 
 
-def of_problems(queries: Mapping[str, Query], uids: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """By benchmark, how many problems are asked, and a digest of their texts, answers and levels.
+def digest_problems(queries: Mapping[str, Query], uids: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Return how many problems a benchmark has, and a digest of their texts, answers and levels, by benchmark.
 
     Args:
         queries: by uid, with the benchmark's name before it.
-        uids: those that are asked, in their order.
+        uids: the problems that are sampled, in their order.
     """
     counts: dict[str, int] = {}
     digests: dict[str, Any] = {}
@@ -30,8 +31,8 @@ def of_problems(queries: Mapping[str, Query], uids: Sequence[str]) -> dict[str, 
     return {name: {"problems": count, "digest": digests[name].hexdigest()[:32]} for name, count in counts.items()}
 
 
-def of_model(settings: Any) -> str | None:
-    """A digest of the model's files, or the commit of a Hub model; None where it is not on this machine.
+def digest_model(settings: RLModuleSettings) -> str | None:
+    """Return a digest of the model's files, or the commit of a Hub model; None where it is not on this machine.
 
     Of large files only some blocks are read: training moves weights everywhere.
 

@@ -63,7 +63,7 @@ DRAWS = 1000
 
 
 def majority_correct(answers: Sequence[str | None], correct: Sequence[bool], k: int | None = None) -> float:
-    """The chance that the most frequent of k answers is right, where ties are broken at random.
+    """Return the chance that the most frequent of k answers is correct, where ties are broken at random.
 
     Right answers count as one, however they are written, for they all equal the reference; wrong ones are the same
     where they are written alike, up to spaces and the like. Samples without an answer have no vote.
@@ -96,12 +96,12 @@ def majority_correct(answers: Sequence[str | None], correct: Sequence[bool], k: 
 
 @functools.lru_cache(4096)
 def _spelt(answer: str) -> str:
-    """What is compared; remembered, as every k asks for the same answers."""
+    """Return the spelling that is compared; cached, as every k needs the same answers."""
     return comparable(clean(answer))
 
 
 def _chances(votes: np.ndarray) -> np.ndarray:
-    """Of right answers to win; float [draws].
+    """Return the chance of correct answers to win; float [draws].
 
     Args:
         votes: int [draws, 1 + wrong answers], the right answer's first.
@@ -121,15 +121,15 @@ class Outcome(Protocol):
 
     @property
     def correct(self) -> bool:
-        """Whether it is."""
+        """Whether it is correct."""
 
     @property
     def truncated(self) -> bool:
-        """Whether it is cut off."""
+        """Whether it is truncated."""
 
     @property
     def tokens(self) -> int:
-        """Its length."""
+        """Its length in tokens."""
 
     @property
     def reflected_correct(self) -> bool | None:
@@ -189,17 +189,17 @@ def _means(answers: Sequence[Outcome]) -> Metrics:
 
 
 def _votes(response: Response) -> bool:
-    """A box in an answer that was cut off counts for nothing; of one that was not graded nothing is known."""
+    """Return whether an answer votes: not if it is truncated, nor if it was not graded."""
     return not response.truncated and response.verdict not in UNGRADED
 
 
 def have_votes(responses: Sequence[Response]) -> bool:
-    """Whether the answers that were judged are known: an environment may read them from elsewhere than a box."""
+    """Return whether the answers that were judged are known: an environment may read them from elsewhere than a box."""
     return all(one.answer is not None for one in responses if one.correct or one.verdict == Reason.DIFFERENT)
 
 
 def by_problem(responses: Sequence[Response], benchmark: str) -> dict[str, list[Response]]:
-    """The responses of a benchmark by problem, in the order in which these appear."""
+    """Return the responses of a benchmark by problem, in the order in which these appear."""
     problems: dict[str, list[Response]] = {}
     for response in responses:
         if response.benchmark == benchmark:
@@ -210,7 +210,7 @@ def by_problem(responses: Sequence[Response], benchmark: str) -> dict[str, list[
 def benchmark_scores(
     responses: Sequence[Response], ks: Sequence[int], limits: Sequence[int] = ()
 ) -> dict[str, dict[str, Any]]:
-    """By benchmark: `problems`, `samples`, `ungraded`, `scores`, `levels` (pass@1 by level) and `by_problem`.
+    """Return by benchmark `problems`, `samples`, `ungraded`, `scores`, `levels` (pass@1 by level) and `by_problem`.
 
     Args:
         responses: of all benchmarks.
@@ -250,7 +250,7 @@ def _levels(problems: Mapping[str, Sequence[Response]], values: Mapping[str, flo
 
 
 def _natural(level: str) -> tuple[float, str]:
-    """Numbers by size, before words by spelling."""
+    """Sort numbers by size, before words by spelling."""
     try:
         return float(level), level
     except ValueError:

@@ -1,4 +1,4 @@
-"""Every response of an evaluation, in Parquet files that an interrupted one goes on from."""
+"""Store every response of an evaluation, in Parquet files from which an interrupted one resumes."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -37,9 +37,9 @@ class Response:
         level: its difficulty, where the data have one.
         sample: which of the problem's answers.
         answer: the final answer in it; None where there is none.
-        verdict: the grader's reason; `timeout` and the like count as wrong.
-        reflected_response: the second try after a wrong one; None where none was asked for.
-        reflected_correct: right at first or on the second try.
+        verdict: the grader's reason; `timeout` and the like count as incorrect.
+        reflected_response: the second try after a wrong one; None where there was none.
+        reflected_correct: correct at first or on the second try.
     """
 
     benchmark: str
@@ -64,7 +64,7 @@ class ResponseFolder:
         self.path = path
 
     def has(self, part: int) -> bool:
-        """Whether a part is there."""
+        """Return whether a part is there."""
         return self._file(part).is_file()
 
     def write(self, part: int, responses: Iterable[Response]) -> None:
@@ -72,7 +72,7 @@ class ResponseFolder:
         write_parquet(self._file(part), map(asdict, responses), _SCHEMA)
 
     def read(self) -> list[Response]:
-        """All responses, part by part.
+        """Return all responses, part by part.
 
         Raises:
             ValueError: there are none, or a file is damaged.

@@ -63,12 +63,12 @@ class Answer:
 
     @property
     def correct(self) -> bool:
-        """Whether the first answer is."""
+        """Whether the first answer is correct."""
         return self.first.correct
 
     @property
     def truncated(self) -> bool:
-        """Whether the first answer is cut off."""
+        """Whether the first answer is truncated."""
         return self.first.truncated
 
     @property

@@ -15,7 +15,7 @@ from ray.rllib.core.learner.learner_group import LearnerGroup
 from ray.rllib.env.env_runner_group import EnvRunnerGroup
 from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
 
-from algorithms.evaluation.fingerprint import of_model
+from algorithms.evaluation.fingerprint import digest_model
 from algorithms.evaluation.sampling import Evaluation, evaluate_policy, make_truncator
 from algorithms.grpo.config import GRPOConfig
 from algorithms.grpo.mechanism import Mechanism, Services
@@ -68,7 +68,7 @@ class StagedAlgorithm(Algorithm):
             torch.set_num_threads(config.env_runners_settings.num_threads)
         module = config.rl_module_settings
         fetch_model(module)  # not everybody comes through the command, which has done it
-        self.model_configs, self.model_fingerprint = ModelConfigs.read(module), of_model(module)
+        self.model_configs, self.model_fingerprint = ModelConfigs.read(module), digest_model(module)
         super().setup(config)
         self.tokenizer = load_tokenizer(resolve_model(module.model), module.revision, module.trust_remote_code)
         self.environments: dict[Split, Any] = {split: make() for split, make in environment_makers(config).items()}

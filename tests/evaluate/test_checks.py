@@ -9,7 +9,7 @@ from algorithms.config.errors import ConfigError
 from algorithms.evaluate.__main__ import main
 from algorithms.evaluate.cli_inputs import parser, resolve_config
 from algorithms.evaluate.command import evaluate
-from algorithms.evaluate.problems import environment_of
+from algorithms.evaluate.problems import make_environment
 from algorithms.evaluation.responses import ResponseFolder
 from algorithms.models.names import resolve_model
 from algorithms.models.tokenizer import load_tokenizer
@@ -100,7 +100,7 @@ def test_second_tries_are_of_answers_of_one_turn(asked, tmp_path, capsys):
 def test_a_second_answer_that_has_no_room_whatever_is_quoted_is_refused(tmp_path, capsys):
     """A first answer of this length fits: without second tries it is asked."""
     config = configured()
-    environment = environment_of(config)
+    environment = make_environment(config)
     use = context_use(config, EnvironmentFacts(None, 1, longest_prompts(environment, environment.uids)))
     most = 1024 - use.prompt
     wanted = ["--data", "math=embedded:heldout", "--reflection", f"env_runners.max_response_tokens={most}"]

@@ -7,7 +7,7 @@ import yaml
 
 from algorithms.evaluate.__main__ import main
 from algorithms.evaluate.console import comparison_table, comparison_tables, score_table
-from algorithms.evaluation.comparison import Common, changed_problems, compare, in_common, mean_changes
+from algorithms.evaluation.comparison import Common, changed_problems, compare, count_common, mean_changes
 from algorithms.utils.statistics import Change, Score, mean_score, score
 
 
@@ -71,8 +71,8 @@ def test_the_mean_of_scores_has_an_interval():
 
 
 def test_what_both_have_is_counted():
-    assert in_common(FIRST, SECOND)["b"] == Common(80, 100, 80)
-    assert [name for name, shared in in_common(FIRST, SECOND).items() if shared.too_few] == ["c"]
+    assert count_common(FIRST, SECOND)["b"] == Common(80, 100, 80)
+    assert [name for name, shared in count_common(FIRST, SECOND).items() if shared.too_few] == ["c"]
 
 
 def test_other_problems_under_the_same_ids_are_found():

@@ -7,8 +7,8 @@ import pytest
 import yaml
 
 from algorithms.config.errors import ConfigError
-from algorithms.evaluate.cli_inputs import folder_of, parser, resolve_config, settings_of
-from algorithms.evaluate.problems import chosen, environment_of
+from algorithms.evaluate.cli_inputs import parser, resolve_config, results_folder, settings_yaml
+from algorithms.evaluate.problems import make_environment, select_problems
 from algorithms.rollout.env_runner import environment_makers
 from algorithms.rollout.types import Split
 from r3env.envs.reasoning_gym import ReasoningGymEnv
@@ -40,19 +40,19 @@ def engines_environment(config):
 def test_a_mixture_is_asked_its_own_parts(configured, tmp_path):
     options = {"environments": PARTS, "seed": 4}
     config = configured({"environment": {"id": "r3env/Mixture-v0", "options": options, "instruction": "Go."}})
-    environment = environment_of(config)
+    environment = make_environment(config)
     assert environment.seed == 4 and environment.weights == {"sums": 2, "boxes": 1}
-    asked = chosen(environment, config)
+    asked = select_problems(environment, config)
     assert {uid.partition("/")[0] for uid in asked} == {"sums", "boxes"} and len(asked) == 30
     there = engines_environment(config)
     assert list(there.uids) == asked and there.prompt(there.query(asked[0])).endswith("\n\nGo.")
-    named = folder_of(parser().parse_intermixed_args([]), config, environment.parts)
+    named = results_folder(parser().parse_intermixed_args([]), config, environment.parts)
     assert named == Path("evaluations/embedded-tiny-sums-boxes")
 
 
 def test_a_mixture_without_options_is_asked_its_default_parts(configured):
     config = configured({"environment": {"id": "r3env/Mixture-v0", "max_turns": 1}})
-    assert set(environment_of(config).parts) == {"one_turn", "two_turns"}
+    assert set(make_environment(config).parts) == {"one_turn", "two_turns"}
 
 
 def test_the_held_out_problems_of_a_mixture_s_run_are_those_of_its_own_evaluation(configured):
@@ -60,13 +60,13 @@ def test_the_held_out_problems_of_a_mixture_s_run_are_those_of_its_own_evaluatio
     environment = {"id": "r3env/Mixture-v0", "data": "embedded:train", "options": options}
     config = configured({"environment": environment, "evaluation": {"data": "embedded:heldout"}})
     in_training = list(engines_environment(config).uids)
-    assert chosen(environment_of(config), config) == in_training == list(engines_environment(config).uids)
+    assert select_problems(make_environment(config), config) == in_training == list(engines_environment(config).uids)
 
 
 def test_a_mixture_takes_no_other_problems(configured):
     config = configured({"environment": {"id": "r3env/Mixture-v0"}}, "--data", "m=embedded:heldout")
     with pytest.raises(ConfigError, match=r"environment\.id: .*fix: environment\.id=r3env/Math-v0 environment\.opt"):
-        environment_of(config)
+        make_environment(config)
 
 
 @pytest.mark.parametrize(
@@ -80,20 +80,20 @@ def test_a_mixture_takes_no_other_problems(configured):
 def test_what_was_asked_is_asked_again_from_the_folder_s_own_file(environment, data, configured, tmp_path):
     named = [text for name in data for text in ("--data", f"{name}={data[name]}")]
     config = configured({"environment": environment}, *named)
-    first = environment_of(config)
-    written = settings_of(config, 3)
+    first = make_environment(config)
+    written = settings_yaml(config, 3)
     (tmp_path / "evaluation.yaml").write_text(written)
     arguments = ["--config", str(tmp_path / "evaluation.yaml")]
     again, seed = resolve_config(parser().parse_intermixed_args(arguments))
-    second = environment_of(again)
+    second = make_environment(again)
     assert list(second.uids) == list(first.uids) and seed == 3
     assert [second.prompt(second.query(uid)) for uid in second.uids] == [
         first.prompt(first.query(uid)) for uid in first.uids
     ]
-    assert settings_of(again, seed) == written
+    assert settings_yaml(again, seed) == written
     other = resolve_config(parser().parse_intermixed_args([*arguments, "--data", "a=embedded:train"]))[0]
     with pytest.raises(ConfigError, match=r"environment\.id: .*benchmarks\.data cannot replace"):
-        environment_of(other)
+        make_environment(other)
 
 
 @pytest.mark.parametrize("parts", [None, [], {"m": None}, {"m": {"options": None}}, {"m": {"options": {"data": 1}}}])
@@ -101,13 +101,13 @@ def test_a_mixture_of_other_parts_than_the_benchmarks_is_refused_however_it_is_w
     environment = {"id": "r3env/Mixture-v0", "options": {"environments": parts}}
     config = configured({"environment": environment}, "--data", "m=embedded:heldout")
     with pytest.raises(ConfigError, match=r"benchmarks\.data cannot replace"):
-        environment_of(config)
+        make_environment(config)
 
 
 def test_options_such_as_the_seed_are_the_parts_own(configured):
     options = {"seed": 7, "size": 5, "level": 1}
     config = configured({"environment": {"id": RG, "options": options}}, "--data", "sums=chain_sum")
-    asked, alone = chosen(environment_of(config), config), ReasoningGymEnv("chain_sum", **options)
+    asked, alone = select_problems(make_environment(config), config), ReasoningGymEnv("chain_sum", **options)
     assert asked == [f"sums/{uid}" for uid in alone.uids] and len(asked) == 5
     there = engines_environment(config)
     assert there.query(asked[0]).problem == alone.query(alone.uids[0]).problem
@@ -127,7 +127,7 @@ def test_columns_are_for_data_that_no_preset_knows(section, configured, tmp_path
     sections = {section: {"columns": {"answer": "solution"}}}
     config = configured(sections, *(text for name in data for text in ("--data", f"{name}={data[name]}")))
     monkeypatch.setattr("algorithms.evaluate.problems.MixtureEnv.queries", {})
-    columns = {name: part.columns for name, part in environment_of(config).parts.items()}
+    columns = {name: part.columns for name, part in make_environment(config).parts.items()}
     own = {"answer": "solution"}
     assert columns == {"mine": own, "preset": {}, "hub": {}, "unknown": own}
 
@@ -148,7 +148,7 @@ def test_a_run_s_held_out_problems_have_the_columns_of_its_training(source, colu
     in_training = engines_environment(config)
     in_training = in_training.parts["heldout"] if mixture else in_training
     monkeypatch.setattr("algorithms.evaluate.problems.MixtureEnv.queries", {})
-    asked = environment_of(config).parts["heldout"]
+    asked = make_environment(config).parts["heldout"]
     there = engines_environment(config).parts["heldout"]
     assert asked.columns == there.columns == in_training.columns
     inherited = {"answer": "solution"} if source == "mine.jsonl" else {}
@@ -159,7 +159,7 @@ def test_columns_go_to_what_only_the_environment_can_read(configured, tmp_path):
     """`parse_source` refuses a task's name."""
     config = configured({"environment": {"id": RG, "columns": {"answer": "solution"}}}, "--data", "sums=chain_sum")
     with pytest.raises(ConfigError, match="unknown option 'columns'"):
-        environment_of(config)
+        make_environment(config)
 
 
 def test_the_folder_that_chose_the_problems_is_known_from_everywhere(configured, tmp_path, monkeypatch):

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from algorithms.evaluate.results import bearing_on_answers, differences
-from algorithms.evaluation.comparison import compare, left_out
+from algorithms.evaluation.comparison import compare, list_uncompared
 from algorithms.evaluation.metrics import benchmark_scores
 from algorithms.evaluation.responses import Response, ResponseFolder
 from algorithms.evaluation.resumable import sample_parts
@@ -89,7 +89,7 @@ def test_none_solved_and_all_solved_are_not_certain():
 def test_what_only_one_side_measured_is_listed():
     first = {"b": {"scores": {"pass@1": 0, "pass@16": 0}}, "c": {}}
     second = {"b": {"scores": {"pass@1": 0, "pass@1_within_5": 0}}}
-    assert left_out(first, second) == ["c", "b pass@16", "b pass@1 within 5"]
+    assert list_uncompared(first, second) == ["c", "b pass@16", "b pass@1 within 5"]
 
 
 def test_settings_that_differ_are_found_in_mappings_too():
