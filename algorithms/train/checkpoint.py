@@ -63,9 +63,8 @@ def _write(algo: StagedAlgorithm, partial: Path, metrics: Mapping[str, float]) -
     if algo.config.rl_module_settings.lora_rank:
         _save_adapter(algo, partial / "adapter")
     write_tensors(partial, "optimizer", tensor_buckets(algo.learner_group, "optimizer"))
-    arrays: dict[str, Any]  # numpy's stubs take them for its switches
     arrays, state = algo.get_training_state()
-    np.savez(partial / "arrays.npz", **arrays)
+    np.savez(partial / "arrays.npz", **dict[str, Any](arrays))  # an Any may be one of its switches
     state = {"format": FORMAT, "metrics": dict(metrics), **state}
     (partial / "state.json").write_text(json.dumps(state, indent=1), encoding="utf-8")
     write_manifest(partial)

@@ -1,4 +1,4 @@
-"""Reading off what a run did."""
+"""What a run did, read from the algorithm."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ def train(algorithm: Any, steps: int) -> list[dict[str, Any]]:
     records = []
     for _ in range(steps):
         algorithm.train()
-        records.append({k: v for k, v in algorithm.record.items() if not k.startswith(("time/", "throughput/"))})
+        records.append({k: v for k, v in algorithm.batch.record.items() if not k.startswith(("time/", "throughput/"))})
     return records
 
 

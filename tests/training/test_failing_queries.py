@@ -50,14 +50,14 @@ def test_what_would_end_a_process_is_an_episodes_error(grpo_config, build):
     assert record["rollout/environment_errors"] == 6.0 and record["reward/correct"] == 1.0
 
 
-def test_a_refill_that_asks_a_broken_query_only_does_not_end_the_run(grpo_config, build):
-    """All answers of the fine query are right, so that each step asks the broken one in its place."""
+def test_resampling_a_broken_query_only_does_not_end_the_run(grpo_config, build):
+    """All answers of the fine query are correct: each step resamples the broken one in its place."""
     algorithm = build(failing(grpo_config, only=["fine", "raises"]).training(max_resample_rounds=3))
     records = train(algorithm, 2)
     assert all(record["rollout/environment_errors"] > 0 for record in records)
 
 
-def test_an_evaluation_goes_on_where_every_second_try_fails(grpo_config, build, monkeypatch):
+def test_an_evaluation_continues_where_every_second_try_fails(grpo_config, build, monkeypatch):
     monkeypatch.setattr(Exiting, "verify", _wrong_then_broken)
     algorithm = build(failing(grpo_config, only=["fine"]).evaluation(reflection=True))
     algorithm.evaluate()

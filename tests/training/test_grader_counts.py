@@ -15,7 +15,7 @@ def test_what_was_graded_before_the_run_is_not_the_runs(grpo_config, build):
     (record,) = train(later, 1)
     assert record["grading/screened"] == 0
     train(algorithm, 1)
-    assert algorithm.record["grading/screened"] > 0  # this one was there
+    assert algorithm.batch.record["grading/screened"] > 0  # this one was there
 
 
 def test_counts_of_all_processes_add_up_and_a_new_process_begins_at_zero():
@@ -30,5 +30,5 @@ def test_an_evaluation_is_no_part_of_the_next_steps_times(grpo_config, build):
     algorithm = build(grpo_config.evaluation(samples=8, limit=40))
     algorithm.evaluate()
     algorithm.train()
-    record = algorithm.record
+    record = algorithm.batch.record
     assert record["time/generate"] + record["time/grade"] <= record["time/collect_rollouts"] * 1.01

@@ -20,23 +20,23 @@ def test_rllibs_own_checkpoint_resumes_as_exactly_as_ours(r3_config, build, tmp_
 
 
 @pytest.mark.slow
-def test_an_algorithm_that_plays_ahead_forgets_that_when_it_is_put_back(grpo_config, build, tmp_path):
-    """Population-based training puts an algorithm back that has trained on: what it has played is of other weights."""
+def test_rollouts_made_ahead_are_dropped_when_an_algorithm_is_restored(grpo_config, build, tmp_path):
+    """Population-based training restores an algorithm that has trained on: its rollouts made ahead are of other weights."""
     algorithm = build(grpo_config.training(max_off_policy_steps=1).env_runners(num_env_runners=1))
     path = algorithm.save_to_path(tmp_path / "rllib")
     train(algorithm, 1)
-    first = [group.prompt.uid for group in algorithm.groups]
+    first = [group.prompt.uid for group in algorithm.batch.groups]
     train(algorithm, 1)
     algorithm.restore_from_path(path)
     (record,) = train(algorithm, 1)
     assert record["rollout/policy_lag"] == 0.0
-    assert [group.prompt.uid for group in algorithm.groups] == first
+    assert [group.prompt.uid for group in algorithm.batch.groups] == first
 
 
 def test_what_a_failed_step_has_begun_to_change_is_not_saved(grpo_config, build, tmp_path, monkeypatch):
     algorithm = build(grpo_config)
 
-    def fail(groups):
+    def fail(batch):
         raise ZeroDivisionError
 
     fail.__name__ = "update_policy"

@@ -63,7 +63,7 @@ def test_a_policy_that_overflows_is_not_stepped_and_stops_the_run(grpo_config, b
     assert all(np.array_equal(before[name], after[name], equal_nan=True) for name in before)
 
 
-def test_log_probs_that_are_not_numbers_are_not_remembered(r3_config, build):
+def test_log_probs_that_are_not_numbers_are_not_stored(r3_config, build):
     algorithm = build(r3_config.training(max_skipped_steps=0, minibatches=2))
     algorithm.learner_group.foreach_learner(_poison)
     (record,) = train(algorithm, 1)

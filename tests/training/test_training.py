@@ -64,21 +64,21 @@ def test_three_steps_through_ray_actors(r3_config, build):
         assert record["rollout/prompts_completed"] == record["rollout/prompts_expected"] >= 6
         assert record["policy/logp_mismatch_max"] < 1e-4
         assert record["groups/count"] >= 6
-    names = {type(group.samples[0].rollout).__name__ for group in algorithm.groups}
+    names = {type(group.samples[0].rollout).__name__ for group in algorithm.batch.groups}
     assert names == {"Rollout"}
-    assert {s.rollout.weights_version for g in algorithm.groups for s in g.samples if not s.replayed} != {0}
+    assert {s.rollout.weights_version for g in algorithm.batch.groups for s in g.samples if not s.replayed} != {0}
 
 
-def test_remote_runners_draw_the_same_responses_as_a_local_one(grpo_config, build):
+def test_remote_runners_sample_the_same_responses_as_a_local_one(grpo_config, build):
     local, remote = build(grpo_config.copy()), build(grpo_config.copy().env_runners(num_env_runners=2))
     train(local, 1), train(remote, 1)
-    for here, there in zip(local.groups, remote.groups, strict=True):
+    for here, there in zip(local.batch.groups, remote.batch.groups, strict=True):
         assert here.prompt.uid == there.prompt.uid
         for a, b in zip(here.samples, there.samples, strict=True):
             assert a.rollout.tokens.tolist() == b.rollout.tokens.tolist()
 
 
-def test_a_resumed_run_goes_on_as_the_uninterrupted_one(r3_config, build, tmp_path, small_pool):
+def test_a_resumed_run_trains_as_the_uninterrupted_one(r3_config, build, tmp_path, small_pool):
     config = eager_reflection(r3_config).environment(data=small_pool)
     whole = build(config.copy())
     train(whole, 3)
@@ -91,24 +91,22 @@ def test_a_resumed_run_goes_on_as_the_uninterrupted_one(r3_config, build, tmp_pa
     assert largest_difference(weights(whole), weights(resumed)) == 0.0
 
 
-def test_with_runners_a_resumed_run_asks_what_the_uninterrupted_one_asked(r3_config, build, tmp_path, small_pool):
+def test_with_runners_a_resumed_run_requests_what_the_uninterrupted_one_requested(r3_config, build, tmp_path, small_pool):
     config = eager_reflection(r3_config).environment(data=small_pool).env_runners(num_env_runners=2)
-    asked = []
 
-    def played(algorithm):
-        play = algorithm.runners.play
-        algorithm.runners.play = lambda requests, **rest: asked[-1].extend(requests) or play(requests, **rest)
-        asked.append([])
+    def requests_of_a_step(algorithm):
+        rollout, made = algorithm.rollout_workers.rollout, []
+        algorithm.rollout_workers.rollout = lambda requests, **rest: made.extend(requests) or rollout(requests, **rest)
         train(algorithm, 1)
-        return [(r.uid, r.group, r.seed, r.attempt and r.attempt.text) for r in asked[-1]]
+        return [(r.uid, r.group, r.seed, r.prompt.attempt and r.prompt.attempt.text) for r in made]
 
     whole = build(config.copy())
     train(whole, 2)
     path = save_checkpoint(whole, tmp_path)
-    expected = played(whole)
+    expected = requests_of_a_step(whole)
     resumed = build(config.copy())
     load_checkpoint(resumed, path)
-    assert played(resumed) == expected
+    assert requests_of_a_step(resumed) == expected
     assert any(attempt for *_, attempt in expected)
 
 
@@ -127,11 +125,11 @@ def test_a_checkpoint_in_the_middle_of_a_step_is_of_its_beginning(r3_config, bui
 
     algorithm.run_stage = run_and_look
     train(algorithm, 1)
-    assert looked_after[0] == "select_queries" and looked_after[-1] == "compute_advantages"
-    assert algorithm.get_training_state()[1]["payoff"] != before["payoff"]
+    assert looked_after[0] == "collect_rollouts" and looked_after[-1] == "compute_advantages"
+    assert algorithm.get_training_state()[1]["mechanisms"]["reflection"] != before["mechanisms"]["reflection"]
 
 
-def test_a_resumed_run_is_told_that_its_problems_are_others(grpo_config, build, tmp_path, small_pool, caplog):
+def test_a_resumed_run_warns_that_its_problems_are_others(grpo_config, build, tmp_path, small_pool, caplog):
     first = build(grpo_config.copy())
     train(first, 1)
     path = save_checkpoint(first, tmp_path)
@@ -146,7 +144,7 @@ def test_samples_of_this_step_cannot_be_retrieved_in_this_step(r3_config, build,
     for step in range(4):
         stored = {entry.tokens.tobytes() for entry in _entries(algorithm)}
         train(algorithm, 1)
-        replayed = [s.rollout for group in algorithm.groups for s in group.samples if s.replayed]
+        replayed = [s.rollout for group in algorithm.batch.groups for s in group.samples if s.replayed]
         assert all(rollout.tokens.tobytes() in stored for rollout in replayed)
         assert step or not replayed
 
@@ -157,9 +155,9 @@ def test_replayed_samples_are_never_written_back(r3_config, build, small_pool):
     expected, replayed, distilled = Counter(), 0, 0
     for _ in range(6):
         train(algorithm, 1)
-        answers, bare = _fresh_answers(algorithm.groups), _distilled_answers(algorithm.groups)
+        answers, bare = _fresh_answers(algorithm.batch.groups), _distilled_answers(algorithm.batch.groups)
         expected.update(answers + bare)
-        replayed += sum(s.replayed for group in algorithm.groups for s in group.samples)
+        replayed += sum(s.replayed for group in algorithm.batch.groups for s in group.samples)
         distilled += len(bare)
     assert replayed and distilled
     assert Counter((entry.uid, *entry.tokens.tolist()) for entry in _entries(algorithm)) == expected
@@ -171,7 +169,7 @@ def test_an_unchanged_policy_gives_replayed_tokens_a_ratio_of_one(r3_config, bui
     contexts = set()
     for _ in range(6):
         train(algorithm, 1)
-        replayed = [s for group in algorithm.groups for s in group.samples if s.replayed]
+        replayed = [s for group in algorithm.batch.groups for s in group.samples if s.replayed]
         stored = [sample.old_logprobs.copy() for sample in replayed]
         algorithm.score_samples(replayed)
         for sample, logprobs in zip(replayed, stored, strict=True):
