@@ -70,9 +70,10 @@ $(BROWSER)/chromium: | $(VENV)/.made
 	@cd $(BROWSER) && TMPDIR=$$PWD AWS_LAMBDA_JS_RUNTIME=nodejs22.x node --input-type=module \
 	  -e 'import chromium from "@sparticuz/chromium"; await chromium.executablePath()'
 
-lint: install ## ruff check, ruff format --check, mypy
+lint: install ## ruff check, ruff format --check, lint-imports, mypy
 	@$(RUN) ruff check .
 	@$(RUN) ruff format --check .
+	@$(VENV)/bin/lint-imports --no-logo --no-cache
 	@$(RUN) mypy
 
 audit: install ## known vulnerabilities of the pinned packages (needs the network)

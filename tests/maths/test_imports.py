@@ -7,10 +7,13 @@ import pytest
 ROOT = Path(__file__).parents[2]
 NUMPY_ONLY = [
     "algorithms.grpo.advantages",
+    "algorithms.grpo.mechanism",
     "algorithms.grpo.rewards",
+    "algorithms.history",
+    "algorithms.methods.posterior",
     "algorithms.r3_grpo.ranking",
     "algorithms.r3_grpo.reflection",
-    "algorithms.history.store",
+    "algorithms.r3_grpo.replay",
     "algorithms.evaluation.metrics",
 ]
 WITH_TORCH = ["algorithms.learner.batch", "algorithms.learner.loss", "algorithms.learner.chunked_logprobs"]
