@@ -280,12 +280,18 @@ class EvaluationSettings(Settings):
     def held_out(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """The held-out environment's constructor arguments, from those of the training environment.
 
-        The columns of the training problems are not those of data with a preset, which knows its own.
+        The columns of the training problems are not those of data with a preset, which knows its own; and held-out data
+        need not have what only training uses (`Query.info`).
         """
+        from r3env.data.loading import FIELDS
         from r3env.data.sources import has_preset
 
-        known = self.data is not None and has_preset(self.data)
-        return {k: v for k, v in arguments.items() if not (known and k == "columns")} | self.environment_arguments()
+        shared = dict(arguments)
+        if self.data is not None:
+            columns = {} if has_preset(self.data) else shared.pop("columns", {})
+            columns = {field: column for field, column in columns.items() if field in FIELDS}
+            shared = {k: v for k, v in shared.items() if k != "columns"} | ({"columns": columns} if columns else {})
+        return shared | self.environment_arguments()
 
 
 class BenchmarksSettings(Settings):

@@ -14,7 +14,7 @@ from r3env.data.readers import Row, read_rows
 from r3env.data.sources import DataError, Source, parse_source
 from r3env.spelling import nearest
 
-_FIELDS = ("problem", "answer", "uid", "level")
+FIELDS = ("problem", "answer", "uid", "level")
 _logger = logging.getLogger(__name__)
 
 
@@ -179,7 +179,7 @@ def _query(source: Source, number: int, row: Row, columns: Mapping[str, str]) ->
         problem = f"{_encodable(source, number, preset.context, context.strip())}\n\n{problem}"
     uid = _optional_cell(source, number, row, columns, "uid")
     level = _optional_cell(source, number, row, columns, "level")
-    further = {field: column for field, column in columns.items() if field not in _FIELDS}
+    further = {field: column for field, column in columns.items() if field not in FIELDS}
     info = {field: _info_cell(source, number, row, column) for field, column in further.items()}
     return Query(uid or _content_hash(problem, answer), problem, answer, level, info)
 
