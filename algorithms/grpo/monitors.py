@@ -89,14 +89,14 @@ def _kept(path: Path, rows: Sequence[TrainingSample]) -> str:
 
 
 def _write(file: IO[bytes], rows: Sequence[TrainingSample]) -> None:
-    """Rows as flat arrays: `lengths` tokens each; log-probs and masks as in `TrainingSample`."""
+    """Write rows as flat arrays: `lengths` tokens each; values of tokens as in `TrainingSample`."""
     empty = np.empty(0, np.float32)
     np.savez_compressed(
         file,
         lengths=np.array([len(row.tokens) for row in rows]),
         tokens=np.concatenate([row.tokens for row in rows]),
         loss_mask=np.concatenate([row.loss_mask for row in rows]),
-        advantages=np.concatenate([np.atleast_1d(row.advantages) for row in rows]),
+        advantages=np.concatenate([np.broadcast_to(row.advantages, row.response_length) for row in rows]),
         weights=np.array([row.weight for row in rows]),
         old_logprobs=np.concatenate([empty, *(row.old_logprobs for row in rows if row.old_logprobs is not None)]),
     )
