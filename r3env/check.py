@@ -25,7 +25,7 @@ _IN_FLIGHT = 256
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the check and prints its report; the result is the exit code."""
+    """Run the check and print its report; the result is the exit code."""
     given = _parser().parse_args(arguments)
     try:
         _check_input(given)
@@ -44,17 +44,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 1 if failed else 0
 
 
-def verdicts(table: QueryTable, timeout_s: float) -> Iterator[tuple[Query, Verdict]]:
-    """Grades each reference answer, put in a box, against itself; in the order in which they are done."""
+def grade_references(table: QueryTable, timeout_s: float) -> Iterator[tuple[Query, Verdict]]:
+    """Grade each reference answer, put in a box, against itself; in the order in which they are done."""
 
-    def graded(query: Query) -> tuple[Query, Verdict]:
+    def grade_one(query: Query) -> tuple[Query, Verdict]:
         return query, grade(f"\\boxed{{{query.answer}}}", query.answer, timeout_s=timeout_s)
 
     queries = iter(table.values())
     with ThreadPoolExecutor(_THREADS) as threads:
         waiting: set[Future[tuple[Query, Verdict]]] = set()
         while True:
-            waiting.update(threads.submit(graded, query) for query in islice(queries, _IN_FLIGHT - len(waiting)))
+            waiting.update(threads.submit(grade_one, query) for query in islice(queries, _IN_FLIGHT - len(waiting)))
             if not waiting:
                 return
             done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
@@ -66,7 +66,7 @@ def _report(table: QueryTable, timeout_s: float, show: int) -> int:
     failed = 0
     console = Console(stderr=True)
     bar = track(
-        verdicts(table, timeout_s),
+        grade_references(table, timeout_s),
         "Grading",
         len(table),
         console=console,

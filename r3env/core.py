@@ -39,13 +39,13 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a verifier says of a response.
+    """What a verifier makes of a response.
 
     Args:
         correct: Whether the answer is correct.
         reason: Why.
         score: Partial credit; None where there is only correct and incorrect.
-        feedback: What the verifier has to say about this turn, for per-turn credit and hints; passed on in the info.
+        feedback: Text about this turn, for per-turn credit; it is in the turn's info.
     """
 
     correct: bool
@@ -79,7 +79,7 @@ class Query:
 
 
 class Queries(Mapping[str, Query], abc.ABC):
-    """Queries by uid, in an order; may read or generate each one when it is asked for."""
+    """Queries by uid, in an order; each one may be read or generated when it is needed."""
 
     @abc.abstractmethod
     def uid_at(self, index: int) -> str:
@@ -101,7 +101,7 @@ class QueryList(Queries):
     """Queries that are all in memory."""
 
     def __init__(self, queries: Sequence[Query]) -> None:
-        """Indexes the queries.
+        """Index the queries.
 
         Raises:
             ValueError: Two have the same uid.
@@ -126,11 +126,11 @@ class VerifiableEnv(gymnasium.Env[str, str], abc.ABC):
     """Multi-turn text episodes about one query each, with a verified reward.
 
     An episode begins with a user turn and the policy answers. A rejected answer is met with feedback as the
-    next user turn, until an answer is right or `max_turns` are used up. A subclass writes `load_queries` and
+    next user turn, until an answer is correct or `max_turns` are used up. A subclass writes `load_queries` and
     `verify`; `prompt`, `feedback` and `reward` have defaults.
 
-    For per-turn credit an info may hold two texts more. `feedback`, in that of `step`, says what was wrong or correct
-    about the response (a `Verdict.feedback` gets there by itself); without it the next user turn stands for it.
+    For per-turn credit an info may hold two texts more. `feedback`, in that of `step`, says what is wrong with the
+    response (a `Verdict.feedback` gets there by itself); without it the next user turn stands for it.
     `state`, in that of `reset` and `step`, identifies the state that the next response starts from: turns of the same
     state are compared with each other.
     """
@@ -142,7 +142,7 @@ class VerifiableEnv(gymnasium.Env[str, str], abc.ABC):
         reflection_guidance: str = REFLECTION_GUIDANCE,
         max_turns: int = 1,
     ) -> None:
-        """Makes the environment; the queries are loaded when first needed.
+        """Make the environment; the queries are loaded when first needed.
 
         Args:
             instruction: Text that follows the problem in the first user turn; empty for none.
@@ -173,7 +173,7 @@ class VerifiableEnv(gymnasium.Env[str, str], abc.ABC):
 
     @abc.abstractmethod
     def verify(self, query: Query, response: str) -> Verdict:
-        """Judges `response`, everything that the policy wrote in this turn."""
+        """Judge `response`, everything that the policy wrote in this turn."""
 
     def prompt(self, query: Query) -> str:
         """The first user turn: the problem, then the instruction."""
@@ -228,11 +228,11 @@ class VerifiableEnv(gymnasium.Env[str, str], abc.ABC):
         raise ValueError(f"unknown uid {uid!r}; the nearest is {nearest(uid, queries)}")
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
-        """Begins an episode.
+        """Begin an episode.
 
         Args:
-            seed: Seeds the draw of queries, as in any Gymnasium environment.
-            options: `uid` names the query (without it one is drawn). `failed_attempt` is an earlier response
+            seed: Seeds the sampling of queries, as in any Gymnasium environment.
+            options: `uid` names the query (without it one is sampled). `failed_attempt` is an earlier response
                 to it: the episode then begins with the turn after that response.
 
         Returns:
@@ -251,7 +251,7 @@ class VerifiableEnv(gymnasium.Env[str, str], abc.ABC):
             raise ValueError(f"failed_attempt must be text, it is of type {type(attempt).__name__}")
         named = None if uid is None else self.query(uid)
         super().reset(seed=seed)
-        query = named or self._draw()
+        query = named or self._sample()
         self._current, self._turns_left = query, self.max_turns
         info: dict[str, Any] = {"uid": query.uid}
         if attempt is None:
@@ -263,7 +263,7 @@ class VerifiableEnv(gymnasium.Env[str, str], abc.ABC):
         return self.feedback(query, attempt, Verdict(False, Reason.DIFFERENT)), info
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
-        """Judges a response.
+        """Judge a response.
 
         Args:
             action: The policy's whole response.
@@ -292,6 +292,6 @@ class VerifiableEnv(gymnasium.Env[str, str], abc.ABC):
         info = {"uid": query.uid, "correct": verdict.correct, "verdict": str(verdict.reason)}
         return {**info, "feedback": verdict.feedback} if verdict.feedback else info
 
-    def _draw(self) -> Query:
+    def _sample(self) -> Query:
         queries = self.queries
         return queries[queries.uid_at(int(self.np_random.integers(len(queries))))]

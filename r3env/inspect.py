@@ -19,7 +19,7 @@ _MOST_EPISODES = 1000
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Prints some episodes; the result is the exit code."""
+    """Print some episodes; the result is the exit code."""
     given = _parser().parse_args(arguments)
     try:
         env = _make_env(given)
@@ -30,9 +30,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for number, (observation, info) in enumerate(starts, start=1):
         print(f"{_RULE}\n{number}. uid {info['uid']}\n{_RULE}\n{observation}")
         if given.gold:
-            _play(env, info["uid"], env.reference_response(env.query(info["uid"])))
+            _answer(env, info["uid"], env.reference_response(env.query(info["uid"])))
         if given.answer is not None:
-            _play(env, info["uid"], given.answer)
+            _answer(env, info["uid"], given.answer)
     env.close()
     return 0
 
@@ -61,8 +61,8 @@ def _starts(env: VerifiableEnv, given: argparse.Namespace) -> list[tuple[str, di
     return [first, *(env.reset() for _ in range(given.n - 1))]
 
 
-def _play(env: VerifiableEnv, uid: str, answer: str) -> None:
-    """Answers the same until the episode is over."""
+def _answer(env: VerifiableEnv, uid: str, answer: str) -> None:
+    """Give the same answer until the episode is over."""
     env.reset(options={"uid": uid})
     over = False
     while not over:
@@ -91,7 +91,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m r3env.inspect", description=__doc__.partition("\n")[0])
     parser.add_argument("--env", default=r3env.MATH_ID, help=f"Gymnasium id, or module:Id-v0 ({r3env.MATH_ID})")
     parser.add_argument("--n", type=_episodes, default=5, metavar="N", help="episodes to show, 1 to 1000 (5)")
-    parser.add_argument("--seed", type=int, default=0, help="which queries are drawn (0)")
+    parser.add_argument("--seed", type=int, default=0, help="which queries are sampled (0)")
     parser.add_argument("--uid", help="show this query instead")
     parser.add_argument("--data", help="the environment's data, as in environment.data")
     parser.add_argument(

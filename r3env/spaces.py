@@ -18,7 +18,7 @@ class UnicodeText(Text):
     """
 
     def __init__(self, *, sample_length: int = 32, seed: int | np.random.Generator | None = None) -> None:
-        """Makes the space.
+        """Make the space.
 
         Args:
             sample_length: Longest sample, in characters. Membership has no such limit.
@@ -33,7 +33,7 @@ class UnicodeText(Text):
         self.sample_length = sample_length
 
     def sample(self, mask: Any = None, probability: Any = None) -> str:
-        """Draws a string of 0 to `sample_length` characters, each from all of Unicode but the surrogates.
+        """Sample a string of 0 to `sample_length` characters, each from all of Unicode but the surrogates.
 
         Raises:
             ValueError: A mask or a probability is given: there is no list of characters for it to index.

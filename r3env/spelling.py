@@ -1,4 +1,4 @@
-"""The nearest right spelling, for error messages."""
+"""The nearest correct spelling, for error messages."""
 
 import difflib
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ def nearest(name: object, candidates: Iterable[str]) -> str:
 
     Args:
         name: What was written, of any type (a wrong type still deserves a hint).
-        candidates: The names that would have been right.
+        candidates: The names that would have been correct.
     """
     matches = difflib.get_close_matches(str(name), list(islice(candidates, _MOST_COMPARED)), n=1, cutoff=0.0)
     return repr(matches[0]) if matches else "(there is none)"

@@ -47,29 +47,29 @@ class ForeignEnv(VerifiableEnv):
 
     @abc.abstractmethod
     def begin(self, query: Query) -> None:
-        """Starts the other environment's episode of a query."""
+        """Start the other environment's episode of a query."""
 
     @abc.abstractmethod
     def reply(self, response: str) -> Reply:
-        """Takes the other environment one step further."""
+        """Take the other environment one step further."""
 
     def verify(self, query: Query, response: str) -> Verdict:
-        """Judges a response as the first of a new episode, which takes the place of the running one."""
+        """Judge a response as the first of a new episode, which takes the place of the running one."""
         self._start(query)
         return self._take(response)[1]
 
     def feedback(self, query: Query, response: str, verdict: Verdict) -> str:
-        """The user turn after a stored failure: the episode begins anew, so its first user turn is said again."""
+        """The user turn after a stored failure: the episode begins anew, so its first user turn is repeated."""
         return f"{self.reflection_guidance}\n\n{self.prompt(query)}"
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
-        """Begins an episode, as `VerifiableEnv.reset` does."""
+        """Begin an episode, as `VerifiableEnv.reset` does."""
         observation, info = super().reset(seed=seed, options=options)
         self._start(self.query(info["uid"]))
         return observation, info
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
-        """Passes a response on; returns and raises what `VerifiableEnv.step` does."""
+        """Pass a response on; return and raise what `VerifiableEnv.step` does."""
         if self._current is None or not self._running:
             raise ResetNeeded("no episode is running: call reset() before step()")
         if not isinstance(action, str):

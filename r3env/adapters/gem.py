@@ -39,7 +39,7 @@ class GemEnv(ForeignEnv):
         options: Mapping[str, Any] | None = None,
         **arguments: Any,
     ) -> None:
-        """Makes the environment and GEM's.
+        """Make the environment and GEM's.
 
         Args:
             name: GEM's id of the environment.
@@ -69,13 +69,13 @@ class GemEnv(ForeignEnv):
         return load_shared(key, lambda: QueryList(self._make_queries()))
 
     def begin(self, query: Query) -> None:
-        """Resets GEM's environment to the query's seed."""
+        """Reset GEM's environment to the query's seed."""
         with _seeded(seed := _seed(query)):
             self._gem.reset(seed=seed)
             self._random = _state()
 
     def reply(self, response: str) -> Reply:
-        """Steps GEM's environment; a hint on how to answer, its `suffix`, follows the observation."""
+        """Step GEM's environment; a hint on how to answer, its `suffix`, follows the observation."""
         with _restored(self._random):
             observation, reward, terminated, truncated, info = self._gem.step(response)
             self._random = _state()
@@ -83,7 +83,7 @@ class GemEnv(ForeignEnv):
         return Reply(text, float(reward), bool(terminated or truncated), info.get("correct"))
 
     def close(self) -> None:
-        """Closes GEM's environment."""
+        """Close GEM's environment."""
         if hasattr(self._gem, "close"):
             self._gem.close()
 

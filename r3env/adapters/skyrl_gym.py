@@ -31,7 +31,7 @@ class SkyRLGymEnv(ForeignEnv):
         extras: Mapping[str, Any] | None = None,
         **arguments: Any,
     ) -> None:
-        """Makes the environment; the problems are loaded when first needed.
+        """Make the environment; the problems are loaded when first needed.
 
         Args:
             name: SkyRL's id of the environment.
@@ -60,7 +60,7 @@ class SkyRLGymEnv(ForeignEnv):
         return MathEnv(self.data, columns=self.columns).load_queries()
 
     def begin(self, query: Query) -> None:
-        """Makes SkyRL's environment of the query.
+        """Make SkyRL's environment of the query.
 
         Raises:
             ValueError: The environment changes the prompt, which a group has in common.
@@ -75,13 +75,13 @@ class SkyRLGymEnv(ForeignEnv):
             raise ValueError(f"{self.name} changes the prompt, which this adapter cannot pass on")
 
     def reply(self, response: str) -> Reply:
-        """Steps SkyRL's environment; the messages that it answers with become one user turn."""
+        """Step SkyRL's environment; the messages that it answers with become one user turn."""
         output = self._episode.step(response)
         text = "\n".join(str(message["content"]) for message in output["observations"])
         return Reply(text, float(output["reward"]), bool(output["done"]))
 
     def close(self) -> None:
-        """Closes SkyRL's environment."""
+        """Close SkyRL's environment."""
         self._end()
 
     def _end(self) -> None:

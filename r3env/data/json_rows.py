@@ -14,7 +14,7 @@ _LIST_FIX = "one JSON list of objects (.jsonl for one a line)"
 
 
 def read_jsonl(source: str, path: Path) -> Iterator[tuple[int, Row]]:
-    """Yields the object of each line that is not blank, with the line's number."""
+    """Yield the object of each line that is not blank, with the line's number."""
     with path.open("rb") as file:
         # Lines of bytes end at \n alone: JSON strings may hold U+2028 and its kin as they are.
         for number, line in enumerate(file, start=1):
@@ -33,7 +33,7 @@ def read_jsonl(source: str, path: Path) -> Iterator[tuple[int, Row]]:
 
 
 def read_json(source: str, path: Path) -> Iterator[tuple[int, Row]]:
-    """Yields the objects of one JSON list with their numbers, counting from 1."""
+    """Yield the objects of one JSON list with their numbers, counting from 1."""
     number = 0
     with path.open(encoding="utf-8-sig") as file:
         text = _JsonText(file)
@@ -101,14 +101,14 @@ class _JsonText:
         return self._text[:1]
 
     def expect(self, character: str) -> None:
-        """Takes this character, or nothing at the end for ""."""
+        """Take this character, or nothing at the end for ""."""
         if self.peek() != character:
             wanted = f"'{character}'" if character else "nothing more"
             raise json.JSONDecodeError(f"expecting {wanted}", self._text, 0)
         self._text = self._text[1:]
 
     def element(self) -> object:
-        """Takes the next value."""
+        """Take the next value."""
         self.peek()
         wanted = _CHUNK_CHARS
         while True:

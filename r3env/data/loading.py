@@ -94,7 +94,7 @@ def load_queries(
     max_prompt_length: int | None = None,
     prompt_length: Callable[[Query], int] | None = None,
 ) -> list[Query]:
-    """Loads the queries of a data set, without exact duplicates, into a list; `load_table` keeps them on disk.
+    """Load the queries of a data set, without exact duplicates, into a list; `load_table` keeps them on disk.
 
     Args:
         source: A local .jsonl, .json, .parquet or .csv file, `embedded:train`, `embedded:heldout`, `preset:NAME`, or
@@ -117,7 +117,7 @@ def load_queries(
 
 
 def load_table(source: Source, selection: Selection | None = None) -> tuple[QueryTable, Counts]:
-    """Loads the queries of a data set onto disk, whatever their number, and counts what was left out.
+    """Load the queries of a data set onto disk, whatever their number, and count what was left out.
 
     Raises:
         DataError: The data cannot be used; one line names the file, the row and the fix.

@@ -69,7 +69,7 @@ def _whole_number(cell: Cell) -> Cell:
     return int(cell) if isinstance(cell, float) and cell.is_integer() else cell
 
 
-def _joined(cell: Cell) -> Cell:
+def _join_answers(cell: Cell) -> Cell:
     """OlympiadBench: a list of answers, each between dollar signs; several are one answer, with commas."""
     if cell is None or isinstance(cell, str):
         answers = [cell or ""]
@@ -135,7 +135,7 @@ PRESETS: Mapping[str, Preset] = MappingProxyType(
             "math-ai/olympiadbench",
             {"problem": "question", "answer": "final_answer", "level": "difficulty"},
             split="test",
-            answer=_joined,
+            answer=_join_answers,
             only=MappingProxyType({"modality": "Text-only"}),
         ),
         # The same columns, and id, context (text before the question, or null), image_1 and so on; split train.
@@ -145,7 +145,7 @@ PRESETS: Mapping[str, Preset] = MappingProxyType(
             "Hothan/OlympiadBench",
             {"problem": "question", "answer": "final_answer", "uid": "id", "level": "difficulty"},
             configuration="OE_TO_maths_en_COMP",
-            answer=_joined,
+            answer=_join_answers,
             context="context",
             only=MappingProxyType({"modality": "Text-only"}),
         ),
@@ -156,5 +156,5 @@ _BY_HUB_ID = {preset.hub_id.lower(): preset for preset in PRESETS.values()}
 
 
 def find_preset(hub_id: str) -> Preset | None:
-    """The preset of a Hub data set, or None; like the Hub, it does not tell upper from lower case."""
+    """The preset of a Hub data set, or None; like the Hub, it takes upper and lower case for the same."""
     return _BY_HUB_ID.get(hub_id.lower())

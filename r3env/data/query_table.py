@@ -22,7 +22,7 @@ class QueryTable(Queries):
     """
 
     def __init__(self) -> None:
-        """Makes an empty table.
+        """Make an empty table.
 
         Raises:
             OSError: There is no room for a temporary file.
@@ -43,7 +43,7 @@ class QueryTable(Queries):
         return table
 
     def add(self, query: Query, row: int) -> tuple[Query, int] | None:
-        """Appends a query that stands in this row of its data set.
+        """Append a query that stands in this row of its data set.
 
         Returns:
             None, or, if there is a query of this uid already, that query and its row; nothing is added then.

@@ -21,7 +21,7 @@ _HUB_READERS = ("csv", "json", "parquet", "cache")
 
 
 def read_rows(source: Source) -> Iterator[tuple[int, Row]]:
-    """Yields the rows of a data set with their numbers, counting from 1 (in JSON Lines: the line's number).
+    """Yield the rows of a data set with their numbers, counting from 1 (in JSON Lines: the line's number).
 
     Raises:
         DataError: The source does not exist or cannot be read.
@@ -104,7 +104,7 @@ def _parquet(source: str, path: Path) -> Iterator[tuple[int, Row]]:
 
 
 def hub_rows(source: Source) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """Yields the rows with their numbers, counting from 1; the data set is downloaded once and then read from disk.
+    """Yield the rows with their numbers, counting from 1; the data set is downloaded once and then read from disk.
 
     Raises:
         DataError: It cannot be loaded, or its files are of another type than a local file may be.

@@ -15,11 +15,11 @@ _lock = threading.Lock()
 
 
 def load_shared(key: Hashable, load: Callable[[], Queries]) -> Queries:
-    """The queries of this key: loaded by the first who asks, while the others wait, and dropped with the last user.
+    """The queries of this key: loaded by the first caller, while the others wait, and dropped with the last user.
 
     Args:
         key: Everything that `load` depends on.
-        load: Loads the queries; if it raises, the next one who asks tries again.
+        load: Loads the queries; if it raises, the next caller tries again.
     """
     with _lock:
         loading = _loading.setdefault(key, threading.Lock())

@@ -21,7 +21,7 @@ class DataError(ValueError):
 
     @classmethod
     def at(cls, source: str, problem: str, fix: str, *, row: int | None = None) -> Self:
-        """Composes the line from the source, the row (counting from 1), what is wrong and what to do."""
+        """Compose the line from the source, the row (counting from 1), what is wrong and what to do."""
         place = source if row is None else f"{source}: row {row}"
         return cls(" ".join(f"{place}: {problem}; fix: {fix}".split()))
 
@@ -52,7 +52,7 @@ class Source:
 def parse_source(
     text: str, *, split: str | None = None, revision: str | None = None, preset: str | None = None
 ) -> Source:
-    """Makes out what `text` names; nothing is opened.
+    """Make out what `text` names; nothing is opened.
 
     Args:
         text: A file, `embedded:NAME`, `preset:NAME`, or a Hub id `owner/name[:configuration]`; the latter two with
@@ -64,7 +64,7 @@ def parse_source(
     Raises:
         DataError: `text` names nothing.
     """
-    source = _parsed(text)
+    source = _parse(text)
     if preset is not None:
         source = replace(source, preset=_preset(text, preset))
     return replace(source, split=split or source.split, revision=revision or source.revision)
@@ -78,7 +78,7 @@ def has_preset(text: str) -> bool:
         return False
 
 
-def _parsed(text: str) -> Source:
+def _parse(text: str) -> Source:
     if text.startswith("embedded:"):
         return Source(text, "embedded", text.removeprefix("embedded:"))
     if match := _PRESET.fullmatch(text):

@@ -37,7 +37,7 @@ class MathEnv(VerifiableEnv):
         max_prompt_length: int | None = None,
         tokenizer: str | None = None,
     ) -> None:
-        """Makes the environment; the problems are loaded when first needed.
+        """Make the environment; the problems are loaded when first needed.
 
         Args:
             data: A file (.jsonl, .json, .parquet, .csv), `preset:NAME`, a Hub id, or `embedded:train` or
@@ -76,7 +76,7 @@ class MathEnv(VerifiableEnv):
         return load_shared(key, lambda: load_table(source, selection)[0])
 
     def verify(self, query: Query, response: str) -> Verdict:
-        """Compares the response's final answer with the reference."""
+        """Compare the response's final answer with the reference."""
         return grade(response, query.answer, timeout_s=self.grading_timeout_s)
 
     def _prompt_length(self, query: Query) -> int:
@@ -86,7 +86,7 @@ class MathEnv(VerifiableEnv):
 
 @lru_cache(maxsize=8)
 def token_counter(tokenizer: str) -> Callable[[str], int]:
-    """Counts the tokens of a text, special tokens of a chat template not included.
+    """Count the tokens of a text, special tokens of a chat template not included.
 
     Args:
         tokenizer: A `tokenizer.json`, a folder that holds one, or a model's id on the Hub.

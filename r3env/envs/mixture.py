@@ -30,7 +30,7 @@ class MixtureQueries(Queries):
     """Queries of several environments, with `NAME/` before their uids."""
 
     def __init__(self, parts: Mapping[str, Queries], chosen: Mapping[str, Sequence[int]]) -> None:
-        """Joins the parts.
+        """Join the parts.
 
         Args:
             parts: The queries of each environment, by its name.
@@ -56,7 +56,7 @@ class MixtureQueries(Queries):
 
 
 class MixtureEnv(VerifiableEnv):
-    """Episodes of several environments; each episode is played by the environment that its query comes from."""
+    """Episodes of several environments; each episode runs in the environment that its query comes from."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class MixtureEnv(VerifiableEnv):
         seed: int = 0,
         **common: Any,
     ) -> None:
-        """Makes the parts.
+        """Make the parts.
 
         Args:
             environments: By a name of yours: `id` (`module:Id-v0` imports the module first), `options` for the
@@ -95,17 +95,17 @@ class MixtureEnv(VerifiableEnv):
             reflection_guidance=max((part.reflection_guidance for part in self.parts.values()), key=len),
             max_turns=max(part.max_turns for part in self.parts.values()),
         )
-        self._playing: tuple[str, VerifiableEnv] | None = None
+        self._running: tuple[str, VerifiableEnv] | None = None
 
     def load_queries(self) -> Queries:
         """The queries of all parts, as their weights have it."""
         parts = {name: part.queries for name, part in self.parts.items()}
         # Parts that share their queries give the same mixture, which holds them: their identities stay theirs.
         key = ("mixture", self.seed, tuple((name, id(parts[name]), self.weights[name]) for name in parts))
-        return load_shared(key, lambda: MixtureQueries(parts, self._chosen(parts)))
+        return load_shared(key, lambda: MixtureQueries(parts, self._choose(parts)))
 
     def verify(self, query: Query, response: str) -> Verdict:
-        """As the part that the query comes from judges."""
+        """Judge as the part that the query comes from does."""
         part, inner = self._inner(query)
         return part.verify(inner, response)
 
@@ -120,29 +120,29 @@ class MixtureEnv(VerifiableEnv):
         return part.reference_response(inner)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
-        """Begins an episode of the part that the query comes from; see `VerifiableEnv.reset`."""
+        """Begin an episode of the part that the query comes from; see `VerifiableEnv.reset`."""
         options = dict(options or {})
         if (uid := options.pop("uid", None)) is not None:
             self.query(uid)  # for its error
         gymnasium.Env.reset(self, seed=seed)
-        name, _, inner = (self._draw().uid if uid is None else uid).partition("/")
+        name, _, inner = (self._sample().uid if uid is None else uid).partition("/")
         part_seed = int(self.np_random.integers(2**31)) if seed is None else seed
         observation, info = self.parts[name].reset(seed=part_seed, options={**options, "uid": inner})
-        self._playing = name, self.parts[name]
+        self._running = name, self.parts[name]
         return observation, {**info, "uid": f"{name}/{inner}"}
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
-        """Has the part judge a response; see `VerifiableEnv.step`."""
-        if self._playing is None:
+        """Judge a response by its part; see `VerifiableEnv.step`."""
+        if self._running is None:
             raise ResetNeeded("no episode is running: call reset() before step()")
-        name, part = self._playing
+        name, part = self._running
         observation, reward, terminated, truncated, info = part.step(action)
         if "uid" in info:
             info = {**info, "uid": f"{name}/{info['uid']}"}
         return observation, reward, terminated, truncated, info
 
     def close(self) -> None:
-        """Closes the parts."""
+        """Close the parts."""
         for part in self.parts.values():
             part.close()
 
@@ -150,7 +150,7 @@ class MixtureEnv(VerifiableEnv):
         name, _, uid = query.uid.partition("/")
         return self.parts[name], self.parts[name].query(uid)
 
-    def _chosen(self, parts: Mapping[str, Queries]) -> dict[str, Sequence[int]]:
+    def _choose(self, parts: Mapping[str, Queries]) -> dict[str, Sequence[int]]:
         sizes = {name: len(queries) for name, queries in parts.items()}
         if all(weight is None for weight in self.weights.values()):
             return {name: range(size) for name, size in sizes.items()}

@@ -25,7 +25,7 @@ TAGGED_REFLECTION_GUIDANCE = REFLECTION_STEPS + "Put your final answer between <
 
 
 class ReasoningGymEnv(VerifiableEnv):
-    """Problems that are generated as they are asked for, with partial credit.
+    """Problems that are generated when they are needed, with partial credit.
 
     The reward is the score of the task's own scorer, from 0 to 1, and an answer counts as correct from `threshold`
     on. Scorers run in processes of their own and are killed at the deadline. Some would run what the policy wrote as
@@ -48,7 +48,7 @@ class ReasoningGymEnv(VerifiableEnv):
         max_turns: int = 1,
         grading_timeout_s: float = 5.0,
     ) -> None:
-        """Makes the environment; problems are generated when they are needed.
+        """Make the environment; problems are generated when they are needed.
 
         Args:
             data: `TASK[,TASK…][#seed=…,size=…,level=…]` in one text, instead of `task`; what it says of the others
@@ -89,7 +89,7 @@ class ReasoningGymEnv(VerifiableEnv):
         names = (task,) if isinstance(task, str) else tuple(task)
         wanted = Task("", seed, size, level, json.dumps(dict(config or {}), sort_keys=True))
         if data is not None:
-            names, wanted = _parsed(data, wanted)
+            names, wanted = _parse_data(data, wanted)
         _check(wanted)
         self.tasks = tuple(replace(wanted, name=name) for name in names)
         self.threshold, self.partial_credit, self.grading_timeout_s = threshold, partial_credit, grading_timeout_s
@@ -99,7 +99,7 @@ class ReasoningGymEnv(VerifiableEnv):
         return load_shared(self.tasks, lambda: GeneratedQueries(self.tasks))
 
     def verify(self, query: Query, response: str) -> Verdict:
-        """Has the task's scorer score the response's final answer."""
+        """Score the response's final answer by the task's own scorer."""
         answer = extract_tagged_answer(response)
         if answer is None:
             return Verdict(False, Reason.NO_ANSWER, 0.0)
@@ -133,7 +133,7 @@ def extract_tagged_answer(response: str) -> str | None:
     return answer.strip() or None if found and opened else None
 
 
-def _parsed(data: str, wanted: Task) -> tuple[tuple[str, ...], Task]:
+def _parse_data(data: str, wanted: Task) -> tuple[tuple[str, ...], Task]:
     names, _, settings = data.partition("#")
     values: dict[str, int] = {}
     for setting in filter(None, settings.split(",")):

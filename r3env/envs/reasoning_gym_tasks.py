@@ -92,7 +92,7 @@ class GeneratedQueries(Queries):
     """The problems of some tasks, each generated when it is asked for; for any number of threads."""
 
     def __init__(self, tasks: tuple[Task, ...]) -> None:
-        """Makes the tasks' data sets.
+        """Make the tasks' data sets.
 
         Raises:
             ValueError: See `Task.dataset`; or there are no tasks, or one is named twice.

@@ -18,7 +18,7 @@ class Comparison:
 
 
 def compare(gold: str, answer: str) -> Comparison:
-    """Compares `answer` with `gold`: plainly, or by math-verify with the gold as its first argument.
+    """Compare `answer` with `gold`: plainly, or by math-verify with the gold as its first argument.
 
     The order of the elements of a list such as `1,2` counts as math-verify lets it count. An answer that it cannot
     read equals only its own spelling.

@@ -35,11 +35,11 @@ _cache = VerdictCache(_REMEMBERED_ANSWERS)
 
 
 def grade(response: str, gold: str, *, timeout_s: float = 5.0) -> Verdict:
-    r"""Judges the final answer of a response; callable from any thread of any process.
+    r"""Judge the final answer of a response; callable from any thread of any process.
 
     Args:
         response: Everything that the policy wrote. Its final answer is the last complete `\boxed` or `\fbox` after any
-            thinking; one longer than `MAX_ANSWER_CHARS` is right only if it is the gold itself.
+            thinking; one longer than `MAX_ANSWER_CHARS` is correct only if it is the gold itself.
         gold: The reference answer, in a box or not.
         timeout_s: Seconds that the comparison may take, from when a grader takes it up. An answer that a glance shows
             to be hopeless, see `r3env.grading.cost`, is a timeout at once, and one that was a timeout before is again.
@@ -60,7 +60,7 @@ def grade(response: str, gold: str, *, timeout_s: float = 5.0) -> Verdict:
 
 
 def statistics() -> dict[str, int]:
-    """What `grade` has done in this process so far, as counts that only grow.
+    """Count what `grade` has done in this process so far.
 
     Returns:
         One count for each `r3env.core.Reason` (`timeout` among them), and: `screened`, timeouts that were seen coming
@@ -73,7 +73,7 @@ def statistics() -> dict[str, int]:
 
 
 def close() -> None:
-    """Ends the grader processes of this process; the next answer that needs one starts them again.
+    """End the grader processes of this process; the next answer that needs one starts them again.
 
     Remembered verdicts are forgotten, the statistics stay.
     """

@@ -38,7 +38,7 @@ class VerdictCache:
             return outcome
 
     def put(self, gold: str, answer: str, outcome: Outcome) -> None:
-        """Remembers an outcome, and forgets the one that was of no use for longest."""
+        """Store an outcome, and forget the one that was of no use for longest."""
         with self._lock:
             self._outcomes[gold, answer] = outcome
             self._outcomes.move_to_end((gold, answer))
@@ -46,6 +46,6 @@ class VerdictCache:
                 self._outcomes.popitem(last=False)
 
     def clear(self) -> None:
-        """Forgets everything."""
+        """Forget everything."""
         with self._lock:
             self._outcomes.clear()

@@ -93,7 +93,7 @@ def run_to_end(command: Sequence[str], request: bytes, output: IO[bytes], timeou
 
 
 class Child(KillableProcess):
-    """A module of Python that answers messages behind two pipes. It gets ready while the caller goes on."""
+    """A module of Python that answers messages behind two pipes. It gets ready meanwhile."""
 
     def __init__(self, module: str, name: str) -> None:
         """Launch the module.
@@ -118,21 +118,21 @@ class Child(KillableProcess):
 
     @property
     def started(self) -> bool:
-        """Whether the process has something to say, be it that it is ready or that it failed to start."""
+        """Whether the process has sent something, be it that it is ready or that it failed to start."""
         return self._ready or self._replies.poll()
 
     @property
     def quiet(self) -> bool:
-        """Whether a process that is ready has nothing to say, as it must between requests."""
+        """Whether a process that is ready has sent nothing, as it must between requests."""
         return not self._replies.poll()
 
     @property
     def usable(self) -> bool:
-        """Whether the process runs, and says nothing that nobody asked for."""
+        """Whether the process runs, and has sent nothing unasked."""
         return self.alive and (not self._ready or self.quiet)
 
     def wait_until_ready(self, limit_s: float = _START_LIMIT_S) -> None:
-        """Wait until the process can be asked.
+        """Wait until the process can take requests.
 
         Raises:
             ProcessStartError: It failed to start, or takes longer than `limit_s`.

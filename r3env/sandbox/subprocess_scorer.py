@@ -39,9 +39,9 @@ class ScorerRaisedError(Exception):
 
 
 class SubprocessScorer:
-    """Has scores worked out in up to `size` child processes, from any thread; each call in a fork of one of them.
+    """Computes scores in up to `size` child processes, from any thread; each call in a fork of one of them.
 
-    The children import and make what this process tells them to, by pickle; the way back is JSON. See the module for
+    The children import and make what this process names, by pickle; the way back is JSON. See the module for
     what that fences.
     """
 
@@ -50,7 +50,7 @@ class SubprocessScorer:
         self._pool = ChildPool(size, "r3env.sandbox.scorer_child", "scorer")
 
     def call(self, maker: str, made_from: Sequence[Any], *arguments: Any, timeout_s: float) -> float:
-        """What the scorer says of these arguments, a finite number.
+        """Compute the score of these arguments, a finite number.
 
         Args:
             maker: `module:name` of the function that makes the scorer, outside of the deadline. It runs in the child
@@ -82,7 +82,7 @@ class SubprocessScorer:
 
 def _outcome(child: Child, timeout_s: float) -> dict[str, Any]:
     """The score, or the text of what was raised; the child is killed after anything that is neither nor a timeout."""
-    # The first reply says that the scorer is made: that is not the answer's time.
+    # The first reply comes when the scorer is made: that time is not the answer's.
     match child.receive(_MAKING_LIMIT_S):
         case {"made": True, **rest} if not rest:
             pass

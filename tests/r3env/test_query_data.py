@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import r3env
-from r3env.check import verdicts
+from r3env.check import grade_references
 from r3env.core import Query
 from r3env.data.loading import Counts, Selection, load_queries, load_table
 from r3env.data.query_table import QueryTable
@@ -376,5 +376,5 @@ def test_the_row_of_a_wrong_byte_is_named_in_every_text_format(tmp_path: Path, s
 def test_the_check_finds_reference_answers_that_cannot_be_given() -> None:
     fine = [Query("a", "p", "\\frac{1}{2}"), Query("b", "p", "x \\in [0, 1)"), Query("c", "p", "\\{1, 2\\}")]
     broken = [Query("d", "p", "\\frac{1}{2"), Query("e", "p", "\\text{the tag </think>}")]
-    judged = verdicts(QueryTable.from_queries([*fine, *broken]), 5.0)
+    judged = grade_references(QueryTable.from_queries([*fine, *broken]), 5.0)
     assert {query.uid for query, verdict in judged if not verdict.correct} == {query.uid for query in broken}
