@@ -107,7 +107,7 @@ class AttemptTruncator:
         quoted = cut_attempt(written, self._limit_after(len(attempt.prompt_tokens)), self._gap)
         if len(quoted) == len(written):
             return attempt
-        text = self._tokenizer.decode(quoted.tolist(), skip_special_tokens=True)
+        text = str(self._tokenizer.decode(quoted.tolist(), skip_special_tokens=True))
         return replace(attempt, response_tokens=quoted, text=text)
 
     def _limit_after(self, prompt_length: int) -> int | None:

@@ -144,7 +144,7 @@ class Turns:
         start = len(episode.tokens)
         begun = [] if episode.turns else _begun(episode.request.prompt)
         episode.append_response(completion)
-        text = self.tokenizer.decode([*begun, *completion.tokens.tolist()], skip_special_tokens=True)
+        text = str(self.tokenizer.decode([*begun, *completion.tokens.tolist()], skip_special_tokens=True))
         episode.messages.append({"role": "assistant", "content": text})
         try:
             observation, reward, terminated, truncated, info = episode.environment.step(text)

@@ -100,13 +100,13 @@ def measure_step(scenario: Scenario) -> Figures:
             algorithm.training_step()
         group.arm()
         started, cpu, before = group.usage(), time.process_time(), time.monotonic()
-        restarts = algorithm.runners.restarts
+        restarts = algorithm.rollout_workers.restarts
         algorithm.training_step()
         cpu, modeled = time.process_time() - cpu, (time.monotonic() - before) * scenario.speed
-        record, used = algorithm.record, group.usage()
+        record, used = algorithm.batch.record, group.usage()
     collecting = record["time/collect_rollouts"] * scenario.speed if not scenario.lag else used["now"] - started["now"]
     engine_s = collecting * scenario.engines
-    stages = {name: 1e6 * record[f"cpu/{name}"] / scenario.responses for name in AFTER_COLLECTION}
+    stages = {name: 1e6 * algorithm.cpu_seconds[name] / scenario.responses for name in AFTER_COLLECTION}
     after = sum(stages.values())
     return Figures(
         name=scenario.name,
@@ -122,7 +122,7 @@ def measure_step(scenario: Scenario) -> Figures:
         shared_gb=memory.shared / 2**30,
         stolen=record["rollout/stolen"],
         requeued=record["rollout/requeued"],
-        restarts=float(algorithm.runners.restarts - restarts),
+        restarts=float(algorithm.rollout_workers.restarts - restarts),
         stages_us=stages,
     )
 
@@ -130,14 +130,14 @@ def measure_step(scenario: Scenario) -> Figures:
 def measure_steady(scenario: Scenario, *, settle_s: float, seconds: float) -> Figures:
     """The middle of a step at real speed: fast until responses end at their usual rate, then as slow as they are."""
     with _simulated(scenario) as (algorithm, group), Memory() as memory:
-        algorithm.runners.start(algorithm.batch_of(algorithm.build_prompts(algorithm.select_queries())).requests)
+        algorithm.rollout_workers.start(algorithm.source._plan(0).requests)
         time.sleep(scenario.wall_s * 0.3)
         group.set_speed(1.0)
         time.sleep(settle_s)
         before, cpu, started = group.usage(), time.process_time(), time.monotonic()
         time.sleep(seconds)
         cpu, wall, used = time.process_time() - cpu, time.monotonic() - started, group.usage()
-        algorithm.runners.close()
+        algorithm.rollout_workers.close()
     responses = (used["tokens"] - before["tokens"]) / scenario.lengths.mean
     engine_s = wall * scenario.engines
     return Figures(
@@ -165,8 +165,8 @@ def measure_real_actors(scenario: Scenario) -> list[Figures]:
         cpu, before = time.process_time(), time.monotonic()
         algorithm.training_step()
         cpu, modeled = time.process_time() - cpu, (time.monotonic() - before) * scenario.speed
-        record = algorithm.record
-    after = sum(1e6 * record[f"cpu/{name}"] / responses for name in AFTER_COLLECTION)
+        record = algorithm.batch.record
+    after = sum(1e6 * algorithm.cpu_seconds[name] / responses for name in AFTER_COLLECTION)
     real = Figures(
         name=scenario.name,
         engines=scenario.engines,
@@ -190,6 +190,7 @@ def _simulated(scenario: Scenario) -> Iterator[tuple[MeasuredStep, SimulatedGrou
         group_size=GROUP_SIZE,
         max_tokens=scenario.lengths.limit,
         timeout_s=max(60.0, scenario.wall_s),
+        lag=scenario.lag,
     )
     folder = tempfile.mkdtemp(prefix="scale")
     group = SimulatedGroup(scenario.specs(), per_host=PER_HOST, speed=scenario.speed)
@@ -200,11 +201,10 @@ def _simulated(scenario: Scenario) -> Iterator[tuple[MeasuredStep, SimulatedGrou
             max_num_seqs=scenario.slots,
             learner_s=scenario.learner_s / scenario.speed,
             longest_first=scenario.longest_first,
-            lag=scenario.lag,
         )
         yield algorithm, group
     finally:
-        algorithm.runners.close()
+        algorithm.rollout_workers.close()
         group.close()
         algorithm.stop()
         shutil.rmtree(folder)

@@ -11,14 +11,15 @@ import ray
 from ray.rllib.utils.metrics import WEIGHTS_SEQ_NO
 
 from algorithms.grpo import algorithm as grpo_algorithm
-from algorithms.grpo.rollout_source import make_pipeline
+from algorithms.grpo.config import GRPOConfig
+from algorithms.grpo.rollout_source import RolloutSource
 from algorithms.grpo.types import Sample
 from algorithms.learner.update import UpdateStatistics
 from algorithms.preflight.ray_session import start_ray
 from algorithms.r3_grpo.algorithm import R3GRPO
 from algorithms.r3_grpo.config import R3GRPOConfig
-from algorithms.rollout import workers as grpo_runners
-from algorithms.rollout.scheduler import ExpectedLengths
+from algorithms.rollout import workers as workers_module
+from algorithms.rollout.scheduler import DispatchPlan, ExpectedLengths
 from algorithms.rollout.supervisor import WorkerSupervisor
 from algorithms.rollout.types import Request
 from algorithms.rollout.workers import RolloutWorkers
@@ -27,7 +28,7 @@ from r3env.core import Query, Reason, Verdict, VerifiableEnv
 
 
 class ManyQueries(VerifiableEnv):
-    """As many queries as are asked for; simulated runners never play them."""
+    """As many queries as are asked for; simulated runners never run them."""
 
     def __init__(self, count: int = 1, **arguments: Any) -> None:
         super().__init__(**arguments)
@@ -67,7 +68,7 @@ class SimulatedHandle:
 
 
 class SimulatedGroup:
-    """What the runner pool takes for RLlib's group of env runners.
+    """What the rollout workers take for RLlib's group of env runners.
 
     Args:
         specs: one for each runner.
@@ -152,8 +153,8 @@ class InOrder(ExpectedLengths):
         return list(requests)
 
 
-class SimulatedPool(RolloutWorkers):
-    """The real pool; only a dead runner is replaced in its host instead of killed."""
+class SimulatedWorkers(RolloutWorkers):
+    """The real workers; only a dead runner is replaced in its host instead of killed."""
 
     def _make_supervisor(self) -> WorkerSupervisor:
         return WorkerSupervisor(
@@ -165,20 +166,26 @@ class SimulatedPool(RolloutWorkers):
 
 
 class MeasuredStep(R3GRPO):
-    """R³ whose learner sleeps as long as a real one would take, and whose stages tell the driver's CPU time."""
+    """R³ whose learner sleeps as long as a real one would take, and whose stages measure the driver's CPU time."""
 
     learner_s = 0.0
 
-    def simulate(
-        self, group: SimulatedGroup, *, max_num_seqs: int, learner_s: float, longest_first: bool, lag: int
-    ) -> None:
+    def setup(self, config: GRPOConfig) -> None:  # type: ignore[override]  # see StagedAlgorithm
+        """Build the algorithm."""
+        self.cpu_seconds: dict[str, float] = {}
+        super().setup(config)
+
+    def simulate(self, group: SimulatedGroup, *, max_num_seqs: int, learner_s: float, longest_first: bool) -> None:
         """Replace the engine and the learner; weights have a version only."""
-        with mock.patch.object(grpo_runners, "choose_transfer", lambda config: VersionOnly()):
-            self.runners = SimulatedPool(cast(Any, group), self.learner_group, self.config)
-        self.runners.plan = type(self.runners.plan).of(continuous_batching=True, max_num_seqs=max_num_seqs)
-        self.pipeline = make_pipeline(lag, self.runners)
+        with mock.patch.object(workers_module, "choose_transfer", lambda config: VersionOnly()):
+            self.rollout_workers = SimulatedWorkers(cast(Any, group), self.learner_group, self.config)
+        self.rollout_workers.plan = DispatchPlan.of(continuous_batching=True, max_num_seqs=max_num_seqs)
         if not longest_first:
-            self.runners.lengths = InOrder()
+            self.rollout_workers.lengths = InOrder()
+        training = self.config.training_settings
+        self.source = RolloutSource(
+            self.rollout_workers, self.sampler, self.active, training, self.sampling(), self.seed
+        )
         self.learner_s = learner_s
         grpo_algorithm.update_learners = self.modeled_update
 
@@ -186,7 +193,7 @@ class MeasuredStep(R3GRPO):
         """Run a stage, and log CPU seconds beside wall seconds."""
         started = time.process_time()
         result = super().run_stage(stage, *arguments)
-        self.record[f"cpu/{stage.__name__}"] = time.process_time() - started
+        self.cpu_seconds[stage.__name__] = time.process_time() - started
         return result
 
     def score_samples(self, samples: Sequence[Sample], *, entropy: bool = False) -> None:
@@ -206,14 +213,20 @@ class MeasuredStep(R3GRPO):
         return UpdateStatistics(tokens=tokens, old_logprobs=old_logprobs, entropies=entropies)
 
 
-def build(*, queries_per_step: int, group_size: int, max_tokens: int, timeout_s: float) -> MeasuredStep:
+def build(*, queries_per_step: int, group_size: int, max_tokens: int, timeout_s: float, lag: int) -> MeasuredStep:
     """The algorithm, with a local engine that is never asked."""
     config = (
         R3GRPOConfig(algo_class=MeasuredStep)
         .environment("benchmarks.simulation.step:ManyQueries-v0", env_config={"count": queries_per_step})
         .rl_module(model="embedded:tiny")
         .env_runners(max_response_tokens=max_tokens, timeout_s=timeout_s)
-        .training(lr=1e-6, group_size=group_size, queries_per_step=queries_per_step, minibatches=1)
+        .training(
+            lr=1e-6,
+            group_size=group_size,
+            queries_per_step=queries_per_step,
+            minibatches=1,
+            max_off_policy_steps=lag,
+        )
         .debugging(seed=1)
     )
     start_ray(config)

@@ -26,13 +26,13 @@ def algorithm(ray_session):
 
 @pytest.fixture(scope="module")
 def undisturbed(algorithm):
-    return tokens_of(algorithm.runners.rollout(requests_of(algorithm, 1200)))
+    return tokens_of(algorithm.rollout_workers.rollout(requests_of(algorithm, 1200)))
 
 
 def pids(algorithm):
     return {
         r.number: ray.get(r.handle.get_pid.remote(), timeout=BACK_S)
-        for r in algorithm.runners.supervisor.runners.values()
+        for r in algorithm.rollout_workers.supervisor.runners.values()
     }
 
 
@@ -41,7 +41,7 @@ def tokens_of(rollouts):
 
 
 def counts(algorithm):
-    record = algorithm.runners.metrics([], [])
+    record = algorithm.rollout_workers.metrics([], [])
     return {kind: record[f"rollout/{kind}"] for kind in ("requeued", "stolen", "hung", "stale", "runner_restarts")}
 
 
@@ -50,7 +50,7 @@ def play_while(algorithm, disturbance, after_s=0.4):
     timer = threading.Timer(after_s, disturbance)
     timer.start()
     started = time.monotonic()
-    rollouts = algorithm.runners.rollout(requests_of(algorithm, 1200))
+    rollouts = algorithm.rollout_workers.rollout(requests_of(algorithm, 1200))
     timer.join()
     return rollouts, time.monotonic() - started
 
@@ -58,7 +58,7 @@ def play_while(algorithm, disturbance, after_s=0.4):
 def assert_as(undisturbed, rollouts, algorithm):
     """Every request once, in order, with the right weights, and its own draw (batches differ by float noise)."""
     assert [rollout.request_id for rollout in rollouts] == list(range(1200))
-    assert {rollout.weights_version for rollout in rollouts} == {algorithm.runners.version}
+    assert {rollout.weights_version for rollout in rollouts} == {algorithm.rollout_workers.version}
     drawn = tokens_of(rollouts)
     assert sum(drawn[key] != tokens for key, tokens in undisturbed.items()) <= 12
 
@@ -66,23 +66,23 @@ def assert_as(undisturbed, rollouts, algorithm):
 def train_until_all_are_back(algorithm):
     """A step is shorter than the start of a runner: the others go on without it for a while."""
     deadline = time.monotonic() + BACK_S
-    while len(algorithm.runners.supervisor.ready()) < 2:
+    while len(algorithm.rollout_workers.supervisor.ready()) < 2:
         assert time.monotonic() < deadline
         algorithm.train()
-        record = algorithm.record
+        record = algorithm.batch.record
         assert record["rollout/prompts_completed"] == record["rollout/prompts_expected"] == 6
         assert record["policy/logp_mismatch_max"] < 1e-4
 
 
 def test_rollouts_come_back_in_the_order_of_their_ids_from_every_runner(algorithm):
     requests = requests_of(algorithm, 40)
-    rollouts = algorithm.runners.rollout(requests[::-1])
+    rollouts = algorithm.rollout_workers.rollout(requests[::-1])
     assert [rollout.request_id for rollout in rollouts] == list(range(40))
     assert [rollout.uid for rollout in rollouts] == [request.uid for request in requests]
 
 
 def test_no_requests_no_rollouts(algorithm):
-    assert algorithm.runners.rollout([]) == []
+    assert algorithm.rollout_workers.rollout([]) == []
 
 
 def test_a_killed_runner_is_replaced_and_its_requests_are_played_again(algorithm, undisturbed):
@@ -100,9 +100,9 @@ def test_a_killed_runner_is_replaced_and_its_requests_are_played_again(algorithm
 
 def test_a_stopped_runner_does_not_hold_up_the_others_and_is_replaced(algorithm):
     started = time.monotonic()
-    undisturbed = tokens_of(algorithm.runners.rollout(requests_of(algorithm, 1200)))
+    undisturbed = tokens_of(algorithm.rollout_workers.rollout(requests_of(algorithm, 1200)))
     limit = 3 * (time.monotonic() - started) + TIMEOUT_S + 60
-    before, hung = pids(algorithm), algorithm.runners.supervisor.counts.hung
+    before, hung = pids(algorithm), algorithm.rollout_workers.supervisor.counts.hung
     counts(algorithm)
     rollouts, seconds = play_while(algorithm, lambda: os.kill(before[2], signal.SIGSTOP))
     assert_as(undisturbed, rollouts, algorithm)
@@ -112,21 +112,21 @@ def test_a_stopped_runner_does_not_hold_up_the_others_and_is_replaced(algorithm)
     started = time.monotonic()
     algorithm.train()
     assert time.monotonic() - started < limit
-    assert algorithm.record["rollout/prompts_completed"] == 6
+    assert algorithm.batch.record["rollout/prompts_completed"] == 6
     train_until_all_are_back(algorithm)
     after = pids(algorithm)
     assert after[2] != before[2] and after[1] == before[1]
-    assert counts(algorithm)["runner_restarts"] == 2 and algorithm.runners.supervisor.counts.hung == hung + 1
+    assert counts(algorithm)["runner_restarts"] == 2 and algorithm.rollout_workers.supervisor.counts.hung == hung + 1
     assert not os.path.exists(f"/proc/{before[2]}")
 
 
 def test_a_runner_that_raises_is_reported_in_words_and_replaced(algorithm, undisturbed, caplog):
-    runner = algorithm.runners.supervisor.runners[1]
-    ray.get(runner.handle.apply.remote(lambda actor: delattr(actor, "player")))
+    runner = algorithm.rollout_workers.supervisor.runners[1]
+    ray.get(runner.handle.apply.remote(lambda actor: delattr(actor, "episode_runner")))
     counts(algorithm)
-    rollouts = algorithm.runners.rollout(requests_of(algorithm, 300))
+    rollouts = algorithm.rollout_workers.rollout(requests_of(algorithm, 300))
     assert len(rollouts) == 300
-    assert "env runner 1 raised AttributeError" in caplog.text and "player" in caplog.text
+    assert "env runner 1 raised AttributeError" in caplog.text and "episode_runner" in caplog.text
     assert counts(algorithm)["requeued"] > 0
     train_until_all_are_back(algorithm)
 
@@ -137,12 +137,12 @@ def test_a_runner_that_comes_back_unseen_gets_the_weights_again(algorithm):
     before = pids(algorithm)
     os.kill(before[1], signal.SIGKILL)
     deadline = time.monotonic() + BACK_S
-    while not _answers(algorithm.runners.supervisor.runners[1]):
+    while not _answers(algorithm.rollout_workers.supervisor.runners[1]):
         assert time.monotonic() < deadline
     counts(algorithm)
-    rollouts = algorithm.runners.rollout(requests_of(algorithm, 600))
+    rollouts = algorithm.rollout_workers.rollout(requests_of(algorithm, 600))
     assert [rollout.request_id for rollout in rollouts] == list(range(600))
-    assert {rollout.weights_version for rollout in rollouts} == {algorithm.runners.version}
+    assert {rollout.weights_version for rollout in rollouts} == {algorithm.rollout_workers.version}
     assert counts(algorithm)["stale"] > 0
     train_until_all_are_back(algorithm)
 
@@ -151,7 +151,7 @@ def test_all_runners_killed_come_back_too(algorithm):
     before = pids(algorithm)
     for pid in before.values():
         os.kill(pid, signal.SIGKILL)
-    rollouts = algorithm.runners.rollout(requests_of(algorithm, 60))
+    rollouts = algorithm.rollout_workers.rollout(requests_of(algorithm, 60))
     assert [rollout.request_id for rollout in rollouts] == list(range(60))
     train_until_all_are_back(algorithm)
     assert not set(before.values()) & set(pids(algorithm).values())
@@ -165,16 +165,16 @@ def test_wrong_weights_that_persist_end_the_run(algorithm):
         runner.engine.weights_version = 0
         runner.engine.load_weights = lambda weights, version: None
 
-    ray.get(algorithm.runners.supervisor.runners[1].handle.apply.remote(keep_the_first))
+    ray.get(algorithm.rollout_workers.supervisor.runners[1].handle.apply.remote(keep_the_first))
     with pytest.raises(StaleWeights, match=r"env runner 1 has weights \[0\].*--resume"):
-        algorithm.runners.rollout(requests_of(algorithm, 200))
+        algorithm.rollout_workers.rollout(requests_of(algorithm, 200))
 
 
 def test_when_no_runner_can_come_back_the_error_says_what_to_do(algorithm):
-    for runner in algorithm.runners.supervisor.runners.values():
+    for runner in algorithm.rollout_workers.supervisor.runners.values():
         ray.kill(runner.handle, no_restart=True)
     with pytest.raises(NoEnvRunnerLeft, match=r"(?s)could not be started.*env_runners.timeout_s.*--resume"):
-        algorithm.runners.rollout(requests_of(algorithm, 20))
+        algorithm.rollout_workers.rollout(requests_of(algorithm, 20))
 
 
 def _answers(runner):

@@ -24,15 +24,15 @@ def ahead(ray_session):
 def test_from_the_second_step_on_rollouts_are_one_policy_behind(ahead):
     versions, lags, gaps = [], [], []
     for step in range(1, 4):
-        before = ahead.runners.version
+        before = ahead.rollout_workers.version
         ahead.train()
-        sampled = {sample.rollout.weights_version for group in ahead.groups for sample in group.samples}
+        sampled = {sample.rollout.weights_version for group in ahead.batch.groups for sample in group.samples}
         versions.append((before, *sampled))
-        lags.append(ahead.record["rollout/policy_lag"])
-        gaps.append(ahead.record["policy/logp_mismatch_max"])
-        assert ahead.record["rollout/prompts_completed"] == ahead.record["rollout/prompts_expected"] == 6
+        lags.append(ahead.batch.record["rollout/policy_lag"])
+        gaps.append(ahead.batch.record["policy/logp_mismatch_max"])
+        assert ahead.batch.record["rollout/prompts_completed"] == ahead.batch.record["rollout/prompts_expected"] == 6
         # Between steps nothing is in flight, and the runners hold the learners' weights.
-        assert ahead.runners.version == policy_state(ahead.learner_group)[0]
+        assert ahead.rollout_workers.version == policy_state(ahead.learner_group)[0]
         assert ahead.get_training_state()[1]["query_position"] == 6 * step
     assert lags == [0, 1, 1]
     first, *later = versions
@@ -46,17 +46,17 @@ def test_evaluation_between_steps_leaves_what_was_played_ahead(ahead):
     first = ahead.evaluate()
     assert ahead.evaluate() == first
     ahead.train()
-    assert ahead.record["rollout/policy_lag"] == 1
+    assert ahead.batch.record["rollout/policy_lag"] == 1
 
 
 def test_a_runner_that_dies_meanwhile_is_given_the_weights_that_are_played_with(ahead):
     """The learners have others by then."""
-    version = ahead.runners.version
-    pid = ray.get(ahead.runners.supervisor.runners[1].handle.get_pid.remote())
-    ahead.runners.start(requests_of(ahead, 600))
+    version = ahead.rollout_workers.version
+    pid = ray.get(ahead.rollout_workers.supervisor.runners[1].handle.get_pid.remote())
+    ahead.rollout_workers.start(requests_of(ahead, 600))
     os.kill(pid, signal.SIGKILL)
-    ahead.update_policy(ahead.groups)
-    rollouts = ahead.runners.finish()
+    ahead.update_policy(ahead.batch)
+    rollouts = ahead.rollout_workers.finish()
     assert [rollout.request_id for rollout in rollouts] == list(range(600))
     assert {rollout.weights_version for rollout in rollouts} == {version}
     assert policy_state(ahead.learner_group)[0] > version
@@ -73,7 +73,7 @@ def test_a_policy_that_does_not_change_is_trained_on_the_same_rollouts_either_wa
         algorithm = lagging.build_algo()
         for _ in range(3):
             algorithm.train()
-        drawn.append([(g.prompt.uid, s.rollout.tokens.tolist()) for g in algorithm.groups for s in g.samples])
+        drawn.append([(g.prompt.uid, s.rollout.tokens.tolist()) for g in algorithm.batch.groups for s in g.samples])
         algorithm.stop()
     assert drawn[0] == drawn[1]
 

@@ -30,26 +30,26 @@ def saying(tokenizer, tokens):
 
 
 def responses(algorithm):
-    return [s.rollout.response_tokens.tolist() for g in algorithm.groups for s in g.samples if not s.replayed]
+    return [s.rollout.response_tokens.tolist() for g in algorithm.batch.groups for s in g.samples if not s.replayed]
 
 
 def assert_sound(algorithm, steps=2):
     assert algorithm.steps_done == steps
-    for tag, value in algorithm.record.items():
+    for tag, value in algorithm.batch.record.items():
         if not isinstance(value, str) and tag not in MAY_BE_UNDEFINED:
             assert math.isfinite(value), tag
-    assert algorithm.record["policy/skipped_steps"] == 0
-    assert algorithm.record["policy/lr"] == pytest.approx(1e-3 * steps / 4)
+    assert algorithm.batch.record["policy/skipped_steps"] == 0
+    assert algorithm.batch.record["policy/lr"] == pytest.approx(1e-3 * steps / 4)
     weights = algorithm.learner_group._learner.module["default_policy"].lm.state_dict()
     assert all(tensor.isfinite().all() for tensor in weights.values())
 
 
 def assert_shown(algorithm, folder, text):
     """The rollout file and TensorBoard hold the text as text."""
-    rows = rollout_rows(algorithm.steps_done, algorithm.groups, algorithm.tokenizer)
+    rows = rollout_rows(algorithm.steps_done, algorithm.batch.groups, algorithm.tokenizer)
     write_rollouts(folder / "rollouts.parquet", rows)
     assert {row.response for row in read_rollouts(folder / "rollouts.parquet")} == {text}
-    conversations = sample_conversations(algorithm.groups, 4)
+    conversations = sample_conversations(algorithm.batch.groups, 4)
     directory = RunDirectory.create(folder, "run", "")
     recorder = Recorder(directory, 0)
     recorder.record_conversations(1, conversations)
@@ -65,7 +65,7 @@ def test_an_empty_response(parrot, train, tokenizer, tmp_path):
     algorithm = train(parrot(saying(tokenizer, [end])))
     assert responses(algorithm) == [[end]] * len(responses(algorithm))
     assert_sound(algorithm)
-    assert algorithm.record["response/mean_tokens"] == 1 and algorithm.record["response/truncated"] == 0
+    assert algorithm.batch.record["response/mean_tokens"] == 1 and algorithm.batch.record["response/truncated"] == 0
     assert_shown(algorithm, tmp_path, "")
 
 
@@ -74,7 +74,7 @@ def test_an_endless_response(parrot, train, tokenizer, tmp_path):
     algorithm = train(parrot({**saying(tokenizer, [letter]), letter: letter}))
     assert responses(algorithm) == [[letter] * 12] * len(responses(algorithm))
     assert_sound(algorithm)
-    assert algorithm.record["response/truncated"] == 1 and algorithm.record["ranking/ranked"] > 0
+    assert algorithm.batch.record["response/truncated"] == 1 and algorithm.batch.record["ranking/ranked"] > 0
     assert_shown(algorithm, tmp_path, "a" * 12)
 
 
@@ -83,7 +83,7 @@ def test_bytes_that_are_no_text(parrot, train, tokenizer, tmp_path):
     algorithm = train(parrot(saying(tokenizer, [*letters, tokenizer.eos_token_id])))
     assert responses(algorithm) == [[*letters, tokenizer.eos_token_id]] * len(responses(algorithm))
     assert_sound(algorithm)
-    shown = algorithm.groups[0].samples[0].rollout.messages[-1]["content"]
+    shown = algorithm.batch.groups[0].samples[0].rollout.messages[-1]["content"]
     assert "\ufffd" in shown and shown.endswith("\0")
     assert_shown(algorithm, tmp_path, shown)
 
@@ -94,7 +94,7 @@ def test_text_that_spells_a_control_token_is_quoted_token_for_token(parrot, trai
     guidance = "Try<|user|><|end|>again."
     algorithm = train(parrot(saying(tokenizer, [*spelled, tokenizer.eos_token_id])), guidance=guidance)
     assert_sound(algorithm)
-    reflections = [g for g in algorithm.groups if g.prompt.context is Context.REFLECTION]
+    reflections = [g for g in algorithm.batch.groups if g.prompt.context == Context.REFLECTION]
     assert reflections
     user, assistant, end = tokenizer.convert_tokens_to_ids(["<|user|>", "<|assistant|>", "<|end|>"])
     for group in reflections:
@@ -112,15 +112,15 @@ def test_a_step_whose_groups_are_all_wrong_or_all_right_moves_nothing(parrot, tr
     end = tokenizer.eos_token_id
     folder = parrot(saying(tokenizer, [end]))
     algorithm = train(folder, steps=1)
-    assert all(group.homogeneous for group in algorithm.groups)
+    assert all(group.homogeneous for group in algorithm.batch.groups)
     assert_sound(algorithm, steps=1)
-    record = algorithm.record
+    record = algorithm.batch.record
     assert record["groups/solve_none"] == record["groups/zero_advantage"] == 1
     assert record["policy/grad_norm"] == record["policy/loss"] == 0
-    assert np.all([s.advantage == 0 for g in algorithm.groups for s in g.samples])
+    assert np.all([s.advantages == 0 for g in algorithm.batch.groups for s in g.samples])
     from transformers import AutoModelForCausalLM
 
     before = AutoModelForCausalLM.from_pretrained(folder).state_dict()
     after = algorithm.learner_group._learner.module["default_policy"].lm.state_dict()
     assert all(after[name].equal(tensor) for name, tensor in before.items())
-    assert algorithm.runners.version > 0
+    assert algorithm.rollout_workers.version > 0

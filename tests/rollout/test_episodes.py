@@ -103,7 +103,7 @@ def test_one_turn_is_the_prompt_and_the_response(math, tokenizer):
         assert prompt == first_prompt(tokenizer, problem)
         assert rollout.response_tokens.tolist() == response
         assert rollout.prompt_length == len(prompt)
-        assert rollout.context is Context.PLAIN and rollout.error is None
+        assert rollout.context == Context.PLAIN and rollout.error is None
         assert rollout.messages[-1]["content"] == tokenizer.decode(response, skip_special_tokens=True)
 
 
@@ -148,7 +148,7 @@ def test_a_reflection_prompt_quotes_the_stored_tokens_as_they_are(math, tokenize
     quoted = prompt + response + chat.next_turn(tokenizer, response, REFLECTION_GUIDANCE)
     assert rollout.tokens[: rollout.prompt_length].tolist() == quoted
     assert rollout.loss_mask[rollout.prompt_length :].all()
-    assert rollout.context is Context.REFLECTION
+    assert rollout.context == Context.REFLECTION
     contents = [message["content"] for message in rollout.messages[:-1]]
     assert contents == [MathEnv("embedded:train").query(uid).problem, text, REFLECTION_GUIDANCE]
 
@@ -341,11 +341,11 @@ def test_ungraded_answers_leave_their_group(short_run_ray):
     )
     try:
         algorithm.train()
-        kept = [sample.rollout for group in algorithm.groups for sample in group.samples]
+        kept = [sample.rollout for group in algorithm.batch.groups for sample in group.samples]
         assert 0 < len(kept) < 36
-        assert len(kept) + algorithm.record["grading/timeouts"] == 36
+        assert len(kept) + algorithm.batch.record["grading/timeouts"] == 36
         assert all(rollout.verdict == "equal" for rollout in kept if not rollout.truncated)
-        assert algorithm.record["rollout/prompts_completed"] == 6
+        assert algorithm.batch.record["rollout/prompts_completed"] == 6
     finally:
         algorithm.stop()
 

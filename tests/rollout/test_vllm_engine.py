@@ -137,10 +137,10 @@ def test_three_steps_through_two_vllm_actors(short_run_ray):
         versions = []
         for _ in range(3):
             algorithm.train()
-            assert algorithm.record["rollout/engine"] == "vllm"
-            assert algorithm.record["rollout/prompts_completed"] == 6
-            assert 0 < algorithm.record["policy/logp_mismatch_max"] < 1e-3
-            versions.append(algorithm.groups[0].samples[0].rollout.weights_version)
+            assert algorithm.batch.record["rollout/engine"] == "vllm"
+            assert algorithm.batch.record["rollout/prompts_completed"] == 6
+            assert 0 < algorithm.batch.record["policy/logp_mismatch_max"] < 1e-3
+            versions.append(algorithm.batch.groups[0].samples[0].rollout.weights_version)
         assert versions == sorted(set(versions))
         held = algorithm.env_runner_group.foreach_env_runner("get_state", local_env_runner=False)
         assert len(held) == 2 and held[0] == held[1], "both have been sent the latest weights"

@@ -46,7 +46,7 @@ def versions(group, **which):
 
 def test_every_runner_holds_the_learners_weights_and_says_so(algorithm, other_policy):
     group = algorithm.env_runner_group
-    before = algorithm.runners.version
+    before = algorithm.rollout_workers.version
     set_policy(algorithm, other_policy)
     version = ObjectStoreTransfer(WIRE).push(algorithm.learner_group, group, 60)
     assert version == before + 1
@@ -74,7 +74,7 @@ def test_an_object_a_bucket_in_the_engines_type(algorithm):
 
 
 def test_one_runner_alone_gets_the_weights_that_were_pushed_last(algorithm):
-    version, state = algorithm.runners.transfer.message(algorithm.learner_group)
+    version, state = algorithm.rollout_workers.transfer.message(algorithm.learner_group)
     assert algorithm.env_runner_group.foreach_env_runner(
         "set_state", kwargs={"state": state}, local_env_runner=False, remote_worker_ids=[2]
     ) == [version]

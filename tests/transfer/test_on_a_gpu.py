@@ -19,9 +19,9 @@ def test_a_shared_gpu(build, way):
     )
     for _ in range(3):
         algorithm.train()
-        assert algorithm.record["policy/logp_mismatch_max"] < 2e-2
-    versions = {sample.rollout.weights_version for group in algorithm.groups for sample in group.samples}
-    assert versions == {algorithm.runners.version - 1}
+        assert algorithm.batch.record["policy/logp_mismatch_max"] < 2e-2
+    versions = {sample.rollout.weights_version for group in algorithm.batch.groups for sample in group.samples}
+    assert versions == {algorithm.rollout_workers.version - 1}
 
 
 def test_one_process(build):
@@ -34,4 +34,4 @@ def test_one_process(build):
     )
     for _ in range(3):
         algorithm.train()
-        assert algorithm.record["policy/logp_mismatch_max"] < 2e-2
+        assert algorithm.batch.record["policy/logp_mismatch_max"] < 2e-2

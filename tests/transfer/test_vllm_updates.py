@@ -63,9 +63,11 @@ def disturb(algorithm, lm):
 def test_in_one_process_the_engine_copies_the_live_weights(algorithm, engine, lm):
     disturb(algorithm, lm)
     assert gap(engine, lm) > 0.05
-    algorithm.runners.push_weights()
+    algorithm.rollout_workers.push_weights()
     assert gap(engine, lm) < 1e-3
-    assert engine.weights_version == algorithm.runners.version == algorithm.learner_group._learner._weights_seq_no
+    assert (
+        engine.weights_version == algorithm.rollout_workers.version == algorithm.learner_group._learner._weights_seq_no
+    )
 
 
 def test_the_object_store_does_the_same_in_buckets(algorithm, engine, lm):
@@ -76,12 +78,12 @@ def test_the_object_store_does_the_same_in_buckets(algorithm, engine, lm):
 
 
 def test_an_engine_that_sleeps_has_no_version_until_it_gets_weights(algorithm, engine, lm):
-    algorithm.runners.engine_sleep = Sleep()
-    algorithm.runners.sleep_engines()
+    algorithm.rollout_workers.engine_sleep = Sleep()
+    algorithm.rollout_workers.sleep_engines()
     assert engine.weights_version == NO_VERSION
     disturb(algorithm, lm)
-    algorithm.runners.push_weights()
-    assert engine.weights_version == algorithm.runners.version
+    algorithm.rollout_workers.push_weights()
+    assert engine.weights_version == algorithm.rollout_workers.version
     assert gap(engine, lm) < 1e-3
 
 
@@ -202,5 +204,5 @@ def test_an_engine_whose_update_broke_off_takes_no_other(algorithm, engine, lm):
     with pytest.raises(RuntimeError, match="broke off"):
         engine.load_weights(lm.state_dict(), 78)
     with pytest.raises(RuntimeError, match="broke off"):
-        algorithm.runners.push_weights()
+        algorithm.rollout_workers.push_weights()
     assert engine.weights_version == NO_VERSION

@@ -4,7 +4,7 @@ import functools
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
 from ray.rllib.core.learner.learner_group import LearnerGroup
 from ray.rllib.env.env_runner_group import EnvRunnerGroup
@@ -80,7 +80,7 @@ def on_learners(group: LearnerGroup, call: Callable[[Any], T]) -> list[T]:
     Raises:
         LearnerDied: a learner did not answer, or failed.
     """
-    answers = [answer.get() for answer in group.foreach_learner(call)]
+    answers = [answer.get() for answer in group.foreach_learner(cast(Any, call))]
     failed = next((answer for answer in answers if isinstance(answer, Exception)), None)
     if failed is not None or len(answers) != max(1, len(group)):
         reason = next(iter(str(failed).splitlines()), "") if failed is not None else "one died"
