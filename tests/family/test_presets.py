@@ -14,6 +14,7 @@ from .conftest import MEMBERS, preset
 SMALL = ("training.queries_per_step=4", "training.group_size=8", "training.warmup_steps=0")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("member", MEMBERS)
 def test_a_preset_trains_the_embedded_model(build, member):
     algorithm = build(preset(member, *SMALL, "env_runners.max_response_tokens=40"))

@@ -67,6 +67,7 @@ def test_every_response_of_a_step_has_a_seed_of_its_own(build):
     assert [request.seed for request in algorithm.requests_for(prompts, 2)] == [r.seed for r in rounds[2]]
 
 
+@pytest.mark.slow
 def test_a_resumed_run_refills_as_the_uninterrupted_one(build, tmp_path):
     whole = build(dapo())
     steps(whole, 1)

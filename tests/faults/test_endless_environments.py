@@ -94,6 +94,7 @@ def test_a_call_that_never_returns_fails_its_episode_alone(player, made, kind):
     assert len(made) == 4, "the environment that hangs is not used again"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["step", "reset"])
 def test_a_streaming_engine_goes_on_meanwhile(tokenizer, kind):
     """Played in pieces, as a remote runner does: none of them waits for the environment that hangs."""
@@ -113,6 +114,7 @@ def test_a_streaming_engine_goes_on_meanwhile(tokenizer, kind):
     assert ended[0][1] >= TIMEOUT_S > min(seconds for _, seconds in ended.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("continuous_batching", [False, True])
 def test_a_constructor_that_never_returns_fails_its_episode_alone(engine, tokenizer, continuous_batching):
     release, made, numbers = threading.Event(), [], itertools.count()
@@ -137,6 +139,7 @@ def test_a_constructor_that_never_returns_fails_its_episode_alone(engine, tokeni
     assert len(made) == 4, "the one that came too late is not used"
 
 
+@pytest.mark.slow
 def test_what_comes_back_too_late_is_not_heard(player, made):
     (late,) = player.rollout(requests_of("step"))
     Endless.release.set()
@@ -146,6 +149,7 @@ def test_what_comes_back_too_late_is_not_heard(player, made):
     assert late.tokens.tolist() == tokens and late.error and len(made) == 3
 
 
+@pytest.mark.slow
 def test_more_hanging_environments_than_there_are_threads(player, monkeypatch):
     monkeypatch.setattr(player._threads, "_most", 8)
     rollouts = player.rollout(requests_of(*["step"] * 9, "fine"))

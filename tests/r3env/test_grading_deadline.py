@@ -312,6 +312,7 @@ def integers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     close()
 
 
+@pytest.mark.slow
 def test_graders_behave_the_same_with_and_without_gmpy2(integers: str) -> None:
     look = (
         "from mpmath.libmp import BACKEND; from sympy.external.gmpy import GROUND_TYPES; print(GROUND_TYPES, BACKEND)"

@@ -26,6 +26,7 @@ TASKS = sorted(reasoning_gym.factory.DATASETS)
 WITHOUT_REFERENCE = {"boxnet", "graph_color", "propositional_logic", "rubiks_cube", "rush_hour"}
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*not having a spec")
 @pytest.mark.parametrize("task", TASKS)
 def test_every_task_can_be_played(task: str) -> None:
@@ -132,6 +133,7 @@ def test_nor_does_a_mixture_of_tasks(tmp_path: Path) -> None:
     assert not (tmp_path / "F").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", sorted(EVALUATING))
 def test_right_answers_reach_the_scorers_that_evaluate(task: str) -> None:
     env = ReasoningGymEnv(task=task, size=60, seed=3)
@@ -209,6 +211,7 @@ def test_levels_of_the_curriculum_and_configuration() -> None:
     assert env.uids[0] == "chain_sum/level2/0/0" and env.query(env.uids[0]).level == "2"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", sorted({*reasoning_gym.factory.CURRICULA} - {"knight_swap"}))
 def test_every_curriculum_has_its_lowest_level(task: str) -> None:
     env = ReasoningGymEnv(task=task, size=1, level=0)

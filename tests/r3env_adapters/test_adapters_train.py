@@ -8,6 +8,8 @@ import pytest
 from algorithms.train.main import main
 from tests.own_ray import own_ray
 
+pytestmark = pytest.mark.slow
+
 SMALL = (
     "run.steps=1",
     "run.name=run",

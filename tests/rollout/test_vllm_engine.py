@@ -12,7 +12,7 @@ from algorithms.rollout.types import Sampling
 from .conftest import VLLM_OPTIONS
 from .full_forward import logprobs
 
-pytestmark = [pytest.mark.vllm, pytest.mark.slow]
+pytestmark = pytest.mark.vllm
 
 LIMIT = 48
 

@@ -8,6 +8,8 @@ from algorithms.train.checkpoint import load_checkpoint, save_checkpoint
 
 from .jobs import rows
 
+pytestmark = pytest.mark.slow
+
 LR = 1e-3
 
 
@@ -28,7 +30,6 @@ def tiny_rows() -> list[TrainingSample]:
     ]
 
 
-@pytest.mark.slow
 def test_a_checkpoint_of_two_sharded_learners_is_one_learners_and_the_other_way_round(config, build, tmp_path):
     two = build(config.copy().learners(num_learners=2, sharding="fsdp", token_budget=64))
     one = build(config.copy())

@@ -79,6 +79,7 @@ def test_layers_that_keep_their_matrix_transposed_are_merged_too():
         assert torch.allclose(plain(input_ids=tokens).logits, expected, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", ["lm_head", "embed_tokens", "norm", "q"])
 def test_a_target_that_cannot_be_merged_is_one_line(config, target):
     with pytest.raises(ConfigError) as error:

@@ -51,6 +51,7 @@ def fails(task, baton):
     raise ValueError("a trainer that cannot start")
 
 
+@pytest.mark.slow
 def test_a_trainer_that_fails_ends_the_comparison():
     with pytest.raises(RuntimeError, match="broken ended"):
         Side("broken", fails, REAL)

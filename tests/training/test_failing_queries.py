@@ -44,6 +44,7 @@ def failing(config, **options):
     )
 
 
+@pytest.mark.slow
 def test_what_would_end_a_process_is_an_episodes_error(grpo_config, build):
     algorithm = build(failing(grpo_config).training(queries_per_step=4))
     (record,) = train(algorithm, 1)

@@ -1,9 +1,13 @@
 """The graders' counts belong to the step, whatever the process graded before."""
 
+import pytest
+
 from algorithms.rollout.metrics import GradingCounts
 from r3env import grading
 
 from .runs_of import train
+
+pytestmark = pytest.mark.slow
 
 
 def test_what_was_graded_before_the_run_is_not_the_runs(grpo_config, build):

@@ -38,6 +38,7 @@ def test_a_checkpoint_can_be_written_when_the_model_is_gone_from_where_it_came(g
     assert AutoModelForCausalLM.from_pretrained(saved / "model").config.vocab_size > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("needs_it", [True, False])
 def test_a_run_that_needs_its_first_model_is_told_when_it_is_another(
     grpo_config, build, model, tmp_path, caplog, needs_it

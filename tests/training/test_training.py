@@ -57,6 +57,7 @@ def test_two_learners_take_the_step_of_one(grpo_config, build):
     assert largest_difference(weights(one), weights(two)) < 3e-5
 
 
+@pytest.mark.slow
 def test_three_steps_through_ray_actors(r3_config, build):
     config = r3_config.env_runners(num_env_runners=2).learners(num_learners=1)
     algorithm = build(eager_reflection(config))
@@ -91,6 +92,7 @@ def test_a_resumed_run_trains_as_the_uninterrupted_one(r3_config, build, tmp_pat
     assert largest_difference(weights(whole), weights(resumed)) == 0.0
 
 
+@pytest.mark.slow
 def test_with_runners_a_resumed_run_requests_what_the_uninterrupted_one_requested(r3_config, build, tmp_path, small_pool):
     config = eager_reflection(r3_config).environment(data=small_pool).env_runners(num_env_runners=2)
 
@@ -193,6 +195,7 @@ def test_evaluation_repeats_itself_and_reports_reflection(grpo_config, build):
     assert first["pass@1"] <= first["pass@2"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("interval", [2])
 def test_rllibs_evaluation_interval_puts_the_result_in_its_own_step(grpo_config, build, interval):
     algorithm = build(grpo_config.evaluation(evaluation_interval=interval))
