@@ -21,7 +21,7 @@ def test_rllibs_own_checkpoint_resumes_as_exactly_as_ours(r3_config, build, tmp_
 
 @pytest.mark.slow
 def test_rollouts_made_ahead_are_dropped_when_an_algorithm_is_restored(grpo_config, build, tmp_path):
-    """Population-based training restores an algorithm that has trained on: its rollouts made ahead are of other weights."""
+    """Population-based training restores an algorithm that has trained on: rollouts made ahead are of other weights."""
     algorithm = build(grpo_config.training(max_off_policy_steps=1).env_runners(num_env_runners=1))
     path = algorithm.save_to_path(tmp_path / "rllib")
     train(algorithm, 1)

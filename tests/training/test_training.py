@@ -93,7 +93,7 @@ def test_a_resumed_run_trains_as_the_uninterrupted_one(r3_config, build, tmp_pat
 
 
 @pytest.mark.slow
-def test_with_runners_a_resumed_run_requests_what_the_uninterrupted_one_requested(r3_config, build, tmp_path, small_pool):
+def test_with_runners_a_resumed_run_makes_the_requests_of_the_uninterrupted_one(r3_config, build, tmp_path, small_pool):
     config = eager_reflection(r3_config).environment(data=small_pool).env_runners(num_env_runners=2)
 
     def requests_of_a_step(algorithm):
