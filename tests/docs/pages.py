@@ -3,13 +3,23 @@
 import re
 from pathlib import Path
 
+from algorithms.config.schema import Settings
+from algorithms.config.sections import SECTIONS, BenchmarksSettings, RunSettings
+from algorithms.grpo.registry import all_plugins
+
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-PAGES = (ROOT / "README.md", *sorted(DOCS.glob("*.md")))
+PAGES = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.glob("*.md")))
 
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 _CODE = re.compile(r"`([^`\n]+)`")
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+
+
+def sections() -> dict[str, type[Settings]]:
+    """Every section of settings: of training, of the library's methods and of evaluations."""
+    methods = {kind.section: kind.settings_class for kind in all_plugins()}
+    return {"run": RunSettings, **SECTIONS, **methods, "benchmarks": BenchmarksSettings}
 
 
 def text_of(page: Path) -> str:

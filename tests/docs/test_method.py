@@ -6,12 +6,11 @@ from pathlib import Path
 
 import yaml
 
-from algorithms.r3_grpo.settings import SECTIONS
-
-from .pages import DOCS, ROOT, inline_code, links, text_of
+from .pages import DOCS, ROOT, inline_code, links, sections, text_of
 
 PAGE = DOCS / "method.md"
-MECHANISMS = ("replay", "reflection", "ranking")
+MECHANISMS = ("history", "replay", "reflection", "ranking")
+SECTIONS = sections()
 # What stands in backticks on the page and is neither a setting nor code: values of settings, a package of files.
 VALUES = {"null", "std", "eps", "centered", "finished_wrong", "paper.yaml"}
 

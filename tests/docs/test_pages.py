@@ -8,10 +8,7 @@ from functools import cache
 
 import pytest
 
-from algorithms.config.sections import BenchmarksSettings
-from algorithms.r3_grpo.settings import SECTIONS
-
-from .pages import DOCS, PAGES, ROOT, command_lines, inline_code, links, text_of
+from .pages import DOCS, PAGES, ROOT, command_lines, inline_code, links, sections, text_of
 
 # `section.key`, also with what follows it: `section.key=value`. Files are called so too.
 KEY = re.compile(r"([a-z_]+)\.([a-z_0-9]+)(?:[=:.\[ ].*)?")
@@ -21,8 +18,7 @@ RLLIBS_OWN = "env_config"
 @cache
 def settings() -> dict[str, set[str]]:
     """Section → keys, of training and of evaluations."""
-    sections = {**SECTIONS, "benchmarks": BenchmarksSettings}
-    return {name: set(section.model_fields) for name, section in sections.items()}
+    return {name: set(section.model_fields) for name, section in sections().items()}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -47,7 +43,7 @@ def anchors(page) -> set[str]:
 def test_settings_in_backticks_exist(page):
     for code in inline_code(page):
         match = KEY.fullmatch(code)
-        if match and match[1] in settings() and match[2] not in ("json", "yaml", RLLIBS_OWN):
+        if match and match[1] in settings() and match[2] not in ("json", "yaml", "sqlite", RLLIBS_OWN):
             assert match[2] in settings()[match[1]], f"{page.name} names {code}"
 
 

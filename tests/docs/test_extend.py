@@ -1,0 +1,46 @@
+"""docs/extend.md quotes the example as it is, and what it shows works."""
+
+import sys
+
+import pytest
+
+from algorithms.grpo.config import GRPOConfig
+from algorithms.r3_grpo.config import R3GRPOConfig
+
+from .pages import DOCS, ROOT, fenced
+
+PAGE = DOCS / "extend.md"
+MECHANISM, IN_PYTHON, TEST, *METHODS = fenced(PAGE, "python")
+
+
+@pytest.fixture
+def mine(tmp_path, monkeypatch):
+    """Puts the page's sampler, estimator and loss into a module `mine`."""
+    (tmp_path / "mine.py").write_text("\n".join(METHODS), encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    yield
+    sys.modules.pop("mine", None)
+
+
+def test_the_mechanism_is_the_file_of_the_examples():
+    assert (ROOT / "examples" / "hints.py").read_text(encoding="utf-8") == MECHANISM
+
+
+def test_a_configuration_takes_the_mechanism_and_its_settings():
+    scope = {}
+    exec(compile(IN_PYTHON, PAGE.name, "exec"), scope)
+    scope["config"].check_settings()
+    assert scope["config"].hints_settings.max_groups == 2
+
+
+def test_the_test_of_the_page_passes():
+    scope = {}
+    exec(compile(TEST, PAGE.name, "exec"), scope)
+    scope["test_an_unsolved_query_is_rolled_out_again_with_its_hint"]()
+
+
+@pytest.mark.parametrize("config_class", [GRPOConfig, R3GRPOConfig])
+def test_a_configuration_takes_the_other_methods(mine, config_class):
+    config = config_class().training(query_sampler="mine:First", advantage="mine:Signs", objective="mine:Reinforce")
+    config.apply({"first": {"count": 4}}).check_settings()
+    assert config.first_settings.count == 4
