@@ -76,7 +76,9 @@ class EnvironmentSettings(Settings):
         hparam=True,
     )
     columns: dict[str, str] = setting(
-        {}, "Column of the data that holds each field, where it is not called so: `{problem: question}`."
+        {},
+        "Column of the data that holds each field, where it is not called so: `{problem: question}`. Other names than "
+        "`problem`, `answer`, `uid` and `level` keep that column in `Query.info`."
     )
     instruction: str | None = setting(None, "Instruction that goes with every problem; null: the environment's own.")
     reflection_guidance: str | None = setting(
