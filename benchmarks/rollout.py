@@ -113,7 +113,7 @@ class Unconvinced(MathEnv):
 
 
 class Bench:
-    """One model's engine, and the players around it."""
+    """One model's engine, and the runners around it."""
 
     def __init__(self, model: str, arguments: argparse.Namespace) -> None:
         self.model, self.arguments = model, arguments
@@ -132,8 +132,8 @@ class Bench:
         self.task = functools.partial(MathEnv, data="embedded:train", instruction="")
         self.uids = self.task().uids
 
-    def player(self, engine: Engine, make_environment: Callable[[], Any]) -> EpisodeRunner:
-        """A player with as many environments as it can need."""
+    def runner(self, engine: Engine, make_environment: Callable[[], Any]) -> EpisodeRunner:
+        """A runner with as many environments as it can need."""
         return EpisodeRunner(
             engine, self.tokenizer, dict.fromkeys(Split, make_environment), self.arguments.max_num_seqs
         )
@@ -155,10 +155,10 @@ class Bench:
         return [int(length) for length in lengths.clip(4, 8 * MEDIAN_TOKENS)]
 
     def one_turn(self) -> Measurement:
-        """The player against a bare `LLM.generate`."""
+        """The runner against a bare `LLM.generate`."""
         requests = self.requests(self.limits())
-        player = self.player(self.engine, self.task)
-        rollouts = player.rollout(requests)
+        runner = self.runner(self.engine, self.task)
+        rollouts = runner.rollout(requests)
         prompts, parameters = self.bare_arguments(rollouts, requests)
         tokens = sum(rollout.response_length for rollout in rollouts)
 
@@ -167,18 +167,18 @@ class Bench:
             return sum(len(output.outputs[0].token_ids) for output in outputs)
 
         def ours() -> int:
-            return sum(rollout.response_length for rollout in player.rollout(requests))
+            return sum(rollout.response_length for rollout in runner.rollout(requests))
 
         return self.compare("one turn, bare generate", tokens, ours, bare)
 
     def bare_arguments(self, rollouts: Sequence[Rollout], requests: Sequence[Request]) -> tuple[list[Any], list[Any]]:
         """Prompts and sampling parameters as the engine itself makes them for these episodes."""
-        asked: list[GenerationRequest] = []
+        sampled: list[GenerationRequest] = []
         for rollout, request in zip(rollouts, requests, strict=True):
             seed = np.random.SeedSequence([request.seed, 0]).generate_state(1, np.uint64)[0]
-            asked.append(GenerationRequest(rollout.tokens[: rollout.prompt_length], int(seed), request.sampling))
-        prompts = [{"prompt_token_ids": request.tokens.tolist()} for request in asked]
-        return prompts, [self.engine.arguments(request)[1] for request in asked]
+            sampled.append(GenerationRequest(rollout.tokens[: rollout.prompt_length], int(seed), request.sampling))
+        prompts = [{"prompt_token_ids": request.tokens.tolist()} for request in sampled]
+        return prompts, [self.engine.arguments(request)[1] for request in sampled]
 
     def several_turns(self) -> Measurement:
         """Streaming against rounds, with as many episodes as the engine decodes at once: nothing fills its gaps."""
@@ -191,11 +191,11 @@ class Bench:
             reflection_guidance="?",
         )
         requests = self.requests(self.limits()[: self.arguments.max_num_seqs])
-        streaming, rounds = self.player(self.engine, make), self.player(Rounds(self.engine), make)
+        streaming, rounds = self.runner(self.engine, make), self.runner(Rounds(self.engine), make)
         tokens = sum(rollout.response_length for rollout in rounds.rollout(requests))
 
-        def total(player: EpisodeRunner) -> int:
-            return sum(rollout.response_length for rollout in player.rollout(requests))
+        def total(runner: EpisodeRunner) -> int:
+            return sum(rollout.response_length for rollout in runner.rollout(requests))
 
         ours, other = functools.partial(total, streaming), functools.partial(total, rounds)
         return self.compare(f"{self.arguments.turns} turns, rounds", tokens, ours, other)
@@ -257,7 +257,7 @@ def main() -> None:
         bench = Bench(arguments.measure, arguments)
         results = [asdict(measurement) for measurement in (bench.one_turn(), bench.several_turns())]
         arguments.json.write_text(json.dumps(results), encoding="utf-8")
-        os._exit(0)  # the stepping threads of four players have nothing left to do
+        os._exit(0)  # the stepping threads of four runners have nothing left to do
     report([measurement for model in arguments.models for measurement in in_a_process(model)], arguments.json)
 
 
@@ -273,29 +273,15 @@ def in_a_process(model: str) -> list[Measurement]:
 def report(measurements: Sequence[Measurement], path: Path | None) -> None:
     """Print the table, and write it."""
     table = Table(title="Our episode loop around vLLM", title_justify="left")
-    for name in (
-        "model",
-        "compared with",
-        "tokens",
-        "ours, tokens/s",
-        "other, tokens/s",
-        "ratio",
-        "spread",
-        "CPU ratio",
-    ):
+    columns = ("model", "compared with", "tokens", "ours, tokens/s", "other, tokens/s", "ratio", "spread", "CPU ratio")
+    for name in columns:
         table.add_column(name, justify="left" if name in ("model", "compared with") else "right")
     figures = []
     for m in measurements:
         ratio, rates = statistics.median(m.ratios), [m.tokens / statistics.median(s) for s in (m.ours_s, m.other_s)]
         spread = f"{min(m.ratios):.3f} to {max(m.ratios):.3f}"
         cpu = statistics.median(other / ours for ours, other in zip(m.ours_cpu_s, m.other_cpu_s, strict=True))
-        cells = (
-            f"{m.tokens:,}",
-            *(f"{rate:,.0f}" for rate in rates),
-            f"{ratio:.3f}",
-            spread,
-            f"{cpu:.3f}",
-        )
+        cells = (f"{m.tokens:,}", *(f"{rate:,.0f}" for rate in rates), f"{ratio:.3f}", spread, f"{cpu:.3f}")
         table.add_row(m.model, m.case, *cells)
         derived = {"ratio": ratio, "cpu_ratio": cpu, "ours_tokens_per_s": rates[0], "other_tokens_per_s": rates[1]}
         figures.append(asdict(m) | derived)

@@ -2,7 +2,7 @@
 
     python -m benchmarks.scale [--full] [--json FILE]
 
-The driver is the project's own: its training step, runner pool, dispatch and supervisor. Engines are simulated (latency
+The driver is the project's own: its training step, rollout workers, dispatch and supervisor. Engines are simulated (latency
 and sizes of a real one, no model), many to a process, and the learner only takes its time. Modeled time runs faster
 than real time, so that a step of an hour takes a minute; CPU seconds of the driver are real. `steady` lines are taken
 at real speed in the middle of a step: they also count the calls that a faster clock would leave out.
@@ -65,7 +65,7 @@ def scenarios(arguments: argparse.Namespace) -> Iterator[Scenario]:
 
 
 def main() -> None:
-    """Measure, print a table, and write the figures if asked to."""
+    """Measure, print a table, and write the figures where a file is named."""
     prepare()
     arguments = _parser().parse_args()
     if arguments.full:

@@ -2,7 +2,7 @@
 
     python -m benchmarks.stepping --episodes 4096 --turns 4
 
-The player and the environments are real; the engine answers after a fixed time a batch, so that what remains is the
+The runner and the environments are real; the engine answers after a fixed time a batch, so that what remains is the
 stepping. A share of the answers is graded by something that takes long without computing, as a judge behind a
 network does. Each line is compared with the same episodes graded at once.
 """
@@ -31,7 +31,7 @@ from r3env.core import Query, Reason, Verdict, VerifiableEnv
 
 @dataclass
 class Clock:
-    """What happened while episodes were played.
+    """What happened while episodes ran.
 
     Args:
         grading: verdicts that are being reached at this moment.
@@ -114,14 +114,14 @@ def rollout(arguments: argparse.Namespace, slow_share: float, threads: int) -> t
     tokenizer = load_tokenizer(resolve_model("embedded:tiny"), None, False)
     engine = WaitingEngine(tokenizer.encode("3"), arguments.batch_s, clock)
     episodes.STEPPING_THREADS = threads
-    player = episodes.EpisodeRunner(engine, tokenizer, dict.fromkeys(Split, make))
+    runner = episodes.EpisodeRunner(engine, tokenizer, dict.fromkeys(Split, make))
     requests = [Request(i, Prompt("q"), i, i, Sampling()) for i in range(arguments.episodes)]
-    player.rollout(requests)  # makes the environments
+    runner.rollout(requests)  # makes the environments
     clock.generating_s, clock.most_grading = 0.0, 0
     started = time.perf_counter()
-    rollouts = player.rollout(requests)
+    rollouts = runner.rollout(requests)
     seconds = time.perf_counter() - started
-    player.close()
+    runner.close()
     if any(rollout.error or len(rollout.turns) != arguments.turns for rollout in rollouts):
         raise RuntimeError(f"episodes went wrong: {next(r.error for r in rollouts if r.error)}")
     return seconds, clock
@@ -135,7 +135,7 @@ def main() -> None:
     parser.add_argument("--batch-s", type=float, default=0.05, help="seconds that the engine takes for a batch")
     parser.add_argument("--slow-share", type=float, default=0.05, help="share of answers that are graded slowly")
     parser.add_argument("--slow-s", type=float, default=0.2, help="seconds that grading one of them takes")
-    parser.add_argument("--threads", default=f"{episodes.STEPPING_THREADS}", help="of the player, such as 16,256")
+    parser.add_argument("--threads", default=f"{episodes.STEPPING_THREADS}", help="of the runner, such as 16,256")
     arguments = parser.parse_args()
     table = Table(title=f"{arguments.episodes} episodes of {arguments.turns} turns in one runner", title_justify="left")
     for name in ("threads", "slow answers", "seconds", "of them stepping", "graded at once", "ratio"):

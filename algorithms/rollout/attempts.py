@@ -1,10 +1,10 @@
 """Quote an attempt before a second turn: whole, or cut so that the second turn fits."""
 
 from dataclasses import replace
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
-from transformers import PreTrainedTokenizerBase
+from transformers import PretrainedConfig, PreTrainedTokenizerBase
 
 from algorithms.config.base import BaseConfig
 from algorithms.rollout.types import Attempt
@@ -13,7 +13,7 @@ from r3env import chat
 GAP_TEXT = "\n[...]\n"
 
 
-def context_of(model: Any) -> int | None:
+def context_of(model: PretrainedConfig) -> int | None:
     """Return the tokens that a model can hold, by transformers' configuration of it; None where that has no number."""
     return getattr(model.get_text_config(), "max_position_embeddings", None)
 

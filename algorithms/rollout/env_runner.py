@@ -3,7 +3,7 @@
 import functools
 import os
 from collections.abc import Callable, Collection, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gymnasium
 import ray
@@ -14,20 +14,18 @@ from ray.rllib.env.env_runner import EnvRunner
 from ray.rllib.utils.checkpoints import Checkpointable
 from ray.rllib.utils.metrics import WEIGHTS_SEQ_NO
 
+from algorithms.config.base import BaseConfig
 from algorithms.config.placement import transfer_kind
 from algorithms.models.names import resolve_model
 from algorithms.models.tokenizer import load_tokenizer, stop_token_ids
 from algorithms.rollout.engines.factory import make_engine
 from algorithms.rollout.episodes import EpisodeRunner, OnProgress
 from algorithms.rollout.types import Request, Rollout, RunnerReport, Split
-
-if TYPE_CHECKING:
-    from algorithms.config.base import BaseConfig
 from r3env import grading
 
 
-def environment_makers(config: Any) -> dict[Split, Callable[[], gymnasium.Env[str, str]]]:
-    """How to make the training and the held-out environment of a configuration."""
+def environment_makers(config: BaseConfig) -> dict[Split, Callable[[], gymnasium.Env[str, str]]]:
+    """Return how to make the training and the held-out environment of a configuration."""
 
     def make(arguments: dict[str, Any]) -> gymnasium.Env[str, str]:
         return gymnasium.make(config.env, disable_env_checker=True, **arguments)
@@ -42,10 +40,10 @@ def environment_makers(config: Any) -> dict[Split, Callable[[], gymnasium.Env[st
 class LLMEnvRunner(EnvRunner, Checkpointable):
     """Rolls out requests: an engine samples, environments answer and verify."""
 
-    config: "BaseConfig"
+    config: BaseConfig
     env: Any  # a Gymnasium environment; RLlib's annotation is None
 
-    def __init__(self, *, config: Any, **kwargs: Any) -> None:
+    def __init__(self, *, config: BaseConfig, **kwargs: Any) -> None:
         super().__init__(config=config, **kwargs)
         if self.config.env_runners_settings.num_threads:
             torch.set_num_threads(self.config.env_runners_settings.num_threads)
@@ -163,7 +161,7 @@ class LLMEnvRunner(EnvRunner, Checkpointable):
         return (), {"config": self.config}
 
     def get_checkpointable_components(self) -> list[tuple[str, Checkpointable]]:
-        """None: a runner holds nothing that a resumed run needs."""
+        """Return none: a runner holds nothing that a resumed run needs."""
         return []
 
     def stop(self) -> None:

@@ -38,7 +38,7 @@ class Lengths:
     prompt_share: float = 0.5
     limit: int = 32768
 
-    def draw(self, prompt: int, seed: int, limit: int) -> tuple[int, bool]:
+    def sample(self, prompt: int, seed: int, limit: int) -> tuple[int, bool]:
         """Tokens of the response that (prompt, seed) always has, and whether it was cut off.
 
         Args:
@@ -206,7 +206,7 @@ class SimulatedEngine(Engine):
             if request is None:  # aborted
                 continue
             prompt = zlib.crc32(request.tokens.tobytes())
-            length, truncated = self.lengths.draw(prompt, request.seed, request.sampling.max_response_tokens)
+            length, truncated = self.lengths.sample(prompt, request.seed, request.sampling.max_response_tokens)
             if prompt not in self._cached_prompts:
                 self._cached_prompts.add(prompt)
                 rate = self.latency.prefill_tokens_per_s

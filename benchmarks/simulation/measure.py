@@ -1,4 +1,4 @@
-"""Measure the driver's process while it plays a scenario."""
+"""Measure the driver's process while it runs a scenario."""
 
 import contextlib
 import dataclasses

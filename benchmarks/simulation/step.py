@@ -28,7 +28,7 @@ from r3env.core import Query, Reason, Verdict, VerifiableEnv
 
 
 class ManyQueries(VerifiableEnv):
-    """As many queries as are asked for; simulated runners never run them."""
+    """As many queries as are wanted; simulated runners never run them."""
 
     def __init__(self, count: int = 1, **arguments: Any) -> None:
         super().__init__(**arguments)
@@ -214,7 +214,7 @@ class MeasuredStep(R3GRPO):
 
 
 def build(*, queries_per_step: int, group_size: int, max_tokens: int, timeout_s: float, lag: int) -> MeasuredStep:
-    """The algorithm, with a local engine that is never asked."""
+    """The algorithm, with a local engine that is never used."""
     config = (
         R3GRPOConfig(algo_class=MeasuredStep)
         .environment("benchmarks.simulation.step:ManyQueries-v0", env_config={"count": queries_per_step})

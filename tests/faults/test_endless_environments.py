@@ -1,4 +1,4 @@
-"""An environment that never comes back fails its own episode; the others are played, and so is the next step."""
+"""An environment that never comes back fails its own episode; the others run, and so does the next step."""
 
 import itertools
 import subprocess
@@ -65,7 +65,7 @@ def made():
 
 
 @pytest.fixture
-def player(engine, tokenizer, made):
+def runner(engine, tokenizer, made):
     def make():
         made.append(Endless())
         return made[-1]
@@ -80,17 +80,17 @@ def requests_of(*uids):
 
 
 @pytest.mark.parametrize("kind", ["step", "reset"])
-def test_a_call_that_never_returns_fails_its_episode_alone(player, made, kind):
+def test_a_call_that_never_returns_fails_its_episode_alone(runner, made, kind):
     started = time.monotonic()
-    before, endless, after = player.rollout(requests_of("fine", kind, "fine"))
+    before, endless, after = runner.rollout(requests_of("fine", kind, "fine"))
     assert time.monotonic() - started < TIMEOUT_S + 60
     assert endless.verdict == "environment_error" and not endless.correct
     assert endless.error == "the environment did not come back in 5 s (env_runners.step_timeout_s)"
     assert len(endless.tokens) == len(endless.loss_mask)
     assert len(endless.sampling_logprobs) == endless.response_length
     assert before.error is None and after.error is None
-    assert player.unfinished == 0 and len(made) == 3
-    assert [rollout.error for rollout in player.rollout(requests_of("fine", "fine", "fine"))] == [None] * 3
+    assert runner.unfinished == 0 and len(made) == 3
+    assert [rollout.error for rollout in runner.rollout(requests_of("fine", "fine", "fine"))] == [None] * 3
     assert len(made) == 4, "the environment that hangs is not used again"
 
 
@@ -99,13 +99,13 @@ def test_a_call_that_never_returns_fails_its_episode_alone(player, made, kind):
 def test_a_streaming_engine_goes_on_meanwhile(tokenizer, kind):
     """Played in pieces, as a remote runner does: none of them waits for the environment that hangs."""
     engine = SimulatedEngine(lengths=Lengths(mean=5, sigma=0.0), clock=ModelClock(speed=1000.0))
-    player = EpisodeRunner(engine, tokenizer, dict.fromkeys(Split, Endless), 4, TIMEOUT_S)
-    player.add(requests_of(kind, *["fine"] * 9))
+    runner = EpisodeRunner(engine, tokenizer, dict.fromkeys(Split, Endless), 4, TIMEOUT_S)
+    runner.add(requests_of(kind, *["fine"] * 9))
     ended, started, alone = {}, time.monotonic(), 0
-    while player.unfinished:
-        for rollout in player.advance(0.1):
+    while runner.unfinished:
+        for rollout in runner.advance(0.1):
             ended[rollout.request_id] = rollout, time.monotonic() - started
-        alone += player.unfinished == 1
+        alone += runner.unfinished == 1
     Endless.release.set()
     Endless.release.clear()
     assert sorted(ended) == list(range(10))
@@ -127,37 +127,37 @@ def test_a_constructor_that_never_returns_fails_its_episode_alone(engine, tokeni
         return Endless()
 
     streaming = SimulatedEngine(lengths=Lengths(mean=5, sigma=0.0), clock=ModelClock(speed=1000.0))
-    player = EpisodeRunner(
+    runner = EpisodeRunner(
         streaming if continuous_batching else engine, tokenizer, dict.fromkeys(Split, make), 4, TIMEOUT_S
     )
-    errors = [rollout.error for rollout in player.rollout(requests_of("fine", "fine", "fine"))]
+    errors = [rollout.error for rollout in runner.rollout(requests_of("fine", "fine", "fine"))]
     late = f"the environment did not come back in {TIMEOUT_S:g} s (env_runners.step_timeout_s)"
     assert list(filter(None, errors)) == [late]
     release.set()
     assert len(made) == 3
-    assert [rollout.error for rollout in player.rollout(requests_of("fine", "fine", "fine"))] == [None] * 3
+    assert [rollout.error for rollout in runner.rollout(requests_of("fine", "fine", "fine"))] == [None] * 3
     assert len(made) == 4, "the one that came too late is not used"
 
 
 @pytest.mark.slow
-def test_what_comes_back_too_late_is_not_heard(player, made):
-    (late,) = player.rollout(requests_of("step"))
+def test_what_comes_back_too_late_is_not_heard(runner, made):
+    (late,) = runner.rollout(requests_of("step"))
     Endless.release.set()
     tokens = late.tokens.tolist()
     time.sleep(0.2)
-    assert [rollout.error for rollout in player.rollout(requests_of("fine", "fine"))] == [None, None]
+    assert [rollout.error for rollout in runner.rollout(requests_of("fine", "fine"))] == [None, None]
     assert late.tokens.tolist() == tokens and late.error and len(made) == 3
 
 
 @pytest.mark.slow
-def test_more_hanging_environments_than_there_are_threads(player, monkeypatch):
-    monkeypatch.setattr(player._threads, "_most", 8)
-    rollouts = player.rollout(requests_of(*["step"] * 9, "fine"))
+def test_more_hanging_environments_than_there_are_threads(runner, monkeypatch):
+    monkeypatch.setattr(runner._threads, "_most", 8)
+    rollouts = runner.rollout(requests_of(*["step"] * 9, "fine"))
     assert [rollout.error is None for rollout in rollouts] == [False] * 9 + [True]
 
 
-def test_turns_without_end_end_with_the_models_context(player, engine):
-    endless, fine = player.rollout(requests_of("turns", "fine"))
+def test_turns_without_end_end_with_the_models_context(runner, engine):
+    endless, fine = runner.rollout(requests_of("turns", "fine"))
     assert endless.verdict == "environment_error" and "leave no room" in endless.error
     assert engine.context_length - 40 < len(endless.tokens) <= engine.context_length
     assert fine.error is None

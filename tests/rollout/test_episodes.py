@@ -1,61 +1,20 @@
-"""Episodes: what the policy saw is what is trained on, and what goes wrong in one is that one's data."""
+"""Episodes: what the policy saw is what is trained on."""
 
 import functools
-import itertools
-import sys
 import time
 
-import gymnasium
 import numpy as np
 import pytest
 
 from algorithms.rollout import episodes
-from algorithms.rollout.types import Attempt, Context, Prompt, Request, Sampling, Split
+from algorithms.rollout.types import Attempt, Context, Prompt, Request, Sampling
 from r3env import chat
 from r3env.assets.arithmetic import REFLECTION_GUIDANCE
 from r3env.core import Query, Reason, Verdict, VerifiableEnv
 from r3env.envs.math import MathEnv
-from r3env.grading import grade
 
 from .full_forward import logprobs
-
-LIMIT = 48
-SAMPLING = Sampling(1.0, 1.0, LIMIT)
-HARD_TO_GRADE = r"\boxed{9^{9^{9^{9}}}}"
-
-
-class Scripted(VerifiableEnv):
-    """Each query's uid says what its environment does wrong."""
-
-    def load_queries(self):
-        kinds = ("fine", "reset", "step", "nan", "inf", "arity", "info", "observation", "timeout", "hangs", "error")
-        return [Query(kind, "1+2", "3") for kind in kinds]
-
-    def verify(self, query, response):
-        if query.uid == "hangs":
-            return grade(HARD_TO_GRADE, "7", timeout_s=0.3)
-        reason = {"timeout": Reason.TIMEOUT, "error": Reason.ERROR}.get(query.uid, Reason.EQUAL)
-        return Verdict(reason is Reason.EQUAL, reason)
-
-    def reset(self, *, seed=None, options=None):
-        if options["uid"] == "reset":
-            raise OSError("the data is gone")
-        return super().reset(seed=seed, options=options)
-
-    def step(self, action):
-        observation, reward, terminated, truncated, info = super().step(action)
-        match info["uid"]:
-            case "step":
-                raise KeyError("no such tool")
-            case "nan" | "inf" as value:
-                return observation, float(value), terminated, truncated, info
-            case "arity":
-                return observation, reward, terminated, info
-            case "info":
-                return observation, reward, terminated, truncated, None
-            case "observation":
-                return None, 0.0, False, False, info | {"correct": False, "verdict": "different"}
-        return observation, reward, terminated, truncated, info
+from .requests import LIMIT, SAMPLING, requests_of
 
 
 class Agreeable(VerifiableEnv):
@@ -77,10 +36,6 @@ def patient(monkeypatch):
 @pytest.fixture
 def math(runner_with):
     return functools.partial(runner_with, MathEnv, data="embedded:train", instruction="")
-
-
-def requests_of(uids, *, sampling=SAMPLING, **before):
-    return [Request(i, Prompt(uid, **before), i, 100 + i, sampling) for i, uid in enumerate(uids)]
 
 
 def runs_of(rollout):
@@ -109,8 +64,8 @@ def test_one_turn_is_the_prompt_and_the_response(math, tokenizer):
 
 def test_several_turns_only_ever_append(math, tokenizer, policy):
     uids = MathEnv("embedded:train").uids[-6:]
-    player = math(max_turns=3, reflection_guidance=REFLECTION_GUIDANCE)
-    rollouts = player.rollout(requests_of(uids))
+    runner = math(max_turns=3, reflection_guidance=REFLECTION_GUIDANCE)
+    rollouts = runner.rollout(requests_of(uids))
     assert max(len(rollout.turn_correct) for rollout in rollouts) == 3
     for uid, rollout in zip(uids, rollouts, strict=True):
         expected = [(False, first_prompt(tokenizer, MathEnv("embedded:train").query(uid).problem))]
@@ -143,8 +98,8 @@ def test_a_reflection_prompt_quotes_the_stored_tokens_as_they_are(math, tokenize
     text = tokenizer.decode(response)
     assert tokenizer.encode(text, add_special_tokens=False) != response
     attempt = Attempt(np.array(prompt, np.int32), np.array(response, np.int32), text)
-    player = math(reflection_guidance=REFLECTION_GUIDANCE)
-    (rollout,) = player.rollout(requests_of([uid], context=Context.REFLECTION, attempt=attempt))
+    runner = math(reflection_guidance=REFLECTION_GUIDANCE)
+    (rollout,) = runner.rollout(requests_of([uid], context=Context.REFLECTION, attempt=attempt))
     quoted = prompt + response + chat.next_turn(tokenizer, response, REFLECTION_GUIDANCE)
     assert rollout.tokens[: rollout.prompt_length].tolist() == quoted
     assert rollout.loss_mask[rollout.prompt_length :].all()
@@ -154,12 +109,12 @@ def test_a_reflection_prompt_quotes_the_stored_tokens_as_they_are(math, tokenize
 
 
 def test_a_correct_box_in_a_truncated_response_is_wrong(math):
-    player = math()
+    runner = math()
     uids = MathEnv("embedded:train").uids[:40]
-    whole = next(r for r in player.rollout(requests_of(uids, sampling=Sampling(0.0, 1.0, LIMIT))) if r.correct)
+    whole = next(r for r in runner.rollout(requests_of(uids, sampling=Sampling(0.0, 1.0, LIMIT))) if r.correct)
     assert whole.reward == 1.0 and not whole.truncated
     one_short = Sampling(0.0, 1.0, whole.response_length - 1)
-    (cut,) = player.rollout(requests_of([whole.uid], sampling=one_short))
+    (cut,) = runner.rollout(requests_of([whole.uid], sampling=one_short))
     assert cut.response_tokens.tolist() == whole.response_tokens[:-1].tolist()
     assert cut.messages[-1]["content"] == whole.messages[-1]["content"]
     assert (cut.truncated, cut.correct, cut.reward, cut.turn_correct) == (True, False, 0.0, (False,))
@@ -171,75 +126,47 @@ def test_an_environment_that_pays_for_unfinished_answers_is_overruled(runner_wit
     assert (rollout.truncated, rollout.correct, rollout.reward) == (True, False, 0.0)
 
 
-@pytest.mark.parametrize(
-    ("uid", "named"),
-    [
-        ("reset", "the data is gone"),
-        ("step", "no such tool"),
-        ("nan", "nan"),
-        ("inf", "inf"),
-        ("arity", "unpack"),
-        ("info", "NoneType"),
-        ("observation", "step"),
-        ("unheard-of", "unknown uid"),
-    ],
-)
-def test_a_broken_environment_is_its_episodes_error_alone(runner_with, uid, named):
-    before, broken, after = runner_with(Scripted).rollout(requests_of(["fine", uid, "fine"]))
-    assert broken.verdict == "environment_error" and named in broken.error
-    assert not broken.correct
-    assert before.error is None and before.correct
-    assert after.error is None and after.correct
-
-
-@pytest.mark.parametrize(("uid", "verdict"), [("timeout", "timeout"), ("hangs", "timeout"), ("error", "error")])
-def test_an_answer_that_nobody_could_grade_is_an_error_not_a_failure(runner_with, uid, verdict):
-    rollout, fine = runner_with(Scripted).rollout(requests_of([uid, "fine"]))
-    assert rollout.verdict == verdict and verdict in rollout.error and not rollout.correct
-    assert fine.error is None
-
-
 def test_no_requests_no_rollouts(math):
     assert math().rollout([]) == []
 
 
-def test_played_in_pieces_every_bit_is_the_same(math, patient):
+def test_run_in_pieces_every_bit_is_the_same(math, patient):
     requests = requests_of(MathEnv("embedded:train").uids[:80])
-    player = math(max_turns=2)
-    whole = player.rollout(requests)
-    player.add(requests)
+    runner = math(max_turns=2)
+    whole = runner.rollout(requests)
+    runner.add(requests)
     pieces = []
-    while player.unfinished:
-        pieces.append(player.advance(0.0))
+    while runner.unfinished:
+        pieces.append(runner.advance(0.0))
     assert len(pieces) > 3, "two batches a round, two rounds"
     assert _bits(rollout for piece in pieces for rollout in piece) == _bits(whole)
 
 
 def test_withdrawn_episodes_do_not_come_back_and_the_others_are_as_they_would_be(math, patient):
     requests = requests_of(MathEnv("embedded:train").uids[:80])
-    player = math(max_turns=2)
-    whole = player.rollout(requests)
-    player.add(requests)
-    rollouts = player.advance(0.0)  # asks the engine
-    rollouts += player.advance(0.0)  # decodes the first batch of 64
-    assert player.engine.unfinished == 16
-    gone = player.withdraw(range(0, 90, 2))
+    runner = math(max_turns=2)
+    whole = runner.rollout(requests)
+    runner.add(requests)
+    rollouts = runner.advance(0.0)  # asks the engine
+    rollouts += runner.advance(0.0)  # decodes the first batch of 64
+    assert runner.engine.unfinished == 16
+    gone = runner.withdraw(range(0, 90, 2))
     assert set(gone) == set(range(0, 80, 2)) - {rollout.request_id for rollout in rollouts}
-    assert player.engine.unfinished < 16 and player.unfinished == 80 - len(gone) - len(rollouts)
-    rollouts += player.advance(600)
-    assert player.withdraw(range(80)) == [] and player.unfinished == player.engine.unfinished == 0
+    assert runner.engine.unfinished < 16 and runner.unfinished == 80 - len(gone) - len(rollouts)
+    rollouts += runner.advance(600)
+    assert runner.withdraw(range(80)) == [] and runner.unfinished == runner.engine.unfinished == 0
     tokens = {key: (own, rest) for key, own, rest in _tokens(whole)}
     assert {key: (own, rest) for key, own, rest in _tokens(rollouts)} == {
         key: value for key, value in tokens.items() if key not in gone
     }
 
 
-def test_progress_is_told_and_each_chunk_is_played_by_itself(math, patient):
-    requests, told = requests_of(MathEnv("embedded:train").uids[:10]), []
-    player = math()
-    rollouts = player.rollout(requests, lambda *counts: told.append(counts), chunk=4)
-    assert _bits(rollouts) == _bits(r for start in (0, 4, 8) for r in player.rollout(requests[start : start + 4]))
-    assert {4, 8, 10} <= {done for done, _ in told} and told[-1] == (10, 10)
+def test_progress_is_reported_and_each_chunk_runs_by_itself(math, patient):
+    requests, reported = requests_of(MathEnv("embedded:train").uids[:10]), []
+    runner = math()
+    rollouts = runner.rollout(requests, lambda *counts: reported.append(counts), chunk=4)
+    assert _bits(rollouts) == _bits(r for start in (0, 4, 8) for r in runner.rollout(requests[start : start + 4]))
+    assert {4, 8, 10} <= {done for done, _ in reported} and reported[-1] == (10, 10)
 
 
 def _bits(rollouts):
@@ -250,104 +177,26 @@ def _tokens(rollouts):
     return [(rollout.request_id, rollout.tokens.tolist(), rollout.turn_correct) for rollout in rollouts]
 
 
-def test_a_request_is_played_once(math):
-    player = math()
-    player.add(requests_of(MathEnv("embedded:train").uids[:2]))
+def test_a_request_runs_once(math):
+    runner = math()
+    runner.add(requests_of(MathEnv("embedded:train").uids[:2]))
     with pytest.raises(ValueError, match="request 1"):
-        player.add([Request(1, Prompt(MathEnv("embedded:train").uids[5]), 0, 0, SAMPLING)])
+        runner.add([Request(1, Prompt(MathEnv("embedded:train").uids[5]), 0, 0, SAMPLING)])
     with pytest.raises(RuntimeError, match="2 episodes are unfinished"):
-        player.rollout([])
-    player.withdraw([0, 1])
+        runner.rollout([])
+    runner.withdraw([0, 1])
 
 
 def test_an_engines_failure_is_nobodys_data(math, engine, monkeypatch):
     def fails():
         raise MemoryError("no room for the batch")
 
-    player, requests = math(), requests_of(MathEnv("embedded:train").uids[:2])
+    runner, requests = math(), requests_of(MathEnv("embedded:train").uids[:2])
     with monkeypatch.context() as patch, pytest.raises(MemoryError, match="no room"):
         patch.setattr(engine, "step", fails)
-        player.rollout(requests)
-    assert player.unfinished == engine.unfinished == 0
-    assert len(player.rollout(requests)) == 2
-
-
-def test_environments_are_used_again(runner_with):
-    made = []
-
-    def make():
-        made.append(Scripted())
-        return made[-1]
-
-    player = runner_with(Scripted)
-    player._make_environment = dict.fromkeys(Split, make)
-    for _ in range(3):
-        player.rollout(requests_of(["fine", "reset", "nan", "fine"]))
-    assert len(made) == 4
-
-
-def test_an_environment_that_cannot_be_made_is_its_episodes_error_alone_and_the_next_one_is_tried(runner_with):
-    made, numbers = [], itertools.count()
-
-    def make():
-        number = next(numbers)
-        made.append(number)
-        if number == 1:
-            raise OSError("no license is free")
-        return Scripted()
-
-    player = runner_with(Scripted)
-    player._make_environment = dict.fromkeys(Split, make)
-    rollouts = player.rollout(requests_of(["fine"] * 3))
-    (broken,) = [rollout for rollout in rollouts if rollout.error]
-    assert broken.verdict == "environment_error" and not broken.correct
-    assert broken.error == "make: OSError('no license is free')"
-    assert all(rollout.correct for rollout in rollouts if rollout is not broken)
-    assert [rollout.error for rollout in player.rollout(requests_of(["fine"] * 3))] == [None] * 3
-    assert len(made) == 4, "two were there to be used again"
-
-
-def test_where_none_can_be_made_every_episode_has_failed(runner_with):
-    player = runner_with(functools.partial(sys.exit, "no license"))
-    rollouts = player.rollout(requests_of(["fine"] * 3))
-    assert [rollout.error for rollout in rollouts] == ["make: SystemExit('no license')"] * 3
-
-
-class Forgetful(Scripted):
-    """Every other answer cannot be graded."""
-
-    def load_queries(self):
-        return [Query(f"q{i}", f"{i}+1", str(i + 1)) for i in range(1, 7)]
-
-    def verify(self, query, response):
-        odd = len(response) % 2
-        return Verdict(not odd, Reason.TIMEOUT if odd else Reason.EQUAL)
-
-
-gymnasium.register(id="tests/Forgetful-v0", entry_point=Forgetful)
-
-
-def test_ungraded_answers_leave_their_group(short_run_ray):
-    from algorithms.grpo.config import GRPOConfig
-
-    algorithm = (
-        GRPOConfig()
-        .environment("tests/Forgetful-v0")
-        .rl_module(model="embedded:tiny")
-        .env_runners(max_response_tokens=LIMIT)
-        .training(group_size=6, queries_per_step=6, lr=0.0)
-        .evaluation(samples=1, k=[1])
-        .build_algo()
-    )
-    try:
-        algorithm.train()
-        kept = [sample.rollout for group in algorithm.batch.groups for sample in group.samples]
-        assert 0 < len(kept) < 36
-        assert len(kept) + algorithm.batch.record["grading/timeouts"] == 36
-        assert all(rollout.verdict == "equal" for rollout in kept if not rollout.truncated)
-        assert algorithm.batch.record["rollout/prompts_completed"] == 6
-    finally:
-        algorithm.stop()
+        runner.rollout(requests)
+    assert runner.unfinished == engine.unfinished == 0
+    assert len(runner.rollout(requests)) == 2
 
 
 class SlowToVerify(VerifiableEnv):

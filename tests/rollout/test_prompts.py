@@ -14,7 +14,7 @@ PROBLEM, GUIDANCE, HINT = "7+1", "That was wrong.", "Eight legs has a spider."
 
 
 class Judged(VerifiableEnv):
-    """Never content; its own list has every answer that it read."""
+    """Never content; `read` has every answer that it was given."""
 
     read: list[str] = []
 
@@ -91,9 +91,9 @@ def test_a_hint_after_an_attempt_joins_the_turn_that_follows_it(runner_with, tok
     prompt, response = first_turn(tokenizer, PROBLEM), ids(tokenizer, r"\boxed{9}").tolist()
     attempt = Attempt(np.array(prompt, np.int32), np.array(response, np.int32), r"\boxed{9}")
     rollout = one(runner_with(Judged), attempt=attempt, hint=HINT)
-    asked = f"{GUIDANCE}\n\n{HINT}"
-    assert prompt_of(rollout) == prompt + response + chat.next_turn(tokenizer, response, asked)
-    assert [message["content"] for message in rollout.messages[:-1]] == [PROBLEM, r"\boxed{9}", asked]
+    user_turn = f"{GUIDANCE}\n\n{HINT}"
+    assert prompt_of(rollout) == prompt + response + chat.next_turn(tokenizer, response, user_turn)
+    assert [message["content"] for message in rollout.messages[:-1]] == [PROBLEM, r"\boxed{9}", user_turn]
 
 
 def test_a_begun_answer_is_context_and_the_environment_reads_it_with_the_rest(runner_with, tokenizer, policy):

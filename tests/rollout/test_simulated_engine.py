@@ -156,8 +156,8 @@ def test_usage_says_how_full_the_batch_was(clock):
 
 def test_lengths_depend_on_prompt_and_seed_alone_and_have_a_heavy_tail():
     lengths = Lengths(mean=8192, sigma=0.6, limit=32768)
-    drawn = np.array([lengths.draw(prompt, 31 * prompt + 1, 10**6)[0] for prompt in range(20_000)])
-    assert lengths.draw(3, 94, 10**6)[0] == drawn[3]
+    drawn = np.array([lengths.sample(prompt, 31 * prompt + 1, 10**6)[0] for prompt in range(20_000)])
+    assert lengths.sample(3, 94, 10**6)[0] == drawn[3]
     assert drawn.mean() == pytest.approx(8192, rel=0.03)
     assert np.log(drawn[drawn < 32768]).std() == pytest.approx(0.6, rel=0.05)
     assert np.percentile(drawn, 99) > 3 * np.median(drawn)
@@ -166,9 +166,9 @@ def test_lengths_depend_on_prompt_and_seed_alone_and_have_a_heavy_tail():
 
 def test_samples_of_a_prompt_are_alike_as_far_as_they_share_it():
     alike, own = Lengths(prompt_share=1.0), Lengths(prompt_share=0.0)
-    assert len({alike.draw(5, seed, 10**6)[0] for seed in range(50)}) == 1
-    assert len({own.draw(prompt, 5, 10**6)[0] for prompt in range(50)}) == 1
-    assert len({own.draw(5, seed, 10**6)[0] for seed in range(50)}) > 40
+    assert len({alike.sample(5, seed, 10**6)[0] for seed in range(50)}) == 1
+    assert len({own.sample(prompt, 5, 10**6)[0] for prompt in range(50)}) == 1
+    assert len({own.sample(5, seed, 10**6)[0] for seed in range(50)}) > 40
 
 
 def test_a_response_that_reaches_the_limit_says_so(clock):

@@ -42,22 +42,22 @@ class Watched(VerifiableEnv):
 
 
 @pytest.fixture
-def player_of(vllm_engine, tokenizer):
-    players = []
+def runner_with(vllm_engine, tokenizer):
+    runners = []
 
     def make(environment, concurrency=None, **arguments):
         makers = dict.fromkeys(Split, functools.partial(environment, **arguments))
-        players.append(EpisodeRunner(vllm_engine, tokenizer, makers, concurrency))
-        return players[-1]
+        runners.append(EpisodeRunner(vllm_engine, tokenizer, makers, concurrency))
+        return runners[-1]
 
     yield make
-    for player in players:
-        player.withdraw([*player._waiting, *player._running])
+    for runner in runners:
+        runner.withdraw([*runner._waiting, *runner._running])
 
 
 @pytest.fixture
-def math(player_of):
-    return functools.partial(player_of, MathEnv, data="embedded:train", instruction="")
+def math(runner_with):
+    return functools.partial(runner_with, MathEnv, data="embedded:train", instruction="")
 
 
 @pytest.fixture
@@ -84,12 +84,12 @@ def requests_of(uids, sampling=SAMPLING):
     return [Request(i, Prompt(uid), i, 100 + i, sampling) for i, uid in enumerate(uids)]
 
 
-def test_an_environment_steps_while_others_decode_and_its_next_turn_joins_them(player_of, endless, counted_steps):
+def test_an_environment_steps_while_others_decode_and_its_next_turn_joins_them(runner_with, endless, counted_steps):
     events = []
-    player = player_of(Watched, steps=counted_steps, events=events, max_turns=3)
+    runner = runner_with(Watched, steps=counted_steps, events=events, max_turns=3)
     patient = Request(0, Prompt("patient"), 0, 1, Sampling(0.0, 1.0, 8))
     long = Request(1, Prompt("long"), 1, 2, LONG)
-    rollouts = player.rollout([patient, long])
+    rollouts = runner.rollout([patient, long])
     assert len(rollouts[0].turn_correct) == 3
     assert [uid for uid, _ in events][:3] == ["patient"] * 3, "three turns of one within the first turn of the other"
     assert events[2][1] < LONG.max_response_tokens
@@ -110,48 +110,48 @@ def test_every_turn_has_the_log_probs_of_the_whole_conversation(math, policy):
 
 def test_what_is_drawn_does_not_depend_on_who_decodes_beside_it(math):
     requests = requests_of(MathEnv("embedded:train").uids[:30])
-    player = math(max_turns=2)
-    together = [rollout.tokens.tolist() for rollout in player.rollout(requests)]
-    assert [rollout.tokens.tolist() for rollout in player.rollout(requests[:3])] == together[:3]
+    runner = math(max_turns=2)
+    together = [rollout.tokens.tolist() for rollout in runner.rollout(requests)]
+    assert [rollout.tokens.tolist() for rollout in runner.rollout(requests[:3])] == together[:3]
 
 
 def test_control_comes_back_in_time_and_everything_ends_in_the_end(math, endless):
-    player = math()
+    runner = math()
     requests = requests_of(MathEnv("embedded:train").uids[:100], LONG)
-    player.add(requests)
+    runner.add(requests)
     came_back, calls = [], 0
-    while player.unfinished:
+    while runner.unfinished:
         started = time.monotonic()
-        came_back += player.advance(0.2)
+        came_back += runner.advance(0.2)
         assert time.monotonic() - started < 20
-        assert len(came_back) + player.unfinished == len(requests)
+        assert len(came_back) + runner.unfinished == len(requests)
         calls += 1
     assert calls > 3
     assert sorted(rollout.request_id for rollout in came_back) == list(range(100))
     tokens = sum(rollout.response_length for rollout in came_back)
-    assert player.generated_tokens == tokens and 0 < player.engine_seconds
+    assert runner.generated_tokens == tokens and 0 < runner.engine_seconds
 
 
 def test_withdrawn_episodes_leave_the_batch_and_never_come_back(math, endless, vllm_engine):
-    player = math(concurrency=16)
-    player._most_begun = 24
-    player.add(requests_of(MathEnv("embedded:train").uids[:40], LONG))
+    runner = math(concurrency=16)
+    runner._most_begun = 24
+    runner.add(requests_of(MathEnv("embedded:train").uids[:40], LONG))
     while vllm_engine.unfinished < 24:
-        assert player.advance(0.05) == []
-    assert len(player._running) == 24
+        assert runner.advance(0.05) == []
+    assert len(runner._running) == 24
     gone = [3, 7, 39, 1000]
-    assert player.withdraw(gone) == [3, 7, 39]
-    assert player.unfinished == 37 and vllm_engine.unfinished == 22
-    rollouts = player.advance(60)
+    assert runner.withdraw(gone) == [3, 7, 39]
+    assert runner.unfinished == 37 and vllm_engine.unfinished == 22
+    rollouts = runner.advance(60)
     assert sorted(rollout.request_id for rollout in rollouts) == sorted(set(range(40)) - set(gone))
-    player.add(requests_of(MathEnv("embedded:train").uids[:2], LONG))
-    player.advance(0.1)
-    player.withdraw([0, 1])
+    runner.add(requests_of(MathEnv("embedded:train").uids[:2], LONG))
+    runner.advance(0.1)
+    runner.withdraw([0, 1])
     assert vllm_engine.unfinished == 0 and vllm_engine.llm.llm_engine.get_num_unfinished_requests() == 0
     assert vllm_engine.llm.reset_prefix_cache(), "aborted requests hold no cache"
 
 
-def test_an_episode_withdrawn_while_its_environment_steps_ends_unheard(player_of, vllm_engine):
+def test_an_episode_withdrawn_while_its_environment_steps_ends_unheard(runner_with, vllm_engine):
     go_on, verified = threading.Event(), []
 
     class Held(Watched):
@@ -160,31 +160,31 @@ def test_an_episode_withdrawn_while_its_environment_steps_ends_unheard(player_of
             go_on.wait(20)
             return Verdict(True, Reason.EQUAL)
 
-    player = player_of(Held, steps=[0], events=[])
+    runner = runner_with(Held, steps=[0], events=[])
     request = Request(5, Prompt("patient"), 0, 1, SAMPLING)
-    player.add([request])
+    runner.add([request])
     while not verified:
-        assert player.advance(0.05) == []
-    assert player.withdraw([5]) == [5] and player.unfinished == 0
-    player.add([request])
+        assert runner.advance(0.05) == []
+    assert runner.withdraw([5]) == [5] and runner.unfinished == 0
+    runner.add([request])
     go_on.set()
-    (rollout,) = player.advance(60)
+    (rollout,) = runner.advance(60)
     assert rollout.request_id == 5 and rollout.correct
     assert verified == ["patient"] * 2
 
 
 def test_an_engines_failure_is_raised_and_the_next_play_starts_afresh(math, vllm_engine, monkeypatch):
-    player, requests = math(), requests_of(MathEnv("embedded:train").uids[:20])
-    expected = [rollout.tokens.tolist() for rollout in player.rollout(requests)]
+    runner, requests = math(), requests_of(MathEnv("embedded:train").uids[:20])
+    expected = [rollout.tokens.tolist() for rollout in runner.rollout(requests)]
 
     def fails():
         raise MemoryError("the cache is gone")
 
     with monkeypatch.context() as patch, pytest.raises(MemoryError, match="the cache is gone"):
         patch.setattr(vllm_engine.llm.llm_engine, "step", fails)
-        player.rollout(requests)
-    assert player.unfinished == 0 and vllm_engine.unfinished == 0
-    assert [rollout.tokens.tolist() for rollout in player.rollout(requests)] == expected
+        runner.rollout(requests)
+    assert runner.unfinished == 0 and vllm_engine.unfinished == 0
+    assert [rollout.tokens.tolist() for rollout in runner.rollout(requests)] == expected
 
 
 def test_the_samples_of_a_prompt_share_its_cache_until_there_are_new_weights(vllm_engine, policy, prompts):

@@ -142,8 +142,5 @@ class Engine(ABC):
     def sleep(self, level: int = 1) -> None:  # noqa: B027  # nothing to free is a good answer
         """Give the GPU's memory back, where the engine can: level 1 keeps a copy of the weights, 2 drops them."""
 
-    def wake_up(self, tags: Sequence[str] | None = None) -> None:  # noqa: B027  # see sleep
-        """Take memory again: all of it, or what `tags` names, `weights` or `kv_cache`."""
-
     def close(self) -> None:  # noqa: B027  # see sleep
         """Free the model."""

@@ -144,11 +144,6 @@ class VLLMEngine(Engine):
         if level > 1:
             self.weights_version = NO_VERSION
 
-    def wake_up(self, tags: Sequence[str] | None = None) -> None:
-        """Take the memory again; after level 2 the weights are not to be used before `load_weights`."""
-        self.llm.wake_up(tags=None if tags is None else list(tags))
-        self._asleep = tags is not None
-
     @property
     def unfinished(self) -> int:
         """Requests that wait or decode."""

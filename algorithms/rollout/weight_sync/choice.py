@@ -64,7 +64,7 @@ _DROP_WEIGHTS = 2
 class EngineSleep(Protocol):
     """Begins when the rollouts of a step are in, and ends with the next push of weights."""
 
-    def begin(self, runner_group: Any, timeout_s: float) -> None:
+    def begin(self, runner_group: EnvRunnerGroup, timeout_s: float) -> None:
         """Let the engines sleep; all of them are idle."""
         ...
 
@@ -72,14 +72,14 @@ class EngineSleep(Protocol):
 class NoSleep:
     """Engines with GPUs of their own have nothing to give."""
 
-    def begin(self, runner_group: Any, timeout_s: float) -> None:
+    def begin(self, runner_group: EnvRunnerGroup, timeout_s: float) -> None:
         """Nothing."""
 
 
 class Sleep:
     """Weights and cache leave the GPU; taking new weights wakes an engine, its cache last."""
 
-    def begin(self, runner_group: Any, timeout_s: float) -> None:
+    def begin(self, runner_group: EnvRunnerGroup, timeout_s: float) -> None:
         """Send all engines to sleep; one that does not answer is marked unhealthy."""
         RunnerCalls(runner_group, timeout_s)(_sleep)
 
