@@ -15,7 +15,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         return in_one_line(lambda: run(argv), retry="repeat the same command")
     except KeyboardInterrupt:
-        print("interrupted; the same command goes on", file=sys.stderr)
+        print("interrupted; repeat the same command to resume", file=sys.stderr)
         return INTERRUPTED
 
 

@@ -112,7 +112,7 @@ def parser() -> argparse.ArgumentParser:
         metavar="[NAME=]SOURCE",
         help="problems, named like environment.data; may be given several times; default: a run's held-out problems",
     )
-    commands.add_argument("--samples", type=_positive, help="answers a problem")
+    commands.add_argument("--samples", type=_positive, help="answers per problem")
     commands.add_argument(
         "--k", type=_numbers, metavar="1,16", help="the k of pass@k and maj@k; default: 1 and --samples"
     )
@@ -121,7 +121,7 @@ def parser() -> argparse.ArgumentParser:
     commands.add_argument(
         "--config", action="append", metavar="FILE", help="YAML files, such as configs/eval_paper.yaml"
     )
-    commands.add_argument("--out", metavar="FOLDER", help="where results go; the same folder again goes on")
+    commands.add_argument("--out", metavar="FOLDER", help="where results go; the same folder again resumes")
     commands.add_argument(
         "--compare", nargs=2, metavar=("A", "B"), type=Path, help="paired differences of two finished evaluations"
     )

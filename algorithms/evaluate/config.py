@@ -22,7 +22,6 @@ class EvaluateConfig(GRPOConfig):
     """What `python -m algorithms.evaluate` reads: a training configuration's sections, and `benchmarks`."""
 
     SECTIONS: ClassVar[Sections] = MappingProxyType({**SECTIONS, "benchmarks": BenchmarksSettings})
-
     TRAINS: ClassVar[bool] = False
 
     benchmarks_settings: BenchmarksSettings

@@ -148,6 +148,6 @@ def _read_finished(folder: Path) -> tuple[list[Response], int]:
     if len(responses) < problems * samples:
         raise ConfigError(
             f"benchmarks.hard_for: {folder} is not finished: {len(responses) // samples} of {problems} problems, "
-            f"{samples} answers each; fix: the command that began it goes on"
+            f"{samples} answers each; fix: repeat the command that began it"
         )
     return responses, samples

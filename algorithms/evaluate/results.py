@@ -51,7 +51,7 @@ def open_results(path: Path, settings: str, fingerprint: Mapping[str, Any], *, c
         write_json(path / FINGERPRINT, {**before, PART: fingerprint[PART]})
     if differences(stored, now):
         write_text(path / CONFIG, settings)
-    print(f"{path}: already finished; nothing is asked" if complete else f"going on in {path}", file=sys.stderr)
+    print(f"{path}: already finished; nothing to sample" if complete else f"resuming in {path}", file=sys.stderr)
 
 
 def stored_part_size(path: Path) -> int | None:

@@ -156,7 +156,7 @@ def test_where_every_episode_fails_nothing_is_told_and_nothing_counts_as_asked(o
     ("error", "said"),
     [
         (RayDidNotStart("Ray did not start"), "error: Ray did not start"),
-        (OSError(errno.ENOSPC, "No space left on device"), "fix: make room, then the same command goes on"),
+        (OSError(errno.ENOSPC, "No space left on device"), "fix: make room, then repeat the same command"),
     ],
 )
 def test_faults_are_one_line_as_in_training(error, said, tmp_path, capsys, monkeypatch):

@@ -44,7 +44,7 @@ def test_gone_on_with_after_an_interruption_it_is_the_same(whole, tmp_path, caps
     (cut / "responses" / "part-000001.parquet").unlink()
     before = kept.stat().st_mtime_ns
     assert main([*ASKED, *IN_PARTS, "--data", "math=embedded:heldout", "--reflection", "--out", str(cut)]) == 0
-    assert "going on" in capsys.readouterr().err
+    assert "resuming in" in capsys.readouterr().err
     assert kept.stat().st_mtime_ns == before, "what was there is not asked again"
     assert ResponseFolder(cut / "responses").read() == ResponseFolder(whole / "responses").read()
     assert (cut / "scores.json").read_text() == (whole / "scores.json").read_text()

@@ -35,13 +35,13 @@ def write_problems(folder: Path, problems):
 def test_a_finished_evaluation_says_so_and_asks_nothing(evaluate):
     assert evaluate()[0] == 0
     code, told = evaluate()
-    assert code == 0 and "already finished; nothing is asked" in told
+    assert code == 0 and "already finished; nothing to sample" in told
 
 
 def test_other_settings_are_named_and_those_of_scores_are_none(evaluate, tmp_path):
     assert evaluate("--k", "2")[0] == 0
     code, told = evaluate("--k", "1,2", "benchmarks.limits=[2]")
-    assert code == 0 and "nothing is asked" in told
+    assert code == 0 and "nothing to sample" in told
     scores = json.loads((tmp_path / "out" / "scores.json").read_text())["d"]["scores"]
     assert {"pass@1", "pass@2", "pass@1_within_2", "pass@2_within_2"} <= set(scores)
     assert "limits:\n  - 2\n" in (tmp_path / "out" / "evaluation.yaml").read_text()
@@ -59,7 +59,7 @@ def test_what_it_runs_on_may_change_and_the_parts_stay_as_they_were_cut(evaluate
     parts[1].unlink()
     elsewhere = ["env_runners.max_num_seqs=7", "env_runners.timeout_s=9", "training.lr=0.5", "--samples", "8"]
     code, told = evaluate(*elsewhere)
-    assert code == 0 and "going on in" in told
+    assert code == 0 and "resuming in" in told
     assert {part.name for part in parts} == {part.name for part in (tmp_path / "out" / "responses").iterdir()}
     assert parts[0].read_bytes() == before[parts[0].name]
     assert "max_num_seqs: 7\n" in (tmp_path / "out" / "evaluation.yaml").read_text()
@@ -86,7 +86,7 @@ def test_a_folder_named_from_here_before_is_the_same_folder_now(evaluate, tmp_pa
     assert f"hard_for: {(tmp_path / 'out').resolve()}\n" in settings
     (tmp_path / "hard" / "evaluation.yaml").write_text(settings.replace(str((tmp_path / "out").resolve()), "out"))
     code, told = evaluate(*hard)
-    assert code == 0 and "nothing is asked" in told
+    assert code == 0 and "nothing to sample" in told
 
 
 def test_options_that_were_written_beside_the_parts_are_theirs(evaluate, tmp_path):
@@ -100,7 +100,7 @@ def test_options_that_were_written_beside_the_parts_are_theirs(evaluate, tmp_pat
     assert own.keys() == {"data"}
     file.write_text(yaml.safe_dump(settings))
     code, told = evaluate(option)
-    assert code == 0 and "nothing is asked" in told
+    assert code == 0 and "nothing to sample" in told
     code, told = evaluate("environment.options.limit=1")
     assert code == 2
     assert "other settings: environment.options.environments.d.options.limit 2 → 1; fix" in told.splitlines()[-1]

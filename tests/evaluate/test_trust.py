@@ -140,6 +140,15 @@ def test_a_module_that_the_run_names_is_not_imported(environment, setting, share
     assert re.search(rf"repeat {setting}=(r3env/)?{FOREIGN} on the command line$", last)
 
 
+@pytest.mark.parametrize("setting", ["mechanisms", "query_sampler", "advantage", "objective"])
+def test_a_method_that_the_run_was_trained_with_is_not_imported(setting, shared, marker, configured):
+    """Nobody's is: an evaluation has no use for them."""
+    named = f"{MODULE}:Method"
+    run = shared({"training": {setting: [named] if setting == "mechanisms" else named}, "method": {"enabled": True}})
+    configured("--model", run)
+    assert not marker.exists()
+
+
 def test_environments_that_hand_on_to_other_libraries_need_the_user_s_word(shared, tmp_path, capsys):
     """GEM's for code run what a policy writes, which is a stranger's too."""
     run = shared({"environment": {"id": "r3env.adapters.gem:Gem-v0", "options": {"name": "code:CodeContest"}}})
