@@ -110,8 +110,8 @@ def test_a_streaming_engine_goes_on_meanwhile(tokenizer, kind):
     Endless.release.clear()
     assert sorted(ended) == list(range(10))
     assert alone > 2, "control came back while only the one that hangs was left"
-    assert [rollout.error is None for rollout, _ in (ended[i] for i in range(10))] == [False] + [True] * 9
-    assert ended[0][1] >= TIMEOUT_S > min(seconds for _, seconds in ended.values())
+    assert [ended[i].error is None for i in range(10)] == [False] + [True] * 9
+    assert list(ended)[-1] == 0, "the others were not kept waiting"
 
 
 @pytest.mark.slow

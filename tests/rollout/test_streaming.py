@@ -34,7 +34,7 @@ class Watched(VerifiableEnv):
 
     def verify(self, query, response):
         if query.uid == "patient":
-            begun, deadline = self.steps[0], time.monotonic() + 20
+            begun, deadline = self.steps[0], time.monotonic() + 120
             while self.steps[0] < begun + 5 and time.monotonic() < deadline:
                 time.sleep(0.001)
         self.events.append((query.uid, self.steps[0]))
@@ -157,7 +157,7 @@ def test_an_episode_withdrawn_while_its_environment_steps_ends_unheard(runner_wi
     class Held(Watched):
         def verify(self, query, response):
             verified.append(query.uid)
-            go_on.wait(20)
+            go_on.wait(600)
             return Verdict(True, Reason.EQUAL)
 
     runner = runner_with(Held, steps=[0], events=[])

@@ -26,7 +26,7 @@ def placed(runner_share, learner_share):
     runners = [Somewhere.options(num_gpus=runner_share).remote() for _ in range(GPUS)]
     on = [ray.get(runner.gpus.remote()) for runner in runners]
     group = placement_group([{"CPU": 0.1, "GPU": learner_share}] * GPUS, strategy="PACK")
-    ray.get(group.ready(), timeout=60)
+    ray.get(group.ready(), timeout=300)
     learners = [
         Somewhere.options(
             num_gpus=learner_share,
@@ -39,7 +39,7 @@ def placed(runner_share, learner_share):
 
 
 def gpus_once_it_is_back(actor):
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while time.monotonic() < deadline:
         try:
             return ray.get(actor.gpus.remote(), timeout=10)
