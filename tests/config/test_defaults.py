@@ -11,12 +11,11 @@ PAPER: dict[str, dict[str, Any]] = {
     "env_runners": {"max_response_tokens": 8192},
     "training": {"clip_low": 0.2, "clip_high": 0.2, "loss_aggregation": "response", "beta": 0.001},
     "reward": {"length_bonus": 1.0, "length_bonus_max_tokens": 32768},
+    "history": {"capacity": None, "dedupe": False, "window": 0},
     "replay": {
         "enabled": True,
         "k": 1,
-        "capacity": None,
         "contexts": "any",
-        "dedupe": False,
         "ratio": "stored",
         "std_scale": 1.0,
         "scale_rows": "all",
@@ -28,7 +27,6 @@ PAPER: dict[str, dict[str, Any]] = {
         "min_attempts": None,
         "max_share": 1.0,
         "max_attempt_tokens": None,
-        "history_window": 0,
         "adaptive": False,
         "distill": False,
     },
@@ -52,7 +50,7 @@ def test_the_paper_preset_is_the_papers_column_to_the_letter():
 def test_the_deepscaler_config_keeps_our_defaults_of_the_method():
     config, _ = load(configs_folder() / "deepscaler_r1_1p5b.yaml", [], R3GRPOConfig)
     settings, defaults = config.to_sections(), R3GRPOConfig().to_sections()
-    for section in ("reward", "replay", "reflection", "ranking"):
+    for section in ("reward", "history", "replay", "reflection", "ranking"):
         assert settings[section] == defaults[section]
     for key in ("lr", "clip_low", "clip_high", "loss_aggregation", "beta", "importance_cap"):
         assert settings["training"][key] == defaults["training"][key]
