@@ -73,7 +73,7 @@ WRONG = [
         {"Group_Size": 1},
         "training.Group_Size: no such setting; did you mean training.group_size?",
     ),
-    ("training", {"capacity": 1}, "training.capacity: no such setting; did you mean replay.capacity?"),
+    ("training", {"capacity": 1}, "training.capacity: no such setting; did you mean history.capacity?"),
     (
         "reward",
         {"zz": 1},

@@ -37,7 +37,7 @@ def entry(
         context=context,
         tokens=np.array(prompt + response, dtype=np.int32),
         loss_mask=mask,
-        old_logprobs=np.where(mask, -float(step), 0.0).astype(np.float32),
+        old_logprobs=np.full(len(response), -float(step), np.float32),
         reward=float(correct),
         correct=correct,
         truncated=truncated,

@@ -208,7 +208,7 @@ def test_what_rotted_on_disk_is_left_out_counted_once_and_the_rest_is_drawn(tmp_
     history = rotted(tmp_path / "history.sqlite", change)
     for _ in range(2):
         assert [one.step for correct in (True, False) for one in drawn(history, correct=correct)] == [2, 2]
-    quoted = [history.failure("q", np.random.default_rng(seed)) for seed in range(20)]
+    quoted = [history.sample_failure("q", np.random.default_rng(seed)) for seed in range(20)]
     assert {one.step if one else None for one in quoted} == {2, None}
     assert history.count_damaged() == 2
     assert history.count_damaged() == 0, "since it was asked last"
@@ -222,7 +222,7 @@ def test_what_is_known_to_be_damaged_changes_no_draw(tmp_path):
     drawn(knowing, correct=False)
     fresh = ReplayHistory(path=tmp_path / "history.sqlite")
     for seed in range(20):
-        (one, other) = (history.failure("q", np.random.default_rng(seed)) for history in (knowing, fresh))
+        (one, other) = (history.sample_failure("q", np.random.default_rng(seed)) for history in (knowing, fresh))
         assert (one and one.step) == (other and other.step)
 
 
@@ -268,7 +268,7 @@ def test_sequences_survive_packing_bit_for_bit(rows):
     tokens = tuple(token for token, _, _ in rows)
     one = entry(prompt=(), response=tokens)
     mask = np.array([own for _, own, _ in rows], dtype=bool)
-    logprobs = np.where(mask, np.array([value for _, _, value in rows], np.float32), np.float32(0))
+    logprobs = np.array([value for _, own, value in rows if own], np.float32)
     object.__setattr__(one, "loss_mask", mask)
     object.__setattr__(one, "old_logprobs", logprobs)
     back = unpack(pack(one), row_of(one))

@@ -19,7 +19,7 @@ stored = st.builds(
     response=st.lists(st.integers(0, 3), max_size=3).map(tuple),
     correct=st.booleans(),
     truncated=st.booleans(),
-    context=st.sampled_from(list(Context)),
+    context=st.sampled_from([*Context, "hint"]),
     prompt=st.lists(st.integers(0, 9), max_size=4).map(tuple),
     step=st.integers(1, 99),
     text=st.text(max_size=5),
@@ -43,7 +43,7 @@ def draws(history, seed):
     rng, seen = np.random.default_rng(seed), []
     for uid in UIDS:
         seen.append((history.attempts(uid), history.mean(uid, "correct"), history.mean(uid, "reward")))
-        entries = [history.failure(uid, rng)]
+        entries = [history.sample_failure(uid, rng)]
         for correct_group in (True, False):
             entries += history.sample_opposite_outcomes(
                 uid, correct_group=correct_group, k=2, contexts="any", context="plain", rng=rng
@@ -106,7 +106,7 @@ def test_other_settings_shrink_what_was_saved():
 def test_restored_entries_do_not_hold_on_to_the_saved_arrays():
     restored = ReplayHistory()
     restored.load_state_dict(*filled().state_dict())
-    one = restored.failure("a", np.random.default_rng(0))
+    one = restored.sample_failure("a", np.random.default_rng(0))
     assert one is not None and one.tokens.base is None
 
 

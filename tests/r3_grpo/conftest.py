@@ -2,17 +2,21 @@
 
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
+from typing import TypeVar
 
 import numpy as np
 import pytest
 
-from algorithms.grpo.types import Group, Prompt, Sample
+from algorithms.grpo.mechanism import Mechanism, Services
+from algorithms.grpo.registry import build_mechanisms
+from algorithms.grpo.types import Group, Prompt, Sample, StepBatch
 from algorithms.history.store import ReplayHistory
 from algorithms.r3_grpo.algorithm import R3GRPO
 from algorithms.r3_grpo.config import R3GRPOConfig
-from algorithms.r3_grpo.ranking import RewardOrderWatch, TruncationWatch
-from algorithms.r3_grpo.reflection import ReflectionGain
 from algorithms.rollout.types import Attempt, Context, Rollout
+from r3env.core import Query
+
+MechanismT = TypeVar("MechanismT", bound=Mechanism)
 
 PROMPT = (1, 2)
 ATTEMPT = Attempt(np.array(PROMPT, np.int32), np.array([50, 51], np.int32), "fifty")
@@ -24,23 +28,45 @@ def logprob_under(prompt: Sequence[int]) -> float:
     return -sum(prompt) / 100
 
 
+def score(samples: Sequence[Sample], *, entropy: bool = False) -> None:
+    """Fill in the log-probs of the stub's policy."""
+    for one in samples:
+        under = logprob_under(one.rollout.tokens[: one.rollout.prompt_length].tolist())
+        one.old_logprobs = np.full(one.rollout.response_length, under, np.float32)
+
+
+def fake_services(config: R3GRPOConfig) -> Services:
+    """What mechanisms ask for: a history that keeps everything, the stub's policy, attempts that stay whole."""
+    return Services(
+        config=config,
+        seed=0,
+        uids=["q"],
+        query=lambda uid: Query(uid, "?", "!"),
+        score=score,
+        truncator=lambda limit: SimpleNamespace(truncate=lambda attempt: attempt),
+        opened_history=ReplayHistory(capacity=None, dedupe=False),
+    )
+
+
 class StubR3(R3GRPO):
-    """The algorithm without what RLlib builds; its policy's log-probs are `logprob_under`."""
+    """The stages without what RLlib builds: the enabled mechanisms with fake services."""
 
     def __init__(self, config: R3GRPOConfig) -> None:
-        self.config, self.seed, self.steps_done, self.record = config, 0, 5, {}
-        self.history = ReplayHistory(capacity=None, dedupe=False)
-        self.metrics = SimpleNamespace(log_value=lambda *arguments, **keywords: None)
-        self.queries, self.generated_tokens = SimpleNamespace(epoch=0), 0
-        self.payoff = ReflectionGain()
-        self.truncation_watch, self.pipeline = TruncationWatch(), SimpleNamespace(ahead=0)
-        self.reward_order_watch = RewardOrderWatch(config.ranking_settings)
+        self.config, self.seed, self.steps_done = config, 0, 5
+        self.services = fake_services(config)
+        self.history = self.services.history
+        self.active = build_mechanisms(self.mechanisms, self.services)
+        self.score_samples = score
 
-    def score_samples(self, samples, *, entropy=False):
-        for sample in samples:
-            mask = sample.rollout.loss_mask
-            under = logprob_under(sample.rollout.tokens[: sample.rollout.prompt_length].tolist())
-            sample.old_logprobs = np.where(mask, under, 0.0).astype(np.float32)
+    def the(self, kind: type[MechanismT]) -> MechanismT:
+        """Return the enabled mechanism of a class."""
+        (found,) = (mechanism for mechanism in self.active if isinstance(mechanism, kind))
+        return found
+
+    def metric(self, tag: str) -> float:
+        """Return what a mechanism reports of the running step."""
+        (value,) = (mechanism.metrics[tag] for mechanism in self.active if tag in mechanism.metrics)
+        return value
 
 
 @pytest.fixture
@@ -51,6 +77,19 @@ def stub() -> Callable[..., StubR3]:
         return StubR3(R3GRPOConfig().apply(sections))
 
     return make
+
+
+def batch_of(*groups: Group, dropped: Sequence[Group] = ()) -> StepBatch:
+    """A step's batch of these groups."""
+    return StepBatch(5, groups=list(groups), dropped=list(dropped))
+
+
+def finish(algorithm: StubR3, *groups: Group, dropped: Sequence[Group] = ()) -> StepBatch:
+    """Take a step from the last look before the update to the history; returns its batch."""
+    batch = batch_of(*groups, dropped=dropped)
+    algorithm._before_update(batch)
+    algorithm.update_history(batch)
+    return batch
 
 
 def sample(
@@ -72,7 +111,7 @@ def sample(
         context=Context.REFLECTION if tuple(prompt) == REFLECTION_PROMPT else Context.PLAIN,
         tokens=tokens,
         loss_mask=mask,
-        sampling_logprobs=np.zeros(len(tokens), np.float32),
+        sampling_logprobs=np.zeros(len(response), np.float32),
         reward=float(correct),
         correct=correct,
         truncated=truncated,
@@ -80,7 +119,7 @@ def sample(
         weights_version=0,
         messages=({"role": "user", "content": "?"}, {"role": "assistant", "content": str(response)}),
     )
-    logprobs = np.where(mask, logprob_under(prompt) if logprob is None else logprob, 0.0).astype(np.float32)
+    logprobs = np.full(len(response), logprob_under(prompt) if logprob is None else logprob, np.float32)
     return Sample(rollout, reward=float(correct), old_logprobs=logprobs, replayed=replayed)
 
 
@@ -94,7 +133,7 @@ def plain_group(*samples: Sample) -> Group:
 
 
 def reflection_group(*samples: Sample) -> Group:
-    return Group(Prompt("q", ATTEMPT), list(samples))
+    return Group(Prompt("q", Context.REFLECTION, attempt=ATTEMPT), list(samples))
 
 
 def stored(history: ReplayHistory, uid: str = "q") -> list:

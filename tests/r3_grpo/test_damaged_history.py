@@ -2,9 +2,11 @@
 
 import pytest
 
-from algorithms.r3_grpo.memory import to_entry
+from algorithms.grpo.stored_samples import to_entry
+from algorithms.r3_grpo.reflection import Reflection
+from algorithms.r3_grpo.replay import Replay
 
-from .conftest import plain_group, sample
+from .conftest import batch_of, plain_group, sample
 
 
 @pytest.fixture
@@ -20,17 +22,18 @@ def damaged(stub):
 
 def test_a_step_goes_on_without_the_damaged_response_and_counts_it(damaged, caplog):
     group = plain_group(sample([10]), sample([11]))
-    damaged.is_informative(group)
-    damaged.compose_groups([group])
-    assert damaged.record["replay/added"] == 0 and len(group.samples) == 2
-    damaged.update_history([group])
-    assert damaged.record["replay/damaged"] == 1
+    batch = batch_of(group)
+    damaged.the(Replay).is_informative(group)
+    damaged.compose_groups(batch)
+    assert damaged.metric("replay/added") == 0 and len(group.samples) == 2
+    damaged.update_history(batch)
+    assert batch.record["replay/damaged"] == 1
     (line,) = [record.getMessage() for record in caplog.records]
     assert line.startswith("the history: a stored response is damaged (its checksum differs) and is left out")
-    damaged.update_history([group])
-    assert damaged.record["replay/damaged"] == 0
+    damaged.update_history(batch)
+    assert batch.record["replay/damaged"] == 0
 
 
 def test_no_reflection_quotes_a_damaged_failure(damaged):
-    assert damaged._reflection_prompts(["q"]) == []
+    assert damaged.the(Reflection).prompts(["q"], 5) == []
     assert damaged.history.count_damaged() == 1

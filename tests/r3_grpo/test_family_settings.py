@@ -3,15 +3,17 @@
 import numpy as np
 import pytest
 
-from algorithms.r3_grpo.memory import to_entry
+from algorithms.grpo.rollout_source import RolloutSource
+from algorithms.grpo.stored_samples import to_entry
+from algorithms.rollout.types import Sampling
 
-from .conftest import plain_group, reflected, reflection_group, sample, stored
+from .conftest import batch_of, finish, plain_group, reflected, reflection_group, sample, stored
 
 ROOM = {"env_runners": {"max_response_tokens": 10}}
 
 
 def advantages(algorithm, group):
-    algorithm.compute_advantages([group])
+    algorithm.compute_advantages(batch_of(group))
     return [one.advantage for one in group.samples]
 
 
@@ -31,16 +33,16 @@ def test_under_another_advantage_a_replayed_response_is_a_member_like_any_other(
 def test_where_nothing_is_divided_unsolved_groups_push_as_little_as_their_ranks_say(stub, kind):
     group = plain_group(sample([10], truncated=True), sample([11], truncated=True))
     for one, reward in zip(group.samples, [0.0, -0.1], strict=True):
-        one.ranking_reward = reward
+        one.shaped_reward = reward
     found = advantages(stub(training={"advantage": kind}), group)
     assert found == pytest.approx([0.05, -0.05] if kind == "mean" else [0.1, -0.1])
 
 
 def shaped(algorithm, *samples):
     for rank, one in enumerate(samples):  # the earlier, the higher the peak and the lower the mean
-        count = len(one.rollout.tokens)
+        count = one.rollout.response_length
         one.entropies = np.where(np.arange(count) > count - 3, 9 - rank, rank).astype(np.float32)
-    algorithm.shape_rewards([plain_group(*samples)])
+    algorithm.shape_rewards(batch_of(plain_group(*samples)))
     return [one.training_reward for one in samples]
 
 
@@ -57,8 +59,14 @@ def test_the_history_keeps_the_penalised_reward_but_no_rank(stub):
     algorithm = stub(**ROOM, reward={"overlong_penalty": 0.5, "length_bonus": 0.0})
     samples = [sample(range(10, 20), truncated=True), sample([1], True)]
     shaped(algorithm, *samples)
-    algorithm.update_history([plain_group(*samples)])
+    algorithm.update_history(batch_of(plain_group(*samples)))
     assert [entry.reward for entry in stored(algorithm.history)] == [1.0, -0.5]
+
+
+def informs(algorithm, group):
+    """What dynamic sampling asks."""
+    training = algorithm.config.training_settings
+    return RolloutSource(None, None, algorithm.active, training, Sampling(), 0)._is_informative(group)
 
 
 def test_homogeneous_groups_are_informative_where_a_mechanism_will_make_them_so(stub):
@@ -71,7 +79,7 @@ def test_homogeneous_groups_are_informative_where_a_mechanism_will_make_them_so(
     def informative(**sections):
         algorithm = stub(**sections)
         algorithm.history.add(to_entry(sample([30], True), 1))
-        return [algorithm.is_informative(group) for group in groups]
+        return [informs(algorithm, group) for group in groups]
 
     off = {"enabled": False}
     assert informative(replay=off, ranking=off) == [True, False, False, False, False]
@@ -85,7 +93,7 @@ def test_looking_whether_replay_can_help_draws_nothing(stub):
     algorithm.history.add(to_entry(sample([31], True), 1))
     before = [entry.tokens.tolist() for entry in stored(algorithm.history)]
     group = plain_group(sample([10]), sample([11]))
-    assert algorithm.is_informative(group) and len(group.samples) == 2
+    assert informs(algorithm, group) and len(group.samples) == 2
     assert [entry.tokens.tolist() for entry in stored(algorithm.history)] == before
 
 
@@ -94,10 +102,7 @@ def test_dropped_groups_are_remembered_with_log_probs_of_the_policy_that_sampled
     dropped = plain_group(sample([10], True), sample([11], True))
     for one in dropped.samples:
         one.old_logprobs = None
-    algorithm.dropped = [dropped]
-    groups = [reflection_group(reflected([20], True))]
-    algorithm.score_untrained(groups)
-    algorithm.update_history(groups)
+    finish(algorithm, reflection_group(reflected([20], True)), dropped=[dropped])
     assert sorted(entry.response_tokens.tolist() for entry in stored(algorithm.history)) == [[10], [11], [20], [20]]
     assert algorithm.history.attempts("q") == 2
-    assert algorithm.record["reflection/distilled"] == 1, "under the bare prompt that the dropped group has"
+    assert algorithm.metric("reflection/distilled") == 1, "under the bare prompt that the dropped group has"

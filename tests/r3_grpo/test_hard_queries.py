@@ -1,48 +1,28 @@
 """Which history makes a query hard: windows and numbers of attempts that follow from the group's size."""
 
-from types import SimpleNamespace
-
-import numpy as np
 import pytest
 
-from algorithms.grpo.algorithm import GRPO
-from algorithms.models.names import resolve_model
-from algorithms.models.tokenizer import ModelConfigs, load_tokenizer
-from algorithms.r3_grpo.algorithm import R3GRPO
+from algorithms.grpo.base import open_history
+from algorithms.grpo.stored_samples import to_entry
 from algorithms.r3_grpo.config import R3GRPOConfig
-from algorithms.r3_grpo.memory import to_entry
-from algorithms.rollout.types import Attempt
+from algorithms.r3_grpo.reflection import Reflection
+from algorithms.rollout.types import Context
 
 from .conftest import sample
 
 GROUP_SIZE = 3
 
 
-@pytest.fixture
-def history_of(monkeypatch):
-    """The history that `R3GRPO.setup` makes; GRPO's setup is stood in for."""
-
-    def parents_setup(algorithm, config):
-        environment = SimpleNamespace(unwrapped=SimpleNamespace(reflection_guidance="Again."))
-        algorithm.tokenizer = load_tokenizer(resolve_model("embedded:tiny"))
-        algorithm.environments = {"train": environment}
-        algorithm.model_configs = ModelConfigs.read(config.rl_module_settings)
-
-    def make(**reflection):
-        monkeypatch.setattr(GRPO, "setup", parents_setup)
-        algorithm = R3GRPO.__new__(R3GRPO)
-        config = R3GRPOConfig().rl_module(model="embedded:tiny").training(group_size=GROUP_SIZE)
-        algorithm.setup(config.reflection(**reflection))
-        return algorithm.history
-
-    return make
+def history_of(**history):
+    """The history that an algorithm opens with these settings of section `history`."""
+    return open_history(R3GRPOConfig().training(group_size=GROUP_SIZE).history(**history), None)
 
 
 @pytest.mark.parametrize(
     ("window", "counted"),
-    [({}, 4 * GROUP_SIZE), ({"history_window": None}, 4 * GROUP_SIZE), ({"history_window": 5}, 5)],
+    [({}, 4 * GROUP_SIZE), ({"window": None}, 4 * GROUP_SIZE), ({"window": 5}, 5)],
 )
-def test_the_window_is_four_groups_unless_it_is_set(history_of, window, counted):
+def test_the_window_is_four_groups_unless_it_is_set(window, counted):
     history = history_of(**window)
     history.record("q", True, 1.0)
     for _ in range(counted - 1):
@@ -52,8 +32,8 @@ def test_the_window_is_four_groups_unless_it_is_set(history_of, window, counted)
     assert history.mean("q", "correct") == 0
 
 
-def test_a_window_of_zero_is_all_attempts(history_of):
-    history = history_of(history_window=0)
+def test_a_window_of_zero_is_all_attempts():
+    history = history_of(window=0)
     history.record("q", True, 1.0)
     for _ in range(99):
         history.record("q", False, 0.0)
@@ -66,16 +46,13 @@ def test_a_window_of_zero_is_all_attempts(history_of):
 )
 def test_a_query_needs_a_groups_attempts_unless_a_number_is_set(stub, settings, needed):
     algorithm = stub(training={"group_size": GROUP_SIZE}, reflection={"max_share": 1.0, **settings})
-    algorithm.truncator = SimpleNamespace(
-        quote=lambda entry: Attempt(np.array([1, 2], np.int32), entry.response_tokens, entry.text)
-    )
-    history = algorithm.history
+    reflection, history = algorithm.the(Reflection), algorithm.history
     history.add(to_entry(sample([10]), 1))
     prompts = []
     for _ in range(needed):
-        prompts.append(len(algorithm.build_prompts(["q"])))
+        prompts.append(len(reflection.prompts(["q"], 5)))
         history.record("q", False, 0.0)
-    assert prompts == [1] * needed
-    plain, reflection = algorithm.build_prompts(["q"])
-    assert plain.attempt is None and reflection.attempt.response_tokens.tolist() == [10]
-    assert algorithm.record["reflection/prompts"] == 1
+    assert prompts == [0] * needed
+    (prompt,) = reflection.prompts(["q"], 5)
+    assert prompt.context == Context.REFLECTION and prompt.attempt.response_tokens.tolist() == [10]
+    assert algorithm.metric("reflection/prompts") == 1

@@ -5,11 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from algorithms.grpo.stored_samples import to_entry
 from algorithms.models.names import context_length, resolve_model
 from algorithms.models.tokenizer import ModelConfigs, load_tokenizer
 from algorithms.preflight.context_window import engine_context
 from algorithms.r3_grpo.config import R3GRPOConfig
-from algorithms.r3_grpo.memory import to_entry
 from algorithms.rollout.attempts import GAP_TEXT, AttemptTruncator, attempt_of, context_of
 from r3env import chat
 
@@ -98,7 +98,7 @@ def test_a_context_without_room_leaves_nothing_of_the_attempt(truncator, failure
 def test_what_follows_the_prompt_is_quoted_over_all_turns(truncator, failure):
     mask = failure.loss_mask.copy()
     mask[20:30] = False
-    attempt = truncator().truncate(of(replace(failure, loss_mask=mask)))
+    attempt = truncator().truncate(of(replace(failure, loss_mask=mask, old_logprobs=failure.old_logprobs[10:])))
     assert attempt.response_tokens.tolist() == failure.tokens[len(PROMPT) :].tolist()
 
 

@@ -7,13 +7,14 @@ import pytest
 import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
+from algorithms.config.sections import TrainingSettings
 from algorithms.grpo.metrics import update_metrics
-from algorithms.grpo.training_samples import scatter_to_sequence, scoring_row, training_rows
+from algorithms.grpo.stored_samples import to_entry, to_sample
+from algorithms.grpo.training_samples import scoring_row, training_samples
 from algorithms.grpo.types import Group, Prompt
 from algorithms.history.store import ReplayHistory
 from algorithms.learner.forward import ForwardSettings, score
 from algorithms.learner.update import LossSettings, accumulate_gradients
-from algorithms.r3_grpo.memory import to_entry, to_sample
 
 from .conftest import reflected, sample
 
@@ -40,14 +41,14 @@ def scored(lm, samples):
     for one, (logprobs, _) in zip(
         samples, score(lm, [scoring_row(one) for one in samples], FORWARD, entropy=False), strict=True
     ):
-        one.old_logprobs = scatter_to_sequence(logprobs, one.rollout.loss_mask)
+        one.old_logprobs = logprobs
     return samples
 
 
 def rows_of(samples):
     for index, one in enumerate(samples):
-        one.advantage = 1.0 - 2.0 * (index % 2)
-    return training_rows(list(enumerate(samples)), loss_aggregation="token", max_response_tokens=16)
+        one.advantages = 1.0 - 2.0 * (index % 2)
+    return training_samples(list(enumerate(samples)), TrainingSettings(loss_aggregation="token"), 16)
 
 
 def through_history(samples):
@@ -102,7 +103,7 @@ def test_policy_entropy_is_that_of_the_fresh_rows(lm):
     assert sorted(statistics.entropies) == [0, 1]
     for index, one in enumerate([*fresh, *replayed]):
         measured = statistics.entropies[index] if index < 2 else entropies([one])
-        one.entropies = scatter_to_sequence(measured, one.rollout.loss_mask)
+        one.entropies = measured
     expected = entropies(fresh).mean()
     assert abs(entropies([*fresh, *replayed]).mean() - expected) > 1e-3
     group = Group(Prompt("a"), [*fresh, *replayed])

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from algorithms.r3_grpo.memory import to_entry
+from algorithms.grpo.stored_samples import to_entry
 
-from .conftest import PROMPT, logprob_under, plain_group, sample
+from .conftest import PROMPT, batch_of, logprob_under, plain_group, sample
 
 STORED = -3.0
 
@@ -14,7 +14,7 @@ def composed(algorithm):
     """An all-wrong group, and the success that the history had for it."""
     algorithm.history.add(to_entry(sample([30], True, logprob=STORED), 1))
     group = plain_group(sample([10], logprob=-1.0), sample([11], logprob=-1.0))
-    algorithm.compose_groups([group])
+    algorithm.compose_groups(batch_of(group))
     (replayed,) = (one for one in group.samples if one.replayed)
     return group, replayed
 
@@ -34,7 +34,7 @@ def mixed_group():
 
 
 def advantages(algorithm, group):
-    algorithm.compute_advantages([group])
+    algorithm.compute_advantages(batch_of(group))
     return [one.advantage for one in group.samples]
 
 
@@ -56,7 +56,7 @@ def test_a_group_without_replay_is_not_scaled(stub, scale_rows):
 def unsolved_group():
     group = plain_group(sample([10], truncated=True), sample([11], truncated=True))
     for one, reward in zip(group.samples, [0.0, -0.1], strict=True):
-        one.ranking_reward = reward
+        one.shaped_reward = reward
     return group
 
 

@@ -2,7 +2,7 @@ import logging
 
 import pytest
 
-from .conftest import plain_group, sample
+from .conftest import batch_of, plain_group, sample
 
 
 @pytest.fixture
@@ -15,7 +15,7 @@ def warned(stub, caplog):
         object.__setattr__(correct.rollout, "reward", paid)
         with caplog.at_level(logging.WARNING, logger="algorithms"):
             for _ in range(2):
-                algorithm.shape_rewards([plain_group(correct, sample([11]))])
+                algorithm.shape_rewards(batch_of(plain_group(correct, sample([11]))))
         return [record.getMessage() for record in caplog.records]
 
     return run

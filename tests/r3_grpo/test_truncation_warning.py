@@ -2,7 +2,7 @@ import logging
 
 import pytest
 
-from .conftest import plain_group, sample
+from .conftest import finish, plain_group, sample
 
 STEPS = 10
 
@@ -15,11 +15,10 @@ def warnings_of(stub, caplog):
         algorithm = stub(ranking=ranking)
         with caplog.at_level(logging.WARNING, logger="algorithms"):
             for _ in range(STEPS):
-                algorithm.finish_step([plain_group(sample([10], True), sample([11], True))], 1.0)
+                finish(algorithm, plain_group(sample([10], True), sample([11], True)))
             assert not caplog.records
             for _ in range(STEPS):
-                algorithm.finish_step([plain_group(sample([10], truncated=True), sample([11], True))], 1.0)
-        assert algorithm.steps_done == 5 + 2 * STEPS
+                finish(algorithm, plain_group(sample([10], truncated=True), sample([11], True)))
         return [record for record in caplog.records if record.levelno == logging.WARNING]
 
     return run

@@ -3,12 +3,14 @@
 import numpy as np
 import pytest
 
-from algorithms.r3_grpo.memory import strip_reflection
+from algorithms.r3_grpo.reflection import strip_reflection
 from algorithms.rollout.types import Context
 
 from .conftest import (
     PROMPT,
     REFLECTION_PROMPT,
+    batch_of,
+    finish,
     logprob_under,
     plain_group,
     reflected,
@@ -22,15 +24,14 @@ def responses(history):
     return sorted(entry.response_tokens.tolist() for entry in stored(history))
 
 
-def remember(algorithm, groups):
+def store(algorithm, groups):
     """The stages that matter to it."""
-    algorithm.score_untrained(groups)
-    algorithm.update_history(groups)
+    return finish(algorithm, *groups)
 
 
 def test_replayed_samples_are_not_written_back(stub):
     algorithm = stub(reflection={"distill": False})
-    remember(
+    batch = store(
         algorithm,
         [
             plain_group(sample([10]), sample([11]), sample([12], True, replayed=True)),
@@ -38,12 +39,12 @@ def test_replayed_samples_are_not_written_back(stub):
         ],
     )
     assert responses(algorithm.history) == [[10], [11], [20]]
-    assert algorithm.record["replay/stored"] == 3
+    assert batch.record["replay/stored"] == 3
 
 
 def test_replayed_samples_and_reflected_ones_count_for_no_statistic(stub):
     algorithm = stub()
-    remember(
+    store(
         algorithm,
         [
             plain_group(sample([10]), sample([11]), sample([12], True, replayed=True)),
@@ -57,39 +58,37 @@ def test_replayed_samples_and_reflected_ones_count_for_no_statistic(stub):
 def test_a_ranking_reward_is_not_remembered(stub):
     algorithm = stub()
     cut_off = sample([10], truncated=True)
-    cut_off.ranking_reward = -0.05
-    remember(algorithm, [plain_group(cut_off)])
+    cut_off.shaped_reward = -0.05
+    store(algorithm, [plain_group(cut_off)])
     assert [entry.reward for entry in stored(algorithm.history)] == [0.0]
     assert algorithm.history.mean("q", "reward") == 0
 
 
 def test_a_correct_reflected_answer_is_distilled_to_the_bare_prompt(stub):
     algorithm = stub()
-    remember(
-        algorithm, [plain_group(sample([10, 11, 12])), reflection_group(reflected([20, 21], True), reflected([22]))]
-    )
-    (distilled,) = [e for e in stored(algorithm.history) if e.correct and e.context is Context.PLAIN]
+    store(algorithm, [plain_group(sample([10, 11, 12])), reflection_group(reflected([20, 21], True), reflected([22]))])
+    (distilled,) = [e for e in stored(algorithm.history) if e.correct and e.context == Context.PLAIN]
     assert distilled.tokens.tolist() == [*PROMPT, 20, 21]
     assert distilled.loss_mask.tolist() == [False, False, True, True]
-    np.testing.assert_allclose(distilled.old_logprobs, [0, 0, logprob_under(PROMPT), logprob_under(PROMPT)])
-    assert algorithm.record["reflection/distilled"] == 1
+    np.testing.assert_allclose(distilled.old_logprobs, [logprob_under(PROMPT)] * 2)
+    assert algorithm.metric("reflection/distilled") == 1
 
-    (as_it_was,) = [e for e in stored(algorithm.history) if e.correct and e.context is Context.REFLECTION]
+    (as_it_was,) = [e for e in stored(algorithm.history) if e.correct and e.context == Context.REFLECTION]
     assert as_it_was.tokens.tolist() == [*REFLECTION_PROMPT, 20, 21]
     assert as_it_was.old_logprobs[-1] == pytest.approx(logprob_under(REFLECTION_PROMPT))
 
 
 def test_a_distilled_answer_answers_a_plain_group_that_fails(stub):
     algorithm = stub(replay={"contexts": "same"})
-    remember(algorithm, [plain_group(sample([10])), reflection_group(reflected([20], True))])
+    store(algorithm, [plain_group(sample([10])), reflection_group(reflected([20], True))])
     group = plain_group(sample([11]), sample([12]))
-    algorithm.compose_groups([group])
+    algorithm.compose_groups(batch_of(group))
     assert [one.rollout.tokens.tolist() for one in group.samples if one.replayed] == [[*PROMPT, 20]]
 
 
 def test_a_replayed_success_is_not_distilled(stub):
     algorithm = stub()
-    remember(
+    store(
         algorithm, [plain_group(sample([10])), reflection_group(reflected([20]), reflected([21], True, replayed=True))]
     )
     assert responses(algorithm.history) == [[10], [20]]
@@ -97,7 +96,7 @@ def test_a_replayed_success_is_not_distilled(stub):
 
 def test_without_distillation_nothing_enters_under_the_bare_prompt(stub):
     algorithm = stub(reflection={"distill": False})
-    remember(algorithm, [plain_group(sample([10])), reflection_group(reflected([20], True))])
+    store(algorithm, [plain_group(sample([10])), reflection_group(reflected([20], True))])
     assert [entry.context for entry in stored(algorithm.history) if entry.correct] == [Context.REFLECTION]
 
 
@@ -106,6 +105,6 @@ def test_a_bare_sample_takes_the_plain_rollouts_prompt_and_nothing_else_of_it():
     bare = strip_reflection(answer, sample([10, 11, 12], prompt=(7, 8, 9)).rollout)
     assert bare.rollout.tokens.tolist() == [7, 8, 9, 20, 21]
     assert bare.rollout.loss_mask.tolist() == [False] * 3 + [True] * 2
-    assert bare.rollout.context is Context.PLAIN
+    assert bare.rollout.context == Context.PLAIN
     assert bare.rollout.correct and bare.reward == 1.0
     assert bare.old_logprobs is None
