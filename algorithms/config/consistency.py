@@ -18,13 +18,13 @@ def check_loss(training: TrainingSettings) -> None:
         )
     if training.importance_mode == "mask" and training.importance_cap <= 1:
         raise ConfigError(
-            f"training.importance_cap: with training.importance_mode=mask, {training.importance_cap:g} leaves out responses that engine and "
-            "trainer agree on; fix: training.importance_cap=2"
+            f"training.importance_cap: with training.importance_mode=mask, {training.importance_cap:g} leaves out "
+            "responses that engine and trainer agree on; fix: training.importance_cap=2"
         )
     if training.importance_floor > 0 and training.importance_mode != "mask":
         raise ConfigError(
-            f"training.importance_floor: {training.importance_floor:g} has no effect with training.importance_mode={training.importance_mode}; "
-            "fix: training.importance_mode=mask"
+            f"training.importance_floor: {training.importance_floor:g} has no effect with "
+            f"training.importance_mode={training.importance_mode}; fix: training.importance_mode=mask"
         )
 
 
@@ -43,8 +43,8 @@ def check_policy_lag(training: TrainingSettings, env_runners: EnvRunnerSettings)
         )
     if training.importance_cap == 0:
         raise ConfigError(
-            "training.max_off_policy_steps: 1 trains on rollouts of an older policy, which training.importance_cap=0 leaves uncorrected; "
-            "fix: training.importance_cap=2"
+            "training.max_off_policy_steps: 1 trains on rollouts of an older policy, which training.importance_cap=0 "
+            "leaves uncorrected; fix: training.importance_cap=2"
         )
     if env_runners.sleep_while_training:
         raise ConfigError(

@@ -78,7 +78,7 @@ class EnvironmentSettings(Settings):
     columns: dict[str, str] = setting(
         {},
         "Column of the data that holds each field, where it is not called so: `{problem: question}`. Other names than "
-        "`problem`, `answer`, `uid` and `level` keep that column in `Query.info`."
+        "`problem`, `answer`, `uid` and `level` keep that column in `Query.info`.",
     )
     instruction: str | None = setting(None, "Instruction that goes with every problem; null: the environment's own.")
     reflection_guidance: str | None = setting(
@@ -212,7 +212,10 @@ class TrainingSettings(Settings):
 
 
 class RewardSettings(Settings):
-    """A correct response gets `1 + length_bonus * max(0, 1 - length / length_bonus_max_tokens)`, a wrong one 0; long ones may lose some."""
+    """A correct response gets `1 + length_bonus * max(0, 1 - length / length_bonus_max_tokens)`, an incorrect one 0.
+
+    Long ones may lose some.
+    """
 
     length_bonus: float = setting(1.0, "Weight of the bonus for short correct responses.", hparam=True, ge=0)
     length_bonus_max_tokens: int = setting(32768, "Length in tokens from which on there is no bonus.", ge=1)

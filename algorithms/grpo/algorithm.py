@@ -169,7 +169,7 @@ class GRPO(StagedAlgorithm):
         )
 
     def _before_update(self, batch: StepBatch) -> None:
-        """Give mechanisms their last look, and score what is stored but not trained on; the update measures the rest."""
+        """Give mechanisms their last look, and score what is stored but not trained on."""
         for mechanism in self.active:
             mechanism.before_update(batch)
         if self.history is not None:

@@ -193,7 +193,7 @@ class StagedAlgorithm(Algorithm):
         return self.evaluation.metrics()
 
     def restore_env_runners(self, env_runner_group: Any) -> list[int]:
-        """Nothing: RLlib would bring dead runners back with the weights they were made with. `rollout_workers` does it."""
+        """Do nothing: RLlib would restore dead runners with their first weights; `rollout_workers` does it."""
         return []
 
     def cleanup(self) -> None:

@@ -182,7 +182,7 @@ class RolloutSource:
 
 
 def queries_needed(wanted: int, useful: int, sampled: int) -> int:
-    """Count the queries to sample for `wanted` informative groups, where `useful` of `sampled` were, at most `wanted`."""
+    """Count the queries to sample for `wanted` informative groups, where `useful` of `sampled` were."""
     return min(wanted, math.ceil((wanted - useful) * sampled / useful)) if useful else wanted
 
 

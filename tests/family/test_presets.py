@@ -73,12 +73,13 @@ def test_later_presets_leave_nothing_of_earlier_ones():
         ),
         (
             ["training.importance_mode=mask", "training.importance_cap=1"],
-            "training.importance_cap: with training.importance_mode=mask, 1 leaves out responses that engine and trainer agree on; "
-            "fix: training.importance_cap=2",
+            "training.importance_cap: with training.importance_mode=mask, 1 leaves out responses that engine and "
+            "trainer agree on; fix: training.importance_cap=2",
         ),
         (
             ["training.importance_floor=0.5"],
-            "training.importance_floor: 0.5 has no effect with training.importance_mode=truncate; fix: training.importance_mode=mask",
+            "training.importance_floor: 0.5 has no effect with training.importance_mode=truncate; "
+            "fix: training.importance_mode=mask",
         ),
         (
             ["training.advantage=mean", "replay.std_scale=2"],
