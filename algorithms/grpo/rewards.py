@@ -2,7 +2,7 @@
 
 
 def length_bonus_reward(correct: bool, length: int, *, length_bonus: float, length_bonus_max_tokens: int) -> float:
-    """Reward a correct response, more if it is short: `c · (1 + w · max(0, 1 - length / L))`, with w for `length_bonus`.
+    """Reward a correct response, more if it is short: `c · (1 + w · max(0, 1 - length / L))`; w is `length_bonus`.
 
     Args:
         correct: verified, and finished within the length limit: a truncated response never counts as correct.

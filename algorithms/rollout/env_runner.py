@@ -3,7 +3,7 @@
 import functools
 import os
 from collections.abc import Callable, Collection, Sequence
-from typing import Any
+from typing import Any, cast
 
 import gymnasium
 import ray
@@ -28,7 +28,7 @@ def environment_makers(config: BaseConfig) -> dict[Split, Callable[[], gymnasium
     """Return how to make the training and the held-out environment of a configuration."""
 
     def make(arguments: dict[str, Any]) -> gymnasium.Env[str, str]:
-        return gymnasium.make(config.environment_settings.id, disable_env_checker=True, **arguments)
+        return gymnasium.make(cast(str, config.env), disable_env_checker=True, **arguments)
 
     held_out = config.evaluation_settings.held_out(config.env_config)
     return {
