@@ -5,7 +5,7 @@ from pathlib import Path
 from algorithms.config.schema import Settings
 from algorithms.config.sections import BenchmarksSettings, RunSettings
 from algorithms.evaluate.config import EvaluateConfig
-from algorithms.r3_grpo.settings import SECTIONS
+from algorithms.grpo.registry import all_sections
 from algorithms.train.reference import reference
 
 PAGE = Path(__file__).parents[2] / "docs" / "config.md"
@@ -17,7 +17,7 @@ def test_the_page_is_current():
 
 def test_every_setting_has_a_row_with_a_sentence_and_every_section_a_heading():
     rows = [line for line in reference().splitlines() if line.startswith("| `")]
-    models: dict[str, type[Settings]] = {"run": RunSettings, **SECTIONS, "benchmarks": BenchmarksSettings}
+    models: dict[str, type[Settings]] = {"run": RunSettings, **all_sections(), "benchmarks": BenchmarksSettings}
     names = [f"{name}.{key}" for name, model in models.items() for key in model.model_fields]
     assert [row.split("`")[1] for row in rows] == names
     assert all(row.count("|") == 5 and row.rstrip(" |").endswith(".") for row in rows)

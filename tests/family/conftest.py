@@ -30,7 +30,7 @@ class Stages(GRPO):
     """The algorithm's stages without what RLlib builds."""
 
     def __init__(self, config: GRPOConfig) -> None:
-        self.config, self.seed, self.steps_done, self.record = config, 0, 0, {}
+        self.config, self.seed, self.steps_done, self.active = config, 0, 0, []
 
 
 @pytest.fixture(scope="package")
@@ -115,10 +115,6 @@ def as_groups(groups: list[list[Response]]) -> list[Group]:
 
 def _sample(response: Response, group: int) -> Sample:
     mask = np.arange(len(response.tokens)) >= PROMPT_TOKENS
-    engine, behavior = np.zeros(len(mask), np.float32), np.zeros(len(mask), np.float32)
-    engine[mask] = response.engine
-    if response.behavior is not None:
-        behavior[mask] = response.behavior
     rollout = Rollout(
         request_id=0,
         uid=str(group),
@@ -126,15 +122,14 @@ def _sample(response: Response, group: int) -> Sample:
         context=Context.PLAIN,
         tokens=response.tokens,
         loss_mask=mask,
-        sampling_logprobs=engine,
+        sampling_logprobs=response.engine,
         reward=float(response.correct),
         correct=response.correct,
         truncated=mask.sum() == RESPONSE_LIMIT,
         verdict="equal" if response.correct else "different",
         weights_version=0,
     )
-    logprobs = None if response.behavior is None else behavior
-    return Sample(rollout, reward=rollout.reward, old_logprobs=logprobs, replayed=response.replayed)
+    return Sample(rollout, reward=rollout.reward, old_logprobs=response.behavior, replayed=response.replayed)
 
 
 @pytest.fixture(scope="package")

@@ -29,13 +29,13 @@ def test_dropped_samples_keep_the_log_probs_of_the_policy_before_the_update(buil
     learner = algorithm.learner_group._learner
     before = copy.deepcopy(learner.lm).eval()
     algorithm.train()
-    assert algorithm.record["policy/logp_mismatch_max"] < 1e-3, "learners measure at the sampling temperature"
-    samples = [sample for group in algorithm.dropped for sample in group.samples]
+    assert algorithm.batch.record["policy/logp_mismatch_max"] < 1e-3, "learners measure at the sampling temperature"
+    samples = [sample for group in algorithm.batch.dropped for sample in group.samples]
     rows = [scoring_row(sample) for sample in samples]
     expected = score(before, rows, learner.forward_settings, entropy=False)
     moved = score(learner.lm.eval(), rows, learner.forward_settings, entropy=False)
     assert samples
     for sample, (logprobs, _) in zip(samples, expected, strict=True):
-        np.testing.assert_allclose(sample.old_logprobs[sample.rollout.loss_mask], logprobs, atol=1e-4)
+        np.testing.assert_allclose(sample.old_logprobs, logprobs, atol=1e-4)
     gaps = [np.abs(new - old).max() for (new, _), (old, _) in zip(moved, expected, strict=True)]
     assert max(gaps) > 1e-2, "the step has changed the policy"

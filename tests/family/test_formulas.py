@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 import torch
 
-from algorithms.grpo.training_samples import training_rows
+from algorithms.grpo.training_samples import training_samples
+from algorithms.grpo.types import StepBatch
 from algorithms.learner.forward import ForwardSettings
 from algorithms.learner.loss import LossSettings
 from algorithms.learner.update import UpdateStatistics, accumulate_gradients
@@ -26,10 +27,14 @@ EPS = 1e-4
 def through_the_stages(lm: Any, groups: Groups, config: Any, reference: Any = None) -> tuple[UpdateStatistics, dict]:
     """The update that a configuration makes of these responses."""
     stages = Stages(config)
-    composed = stages.compute_advantages(stages.shape_rewards(as_groups(groups)))
+    batch = StepBatch(0, groups=as_groups(groups))
+    for one in (sample for group in batch.groups for sample in group.samples):
+        one.reward = float(one.rollout.correct)  # a replayed one keeps what the history has
+    stages.shape_rewards(batch)
+    stages.compute_advantages(batch)
     training = config.training_settings
-    samples = [(index, sample) for index, group in enumerate(composed) for sample in group.samples]
-    rows = training_rows(samples, loss_aggregation=training.loss_aggregation, max_response_tokens=RESPONSE_LIMIT)
+    samples = [(index, sample) for index, group in enumerate(batch.groups) for sample in group.samples]
+    rows = training_samples(samples, training, RESPONSE_LIMIT)
     lm.zero_grad(set_to_none=True)
     statistics = accumulate_gradients(
         lm, rows, ForwardSettings(token_budget=64), LossSettings.of(training), reference if training.beta else None

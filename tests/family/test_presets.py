@@ -21,7 +21,7 @@ def test_a_preset_trains_the_embedded_model(build, member):
     trained = 0.0
     for _ in range(2):
         algorithm.train()
-        record = algorithm.record
+        record = algorithm.batch.record
         trained += record["policy/trained_tokens"]
         assert math.isfinite(record["policy/loss"]) and record["policy/skipped_steps"] == 0
         assert record["policy/is_bounded"] == 0, "engine and trainer agree in float32"

@@ -39,8 +39,8 @@ def test_replay_adds_what_a_group_lacks_and_it_is_trained_on(build, small_pool, 
     mixed = []
     for _ in range(4):
         algorithm.train()
-        assert math.isfinite(algorithm.record["policy/loss"]) and algorithm.record["policy/skipped_steps"] == 0
-        mixed += [group for group in algorithm.groups if any(sample.replayed for sample in group.samples)]
+        assert math.isfinite(algorithm.batch.record["policy/loss"]) and algorithm.batch.record["policy/skipped_steps"] == 0
+        mixed += [group for group in algorithm.batch.groups if any(sample.replayed for sample in group.samples)]
     assert mixed
     for group in mixed:
         rewards = np.array([sample.training_reward for sample in group.samples])
@@ -48,4 +48,4 @@ def test_replay_adds_what_a_group_lacks_and_it_is_trained_on(build, small_pool, 
         size, distance = len(rewards), rewards - rewards.mean()
         expected = {"dr_grpo": distance, "rloo": distance * size / (size - 1)}
         np.testing.assert_allclose(advantages, expected.get(member, distance / (rewards.std() + 1e-4)), atol=1e-9)
-        assert all(np.abs(s.old_logprobs[s.rollout.loss_mask]).max() > 0 for s in group.samples if s.replayed)
+        assert all(np.abs(s.old_logprobs).max() > 0 for s in group.samples if s.replayed)

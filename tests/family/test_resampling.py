@@ -30,7 +30,7 @@ def steps(algorithm, count):
     records = []
     for _ in range(count):
         algorithm.train()
-        records.append({k: v for k, v in algorithm.record.items() if not k.startswith(("time/", "throughput/"))})
+        records.append({k: v for k, v in algorithm.batch.record.items() if not k.startswith(("time/", "throughput/"))})
     return records
 
 
@@ -40,31 +40,37 @@ def tokens_of(groups):
 
 def test_a_step_trains_on_informative_groups_and_counts_every_token(build):
     algorithm = build(dapo())
-    generated, asked, refills = 0, 0, 0
+    generated, sampled, refills = 0, 0, 0
     for _ in range(2):
         algorithm.train()
-        record = algorithm.record
-        assert len(algorithm.groups) <= 6 and not any(group.homogeneous for group in algorithm.groups)
-        assert all(any(sample.advantage for sample in group.samples) for group in algorithm.groups)
-        asked += int(record["rollout/prompts_expected"])
-        assert record["rollout/prompts_expected"] == len(algorithm.groups) + len(algorithm.dropped)
-        assert record["sampling/dropped_groups"] == len(algorithm.dropped)
-        generated += tokens_of(algorithm.groups) + tokens_of(algorithm.dropped)
+        record = algorithm.batch.record
+        assert len(algorithm.batch.groups) <= 6 and not any(group.homogeneous for group in algorithm.batch.groups)
+        assert all(any(sample.advantage for sample in group.samples) for group in algorithm.batch.groups)
+        sampled += int(record["rollout/prompts_expected"])
+        assert record["rollout/prompts_expected"] == len(algorithm.batch.groups) + len(algorithm.batch.dropped)
+        assert record["sampling/dropped_groups"] == len(algorithm.batch.dropped)
+        generated += tokens_of(algorithm.batch.groups) + tokens_of(algorithm.batch.dropped)
         refills += record["sampling/refills"]
-        everyone = [s for group in [*algorithm.groups, *algorithm.dropped] for s in group.samples]
+        everyone = [s for group in algorithm.batch.rolled_out for s in group.samples]
         correct = sum(s.rollout.correct for s in everyone) / len(everyone)
-        assert record["reward/correct"] == pytest.approx(correct), "of all that was asked, not of what was chosen"
+        assert record["reward/correct"] == pytest.approx(correct), "of all that was sampled, not of what was chosen"
     assert refills > 0 and algorithm.generated_tokens == generated
-    assert algorithm.queries.position == asked, "the epoch goes on behind what was asked"
+    assert algorithm.sampler.drawn == sampled, "the epoch continues behind what was sampled"
 
 
 def test_every_response_of_a_step_has_a_seed_of_its_own(build):
-    algorithm = build(dapo())
-    prompts = algorithm.build_prompts(algorithm.select_queries())
-    rounds = [algorithm.requests_for(prompts, refill) for refill in range(3)]
-    seeds = [request.seed for requests in rounds for request in requests]
-    assert len(set(seeds)) == len(seeds)
-    assert [request.seed for request in algorithm.requests_for(prompts, 2)] == [r.seed for r in rounds[2]]
+    """Whatever the round: the step's own prompts, those that resample, follow-ups."""
+    algorithm = build(dapo("env_runners.max_response_tokens=1"))  # teaches nothing: all rounds come
+    seen, roll_out = [], algorithm.rollout_workers.rollout
+    algorithm.rollout_workers.rollout = lambda requests, **keywords: seen.append(requests) or roll_out(requests)
+    steps(algorithm, 1)
+    requests = [request for each in seen for request in each]
+    assert len(seen) == 4 and [request.id for request in requests] == list(range(4 * 6 * 4))
+    assert len({request.seed for request in requests}) == len(requests)
+    first, seen[:] = [request.seed for request in requests], []
+    algorithm.steps_done = 0
+    steps(algorithm, 1)
+    assert [request.seed for each in seen for request in each] == first, "a function of the step and the round"
 
 
 @pytest.mark.slow
@@ -77,7 +83,7 @@ def test_a_resumed_run_refills_as_the_uninterrupted_one(build, tmp_path):
     load_checkpoint(resumed, path)
     assert steps(resumed, 2) == expected
     assert sum(record["sampling/refills"] for record in expected) > 0
-    assert (resumed.queries.position, resumed.generated_tokens) == (whole.queries.position, whole.generated_tokens)
+    assert (resumed.sampler.drawn, resumed.generated_tokens) == (whole.sampler.drawn, whole.generated_tokens)
     assert all(torch.equal(tensor, weights(resumed)[name]) for name, tensor in weights(whole).items())
 
 
@@ -85,7 +91,7 @@ def test_a_task_that_teaches_nothing_ends_every_step_at_the_bound(build):
     algorithm = build(dapo("env_runners.max_response_tokens=1"))
     before = {name: tensor.clone() for name, tensor in weights(algorithm).items()}
     (record,) = steps(algorithm, 1)
-    assert not algorithm.groups and record["sampling/refills"] == 3
+    assert not algorithm.batch.groups and record["sampling/refills"] == 3
     assert record["sampling/dropped_groups"] == 4 * 6 and record["groups/solve_none"] == 1
     assert record["policy/trained_tokens"] == 0 and math.isfinite(record["policy/loss"])
     assert all(torch.equal(tensor, before[name]) for name, tensor in weights(algorithm).items())
@@ -97,12 +103,12 @@ def test_with_r3_what_is_dropped_is_remembered_and_what_replay_completes_is_kept
     for _ in range(3):
         history = {uid: algorithm.history.attempts(uid) for uid in algorithm.uids("train")}
         algorithm.train()
-        for group in [*algorithm.groups, *algorithm.dropped]:
+        for group in algorithm.batch.rolled_out:
             if group.prompt.attempt is None:
                 fresh = sum(not sample.replayed for sample in group.samples)
                 history[group.prompt.uid] += fresh
         assert {uid: algorithm.history.attempts(uid) for uid in history} == history
-        for group in algorithm.groups:
+        for group in algorithm.batch.groups:
             fresh = {sample.rollout.correct for sample in group.samples if not sample.replayed}
             kept_by_replay += len(fresh) == 1
             assert len({sample.rollout.correct for sample in group.samples}) == 2
