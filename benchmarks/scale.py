@@ -2,9 +2,9 @@
 
     python -m benchmarks.scale [--full] [--json FILE]
 
-The driver is the project's own: its training step, rollout workers, scheduler and supervisor. Engines are simulated
-(latency and sizes of a real one, no model), many to a process, and the learner only takes its time. Modeled time runs
-faster than real time, so that a step of an hour takes a minute; CPU seconds of the driver are real. `steady` lines are taken
+The driver is the project's own: training step, rollout workers, dispatch and supervisor. Engines are simulated (latency
+and sizes of a real one, no model), many to a process, and the learner only takes its time. Modeled time runs faster
+than real time, so that a step of an hour takes a minute; CPU seconds of the driver are real. `steady` lines are taken
 at real speed in the middle of a step: they also count the calls that a faster clock would leave out.
 """
 

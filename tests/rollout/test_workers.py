@@ -6,7 +6,7 @@ import ray
 from algorithms.grpo.config import GRPOConfig
 from algorithms.rollout.types import Prompt, Request, Sampling, Split
 from algorithms.rollout.workers import inference_workers
-from r3env.math_env import MathEnv
+from r3env.envs.math import MathEnv
 
 
 @pytest.fixture
