@@ -47,7 +47,7 @@ def test_the_offending_batch_can_be_read(tmp_path):
     with np.load(tmp_path / FILE, allow_pickle=False) as kept:
         assert kept["lengths"].tolist() == [3, 2]
         assert kept["tokens"].tolist() == [1, 2, 3, 4, 5]
-        assert kept["advantages"].tolist() == [1.0, -1.0]
+        assert kept["advantages"].tolist() == [1.0, 1.0, -1.0]  # one for each token of the policy
         assert len(kept["old_logprobs"]) == 3
 
 

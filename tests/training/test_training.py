@@ -152,7 +152,7 @@ def test_samples_of_this_step_cannot_be_retrieved_in_this_step(r3_config, build,
 
 
 def test_replayed_samples_are_never_written_back(r3_config, build, small_pool):
-    config = eager_reflection(r3_config).environment(data=small_pool).replay(capacity=None, dedupe=False)
+    config = eager_reflection(r3_config).environment(data=small_pool).history(capacity=None, dedupe=False)
     algorithm = build(config)
     expected, replayed, distilled = Counter(), 0, 0
     for _ in range(6):
