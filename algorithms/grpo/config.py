@@ -150,12 +150,17 @@ class GRPOConfig(BaseConfig):
         """Return the sections of what section `training` names.
 
         Raises:
-            ConfigError: something that it names cannot be loaded.
+            ConfigError: something that it names cannot be loaded, or two methods have sections of one name.
         """
         if not self.TRAINS:  # nor does an evaluation load what a run's file names
             return {}
         methods = (query_sampler(training), advantage_estimator(training), load_objective(training.objective))
-        return {kind.section: kind.settings_class for kind in (*named_mechanisms(training), *methods) if kind.section}
+        named = [kind for kind in (*named_mechanisms(training), *methods) if kind.section]
+        sections = [kind.section for kind in (*self.MECHANISMS, *named)]
+        if twice := [section for section in dict.fromkeys(sections) if sections.count(section) > 1]:
+            fix = "name each method once, or give one another section"
+            raise ConfigError(f"training.mechanisms: two methods have a section {twice[0]}; fix: {fix}")
+        return {kind.section: kind.settings_class for kind in named}
 
     def extra_prompts(self) -> int:
         """Count the prompts that mechanisms add to a step at most."""

@@ -1,6 +1,7 @@
 """From groups of samples to what the learner is fed."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -37,8 +38,9 @@ def deal_auxiliary(samples: Sequence[Sample], minibatch: int, minibatches: int) 
     They carry no log-probs of a sampling policy, so that their ratio is 1 and their gradient that of
     `advantages · log-prob`.
     """
-    tokens = sum(sample.rollout.response_length for sample in samples)
-    return [_row(sample, minibatches / max(1, tokens)) for sample in samples[minibatch::minibatches]]
+    weight = minibatches / max(1, sum(sample.rollout.response_length for sample in samples))
+    rows = (_row(sample, weight) for sample in samples[minibatch::minibatches])
+    return [replace(row, old_logprobs=None, sampling_logprobs=None) for row in rows]
 
 
 def _row(sample: Sample, weight: float) -> TrainingSample:

@@ -36,18 +36,21 @@ class PosteriorSampler(QuerySampler):
         self.uids = list(services.uids)
         self.index = {uid: number for number, uid in enumerate(self.uids)}
         self.a, self.b = np.ones(len(self.uids)), np.ones(len(self.uids))
-        self._taken: tuple[int, set[int]] = (-1, set())
+        self._taken: dict[int, set[int]] = {}  # by step: with a policy lag two are under way
 
     def choose(self, count: int, step: int, occasion: int = 0) -> list[str]:
         """Take the queries with the largest scores of p ~ Beta(a, b), none twice in a step if there are enough."""
         p = self.services.rng(self.section, step, occasion).beta(self.a, self.b)
         score = p * (1 - p) if self.settings.score == "variance" else -((p - self.settings.target) ** 2)
-        if self._taken[0] != step or occasion == 0:
-            self._taken = (step, set())
-        score[list(self._taken[1])] = -np.inf
+        if occasion == 0:
+            self._taken = {earlier: taken for earlier, taken in self._taken.items() if earlier == step - 1} | {
+                step: set()
+            }
+        taken = self._taken.setdefault(step, set())
+        score[list(taken)] = -np.inf
         order = np.argsort(-score, kind="stable")
         chosen = np.resize(order, count)  # from the start again where there are fewer queries
-        self._taken[1].update(chosen.tolist())
+        taken.update(chosen.tolist())
         return [self.uids[number] for number in chosen]
 
     def update_history(self, batch: StepBatch) -> None:

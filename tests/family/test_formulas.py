@@ -28,9 +28,12 @@ def through_the_stages(lm: Any, groups: Groups, config: Any, reference: Any = No
     """The update that a configuration makes of these responses."""
     stages = Stages(config)
     batch = StepBatch(0, groups=as_groups(groups))
-    for one in (sample for group in batch.groups for sample in group.samples):
-        one.reward = float(one.rollout.correct)  # a replayed one keeps what the history has
+    replayed = [sample for group in batch.groups for sample in group.samples if sample.replayed]
+    for sample in replayed:  # rewarded in the step that sampled it
+        sample.replayed = False
     stages.shape_rewards(batch)
+    for sample in replayed:
+        sample.replayed = True
     stages.compute_advantages(batch)
     training = config.training_settings
     samples = [(index, sample) for index, group in enumerate(batch.groups) for sample in group.samples]

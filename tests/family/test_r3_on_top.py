@@ -39,7 +39,9 @@ def test_replay_adds_what_a_group_lacks_and_it_is_trained_on(build, small_pool, 
     mixed = []
     for _ in range(4):
         algorithm.train()
-        assert math.isfinite(algorithm.batch.record["policy/loss"]) and algorithm.batch.record["policy/skipped_steps"] == 0
+        assert (
+            math.isfinite(algorithm.batch.record["policy/loss"]) and algorithm.batch.record["policy/skipped_steps"] == 0
+        )
         mixed += [group for group in algorithm.batch.groups if any(sample.replayed for sample in group.samples)]
     assert mixed
     for group in mixed:

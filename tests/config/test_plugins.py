@@ -1,0 +1,227 @@
+"""Methods of one's own: named in `training`, with a section like any other."""
+
+import copy
+
+import pytest
+
+from algorithms.config.errors import ConfigError
+from algorithms.config.loading import load, to_yaml
+from algorithms.grpo.config import GRPOConfig
+from algorithms.grpo.registry import build_mechanisms, enabled, named_mechanisms
+from algorithms.r3_grpo.config import R3GRPOConfig
+
+SOURCE = '''
+from algorithms.grpo.advantages import AdvantageEstimator, mean_advantages
+from algorithms.grpo.mechanism import Mechanism, Settings, setting
+from algorithms.grpo.query_sampler import QuerySampler
+
+
+class BonusSettings(Settings):
+    """Pay more."""
+
+    enabled: bool = setting(False, "Whether to pay.")
+    amount: float = setting(0.5, "What is paid.", ge=0)
+
+
+class Bonus(Mechanism):
+    section, settings_class, tags = "bonus", BonusSettings, {"bonus/paid": -1.0}
+    conflicts = frozenset({"ranking"})
+
+
+class Other(Mechanism):
+    section, settings_class = "bonus", BonusSettings
+
+
+class Ours(Mechanism):
+    section, settings_class = "training", BonusSettings
+
+
+class StrideSettings(Settings):
+    """Take queries in strides."""
+
+    stride: int = setting(3, "How far to go.", ge=1)
+
+
+class Stride(QuerySampler):
+    section, settings_class = "stride", StrideSettings
+
+
+class ScaledSettings(Settings):
+    """Scale advantages."""
+
+    factor: float = setting(2.0, "By what.", gt=0)
+
+
+class Scaled(AdvantageEstimator):
+    section, settings_class = "scaled", ScaledSettings
+
+    def advantages(self, group):
+        return self.settings.factor * mean_advantages(self.rewards(group))
+
+
+class Neither:
+    pass
+'''
+NAMED = {"mechanisms": ["own_methods:Bonus"], "query_sampler": "own_methods:Stride", "advantage": "own_methods:Scaled"}
+VALUES = {"bonus": {"enabled": True, "amount": 0.25}, "stride": {"stride": 5}, "scaled": {"factor": 3.0}}
+OFF = {"ranking": {"enabled": False}}
+
+
+@pytest.fixture(autouse=True)
+def own_methods(tmp_path, monkeypatch):
+    (tmp_path / "own_methods.py").write_text(SOURCE)
+    (tmp_path / "broken_method.py").write_text("raise OSError('no\\nlicence')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+
+
+def named() -> R3GRPOConfig:
+    return R3GRPOConfig().apply({**VALUES, **OFF, "training": NAMED})
+
+
+def own_sections(config) -> dict:
+    return {section: values for section, values in config.to_sections().items() if section in VALUES}
+
+
+def test_their_sections_come_from_files_and_overrides_like_any_other(tmp_path):
+    file = tmp_path / "own.yaml"
+    file.write_text("bonus: {amount: 0.25}\ntraining: {mechanisms: ['own_methods:Bonus']}\nranking: {enabled: false}\n")
+    overrides = ["stride.stride=5", "bonus.enabled=true", "training.query_sampler=own_methods:Stride"]
+    config, _ = load(file, [*overrides, "scaled.factor=3", "training.advantage=own_methods:Scaled"], R3GRPOConfig)
+    assert own_sections(config) == VALUES
+    assert config.bonus_settings.amount == 0.25
+    assert config.enabled_mechanisms() == ["replay", "reflection", "bonus"]
+
+
+@pytest.mark.parametrize(
+    ("sections", "line"),
+    [
+        ({"bonus": {"amount": -1}}, "bonus.amount: -1 is not a number >= 0; the default is 0.5"),
+        ({"bonus": {"enabled": 1}}, "bonus.enabled: 1 is not true or false; the default is false"),
+        ({"stride": {"stride": "x"}}, "stride.stride: 'x' is not a whole number >= 1; the default is 3"),
+        ({"bonus": {"amont": 1}}, "bonus.amont: no such setting; did you mean bonus.amount?"),
+        ({"bonsu": {"amount": 1}}, "bonsu: no such section; did you mean bonus?"),
+    ],
+)
+def test_their_settings_are_checked(sections, line):
+    with pytest.raises(ConfigError) as raised:
+        named().apply(sections)
+    assert str(raised.value) == line
+
+
+def test_every_way_of_taking_a_configuration_along_keeps_them():
+    config = named()
+    assert own_sections(config) == VALUES
+    assert R3GRPOConfig().apply(config.to_sections()).to_sections() == config.to_sections()
+    assert R3GRPOConfig().update_from_dict(config.to_dict()).to_sections() == config.to_sections()
+    for twin in (copy.deepcopy(config), config.copy(copy_frozen=False)):
+        assert twin.to_sections() == config.to_sections()
+        twin.apply({"bonus": {"amount": 9.0}})
+        assert config.bonus_settings.amount == 0.25
+
+
+def test_what_tune_samples_in_their_sections_arrives():
+    from ray import tune
+
+    config = named().apply({"bonus": {"amount": tune.grid_search([0.1, 0.2])}})
+    with pytest.raises(ConfigError, match=r"^bonus\.amount: is still a search space"):
+        config.check_settings()
+    flat = config.to_dict()
+    assert flat["bonus_settings"]["amount"] == {"grid_search": [0.1, 0.2]}
+    chosen = flat | {"bonus_settings": flat["bonus_settings"] | {"amount": 0.2}}
+    trial = R3GRPOConfig().update_from_dict(chosen)
+    trial.check_settings()
+    assert own_sections(trial) == {**VALUES, "bonus": {"enabled": True, "amount": 0.2}}
+
+
+def test_a_runs_own_file_brings_them_back(tmp_path):
+    config, run = load(None, [f"training.mechanisms={NAMED['mechanisms']}", "bonus.amount=0.75"], R3GRPOConfig)
+    file = tmp_path / "config.yaml"
+    file.write_text(to_yaml(config, run, algorithm="r3_grpo"))
+    assert load(file, [], R3GRPOConfig)[0].to_sections() == config.to_sections()
+
+
+def test_what_is_no_longer_named_takes_its_section_along():
+    config = named().apply({"training": {"mechanisms": []}})
+    assert set(own_sections(config)) == {"stride", "scaled"}
+    with pytest.raises(ConfigError, match=r"^bonus: no such section; "):
+        config.apply({"bonus": {"amount": 1.0}})
+    again = config.apply({"training": {"mechanisms": NAMED["mechanisms"]}})
+    assert own_sections(again) == {**VALUES, "bonus": {"enabled": False, "amount": 0.5}}
+
+
+def test_another_setting_of_section_training_leaves_them_alone():
+    assert own_sections(named().training(lr=1e-3)) == VALUES
+
+
+@pytest.mark.parametrize("config_class", [R3GRPOConfig, GRPOConfig])
+@pytest.mark.parametrize(
+    ("mechanisms", "line"),
+    [
+        (["own_methods:Bonus", "own_methods:Other"], "training.mechanisms: two methods have a section bonus; fix: "),
+        (
+            ["own_methods:Bonus", "own_methods:Bonus"],
+            "training.mechanisms: ['own_methods:Bonus', 'own_methods:Bonus'] ",
+        ),
+        (["own_methods:Ours"], "training: is a section of the library's; fix: "),
+        (["not_there:X"], "training.mechanisms: 'not_there:X': not_there cannot be imported (ModuleNotFoundError: "),
+        (["broken_method:X"], "training.mechanisms: 'broken_method:X': broken_method cannot be imported (OSError: "),
+        (["own_methods:Bonsu"], "training.mechanisms: 'own_methods:Bonsu': own_methods has no class Bonsu "),
+        (["own_methods:Neither"], "training.mechanisms: 'own_methods:Neither': own_methods has no class Neither "),
+        (["replya"], "training.mechanisms: 'replya' is not one of replay, reflection, ranking, or a class; "),
+    ],
+)
+def test_the_line_of_a_method_that_cannot_be_had(config_class, mechanisms, line):
+    with pytest.raises(ConfigError) as raised:
+        config_class().apply({"training": {"mechanisms": mechanisms}})
+    assert str(raised.value).startswith(line)
+    assert "fix: " in str(raised.value) or "did you mean" in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_method_that_the_algorithm_has_is_not_named_a_second_time():
+    with pytest.raises(ConfigError, match=r"^training\.mechanisms: two methods have a section replay; fix: "):
+        R3GRPOConfig().training(mechanisms=["replay"])
+
+
+def test_grpo_takes_the_librarys_mechanisms_by_name():
+    config, _ = load(None, ["training.mechanisms=[replay]", "replay.k=2"], GRPOConfig)
+    assert config.replay_settings.k == 2 and config.enabled_mechanisms() == ["replay"]
+
+
+def test_two_that_do_not_go_together_are_refused_and_only_if_both_are_on():
+    config = named().apply({"ranking": {"enabled": True}})
+    with pytest.raises(ConfigError) as raised:
+        config.check_settings()
+    assert str(raised.value) == "bonus.enabled: does not go together with ranking; fix: ranking.enabled=false"
+    config.apply({"bonus": {"enabled": False}}).check_settings()
+    named().check_settings()
+
+
+def test_only_what_is_on_is_built():
+    from types import SimpleNamespace
+
+    config = named()
+    kinds = tuple(named_mechanisms(config.training_settings))
+    (built,) = build_mechanisms(kinds, SimpleNamespace(config=config))
+    assert built.settings == config.bonus_settings and built.metrics == {"bonus/paid": -1.0}
+    assert enabled(kinds, config.apply({"bonus": {"enabled": False}})) == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("training.is_cap=2", "training.importance_cap"),
+        ("training.max_refills=2", "training.max_resample_rounds"),
+        ("training.policy_lag=1", "training.max_off_policy_steps"),
+        ("training.loss_norm=token", "training.loss_aggregation"),
+        ("reward.w_len=1", "reward.length_bonus"),
+        ("replay.capacity=8", "history.capacity"),
+        ("reflection.history_window=4", "history.window"),
+        ("reflection.distil=true", "reflection.distill"),
+    ],
+)
+def test_an_old_name_is_answered_with_the_new_one(old, new):
+    name = old.partition("=")[0]
+    with pytest.raises(ConfigError) as raised:
+        load(None, [old], R3GRPOConfig)
+    assert str(raised.value) == f"{name}: is now called {new}; fix: write {new}"
