@@ -1,0 +1,59 @@
+"""docs/architecture.md and docs/extend.md have every layer, stage, hook and service, in the code's order."""
+
+import ast
+import dataclasses
+import inspect
+import re
+import textwrap
+
+from algorithms.grpo.algorithm import GRPO
+from algorithms.grpo.mechanism import Mechanism, Services
+from algorithms.r3_grpo.algorithm import R3GRPO
+
+from .pages import DOCS, ROOT, text_of
+
+PAGE, EXTEND = DOCS / "architecture.md", DOCS / "extend.md"
+# Class methods tell --check what a step may cost; the page's prose has them.
+HOOKS = [name for name, value in vars(Mechanism).items() if inspect.isfunction(value) and name != "__init__"]
+
+
+def table(page, first_cell: str) -> list[list[str]]:
+    """The rows of the table whose header begins with this cell."""
+    (rows,) = re.findall(rf"^\| {re.escape(first_cell)} \|.*\n\|[-|]+\|\n((?:\|.*\n)+)", text_of(page), re.MULTILINE)
+    return [[cell.strip() for cell in row.strip("|").split(" | ")] for row in rows.splitlines()]
+
+
+def names(cell: str) -> list[str]:
+    """What stands in backticks, without arguments."""
+    return re.findall(r"`(\w+)[^`]*`", cell)
+
+
+def test_the_stages_are_those_of_a_training_step():
+    tree = ast.parse(textwrap.dedent(inspect.getsource(GRPO.training_step)))
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and len(node.args) > 0]
+    stages = [call.args[0].attr for call in calls if getattr(call.func, "attr", "") == "run_stage"]
+    assert [names(row[0])[0] for row in table(PAGE, "stage")] == stages
+
+
+def test_the_hooks_are_those_of_a_mechanism():
+    for page in (PAGE, EXTEND):
+        assert [name for row in table(page, "hook") for name in names(row[0])] == HOOKS
+
+
+def test_r3_has_the_hooks_that_the_page_names_for_it():
+    for hook, _, what in table(PAGE, "hook"):
+        named = {kind for kind in R3GRPO.mechanisms if f"{kind.section}:" in what}
+        assert named == {kind for kind in R3GRPO.mechanisms if names(hook)[0] in vars(kind)}, hook
+
+
+def test_the_services_are_those_that_there_are():
+    fields = {field.name for field in dataclasses.fields(Services)} - {"opened_history"}
+    public = {name for name in vars(Services) if not name.startswith("_")} - {"opened_history"}
+    listed = {name for row in table(EXTEND, "service") for name in names(row[0])} - {"samples"}
+    assert listed == fields | public
+
+
+def test_every_folder_has_its_line():
+    folders = {path.parent.name for path in (ROOT / "algorithms").glob("*/__init__.py")}
+    rows = re.findall(r"^\| `(\w+)` \|.*\((\.\./algorithms/[\w/]+\.py)\)", text_of(PAGE), re.MULTILINE)
+    assert folders <= {name for name, home in rows if home.startswith(f"../algorithms/{name}/")}
