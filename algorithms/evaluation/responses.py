@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from algorithms.utils.parquet_files import write_parquet
+from algorithms.utils.files import write_parquet
 
 _SCHEMA = pa.schema(
     [

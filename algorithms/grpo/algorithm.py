@@ -12,8 +12,7 @@ from algorithms.grpo.config import GRPOConfig
 from algorithms.grpo.metrics import correction_metrics, learner_rates, update_metrics
 from algorithms.grpo.registry import advantage_estimator, settings_of
 from algorithms.grpo.rewards import length_bonus_reward, overlong_penalty
-from algorithms.grpo.stored_samples import to_entry
-from algorithms.grpo.training_samples import deal_auxiliary, minibatches, training_samples
+from algorithms.grpo.samples import deal_auxiliary, minibatches, to_entry, training_samples
 from algorithms.grpo.types import Group, StepBatch
 from algorithms.learner.group import learner_facts, update_learners
 from algorithms.learner.loss import LossSettings

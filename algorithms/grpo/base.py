@@ -24,7 +24,7 @@ from algorithms.grpo.monitors import MismatchWatch, SkippedSteps
 from algorithms.grpo.query_sampler import fingerprint
 from algorithms.grpo.registry import build_mechanisms, enabled, named_mechanisms, query_sampler, settings_of
 from algorithms.grpo.rollout_source import RolloutSource
-from algorithms.grpo.training_samples import scoring_row
+from algorithms.grpo.samples import scoring_row
 from algorithms.grpo.types import Sample, StepBatch
 from algorithms.history.store import FILE_NAME as HISTORY_FILE
 from algorithms.history.store import ReplayHistory

@@ -7,8 +7,8 @@ import torch
 
 from algorithms.grpo.types import Group
 from algorithms.learner.flops import LearnerFacts, model_flops_utilization, peak_flops
-from algorithms.learner.importance import bounded_tokens
 from algorithms.learner.loss import LossSettings
+from algorithms.learner.token_weights import bounded_tokens
 from algorithms.learner.update import UpdateStatistics
 
 

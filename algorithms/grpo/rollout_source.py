@@ -91,7 +91,7 @@ class RolloutSource:
         done = _Round(list(plan.prompts), list(plan.requests), list(plan.rollouts or ()), [])
         done.groups = collect_groups(plan.prompts, done.rollouts)
         self._follow_up(done, step)
-        resampled = self._resample_uninformative(batch, done, wanted=len(plan.prompts))
+        resampled = self._resample_uninformative(batch, done, plan)
         refuse_if_all_failed(done.rollouts)
         batch.record |= self._workers.metrics(done.requests, done.rollouts)
         batch.record["sampling/refills"] = float(resampled)
@@ -152,11 +152,12 @@ class RolloutSource:
                 return
             self._roll_out(done, prompts, step, RngStream.FOLLOW_UP, number)
 
-    def _resample_uninformative(self, batch: StepBatch, done: _Round, wanted: int) -> int:
+    def _resample_uninformative(self, batch: StepBatch, done: _Round, plan: Plan) -> int:
         """Replace groups that teach nothing by those of further queries; returns in how many rounds.
 
-        A round samples as many queries as the share of informative groups so far lets expect to be enough, and never
-        more than `wanted`. After `training.max_resample_rounds` the step makes do with what it has, be it nothing.
+        As many groups as the plan has prompts are wanted, and the informative ones of follow-ups on top. A round samples
+        as many queries as the share of informative groups so far lets expect to be enough, and never more than are
+        wanted. After `training.max_resample_rounds` the step makes do with what it has, be it nothing.
 
         Source: DAPO, arXiv 2503.14476, section 3.2; the bound is ours.
         """
@@ -165,6 +166,9 @@ class RolloutSource:
             batch.groups = done.groups
             return 0
         useful = [self._is_informative(group) for group in done.groups]
+        own = {id(prompt) for prompt in plan.prompts}
+        followed = [each for group, each in zip(done.groups, useful, strict=True) if id(group.prompt) not in own]
+        wanted = len(plan.prompts) + sum(followed)
         while sum(useful) < wanted and rounds < most:
             rounds += 1
             count = queries_needed(wanted, sum(useful), len(useful))

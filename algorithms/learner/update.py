@@ -18,9 +18,9 @@ from algorithms.learner.forward import (
     response_statistics,
     token_batch,
 )
-from algorithms.learner.importance import importance_weights
 from algorithms.learner.loss import LossSettings, kl_penalty, policy_loss
 from algorithms.learner.sharding import agreed_passes
+from algorithms.learner.token_weights import importance_weights
 
 
 @dataclass

@@ -202,10 +202,6 @@ def share_limit(hard: Sequence[str], batch_size: int, max_share: float, rng: np.
     return [hard[index] for index in chosen]
 
 
-GROUPS = 32
-ENOUGH = 8
-
-
 class ReflectionGain:
     """Success of the newest reflection groups beside the plain groups of the same queries and steps.
 

@@ -1,1 +1,1 @@
-"""`python -m algorithms.report`: one HTML page about runs. Start with command.py."""
+"""`python -m algorithms.report`: one HTML page about runs. Start with __main__.py."""

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from algorithms.grpo.types import Group, Sample
 from algorithms.rollout.types import Rollout
 from algorithms.train.token_pieces import TokenPieces
-from algorithms.utils.parquet_files import write_parquet
+from algorithms.utils.files import write_parquet
 
 SCHEMA = pa.schema(
     [

@@ -3,10 +3,13 @@
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 @contextmanager
@@ -66,3 +69,25 @@ def write_text(path: Path, text: str) -> None:
     """Write UTF-8 text, whole or not at all."""
     with replaced_whole(path) as temporary:
         temporary.write_text(text, encoding="utf-8", newline="\n")
+
+
+def write_parquet(path: Path, rows: Iterable[Mapping[str, Any]], schema: "pa.Schema") -> None:
+    """Write rows, zstd-compressed; a file of that name is replaced whole, and its folder is made when missing.
+
+    Text that is not valid Unicode (a lone surrogate) gets `?` in its place.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    records = [{key: _encodable(value) for key, value in row.items()} for row in rows]
+    with replaced_whole(path) as temporary:
+        pq.write_table(pa.Table.from_pylist(records, schema=schema), temporary, compression="zstd")
+
+
+def _encodable(value: object) -> object:
+    if isinstance(value, str):
+        return value if value.isascii() else value.encode("utf-8", "replace").decode("utf-8")
+    if isinstance(value, dict):
+        return {key: _encodable(item) for key, item in value.items()}
+    return [_encodable(item) for item in value] if isinstance(value, list | tuple) else value

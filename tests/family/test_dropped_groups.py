@@ -4,7 +4,7 @@ import copy
 
 import numpy as np
 
-from algorithms.grpo.training_samples import scoring_row
+from algorithms.grpo.samples import scoring_row
 from algorithms.learner.forward import score
 from algorithms.r3_grpo.config import R3GRPOConfig
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from algorithms.grpo.training_samples import training_samples
+from algorithms.grpo.samples import training_samples
 from algorithms.grpo.types import StepBatch
 from algorithms.learner.forward import ForwardSettings
 from algorithms.learner.loss import LossSettings

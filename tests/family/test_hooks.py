@@ -12,7 +12,7 @@ from algorithms.grpo.config import GRPOConfig
 from algorithms.grpo.mechanism import Mechanism
 from algorithms.grpo.query_sampler import EpochSampler
 from algorithms.grpo.rollout_source import MOST_FOLLOW_UPS, RolloutSource
-from algorithms.grpo.training_samples import deal_auxiliary, training_samples
+from algorithms.grpo.samples import deal_auxiliary, training_samples
 from algorithms.grpo.types import Group, Prompt, StepBatch
 from algorithms.learner.forward import ForwardSettings
 from algorithms.learner.loss import LossSettings

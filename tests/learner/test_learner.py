@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from algorithms.grpo.config import GRPOConfig
-from algorithms.grpo.training_samples import scoring_row, training_rows
+from algorithms.grpo.samples import scoring_row, training_rows
 from algorithms.learner.forward import score
 from algorithms.learner.group import score_rows, update_learners
 from algorithms.learner.weights import pack_optimizer, unpack_optimizer

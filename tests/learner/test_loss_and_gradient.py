@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from algorithms.grpo.training_samples import training_rows
+from algorithms.grpo.samples import training_rows
 from algorithms.learner.attention import is_packed, use_packed_attention
 from algorithms.learner.forward import ForwardSettings, score
 from algorithms.learner.loss import LossSettings

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from algorithms.learner.loss import LossSettings, kl_penalty, policy_loss
-from algorithms.learner.loss_aggregation import loss_weights
+from algorithms.learner.token_weights import loss_weights
 
 from .strategies import repeatable, seeds
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from algorithms.grpo.stored_samples import to_entry
+from algorithms.grpo.samples import to_entry
 from algorithms.grpo.types import Group, Prompt
 from algorithms.r3_grpo.reflection import ENOUGH, GROUPS, Reflection, ReflectionGain
 from algorithms.rollout.types import Context

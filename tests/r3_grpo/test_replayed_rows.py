@@ -9,8 +9,7 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from algorithms.config.sections import TrainingSettings
 from algorithms.grpo.metrics import update_metrics
-from algorithms.grpo.stored_samples import to_entry, to_sample
-from algorithms.grpo.training_samples import scoring_row, training_samples
+from algorithms.grpo.samples import scoring_row, to_entry, to_sample, training_samples
 from algorithms.grpo.types import Group, Prompt
 from algorithms.history.store import ReplayHistory
 from algorithms.learner.forward import ForwardSettings, score
