@@ -133,7 +133,14 @@ class VerifiableEnv(gymnasium.Env[str, str], abc.ABC):
     response (a `Verdict.feedback` gets there by itself); without it the next user turn stands for it.
     `state`, in that of `reset` and `step`, identifies the state that the next response starts from: turns of the same
     state are compared with each other.
+
+    Attributes:
+        takes_hint: whether `prompt` places `self.hint`, text that a method gives for this episode, by itself; else it
+            is appended to the first user turn.
     """
+
+    takes_hint: bool = False
+    hint: str = ""
 
     def __init__(
         self,
@@ -243,9 +250,11 @@ class VerifiableEnv(gymnasium.Env[str, str], abc.ABC):
             ValueError: An unknown uid or option key, or an attempt that is not text.
         """
         options = options or {}
+        known = (*_OPTIONS, "hint") if self.takes_hint else _OPTIONS
         for key in options:
-            if key not in _OPTIONS:
-                raise ValueError(f"unknown reset option {key!r}; the nearest is {nearest(key, _OPTIONS)}")
+            if key not in known:
+                raise ValueError(f"unknown reset option {key!r}; the nearest is {nearest(key, known)}")
+        self.hint = str(options.get("hint", ""))
         uid, attempt = options.get("uid"), options.get("failed_attempt")
         if attempt is not None and not isinstance(attempt, str):
             raise ValueError(f"failed_attempt must be text, it is of type {type(attempt).__name__}")

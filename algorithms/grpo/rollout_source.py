@@ -155,9 +155,9 @@ class RolloutSource:
     def _resample_uninformative(self, batch: StepBatch, done: _Round, plan: Plan) -> int:
         """Replace groups that teach nothing by those of further queries; returns in how many rounds.
 
-        As many groups as the plan has prompts are wanted, and the informative ones of follow-ups on top. A round samples
-        as many queries as the share of informative groups so far lets expect to be enough, and never more than are
-        wanted. After `training.max_resample_rounds` the step makes do with what it has, be it nothing.
+        As many groups as the plan has prompts are wanted, and the informative ones of follow-ups on top. A round
+        samples as many queries as the share of informative groups so far lets expect to be enough, and never more than
+        are wanted. After `training.max_resample_rounds` the step makes do with what it has, be it nothing.
 
         Source: DAPO, arXiv 2503.14476, section 3.2; the bound is ours.
         """

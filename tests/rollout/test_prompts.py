@@ -34,9 +34,8 @@ class TakesHints(Judged):
 
     takes_hint = True
 
-    def reset(self, *, seed=None, options=None):
-        text, info = super().reset(seed=seed, options={"uid": options["uid"]})
-        return f"{options['hint']} {text}", info
+    def prompt(self, query):
+        return f"{self.hint} {super().prompt(query)}"
 
 
 class Explains(gymnasium.Env):
