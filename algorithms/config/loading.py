@@ -1,21 +1,21 @@
 """Configurations as YAML files and dotted overrides; every mistake is one line that says where it is."""
 
-import io
+import json
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args, get_origin
 
 import yaml
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from algorithms.config.base import PLUGIN_SETTINGS, BaseConfig
-from algorithms.config.errors import ConfigError, did_you_mean, nearest, shown
-from algorithms.config.overrides import Override, parse_override
-from algorithms.config.schema import Settings
+from algorithms.config.base import PLUGIN_SETTINGS, BaseConfig, our_name
+from algorithms.config.errors import ConfigError, did_you_mean, shown
+from algorithms.config.files import Layer, algorithm_of, configs_folder, file_layers
+from algorithms.config.schema import Settings, takes_text, unknown_key
 from algorithms.config.sections import RunSettings
 
 ConfigT = TypeVar("ConfigT", bound=BaseConfig)
@@ -25,15 +25,13 @@ MOST_OF_A_NAME = 160  # characters, so that the time of the start fits behind
 
 
 @dataclass(frozen=True)
-class Layer:
-    """What one file says, without its base.
+class Override:
+    """A parsed override; `entry` is the path within a setting that is a mapping, as in `columns.problem`."""
 
-    Args:
-        sections: settings by section; a setting of a later layer replaces that of an earlier one.
-    """
-
-    file: Path
-    sections: Mapping[str, Any]
+    section: str
+    key: str
+    entry: tuple[str, ...]
+    value: Any
 
 
 def load(
@@ -99,55 +97,12 @@ def load(
     return config, run
 
 
-def algorithm_of(file: Path) -> str | None:
-    """What a run directory's file says was trained with it, None if it does not say.
-
-    Raises:
-        ConfigError: the file cannot be read.
-    """
-    name = read_sections(file).get("algorithm")
-    return name if isinstance(name, str) else None
-
-
 def _without_task(layer: Layer) -> Layer:
     """The quickstart's problems and texts belong to its own environment, not to one that the user names."""
     sections = {section: values for section, values in layer.sections.items() if section != "environment"}
     if "evaluation" in sections:
         sections["evaluation"] = {key: value for key, value in sections["evaluation"].items() if key != "data"}
     return Layer(layer.file, sections)
-
-
-def to_yaml(config: BaseConfig, run: RunSettings, *, algorithm: str) -> str:
-    """The whole configuration as a file that `load` reads back to the same settings.
-
-    Args:
-        config: the configuration.
-        run: section `run`.
-        algorithm: what trained with it, for whoever reads the file.
-
-    Raises:
-        ConfigError: a setting (an option of the environment, or of the engine) is not plain data.
-    """
-    sections = {"algorithm": algorithm, "run": run.model_dump(), **config.to_sections()}
-    try:
-        return yaml.dump(_escaped(sections), Dumper=_Dumper, sort_keys=False, allow_unicode=True)
-    except yaml.YAMLError as error:
-        raise ConfigError(f"environment.options or env_runners.vllm: not plain data: {error}") from None
-
-
-# OmegaConf reads more forms of numbers than PyYAML, which therefore does not quote them: 0E0.
-_BEGINS_A_NUMBER = tuple("+-.0123456789")
-
-
-class _Dumper(yaml.SafeDumper):
-    """Quotes text with line breaks: PyYAML's other styles do not give every kind of them back as it was."""
-
-    def represent_text(self, text: str) -> yaml.ScalarNode:
-        plain = text.isprintable() and text[:1] not in _BEGINS_A_NUMBER
-        return self.represent_scalar("tag:yaml.org,2002:str", text, style=None if plain else '"')
-
-
-_Dumper.add_representer(str, _Dumper.represent_text)
 
 
 def known_sections(config: BaseConfig) -> dict[str, type[Settings]]:
@@ -200,127 +155,61 @@ def _overridden(sections: Mapping[str, Any], override: Override) -> Any:
     return OmegaConf.to_container(whole)
 
 
-def _escaped(value: Any) -> Any:
-    """The same data with `${`, which would be an interpolation, escaped."""
-    if isinstance(value, dict):
-        return {key: _escaped(entry) for key, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return [_escaped(entry) for entry in value]
-    return value.replace("${", "\\${") if isinstance(value, str) else value
+_NULL = ("", "null", "~")
 
 
-BASE = "base"
-# A run directory's file says here what trained with it.
-ALGORITHM = "algorithm"
-_NO_SETTINGS = (yaml.YAMLError, OmegaConfBaseException, UnicodeError, RecursionError)
+def parse_override(text: str, sections: Mapping[str, type[Settings]]) -> Override:
+    """Read `section.key=value`.
 
-
-def file_layers(*files: Path) -> list[Layer]:
-    """The files and what they are based on, in the order in which they apply: the bases of a file first, then it.
-
-    `base` names one file or several, relative to the file that names them; a base may have a base of its own. A file
-    that is reached twice applies once, where it comes first.
+    The value of a text setting is taken as it is, whatever it looks like (`environment.data=123`); all others
+    are read as YAML.
 
     Raises:
-        ConfigError: a file that cannot be read, a base that is no text, or files that are each other's base.
+        ConfigError: not of this form, an unknown section or key, or a value that is no YAML.
     """
-    distinct: dict[Path, Layer] = {}
-    for layer in (layer for file in files for layer in _layers(file, ())):
-        distinct.setdefault(layer.file.resolve(), layer)
-    return list(distinct.values())
+    name, equals, raw = text.partition("=")
+    section, *path = name.strip().split(".")
+    if not equals:
+        raise ConfigError(f"{shown(text)}: not an override; fix: write section.key=value")
+    if section not in sections:
+        owners = [f"{owner}.{section}" for owner, model in sections.items() if section in model.model_fields]
+        ending = f"did you mean {owners[0]}?" if owners and not path else did_you_mean(section, sections)
+        raise ConfigError(f"{name}: no such section; {ending}")
+    if not path:
+        raise ConfigError(f"{name}: is a section; fix: write {section}.key=value")
+    key, *entry = path
+    field = sections[section].model_fields.get(our_name(section, key))
+    if field is None:
+        raise unknown_key(section, key, sections)
+    if entry and get_origin(field.annotation) is not dict:
+        raise ConfigError(f"{name}: {section}.{key} is not a mapping; fix: write {section}.{key}=value")
+    if takes_text(field):
+        return Override(section, our_name(section, key), (), _text(name, raw))
+    if entry and get_args(field.annotation)[1] is str:
+        return Override(section, key, tuple(entry), _text(name, raw) or "")
+    return Override(section, our_name(section, key), tuple(entry), _from_yaml(name, raw))
 
 
-def _layers(file: Path, above: tuple[Path, ...]) -> list[Layer]:
-    if file.resolve() in above:
-        raise ConfigError(f"{file}: is its own base; fix: take it out of base")
-    sections = read_sections(file)
-    sections.pop(ALGORITHM, None)
-    layers: list[Layer] = []
-    for name in _bases(file, sections.pop(BASE, [])):
-        base = file.parent / Path(name).expanduser()
-        try:
-            layers += _layers(base, (*above, file.resolve()))
-        except ConfigError as error:
-            if base.is_file():
-                raise
-            raise ConfigError(f"{file}: base: {error}") from None
-    return [*layers, Layer(file, sections)]
+def as_override(name: str, value: object) -> str:
+    """Return the override that gives `section.key` this value."""
+    return f"{name}={json.dumps(value, default=str)}"
 
 
-def _bases(file: Path, named: object) -> list[str]:
-    names = [named] if isinstance(named, str) else named
-    if not isinstance(names, list) or not all(isinstance(name, str) and name for name in names):
-        raise ConfigError(f"{file}: base: {shown(named)} is not a file or a list of files; fix: base: other.yaml")
-    return names
+def _text(name: str, raw: str) -> str | None:
+    """Text as it stands; null or nothing for none; quotes around all of it for text that looks like null."""
+    if raw in _NULL:
+        return None
+    if len(raw) > 1 and raw[0] == raw[-1] and raw[0] in "\"'":
+        value = _from_yaml(name, raw)
+        return value if isinstance(value, str) else raw
+    return raw
 
 
-def read_sections(file: Path) -> dict[str, Any]:
-    """A file's sections as they stand, interpolations resolved.
-
-    Raises:
-        ConfigError: one line that names the file, the place and the fix.
-    """
+def _from_yaml(name: str, raw: str) -> Any:
     try:
-        text = file.read_text(encoding="utf-8")
-    except IsADirectoryError:
-        raise ConfigError(f"{file}: is a folder; fix: name a YAML file, such as {file / 'config.yaml'}") from None
-    except (FileNotFoundError, NotADirectoryError):
-        raise ConfigError(f"{file}: no such file; {_nearest_file(file)}") from None
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{file}: not UTF-8 (byte {error.start}); fix: save the file as UTF-8") from None
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{file}: cannot be read ({error})") from None
-    try:
-        content = OmegaConf.to_container(OmegaConf.load(io.StringIO(text)), resolve=True)
-    except OSError:  # OmegaConf's word for a file that holds one number or the like
-        content = None
-    except _NO_SETTINGS as error:
-        raise ConfigError(f"{file}: not a valid configuration: {_place(error)}") from None
-    if not isinstance(content, dict):
-        raise ConfigError(f"{file}: holds no sections; fix: write them, such as training: {{lr: 1e-6}}")
-    return {str(section): values for section, values in content.items()}
-
-
-def _place(error: Exception) -> str:
-    """The first line of a parser's message, with the line and column where it has them."""
-    mark = getattr(error, "problem_mark", None)
-    problem = getattr(error, "problem", None) or str(error).partition("\n")[0]
-    return f"line {mark.line + 1}, column {mark.column + 1}: {problem}" if mark else problem
-
-
-def _nearest_file(file: Path) -> str:
-    shipped = {entry.name: entry for entry in configs_folder().glob("*.yaml")}
-    if file.name in shipped:
-        return f"did you mean {shipped[file.name]}?"
-    if not file.parent.is_dir():
-        return f"there is no folder {file.parent}"
-    beside = nearest(file.name, (entry.name for entry in file.parent.iterdir()))
-    match = file.parent / beside if beside else shipped.get(nearest(file.name, shipped) or "")
-    return f"did you mean {match}?" if match else f"the shipped ones are in {configs_folder()}"
-
-
-def configs_folder() -> Path:
-    """Return the folder of the shipped YAML files.
-
-    A wheel carries them inside the package; a checkout, installed or not, keeps them at its root.
-
-    Raises:
-        FileNotFoundError: neither place has them.
-    """
-    package = Path(__file__).resolve().parents[1]
-    for folder in (package / "configs", package.parent / "configs"):
-        if any(folder.glob("*.yaml")):
-            return folder
-    raise FileNotFoundError(
-        f"no configurations in {package / 'configs'} or {package.parent / 'configs'}: reinstall r3-grpo"
-    )
-
-
-def training_files() -> list[Path]:
-    """The shipped files that say how to train; those called `eval_*` are for `python -m algorithms.evaluate`."""
-    return sorted(file for file in configs_folder().glob("*.yaml") if not file.name.startswith("eval_"))
-
-
-def evaluation_files() -> list[Path]:
-    """The shipped files for `python -m algorithms.evaluate`."""
-    return sorted(configs_folder().glob("eval_*.yaml"))
+        # OmegaConf's reading of YAML takes 1e-6 for a number; plain PyYAML does not.
+        parsed = OmegaConf.to_container(OmegaConf.from_dotlist([f"value={raw}"]), resolve=True)
+    except (yaml.YAMLError, OmegaConfBaseException, UnicodeError, RecursionError) as error:
+        reason = getattr(error, "problem", None) or str(error).partition("\n")[0]
+        raise ConfigError(f"{name}: {shown(raw)} cannot be read: {reason}") from None
+    return parsed["value"] if isinstance(parsed, dict) else None

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from algorithms.config.errors import ConfigError
-from algorithms.config.loading import load, to_yaml
+from algorithms.config.files import to_yaml
+from algorithms.config.loading import load
 from algorithms.evaluate.config import EvaluateConfig, move_gpu_to_engine, without_learners
 from algorithms.evaluate.problems import is_mixture
 from algorithms.evaluate.untrusted_config import check_environments, withheld_notes, withhold_options

@@ -6,8 +6,7 @@ from typing import ClassVar
 
 from algorithms.config.consistency import check_second_tries
 from algorithms.config.errors import ConfigError
-from algorithms.config.loading import known_sections
-from algorithms.config.overrides import as_override
+from algorithms.config.loading import as_override, known_sections
 from algorithms.config.schema import Affects, Sections, settings_that_affect
 from algorithms.config.sections import SECTIONS, BenchmarksSettings
 from algorithms.grpo.config import GRPOConfig

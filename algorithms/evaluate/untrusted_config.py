@@ -11,8 +11,8 @@ from typing import Any
 
 from algorithms.config.base import our_name
 from algorithms.config.errors import ConfigError, shown
-from algorithms.config.loading import Layer, file_layers, known_sections
-from algorithms.config.overrides import as_override, parse_override
+from algorithms.config.files import Layer, file_layers
+from algorithms.config.loading import as_override, known_sections, parse_override
 from algorithms.config.schema import Affects, settings_that_affect
 from algorithms.evaluate.config import EvaluateConfig
 

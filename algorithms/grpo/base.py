@@ -25,9 +25,9 @@ from algorithms.grpo.query_sampler import fingerprint
 from algorithms.grpo.registry import build_mechanisms, enabled, named_mechanisms, query_sampler, settings_of
 from algorithms.grpo.rollout_source import RolloutSource
 from algorithms.grpo.samples import scoring_row
+from algorithms.grpo.state import history_savepoint, open_history, pack_states, restore_states
 from algorithms.grpo.types import Sample, StepBatch
 from algorithms.history.store import FILE_NAME as HISTORY_FILE
-from algorithms.history.store import ReplayHistory
 from algorithms.learner.group import score_rows, set_version
 from algorithms.models.names import fetch_model, resolve_model
 from algorithms.models.tokenizer import ModelConfigs, load_tokenizer
@@ -42,7 +42,6 @@ T = TypeVar("T")
 # Stages after whose beginning a step can no longer be forgotten: they change weights or history.
 POINT_OF_NO_RETURN = frozenset({"update_policy", "update_history", "sync_weights"})
 TRAINING_LOOP = "training_loop"
-HISTORY_SECTION = "history"
 
 _logger = logging.getLogger(__name__)
 
@@ -112,7 +111,6 @@ class StagedAlgorithm(Algorithm):
         self.sampler = sampler(settings_of(sampler, config), self.services)
         self.query_fingerprint = fingerprint(uids)
         self.active = [*build_mechanisms(self.kinds, self.services), self.sampler]
-        self.stateful = [each for each in self.active if each.section]
         self.source = RolloutSource(
             self.rollout_workers, self.sampler, self.active, training, self.sampling(), self.seed
         )
@@ -245,14 +243,7 @@ class StagedAlgorithm(Algorithm):
                 f"the step after {self.steps_done} failed in {self.stage}, when it had begun to change the policy; "
                 "fix: go on from the last checkpoint"
             )
-        arrays: dict[str, np.ndarray] = {}
-        states: dict[str, dict[str, Any]] = {}
-        for mechanism in self.stateful:
-            own, states[mechanism.section] = mechanism.state()
-            arrays |= {f"{mechanism.section}.{name}": array for name, array in own.items()}
-        if self.history is not None:
-            own, states[HISTORY_SECTION] = self.history.save()
-            arrays |= {f"{HISTORY_SECTION}.{name}": array for name, array in own.items()}
+        arrays, states = pack_states(self.active, self.history)
         counters = self.counters() if self.stage is None else self.began
         return arrays, counters | {"mechanisms": states}
 
@@ -289,7 +280,7 @@ class StagedAlgorithm(Algorithm):
     def prune(self, state: dict[str, Any]) -> None:
         """Free what only checkpoints older than this one's state still needed."""
         if self.history is not None:
-            self.history.prune(state.get("mechanisms", {}).get(HISTORY_SECTION, {}).get("savepoint", 0))
+            self.history.prune(history_savepoint(state.get("mechanisms", {})))
 
     def set_training_state(self, arrays: dict[str, np.ndarray], state: dict[str, Any]) -> None:
         """Go on from there; the learners' weights are in place already.
@@ -313,25 +304,5 @@ class StagedAlgorithm(Algorithm):
         self.generated_tokens = state["generated_tokens"]
         self.rollout_workers.restarts = state["runner_restarts"]
         self.skipped_steps.in_a_row = state["skipped_in_a_row"]
-        states = state.get("mechanisms", {})
-        for mechanism in self.stateful:
-            mechanism.restore(_own(arrays, mechanism.section), states.get(mechanism.section, {}))
-        if self.history is not None and HISTORY_SECTION in states:
-            self.history.restore(_own(arrays, HISTORY_SECTION), states[HISTORY_SECTION])
+        restore_states(self.active, self.history, arrays, state.get("mechanisms", {}))
         self.rollout_workers.push_weights()
-
-
-def open_history(config: GRPOConfig, path: Path | None) -> ReplayHistory:
-    """Open the history of a configuration: section `history`."""
-    settings, group_size = config.history_settings, config.training_settings.group_size
-    return ReplayHistory(
-        capacity=settings.capacity,
-        dedupe=settings.dedupe,
-        history_window=4 * group_size if settings.window is None else settings.window,
-        path=path,
-    )
-
-
-def _own(arrays: dict[str, np.ndarray], section: str) -> dict[str, np.ndarray]:
-    prefix = f"{section}."
-    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}

@@ -11,7 +11,7 @@ from typing import Any, cast
 import yaml
 from ray.rllib.utils.metrics import EVALUATION_RESULTS
 
-from algorithms.config.loading import to_yaml
+from algorithms.config.files import to_yaml
 from algorithms.config.sections import RunSettings
 from algorithms.evaluation.sampling import held_out_sample
 from algorithms.grpo.base import StagedAlgorithm

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import yaml
 
-from algorithms.config.loading import algorithm_of
+from algorithms.config.files import algorithm_of
 from algorithms.config.schema import Affects, affects, replaced
 from algorithms.config.sections import SECTIONS
 from algorithms.train.checkpoints import Checkpoints

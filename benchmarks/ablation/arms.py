@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from algorithms.config.errors import ConfigError, did_you_mean, shown
-from algorithms.config.loading import read_sections
+from algorithms.config.files import read_sections
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from algorithms.config.errors import ConfigError
-from algorithms.config.loading import DEFAULT_NAME, configs_folder, load, to_yaml
+from algorithms.config.files import configs_folder, to_yaml
+from algorithms.config.loading import DEFAULT_NAME, load
 from algorithms.config.sections import RunSettings
 from algorithms.grpo.config import GRPOConfig
 from algorithms.r3_grpo.config import R3GRPOConfig

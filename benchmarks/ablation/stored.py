@@ -4,7 +4,8 @@ from collections.abc import Iterable
 from enum import Enum
 
 from algorithms.config.errors import ConfigError, shown
-from algorithms.config.loading import algorithm_of, load
+from algorithms.config.files import algorithm_of
+from algorithms.config.loading import load
 from algorithms.train.run_directory import RunDirectory
 from benchmarks.ablation.plan import CONFIGS, Job, relevant
 

@@ -6,7 +6,8 @@ import pytest
 import yaml
 
 from algorithms.config.errors import ConfigError
-from algorithms.config.loading import configs_folder, load
+from algorithms.config.files import configs_folder
+from algorithms.config.loading import load
 from benchmarks.ablation.arms import ARMS
 from benchmarks.ablation.plan import CONFIGS, Task, plan
 from benchmarks.ablation.stored import State, differences, refuse_others, state

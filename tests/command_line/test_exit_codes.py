@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from algorithms.config.loading import configs_folder, read_sections, training_files
+from algorithms.config.files import configs_folder, read_sections, training_files
 from algorithms.train.checkpoint import write_manifest
 from algorithms.train.main import main
 

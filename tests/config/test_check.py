@@ -8,7 +8,8 @@ import pytest
 import ray
 from transformers import AutoTokenizer
 
-from algorithms.config.loading import configs_folder, load, read_sections, training_files
+from algorithms.config.files import configs_folder, read_sections, training_files
+from algorithms.config.loading import load
 from algorithms.config.sections import RunSettings
 from algorithms.grpo.config import ConfigError, GRPOConfig
 from algorithms.preflight.check import check, validate_model, validate_start, warn_of_cluster

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from algorithms.config.loading import configs_folder, load
+from algorithms.config.files import configs_folder
+from algorithms.config.loading import load
 from algorithms.r3_grpo.config import R3GRPOConfig
 
 PAPER: dict[str, dict[str, Any]] = {

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from algorithms.config.loading import configs_folder, evaluation_files, load, to_yaml, training_files
+from algorithms.config.files import configs_folder, evaluation_files, to_yaml, training_files
+from algorithms.config.loading import load
 from algorithms.evaluate.config import EvaluateConfig
 from algorithms.grpo.config import ConfigError, GRPOConfig
 from algorithms.r3_grpo.config import R3GRPOConfig

@@ -2,7 +2,8 @@
 
 import pytest
 
-from algorithms.config.loading import configs_folder, load
+from algorithms.config.files import configs_folder
+from algorithms.config.loading import load
 from algorithms.config.placement import Placement, placement, transfer_kind
 from algorithms.models.names import ModelFacts
 from algorithms.preflight.memory import gpu_lines, least_gpu_bytes, reserved

@@ -5,7 +5,8 @@ import copy
 import pytest
 
 from algorithms.config.errors import ConfigError
-from algorithms.config.loading import load, to_yaml
+from algorithms.config.files import to_yaml
+from algorithms.config.loading import load
 from algorithms.grpo.config import GRPOConfig
 from algorithms.grpo.registry import build_mechanisms, enabled, named_mechanisms
 from algorithms.r3_grpo.config import R3GRPOConfig

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from algorithms.config.loading import load, to_yaml
+from algorithms.config.files import to_yaml
+from algorithms.config.loading import load
 from algorithms.config.schema import default_of
 from algorithms.config.sections import RunSettings
 from algorithms.grpo.config import ConfigError

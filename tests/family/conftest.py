@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from algorithms.config.loading import configs_folder, load
+from algorithms.config.files import configs_folder
+from algorithms.config.loading import load
 from algorithms.grpo.algorithm import GRPO
 from algorithms.grpo.config import GRPOConfig
 from algorithms.grpo.types import Group, Prompt, Sample

@@ -4,7 +4,8 @@ import math
 
 import pytest
 
-from algorithms.config.loading import configs_folder, load
+from algorithms.config.files import configs_folder
+from algorithms.config.loading import load
 from algorithms.grpo.config import ConfigError, GRPOConfig
 from algorithms.r3_grpo.config import R3GRPOConfig
 from algorithms.train.main import main

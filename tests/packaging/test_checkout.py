@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from algorithms.config import loading as folder
-from algorithms.config.loading import configs_folder
+from algorithms.config import files as folder
+from algorithms.config.files import configs_folder
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
