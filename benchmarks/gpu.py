@@ -121,7 +121,7 @@ def _step(algorithm: Any) -> dict[str, float]:
         algorithm.train()
     finally:
         del algorithm.run_stage
-    record = algorithm.record
+    record = algorithm.batch.record
     return {
         "sleep_s": record["time/sleep_engines"],
         "wake_and_push_s": record["time/sync_weights"],

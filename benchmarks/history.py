@@ -151,7 +151,7 @@ def _entry(rng: np.random.Generator, mean_tokens: int) -> ReplayEntry:
         context=Context.PLAIN,
         tokens=rng.integers(0, VOCABULARY, prompt + length, dtype=np.int32),
         loss_mask=mask,
-        old_logprobs=np.where(mask, -rng.random(prompt + length, dtype=np.float32), np.float32(0)),
+        old_logprobs=-rng.random(length, dtype=np.float32),
         reward=0.0,
         correct=False,
         truncated=False,

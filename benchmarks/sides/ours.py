@@ -45,13 +45,13 @@ def run(task: Task, baton: Baton) -> None:
             started = time.perf_counter()
             algorithm.train()
             seconds = time.perf_counter() - started
-            rollouts = [sample.rollout for group in algorithm.groups for sample in group.samples]
+            rollouts = [sample.rollout for group in algorithm.batch.groups for sample in group.samples]
             if len(rollouts) != task.samples:
                 raise RuntimeError(f"{len(rollouts)} samples instead of {task.samples}")
             baton.give_back(
                 Step(
                     seconds=seconds,
-                    generate_s=algorithm.record["time/collect_rollouts"],
+                    generate_s=algorithm.batch.record["time/collect_rollouts"],
                     reward_s=0.0,
                     samples=len(rollouts),
                     tokens=sum(rollout.response_length for rollout in rollouts),
