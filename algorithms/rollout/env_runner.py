@@ -18,7 +18,7 @@ from algorithms.config.base import BaseConfig
 from algorithms.config.placement import transfer_kind
 from algorithms.models.names import resolve_model
 from algorithms.models.tokenizer import load_tokenizer, stop_token_ids
-from algorithms.rollout.engines.base import make_engine
+from algorithms.rollout.engines.factory import make_engine
 from algorithms.rollout.episodes import EpisodeRunner, OnProgress
 from algorithms.rollout.types import Request, Rollout, RunnerReport, Split
 from r3env import grading

@@ -19,7 +19,7 @@ from algorithms.grpo.config import GRPOConfig
 from algorithms.learner.model import CausalLMModule
 from algorithms.models.names import resolve_model, validate_model
 from algorithms.models.tokenizer import load_tokenizer
-from algorithms.rollout.engines.base import make_engine
+from algorithms.rollout.engines.factory import make_engine
 from algorithms.train.checkpoint import load_checkpoint, write_manifest
 from algorithms.utils.errors import CheckpointError
 from r3env import chat

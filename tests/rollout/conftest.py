@@ -10,7 +10,8 @@ from transformers import AutoModelForCausalLM
 
 from algorithms.models.names import resolve_model
 from algorithms.models.tokenizer import load_tokenizer, stop_token_ids
-from algorithms.rollout.engines.base import Engine, make_engine
+from algorithms.rollout.engines.base import Engine
+from algorithms.rollout.engines.factory import make_engine
 from algorithms.rollout.engines.transformers import TransformersEngine
 from algorithms.rollout.episodes import EpisodeRunner
 from algorithms.rollout.types import Split

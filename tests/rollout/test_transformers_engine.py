@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from algorithms.rollout.engines.base import FinishReason, GenerationRequest, make_engine
+from algorithms.rollout.engines.base import FinishReason, GenerationRequest
+from algorithms.rollout.engines.factory import make_engine
 from algorithms.rollout.engines.transformers import TransformersEngine
 from algorithms.rollout.types import Sampling
 

@@ -16,7 +16,8 @@ from algorithms.export import main
 from algorithms.learner.group import policy_state, update_learners
 from algorithms.models.names import resolve_model
 from algorithms.models.tokenizer import load_tokenizer, stop_token_ids
-from algorithms.rollout.engines.base import GenerationRequest, make_engine
+from algorithms.rollout.engines.base import GenerationRequest
+from algorithms.rollout.engines.factory import make_engine
 from algorithms.rollout.types import Sampling
 from algorithms.train.checkpoint import save_checkpoint, write_manifest
 from algorithms.train.tensor_files import tensor_files, write_tensors

@@ -144,25 +144,3 @@ class Engine(ABC):
 
     def close(self) -> None:  # noqa: B027  # see sleep
         """Free the model."""
-
-
-def make_engine(name: str, **arguments: Any) -> Engine:
-    """Start the engine `transformers` or `vllm`.
-
-    Args:
-        name: of the engine.
-        arguments: model (folder or Hub id), dtype, max_num_seqs, max_response_tokens, eos_token_ids, use_gpu,
-            options.
-
-    Raises:
-        ValueError: unknown engine name, or a vLLM that is not installed.
-    """
-    if name == "transformers":
-        from algorithms.rollout.engines.transformers import TransformersEngine
-
-        return TransformersEngine(**arguments)
-    if name == "vllm":
-        from algorithms.rollout.engines.vllm import VLLMEngine
-
-        return VLLMEngine(**arguments)
-    raise ValueError(f"env_runners.engine: {name!r} is not an engine; use 'transformers' or 'vllm'")
