@@ -12,8 +12,8 @@ from algorithms.grpo.config import GRPOConfig
 from algorithms.grpo.metrics import correction_metrics, learner_rates, update_metrics
 from algorithms.grpo.registry import advantage_estimator, settings_of
 from algorithms.grpo.rewards import length_bonus_reward, overlong_penalty
-from algorithms.grpo.samples import deal_auxiliary, minibatches, to_entry, training_samples
-from algorithms.grpo.types import Group, StepBatch
+from algorithms.grpo.samples import deal_auxiliary, minibatches, training_samples
+from algorithms.grpo.types import Group, StepBatch, to_entry
 from algorithms.learner.group import learner_facts, update_learners
 from algorithms.learner.loss import LossSettings
 from algorithms.rollout.types import Context, Rollout

@@ -8,7 +8,7 @@ from algorithms.config.errors import ConfigError
 from algorithms.config.plugins import load_plugin
 from algorithms.grpo.advantages import ADVANTAGES, AdvantageEstimator
 from algorithms.grpo.mechanism import Group, Mechanism, Settings, StepBatch, setting
-from algorithms.grpo.samples import to_sample
+from algorithms.grpo.types import to_sample
 from algorithms.history.entry import ReplayEntry
 from algorithms.history.store import ReplayHistory
 

@@ -1,48 +1,66 @@
-"""Which groups a step keeps, and how often it asks for more."""
+"""Which groups a step keeps, and how often it samples more."""
 
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from algorithms.grpo.rollout_source import refilled
-from algorithms.grpo.types import Group, Prompt, Sample
+from algorithms.config.sections import TrainingSettings
+from algorithms.grpo.mechanism import Mechanism
+from algorithms.grpo.rollout_source import RolloutSource
+from algorithms.grpo.types import Prompt
+from algorithms.rollout.types import Rollout, Sampling
 
 from .strategies import repeatable
 
-MIXED, RIGHT, WRONG = (0, 1), (1, 1), (0, 0)
-
-
-def group(number: int, outcomes: tuple[int, ...]) -> Group:
-    samples = [Sample(SimpleNamespace(correct=bool(outcome)), reward=float(outcome)) for outcome in outcomes]
-    return Group(Prompt(str(number)), samples)
+MIXED, RIGHT, WRONG, FAILED = (0, 1), (1, 1), (0, 0), None
 
 
 class Queries:
-    """An epoch of queries whose outcomes are known; notes what it is asked."""
+    """An epoch of queries, and workers that know their outcomes; notes what it is asked."""
 
     def __init__(self, outcomes):
-        self.outcomes, self.position, self.asked = list(outcomes), 0, []
+        self.outcomes, self.drawn, self.asked = list(outcomes), 0, []
 
-    def take(self, count: int, refill: int = 0) -> list[Group]:
-        if refill:
-            self.asked.append((refill, count))
-        numbers = range(self.position, self.position + count)
-        self.position += count
-        return [group(n, self.outcomes[n % len(self.outcomes)]) for n in numbers]
+    def take(self, count: int, step: int, occasion: int = 0) -> list[str]:
+        if occasion:
+            self.asked.append((occasion, count))
+        self.drawn += count
+        return [str(number) for number in range(self.drawn - count, self.drawn)]
+
+    def rollout(self, requests):
+        return [self._rollout(request) for request in requests]
+
+    def metrics(self, requests, rollouts):
+        return {}
+
+    def _rollout(self, request):
+        outcomes = self.outcomes[int(request.uid) % len(self.outcomes)]
+        return Rollout(
+            request_id=request.id,
+            uid=request.uid,
+            group=request.group,
+            context=request.context,
+            tokens=np.array([1, 2], np.int32),
+            loss_mask=np.array([False, True]),
+            sampling_logprobs=np.zeros(1, np.float32),
+            reward=0.0,
+            correct=bool(outcomes and outcomes[request.id % 2]),
+            truncated=False,
+            verdict="timeout" if outcomes is None else "equal",
+            weights_version=0,
+            error="timeout" if outcomes is None else None,
+        )
 
 
-def collect(outcomes, wanted: int, max_resample_rounds: int):
+def collect(outcomes, wanted: int, max_resample_rounds: int, mechanisms=()):
     queries = Queries(outcomes)
-    collection = refilled(
-        queries.take(wanted),
-        queries.take,
-        lambda group: not group.homogeneous,
-        wanted=wanted,
-        max_resample_rounds=max_resample_rounds,
-    )
-    return collection, queries
+    training = TrainingSettings(group_size=2, queries_per_step=wanted, max_resample_rounds=max_resample_rounds)
+    batch = RolloutSource(queries, queries, mechanisms, training, Sampling(), 0).next_batch(0)
+    assert batch.record["sampling/dropped_groups"] == len(batch.dropped)
+    return SimpleNamespace(kept=batch.groups, dropped=batch.dropped, refills=batch.record["sampling/refills"]), queries
 
 
 def names(groups):
@@ -52,12 +70,12 @@ def names(groups):
 def test_without_refills_everything_stays_as_it_is():
     collection, queries = collect([MIXED, RIGHT, WRONG], wanted=3, max_resample_rounds=0)
     assert names(collection.kept) == [0, 1, 2] and not collection.dropped
-    assert collection.refills == 0 and queries.position == 3
+    assert collection.refills == 0 and queries.drawn == 3
 
 
 def test_a_full_step_asks_for_nothing():
     collection, queries = collect([MIXED], wanted=3, max_resample_rounds=5)
-    assert names(collection.kept) == [0, 1, 2] and collection.refills == 0 and queries.position == 3
+    assert names(collection.kept) == [0, 1, 2] and collection.refills == 0 and queries.drawn == 3
 
 
 def test_dull_groups_are_replaced_by_those_of_the_next_queries():
@@ -80,18 +98,36 @@ def test_a_bound_that_is_reached_keeps_what_there_is():
 
 
 def test_without_a_single_group_it_still_asks():
-    queries = Queries([MIXED])
-    collection = refilled([], queries.take, lambda group: True, wanted=2, max_resample_rounds=2)
-    assert names(collection.kept) == [0, 1]
+    collection, _ = collect([FAILED, FAILED, MIXED, MIXED], wanted=2, max_resample_rounds=2)
+    assert names(collection.kept) == [2, 3] and not collection.dropped
+
+
+class Again(Mechanism):
+    """Ask once more for every query but the first."""
+
+    def __init__(self):
+        super().__init__(None, None)
+
+    def follow_up(self, groups, round):
+        return [Prompt(group.prompt.uid, "again") for group in groups[1:]] if round == 1 else []
+
+
+def test_informative_groups_of_follow_ups_come_on_top_and_the_others_count_for_nothing():
+    collection, queries = collect([RIGHT, MIXED, RIGHT, MIXED], wanted=3, max_resample_rounds=5, mechanisms=[Again()])
+    contexts = [(group.prompt.uid, group.prompt.context) for group in collection.kept]
+    assert contexts[:2] == [("1", "plain"), ("1", "again")]
+    assert len(contexts) == 4 and {context for _, context in contexts[2:]} == {"plain"}
+    assert not any(group.homogeneous for group in collection.kept)
+    assert ("2", "again") in [(group.prompt.uid, group.prompt.context) for group in collection.dropped]
 
 
 @repeatable
 @given(st.lists(st.sampled_from([MIXED, RIGHT, WRONG]), min_size=1, max_size=9), st.integers(1, 6), st.integers(0, 5))
 def test_nothing_is_lost_or_doubled_and_the_bounds_hold(outcomes, wanted, max_resample_rounds):
     collection, queries = collect(outcomes, wanted, max_resample_rounds)
-    assert sorted(names(collection.kept) + names(collection.dropped)) == list(range(queries.position))
+    assert sorted(names(collection.kept) + names(collection.dropped)) == list(range(queries.drawn))
     assert names(collection.kept) == sorted(names(collection.kept))
-    assert collection.refills <= max_resample_rounds and queries.position <= wanted * (1 + max_resample_rounds)
+    assert collection.refills <= max_resample_rounds and queries.drawn <= wanted * (1 + max_resample_rounds)
     if max_resample_rounds:
         assert len(collection.kept) <= wanted and not any(kept.homogeneous for kept in collection.kept)
         enough = len(collection.kept) == wanted

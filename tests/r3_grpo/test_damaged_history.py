@@ -2,7 +2,7 @@
 
 import pytest
 
-from algorithms.grpo.samples import to_entry
+from algorithms.grpo.types import to_entry
 from algorithms.r3_grpo.reflection import Reflection
 from algorithms.r3_grpo.replay import Replay
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from algorithms.grpo.rollout_source import RolloutSource
-from algorithms.grpo.samples import to_entry
+from algorithms.grpo.types import to_entry
 from algorithms.rollout.types import Sampling
 
 from .conftest import batch_of, finish, plain_group, reflected, reflection_group, sample, stored

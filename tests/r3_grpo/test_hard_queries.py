@@ -3,7 +3,7 @@
 import pytest
 
 from algorithms.grpo.base import open_history
-from algorithms.grpo.samples import to_entry
+from algorithms.grpo.types import to_entry
 from algorithms.r3_grpo.config import R3GRPOConfig
 from algorithms.r3_grpo.reflection import Reflection
 from algorithms.rollout.types import Context

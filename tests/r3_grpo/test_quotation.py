@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from algorithms.grpo.samples import to_entry
+from algorithms.grpo.types import to_entry
 from algorithms.models.names import context_length, resolve_model
 from algorithms.models.tokenizer import ModelConfigs, load_tokenizer
 from algorithms.preflight.context_window import engine_context

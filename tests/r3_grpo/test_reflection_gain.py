@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from algorithms.grpo.samples import to_entry
-from algorithms.grpo.types import Group, Prompt
+from algorithms.grpo.types import Group, Prompt, to_entry
 from algorithms.r3_grpo.reflection import ENOUGH, GROUPS, Reflection, ReflectionGain
 from algorithms.rollout.types import Context
 

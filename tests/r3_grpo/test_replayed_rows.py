@@ -9,8 +9,8 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from algorithms.config.sections import TrainingSettings
 from algorithms.grpo.metrics import update_metrics
-from algorithms.grpo.samples import scoring_row, to_entry, to_sample, training_samples
-from algorithms.grpo.types import Group, Prompt
+from algorithms.grpo.samples import scoring_row, training_samples
+from algorithms.grpo.types import Group, Prompt, to_entry, to_sample
 from algorithms.history.store import ReplayHistory
 from algorithms.learner.forward import ForwardSettings, score
 from algorithms.learner.update import LossSettings, accumulate_gradients

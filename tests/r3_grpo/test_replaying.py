@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from algorithms.grpo.samples import to_entry
+from algorithms.grpo.types import to_entry
 
 from .conftest import PROMPT, batch_of, logprob_under, plain_group, sample
 
