@@ -70,7 +70,7 @@ def test_every_turn_of_a_game_is_in_the_tokens_and_only_the_policys_are_trained(
     algorithm = config.build_algo()
     try:
         algorithm.train()
-        samples = [sample for group in algorithm.groups for sample in group.samples]
+        samples = [sample for group in algorithm.batch.groups for sample in group.samples]
     finally:
         algorithm.stop()
     assert len(samples) == 8

@@ -78,15 +78,14 @@ def groups(lm) -> list[Group]:
     for index, (context, mask) in enumerate(masks(rng)):
         tokens = rng.integers(0, VOCABULARY, len(mask)).astype(np.int32)
         ((own, _),) = score(lm, [TrainingSample(tokens, mask)], ForwardSettings(), entropy=False)
-        old, engine = np.zeros(len(mask), np.float32), np.zeros(len(mask), np.float32)
-        old[mask] = own + rng.normal(0, 0.35, mask.sum())
-        engine[mask] = old[mask] + rng.normal(0, 0.6, mask.sum())
+        old = (own + rng.normal(0, 0.35, mask.sum())).astype(np.float32)
+        engine = (old + rng.normal(0, 0.6, mask.sum())).astype(np.float32)
         rollout = Rollout(
             index, "abc"[index % 3], index % 3, context, tokens, mask, engine, 0.0, False, False, "different", 0
         )
-        sample = Sample(rollout, 0.0, old, advantage=float(rng.normal()), replayed=index in (2, 5))
+        sample = Sample(rollout, 0.0, old_logprobs=old, advantages=float(rng.normal()), replayed=index in (2, 5))
         made[index % 3].samples.append(sample)
-    made[1].samples[0].advantage = 0.0
+    made[1].samples[0].advantages = 0.0
     return made
 
 

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 import torch
 
+from algorithms.config.sections import TrainingSettings
 from algorithms.grpo.config import GRPOConfig
-from algorithms.grpo.samples import scoring_row, training_rows
+from algorithms.grpo.samples import scoring_row, training_samples
 from algorithms.learner.forward import score
 from algorithms.learner.group import score_rows, update_learners
 from algorithms.learner.weights import pack_optimizer, unpack_optimizer
@@ -52,8 +53,8 @@ def learner_of(algorithm):
 
 
 def rows_of(algorithm, loss_aggregation="token"):
-    samples = [(i, sample) for i, group in enumerate(algorithm.groups) for sample in group.samples]
-    return training_rows(samples, loss_aggregation=loss_aggregation, max_response_tokens=LIMIT)
+    samples = [(i, sample) for i, group in enumerate(algorithm.batch.groups) for sample in group.samples]
+    return training_samples(samples, TrainingSettings(loss_aggregation=loss_aggregation), LIMIT)
 
 
 def weights(algorithm):
@@ -70,15 +71,15 @@ def test_a_training_step_is_grpo_as_plain_pytorch_computes_it(algorithm, loss_ag
     lm = learner_of(algorithm).lm
     before = copy.deepcopy(lm).eval()
     algorithm.train()
-    assert any(sample.advantage for group in algorithm.groups for sample in group.samples)
-    for group in algorithm.groups:
+    assert any(sample.advantage for group in algorithm.batch.groups for sample in group.samples)
+    for group in algorithm.batch.groups:
         rewards = np.array([float(sample.rollout.correct) for sample in group.samples])
         expected = (rewards - rewards.mean()) / (rewards.std() + 1e-4)
         assert [sample.advantage for sample in group.samples] == pytest.approx(expected.tolist())
     found = {name: parameter.grad for name, parameter in lm.named_parameters()}
     expected = recompute(
         before,
-        algorithm.groups,
+        algorithm.batch.groups,
         loss_aggregation=loss_aggregation,
         max_response_tokens=LIMIT,
         clip_low=0.2,
@@ -86,9 +87,9 @@ def test_a_training_step_is_grpo_as_plain_pytorch_computes_it(algorithm, loss_ag
         importance_cap=2,
     )
     assert relative_error(found, expected.gradients) < 1e-4
-    assert algorithm.record["policy/loss"] == pytest.approx(expected.loss, abs=1e-5)
+    assert algorithm.batch.record["policy/loss"] == pytest.approx(expected.loss, abs=1e-5)
     norm = math.sqrt(sum(float(value.square().sum()) for value in expected.gradients.values()))
-    assert algorithm.record["policy/grad_norm"] == pytest.approx(norm, rel=1e-4)
+    assert algorithm.batch.record["policy/grad_norm"] == pytest.approx(norm, rel=1e-4)
 
 
 def test_the_step_is_adamws_with_the_learning_rate_given(algorithm):
@@ -152,9 +153,9 @@ def test_bfloat16_trains_float32_masters(bfloat16_algorithm):
     before = weights(algorithm)
     for _ in range(2):
         algorithm.train()
-        assert algorithm.record["policy/skipped_steps"] == 0
-        assert math.isfinite(algorithm.record["policy/loss"])
-        assert 0 < algorithm.record["policy/logp_mismatch_max"] < 0.5
+        assert algorithm.batch.record["policy/skipped_steps"] == 0
+        assert math.isfinite(algorithm.batch.record["policy/loss"])
+        assert 0 < algorithm.batch.record["policy/logp_mismatch_max"] < 0.5
     after = weights(algorithm)
     assert {tensor.dtype for tensor in after.values()} == {torch.float32}
     moments = pack_optimizer(learner_of(algorithm).lm, learner_of(algorithm).optimizer)
@@ -198,15 +199,15 @@ def test_every_fresh_sample_ends_with_the_log_probs_of_the_policy_that_sampled_i
     learner = learner_of(algorithm)
     before = copy.deepcopy(learner.lm).eval()
     algorithm.train()
-    samples = [sample for group in algorithm.groups for sample in group.samples]
+    samples = [sample for group in algorithm.batch.groups for sample in group.samples]
     # Several optimizer steps need the log-probs before the first of them; a single one gives them by the way.
     assert all(sample.entropies is not None for sample in samples)
     expected = score(before, [scoring_row(sample) for sample in samples], learner.forward_settings, entropy=True)
     for sample, (logprobs, _) in zip(samples, expected, strict=True):
-        assert np.abs(sample.old_logprobs[sample.rollout.loss_mask] - logprobs).max() < 1e-5
+        assert np.abs(sample.old_logprobs - logprobs).max() < 1e-5
     entropies = np.concatenate([entropy for _, entropy in expected])
-    assert algorithm.record["policy/entropy"] == pytest.approx(float(entropies.mean()), rel=1e-4)
-    assert algorithm.record["policy/logp_mismatch_max"] < 1e-4
+    assert algorithm.batch.record["policy/entropy"] == pytest.approx(float(entropies.mean()), rel=1e-4)
+    assert algorithm.batch.record["policy/logp_mismatch_max"] < 1e-4
 
 
 def test_the_log_says_where_the_time_went_and_how_fast_it_was(algorithm):
@@ -214,7 +215,7 @@ def test_the_log_says_where_the_time_went_and_how_fast_it_was(algorithm):
     shares = []
     for _ in range(3):  # in one of them the machine does not stop between two parts
         algorithm.train()
-        record = algorithm.record
+        record = algorithm.batch.record
         parts = [record[f"time/{part}"] for part in ("generate", "grade", "statistics", "update", "transfer")]
         assert all(seconds >= 0 for seconds in parts)
         shares.append(sum(parts) / record["time/step"])

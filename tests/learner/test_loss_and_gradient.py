@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from algorithms.grpo.samples import training_rows
+from algorithms.config.sections import TrainingSettings
+from algorithms.grpo.samples import training_samples
 from algorithms.learner.attention import is_packed, use_packed_attention
 from algorithms.learner.forward import ForwardSettings, score
 from algorithms.learner.loss import LossSettings
@@ -20,7 +21,7 @@ CLIP = {"clip_low": 0.2, "clip_high": 0.28}
 
 def rows_of(groups, loss_aggregation="token"):
     samples = [(index, sample) for index, group in enumerate(groups) for sample in group.samples]
-    return training_rows(samples, loss_aggregation=loss_aggregation, max_response_tokens=RESPONSE_LIMIT)
+    return training_samples(samples, TrainingSettings(loss_aggregation=loss_aggregation), RESPONSE_LIMIT)
 
 
 def gradient_of(lm, rows, *, forward=None, loss=None, reference=None):

@@ -118,8 +118,8 @@ def test_a_run_with_an_adapter_is_sampled_from_saved_and_resumed(config, build, 
     whole = build(config.copy())
     for _ in range(2):
         whole.train()
-    assert whole.record["policy/logp_mismatch_max"] < 1e-3
-    assert whole.record["policy/kl"] > 0
+    assert whole.batch.record["policy/logp_mismatch_max"] < 1e-3
+    assert whole.batch.record["policy/kl"] > 0
     saved = save_checkpoint(whole, tmp_path)
     weights = policy_state(whole.learner_group)[1]["default_policy"]
     base = AutoModelForCausalLM.from_pretrained(resolve_model("embedded:tiny"), dtype=torch.float32).state_dict()
@@ -150,4 +150,4 @@ def test_a_frozen_base_is_held_in_the_compute_dtype_and_its_adapter_in_float32(c
     }
     assert types == {("base", "torch.bfloat16"), ("adapter", "torch.float32")}
     algorithm.train()
-    assert algorithm.record["policy/grad_norm"] > 0
+    assert algorithm.batch.record["policy/grad_norm"] > 0
