@@ -164,7 +164,7 @@ def _steps_that_suffice(config: GRPOConfig, tokens: int) -> int:
 
 
 def _for(config_class: type[GRPOConfig], overrides: Sequence[str]) -> list[str]:
-    elsewhere = set(R3GRPOConfig.SECTIONS) - set(config_class.SECTIONS)
+    elsewhere = R3GRPOConfig.class_sections().keys() - config_class.class_sections().keys()
     return [text for text in overrides if text.partition(".")[0] not in elsewhere]
 
 

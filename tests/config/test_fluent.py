@@ -24,7 +24,7 @@ OTHER_VALUES = {
 }
 
 
-@pytest.mark.parametrize("section", R3GRPOConfig.SECTIONS)
+@pytest.mark.parametrize("section", R3GRPOConfig.class_sections())
 def test_every_setting_can_be_given_to_the_method_of_its_section(section):
     config = R3GRPOConfig()
     settings = config.to_sections()[section]
@@ -32,16 +32,16 @@ def test_every_setting_can_be_given_to_the_method_of_its_section(section):
     assert config.to_sections()[section] == settings
 
 
-@pytest.mark.parametrize("section", R3GRPOConfig.SECTIONS)
+@pytest.mark.parametrize("section", R3GRPOConfig.class_sections())
 def test_no_setting_hides_a_fluent_method(section):
     config = R3GRPOConfig()
     assert callable(getattr(config, section))
-    assert set(config.SECTIONS) & set(vars(config)) == set()
+    assert set(config.sections) & set(vars(config)) == set()
 
 
 def test_the_table_covers_every_setting_that_is_rllibs_too():
     assert set(OTHER_VALUES) == set(RLLIB_NAMES)
-    ours = {(s, key) for s, model in R3GRPOConfig.SECTIONS.items() for key in model.model_fields}
+    ours = {(s, key) for s, model in R3GRPOConfig.class_sections().items() for key in model.model_fields}
     same_name = {(section, key) for section, key in ours if key in rllib_arguments(section)}
     assert same_name <= set(RLLIB_NAMES)
 

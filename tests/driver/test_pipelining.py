@@ -60,7 +60,7 @@ def test_a_runner_that_dies_meanwhile_is_given_the_weights_that_are_played_with(
     assert [rollout.request_id for rollout in rollouts] == list(range(600))
     assert {rollout.weights_version for rollout in rollouts} == {version}
     assert policy_state(ahead.learner_group)[0] > version
-    ahead.sync_weights()
+    ahead.sync_weights(ahead.batch)
 
 
 def test_a_policy_that_does_not_change_is_trained_on_the_same_rollouts_either_way(config):

@@ -45,9 +45,9 @@ def recompute(
             logprobs = token_logprobs(lm, sample.rollout, temperature)
             with torch.no_grad():
                 base = token_logprobs(reference, sample.rollout, temperature) if reference is not None else None
-            for position, logprob in logprobs.items():
+            for place, (position, logprob) in enumerate(logprobs.items()):
                 stored = sample.old_logprobs
-                old = logprob.item() if stored is None else float(stored[position])
+                old = logprob.item() if stored is None else float(stored[place])
                 ratio = (logprob - old).exp()
                 bounded = min(max(ratio.item(), 1 - clip_low), 1 + clip_high)
                 advantage = sample.advantage
@@ -55,7 +55,7 @@ def recompute(
                 if bounded * advantage < ratio.item() * advantage:
                     term, clipped = torch.tensor(bounded * advantage), clipped + 1
                 if importance_cap and not sample.replayed:
-                    term = term * min(math.exp(old - float(sample.rollout.sampling_logprobs[position])), importance_cap)
+                    term = term * min(math.exp(old - float(sample.rollout.sampling_logprobs[place])), importance_cap)
                 objective = objective + scale * term
                 if beta and not sample.replayed:
                     difference = base[position] - logprob
