@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger(__name__)
 _SUFFIX = "_settings"
+# Of files beside the sections of a configuration.
+_TAKEN = ("run", "algorithm", "base", "benchmarks")
 # The settings of section `training` that name methods.
 PLUGIN_SETTINGS = ("mechanisms", "query_sampler", "advantage", "objective")
 
@@ -151,7 +153,9 @@ class BaseConfig(AlgorithmConfig):
         """Set what RLlib's flat dict holds; it may hold sections too, as `{"training": {...}}`."""
         sections, flat = {}, {}
         for key in (f"training{_SUFFIX}", "training"):
-            if isinstance(named := config_dict.get(key), Mapping):
+            named = config_dict.get(key)
+            named = named.model_dump() if isinstance(named, Settings) else named
+            if isinstance(named, Mapping):
                 # First, as it names further sections; what else it holds comes with the others.
                 self.apply({"training": {name: named[name] for name in PLUGIN_SETTINGS if name in named}})
         for key, value in config_dict.items():
@@ -233,11 +237,12 @@ class BaseConfig(AlgorithmConfig):
         """Take the sections of what section `training` names now; those that were there already keep their values."""
         own, before = self.class_sections(), self._named_sections
         for section, model in named.items():
-            if own.get(section, model) is not model:
+            if own.get(section, model) is not model or section in _TAKEN:
                 raise ConfigError(f"{section}: is a section of the library's; fix: give {model.__name__} another name")
         new = {section: model for section, model in named.items() if section not in own}
         for section in before.keys() - new.keys():
             del self.__dict__[f"{section}{_SUFFIX}"]
+            self._search_space.pop(section, None)
         self._named_sections = new
         for section in [section for section in new if before.get(section) is not new[section]]:
             self._store(section, new[section]())

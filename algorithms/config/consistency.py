@@ -29,7 +29,7 @@ def check_loss(training: TrainingSettings) -> None:
 
 
 def check_policy_lag(training: TrainingSettings, env_runners: EnvRunnerSettings) -> None:
-    """Check that rollouts can be played ahead, and that the loss knows about it.
+    """Check that rollouts can run ahead, and that the loss knows about it.
 
     Raises:
         ConfigError: one line with the setting and the fix.
@@ -38,7 +38,7 @@ def check_policy_lag(training: TrainingSettings, env_runners: EnvRunnerSettings)
         return
     if env_runners.num_env_runners == 0:
         raise ConfigError(
-            "training.max_off_policy_steps: 1 needs env runners of their own, which play while the learner works; "
+            "training.max_off_policy_steps: 1 needs env runners of their own, which roll out while the learner works; "
             "fix: env_runners.num_env_runners=1, or training.max_off_policy_steps=0"
         )
     if training.importance_cap == 0:

@@ -1,5 +1,6 @@
 """Configurations as YAML files and dotted overrides; every mistake is one line that says where it is."""
 
+import contextlib
 import json
 import sys
 import time
@@ -63,22 +64,21 @@ def load(
         layers = [_without_task(layer) for layer in layers]
     algorithm = config_class.__name__.removesuffix("Config")
     config, run = config_class(), RunSettings()
-    config.apply({"training": _named_methods(layers, overrides, config.sections)})
-    elsewhere = config_class.sections_elsewhere() - config.sections.keys()
+    dropped = _name_methods(config, layers, overrides)
+    elsewhere = (config_class.sections_elsewhere() | dropped) - config.sections.keys()
     given = dict.fromkeys(section for layer in layers for section in layer.sections)
-    skipped = [section for section in given if section in elsewhere]
+    skipped = [section for section in given if section in elsewhere and section not in dropped]
     # An evaluation of a run skips what only training has: nobody who names the run expects otherwise.
     expected = not config_class.TRAINS and any(algorithm_of(file) for file in files)
     if skipped and not expected:
         names = ", ".join(str(file) for file in files)
         print(f"note: {names}: {algorithm} skips what it does not have: {', '.join(skipped)}", file=sys.stderr)
-    if not config_class.TRAINS:  # sections of methods that the run's own file names
-        elsewhere |= {section for section in given if section not in known_sections(config)}
     for layer in layers:
         if "benchmarks" in layer.sections and "benchmarks" not in config.sections:
             fix = f"python -m algorithms.evaluate --config {layer.file}"
             raise ConfigError(f"{layer.file}: benchmarks: belongs to an evaluation, not to training; fix: {fix}")
-        sections = {section: values for section, values in layer.sections.items() if section not in elsewhere}
+        own = elsewhere | (layer.sections.keys() - known_sections(config) if _is_of_a_run(layer, config) else set())
+        sections = {section: values for section, values in layer.sections.items() if section not in own}
         try:
             run = _apply(config, run, sections)
         except ConfigError as error:
@@ -110,20 +110,33 @@ def known_sections(config: BaseConfig) -> dict[str, type[Settings]]:
     return {"run": RunSettings, **config.sections}
 
 
-def _named_methods(
-    layers: Sequence[Layer], overrides: Sequence[str], sections: Mapping[str, type[Settings]]
-) -> dict[str, Any]:
-    """Return the settings of section `training` that name methods: their sections have to be known first."""
-    named: dict[str, Any] = {}
+def _is_of_a_run(layer: Layer, config: BaseConfig) -> bool:
+    """Return whether an evaluation reads the run's own file, which may have sections of methods that it named."""
+    return not config.TRAINS and algorithm_of(layer.file) is not None
+
+
+def _name_methods(config: BaseConfig, layers: Sequence[Layer], overrides: Sequence[str]) -> set[str]:
+    """Set the settings of section `training` that name methods first: they have sections of their own.
+
+    Returns:
+        Sections of methods that a file named and a later one, or an override, does not.
+    """
+    named: list[dict[str, Any]] = []
     for layer in layers:
         training = layer.sections.get("training")
         if isinstance(training, Mapping):
-            named |= {key: training[key] for key in PLUGIN_SETTINGS if key in training}
+            named.append({key: training[key] for key in PLUGIN_SETTINGS if key in training})
     for text in overrides:
         if text.startswith(tuple(f"training.{key}=" for key in PLUGIN_SETTINGS)):
-            override = parse_override(text, sections)
-            named[override.key] = override.value
-    return named
+            override = parse_override(text, config.sections)
+            named.append({override.key: override.value})
+    final = {key: value for each in named for key, value in each.items()}
+    config.apply({"training": final})
+    dropped: set[str] = set()
+    for each in named:
+        with contextlib.suppress(ConfigError):  # what is not used need not be there
+            dropped |= type(config)().apply({"training": each}).sections.keys()
+    return dropped - config.sections.keys()
 
 
 def _owner(section: str) -> str:
@@ -134,7 +147,9 @@ def _owner(section: str) -> str:
 
 def _apply(config: BaseConfig, run: RunSettings, sections: Mapping[str, Any]) -> RunSettings:
     known = known_sections(config)
-    for section, values in sorted(sections.items(), key=lambda item: item[0] != "training"):
+    for section, values in sections.items():
+        if section == "training" and isinstance(values, Mapping):  # `_name_methods` has set these
+            values = {key: value for key, value in values.items() if key not in PLUGIN_SETTINGS}
         if section not in known:
             raise ConfigError(f"{section}: no such section; {did_you_mean(str(section), known)}")
         if section == "run":

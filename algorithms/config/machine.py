@@ -45,7 +45,7 @@ class RLModuleSettings(Settings):
 
 
 class EnvRunnerSettings(Settings):
-    """The actors that hold an inference engine and play episodes with it."""
+    """The actors that hold an inference engine and run episodes with it."""
 
     AFFECTS: ClassVar[Affects] = Affects.ANSWERS
 

@@ -184,8 +184,8 @@ class TrainingSettings(Settings):
     )
     max_off_policy_steps: int = setting(
         0,
-        "1: rollouts of the next step are played while the learners work on this one, with the weights from before "
-        "its update; `importance_cap` corrects for it. Needs remote env runners; a resumed run plays them again.",
+        "1: rollouts of the next step run while the learners work on this one, with the weights from before "
+        "its update; `importance_cap` corrects for it. Needs remote env runners; a resumed run samples them again.",
         affects=Affects.LEARNERS,
         hparam=True,
         ge=0,

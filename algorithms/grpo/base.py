@@ -136,6 +136,7 @@ class StagedAlgorithm(Algorithm):
         self.batch = StepBatch(self.steps_done)
         self.stage_seconds, self.step_started = {}, time.perf_counter()
         self.began = self.counters()
+        self.services.step = self.steps_done
         for mechanism in self.active:
             mechanism.metrics = dict(mechanism.tags)
 
@@ -195,7 +196,7 @@ class StagedAlgorithm(Algorithm):
         return []
 
     def cleanup(self) -> None:
-        """Give up what is being played, then stop actors as RLlib does."""
+        """Abandon what is being rolled out, then stop actors as RLlib does."""
         self.rollout_workers.close()
         super().cleanup()
         if self.history is not None:
@@ -241,7 +242,7 @@ class StagedAlgorithm(Algorithm):
         if not self.can_be_saved:
             raise RuntimeError(
                 f"the step after {self.steps_done} failed in {self.stage}, when it had begun to change the policy; "
-                "fix: go on from the last checkpoint"
+                "fix: resume from the last checkpoint"
             )
         arrays, states = pack_states(self.active, self.history)
         counters = self.counters() if self.stage is None else self.began

@@ -77,7 +77,7 @@ class GRPOConfig(BaseConfig):
         return self._set("rl_module", {"model_config": model_config, **settings})
 
     def env_runners(self, **settings: Any) -> Self:
-        """Set the actors that play episodes: section `env_runners`, or RLlib's arguments."""
+        """Set the actors that run episodes: section `env_runners`, or RLlib's arguments."""
         return self._set("env_runners", settings)
 
     def learners(self, **settings: Any) -> Self:
@@ -155,6 +155,9 @@ class GRPOConfig(BaseConfig):
         if not self.TRAINS:  # nor does an evaluation load what a run's file names
             return {}
         methods = (query_sampler(training), advantage_estimator(training), load_objective(training.objective))
+        for kind in (*named_mechanisms(training), query_sampler(training)):
+            if not kind.section and kind.state is not Mechanism.state:
+                raise ConfigError(f"training: {kind.__name__} has a state and no section; fix: section = 'a name'")
         named = [kind for kind in (*named_mechanisms(training), *methods) if kind.section]
         sections = [kind.section for kind in (*self.MECHANISMS, *named)]
         if twice := [section for section in dict.fromkeys(sections) if sections.count(section) > 1]:

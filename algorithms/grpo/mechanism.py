@@ -47,7 +47,8 @@ class Services:
         query: gives a training query by its uid.
         score: see `Scorer`.
         truncator: makes what shortens quoted attempts to so many tokens; None: to what the context has room for.
-        history: responses to each query; there if an enabled mechanism says `uses_history`.
+        opened_history: responses to each query; there if an enabled mechanism says `uses_history`.
+        step: the one that is running.
     """
 
     config: "BaseConfig"
@@ -57,6 +58,7 @@ class Services:
     score: Scorer
     truncator: "Callable[[int | None], AttemptTruncator]"
     opened_history: ReplayHistory | None = field(default=None)
+    step: int = 0
 
     @property
     def history(self) -> ReplayHistory:

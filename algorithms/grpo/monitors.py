@@ -27,12 +27,12 @@ class MismatchWatch:
         self.threshold = (EXACT if exact else ROUNDED) if threshold is None else threshold
         self._told = False
 
-    def observe(self, mismatch: float, max_off_policy_steps: float) -> str | None:
+    def observe(self, mismatch: float, lag: float) -> str | None:
         """Take in a step's largest difference; returns the warning when it is due.
 
         A policy that lags differs from the learners' on purpose, so such a step says nothing.
         """
-        if self._told or max_off_policy_steps or not mismatch > self.threshold:
+        if self._told or lag or not mismatch > self.threshold:
             return None
         self._told = True
         return (

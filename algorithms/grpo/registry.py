@@ -89,10 +89,12 @@ def check_plugins(config: BaseConfig, mechanisms: "tuple[type[Mechanism], ...]")
         load_objective(training.objective),
     ):
         kind.check(settings_of(kind, config), config)
-    on = {kind.section for kind in enabled(mechanisms, config)}
-    for kind in enabled(mechanisms, config):
+    active = [*enabled(mechanisms, config), query_sampler(training)]
+    on = {kind.section for kind in active}
+    for kind in active:
         for other in sorted(kind.conflicts & on):
-            raise ConfigError(f"{kind.section}.enabled: does not go together with {other}; fix: {other}.enabled=false")
+            switch = "training.query_sampler" if issubclass(kind, QuerySampler) else f"{kind.section}.enabled"
+            raise ConfigError(f"{switch}: does not go together with {other}; fix: {other}.enabled=false")
 
 
 def build_mechanisms(kinds: "tuple[type[Mechanism], ...]", services: Services) -> list[Mechanism]:

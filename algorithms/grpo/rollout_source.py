@@ -113,7 +113,7 @@ class RolloutSource:
         return self._sampler.drawn if self._ahead is None else self._ahead.drawn
 
     def restart(self, drawn: int) -> None:
-        """Forget what is under way, and go on after so many queries; it is of another policy, or was never begun."""
+        """Drop what is under way, and continue after so many queries: it is of another policy, or was never begun."""
         self.wait()
         self._ahead, self._sampler.drawn = None, drawn
 

@@ -9,6 +9,7 @@ import numpy as np
 from algorithms.config.base import BaseConfig
 from algorithms.grpo.mechanism import Mechanism, State
 from algorithms.history.store import ReplayHistory
+from algorithms.utils.files import plain
 
 HISTORY = "history"
 
@@ -30,7 +31,7 @@ def pack_states(mechanisms: Sequence[Mechanism], history: ReplayHistory | None) 
     if history is not None:
         found[HISTORY] = history.save()
     arrays = {f"{section}.{name}": array for section, (own, _) in found.items() for name, array in own.items()}
-    return arrays, {section: state for section, (_, state) in found.items()}
+    return arrays, {section: plain(state) for section, (_, state) in found.items()}
 
 
 def restore_states(

@@ -213,7 +213,7 @@ def _to_error(learner_group: LearnerGroup, errors: Sequence[Exception], answered
     if answered + len(errors) < expected or any(isinstance(error, _DIED) for error in errors):
         return LearnerDied(
             f"only {answered} of {expected} learners answered: one died, or was killed for its memory; "
-            "fix: go on from the last checkpoint with --resume"
+            "fix: resume from the last checkpoint with --resume"
         )
     for error in errors:
         cause = getattr(error, "cause", None) or error  # what Ray wraps
@@ -221,7 +221,7 @@ def _to_error(learner_group: LearnerGroup, errors: Sequence[Exception], answered
             reason = next(iter(str(cause).splitlines()), "")
             return LearnerOutOfMemory(
                 f"a learner ran out of memory ({reason}); "
-                "fix: go on from the last checkpoint with --resume and a smaller learners.token_budget"
+                "fix: resume from the last checkpoint with --resume and a smaller learners.token_budget"
             )
     return errors[0]
 

@@ -109,7 +109,7 @@ def _run_lines(config: "BaseConfig", run: "RunSettings") -> Iterator[tuple[str, 
         f"{training.minibatches} optimizer step{'s' * (training.minibatches > 1)}",
     )
     if more := config.extra_prompts():
-        yield "", f"and up to {more} reflection groups, {more * training.group_size} responses"
+        yield "", f"and up to {more} further groups, {more * training.group_size} responses"
 
 
 def _place_lines(config: "BaseConfig") -> Iterator[tuple[str, str]]:

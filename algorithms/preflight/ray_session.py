@@ -80,7 +80,7 @@ def _start_here(**arguments: Any) -> None:
     except Exception as error:  # Ray has no type of its own for this
         raise RayDidNotStart(
             f"Ray did not start ({_said(error)}); fix: see that memory, cores and /tmp have room, then start again, or "
-            "go on with --resume"
+            "resume with --resume"
         ) from error
 
 

@@ -83,7 +83,6 @@ class Reflection(Mechanism):
         super().__init__(settings, services)
         self.gain = ReflectionGain()
         self.truncator = services.truncator(settings.max_attempt_tokens)
-        self._prompts_for = 0
 
     @classmethod
     def extra_prompts(cls, settings: ReflectionSettings, queries: int) -> int:
@@ -106,7 +105,7 @@ class Reflection(Mechanism):
                 attempt = Attempt(failure.tokens[:length], failure.tokens[length:], failure.text)
                 prompts.append(Prompt(uid, Context.REFLECTION, attempt=self.truncator.truncate(attempt)))
         self.metrics["reflection/prompts"] = float(len(prompts))
-        self._prompts_for = step
+        self.metrics["reflection/history_lag"] = float(step - self.services.step)
         return prompts
 
     def before_update(self, batch: StepBatch) -> None:
@@ -128,7 +127,6 @@ class Reflection(Mechanism):
             self.gain.observe(reflected[uid], plain[uid])
         self.metrics["reflection/correct"] = float(np.mean(list(reflected.values()))) if reflected else 0.0
         self.metrics["reflection/pays"] = float(self.gain.positive)
-        self.metrics["reflection/history_lag"] = float(self._prompts_for - batch.step)
 
     def state(self) -> State:
         """Return what reflection gained lately."""

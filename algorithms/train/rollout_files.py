@@ -37,6 +37,8 @@ SCHEMA = pa.schema(
         ("turn_starts", pa.list_(pa.int32())),
         ("turn_rewards", pa.list_(pa.float32())),
         ("turn_feedback", pa.list_(pa.string())),
+        ("turn_correct", pa.list_(pa.bool_())),
+        ("turn_states", pa.list_(pa.string())),
         ("baseline", pa.string()),
         ("pieces", pa.list_(pa.string())),
         # Half precision has three digits, and these are most of a file.
@@ -90,6 +92,8 @@ class RolloutRow:
         turn_starts: where each of them begins among all tokens of the conversation, the prompt's included.
         turn_rewards: what the environment paid for each.
         turn_feedback: what it answered to each; empty text where it said nothing.
+        turn_correct: whether each was verified as correct.
+        turn_states: the state that each answers; empty text where the environment names none.
         baseline: the groups of the step with this name were normalized together; None: the group alone.
         token_data: None where it was not stored.
     """
@@ -114,11 +118,13 @@ class RolloutRow:
     turn_starts: tuple[int, ...] = ()
     turn_rewards: tuple[float, ...] = ()
     turn_feedback: tuple[str, ...] = ()
+    turn_correct: tuple[bool, ...] = ()
+    turn_states: tuple[str, ...] = ()
     baseline: str | None = None
     token_data: TokenData | None = field(default=None, compare=False)
 
 
-_BY_TURN = ("turns", "turn_lengths", "turn_starts", "turn_rewards", "turn_feedback")
+_BY_TURN = ("turns", "turn_lengths", "turn_starts", "turn_rewards", "turn_feedback", "turn_correct", "turn_states")
 
 
 def write_rollouts(path: Path, rows: Sequence[RolloutRow]) -> None:
@@ -210,6 +216,8 @@ def rollout_rows(
             turn_starts=tuple(turn.start for turn in sample.rollout.turns),
             turn_rewards=tuple(turn.reward for turn in sample.rollout.turns),
             turn_feedback=tuple(turn.feedback for turn in sample.rollout.turns),
+            turn_correct=sample.rollout.turn_correct,
+            turn_states=tuple(turn.state for turn in sample.rollout.turns),
             baseline=group.prompt.baseline,
             token_data=None if pieces is None else _token_data(sample, pieces),
         )
@@ -243,6 +251,6 @@ def _token_data(sample: Sample, pieces: TokenPieces) -> TokenData:
         pieces=pieces.cut(rollout.response_tokens.tolist()),
         logprobs=rollout.sampling_logprobs if sample.old_logprobs is None else sample.old_logprobs,
         entropies=sample.entropies,
-        sampling_logprobs=rollout.sampling_logprobs,
+        sampling_logprobs=None if sample.replayed else rollout.sampling_logprobs,
         advantages=advantages if advantages.size and np.ptp(advantages) else None,
     )

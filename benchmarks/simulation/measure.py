@@ -212,7 +212,7 @@ def _simulated(scenario: Scenario) -> Iterator[tuple[MeasuredStep, SimulatedGrou
 
 @contextlib.contextmanager
 def _stealing(on: bool) -> Iterator[None]:
-    """The dispatch without a receiver, for the comparison only."""
+    """Schedule without stealing, for the comparison only."""
     plan_steal = dispatch_module.plan_steal
     if not on:
         dispatch_module.plan_steal = lambda *arguments: None

@@ -7,6 +7,7 @@ import pytest
 from algorithms.config.errors import ConfigError
 from algorithms.config.files import to_yaml
 from algorithms.config.loading import load
+from algorithms.evaluate.config import EvaluateConfig
 from algorithms.grpo.config import GRPOConfig
 from algorithms.grpo.registry import build_mechanisms, enabled, named_mechanisms
 from algorithms.r3_grpo.config import R3GRPOConfig
@@ -45,6 +46,19 @@ class StrideSettings(Settings):
 
 class Stride(QuerySampler):
     section, settings_class = "stride", StrideSettings
+
+
+class Picky(Stride):
+    conflicts = frozenset({"reflection"})
+
+
+class Runs(Mechanism):
+    section, settings_class = "run", BonusSettings
+
+
+class Forgetful(QuerySampler):
+    def state(self):
+        return {}, {"seen": 1}
 
 
 class ScaledSettings(Settings):
@@ -226,3 +240,51 @@ def test_an_old_name_is_answered_with_the_new_one(old, new):
     with pytest.raises(ConfigError) as raised:
         load(None, [old], R3GRPOConfig)
     assert str(raised.value) == f"{name}: is now called {new}; fix: write {new}"
+
+
+def test_a_method_that_a_later_file_or_override_no_longer_names_takes_its_section_along(tmp_path):
+    file, child = tmp_path / "a.yaml", tmp_path / "b.yaml"
+    file.write_text(to_yaml(*load(None, [], R3GRPOConfig), algorithm="r3_grpo"))
+    file.write_text(
+        file.read_text().replace("mechanisms: []", "mechanisms: [own_methods:Bonus]") + "bonus: {amount: 3}\n"
+    )
+    child.write_text("base: a.yaml\ntraining: {mechanisms: []}\n")
+    for files, overrides in ((file, ["training.mechanisms=[]"]), (child, [])):
+        config, _ = load(files, overrides, R3GRPOConfig)
+        assert config.training_settings.mechanisms == [] and "bonus" not in config.sections
+    again, _ = load(child, ["training.mechanisms=[own_methods:Bonus]"], R3GRPOConfig)
+    assert again.bonus_settings.amount == 3.0
+
+
+def test_overrides_may_stand_in_any_order():
+    overrides = ["bonus.amount=3", "training.mechanisms=[own_methods:Bonus]"]
+    for order in (overrides, overrides[::-1]):
+        assert load(None, order, R3GRPOConfig)[0].bonus_settings.amount == 3.0
+
+
+def test_a_misspelt_section_of_an_evaluations_own_file_is_an_error(tmp_path):
+    file = tmp_path / "e.yaml"
+    file.write_text("evalution: {samples: 4}\n")
+    with pytest.raises(ConfigError, match="evalution: no such section; did you mean evaluation?"):
+        load(file, [], EvaluateConfig)
+
+
+@pytest.mark.parametrize(
+    ("training", "line"),
+    [
+        (
+            {"mechanisms": ["own_methods:Runs"]},
+            "run: is a section of the library's; fix: give BonusSettings another name",
+        ),
+        ({"query_sampler": "own_methods:Forgetful"}, "training: Forgetful has a state and no section; fix: section ="),
+    ],
+)
+def test_a_section_that_cannot_be_one_is_refused(training, line):
+    with pytest.raises(ConfigError, match=line):
+        R3GRPOConfig().apply({"training": training})
+
+
+def test_a_query_sampler_may_refuse_a_mechanism():
+    config = R3GRPOConfig().training(query_sampler="own_methods:Picky")
+    with pytest.raises(ConfigError, match="training.query_sampler: does not go together with reflection"):
+        config.check_settings()

@@ -83,7 +83,7 @@ def test_the_columns_are_those_of_the_design_and_compressed(tmp_path):
     assert file.schema_arrow.names == [
         "step", "uid", "group", "context", "prompt", "response", "reward", "advantage", "correct",
         "truncated", "verdict", "tokens", "replayed", "outcome_reward", "ranking_reward", "turns", "turn_lengths",
-        "turn_starts", "turn_rewards", "turn_feedback", "baseline",
+        "turn_starts", "turn_rewards", "turn_feedback", "turn_correct", "turn_states", "baseline",
         "pieces", "logprobs", "entropies", "sampling_logprobs", "advantages",
     ]  # fmt: skip
     columns = file.metadata.row_group(0)

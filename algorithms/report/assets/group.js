@@ -16,7 +16,7 @@ function groupView(data, rows, chosen, color, onColor) {
       first.baseline ? element('span', { class: 'soft' }, ` baseline ${first.baseline}`) : null),
     (fresh[0] ?? first).turns.slice(0, shared).map(([role, text]) => turn(role, words(all.texts[text]))),
     element('div', { class: 'controls' }, 'tokens colored by',
-      choice('color of tokens', Object.entries(COLOURS), color, onColor),
+      choice('color of tokens', Object.entries(COLORS), color, onColor),
       element('span', { class: 'soft', id: 'color-key' }, colorKey(all, rows, color))),
     element('div', { class: 'cards', tabindex: 0 }, cards));
   box.addEventListener('pointermove', (event) => hover(all, rows, event));
@@ -96,14 +96,14 @@ function ownTurns(all, row, before, color) {
       content = element('div', { class: 'words' }, tokenSpans(all, row, place, to, color));
       place = to;
     }
-    const shown = [turn(role, content, true), judgement(all, row, own, turns[index + 1])];
+    const shown = [turn(role, content, true), judgment(all, row, own, turns[index + 1])];
     own += 1;
     return shown;
   });
 }
 
 // What the environment made of a turn: its reward, and its feedback where the next turn does not say the same.
-function judgement(all, row, own, next) {
+function judgment(all, row, own, next) {
   const reward = row.turn_rewards?.[own];
   if (reward === undefined) return null;
   const feedback = row.turn_feedback[own];

@@ -1,5 +1,5 @@
 // What colors mean: of every way the tint, and how strong it is for a token, from 0 to 1.
-const COLOURS = {
+const COLORS = {
   entropy: 'entropy', advantage: 'advantage', surprisal: '−log-prob', nothing: 'nothing',
 };
 const STRONGEST = 75;
