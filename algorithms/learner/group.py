@@ -9,7 +9,6 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import ray
 import torch
-from ray.rllib.core import DEFAULT_MODULE_ID
 from ray.rllib.core.learner.learner_group import LearnerGroup
 from ray.rllib.core.learner.training_data import TrainingData
 
@@ -95,19 +94,6 @@ def learner_facts(learner_group: LearnerGroup) -> LearnerFacts:
         else:
             _FACTS[learner_group] = each_learner(learner_group, lambda learner: learner.facts)[0]
     return _FACTS[learner_group]
-
-
-def policy_state(learner_group: LearnerGroup) -> tuple[int, dict[str, Any]]:
-    """Return the version of the learners' weights, and the whole weights, adapters merged, by module id.
-
-    Raises:
-        LearnerDied: a learner is gone, or out of memory; any other error of a learner is raised as it is.
-    """
-    (version, *_) = each_learner(learner_group, lambda learner: learner._weights_seq_no)
-    merged: dict[str, Any] = {}
-    for bucket in tensor_buckets(learner_group, "weights"):
-        merged |= bucket
-    return int(version), {DEFAULT_MODULE_ID: merged}
 
 
 def tensor_buckets(

@@ -103,11 +103,6 @@ def optimizer_tensors(lm: nn.Module, optimizer: torch.optim.Optimizer) -> Iterat
             yield f"{name}/{key}", whole(torch.as_tensor(value))
 
 
-def pack_optimizer(lm: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
-    """Return `optimizer_tensors` as a dict of copies on the CPU."""
-    return {name: value.cpu().clone() for name, value in optimizer_tensors(lm, optimizer)}
-
-
 def put_optimizer_tensors(lm: nn.Module, optimizer: torch.optim.Optimizer, tensors: dict[str, torch.Tensor]) -> None:
     """Restore tensors from `optimizer_tensors`, or this learner's shards of them.
 
@@ -127,12 +122,6 @@ def put_optimizer_tensors(lm: nn.Module, optimizer: torch.optim.Optimizer, tenso
         else:
             optimizer.state[parameter][key] = torch.zeros_like(parameter)
             put(value, optimizer.state[parameter][key])
-
-
-def unpack_optimizer(lm: nn.Module, optimizer: torch.optim.Optimizer, packed: dict[str, torch.Tensor]) -> None:
-    """Replace the whole state by that of `pack_optimizer`; raises ValueError as `put_optimizer_tensors` does."""
-    optimizer.state.clear()
-    put_optimizer_tensors(lm, optimizer, packed)
 
 
 Kind = Literal["weights", "adapter", "optimizer"]

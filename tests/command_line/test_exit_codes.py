@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from algorithms.config.files import configs_folder, read_sections, training_files
+from algorithms.config.files import configs_folder, read_sections
 from algorithms.train.checkpoint import write_manifest
 from algorithms.train.main import main
+from tests.shipped_files import training_files
 
 
 def outcome(capsys, algorithm, *arguments):

@@ -8,7 +8,7 @@ import pytest
 import ray
 from transformers import AutoTokenizer
 
-from algorithms.config.files import configs_folder, read_sections, training_files
+from algorithms.config.files import configs_folder, read_sections
 from algorithms.config.loading import load
 from algorithms.config.sections import RunSettings
 from algorithms.grpo.config import ConfigError, GRPOConfig
@@ -17,6 +17,7 @@ from algorithms.preflight.memory import Resources
 from algorithms.r3_grpo.config import R3GRPOConfig
 from algorithms.rollout.engines.vllm import VLLMEngine
 from algorithms.train.loop import _build
+from tests.shipped_files import training_files
 
 RUN = RunSettings(name="mine", steps=7)
 

@@ -5,11 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from algorithms.config.files import configs_folder, evaluation_files, to_yaml, training_files
+from algorithms.config.files import configs_folder, to_yaml
 from algorithms.config.loading import load
 from algorithms.evaluate.config import EvaluateConfig
 from algorithms.grpo.config import ConfigError, GRPOConfig
 from algorithms.r3_grpo.config import R3GRPOConfig
+from tests.shipped_files import evaluation_files, training_files
 
 OVERRIDES = [
     ("training.lr=1e-4", "training", "lr", 1e-4),

@@ -7,7 +7,7 @@ import pytest
 import ray
 
 from algorithms.config.errors import ConfigError
-from algorithms.learner.group import policy_state
+from tests.own_learners import policy_state
 
 from .conftest import requests_of, two_runners
 

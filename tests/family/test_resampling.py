@@ -5,9 +5,9 @@ import math
 import pytest
 import torch
 
-from algorithms.learner.group import policy_state
 from algorithms.r3_grpo.config import R3GRPOConfig
 from algorithms.train.checkpoint import load_checkpoint, save_checkpoint
+from tests.own_learners import policy_state
 
 from .conftest import preset
 

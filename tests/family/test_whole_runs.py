@@ -7,11 +7,11 @@ import pytest
 import torch
 
 from algorithms.grpo.config import GRPOConfig
-from algorithms.learner.group import policy_state
 from algorithms.r3_grpo.algorithm import R3GRPO
 from algorithms.r3_grpo.config import R3GRPOConfig
 from algorithms.train.checkpoint import load_checkpoint, save_checkpoint
 from r3env.data.loading import load_queries
+from tests.own_learners import policy_state
 
 from .conftest import preset
 

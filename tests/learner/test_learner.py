@@ -13,7 +13,7 @@ from algorithms.grpo.config import GRPOConfig
 from algorithms.grpo.samples import scoring_row, training_samples
 from algorithms.learner.forward import score
 from algorithms.learner.group import score_rows, update_learners
-from algorithms.learner.weights import pack_optimizer, unpack_optimizer
+from tests.own_learners import pack_optimizer, unpack_optimizer
 
 from .recomputation import recompute, relative_error
 

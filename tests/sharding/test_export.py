@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from algorithms.export import main
-from algorithms.learner.group import policy_state, update_learners
+from algorithms.learner.group import update_learners
 from algorithms.models.names import resolve_model
 from algorithms.models.tokenizer import load_tokenizer, stop_token_ids
 from algorithms.rollout.engines.base import GenerationRequest
@@ -21,6 +21,7 @@ from algorithms.rollout.engines.factory import make_engine
 from algorithms.rollout.types import Sampling
 from algorithms.train.checkpoint import save_checkpoint, write_manifest
 from algorithms.train.tensor_files import tensor_files, write_tensors
+from tests.own_learners import policy_state
 
 from .test_learner_group import tiny_rows
 

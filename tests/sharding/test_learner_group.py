@@ -3,8 +3,9 @@
 import pytest
 
 from algorithms.learner.batch import TrainingSample
-from algorithms.learner.group import policy_state, score_rows, update_learners
+from algorithms.learner.group import score_rows, update_learners
 from algorithms.train.checkpoint import load_checkpoint, save_checkpoint
+from tests.own_learners import policy_state
 
 from .jobs import rows
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 
-from algorithms.learner.group import policy_state
+from tests.own_learners import policy_state
 
 
 def weights(algorithm: Any) -> dict[str, torch.Tensor]:
