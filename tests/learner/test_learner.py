@@ -134,15 +134,13 @@ def test_a_step_without_any_advantage_changes_no_weight(algorithm):
 
 def test_scores_are_the_engines_log_probs_and_come_in_the_rows_order(algorithm):
     algorithm.train()
-    algorithm.sync_weights()
-    fresh = algorithm.collect_rollouts(algorithm.build_prompts(algorithm.select_queries()))
-    samples = [sample for group in fresh for sample in group.samples]
+    batch = algorithm.collect_rollouts()
+    samples = [sample for group in batch.groups for sample in group.samples]
     rows = [scoring_row(sample) for sample in samples]
     for entropy in (True, False):
         scored = score_rows(algorithm.learner_group, rows, entropy=entropy)
         for sample, (logprobs, entropies) in zip(samples, scored, strict=True):
-            own = sample.rollout.loss_mask
-            assert np.abs(logprobs - sample.rollout.sampling_logprobs[own]).max() < 1e-4
+            assert np.abs(logprobs - sample.rollout.sampling_logprobs).max() < 1e-4
             assert (entropies is not None) == entropy
             if entropy:
                 assert entropies.shape == logprobs.shape and (entropies >= 0).all()

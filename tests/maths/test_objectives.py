@@ -114,9 +114,9 @@ def test_an_objective_must_define_its_formula():
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("clipp", r"'clipp' is not a class; fix: write module:Class, or did you mean clip\?"),
-        ("dpo", "'dpo' is not a class; fix: write module:Class, or there is: clip, cispo"),
-        (":Reinforce", "':Reinforce' is not a class"),
+        ("clipp", r"'clipp' is not one of clip, cispo, or a class; did you mean clip\? \(or write module:Class\)"),
+        ("dpo", r"'dpo' is not one of clip, cispo, or a class; there is: clip, cispo \(or write module:Class\)"),
+        (":Reinforce", "':Reinforce' is not one of clip, cispo, or a class"),
         ("no_such_module:Reinforce", "no_such_module cannot be imported .*fix: install it, or add its folder"),
         ("my_broken_losses:Reinforce", r"cannot be imported \(ZeroDivisionError: division by zero\)"),
         ("my_losses:Reinforced", r"has no class Reinforced derived from .*\.Objective; fix: did you mean Reinforce\?"),

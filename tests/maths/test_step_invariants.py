@@ -9,7 +9,7 @@ from algorithms.grpo.advantages import group_advantages
 from algorithms.grpo.rewards import length_bonus_reward
 from algorithms.grpo.types import Group, Prompt, Sample
 from algorithms.history.store import ReplayHistory
-from algorithms.r3_grpo.ranking import ranked_rewards, structural_entropy_rewards
+from algorithms.r3_grpo.ranking import ranked_rewards
 from algorithms.rollout.types import Context, Rollout
 
 from .strategies import entry, group_entropies, repeatable
@@ -72,23 +72,6 @@ def test_with_the_floor_unsolved_groups_push_less_than_solved_ones(group):
     unsolved = pure_serr_advantages(group, 0.1, std_floor=STD_FLOOR)
     solved = group_advantages(np.array([1.0, 0.0]))
     assert np.abs(unsolved).max() <= 0.2 < np.abs(solved).min()
-
-
-@repeatable
-@given(group_entropies)
-def test_padding_and_prompts_change_no_ranking_reward(group):
-    def rewards(prompt_length, padding, filler):
-        samples = []
-        for entropies in group:
-            played = rollout(len(entropies), False, prompt_length, padding)
-            aligned = np.full(len(played.tokens), filler, dtype=np.float32)
-            aligned[played.loss_mask] = entropies
-            samples.append(Sample(rollout=played, reward=0.0, entropies=aligned))
-        return structural_entropy_rewards(
-            [sample.response_entropies for sample in samples], top_fraction=0.2, max_reward=0.1
-        )
-
-    np.testing.assert_array_equal(rewards(3, 17, 99.0), rewards(1, 0, 0.0))
 
 
 @repeatable
