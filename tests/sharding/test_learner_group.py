@@ -35,7 +35,7 @@ def test_a_checkpoint_of_two_sharded_learners_is_one_learners_and_the_other_way_
     two = build(config.copy().learners(num_learners=2, sharding="fsdp", token_budget=64))
     one = build(config.copy())
     two.train()
-    assert two.record["policy/logp_mismatch_max"] < 1e-3  # the engine got whole weights
+    assert two.batch.record["policy/logp_mismatch_max"] < 1e-3  # the engine got whole weights
     saved = save_checkpoint(two, tmp_path / "of_two")
     load_checkpoint(one, saved)
     assert largest_difference(weights(one), weights(two)) == 0.0
