@@ -23,7 +23,8 @@ class PosteriorSettings(Settings):
 class PosteriorSampler(QuerySampler):
     """Beta(a, b) of each query's pass rate; a step draws p for all queries and takes those with the largest score.
 
-    A score of p(1 - p) avoids the hard queries that R³ exists for: combined with it, aim at a low `target`.
+    A score of p(1 - p) avoids the hard queries that R³ exists for: combined with it, aim at a low `target`. With
+    `training.max_off_policy_steps` a resumed run chooses the step that was under way anew, from newer counts.
     """
 
     section = "posterior"
