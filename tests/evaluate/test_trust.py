@@ -35,7 +35,7 @@ def shared(tmp_path):
         (checkpoint / "state.json").write_text("{}")
         write_manifest(checkpoint)
         merged = {name: SETTINGS.get(name, {}) | sections.get(name, {}) for name in {**SETTINGS, **sections}}
-        (tmp_path / "shared" / "config.yaml").write_text(yaml.safe_dump(merged))
+        (tmp_path / "shared" / "config.yaml").write_text(yaml.safe_dump({"algorithm": "r3_grpo", **merged}))
         return tmp_path / "shared"
 
     return make
