@@ -60,7 +60,7 @@ quickstart: $(VENV)/.core ## install only the core, then train the embedded tiny
 
 TEST := $(RUN) pytest --numprocesses $(JOBS) --no-loadscope-reorder
 
-test: install ## every promise once, a run with a real vLLM engine included (about six minutes on two idle cores)
+test: install ## every promise once, a run with a real vLLM engine included (about seven minutes on two idle cores)
 	@$(TEST) -m 'not slow' $(ARGS)
 
 test-slow: install ## the tests marked slow, that `make test` leaves out
