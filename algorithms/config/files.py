@@ -21,10 +21,16 @@ class Layer:
 
     Args:
         sections: settings by section; a setting of a later layer replaces that of an earlier one.
+        algorithm: what trained with it, where it is a run directory's file that says so.
     """
 
     file: Path
     sections: Mapping[str, Any]
+    algorithm: str | None = None
+
+
+# A run directory's file says here what trained with it.
+ALGORITHM = "algorithm"
 
 
 def algorithm_of(file: Path) -> str | None:
@@ -33,7 +39,10 @@ def algorithm_of(file: Path) -> str | None:
     Raises:
         ConfigError: the file cannot be read.
     """
-    name = read_sections(file).get("algorithm")
+    return _text_or_none(read_sections(file).get(ALGORITHM))
+
+
+def _text_or_none(name: object) -> str | None:
     return name if isinstance(name, str) else None
 
 
@@ -48,7 +57,7 @@ def to_yaml(config: BaseConfig, run: RunSettings, *, algorithm: str) -> str:
     Raises:
         ConfigError: a setting (an option of the environment, or of the engine) is not plain data.
     """
-    sections = {"algorithm": algorithm, "run": run.model_dump(), **config.to_sections()}
+    sections = {ALGORITHM: algorithm, "run": run.model_dump(), **config.to_sections()}
     try:
         return yaml.dump(_escaped(sections), Dumper=_Dumper, sort_keys=False, allow_unicode=True)
     except yaml.YAMLError as error:
@@ -81,11 +90,6 @@ def _escaped(value: Any) -> Any:
 
 BASE = "base"
 
-
-# A run directory's file says here what trained with it.
-ALGORITHM = "algorithm"
-
-
 _NO_SETTINGS = (yaml.YAMLError, OmegaConfBaseException, UnicodeError, RecursionError)
 
 
@@ -108,7 +112,7 @@ def _layers(file: Path, above: tuple[Path, ...]) -> list[Layer]:
     if file.resolve() in above:
         raise ConfigError(f"{file}: is its own base; fix: take it out of base")
     sections = read_sections(file)
-    sections.pop(ALGORITHM, None)
+    algorithm = _text_or_none(sections.pop(ALGORITHM, None))
     layers: list[Layer] = []
     for name in _bases(file, sections.pop(BASE, [])):
         base = file.parent / Path(name).expanduser()
@@ -118,7 +122,7 @@ def _layers(file: Path, above: tuple[Path, ...]) -> list[Layer]:
             if base.is_file():
                 raise
             raise ConfigError(f"{file}: base: {error}") from None
-    return [*layers, Layer(file, sections)]
+    return [*layers, Layer(file, sections, algorithm)]
 
 
 def _bases(file: Path, named: object) -> list[str]:

@@ -4,8 +4,8 @@ import contextlib
 import json
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_origin
 
@@ -15,7 +15,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from algorithms.config.base import PLUGIN_SETTINGS, BaseConfig, our_name
 from algorithms.config.errors import ConfigError, did_you_mean, shown
-from algorithms.config.files import Layer, algorithm_of, configs_folder, file_layers
+from algorithms.config.files import Layer, configs_folder, file_layers
 from algorithms.config.schema import Settings, takes_text, unknown_key
 from algorithms.config.sections import RunSettings
 
@@ -62,17 +62,34 @@ def load(
     layers = file_layers(*files)
     if not paths and any(text.startswith("environment.id=") for text in overrides):
         layers = [_without_task(layer) for layer in layers]
-    algorithm = config_class.__name__.removesuffix("Config")
-    config, run = config_class(), RunSettings()
+    config = config_class()
     dropped = _name_methods(config, layers, overrides)
     elsewhere = (config_class.sections_elsewhere() | dropped) - config.sections.keys()
+    _note_skipped(config, files, layers, elsewhere - dropped)
+    run = _apply_layers(config, RunSettings(), layers, elsewhere)
+    run = _apply_overrides(config, run, overrides, elsewhere)
+    config.check_settings()
+    if run.name is None:
+        stems = "-".join(file.stem for file in files)[:MOST_OF_A_NAME]
+        run = run.changed("run", {"name": f"{stems}-{time.strftime('%Y%m%d-%H%M%S')}"})
+    config.debugging(seed=run.seed)
+    return config, run
+
+
+def _note_skipped(config: BaseConfig, files: Sequence[Path], layers: Sequence[Layer], elsewhere: Set[str]) -> None:
+    """Tell on stderr which sections of other algorithms the files have."""
     given = dict.fromkeys(section for layer in layers for section in layer.sections)
-    skipped = [section for section in given if section in elsewhere and section not in dropped]
+    skipped = [section for section in given if section in elsewhere]
     # An evaluation of a run skips what only training has: nobody who names the run expects otherwise.
-    expected = not config_class.TRAINS and any(algorithm_of(file) for file in files)
+    named = {file.resolve() for file in files}
+    expected = any(_is_of_a_run(layer, config) and layer.file.resolve() in named for layer in layers)
     if skipped and not expected:
         names = ", ".join(str(file) for file in files)
-        print(f"note: {names}: {algorithm} skips what it does not have: {', '.join(skipped)}", file=sys.stderr)
+        print(f"note: {names}: {_algorithm(config)} skips what it does not have: {', '.join(skipped)}", file=sys.stderr)
+
+
+def _apply_layers(config: BaseConfig, run: RunSettings, layers: Sequence[Layer], elsewhere: Set[str]) -> RunSettings:
+    """Apply what files say to `config`; returns section `run`."""
     for layer in layers:
         if "benchmarks" in layer.sections and "benchmarks" not in config.sections:
             fix = f"python -m algorithms.evaluate --config {layer.file}"
@@ -83,18 +100,26 @@ def load(
             run = _apply(config, run, sections)
         except ConfigError as error:
             raise ConfigError(f"{layer.file}: {error}") from None
+    return run
+
+
+def _apply_overrides(
+    config: BaseConfig, run: RunSettings, overrides: Sequence[str], elsewhere: Set[str]
+) -> RunSettings:
+    """Apply `section.key=value` to `config`; returns section `run`."""
     for text in overrides:
         if (section := text.partition(".")[0]) in elsewhere:
-            raise ConfigError(f"{text.partition('=')[0]}: {algorithm} has no section {section}; {_owner(section)}")
+            raise ConfigError(
+                f"{text.partition('=')[0]}: {_algorithm(config)} has no section {section}; {_owner(section)}"
+            )
         override = parse_override(text, known_sections(config))
         before = {"run": run.model_dump(), **config.to_sections()}
         run = _apply(config, run, {override.section: {override.key: _overridden(before, override)}})
-    config.check_settings()
-    if run.name is None:
-        stems = "-".join(file.stem for file in files)[:MOST_OF_A_NAME]
-        run = run.changed("run", {"name": f"{stems}-{time.strftime('%Y%m%d-%H%M%S')}"})
-    config.debugging(seed=run.seed)
-    return config, run
+    return run
+
+
+def _algorithm(config: BaseConfig) -> str:
+    return type(config).__name__.removesuffix("Config")
 
 
 def _without_task(layer: Layer) -> Layer:
@@ -102,7 +127,7 @@ def _without_task(layer: Layer) -> Layer:
     sections = {section: values for section, values in layer.sections.items() if section != "environment"}
     if "evaluation" in sections:
         sections["evaluation"] = {key: value for key, value in sections["evaluation"].items() if key != "data"}
-    return Layer(layer.file, sections)
+    return replace(layer, sections=sections)
 
 
 def known_sections(config: BaseConfig) -> dict[str, type[Settings]]:
@@ -112,7 +137,7 @@ def known_sections(config: BaseConfig) -> dict[str, type[Settings]]:
 
 def _is_of_a_run(layer: Layer, config: BaseConfig) -> bool:
     """Return whether an evaluation reads the run's own file, which may have sections of methods that it named."""
-    return not config.TRAINS and algorithm_of(layer.file) is not None
+    return not config.TRAINS and layer.algorithm is not None
 
 
 def _name_methods(config: BaseConfig, layers: Sequence[Layer], overrides: Sequence[str]) -> set[str]:
