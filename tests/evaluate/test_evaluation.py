@@ -11,10 +11,11 @@ from algorithms.grpo.config import GRPOConfig
 from algorithms.models.names import resolve_model
 from algorithms.models.tokenizer import load_tokenizer
 from algorithms.rollout.attempts import AttemptTruncator
-from algorithms.rollout.types import Context, Rollout, Sampling, Split
+from algorithms.rollout.types import Context, Sampling, Split
 from algorithms.utils.rng import RngStream, request_seeds
 from r3env import chat
 from r3env.envs.math import MathEnv
+from tests.hand_made import answer
 
 TRAINING = Sampling(temperature=0.8, top_p=0.95, max_response_tokens=30)
 
@@ -44,15 +45,10 @@ class Player:
             correct, length = TABLE[request.uid][request.id % 4]
         else:
             correct, length = self.second_try(request), 4
-        return Rollout(
-            request_id=request.id,
-            uid=request.uid,
-            group=request.group,
-            context=request.context,
-            tokens=np.array([*PROMPT, *range(100, 100 + length)], np.int32),
-            loss_mask=np.repeat([False, True], [len(PROMPT), length]),
-            sampling_logprobs=np.zeros(length, np.float32),
-            reward=float(correct),
+        return answer(
+            request,
+            prompt=PROMPT,
+            response=range(100, 100 + length),
             correct=correct,
             truncated=length == 30,
             verdict="equal" if correct else "different",

@@ -2,7 +2,6 @@
 
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 
 from algorithms.evaluation.responses import ResponseFolder
@@ -10,9 +9,10 @@ from algorithms.evaluation.resumable import part_size, parts, sample_parts
 from algorithms.models.names import resolve_model
 from algorithms.models.tokenizer import load_tokenizer
 from algorithms.rollout.attempts import AttemptTruncator
-from algorithms.rollout.types import Rollout, Sampling
+from algorithms.rollout.types import Sampling
 from r3env import chat
 from r3env.core import Query
+from tests.hand_made import answer
 
 GUIDANCE, LONGEST, PROMPT = "No.", 30, [1, 2, 3]
 
@@ -21,17 +21,11 @@ def rollout_of(request):
     """The second sample is right; wrong ones are long."""
     correct = request.id % 2 == 1
     length = 4 if correct else LONGEST
-    return Rollout(
-        request_id=request.id,
-        uid=request.uid,
-        group=request.group,
-        context=request.context,
-        tokens=np.array([*PROMPT, *range(100, 100 + length)], np.int32),
-        loss_mask=np.repeat([False, True], [len(PROMPT), length]),
-        sampling_logprobs=np.zeros(length, np.float32),
-        reward=float(correct),
+    return answer(
+        request,
+        prompt=PROMPT,
+        response=range(100, 100 + length),
         correct=correct,
-        truncated=False,
         verdict="equal" if correct else "different",
         weights_version=1,
         messages=({"role": "user", "content": request.uid}, {"role": "assistant", "content": "so"}),

@@ -17,7 +17,8 @@ from algorithms.grpo.types import Group, Prompt, StepBatch
 from algorithms.learner.forward import ForwardSettings
 from algorithms.learner.loss import LossSettings
 from algorithms.learner.update import accumulate_gradients
-from algorithms.rollout.types import Rollout, Sampling
+from algorithms.rollout.types import Sampling
+from tests.hand_made import answer
 
 from .conftest import RESPONSE_LIMIT, Stages, as_groups, hand_made, token_logprobs
 from .test_formulas import gradients_of, relative_error
@@ -40,20 +41,7 @@ class Workers:
         return {"rollout/prompts_completed": float(len(rollouts))}
 
     def _rollout(self, request):
-        return Rollout(
-            request_id=request.id,
-            uid=request.uid,
-            group=request.group,
-            context=request.context,
-            tokens=np.array([1, 2], np.int32),
-            loss_mask=np.array([False, True]),
-            sampling_logprobs=np.zeros(1, np.float32),
-            reward=0.0,
-            correct=request.seed % 2 == 0,
-            truncated=False,
-            verdict="",
-            weights_version=0,
-        )
+        return answer(request, prompt=[1], response=[2], correct=request.seed % 2 == 0, reward=0.0)
 
 
 class Base(Mechanism):

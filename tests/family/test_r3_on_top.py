@@ -1,33 +1,28 @@
 """R³'s mechanisms act on top of every member, in whole steps."""
 
-import json
 import math
 
 import numpy as np
 import pytest
 
 from algorithms.r3_grpo.config import R3GRPOConfig
-from r3env.data.loading import load_queries
+from tests.hand_made import small_pool
 
 from .conftest import preset
 
 
 @pytest.fixture
-def small_pool(tmp_path):
+def pool(tmp_path):
     """Five problems: every query comes back each step."""
-    queries = load_queries("embedded:train")
-    rows = [{"uid": q.uid, "problem": q.problem, "answer": q.answer} for q in queries[:: len(queries) // 5][:5]]
-    path = tmp_path / "pool.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
+    return small_pool(tmp_path, 5)
 
 
 @pytest.mark.parametrize("member", ["dr_grpo", "gspo", "cispo", "rloo"])
-def test_replay_adds_what_a_group_lacks_and_it_is_trained_on(build, small_pool, member):
+def test_replay_adds_what_a_group_lacks_and_it_is_trained_on(build, pool, member):
     algorithm = build(
         preset(
             member,
-            f"environment.data={small_pool}",
+            f"environment.data={pool}",
             "training.queries_per_step=5",
             "training.group_size=4",
             "training.minibatches=1",

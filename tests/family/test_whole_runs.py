@@ -1,7 +1,5 @@
 """Runs in which all three mechanisms act: their order, their switches, methods of one's own, and exact resumption."""
 
-import json
-
 import numpy as np
 import pytest
 import torch
@@ -10,7 +8,7 @@ from algorithms.grpo.config import GRPOConfig
 from algorithms.r3_grpo.algorithm import R3GRPO
 from algorithms.r3_grpo.config import R3GRPOConfig
 from algorithms.train.checkpoint import load_checkpoint, save_checkpoint
-from r3env.data.loading import load_queries
+from tests.hand_made import small_pool
 from tests.own_learners import policy_state
 
 from .conftest import preset
@@ -101,11 +99,7 @@ class Triple(AdvantageEstimator):
 @pytest.fixture
 def pool(tmp_path):
     """Eight problems: a query comes back every other step."""
-    queries = load_queries("embedded:train")
-    rows = [{"uid": q.uid, "problem": q.problem, "answer": q.answer} for q in queries[:: len(queries) // 8][:8]]
-    path = tmp_path / "pool.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return f"environment.data={path}"
+    return f"environment.data={small_pool(tmp_path, 8)}"
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,7 +10,8 @@ from algorithms.config.sections import TrainingSettings
 from algorithms.grpo.mechanism import Mechanism
 from algorithms.grpo.rollout_source import RolloutSource
 from algorithms.grpo.types import Prompt
-from algorithms.rollout.types import Rollout, Sampling
+from algorithms.rollout.types import Sampling
+from tests.hand_made import answer
 
 from .strategies import repeatable
 
@@ -38,21 +38,9 @@ class Queries:
 
     def _rollout(self, request):
         outcomes = self.outcomes[int(request.uid) % len(self.outcomes)]
-        return Rollout(
-            request_id=request.id,
-            uid=request.uid,
-            group=request.group,
-            context=request.context,
-            tokens=np.array([1, 2], np.int32),
-            loss_mask=np.array([False, True]),
-            sampling_logprobs=np.zeros(1, np.float32),
-            reward=0.0,
-            correct=bool(outcomes and outcomes[request.id % 2]),
-            truncated=False,
-            verdict="timeout" if outcomes is None else "equal",
-            weights_version=0,
-            error="timeout" if outcomes is None else None,
-        )
+        correct, failed = bool(outcomes and outcomes[request.id % 2]), "timeout" if outcomes is None else None
+        verdict = failed or "equal"
+        return answer(request, prompt=[1], response=[2], correct=correct, reward=0.0, verdict=verdict, error=failed)
 
 
 def collect(outcomes, wanted: int, max_resample_rounds: int, mechanisms=()):

@@ -8,6 +8,7 @@ import pytest
 from algorithms.grpo.config import GRPOConfig
 from algorithms.r3_grpo.config import R3GRPOConfig
 from r3env.assets.arithmetic import REFLECTION_GUIDANCE
+from tests.hand_made import small_pool
 from tests.own_ray import own_ray
 
 RESPONSE_LIMIT = 48
@@ -50,16 +51,7 @@ def r3_config(ray_session: None) -> R3GRPOConfig:
     return configure(R3GRPOConfig())
 
 
-@pytest.fixture
-def small_pool(tmp_path: Any) -> str:
-    """Six training problems of all lengths: every query comes back each step."""
-    import json
-
-    from r3env.data.loading import load_queries
-
-    queries = load_queries("embedded:train")
-    chosen = queries[:: len(queries) // 6][:6]
-    path = tmp_path / "pool.jsonl"
-    rows = [{"uid": q.uid, "problem": q.problem, "answer": q.answer} for q in chosen]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return str(path)
+@pytest.fixture(name="small_pool")
+def small_pool_fixture(tmp_path: Any) -> str:
+    """Six training problems: every query comes back each step."""
+    return small_pool(tmp_path, 6)
