@@ -55,9 +55,28 @@ class BaseConfig(AlgorithmConfig):
     def __init__(self, algo_class: "type[Algorithm] | None" = None) -> None:
         super().__init__(algo_class=algo_class)
         self._search_space: dict[str, dict[str, Any]] = {}
+        self._measured: dict[str, int | None] = {}
         self._named_sections: dict[str, type[Settings]] = {}
         for section, model in self.class_sections().items():
             self._store(section, model())
+
+    @property
+    def engine_length(self) -> int | None:
+        """Return the tokens that a vLLM engine's longest sequence may have, once the problems have been measured."""
+        return self._measured.get("engine_length")
+
+    @property
+    def engine_cache_bytes(self) -> int | None:
+        """Return the bytes of a vLLM engine's cache on a CPU, once they are known."""
+        return self._measured.get("engine_cache_bytes")
+
+    def measured_length(self, tokens: int | None) -> None:
+        """Note `engine_length`; the settings may be frozen."""
+        self._measured["engine_length"] = tokens
+
+    def measured_cache(self, count: int | None) -> None:
+        """Note `engine_cache_bytes`."""
+        self._measured["engine_cache_bytes"] = count
 
     @property
     def sections(self) -> dict[str, type[Settings]]:
@@ -136,6 +155,7 @@ class BaseConfig(AlgorithmConfig):
         """
         flat = super().to_dict()
         search_space = flat.pop("_search_space")
+        del flat["_measured"]
         del flat["_named_sections"]
         for section in self.sections:
             values = flat.pop(f"{section}{_SUFFIX}").model_dump()

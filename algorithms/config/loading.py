@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import re
 import sys
 import time
 from collections.abc import Mapping, Sequence, Set
@@ -47,7 +48,8 @@ def load(
     another environment than the quickstart's, its problems and texts are left out.
 
     Args:
-        path: a YAML file or several; None or none for the shipped quickstart.
+        path: a YAML file or several. None or none: the shipped quickstart, which is about the embedded model, or
+            nothing but defaults where an override names another model.
         overrides: settings by their dotted names.
         config_class: the algorithm's configuration.
 
@@ -58,7 +60,9 @@ def load(
         ConfigError: one line that names the file or `section.key`, and the fix.
     """
     paths = [path] if isinstance(path, str | Path) else list(path or [])
-    files = [Path(given).expanduser() for given in paths] or [configs_folder() / DEFAULT_NAME]
+    files = [Path(given).expanduser() for given in paths]
+    if not files and not _names_a_model(overrides):
+        files = [configs_folder() / DEFAULT_NAME]
     layers = file_layers(*files)
     if not paths and any(text.startswith("environment.id=") for text in overrides):
         layers = [_without_task(layer) for layer in layers]
@@ -70,7 +74,7 @@ def load(
     run = _apply_overrides(config, run, overrides, elsewhere)
     config.check_settings()
     if run.name is None:
-        stems = "-".join(file.stem for file in files)[:MOST_OF_A_NAME]
+        stems = "-".join(file.stem for file in files)[:MOST_OF_A_NAME] or _model_name(config)
         run = run.changed("run", {"name": f"{stems}-{time.strftime('%Y%m%d-%H%M%S')}"})
     config.debugging(seed=run.seed)
     return config, run
@@ -116,6 +120,18 @@ def _apply_overrides(
         before = {"run": run.model_dump(), **config.to_sections()}
         run = _apply(config, run, {override.section: {override.key: _overridden(before, override)}})
     return run
+
+
+def _names_a_model(overrides: Sequence[str]) -> bool:
+    """Return whether an override names a model of the user's, which the quickstart's settings are not made for."""
+    models = [text.partition("=")[2] for text in overrides if text.startswith("rl_module.model=")]
+    return bool(models) and not models[-1].startswith("embedded:")
+
+
+def _model_name(config: BaseConfig) -> str:
+    """Return the model's name as part of a folder's."""
+    name = config.rl_module_settings.model.rstrip("/").rpartition("/")[2]
+    return re.sub(r"[^\w.+=-]+", "-", name).strip("-.")[:MOST_OF_A_NAME] or "run"
 
 
 def _algorithm(config: BaseConfig) -> str:

@@ -4,7 +4,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from algorithms.config.schema import Affects, Settings, setting
+from algorithms.config.schema import Affects, ByMachine, Settings, setting
 
 
 class RLModuleSettings(Settings):
@@ -24,7 +24,8 @@ class RLModuleSettings(Settings):
         affects=Affects.EVALUATION,
     )
     dtype: Literal["float32", "bfloat16"] = setting(
-        "float32", "Type that the learners compute in; master weights and moments are always float32."
+        ByMachine("bfloat16", "float32"),
+        "Type that the learners compute in; master weights and moments are always float32.",
     )
     gradient_checkpointing: bool = setting(
         False, "Whether to recompute activations in the backward pass to save memory."
@@ -49,16 +50,25 @@ class EnvRunnerSettings(Settings):
 
     AFFECTS: ClassVar[Affects] = Affects.ANSWERS
 
-    engine: Literal["transformers", "vllm"] = setting("transformers", "Inference engine.")
+    engine: Literal["transformers", "vllm"] = setting(ByMachine("vllm", "transformers"), "Inference engine.")
     num_env_runners: int = setting(
         0, "Env runner actors; 0: one engine in the driver's process.", affects=Affects.NOTHING, ge=0
     )
-    dtype: Literal["float32", "bfloat16"] = setting("float32", "Type of the engine's weights and cache.")
+    dtype: Literal["float32", "bfloat16"] = setting(
+        ByMachine("bfloat16", "float32"), "Type of the engine's weights and cache."
+    )
     max_response_tokens: int = setting(
         8192,
         "Length in tokens at which a response is cut off.",
         affects=Affects.EVALUATION,
         hparam=True,
+        ge=1,
+    )
+    max_model_len: int | None = setting(
+        None,
+        "Tokens that the longest sequence of a vLLM engine may have; null: what prompts, responses, further turns and "
+        "quoted attempts take, within the model's context.",
+        affects=Affects.ANSWERS,
         ge=1,
     )
     temperature: float = setting(1.0, "Sampling temperature.", affects=Affects.EVALUATION, hparam=True, gt=0)
@@ -88,9 +98,9 @@ class EnvRunnerSettings(Settings):
         "learner on one GPU) or NCCL (on different ones); `auto` takes the best for where they are (docs/cluster.md).",
         affects=Affects.LEARNERS,
     )
-    sleep_while_training: bool = setting(
-        False,
-        "Whether vLLM engines give their GPU's memory back between rollouts, for learners on the same GPU.",
+    sleep_while_training: bool | None = setting(
+        None,
+        "Whether vLLM engines give their GPU's memory back between rollouts; null: where a learner is on the same GPU.",
         affects=Affects.LEARNERS,
     )
     timeout_s: float = setting(
@@ -118,14 +128,15 @@ class EnvRunnerSettings(Settings):
     )
     gpu_memory_utilization: float | None = setting(
         None,
-        "Part of a GPU's memory that a vLLM engine takes for weights and cache; null: vLLM's choice.",
+        "Part of a GPU's memory that a vLLM engine takes for weights and cache; null: 0.45 where a learner is on the "
+        "same GPU, else vLLM's choice.",
         affects=Affects.NOTHING,
         gt=0,
         le=1,
     )
     vllm: dict[str, Any] = setting(
         {},
-        "Further arguments of `vllm.LLM`, which go before all others: `{max_model_len: 16384}`.",
+        "Further arguments of `vllm.LLM`, which go before all others: `{enforce_eager: true}`.",
         affects=Affects.ANSWERS | Affects.CODE,
     )
 
@@ -163,5 +174,7 @@ class LearnerSettings(Settings):
         gt=0,
     )
     num_cpus_per_learner: float = setting(1.0, "CPUs that each actor reserves in Ray; may be a fraction.", ge=0)
-    num_gpus_per_learner: float = setting(0.0, "GPUs that each actor reserves in Ray; may be a fraction.", ge=0)
+    num_gpus_per_learner: float = setting(
+        ByMachine(1.0, 0.0), "GPUs that each actor reserves in Ray; may be a fraction.", ge=0
+    )
     num_threads: int | None = setting(None, "Torch threads of a learner; null: torch's own choice.", ge=1)

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 # One GPU takes one of each and never two of a kind, in whatever order Ray places them.
 RUNNER_SHARE, LEARNER_SHARE = 0.51, 0.49
+# Of its memory the engine takes so much while it generates, unless it is told otherwise.
+SHARED_ENGINE_MEMORY = 0.45
 
 
 class Placement(StrEnum):
@@ -104,7 +106,21 @@ def engine_share(config: "BaseConfig") -> float | None:
     """The part of its GPU that a vLLM engine takes for weights and cache; None: vLLM's own choice, nearly all."""
     runners = config.env_runners_settings
     share: Any = runners.vllm.get("gpu_memory_utilization", runners.gpu_memory_utilization)
-    return share if isinstance(share, int | float) else None
+    if isinstance(share, int | float):
+        return share
+    return SHARED_ENGINE_MEMORY if engine_has_a_learner_beside(config) else None
+
+
+def engine_sleeps(config: "BaseConfig") -> bool:
+    """Whether engines give their GPU's memory back between rollouts."""
+    sleeps = config.env_runners_settings.sleep_while_training
+    return engine_has_a_learner_beside(config) if sleeps is None else sleeps
+
+
+def engine_has_a_learner_beside(config: "BaseConfig") -> bool:
+    """Whether each vLLM engine has one learner on its GPU."""
+    pairs = placement(config) in (Placement.ONE_PROCESS, Placement.SHARED_GPUS)
+    return config.env_runners_settings.engine == "vllm" and shares_gpu(config) and pairs
 
 
 def _check_share(key: str, gpus: float) -> None:

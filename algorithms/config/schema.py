@@ -23,6 +23,20 @@ class Meaning:
     words: str
 
 
+@dataclass(frozen=True)
+class ByMachine:
+    """A default that follows from the machine: one where CUDA is, another elsewhere."""
+
+    with_cuda: Any
+    without: Any
+
+    def __call__(self) -> Any:
+        """Return the default on this machine."""
+        import torch
+
+        return self.with_cuda if torch.cuda.device_count() else self.without
+
+
 class Affects(Flag):
     """What a setting decides beside the training, or the cost, that its sentence describes."""
 
@@ -87,7 +101,7 @@ def setting(
     """Return a field: a default (a list or dict is copied for each instance), a sentence, limits and effects.
 
     Args:
-        default: its value where nobody sets it.
+        default: its value where nobody sets it, or a `ByMachine`.
         description: its line in the reference.
         affects: what else changes with it; None: what its section affects.
         hparam: whether it is a column of TensorBoard's HPARAMS page.
@@ -95,6 +109,8 @@ def setting(
         limits: pydantic's `ge`, `lt`, `min_length`, ….
     """
     limits["json_schema_extra"] = {"effects": _Effects(affects, hparam, replaces)}
+    if isinstance(default, ByMachine):
+        return Field(default_factory=default, description=description, **limits)
     if isinstance(default, list | dict):
         return Field(default_factory=lambda: type(default)(default), description=description, **limits)
     return Field(default, description=description, **limits)
@@ -152,7 +168,7 @@ def wrong_value(section: str, key: str, value: object, model: type[Settings]) ->
         return ConfigError(f"{line}; did you mean {match}?")
     if takes_text(field) and isinstance(value, int | float):
         return ConfigError(f'{line}; fix: quote it, "{value}"')
-    return ConfigError(f"{line}; the default is {shown(default_of(field))}")
+    return ConfigError(f"{line}; the default is {describe_default(field)}")
 
 
 # Settings that were called otherwise, and what they are called now.
@@ -193,6 +209,13 @@ def unknown_key(section: str, key: str, sections: Sections) -> ConfigError:
 def default_of(field: FieldInfo) -> Any:
     """A field's default value."""
     return field.get_default(call_default_factory=True, validated_data={})
+
+
+def describe_default(field: FieldInfo) -> str:
+    """Write a field's default in words: `vllm` with CUDA, else `transformers`."""
+    if isinstance(field.default_factory, ByMachine):
+        return f"{shown(field.default_factory.with_cuda)} with CUDA, else {shown(field.default_factory.without)}"
+    return shown(default_of(field))
 
 
 def takes_text(field: FieldInfo) -> bool:

@@ -11,8 +11,8 @@ from algorithms.config.schema import Affects, Sections, settings_that_affect
 from algorithms.config.sections import SECTIONS, BenchmarksSettings
 from algorithms.grpo.config import GRPOConfig
 from algorithms.models.names import validate_model
-from algorithms.preflight.context_window import context_use, validate_context, validate_engine_context
-from algorithms.preflight.environments import EnvironmentFacts, longest_prompts
+from algorithms.preflight.check import validate_sequences
+from algorithms.preflight.environments import EnvironmentFacts, longest_first, user_prompts
 from algorithms.preflight.memory import validate_resources
 from r3env.core import VerifiableEnv
 
@@ -77,8 +77,11 @@ def validate_engine(config: EvaluateConfig, environment: VerifiableEnv, uids: Se
     model = validate_model(config)
     if model is None:
         return
-    longest = longest_prompts(environment, uids)
-    facts = EnvironmentFacts(None, len(uids), longest_prompts=longest, guidance=environment.reflection_guidance)
-    use = context_use(config, facts)
-    validate_context(config, model, use)
-    validate_engine_context(config, use)
+    facts = EnvironmentFacts(
+        None,
+        len(uids),
+        prompts=longest_first(user_prompts(environment, uids)),
+        guidance=environment.reflection_guidance,
+        max_turns=environment.max_turns,
+    )
+    validate_sequences(config, model, facts)

@@ -172,7 +172,7 @@ class GRPOConfig(BaseConfig):
 
     def quoted_tokens(self) -> int:
         """Count the tokens of an attempt that prompts of a mechanism quote at most."""
-        limit = self.env_runners_settings.max_response_tokens
+        limit = self.env_runners_settings.max_response_tokens * self.environment_settings.max_turns
         return max((kind.quoted_tokens(settings_of(kind, self), limit) for kind in self._enabled()), default=0)
 
     def enabled_mechanisms(self) -> list[str]:

@@ -101,8 +101,9 @@ class Mechanism(Plugin):
 
     @classmethod
     def quoted_tokens(cls, settings: Any, response_limit: int) -> int:
-        """Count the tokens of an attempt that its prompts quote at most; 0: none quotes one."""
-        return 0
+        """Count the tokens that its prompts have more than plain ones at most, such as those of a quoted attempt."""
+        has_prompts = cls.prompts is not Mechanism.prompts or cls.follow_up is not Mechanism.follow_up
+        return response_limit if has_prompts else 0
 
     # -- Rollouts. `step` is the one that trains on them: with a policy lag not the one that is running.
     def prompts(self, queries: Sequence[str], step: int) -> list[Prompt]:

@@ -21,6 +21,7 @@ from algorithms.learner.model import WithoutAdapter
 from algorithms.learner.sharding import clip_gradients, compute_device, reshard, shard, sum_gradients
 from algorithms.learner.update import UpdateStatistics, accumulate_gradients
 from algorithms.learner.weights import LearnerTensors
+from algorithms.utils.starting import READY, report_stage
 
 
 class GRPOLearner(LearnerTensors, TorchLearner):
@@ -37,7 +38,9 @@ class GRPOLearner(LearnerTensors, TorchLearner):
         """Load the policy and its optimizer."""
         if self.config.learners_settings.num_threads:
             torch.set_num_threads(self.config.learners_settings.num_threads)
+        report_stage("learner", "loading weights")
         super().build()
+        report_stage("learner", READY)
 
     def _map_module_to_device(self, module: Any) -> None:
         """Place the policy, in shards or whole, and for a KL term its reference: the model as loaded."""

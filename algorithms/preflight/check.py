@@ -5,13 +5,19 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from algorithms.models.names import ModelFacts, fetch_model, validate_model
-from algorithms.preflight.context_window import ContextUse, context_use, validate_context, validate_engine_context
+from algorithms.preflight.context_window import (
+    ContextUse,
+    context_use,
+    engine_length,
+    validate_context,
+    validate_engine_context,
+)
+from algorithms.preflight.engine_cache import cache_bytes, sequence_bytes, validate_cache
 from algorithms.preflight.environments import EnvironmentFacts, validate_environment
 from algorithms.preflight.memory import (
     USE_A_GPU,
     Resources,
     available,
-    engine_bytes,
     gpu_lines,
     learner_bytes,
     leaves_gpus_idle,
@@ -46,10 +52,22 @@ def validate_start(config: "BaseConfig") -> None:
     model = validate_model(config)
     environment = validate_environment(config)
     if model is not None:
-        use = context_use(config, environment)
-        validate_context(config, model, use)
-        validate_engine_context(config, use)
+        validate_sequences(config, model, environment)
     fetch_model(config.rl_module_settings)
+
+
+def validate_sequences(config: "BaseConfig", model: ModelFacts, environment: EnvironmentFacts) -> ContextUse:
+    """Check that the longest sequences fit into the model and an engine's cache; note their length in `config`.
+
+    Raises:
+        ConfigError: they do not, or the tokenizer does not go with the model.
+    """
+    use = context_use(config, environment)
+    validate_context(config, model, use)
+    validate_engine_context(config, use)
+    config.measured_length(engine_length(config, model.context, use))
+    validate_cache(config, model)
+    return use
 
 
 def warn_of_cluster(config: "BaseConfig") -> None:
@@ -83,11 +101,7 @@ def check(config: "BaseConfig", run_settings: "RunSettings") -> list[str]:
     config.check_settings()
     model = validate_model(config, unreachable_ok=True)
     environment = validate_environment(config, fetch=False)
-    use = None
-    if model is not None:
-        use = context_use(config, environment)
-        validate_context(config, model, use)
-        validate_engine_context(config, use)
+    use = None if model is None else validate_sequences(config, model, environment)
     lines = [*_run_lines(config, run_settings), *_place_lines(config), *gpu_lines(config, model)]
     lines += _model_lines(config, model, use)
     return [f"{name:<{_WIDTH}}{text}" for name, text in [*lines, *_data_lines(config, environment)]]
@@ -153,8 +167,7 @@ def _model_lines(config: "BaseConfig", model: ModelFacts | None, use: ContextUse
         f"{model.name}: {model.architecture}, {model.parameters:,} parameters, computing in {dtype}",
     )
     yield "learner memory", f"{_sum(learner_bytes(config, model))}, without activations"
-    tokens = f"{config.env_runners_settings.max_num_seqs} × {use.plain} tokens"
-    yield "engine memory", f"{_sum(engine_bytes(config, model, use.plain))} of {tokens}"
+    yield "engine memory", _engine_memory(config, model, use)
     response = config.env_runners_settings.max_response_tokens
     prompt = f"prompt {use.prompt} + " if use.prompt else ""
     yield "context", f"{prompt}response {response} = {use.plain} of {model.context or 'unknown'} tokens"
@@ -164,6 +177,23 @@ def _model_lines(config: "BaseConfig", model: ModelFacts | None, use: ContextUse
             "",
             f"up to {use.longest} tokens with further turns{': MORE THAN THE MODEL HAS' if over else ''}",
         )
+
+
+def _engine_memory(config: "BaseConfig", model: ModelFacts, use: ContextUse) -> str:
+    runners = config.env_runners_settings
+    weights = model.weight_bytes(runners.dtype)
+    if runners.engine != "vllm":
+        cache = model.cache_bytes(runners.max_num_seqs * use.plain, runners.dtype)
+        parts = {"weights": weights, "cache": cache}
+        return f"{_sum(parts)} of {runners.max_num_seqs} × {use.plain} tokens at most"
+    weights, cache = -(-weights // runners.tensor_parallel_size), cache_bytes(config, model)
+    if cache is None:
+        return f"weights {_size(weights)}, and its cache in the rest of its share of a GPU"
+    whole = cache // max(1, sequence_bytes(config, model))
+    length = config.engine_length or model.context
+    return (
+        f"{_sum({'weights': weights, 'cache': cache})}: {whole} sequences of {length} tokens at a time, or more shorter"
+    )
 
 
 def _data_lines(config: "BaseConfig", environment: EnvironmentFacts) -> Iterator[tuple[str, str]]:

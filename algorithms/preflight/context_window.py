@@ -1,16 +1,24 @@
 """How many tokens the longest episodes of a configuration take, and whether the model has room for them."""
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from algorithms.config.errors import ConfigError, shown
 from algorithms.models.names import ModelFacts, resolve_model
 from algorithms.preflight.environments import EnvironmentFacts
-from algorithms.rollout.attempts import engine_context
+from algorithms.rollout.attempts import engine_context, named_length
 
 if TYPE_CHECKING:
     from algorithms.config.base import BaseConfig
+
+# What an environment may write between two answers, if it writes no more than most do.
+FEEDBACK_TOKENS = 512
+# The engine's cache is dealt out in blocks of this many tokens.
+_BLOCK = 16
+# Prompts that are tokenized at a time, and those whose template is rendered too.
+_BATCH, _RENDERED = 256, 8
 
 
 @dataclass(frozen=True)
@@ -38,14 +46,38 @@ def context_use(config: "BaseConfig", environment: EnvironmentFacts) -> ContextU
         ConfigError: the tokenizer cannot be loaded, its chat template cannot continue a conversation, or nothing ends
             a response.
     """
-    response = config.env_runners_settings.max_response_tokens
-    quoted = config.quoted_tokens()
-    turns = max(config.environment_settings.max_turns, 2 if config.evaluation_settings.reflection else 1)
-    prompt, guidance, largest = _measured(config, environment, several=turns > 1 or quoted > 0)
-    longest = prompt + turns * response + (turns - 1) * guidance
-    if quoted:
-        longest = max(longest, prompt + quoted + guidance + response)
+    response, quoted = config.env_runners_settings.max_response_tokens, config.quoted_tokens()
+    turns = environment.max_turns
+    second_tries = config.evaluation_settings.reflection
+    several = turns > 1 or second_tries or quoted > 0
+    prompt, guidance, largest = _measured(config, environment, several=several)
+    # What an environment writes between two answers is not known before it does.
+    written = turns * response + (turns - 1) * max(guidance, FEEDBACK_TOKENS)
+    quoted = max(quoted, response if second_tries else 0)
+    longest = prompt + written + (quoted + guidance if quoted else 0)
     return ContextUse(prompt=prompt, plain=prompt + response, longest=longest, largest_token=largest)
+
+
+def engine_length(config: "BaseConfig", context: int | None, use: ContextUse) -> int | None:
+    """Return the tokens that a vLLM engine's longest sequence may have.
+
+    It is what the settings name, or else what prompts, responses, further turns and quoted attempts take, within the
+    model's context: vLLM reserves cache for one such sequence at least, and runs one to warm up.
+
+    Args:
+        config: the configuration.
+        context: of the model; None if unknown.
+        use: the tokens that the longest episodes take.
+
+    Returns:
+        The length; None where no prompt was at hand to measure: the model's own context.
+    """
+    if (named := named_length(config)) is not None:
+        return named
+    if not use.prompt:
+        return None
+    room = -(-use.longest // _BLOCK) * _BLOCK
+    return min(room, context or room)
 
 
 def validate_context(config: "BaseConfig", model: ModelFacts, use: ContextUse) -> None:
@@ -86,7 +118,7 @@ def _room_for_second_tries(config: "BaseConfig", model: ModelFacts, use: Context
 
 def _measured(config: "BaseConfig", environment: EnvironmentFacts, *, several: bool) -> tuple[int, int, int]:
     """Tokens of the longest prompt, of the turn that asks for a second attempt, 0 if there is none; the largest id."""
-    if not environment.longest_prompts:
+    if not environment.prompts:
         return 0, 0, -1
     from algorithms.models.tokenizer import load_tokenizer, stop_token_ids
     from r3env import chat
@@ -95,7 +127,8 @@ def _measured(config: "BaseConfig", environment: EnvironmentFacts, *, several: b
     model = resolve_model(module.model)
     try:
         tokenizer = load_tokenizer(model, module.revision, module.trust_remote_code)
-        contents = [[{"role": "user", "content": text}] for text in environment.longest_prompts]
+        longest = _most_tokens(tokenizer, environment.prompts)
+        contents = [[{"role": "user", "content": text}] for text in longest]
         prompts = [chat.first_turn(tokenizer, content) for content in contents]
         guidance = chat.next_turn(tokenizer, [], environment.guidance) if several else []
         stops = stop_token_ids(tokenizer, model, module.revision)
@@ -106,6 +139,19 @@ def _measured(config: "BaseConfig", environment: EnvironmentFacts, *, several: b
         raise ConfigError(f"rl_module.model: {shown(module.model)}: its tokenizer: {reason}") from error
     largest = max(itertools.chain(*prompts, guidance, [min(stops)]))  # further stops are never sampled: harmless
     return max(map(len, prompts)), len(guidance), largest
+
+
+def _most_tokens(tokenizer: Any, texts: Sequence[str]) -> list[str]:
+    """Return the texts with the most tokens; `texts` come with the most bytes first, and no token is shorter."""
+    measured: list[tuple[int, str]] = []
+    for start in range(0, len(texts), _BATCH):
+        batch = texts[start : start + _BATCH]
+        least = measured[-1][0] if len(measured) == _RENDERED else 0
+        if len(batch[0].encode()) <= least:
+            break
+        lengths = map(len, tokenizer(list(batch), add_special_tokens=False)["input_ids"])
+        measured = sorted([*measured, *zip(lengths, batch, strict=True)], reverse=True)[:_RENDERED]
+    return [text for _, text in measured]
 
 
 HOTTEST = 2.0
@@ -134,10 +180,10 @@ def validate_engine_context(config: "BaseConfig", use: ContextUse) -> None:
     Raises:
         ConfigError: they are longer than `max_model_len`, so that every long response would be cut off early.
     """
-    runners = config.env_runners_settings
-    length = runners.vllm.get("max_model_len")
-    if runners.engine == "vllm" and isinstance(length, int) and 0 < length < use.plain:
+    runners, length = config.env_runners_settings, named_length(config)
+    if length is not None and length < use.plain:
+        key = "env_runners.vllm.max_model_len" if "max_model_len" in runners.vllm else "env_runners.max_model_len"
         raise ConfigError(
-            f"env_runners.vllm.max_model_len: {length} tokens do not hold prompts of up to {use.prompt} tokens and "
-            f"responses of {runners.max_response_tokens}; fix: a max_model_len of {use.longest}"
+            f"{key}: {length} tokens do not hold prompts of up to {use.prompt} tokens and "
+            f"responses of {runners.max_response_tokens}; fix: {key}=null, or {use.longest}"
         )

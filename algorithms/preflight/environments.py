@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 _WHERE = "environment.id"
 _UNEXPECTED = re.compile(r"unexpected keyword argument '(\w+)'")
 _FILE_TYPES = (".jsonl", ".json", ".parquet", ".csv")
-_LONGEST = 8
 # Packages whose registered environments cannot be meant.
 _GAMES = frozenset({"gymnasium", "shimmy", "ale_py"})
 
@@ -33,14 +32,16 @@ class EnvironmentFacts:
     Args:
         queries: of training; None if they are on the Hub and were not fetched.
         held_out: queries of evaluation; None likewise.
-        longest_prompts: the first user turns with the most characters.
+        prompts: the first user turns, of training and held out, those with the most bytes first.
         guidance: the user turn that asks for a second attempt.
+        max_turns: answers that the policy may give in an episode.
     """
 
     queries: int | None
     held_out: int | None
-    longest_prompts: Sequence[str] = ()
+    prompts: Sequence[str] = ()
     guidance: str = ""
+    max_turns: int = 1
 
 
 def validate_environment(config: "BaseConfig", *, fetch: bool = True) -> EnvironmentFacts:
@@ -58,24 +59,30 @@ def validate_environment(config: "BaseConfig", *, fetch: bool = True) -> Environ
     arguments = settings.constructor_arguments()
     environment = _make(settings.id, arguments, "environment")
     uids = _queries(environment, "environment", settings.data, fetch)
-    held_out_uids = uids
+    prompts, held_out_uids = user_prompts(environment, uids or ()), uids
     if evaluation.environment_arguments():
         held_out = _make(settings.id, evaluation.held_out(arguments), "evaluation")
         held_out_uids = _queries(held_out, "evaluation", evaluation.data or settings.data, fetch)
+        prompts += user_prompts(held_out, held_out_uids or ())
         if evaluation.data and uids and held_out_uids:
             _check_held_out(environment, uids, held_out, held_out_uids)
     return EnvironmentFacts(
         queries=None if uids is None else len(uids),
         held_out=None if held_out_uids is None else len(held_out_uids),
-        longest_prompts=longest_prompts(environment, uids or ()),
+        prompts=longest_first(prompts),
         guidance=environment.reflection_guidance,
+        max_turns=environment.max_turns,
     )
 
 
-def longest_prompts(environment: "VerifiableEnv", uids: Sequence[str]) -> tuple[str, ...]:
-    """The first user turns with the most characters: one of them is the longest in tokens, as good as surely."""
-    prompts = (environment.prompt(environment.query(uid)) for uid in uids)
-    return tuple(sorted(prompts, key=len, reverse=True)[:_LONGEST])
+def user_prompts(environment: "VerifiableEnv", uids: Sequence[str]) -> list[str]:
+    """Return the first user turn of each query."""
+    return [environment.prompt(environment.query(uid)) for uid in uids]
+
+
+def longest_first(prompts: Sequence[str]) -> tuple[str, ...]:
+    """Sort prompts by their bytes, of which a token has at least one."""
+    return tuple(sorted(prompts, key=lambda prompt: len(prompt.encode()), reverse=True))
 
 
 def _check_held_out(

@@ -10,6 +10,7 @@ from algorithms.config.errors import ConfigError
 from algorithms.config.placement import (
     TransferKind,
     engine_share,
+    engine_sleeps,
     placement,
     shares_gpu,
     transfer_kind,
@@ -124,15 +125,6 @@ def learner_bytes(config: "BaseConfig", model: ModelFacts) -> dict[str, int]:
     return parts
 
 
-def engine_bytes(config: "BaseConfig", model: ModelFacts, tokens: int) -> dict[str, int]:
-    """Bytes of one engine when all its sequences have grown to `tokens` tokens."""
-    runners = config.env_runners_settings
-    return {
-        "weights": model.weight_bytes(runners.dtype),
-        "cache": model.cache_bytes(runners.max_num_seqs * tokens, runners.dtype),
-    }
-
-
 # What vLLM takes of a GPU when it is not told: its own default.
 VLLM_SHARE = 0.92
 _WAYS = {
@@ -149,7 +141,7 @@ def least_gpu_bytes(config: "BaseConfig", model: ModelFacts) -> int:
     0 where no GPU is used.
     """
     learner = _learner_bytes(config, model) if config.learners_settings.num_gpus_per_learner else 0
-    weights = _engine_bytes(config, model) if _engine_on_gpu(config) else 0
+    weights = _engine_bytes(config, model) if engine_is_on_gpu(config) else 0
     share = engine_share(config) or (VLLM_SHARE if config.env_runners_settings.engine == "vllm" else 1.0)
     if shares_gpu(config):
         return int(max(learner / (1 - share) if share < 1 else learner + weights, weights / share))
@@ -164,7 +156,7 @@ def gpu_lines(config: "BaseConfig", model: ModelFacts | None) -> Iterator[tuple[
     learner, weights = _learner_bytes(config, model), _engine_bytes(config, model)
     share = engine_share(config) or VLLM_SHARE
     if shares_gpu(config):
-        asleep = "nothing" if config.env_runners_settings.sleep_while_training else "the same"
+        asleep = "nothing" if engine_sleeps(config) else "the same"
         text = (
             f"{_gib(learner)} for a learner and {share:.0%} for an engine ({_gib(weights)} weights, the rest cache), "
             f"{asleep} for the engine while the learner works"
@@ -183,7 +175,8 @@ def _engine_bytes(config: "BaseConfig", model: ModelFacts) -> int:
     return -(-model.weight_bytes(runners.dtype) // runners.tensor_parallel_size)
 
 
-def _engine_on_gpu(config: "BaseConfig") -> bool:
+def engine_is_on_gpu(config: "BaseConfig") -> bool:
+    """Return whether engines have GPUs: their own, or in the driver the learner's."""
     local = not config.env_runners_settings.num_env_runners and config.learners_settings.num_gpus_per_learner > 0
     return config.env_runners_settings.num_gpus_per_env_runner > 0 or local
 

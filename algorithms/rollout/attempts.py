@@ -19,11 +19,18 @@ def context_of(model: PretrainedConfig) -> int | None:
 
 
 def engine_context(config: BaseConfig, context: int | None) -> int | None:
-    """Return the tokens that the engine can hold: the model's context, or what vLLM is configured to hold of it."""
-    runners = config.env_runners_settings
-    configured = runners.vllm.get("max_model_len") if runners.engine == "vllm" else None
-    bounds = (context, configured if isinstance(configured, int) and configured > 0 else None)
+    """Return the tokens that the engine can hold: the model's context, or what vLLM is started with of it."""
+    bounds = (context, named_length(config) or config.engine_length)
     return min((bound for bound in bounds if bound is not None), default=None)
+
+
+def named_length(config: BaseConfig) -> int | None:
+    """Return the tokens that the settings let a vLLM engine's longest sequence have; None where they name none."""
+    runners = config.env_runners_settings
+    if runners.engine != "vllm":
+        return None
+    named = runners.vllm.get("max_model_len", runners.max_model_len)
+    return named if isinstance(named, int) and named > 0 else None
 
 
 def attempt_of(tokens: np.ndarray, prompt_length: int, text: str) -> Attempt:

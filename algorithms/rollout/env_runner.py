@@ -15,12 +15,14 @@ from ray.rllib.utils.checkpoints import Checkpointable
 from ray.rllib.utils.metrics import WEIGHTS_SEQ_NO
 
 from algorithms.config.base import BaseConfig
-from algorithms.config.placement import transfer_kind
+from algorithms.config.placement import engine_share, engine_sleeps, transfer_kind
 from algorithms.models.names import resolve_model
 from algorithms.models.tokenizer import load_tokenizer, stop_token_ids
+from algorithms.rollout.attempts import named_length
 from algorithms.rollout.engines.factory import make_engine
 from algorithms.rollout.episodes import EpisodeRunner, OnProgress
 from algorithms.rollout.types import Request, Rollout, RunnerReport, Split
+from algorithms.utils.starting import READY, report_stage
 from r3env import grading
 
 
@@ -53,6 +55,7 @@ class LLMEnvRunner(EnvRunner, Checkpointable):
     def make_module(self) -> None:
         """Start the engine and load the tokenizer."""
         settings, module = self.config.env_runners_settings, self.config.rl_module_settings
+        report_stage("engine", "loading weights")
         model = resolve_model(module.model)
         self.tokenizer = load_tokenizer(model, module.revision, module.trust_remote_code)
         self.engine = make_engine(
@@ -66,11 +69,15 @@ class LLMEnvRunner(EnvRunner, Checkpointable):
             use_gpu=self._has_gpu(),
             eos_token_ids=stop_token_ids(self.tokenizer, model, module.revision),
             tensor_parallel_size=settings.tensor_parallel_size,
-            gpu_memory_utilization=settings.gpu_memory_utilization,
+            gpu_memory_utilization=engine_share(self.config),
             options=settings.vllm,
             weight_transfer=transfer_kind(self.config),
-            sleeps=settings.sleep_while_training,
+            sleeps=engine_sleeps(self.config),
+            max_model_len=named_length(self.config) or self.config.engine_length,
+            cache_bytes=self.config.engine_cache_bytes,
+            on_stage=functools.partial(report_stage, "engine"),
         )
+        report_stage("engine", READY)
 
     def make_env(self) -> None:
         """Prepare the episode runner and one environment, which gives the spaces."""

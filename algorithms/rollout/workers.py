@@ -23,6 +23,7 @@ from algorithms.rollout.weight_sync.choice import EngineSleep, NoSleep, choose_e
 from algorithms.rollout.weight_sync.object_store import AsLoaded
 from algorithms.rollout.weight_sync.transfer import NoRunnerTookWeights, WeightTransfer
 from algorithms.utils.process import native_stderr_held_back
+from algorithms.utils.starting import ShownStart
 
 GRADING_COUNTS_TIMEOUT_S = 2.0
 MOST_ERRORS_REPORTED = 20
@@ -219,7 +220,7 @@ def inference_workers(
     remote = config.env_runners_settings.num_env_runners > 0
     if remote:
         start_ray(config)
-    with native_stderr_held_back():
+    with native_stderr_held_back() as seen, ShownStart(stream=seen):
         group = EnvRunnerGroup(config=config, local_env_runner=False) if remote else cast(Any, _LocalGroup(config))
         workers = RolloutWorkers(group, None, config)
     try:

@@ -32,6 +32,7 @@ from algorithms.train.run_directory import SIDES, RunDirectory
 from algorithms.train.token_pieces import TokenPieces
 from algorithms.utils.process import native_stderr_held_back
 from algorithms.utils.progress import Counter, Progress
+from algorithms.utils.starting import ShownStart
 
 # Where evaluation.json keeps an evaluation before training that no longer compares with the one after.
 OTHER_SETTINGS = "before_with_other_settings"
@@ -269,7 +270,7 @@ class _Session:
 def _build(config: GRPOConfig, seed: int) -> StagedAlgorithm:
     if start_ray(config):
         warn_of_cluster(config)
-    with native_stderr_held_back():
+    with native_stderr_held_back() as seen, ShownStart(stream=seen):
         algo = cast(StagedAlgorithm, config.debugging(seed=seed).build_checked())
     interrupt_on_sigterm()
     return algo

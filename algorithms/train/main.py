@@ -77,18 +77,15 @@ def _run(algorithm: str, arguments: argparse.Namespace) -> int:
 
 def _help(parser: argparse.ArgumentParser, algorithm: str, arguments: argparse.Namespace) -> int:
     """Print the command line and every setting, those of the methods that files and overrides name included."""
-    from algorithms.config.errors import shown
     from algorithms.config.loading import known_sections, load
-    from algorithms.config.schema import default_of, describe
+    from algorithms.config.schema import describe, describe_default
 
     config, _ = load(arguments.config, arguments.overrides, _config_class(algorithm))
     print(parser.format_help())
     for section, model in known_sections(config).items():
         print(f"{section}: {next(iter((model.__doc__ or '').splitlines()), '')}")
         for key, field in model.model_fields.items():
-            print(
-                f"  {section}.{key}  {describe(field)}; default {shown(default_of(field))}\n      {field.description}"
-            )
+            print(f"  {section}.{key}  {describe(field)}; default {describe_default(field)}\n      {field.description}")
     return DONE
 
 
@@ -128,7 +125,7 @@ def _parser(algorithm: str) -> argparse.ArgumentParser:
         "--config",
         metavar="FILE",
         action="append",
-        help="a YAML file; default: the packaged quickstart.yaml; may be repeated, a later file wins",
+        help="a YAML file; default: quickstart.yaml, unless rl_module.model names a model of your own; may be repeated, a later file wins",
     )
     parser.add_argument("--resume", metavar="RUN", help="resume a run directory from its last checkpoint")
     parser.add_argument(

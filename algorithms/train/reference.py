@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator
 
-from algorithms.config.errors import shown
-from algorithms.config.schema import Settings, default_of, describe
+from algorithms.config.schema import Settings, describe, describe_default
 from algorithms.config.sections import BenchmarksSettings, RunSettings
 from algorithms.grpo.registry import all_sections
 
@@ -32,7 +31,7 @@ def _section(name: str, model: type[Settings]) -> Iterator[str]:
     yield "| setting | what it takes | default | meaning |"
     yield "|---|---|---|---|"
     for key, field in model.model_fields.items():
-        cells = [f"`{name}.{key}`", describe(field), f"`{shown(default_of(field))}`", field.description or ""]
+        cells = [f"`{name}.{key}`", describe(field), f"`{describe_default(field)}`", field.description or ""]
         yield f"| {' | '.join(cell.replace('|', '&#124;') for cell in cells)} |"
     yield ""
 

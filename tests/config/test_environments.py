@@ -12,7 +12,7 @@ def test_queries_of_both_data_files_are_counted(problems):
     config = GRPOConfig().environment(data=str(problems)).evaluation(data=str(held_out))
     facts = validate_environment(config)
     assert (facts.queries, facts.held_out) == (3, 1)
-    assert facts.longest_prompts[0].startswith("30+30")
+    assert facts.prompts[0].startswith("30+30")
     assert facts.guidance
 
 
@@ -80,7 +80,7 @@ def test_a_wrong_column_is_an_error(problems):
 
 def test_data_on_the_hub_is_fetched_only_when_asked():
     facts = validate_environment(GRPOConfig().environment(data="o/data").evaluation(data="o/other"), fetch=False)
-    assert (facts.queries, facts.held_out, facts.longest_prompts) == (None, None, ())
+    assert (facts.queries, facts.held_out, facts.prompts) == (None, None, ())
 
 
 def test_what_counts_as_data_on_the_hub(problems):

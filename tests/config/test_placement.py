@@ -87,12 +87,7 @@ def test_the_embedded_engine_takes_weights_from_the_object_store(where):
             "num_gpus_per_learner=0.49",
         ),
         (
-            layout(*PAIRS, utilization=None),
-            "env_runners.gpu_memory_utilization: is not set, and vLLM would take nearly all of a GPU that a "
-            "learner needs too; fix: env_runners.gpu_memory_utilization=0.45",
-        ),
-        (
-            layout((0, 0.0), (0, 1.0), utilization=None),
+            layout((2, 0.3), (1, 0.4), utilization=None),
             "env_runners.gpu_memory_utilization: is not set, and vLLM would take nearly all of a GPU that a "
             "learner needs too; fix: env_runners.gpu_memory_utilization=0.45",
         ),

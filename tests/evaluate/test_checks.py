@@ -14,7 +14,7 @@ from algorithms.evaluation.responses import ResponseFolder
 from algorithms.models.names import resolve_model
 from algorithms.models.tokenizer import load_tokenizer
 from algorithms.preflight.context_window import context_use
-from algorithms.preflight.environments import EnvironmentFacts, longest_prompts
+from algorithms.preflight.environments import EnvironmentFacts, longest_first, user_prompts
 from algorithms.preflight.ray_session import RayDidNotStart
 from algorithms.rollout.workers import inference_workers
 from r3env import chat
@@ -101,7 +101,7 @@ def test_a_second_answer_that_has_no_room_whatever_is_quoted_is_refused(tmp_path
     """A first answer of this length fits: without second tries it is asked."""
     config = configured()
     environment = make_environment(config)
-    use = context_use(config, EnvironmentFacts(None, 1, longest_prompts(environment, environment.uids)))
+    use = context_use(config, EnvironmentFacts(None, 1, longest_first(user_prompts(environment, environment.uids))))
     most = 1024 - use.prompt
     wanted = ["--data", "math=embedded:heldout", "--reflection", f"env_runners.max_response_tokens={most}"]
     assert main(["--model", "embedded:tiny", "--samples", "2", *wanted, "--out", str(tmp_path / "out")]) == 2

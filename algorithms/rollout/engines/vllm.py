@@ -3,17 +3,20 @@
 What is used of vLLM is the same in 0.24 and 0.32: `LLM`, its `llm_engine`'s requests and steps, its weight updates.
 """
 
-import os
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from algorithms.rollout.engines.base import Completion, Engine, FinishReason, GenerationRequest
+from algorithms.rollout.engines.vllm_start import (
+    OnStage,
+    cpu_arguments,
+    import_vllm,
+    parallel_arguments,
+    start_vllm,
+)
 from algorithms.rollout.weight_sync.wire import NO_VERSION, TENSORS, require_complete, require_same_shapes
-
-# One process: weights reach the engine without a second hop, and a runner that dies takes its engine along.
-_ENVIRONMENT = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_LOGGING_LEVEL": "ERROR", "VLLM_CPU_KVCACHE_SPACE": "1"}
 
 
 class VLLMEngine(Engine):
@@ -32,6 +35,9 @@ class VLLMEngine(Engine):
         options: further arguments of `vllm.LLM`, which go before all others.
         weight_transfer: how weights come, see `algorithms.rollout.weight_sync.choice`.
         sleeps: whether the engine is to give the GPU's memory back between rollouts.
+        max_model_len: tokens that the longest sequence may have; None: the model's context.
+        cache_bytes: of the cache on a CPU; None: a GiB.
+        on_stage: called with what the start is doing, whenever that changes.
 
     Attributes:
         prompt_tokens: of all requests that have finished so far.
@@ -40,6 +46,7 @@ class VLLMEngine(Engine):
 
     Raises:
         ValueError: vLLM is not installed.
+        EngineDidNotStart: vLLM does not start; one line with the reason and the fix.
     """
 
     continuous_batching = True
@@ -58,21 +65,15 @@ class VLLMEngine(Engine):
         options: Mapping[str, Any] | None = None,
         weight_transfer: str = "object_store",
         sleeps: bool = False,
+        max_model_len: int | None = None,
+        cache_bytes: int | None = None,
+        on_stage: OnStage = lambda stage: None,
         **_: Any,
     ) -> None:
-        for name, value in _ENVIRONMENT.items():
-            os.environ.setdefault(name, value)
-        try:
-            from vllm import LLM, SamplingParams
-            from vllm.inputs.engine import tokens_input
-            from vllm.sampling_params import RequestOutputKind
+        on_stage("importing vLLM")
+        import_vllm()
+        from algorithms.rollout.weight_sync.vllm_backends import update_arguments
 
-            from algorithms.rollout.weight_sync.vllm_backends import update_arguments
-        except ImportError as error:
-            raise ValueError(
-                f"env_runners.engine: vllm cannot be imported ({error}); "
-                "fix: make install, or for CUDA pip install -e '.[vllm]'; or env_runners.engine=transformers"
-            ) from error
         arguments: dict[str, Any] = {
             "dtype": dtype,
             "max_num_seqs": max_num_seqs,
@@ -83,13 +84,18 @@ class VLLMEngine(Engine):
             "logprobs_mode": "processed_logprobs",
             "disable_log_stats": True,
             "load_format": "safetensors",  # else it falls back to pickle
-            **_parallel_arguments(tensor_parallel_size),
-            **_cpu_arguments(),
+            "max_model_len": max_model_len,
+            **parallel_arguments(tensor_parallel_size),
+            **cpu_arguments(cache_bytes),
             **update_arguments(weight_transfer, sleeps=sleeps),
         }
         if gpu_memory_utilization is not None:
             arguments["gpu_memory_utilization"] = gpu_memory_utilization
-        self.llm = LLM(model, **(arguments | dict(options or {})))
+        self.llm = start_vllm(model, arguments | dict(options or {}), on_stage)
+        from vllm import SamplingParams
+        from vllm.inputs.engine import tokens_input
+        from vllm.sampling_params import RequestOutputKind
+
         self._running: set[int] = set()
         self.prompt_tokens = 0
         self.cached_prompt_tokens = 0
@@ -200,18 +206,6 @@ class VLLMEngine(Engine):
         """Refuse while responses run: they would continue with the old cache."""
         if self._running:
             raise RuntimeError(f"the engine cannot {action}: {len(self._running)} requests are unfinished")
-
-
-def _parallel_arguments(size: int) -> dict[str, Any]:
-    """Worker processes of this machine: in a placement group vLLM would start Ray actors, for which nothing is left."""
-    return {"tensor_parallel_size": size, "distributed_executor_backend": "mp"} if size > 1 else {}
-
-
-def _cpu_arguments() -> dict[str, Any]:
-    """On a CPU vLLM fails when it reads a seeded request's prompt in pieces: its generators cannot be rewound there."""
-    from vllm.platforms import current_platform
-
-    return {"enable_chunked_prefill": False} if current_platform.is_cpu() else {}
 
 
 def _shapes_of_state(model: str, revision: str | None, trust_remote_code: bool) -> dict[str, tuple[int, ...]]:

@@ -7,7 +7,7 @@ from ray.rllib.core.learner.learner_group import LearnerGroup
 from ray.rllib.env.env_runner_group import EnvRunnerGroup
 
 from algorithms.config.base import BaseConfig
-from algorithms.config.placement import TransferKind, transfer_kind
+from algorithms.config.placement import TransferKind, engine_sleeps, transfer_kind
 from algorithms.rollout.weight_sync.object_store import InProcessTransfer, ObjectStoreTransfer
 from algorithms.rollout.weight_sync.transfer import RunnerCalls, TransferUnavailable, WeightTransfer
 from algorithms.rollout.weight_sync.wire import WireSettings
@@ -86,7 +86,7 @@ class Sleep:
 
 def choose_engine_sleep(config: BaseConfig) -> EngineSleep:
     """Return what `env_runners.sleep_while_training` asks for."""
-    return Sleep() if config.env_runners_settings.sleep_while_training else NoSleep()
+    return Sleep() if engine_sleeps(config) else NoSleep()
 
 
 def _sleep(runner: Any) -> None:

@@ -1,0 +1,86 @@
+"""The keys and values that a vLLM engine keeps: how many bytes, and for how many sequences at once."""
+
+import os
+from typing import TYPE_CHECKING
+
+from algorithms.config.errors import ConfigError
+from algorithms.config.placement import engine_share
+from algorithms.models.names import ModelFacts
+from algorithms.preflight.memory import VLLM_SHARE, engine_is_on_gpu
+
+if TYPE_CHECKING:
+    from algorithms.config.base import BaseConfig
+
+# On a CPU, where a cache has no memory of its own, unless a single sequence needs more.
+CPU_CACHE_BYTES = 2**30
+# vLLM deals its cache out in blocks of so many tokens on a CPU, one of which stays empty.
+_CPU_BLOCK = 128
+_OPTION, _VARIABLE = "kv_cache_memory_bytes", "VLLM_CPU_KVCACHE_SPACE"
+
+
+def sequence_bytes(config: "BaseConfig", model: ModelFacts) -> int:
+    """Return the bytes of the longest sequence's keys and values on one GPU, or on the CPU."""
+    runners = config.env_runners_settings
+    length = config.engine_length or model.context or 0
+    if not engine_is_on_gpu(config):
+        length = (-(-length // _CPU_BLOCK) + 2) * _CPU_BLOCK
+    return -(-model.cache_bytes(length, runners.dtype) // runners.tensor_parallel_size)
+
+
+def cpu_cache_bytes(config: "BaseConfig", model: ModelFacts) -> int:
+    """Return the bytes that an engine on a CPU keeps for its cache.
+
+    `env_runners.vllm.kv_cache_memory_bytes` or vLLM's own VLLM_CPU_KVCACHE_SPACE (GiB) names them. Else it is room for
+    `max_num_seqs` of the longest sequences, but a GiB at most, and for one sequence at least.
+    """
+    named = config.env_runners_settings.vllm.get(_OPTION)
+    if isinstance(named, int):
+        return named
+    if os.environ.get(_VARIABLE, "").isdigit():
+        return int(os.environ[_VARIABLE]) * 2**30
+    one = sequence_bytes(config, model)
+    return max(one, min(CPU_CACHE_BYTES, one * config.env_runners_settings.max_num_seqs))
+
+
+def gpu_cache_bytes(config: "BaseConfig", model: ModelFacts) -> int | None:
+    """Return what an engine's share of this machine's GPU leaves beside its weights; None where there is no GPU."""
+    import torch
+
+    if not torch.cuda.is_available():
+        return None
+    runners = config.env_runners_settings
+    share = engine_share(config) or VLLM_SHARE
+    weights = -(-model.weight_bytes(runners.dtype) // runners.tensor_parallel_size)
+    return int(share * torch.cuda.get_device_properties(0).total_memory) - weights
+
+
+def cache_bytes(config: "BaseConfig", model: ModelFacts) -> int | None:
+    """Return the bytes of a vLLM engine's cache; None where they depend on a GPU that is not here."""
+    return gpu_cache_bytes(config, model) if engine_is_on_gpu(config) else cpu_cache_bytes(config, model)
+
+
+def validate_cache(config: "BaseConfig", model: ModelFacts) -> None:
+    """Check that a vLLM engine's cache holds the longest sequence, and note the size that it is to have on a CPU.
+
+    Raises:
+        ConfigError: vLLM would refuse to start; the line names the setting and the fix.
+    """
+    if config.env_runners_settings.engine != "vllm":
+        return
+    cache, needed = cache_bytes(config, model), sequence_bytes(config, model)
+    if not engine_is_on_gpu(config):
+        config.measured_cache(cache)
+    if cache is None or cache >= needed:
+        return
+    length = config.engine_length or model.context
+    fix = f"a shorter env_runners.max_response_tokens, or env_runners.max_model_len below {length}"
+    if engine_is_on_gpu(config):
+        key, more = "env_runners.gpu_memory_utilization", "a larger share, a larger GPU or tensor_parallel_size"
+    elif _OPTION in config.env_runners_settings.vllm:
+        key, more = f"env_runners.vllm.{_OPTION}", f"{needed}"
+    else:
+        key, more = _VARIABLE, f"{-(-needed // 2**30)}"
+    raise ConfigError(
+        f"{key}: leaves {max(0, cache) / 2**30:.2f} GiB for the cache, and one sequence of {length} tokens takes "
+        f"{needed / 2**30:.2f} GiB; fix: {more}, or {fix}"
+    )

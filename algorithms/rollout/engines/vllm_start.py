@@ -1,0 +1,164 @@
+"""Start vLLM: its arguments, the stages that people see meanwhile, and one line where it cannot start."""
+
+import contextlib
+import logging
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from algorithms.utils.errors import RunError
+from algorithms.utils.starting import READY
+
+if TYPE_CHECKING:
+    from vllm import LLM
+
+# One process: weights reach the engine without a second hop, and a runner that dies takes its engine along.
+_ENVIRONMENT = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
+_QUIET = {"VLLM_LOGGING_LEVEL": "ERROR"}
+OnStage = Callable[[str], None]
+
+# What vLLM logs when a stage begins, and what it is called here.
+_STAGES = (
+    (re.compile(r"Starting to load model"), "loading weights"),
+    (re.compile(r"Model loading took|Loading weights took"), "preparing"),
+    (re.compile(r"torch\.compile|[Cc]ompil|[Ww]arming up"), "compiling and warming up"),
+    (re.compile(r"[Cc]apturing|CUDA graph"), "capturing CUDA graphs"),
+    (re.compile(r"KV cache size"), "making the cache"),
+)
+
+_SHORTER = "a smaller env_runners.max_response_tokens or env_runners.max_model_len"
+# What vLLM and torch say, and what helps.
+_FIXES = (
+    (
+        re.compile(r"KV cache is needed|No available memory for the cache|on kv cache allocation"),
+        f"{_SHORTER}; a larger env_runners.gpu_memory_utilization, or on a CPU env_runners.vllm.kv_cache_memory_bytes",
+    ),
+    (
+        re.compile(r"on startup is less than desired|memory utilization"),
+        "a smaller env_runners.gpu_memory_utilization, or end what else uses that memory",
+    ),
+    (
+        re.compile(r"out of memory|OutOfMemory|can't allocate memory|Cannot allocate memory"),
+        "a smaller env_runners.gpu_memory_utilization or max_num_seqs, or more GPUs a model "
+        "(env_runners.tensor_parallel_size)",
+    ),
+    (
+        re.compile(r"not supported for now|no vLLM implementation|Cannot find model module|unsupported"),
+        "env_runners.engine=transformers",
+    ),
+    (re.compile(r"compute capability|bfloat16 is only supported"), "env_runners.dtype=float32"),
+    (
+        re.compile(r"unexpected keyword argument|validation error|extra_forbidden"),
+        "correct env_runners.vllm, whose entries are arguments of vllm.LLM",
+    ),
+)
+_ANY_FIX = "R3_VERBOSE=1 shows all that vLLM prints; env_runners.engine=transformers does without it"
+
+
+class EngineDidNotStart(RunError):
+    """vLLM could not be started."""
+
+
+def import_vllm() -> None:
+    """Import vLLM in the way in which it is used here.
+
+    Raises:
+        ValueError: it is not installed.
+    """
+    quiet = {} if os.environ.get("R3_VERBOSE") else _QUIET
+    for name, value in (_ENVIRONMENT | quiet).items():
+        os.environ.setdefault(name, value)
+    try:
+        from vllm import LLM  # noqa: F401  # importing the package alone loads next to nothing
+    except ImportError as error:
+        raise ValueError(
+            f"env_runners.engine: vllm cannot be imported ({error}); "
+            "fix: make install, or for CUDA pip install -e '.[vllm]'; or env_runners.engine=transformers"
+        ) from error
+
+
+def start_vllm(model: str, arguments: Mapping[str, Any], on_stage: OnStage) -> "LLM":
+    """Start an engine.
+
+    Args:
+        model: folder or Hub id.
+        arguments: of `vllm.LLM`.
+        on_stage: called with what is being done, whenever that changes.
+
+    Raises:
+        EngineDidNotStart: one line with vLLM's reason, and the fix.
+    """
+    from vllm import LLM
+    from vllm.config.logging import LoggingConfig
+
+    on_stage("starting")
+    try:
+        with _stages_reported(on_stage):
+            # Its loggers were configured when it was imported; doing it again would put the reader of stages out.
+            llm = LLM(model, **({"logging_config": LoggingConfig(configure_logging=False)} | dict(arguments)))
+    except Exception as error:  # whatever its version raises
+        raise EngineDidNotStart(_one_line(error)) from error
+    on_stage(READY)
+    return llm
+
+
+def cpu_arguments(cache_bytes: int | None) -> dict[str, Any]:
+    """Return what vLLM needs to be told on a CPU; nothing on a GPU.
+
+    It fails there when it reads a seeded request's prompt in pieces: its generators cannot be rewound. And it would
+    take nearly all memory for its cache.
+
+    Args:
+        cache_bytes: of the cache; None: a GiB.
+    """
+    from vllm.platforms import current_platform
+
+    if not current_platform.is_cpu():
+        return {}
+    return {"enable_chunked_prefill": False, "kv_cache_memory_bytes": cache_bytes or 2**30}
+
+
+def parallel_arguments(size: int) -> dict[str, Any]:
+    """Worker processes of this machine: in a placement group vLLM would start Ray actors, for which nothing is left."""
+    return {"tensor_parallel_size": size, "distributed_executor_backend": "mp"} if size > 1 else {}
+
+
+@contextlib.contextmanager
+def _stages_reported(on_stage: OnStage) -> Iterator[None]:
+    """Read the stages of a start from vLLM's log, whose own handler stays as quiet as it was."""
+    logger, handler = logging.getLogger("vllm"), _StageHandler(on_stage)
+    level, handlers = logger.level, [(each, each.level) for each in logger.handlers]
+    for each, own in handlers:
+        each.setLevel(max(own, level))
+    logger.addHandler(handler)
+    logger.setLevel(min(level or logging.INFO, logging.INFO))
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+        for each, own in handlers:
+            each.setLevel(own)
+
+
+class _StageHandler(logging.Handler):
+    def __init__(self, on_stage: OnStage) -> None:
+        super().__init__(logging.INFO)
+        self._on_stage, self._last = on_stage, ""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        message = record.getMessage()
+        stage = next((name for pattern, name in _STAGES if pattern.search(message)), "")
+        if stage and stage != self._last:
+            self._last = stage
+            self._on_stage(stage)
+
+
+def _one_line(error: BaseException) -> str:
+    """Return vLLM's reason in a line, and what helps."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    text = " ".join(lines)
+    fix = next((fix for pattern, fix in _FIXES if pattern.search(text)), _ANY_FIX)
+    reason = lines[0] if len(lines) == 1 or not lines[0].endswith(("LLM", "EngineArgs")) else " ".join(lines[:3])
+    return f"env_runners.engine: vLLM did not start: {reason[:400].rstrip('.')}; fix: {fix}"

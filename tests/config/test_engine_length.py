@@ -1,0 +1,130 @@
+"""The context that a vLLM engine is started with: it follows from what is generated, and its cache holds it."""
+
+import json
+
+import pytest
+
+from algorithms.config.sections import RunSettings
+from algorithms.grpo.config import ConfigError, GRPOConfig
+from algorithms.models.names import ModelFacts, validate_model
+from algorithms.preflight.check import check, validate_start
+from algorithms.preflight.engine_cache import cpu_cache_bytes, sequence_bytes
+from algorithms.r3_grpo.config import R3GRPOConfig
+
+RUN = RunSettings(name="mine", steps=7)
+
+
+@pytest.fixture
+def config(tiny_model, problems) -> GRPOConfig:
+    return in_vllm(GRPOConfig(), tiny_model, problems)
+
+
+@pytest.fixture
+def r3(tiny_model, problems) -> R3GRPOConfig:
+    return in_vllm(R3GRPOConfig(), tiny_model, problems)
+
+
+def in_vllm(config, model, problems):
+    return (
+        config.environment(data=str(problems), instruction="", reflection_guidance="Again.")
+        .rl_module(model=str(model))
+        .env_runners(engine="vllm", max_response_tokens=64)
+    )
+
+
+def length_of(config) -> int | None:
+    check(config, RUN)
+    return config.engine_length
+
+
+def test_the_longest_prompt_and_its_response_are_the_engines_context(config):
+    # 5 + 64 tokens, in blocks of 16.
+    assert length_of(config) == 80
+
+
+def test_a_reflection_prompt_quotes_a_whole_attempt(r3):
+    assert length_of(r3) == 144  # 5 + 64 + 8 + 64 = 141
+    r3.reflection(max_attempt_tokens=16)
+    assert length_of(r3) == 96
+
+
+def test_the_further_turns_of_an_environment_have_room(config):
+    assert length_of(config.environment(max_turns=2)) > 5 + 2 * 64 + 100
+
+
+def test_held_out_prompts_count(config, tmp_path):
+    longer = tmp_path / "longer.jsonl"
+    longer.write_text(json.dumps({"problem": "+".join(["11"] * 40), "answer": "440"}) + "\n")
+    assert length_of(config.evaluation(data=str(longer))) == 192
+
+
+def test_the_prompt_with_the_most_tokens_need_not_have_the_most_letters(config, problems, tmp_path):
+    """A letter is a token here, in whichever script; bytes are only where to look first."""
+    file = tmp_path / "scripts.jsonl"
+    rows = [{"problem": "é" * 40, "answer": "1"}, {"problem": "a" * 79, "answer": "2"}]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows * 400))
+    assert length_of(config.environment(data=str(file))) == 144  # 79 + 64
+
+
+def test_the_models_own_context_is_the_most(config):
+    config.env_runners(max_response_tokens=400).environment(max_turns=2)
+    assert length_of(config) == 512
+
+
+@pytest.mark.parametrize("named", [{"max_model_len": 300}, {"vllm": {"max_model_len": 300}}])
+def test_a_length_that_is_named_is_taken(config, named):
+    assert length_of(config.env_runners(**named)) == 300
+
+
+def test_a_named_length_that_is_too_short_is_an_error(config):
+    line = r"^env_runners.max_model_len: 66 tokens do not hold .* fix: env_runners.max_model_len=null, or 69$"
+    with pytest.raises(ConfigError, match=line):
+        check(config.env_runners(max_model_len=66), RUN)
+
+
+def test_the_transformers_engine_needs_no_length_and_no_cache_of_a_size(config):
+    check(config.env_runners(engine="transformers"), RUN)
+    assert config.engine_cache_bytes is None
+
+
+def test_the_length_is_no_setting(config):
+    validate_start(config)
+    assert config.engine_length == 80
+    assert "engine_length" not in json.dumps(config.to_sections())
+    assert config.copy(copy_frozen=False).engine_length == 80
+
+
+BIG = ModelFacts("big", "Qwen3ForCausalLM", 125_000_000, 12, 4, 128, 40_960)
+
+
+def with_length(length: int, **settings) -> GRPOConfig:
+    config = GRPOConfig().env_runners(engine="vllm", dtype="float32", **settings)
+    config.measured_length(length)
+    return config
+
+
+def test_a_cpus_cache_is_a_gib_or_what_all_sequences_need_or_what_one_needs():
+    assert cpu_cache_bytes(with_length(1024), BIG) == 2**30
+    assert cpu_cache_bytes(with_length(1024, max_num_seqs=2), BIG) == 2 * sequence_bytes(with_length(1024), BIG)
+    whole = with_length(40_960)
+    assert cpu_cache_bytes(whole, BIG) == sequence_bytes(whole, BIG) > BIG.cache_bytes(40_960, "float32") > 2**30
+
+
+def test_a_cache_that_the_user_names_is_taken(monkeypatch):
+    assert cpu_cache_bytes(with_length(64, vllm={"kv_cache_memory_bytes": 5 * 2**20}), BIG) == 5 * 2**20
+    monkeypatch.setenv("VLLM_CPU_KVCACHE_SPACE", "3")
+    assert cpu_cache_bytes(with_length(64), BIG) == 3 * 2**30
+
+
+def test_a_cache_without_room_for_one_sequence_is_an_error_before_anything_starts(config):
+    config.env_runners(vllm={"kv_cache_memory_bytes": 1000})
+    needed = sequence_bytes(with_length(80), validate_model(config))
+    line = rf"^env_runners\.vllm\.kv_cache_memory_bytes: leaves 0\.00 GiB .* of 80 tokens takes .*; fix: {needed}, or "
+    with pytest.raises(ConfigError, match=line):
+        validate_start(config)
+
+
+def test_the_check_states_the_cache_that_the_engine_will_have(config):
+    lines = dict(line.split(maxsplit=2)[::2] for line in check(config, RUN) if line.startswith("engine memory"))
+    assert "sequences of 80 tokens at a time, or more shorter" in lines["engine"]
+    assert config.engine_cache_bytes == cpu_cache_bytes(config, validate_model(config))
