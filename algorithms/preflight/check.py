@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from algorithms.models.names import ModelFacts, fetch_model, validate_model
+from algorithms.preflight.activations import activation_bytes, microbatch_tokens
 from algorithms.preflight.context_window import (
     ContextUse,
     context_use,
@@ -12,14 +13,17 @@ from algorithms.preflight.context_window import (
     validate_context,
     validate_engine_context,
 )
-from algorithms.preflight.engine_cache import cache_bytes, sequence_bytes, validate_cache
+from algorithms.preflight.engine_cache import engine_bytes, sequence_bytes, validate_cache
 from algorithms.preflight.environments import EnvironmentFacts, validate_environment
 from algorithms.preflight.memory import (
+    LIBRARIES_BYTES,
     USE_A_GPU,
+    VLLM_BYTES,
     Resources,
     available,
     gpu_lines,
     learner_bytes,
+    learner_peak,
     leaves_gpus_idle,
     reserved,
     validate_resources,
@@ -166,8 +170,11 @@ def _model_lines(config: "BaseConfig", model: ModelFacts | None, use: ContextUse
         "model",
         f"{model.name}: {model.architecture}, {model.parameters:,} parameters, computing in {dtype}",
     )
-    yield "learner memory", f"{_sum(learner_bytes(config, model))}, without activations"
+    activations = activation_bytes(config, model, use)
+    yield "learner memory", _learner_memory(config, model, use, activations)
     yield "engine memory", _engine_memory(config, model, use)
+    if not reserved(config).gpus and activations is not None:
+        yield "processes", _process_memory(config, model, use, activations)
     response = config.env_runners_settings.max_response_tokens
     prompt = f"prompt {use.prompt} + " if use.prompt else ""
     yield "context", f"{prompt}response {response} = {use.plain} of {model.context or 'unknown'} tokens"
@@ -179,21 +186,40 @@ def _model_lines(config: "BaseConfig", model: ModelFacts | None, use: ContextUse
         )
 
 
+def _learner_memory(config: "BaseConfig", model: ModelFacts, use: ContextUse, activations: int | None) -> str:
+    text = _sum(learner_bytes(config, model))
+    if activations is None:
+        return f"{text}, without activations"
+    tokens, several = microbatch_tokens(config, use)
+    peak = learner_peak(config, model, activations, several=several)
+    return f"{text}; with activations of {tokens} tokens, {_size(activations)}, up to {_size(peak)}"
+
+
 def _engine_memory(config: "BaseConfig", model: ModelFacts, use: ContextUse) -> str:
-    runners = config.env_runners_settings
-    weights = model.weight_bytes(runners.dtype)
+    runners, parts = config.env_runners_settings, engine_bytes(config, model, use)
     if runners.engine != "vllm":
-        cache = model.cache_bytes(runners.max_num_seqs * use.plain, runners.dtype)
-        parts = {"weights": weights, "cache": cache}
         return f"{_sum(parts)} of {runners.max_num_seqs} × {use.plain} tokens at most"
-    weights, cache = -(-weights // runners.tensor_parallel_size), cache_bytes(config, model)
-    if cache is None:
-        return f"weights {_size(weights)}, and its cache in the rest of its share of a GPU"
-    whole = cache // max(1, sequence_bytes(config, model))
+    if "cache" not in parts:
+        return f"{_sum(parts)}, and its cache in the rest of its share of a GPU"
+    whole = parts["cache"] // max(1, sequence_bytes(config, model))
     length = config.engine_length or model.context
-    return (
-        f"{_sum({'weights': weights, 'cache': cache})}: {whole} sequences of {length} tokens at a time, or more shorter"
-    )
+    return f"{_sum(parts)}: {whole} sequences of {length} tokens at a time, or more shorter"
+
+
+def _process_memory(config: "BaseConfig", model: ModelFacts, use: ContextUse, activations: int) -> str:
+    """Write what each process takes of this machine's memory where there are no GPUs."""
+    runners, learners = config.env_runners_settings, config.learners_settings
+    engine = sum(engine_bytes(config, model, use).values()) + (VLLM_BYTES if runners.engine == "vllm" else 0)
+    learner = learner_peak(config, model, activations, several=microbatch_tokens(config, use)[1])
+    driver = (0 if runners.num_env_runners else engine) + (0 if learners.num_learners else learner)
+    processes = [("driver", 1, driver), ("env runner", runners.num_env_runners, engine)]
+    processes.append(("learner", learners.num_learners, learner))
+    texts = [
+        f"{f'{count} × ' if count > 1 else ''}{name} {_size(LIBRARIES_BYTES + size)}"
+        for name, count, size in processes
+        if count
+    ]
+    return f"{', '.join(texts)} at most, libraries included"
 
 
 def _data_lines(config: "BaseConfig", environment: EnvironmentFacts) -> Iterator[tuple[str, str]]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from algorithms.config.errors import ConfigError
 from algorithms.config.placement import engine_share
 from algorithms.models.names import ModelFacts
+from algorithms.preflight.context_window import ContextUse
 from algorithms.preflight.memory import VLLM_SHARE, engine_is_on_gpu
 
 if TYPE_CHECKING:
@@ -57,6 +58,19 @@ def gpu_cache_bytes(config: "BaseConfig", model: ModelFacts) -> int | None:
 def cache_bytes(config: "BaseConfig", model: ModelFacts) -> int | None:
     """Return the bytes of a vLLM engine's cache; None where they depend on a GPU that is not here."""
     return gpu_cache_bytes(config, model) if engine_is_on_gpu(config) else cpu_cache_bytes(config, model)
+
+
+def engine_bytes(config: "BaseConfig", model: ModelFacts, use: ContextUse) -> dict[str, int]:
+    """Return the bytes of one engine, by what they are; without `cache` where that depends on a GPU that is not here.
+
+    The transformers engine makes its cache for the responses that it decodes at a time.
+    """
+    runners = config.env_runners_settings
+    weights = {"weights": -(-model.weight_bytes(runners.dtype) // runners.tensor_parallel_size)}
+    if runners.engine != "vllm":
+        return weights | {"cache": model.cache_bytes(runners.max_num_seqs * use.plain, runners.dtype)}
+    cache = cache_bytes(config, model)
+    return weights if cache is None else weights | {"cache": cache}
 
 
 def validate_cache(config: "BaseConfig", model: ModelFacts) -> None:

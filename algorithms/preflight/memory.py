@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 
 _ADAM_MOMENTS = 2
+# Of a process on the CPU: Python with torch, Ray and transformers, and what vLLM adds.
+LIBRARIES_BYTES, VLLM_BYTES = int(0.65 * 2**30), int(0.6 * 2**30)
 # What a run with a GPU needs at least; the engine in the driver then has it too.
 USE_A_GPU = "learners.num_gpus_per_learner=1"
 
@@ -123,6 +125,23 @@ def learner_bytes(config: "BaseConfig", model: ModelFacts) -> dict[str, int]:
     if dtype != "float32" and not config.rl_module_settings.lora_rank:
         parts[f"{dtype} copies"] = model.weight_bytes(dtype)
     return parts
+
+
+def learner_peak(config: "BaseConfig", model: ModelFacts, activations: int, *, several: bool) -> int:
+    """Return the bytes that a learner holds at most.
+
+    The gradient grows while activations go: with a single micro-batch the two are never there at once.
+
+    Args:
+        config: the configuration.
+        model: the model's size.
+        activations: bytes of a micro-batch's, with a chunk of its logits.
+        several: whether a step has several micro-batches, whose gradients stay.
+    """
+    parts = learner_bytes(config, model)
+    gradients = parts.get("gradients", 0)
+    held = sum(parts.values()) - gradients
+    return held + (gradients + activations if several else max(gradients, activations))
 
 
 # What vLLM takes of a GPU when it is not told: its own default.

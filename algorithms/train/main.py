@@ -125,7 +125,7 @@ def _parser(algorithm: str) -> argparse.ArgumentParser:
         "--config",
         metavar="FILE",
         action="append",
-        help="a YAML file; default: quickstart.yaml, unless rl_module.model names a model of your own; may be repeated, a later file wins",
+        help="a YAML file; may be repeated, a later file wins; default: quickstart.yaml, or none for your own model",
     )
     parser.add_argument("--resume", metavar="RUN", help="resume a run directory from its last checkpoint")
     parser.add_argument(

@@ -1,7 +1,7 @@
 """Show what starts while engines and learners load: each reports its stage, the driver prints them with seconds.
 
-A start takes seconds for a toy and minutes for a real model, and a constructor answers no calls. So a process writes its
-stage down: the driver's own into a table, an actor's into Ray's key-value store, which the driver reads.
+A start takes seconds for a toy and minutes for a real model, and a constructor answers no calls. So a process writes
+its stage down: the driver's own into a table, an actor's into Ray's key-value store, which the driver reads.
 """
 
 import contextlib

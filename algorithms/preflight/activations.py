@@ -1,0 +1,98 @@
+"""How many bytes a learner's forward pass keeps for its backward pass: counted on tensors without memory."""
+
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from algorithms.learner.attention import NAME, SUPPORTED_LAYERS
+from algorithms.learner.batch import TrainingSample, packed_batch, padded_batch
+from algorithms.models.names import ModelFacts, resolve_model
+from algorithms.preflight.context_window import ContextUse
+
+if TYPE_CHECKING:
+    from algorithms.config.base import BaseConfig
+
+# Tokens that are counted; the rest follows, as all but attention's own scores grows with the tokens.
+_COUNTED = 2048
+# Logits of a chunk of tokens exist for their softmax and for their gradient.
+_CHUNK_LOGITS = 384 * 1.5
+
+
+def microbatch_tokens(config: "BaseConfig", use: ContextUse) -> tuple[int, bool]:
+    """Return the most tokens that one micro-batch of a learner has, and whether it is one of several of its step."""
+    training, learners = config.training_settings, config.learners_settings
+    groups = training.queries_per_step + config.extra_prompts()
+    tokens = training.queries_per_step * use.plain + config.extra_prompts() * use.longest
+    tokens = tokens * training.group_size // training.minibatches // max(1, learners.num_learners)
+    most = max(learners.token_budget, use.longest if groups > training.queries_per_step else use.plain)
+    return min(tokens, most), tokens > most
+
+
+def activation_bytes(config: "BaseConfig", model: ModelFacts, use: ContextUse) -> int | None:
+    """Return the bytes of a micro-batch's activations, with a chunk of its logits; None where they cannot be counted.
+
+    A model with code of its own need not run on tensors without memory.
+    """
+    tokens, _ = microbatch_tokens(config, use)
+    try:
+        kept, counted = _kept_bytes(config, min(use.plain, _COUNTED))
+    except Exception:  # of a model with code of its own, anything
+        return None
+    logits = int(_CHUNK_LOGITS * 4 * (model.vocabulary or 0))
+    return kept * tokens // counted + logits
+
+
+def _kept_bytes(config: "BaseConfig", length: int) -> tuple[int, int]:
+    """Return the bytes that a forward pass keeps, and for how many tokens."""
+    module = config.rl_module_settings
+    rows = max(1, _COUNTED // length)
+    with FakeTensorMode():
+        lm = _model(module)
+        packed = config.learners_settings.packing and _packs(lm)
+        if packed:
+            lm.set_attn_implementation(NAME)
+        if module.gradient_checkpointing:
+            lm.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        sample = TrainingSample(np.zeros(length, np.int32), np.arange(length) > 0)
+        batch = (packed_batch if packed else padded_batch)([sample] * rows, torch.device("cpu"))
+        kept = _Kept(lm)
+        half = module.dtype != "float32"
+        autocast = torch.autocast("cpu", dtype=getattr(torch, module.dtype)) if half else contextlib.nullcontext()
+        with torch.autograd.graph.saved_tensors_hooks(kept.pack, lambda tensor: tensor), autocast:
+            lm.get_decoder()(input_ids=batch.tokens, use_cache=False, **batch.inputs)
+    return sum(kept.sizes.values()), rows * length
+
+
+def _model(module: Any) -> Any:
+    source = resolve_model(module.model)
+    config = AutoConfig.from_pretrained(source, revision=module.revision, trust_remote_code=module.trust_remote_code)
+    lm = AutoModelForCausalLM.from_config(config, dtype=torch.float32, trust_remote_code=module.trust_remote_code)
+    return lm.train()
+
+
+def _packs(lm: Any) -> bool:
+    """Whether the learner is likely to pack sequences; it finds out with numbers, which there are none of here."""
+    text = lm.config.get_text_config()
+    known = set(getattr(text, "layer_types", None) or ()) <= SUPPORTED_LAYERS
+    return known and not getattr(text, "attn_logit_softcapping", None)
+
+
+class _Kept:
+    """The storages that autograd keeps, the parameters' own apart."""
+
+    def __init__(self, lm: Any) -> None:
+        self._own = {parameter.untyped_storage()._cdata for parameter in lm.parameters()}
+        self._alive: list[Any] = []
+        self.sizes: dict[int, int] = {}
+
+    def pack(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Count a tensor's storage, once."""
+        storage = tensor.untyped_storage()
+        if storage._cdata not in self._own and storage._cdata not in self.sizes:
+            self._alive.append(storage)  # else another one could get its address
+            self.sizes[storage._cdata] = storage.nbytes()
+        return tensor
