@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 # Tokens that are counted; the rest follows, as all but attention's own scores grows with the tokens.
 _COUNTED = 2048
+# What the C library keeps of freed tensors on a CPU, where it takes those below 32 MiB from one heap.
+_HEAP = 1.2
 # Logits of a chunk of tokens exist for their softmax and for their gradient.
 _CHUNK_LOGITS = 384 * 1.5
 
@@ -43,7 +45,8 @@ def activation_bytes(config: "BaseConfig", model: ModelFacts, use: ContextUse) -
     except Exception:  # of a model with code of its own, anything
         return None
     logits = int(_CHUNK_LOGITS * 4 * (model.vocabulary or 0))
-    return kept * tokens // counted + logits
+    slack = 1.0 if config.learners_settings.num_gpus_per_learner else _HEAP
+    return int(slack * kept * tokens / counted) + logits
 
 
 def _kept_bytes(config: "BaseConfig", length: int) -> tuple[int, int]:

@@ -13,7 +13,7 @@ from algorithms.preflight.context_window import (
     validate_context,
     validate_engine_context,
 )
-from algorithms.preflight.engine_cache import engine_bytes, sequence_bytes, validate_cache
+from algorithms.preflight.engine_cache import engine_bytes, responses_at_once, sequence_bytes, validate_cache
 from algorithms.preflight.environments import EnvironmentFacts, validate_environment
 from algorithms.preflight.memory import (
     LIBRARIES_BYTES,
@@ -107,7 +107,7 @@ def check(config: "BaseConfig", run_settings: "RunSettings") -> list[str]:
     environment = validate_environment(config, fetch=False)
     use = None if model is None else validate_sequences(config, model, environment)
     lines = [*_run_lines(config, run_settings), *_place_lines(config), *gpu_lines(config, model)]
-    lines += _model_lines(config, model, use)
+    lines += _model_lines(config, model, use, responses_at_once(config, environment.held_out))
     return [f"{name:<{_WIDTH}}{text}" for name, text in [*lines, *_data_lines(config, environment)]]
 
 
@@ -158,7 +158,9 @@ def _actors(count: int, cpus: float, gpus: float) -> str:
     return f"{count} × ({cpus:g} CPU, {gpus:g} GPU)" if count else "in the driver"
 
 
-def _model_lines(config: "BaseConfig", model: ModelFacts | None, use: ContextUse | None) -> Iterator[tuple[str, str]]:
+def _model_lines(
+    config: "BaseConfig", model: ModelFacts | None, use: ContextUse | None, at_once: int
+) -> Iterator[tuple[str, str]]:
     if model is None or use is None:
         yield "model", f"{config.rl_module_settings.model}: {_NOT_CACHED}"
         yield "learner memory", "16 bytes a parameter (float32 weights, gradients, Adam moments), without activations"
@@ -172,9 +174,9 @@ def _model_lines(config: "BaseConfig", model: ModelFacts | None, use: ContextUse
     )
     activations = activation_bytes(config, model, use)
     yield "learner memory", _learner_memory(config, model, use, activations)
-    yield "engine memory", _engine_memory(config, model, use)
+    yield "engine memory", _engine_memory(config, model, use, at_once)
     if not reserved(config).gpus and activations is not None:
-        yield "processes", _process_memory(config, model, use, activations)
+        yield "processes", _process_memory(config, model, use, activations, at_once)
     response = config.env_runners_settings.max_response_tokens
     prompt = f"prompt {use.prompt} + " if use.prompt else ""
     yield "context", f"{prompt}response {response} = {use.plain} of {model.context or 'unknown'} tokens"
@@ -195,10 +197,10 @@ def _learner_memory(config: "BaseConfig", model: ModelFacts, use: ContextUse, ac
     return f"{text}; with activations of {tokens} tokens, {_size(activations)}, up to {_size(peak)}"
 
 
-def _engine_memory(config: "BaseConfig", model: ModelFacts, use: ContextUse) -> str:
-    runners, parts = config.env_runners_settings, engine_bytes(config, model, use)
+def _engine_memory(config: "BaseConfig", model: ModelFacts, use: ContextUse, at_once: int) -> str:
+    runners, parts = config.env_runners_settings, engine_bytes(config, model, use, at_once)
     if runners.engine != "vllm":
-        return f"{_sum(parts)} of {runners.max_num_seqs} × {use.plain} tokens at most"
+        return f"{_sum(parts)} of {at_once} × {use.plain} tokens at most"
     if "cache" not in parts:
         return f"{_sum(parts)}, and its cache in the rest of its share of a GPU"
     whole = parts["cache"] // max(1, sequence_bytes(config, model))
@@ -206,10 +208,10 @@ def _engine_memory(config: "BaseConfig", model: ModelFacts, use: ContextUse) -> 
     return f"{_sum(parts)}: {whole} sequences of {length} tokens at a time, or more shorter"
 
 
-def _process_memory(config: "BaseConfig", model: ModelFacts, use: ContextUse, activations: int) -> str:
+def _process_memory(config: "BaseConfig", model: ModelFacts, use: ContextUse, activations: int, at_once: int) -> str:
     """Write what each process takes of this machine's memory where there are no GPUs."""
     runners, learners = config.env_runners_settings, config.learners_settings
-    engine = sum(engine_bytes(config, model, use).values()) + (VLLM_BYTES if runners.engine == "vllm" else 0)
+    engine = sum(engine_bytes(config, model, use, at_once).values()) + (VLLM_BYTES if runners.engine == "vllm" else 0)
     learner = learner_peak(config, model, activations, several=microbatch_tokens(config, use)[1])
     driver = (0 if runners.num_env_runners else engine) + (0 if learners.num_learners else learner)
     processes = [("driver", 1, driver), ("env runner", runners.num_env_runners, engine)]

@@ -60,15 +60,23 @@ def cache_bytes(config: "BaseConfig", model: ModelFacts) -> int | None:
     return gpu_cache_bytes(config, model) if engine_is_on_gpu(config) else cpu_cache_bytes(config, model)
 
 
-def engine_bytes(config: "BaseConfig", model: ModelFacts, use: ContextUse) -> dict[str, int]:
+def responses_at_once(config: "BaseConfig", held_out: int | None) -> int:
+    """Return the most responses that an engine decodes at a time, in training and in evaluations."""
+    training, evaluation = config.training_settings, config.evaluation_settings
+    trained = (training.queries_per_step + config.extra_prompts()) * training.group_size
+    evaluated = min(evaluation.limit or held_out or 0, held_out or 0) * evaluation.samples
+    return min(config.env_runners_settings.max_num_seqs, max(trained, evaluated))
+
+
+def engine_bytes(config: "BaseConfig", model: ModelFacts, use: ContextUse, at_once: int) -> dict[str, int]:
     """Return the bytes of one engine, by what they are; without `cache` where that depends on a GPU that is not here.
 
-    The transformers engine makes its cache for the responses that it decodes at a time.
+    The transformers engine makes its cache for the responses that it decodes `at_once`.
     """
     runners = config.env_runners_settings
     weights = {"weights": -(-model.weight_bytes(runners.dtype) // runners.tensor_parallel_size)}
     if runners.engine != "vllm":
-        return weights | {"cache": model.cache_bytes(runners.max_num_seqs * use.plain, runners.dtype)}
+        return weights | {"cache": model.cache_bytes(at_once * use.plain, runners.dtype)}
     cache = cache_bytes(config, model)
     return weights if cache is None else weights | {"cache": cache}
 
