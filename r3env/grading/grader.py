@@ -7,12 +7,13 @@ such as `9^{9^9}` would keep them for ever.
 import json
 import math
 import os
+import re
 import threading
 from collections import Counter
 
 from r3env.core import Reason, Verdict
 from r3env.grading.cost import too_costly
-from r3env.grading.extraction import final_answer
+from r3env.grading.extraction import FinalBoxes, as_list, final_boxes
 from r3env.grading.fast_path import fast_equal
 from r3env.grading.verdict_cache import Outcome, VerdictCache
 from r3env.sandbox.pool import ChildPool
@@ -27,6 +28,8 @@ _REMEMBERED_ANSWERS = 8192
 
 _COUNTED = (*map(str, Reason), "screened", "overlong", "unread", "remembered", "restarts")
 _GRACE_S = 1.0
+_SAME_ANSWERS = 4  # boxes joined by "or" that are compared one by one
+_SEVERAL = re.compile(r"[,;&]|\\(?:pm|q?quad)|(?<![a-zA-Z])(?:and|or)(?![a-zA-Z])")
 
 _pool: ChildPool | None = None
 _lock = threading.Lock()
@@ -39,8 +42,9 @@ def grade(response: str, gold: str, *, timeout_s: float = 5.0) -> Verdict:
 
     Args:
         response: Everything that the policy wrote. Its final answer is the last complete `\boxed` or `\fbox` after any
-            thinking; one longer than `MAX_ANSWER_CHARS` is correct only if it is the gold itself.
-        gold: The reference answer, in a box or not.
+            thinking, or the list in the last boxes that stand together; one longer than `MAX_ANSWER_CHARS` is correct
+            only if it is the gold itself.
+        gold: The reference answer, in a box or several, or not.
         timeout_s: Seconds that the comparison may take, from when a grader takes it up. An answer that a glance shows
             to be hopeless, see `r3env.grading.cost`, is a timeout at once, and one that was a timeout before is again.
 
@@ -86,10 +90,46 @@ def close() -> None:
 
 
 def _reason(response: str, gold: str, timeout_s: float) -> Reason:
-    answer = final_answer(response)
+    answer, boxed_gold = final_boxes(response), final_boxes(gold)
     if answer is None:
         return Reason.NO_ANSWER
-    gold = final_answer(gold) or gold
+    golds = _gold_readings(boxed_gold) if boxed_gold else [gold]
+    for one_gold in golds:
+        for reading in _answer_readings(answer, one_gold):
+            reason = _compared(reading, one_gold, timeout_s)
+            if reason is not Reason.DIFFERENT:
+                return reason
+    return _each_is_the_gold(answer, golds[0], timeout_s)
+
+
+def _gold_readings(gold: FinalBoxes) -> list[str]:
+    """A reference is to be trusted: boxes that may belong together are a list, or the last one is the answer."""
+    readings = [as_list(gold.wider, labelled=True), as_list(gold.boxes, labelled=True)]
+    if len({box.content for box in gold.boxes}) == 1:
+        readings.append(gold.boxes[-1].content)
+    return list(dict.fromkeys(readings))
+
+
+def _answer_readings(answer: FinalBoxes, gold: str) -> list[str]:
+    if len(answer.wider) == 1:
+        return [answer.boxes[0].content]
+    labelled = "=" in gold
+    readings = [as_list(answer.boxes, labelled=labelled)]
+    if _SEVERAL.search(gold):
+        readings.append(as_list(answer.wider, labelled=labelled))
+    return list(dict.fromkeys(readings))
+
+
+def _each_is_the_gold(answer: FinalBoxes, gold: str, timeout_s: float) -> Reason:
+    r"""`\boxed{\frac12} or \boxed{0.5}` says the same thing twice; two different answers are none."""
+    contents = list(dict.fromkeys(box.content for box in answer.boxes))
+    if len(answer.boxes) == 1 or len(contents) > _SAME_ANSWERS:
+        return Reason.DIFFERENT
+    reasons = (_compared(content, gold, timeout_s) for content in contents)
+    return next((reason for reason in reasons if reason is not Reason.EQUAL), Reason.EQUAL)
+
+
+def _compared(answer: str, gold: str, timeout_s: float) -> Reason:
     if max(len(answer), len(gold)) > MAX_ANSWER_CHARS:
         _count("overlong")
         return _equal_or_not(answer.strip() == gold.strip())
