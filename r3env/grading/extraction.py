@@ -22,7 +22,9 @@ _LABEL = (
     r"(?:(?:\\[a-zA-Z]+\s*|[a-zA-Z]){1,4}'{0,2}(?:_(?:\w|\{[^{}]{1,12}\}))?(?:\([^()=]{1,12}\))?"
     r"|\([a-zA-Z](?:\s*,\s*[a-zA-Z]){1,3}\))\s*=\s*"
 )
-_JOINT = re.compile(rf"(?:[,;\uff0c\u3001\uff1b]\s*(?:{_AND})?|{_AND}){_GUESS}*,?\s*(?P<label>{_LABEL})?", re.IGNORECASE)
+_JOINT = re.compile(
+    rf"(?:[,;\uff0c\u3001\uff1b]\s*(?:{_AND})?|{_AND}){_GUESS}*,?\s*(?P<label>{_LABEL})?", re.IGNORECASE
+)
 _LABEL_BEFORE = re.compile(rf"(?<![a-zA-Z\\])(?P<label>{_LABEL})\Z")
 _LOOSE = re.compile(rf"(?P<words>[a-zA-Z ,()'-]*?)(?P<label>(?<![a-zA-Z\\]){_LABEL})?")
 _WORD = re.compile(r"[a-zA-Z]+")
@@ -44,11 +46,11 @@ class Box:
 
 @dataclass(frozen=True)
 class FinalBoxes:
-    """The boxes that make the final answer.
+    r"""The boxes that make the final answer.
 
     Args:
         boxes: Those at the end that commas, "and" or "or" join, and nothing else; mostly a single one.
-        wider: These and the boxes before them that may belong to the same list: `\\boxed{1} paper and \\boxed{2} bins`.
+        wider: These and the boxes before them that may belong to the same list: `\boxed{1} paper and \boxed{2} bins`.
     """
 
     boxes: tuple[Box, ...]
@@ -108,9 +110,13 @@ def _complete_boxes(text: str) -> list[tuple[int, int, int]]:
 
     Takes one pass: a response may hold thousands of open ones.
     """
+    first = text.find("box")
+    if first < 0:
+        return []
+    start = len(text[:first].removesuffix("f").rstrip("\\"))  # nothing before it can close or open a box
     found: list[tuple[int, int, int]] = []
     open_braces: list[tuple[int, int] | None] = []
-    for token in _TOKEN.finditer(text):
+    for token in _TOKEN.finditer(text, start):
         written = token.group()
         if written == "}":
             opened = open_braces.pop() if open_braces else None

@@ -7,14 +7,14 @@ such as `9^{9^9}` would keep them for ever.
 import json
 import math
 import os
-import re
 import threading
 from collections import Counter
 
 from r3env.core import Reason, Verdict
 from r3env.grading.cost import too_costly
-from r3env.grading.extraction import FinalBoxes, as_list, final_boxes
+from r3env.grading.extraction import final_boxes
 from r3env.grading.fast_path import fast_equal
+from r3env.grading.readings import answer_readings, gold_readings, repeated_answers, same_elements
 from r3env.grading.verdict_cache import Outcome, VerdictCache
 from r3env.sandbox.pool import ChildPool
 from r3env.sandbox.process import ProcessDiedError, ProcessStartError, ProcessTimeoutError
@@ -28,8 +28,6 @@ _REMEMBERED_ANSWERS = 8192
 
 _COUNTED = (*map(str, Reason), "screened", "overlong", "unread", "remembered", "restarts")
 _GRACE_S = 1.0
-_SAME_ANSWERS = 4  # boxes joined by "or" that are compared one by one
-_SEVERAL = re.compile(r"[,;&]|\\(?:pm|q?quad)|(?<![a-zA-Z])(?:and|or)(?![a-zA-Z])")
 
 _pool: ChildPool | None = None
 _lock = threading.Lock()
@@ -93,40 +91,20 @@ def _reason(response: str, gold: str, timeout_s: float) -> Reason:
     answer, boxed_gold = final_boxes(response), final_boxes(gold)
     if answer is None:
         return Reason.NO_ANSWER
-    golds = _gold_readings(boxed_gold) if boxed_gold else [gold]
-    for one_gold in golds:
-        for reading in _answer_readings(answer, one_gold):
-            reason = _compared(reading, one_gold, timeout_s)
+    if len(answer.wider) == 1 and (boxed_gold is None or len(boxed_gold.wider) == 1):
+        return _compared(answer.boxes[0].content, boxed_gold.boxes[0].content if boxed_gold else gold, timeout_s)
+    golds = gold_readings(boxed_gold) if boxed_gold else [gold]
+    for reference in golds:
+        for reading in answer_readings(answer, reference):
+            reason = _compared(reading, reference, timeout_s)
             if reason is not Reason.DIFFERENT:
                 return reason
-    return _each_is_the_gold(answer, golds[0], timeout_s)
-
-
-def _gold_readings(gold: FinalBoxes) -> list[str]:
-    """A reference is to be trusted: boxes that may belong together are a list, or the last one is the answer."""
-    readings = [as_list(gold.wider, labelled=True), as_list(gold.boxes, labelled=True)]
-    if len({box.content for box in gold.boxes}) == 1:
-        readings.append(gold.boxes[-1].content)
-    return list(dict.fromkeys(readings))
-
-
-def _answer_readings(answer: FinalBoxes, gold: str) -> list[str]:
-    if len(answer.wider) == 1:
-        return [answer.boxes[0].content]
-    labelled = "=" in gold
-    readings = [as_list(answer.boxes, labelled=labelled)]
-    if _SEVERAL.search(gold):
-        readings.append(as_list(answer.wider, labelled=labelled))
-    return list(dict.fromkeys(readings))
-
-
-def _each_is_the_gold(answer: FinalBoxes, gold: str, timeout_s: float) -> Reason:
-    r"""`\boxed{\frac12} or \boxed{0.5}` says the same thing twice; two different answers are none."""
-    contents = list(dict.fromkeys(box.content for box in answer.boxes))
-    if len(answer.boxes) == 1 or len(contents) > _SAME_ANSWERS:
-        return Reason.DIFFERENT
-    reasons = (_compared(content, gold, timeout_s) for content in contents)
-    return next((reason for reason in reasons if reason is not Reason.EQUAL), Reason.EQUAL)
+    if any(same_elements(answer, reference) for reference in golds):
+        return Reason.EQUAL
+    repeated = repeated_answers(answer)
+    reasons = (_compared(content, golds[0], timeout_s) for content in repeated)
+    unequal = next((reason for reason in reasons if reason is not Reason.EQUAL), None)
+    return unequal or (Reason.EQUAL if repeated else Reason.DIFFERENT)
 
 
 def _compared(answer: str, gold: str, timeout_s: float) -> Reason:
