@@ -12,7 +12,8 @@ _TOKEN = re.compile(r"\\{1,4}(?:boxed|fbox)\s*\{|\\[\s\S]|[{}]")
 _BOX_COMMAND = re.compile(r"\\{1,4}(?:boxed|fbox)\s*(?=\{)")
 
 _LONGEST_GAP = 80  # characters between two boxes of one answer
-_MOST_WORDS = 6
+_WORDS_BEFORE_AND, _WORDS_BEFORE_COMMA = 4, 1  # `\boxed{3} in the first and \boxed{5}`, `\boxed{3} chairs, \boxed{5}`
+_MOST_WORDS = 6  # between boxes of a reference
 _LINE_BREAK = re.compile(r"\n|\\\\")
 _TEXT_COMMAND = re.compile(r"\\(?:text[a-z]*|math(?:rm|bf|it|sf)|mbox)\s*\{([^{}]*)\}")
 _DECORATION = re.compile(r"\$+|\\[()\[\],;:! \\&]|\\q?quad|\\(?:left|right|displaystyle)(?![a-zA-Z])|\*\*|[~&\s]+")
@@ -23,7 +24,9 @@ _LABEL = (
     r"|\([a-zA-Z](?:\s*,\s*[a-zA-Z]){1,3}\))\s*=\s*"
 )
 _JOINT = re.compile(
-    rf"(?:[,;\uff0c\u3001\uff1b]\s*(?:{_AND})?|{_AND}){_GUESS}*,?\s*(?P<label>{_LABEL})?", re.IGNORECASE
+    rf"(?P<words>[a-zA-Z ()'-]*?)(?:(?P<mark>[,;\uff0c\u3001\uff1b])\s*(?:{_AND})?|(?<![a-zA-Z]){_AND})"
+    rf"{_GUESS}*,?\s*(?P<label>{_LABEL})?",
+    re.IGNORECASE,
 )
 _LABEL_BEFORE = re.compile(rf"(?<![a-zA-Z\\])(?P<label>{_LABEL})\Z")
 _LOOSE = re.compile(rf"(?P<words>[a-zA-Z ,()'-]*?)(?P<label>(?<![a-zA-Z\\]){_LABEL})?")
@@ -31,7 +34,7 @@ _WORD = re.compile(r"[a-zA-Z]+")
 # These take back what was said before, or draw a conclusion from it.
 _TURNS = frozenset(
     "not no nor wait but then than so if when finally instead rather actually hence thus therefore since because which"
-    " implies means gives get becomes yields final answer answers correct wrong incorrect check or of first next later"
+    " implies means gives get becomes yields final answer answers correct wrong incorrect check or of"
     " simplifies equals".split()
 )
 
@@ -49,8 +52,9 @@ class FinalBoxes:
     r"""The boxes that make the final answer.
 
     Args:
-        boxes: Those at the end that commas, "and" or "or" join, and nothing else; mostly a single one.
-        wider: These and the boxes before them that may belong to the same list: `\boxed{1} paper and \boxed{2} bins`.
+        boxes: Those at the end that commas, "and" or "or" join, right before the later box; mostly a single one.
+        wider: These and the boxes before them that may belong to them: `\boxed{1}\boxed{2}`. For references only:
+            a response that could mean either would be paid for two guesses.
     """
 
     boxes: tuple[Box, ...]
@@ -157,16 +161,21 @@ def _joint(gap: str) -> tuple[str, bool] | None:
     plain = _plain(gap).strip()
     joint = _JOINT.fullmatch(plain)
     if joint:
-        return joint["label"] or "", True
+        most = _WORDS_BEFORE_COMMA if joint["mark"] else _WORDS_BEFORE_AND
+        if _only_describe(joint["words"], most):
+            return joint["label"] or "", True
     loose = _LOOSE.fullmatch(plain)
-    if loose is None or (not plain and _LINE_BREAK.search(gap)):
+    if loose is None or not _only_describe(loose["words"], _MOST_WORDS) or (not plain and _LINE_BREAK.search(gap)):
         return None
-    words = [word.lower() for word in _WORD.findall(loose["words"])]
-    if len(words) > _MOST_WORDS or not _TURNS.isdisjoint(words):
-        return None
-    if plain and "and" not in words and "," not in loose["words"]:
+    if plain and not re.search(r",|\band\b", loose["words"]):
         return None
     return loose["label"] or "", False
+
+
+def _only_describe(between: str, most: int) -> bool:
+    """Whether the words between two boxes are few, and none of them takes the first box back or concludes from it."""
+    words = _WORD.findall(between.lower())
+    return len(words) <= most and _TURNS.isdisjoint(words)
 
 
 def _plain(text: str) -> str:

@@ -14,7 +14,7 @@ from r3env.core import Reason, Verdict
 from r3env.grading.cost import too_costly
 from r3env.grading.extraction import final_boxes
 from r3env.grading.fast_path import fast_equal
-from r3env.grading.readings import answer_readings, gold_readings, repeated_answers, same_elements
+from r3env.grading.readings import answer_text, gold_readings, repeated_answers, same_elements
 from r3env.grading.verdict_cache import Outcome, VerdictCache
 from r3env.sandbox.pool import ChildPool
 from r3env.sandbox.process import ProcessDiedError, ProcessStartError, ProcessTimeoutError
@@ -91,14 +91,14 @@ def _reason(response: str, gold: str, timeout_s: float) -> Reason:
     answer, boxed_gold = final_boxes(response), final_boxes(gold)
     if answer is None:
         return Reason.NO_ANSWER
-    if len(answer.wider) == 1 and (boxed_gold is None or len(boxed_gold.wider) == 1):
-        return _compared(answer.boxes[0].content, boxed_gold.boxes[0].content if boxed_gold else gold, timeout_s)
     golds = gold_readings(boxed_gold) if boxed_gold else [gold]
     for reference in golds:
-        for reading in answer_readings(answer, reference):
-            reason = _compared(reading, reference, timeout_s)
-            if reason is not Reason.DIFFERENT:
-                return reason
+        text = answer_text(answer, reference)
+        reason = Reason.DIFFERENT if text is None else _compared(text, reference, timeout_s)
+        if reason is not Reason.DIFFERENT:
+            return reason
+    if len(answer.boxes) == 1:
+        return Reason.DIFFERENT
     if any(same_elements(answer, reference) for reference in golds):
         return Reason.EQUAL
     repeated = repeated_answers(answer)

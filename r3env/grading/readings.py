@@ -9,11 +9,10 @@ from collections.abc import Iterator
 from r3env.grading import plain_numbers
 from r3env.grading.extraction import FinalBoxes, as_list
 from r3env.grading.fast_path import fast_equal
-from r3env.grading.normalization import clean, encloses
+from r3env.grading.normalization import clean, encloses, unwrap
 
 _SAME_ANSWERS = 4  # boxes joined by "or" that are compared one by one
 _ELEMENTS = 12  # of a list that is compared element by element
-_SEVERAL = re.compile(r"[,;&]|\\(?:pm|q?quad)|(?<![a-zA-Z])(?:and|or)(?![a-zA-Z])")
 _SEPARATOR = re.compile(r"[,;]\s*(?:(?:and|or)\s)?|(?<![a-zA-Z])(?:and|or)(?![a-zA-Z])")
 
 
@@ -29,24 +28,16 @@ def gold_readings(gold: FinalBoxes) -> list[str]:
     return list(dict.fromkeys(readings))
 
 
-def answer_readings(answer: FinalBoxes, gold: str) -> list[str]:
-    """What an answer may stand for; it is correct if one of them equals the reference.
-
-    Boxes with words between them are a list only for a reference that is one. Otherwise the last one counts.
+def answer_text(answer: FinalBoxes, gold: str) -> str | None:
+    """The answer that a response gives as one text, or None for a list that is to equal a number.
 
     Args:
         answer: The boxes of the response.
-        gold: The reference.
+        gold: The reference; only one with equations is compared with the names before the boxes.
     """
-    if len(answer.wider) == 1:
-        return [answer.boxes[0].content]
     if len(answer.boxes) > 1 and _is_number(gold):
-        return []
-    labelled = "=" in gold
-    readings = [as_list(answer.boxes, labelled=labelled)]
-    if _SEVERAL.search(gold):
-        readings.append(as_list(answer.wider, labelled=labelled))
-    return list(dict.fromkeys(readings))
+        return None
+    return as_list(answer.boxes, labelled="=" in gold)
 
 
 def repeated_answers(answer: FinalBoxes) -> list[str]:
@@ -62,18 +53,17 @@ def same_elements(answer: FinalBoxes, gold: str) -> bool:
         answer: The boxes of the response.
         gold: The reference; a tuple, or one with equations, is for the parser.
     """
-    if len(answer.wider) == 1 or "=" in gold or _is_number(gold):
+    if not 1 < len(answer.boxes) <= _ELEMENTS or "=" in gold or _is_number(gold):
         return False
-    elements = _elements(gold)
-    groups = {len(boxes): boxes for boxes in (answer.wider, answer.boxes)}
-    boxes = groups.get(len(elements), ()) if 1 < len(elements) <= _ELEMENTS else ()
-    left = [box.content for box in boxes]
-    for element in elements if left else ():
+    elements, left = _elements(gold), [box.content for box in answer.boxes]
+    if len(elements) != len(left):
+        return False
+    for element in elements:
         found = next((content for content in left if fast_equal(element, content)), None)
         if found is None:
             return False
         left.remove(found)
-    return bool(boxes)
+    return True
 
 
 def _is_number(gold: str) -> bool:
@@ -82,7 +72,7 @@ def _is_number(gold: str) -> bool:
 
 
 def _elements(gold: str) -> list[str]:
-    text = clean(gold).replace("\\left", "").replace("\\right", "").strip()
+    text = unwrap(clean(gold)).replace("\\left", "").replace("\\right", "").strip()
     text = re.sub(r"\\text\s*\{\s*(and|or)\s*\}", r" \1 ", text)
     if encloses(text, "\\{", "\\}"):
         text = text[2:-2]
