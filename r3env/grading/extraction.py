@@ -1,11 +1,64 @@
-"""The final answer in a response: what its last complete box holds."""
+"""The final answer in a response: what its last complete box holds, or the last boxes that stand together."""
 
 import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from r3env.grading.normalization import strip_separators
 
 # A box is `\boxed{` or `\fbox{`; the extra backslashes are those of a line break or of doubled escaping. They
 # are bounded so that a response of backslashes only is still read in linear time.
 _TOKEN = re.compile(r"\\{1,4}(?:boxed|fbox)\s*\{|\\[\s\S]|[{}]")
 _BOX_COMMAND = re.compile(r"\\{1,4}(?:boxed|fbox)\s*(?=\{)")
+
+_LONGEST_GAP = 80  # characters between two boxes of one answer
+_WORDS_BEFORE_AND, _WORDS_BEFORE_COMMA = 4, 1  # `\boxed{3} in the first and \boxed{5}`, `\boxed{3} chairs, \boxed{5}`
+_MOST_WORDS = 6  # between boxes of a reference
+_LINE_BREAK = re.compile(r"\n|\\\\")
+_TEXT_COMMAND = re.compile(r"\\(?:text[a-z]*|math(?:rm|bf|it|sf)|mbox)\s*\{([^{}]*)\}")
+_DECORATION = re.compile(r"\$+|\\[()\[\],;:! \\&]|\\q?quad|\\(?:left|right|displaystyle)(?![a-zA-Z])|\*\*|[~&\s]+")
+_AND = r"(?:(?:and|or|as well as)(?![a-zA-Z])|[\u548c\u4e0e\u6216])\s*"
+_GUESS = r"(?:(?:maybe|perhaps|possibly|alternatively|also|even|else)(?![a-zA-Z])\s*)"
+_LABEL = (
+    r"(?:(?:\\[a-zA-Z]+\s*|[a-zA-Z]){1,4}'{0,2}(?:_(?:\w|\{[^{}]{1,12}\}))?(?:\([^()=]{1,12}\))?"
+    r"|\([a-zA-Z](?:\s*,\s*[a-zA-Z]){1,3}\))\s*=\s*"
+)
+_JOINT = re.compile(
+    rf"(?P<words>[a-zA-Z ()'-]*?)(?:(?P<mark>[,;\uff0c\u3001\uff1b])\s*(?:{_AND})?|(?<![a-zA-Z]){_AND})"
+    rf"{_GUESS}*,?\s*(?P<label>{_LABEL})?",
+    re.IGNORECASE,
+)
+_LABEL_BEFORE = re.compile(rf"(?<![a-zA-Z\\])(?P<label>{_LABEL})\Z")
+_LOOSE = re.compile(rf"(?P<words>[a-zA-Z ,()'-]*?)(?P<label>(?<![a-zA-Z\\]){_LABEL})?")
+_WORD = re.compile(r"[a-zA-Z]+")
+# These take back what was said before, or draw a conclusion from it.
+_TURNS = frozenset(
+    "not no nor wait but then than so if when finally instead rather actually hence thus therefore since because which"
+    " implies means gives get becomes yields final answer answers correct wrong incorrect check or of"
+    " simplifies equals".split()
+)
+
+
+@dataclass(frozen=True)
+class Box:
+    """A box: its content, and what stands before it, such as `x_1 = `, or nothing."""
+
+    label: str
+    content: str
+
+
+@dataclass(frozen=True)
+class FinalBoxes:
+    r"""The boxes that make the final answer.
+
+    Args:
+        boxes: Those at the end that commas, "and" or "or" join, right before the later box; mostly a single one.
+        wider: These and the boxes before them that may belong to them: `\boxed{1}\boxed{2}`. For references only:
+            a response that could mean either would be paid for two guesses.
+    """
+
+    boxes: tuple[Box, ...]
+    wider: tuple[Box, ...]
 
 
 def final_answer(response: str) -> str | None:
@@ -13,32 +66,118 @@ def final_answer(response: str) -> str | None:
 
     Everything before the last `</think>` is thinking, whether the response or the prompt opened it. Thinking
     that was opened and never closed leaves no answer. A box that is never closed does not count; of nested
-    boxes the outermost does, and the commands of the inner ones are removed.
+    boxes the outermost does, and the commands of the inner ones are removed. `\boxed{1} and \boxed{2}` is `1, 2`.
 
     Args:
         response: Everything that the policy wrote.
     """
+    final = final_boxes(response)
+    if final is None:
+        return None
+    alike = len({(box.label, box.content) for box in final.boxes}) == 1
+    return final.boxes[-1].content if alike else as_list(final.boxes)
+
+
+def final_boxes(response: str) -> FinalBoxes | None:
+    """The boxes that make the final answer of a response, or None if it has none; see `final_answer`."""
     _, _, visible = response.rpartition("</think>")
     if "<think>" in visible:
         return None
-    content = _last_box(visible)
-    if content is None:
+    places = _complete_boxes(visible)
+    if not places:
         return None
-    return _BOX_COMMAND.sub("", content).strip() or None
+    last = _content(visible, places[-1])
+    if not last:
+        return None
+    if len(places) == 1:
+        boxes = (Box("", last),)
+        return FinalBoxes(boxes, boxes)
+    return _joined(visible, places, last)
 
 
-def _last_box(text: str) -> str | None:
-    """Content of the complete box that ends last, in one pass: a response may hold thousands of open ones."""
-    found: tuple[int, int] | None = None
-    open_braces: list[int | None] = []
-    for token in _TOKEN.finditer(text):
+def as_list(boxes: Sequence[Box], *, labelled: bool = False) -> str:
+    r"""The answer that boxes make together: `1, 2`, or, if every box has a name of its own, `x = 1, y = 2`.
+
+    Args:
+        boxes: At least one box.
+        labelled: Whether to write the names.
+    """
+    if len(boxes) == 1:
+        return boxes[0].content
+    if labelled and all(box.label and "=" not in box.content for box in boxes):
+        return ", ".join(box.label + strip_separators(box.content) for box in boxes)
+    return ", ".join(strip_separators(box.content) for box in boxes)
+
+
+def _complete_boxes(text: str) -> list[tuple[int, int, int]]:
+    """Outermost complete boxes, each as the start of its command and of its content, and the end of its content.
+
+    Takes one pass: a response may hold thousands of open ones.
+    """
+    first = text.find("box")
+    if first < 0:
+        return []
+    start = len(text[:first].removesuffix("f").rstrip("\\"))  # nothing before it can close or open a box
+    found: list[tuple[int, int, int]] = []
+    open_braces: list[tuple[int, int] | None] = []
+    for token in _TOKEN.finditer(text, start):
         written = token.group()
         if written == "}":
-            start = open_braces.pop() if open_braces else None
-            if start is not None:
-                found = start, token.start()
+            opened = open_braces.pop() if open_braces else None
+            if opened is not None:
+                while found and found[-1][0] > opened[0]:  # nested in this one
+                    found.pop()
+                found.append((*opened, token.start()))
         elif written == "{":
             open_braces.append(None)
         elif written.endswith("{") and len(written) > 2:
-            open_braces.append(token.end())
-    return None if found is None else text[found[0] : found[1]]
+            open_braces.append((token.start(), token.end()))
+    return found
+
+
+def _content(text: str, place: tuple[int, int, int]) -> str:
+    return _BOX_COMMAND.sub("", text[place[1] : place[2]]).strip()
+
+
+def _joined(text: str, places: list[tuple[int, int, int]], last: str) -> FinalBoxes:
+    content, together, backwards = last, 0, []
+    for place, before in zip(reversed(places), [*reversed(places[:-1]), None], strict=True):
+        joint = _joint(text[before[2] + 1 : place[0]]) if before and place[0] - before[2] <= _LONGEST_GAP else None
+        earlier = _content(text, before) if joint and before else ""
+        if joint is None or not earlier:
+            named = _LABEL_BEFORE.search(_plain(text[max(0, place[0] - _LONGEST_GAP) : place[0]]))
+            backwards.append(Box(named["label"] if named else "", content))
+            break
+        backwards.append(Box(joint[0], content))
+        if not joint[1] and not together:
+            together = len(backwards)
+        content = earlier
+    boxes = tuple(reversed(backwards))
+    return FinalBoxes(boxes[-together:], boxes)
+
+
+def _joint(gap: str) -> tuple[str, bool] | None:
+    """The name before the later box and whether the two surely belong together; None if they surely do not."""
+    plain = _plain(gap).strip()
+    joint = _JOINT.fullmatch(plain)
+    if joint:
+        most = _WORDS_BEFORE_COMMA if joint["mark"] else _WORDS_BEFORE_AND
+        if _only_describe(joint["words"], most):
+            return joint["label"] or "", True
+    loose = _LOOSE.fullmatch(plain)
+    if loose is None or not _only_describe(loose["words"], _MOST_WORDS) or (not plain and _LINE_BREAK.search(gap)):
+        return None
+    if plain and not re.search(r",|\band\b", loose["words"]):
+        return None
+    return loose["label"] or "", False
+
+
+def _only_describe(between: str, most: int) -> bool:
+    """Whether the words between two boxes are few, and none of them takes the first box back or concludes from it."""
+    words = _WORD.findall(between.lower())
+    return len(words) <= most and _TURNS.isdisjoint(words)
+
+
+def _plain(text: str) -> str:
+    """What stands between boxes without the delimiters of formulas and other decoration."""
+    return _DECORATION.sub(" ", _TEXT_COMMAND.sub(r" \1 ", text))

@@ -12,8 +12,9 @@ from collections import Counter
 
 from r3env.core import Reason, Verdict
 from r3env.grading.cost import too_costly
-from r3env.grading.extraction import final_answer
+from r3env.grading.extraction import final_boxes
 from r3env.grading.fast_path import fast_equal
+from r3env.grading.readings import answer_text, gold_readings, repeated_answers, same_elements
 from r3env.grading.verdict_cache import Outcome, VerdictCache
 from r3env.sandbox.pool import ChildPool
 from r3env.sandbox.process import ProcessDiedError, ProcessStartError, ProcessTimeoutError
@@ -39,8 +40,9 @@ def grade(response: str, gold: str, *, timeout_s: float = 5.0) -> Verdict:
 
     Args:
         response: Everything that the policy wrote. Its final answer is the last complete `\boxed` or `\fbox` after any
-            thinking; one longer than `MAX_ANSWER_CHARS` is correct only if it is the gold itself.
-        gold: The reference answer, in a box or not.
+            thinking, or the list in the last boxes that stand together; one longer than `MAX_ANSWER_CHARS` is correct
+            only if it is the gold itself.
+        gold: The reference answer, in a box or several, or not.
         timeout_s: Seconds that the comparison may take, from when a grader takes it up. An answer that a glance shows
             to be hopeless, see `r3env.grading.cost`, is a timeout at once, and one that was a timeout before is again.
 
@@ -86,10 +88,26 @@ def close() -> None:
 
 
 def _reason(response: str, gold: str, timeout_s: float) -> Reason:
-    answer = final_answer(response)
+    answer, boxed_gold = final_boxes(response), final_boxes(gold)
     if answer is None:
         return Reason.NO_ANSWER
-    gold = final_answer(gold) or gold
+    golds = gold_readings(boxed_gold) if boxed_gold else [gold]
+    for reference in golds:
+        text = answer_text(answer, reference)
+        reason = Reason.DIFFERENT if text is None else _compared(text, reference, timeout_s)
+        if reason is not Reason.DIFFERENT:
+            return reason
+    if len(answer.boxes) == 1:
+        return Reason.DIFFERENT
+    if any(same_elements(answer, reference) for reference in golds):
+        return Reason.EQUAL
+    repeated = repeated_answers(answer)
+    reasons = (_compared(content, golds[0], timeout_s) for content in repeated)
+    unequal = next((reason for reason in reasons if reason is not Reason.EQUAL), None)
+    return unequal or (Reason.EQUAL if repeated else Reason.DIFFERENT)
+
+
+def _compared(answer: str, gold: str, timeout_s: float) -> Reason:
     if max(len(answer), len(gold)) > MAX_ANSWER_CHARS:
         _count("overlong")
         return _equal_or_not(answer.strip() == gold.strip())

@@ -24,21 +24,31 @@ _CHARACTERS = str.maketrans(
     }
 )
 _WRAPPERS = (("$$", "$$"), ("$", "$"), ("\\(", "\\)"), ("\\[", "\\]"), ("{", "}"), ("**", "**"))
+# A comma in braces, or one that `\!` draws closer, separates thousands and never two answers; nor does a narrow space.
+_THOUSANDS = (
+    r"(?:(?:\\(?:text|mbox|mathord|mathpunct))?\{\s*,\s*\}(?:\s*\\!)*|\\!\s*,(?:\s*\\!)*|,(?:\s*\\!)+"
+    r"|\\[,;: ]|\\thinspace(?![a-zA-Z])|~)"
+)
+_POWER_INSIDE = re.compile(
+    r"(\\(?:text(?:bf|rm|it)?|mathrm)\s*\{[^{}^$]*[a-zA-Z])\$?\s*\^\s*(?:\{\s*(-?\d)\s*\}|(\d))\s*\$?\s*\}"
+)  # \mathrm{cm^2}
+_UPRIGHT = r"text(?:normal|up|md|sf|tt|sc|sl)|emph|[mhf]box"
 _LABEL = r"(?:the\s+)?(?:final\s+)?answer"
-_REWRITES = (
+_COMMANDS = (
     # Between numbers a wide space separates two answers, not thousands.
     (re.compile(r"(?<=\d)\s*\\q?quad(?![a-zA-Z])\s*(?=-?\d)"), ", "),
+    (re.compile(rf"(?<=\d)\s*{_THOUSANDS}\s*(?=\d{{3}}(?!\d))"), ""),
     (re.compile(r"\\!"), ""),
-    (re.compile(r"(?<=\d)(?:\\[,;: ]|~|\{,\})(?=\d{3}(?!\d))"), ""),
-    (re.compile(r"(?<!\\)\\[,;: ]|~|\\q?quad(?![a-zA-Z])"), " "),
+    (re.compile(r"(?<!\\)\\(?:[,;: >]|(?:thin|med|thick)space(?![a-zA-Z]))|~|\\q?quad"), " "),
+    (re.compile(rf"\\(?:{_UPRIGHT})\s*(?=\{{)"), r"\\text"),
+    (re.compile(r"\\math(?:sf|tt|up|normal)\s*(?=\{)"), r"\\mathrm"),
+    (re.compile(r"(?<=\d)(\s*)\{\s*\\(?:rm|sf)(?![a-zA-Z])([^{}]*)\}"), r"\1\\text{\2}"),
+    (_POWER_INSIDE, r"\1}^{\2\3}"),
     (re.compile(r"\\degree(?![a-zA-Z])"), r"^{\\circ}"),
     (re.compile(r"\\(?:varnothing(?![a-zA-Z])|\{\s*\\\})"), r"\\emptyset"),
-    (re.compile(r"\u221a\s*\(([^()]*)\)"), r"\\sqrt{\1}"),
-    (re.compile(r"\u221a\s*(\d+|[a-zA-Z])"), r"\\sqrt{\1}"),
     (re.compile(r"\\langle(?![a-zA-Z])"), "("),
     (re.compile(r"\\rangle(?![a-zA-Z])"), ")"),
     (re.compile(r"\\(?:displaystyle|textstyle|limits|bigl?|bigr|Bigl?|Bigr)(?![a-zA-Z])"), ""),
-    (re.compile(r"^\s*(?:\\approx(?![a-zA-Z])|\u2248|=)"), ""),
     (re.compile(r"^\s*\\left\s*\.(.*)\\right\s*\.\s*$", re.DOTALL), r"\1"),
     (re.compile(r"\\[dt]binom(?![a-zA-Z])"), r"\\binom"),
     (re.compile(r"\\binom\s*(\d|\{[^{}]*\})\s*(\d|\{[^{}]*\})"), lambda m: _binomial(m[1], m[2])),
@@ -49,6 +59,12 @@ _REWRITES = (
         ),
         "",
     ),
+)
+_REWRITES = (
+    (re.compile(r"^\s*\$([^$]*[^$\\])\$\s*([a-zA-Z][a-zA-Z .]*)$"), r"\1\\text{ \2}"),
+    (re.compile(r"\u221a\s*\(([^()]*)\)"), r"\\sqrt{\1}"),
+    (re.compile(r"\u221a\s*(\d+|[a-zA-Z])"), r"\\sqrt{\1}"),
+    (re.compile(r"^\s*(?:\\approx(?![a-zA-Z])|\u2248|=)"), ""),
     (re.compile(rf"^(\s*\\text(?:bf|rm)?\s*\{{)?\s*{_LABEL}\s*(?::|\bis\b:?)(?=\s*[^\s}}])", re.I), r"\1"),
 )
 _ONLY_FOR_COMPARING = (
@@ -69,6 +85,9 @@ _BRACKETS = re.compile(r"(?<!\\)(?:\\\\)*([{}()])")
 def clean(text: str) -> str:
     """The same mathematics in one spelling: plain minus signs and spaces, no delimiters or closing stop."""
     text = text.translate(_CHARACTERS)
+    if "\\" in text or "{" in text or "~" in text:
+        for pattern, replacement in _COMMANDS:
+            text = pattern.sub(replacement, text)
     for pattern, replacement in _REWRITES:
         text = pattern.sub(replacement, text)
     text = _CLOSING_STOP.sub("", text.strip())
