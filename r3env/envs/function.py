@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from r3env.core import REFLECTION_STEPS, Queries, Query, Reason, Verdict
-from r3env.data.loading import FIELDS, Selection
+from r3env.data.loading import Selection
 from r3env.data.sources import MissingColumnError
 from r3env.envs.function_calls import ARGUMENTS, TRL_ARGUMENTS, Parameters
 from r3env.envs.math import MathEnv
@@ -17,6 +17,7 @@ from r3env.sandbox.subprocess_scorer import ScorerRaisedError, SubprocessScorer
 
 _CHILD = "r3env.envs.function_calls"
 _DESCRIPTION_LIMIT_S = 60.0
+_OF_TRAINER = ("completion_ids", "trainer_state", "environments")
 
 
 class FunctionEnv(MathEnv):
@@ -82,7 +83,7 @@ class FunctionEnv(MathEnv):
         except MissingColumnError as error:
             for name, parameters in zip(self.names, self.parameters, strict=True):
                 if error.column in parameters.required and error.column not in self.columns:
-                    raise OptionError("reward", _missing(name, parameters, error.column, error.row)) from error
+                    raise OptionError("reward", self._missing(name, parameters, error)) from error
             raise
 
     def verify(self, query: Query, response: str) -> Verdict:
@@ -114,6 +115,16 @@ class FunctionEnv(MathEnv):
         everything = any(parameters.everything for parameters in self.parameters)
         kept = None if everything else tuple(name for name in optional if name not in columns)
         return Selection(columns, self.limit, self.max_prompt_length, self._prompt_length, kept, whole_row=True)
+
+    def _missing(self, name: str, parameters: Parameters, error: MissingColumnError) -> str:
+        column = error.column
+        if parameters.trl and column in _OF_TRAINER:
+            return f"{name} takes {column!r}, which only TRL's trainer has; fix: give the argument a default"
+        return (
+            f"{name} takes {column!r}, which is neither one of {', '.join(ARGUMENTS)} nor a column of {self.data} "
+            f"(row {error.row}); fix: add the column, give the argument a default, or say in columns what the data "
+            f"call it: {{{column}: …}}"
+        )
 
 
 @functools.cache
@@ -165,13 +176,3 @@ def _weights(weights: Sequence[float] | None, names: Sequence[str]) -> tuple[flo
     if not numbers or len(weights) != len(names) or not all(map(math.isfinite, weights)):
         raise OptionError("weights", f"must be one number for each of the {len(names)} functions, it is {weights!r}")
     return tuple(float(one) for one in weights)
-
-
-def _missing(name: str, parameters: Parameters, column: str, row: int) -> str:
-    if parameters.trl and column in ("completion_ids", "trainer_state", "environments"):
-        return f"{name} takes {column!r}, which only TRL's trainer has; fix: give the argument a default"
-    ours = [one for one in FIELDS if one != column]
-    return (
-        f"{name} takes {column!r}, which is neither response, {', '.join(ours)} nor a column of the data (row {row}); "
-        f"fix: add the column, name it in columns ({{{column}: the data's name}}), or give the argument a default"
-    )

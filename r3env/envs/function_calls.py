@@ -213,12 +213,11 @@ def _load(name: str) -> RewardFunction:
 
 
 def _module(name: str, place: str) -> ModuleType:
+    is_file, path = place.endswith(".py"), Path(place).expanduser().resolve()
+    if is_file and not path.is_file():
+        raise RewardLoadError(f"{name}: there is no file {path}; fix: start from the folder that it is named from")
     try:
-        return _from_file(Path(place).expanduser()) if place.endswith(".py") else importlib.import_module(place)
-    except FileNotFoundError as error:
-        if error.filename and Path(error.filename) == Path(place).expanduser().resolve():
-            raise RewardLoadError(f"{name}: no such file; fix: name a file that is there") from None
-        raise RewardLoadError(f"{name}: importing it fails: {describe(error)}") from None
+        return _from_file(path) if is_file else importlib.import_module(place)
     except ModuleNotFoundError as error:
         if error.name and f"{place}.".startswith(f"{error.name}."):
             raise RewardLoadError(f"{name}: there is no module {error.name}; fix: {_START_FIX}") from None
@@ -229,7 +228,6 @@ def _module(name: str, place: str) -> ModuleType:
 
 def _from_file(path: Path) -> ModuleType:
     """Import a file as a script finds its neighbors: its folder comes first."""
-    path = path.resolve(strict=True)
     sys.path.insert(0, str(path.parent))
     name = f"reward_{zlib.crc32(bytes(path))}_{path.stem}"  # a file may be called like any module
     spec = importlib.util.spec_from_file_location(name, path)
@@ -307,7 +305,7 @@ def _hint(error: BaseException, function: RewardFunction, messages: bool | None)
 
 
 def _is_ours(file: str) -> bool:
-    return file == __file__ or file.startswith("<frozen importlib") or Path(file).parent.name == "importlib"
+    return file == __file__ or file.startswith("<frozen") or Path(file).parent.name == "importlib"
 
 
 def _verdict(verdict: Verdict) -> dict[str, Any]:
