@@ -2,7 +2,9 @@
 
 import functools
 import math
+import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from r3env.core import REFLECTION_STEPS, Queries, Query, Reason, Verdict
@@ -70,7 +72,7 @@ class FunctionEnv(MathEnv):
         if not isinstance(messages, bool | None):
             raise OptionError("messages", f"must be true, false or null, it is {messages!r}")
         self.correct_at, self.messages = float(correct_at), messages
-        self.parameters = _describe(self.names)
+        self.parameters = _describe(self.names, tuple(sys.path))
 
     def load_queries(self) -> Queries:
         """The problems, with the columns that the functions take.
@@ -127,15 +129,24 @@ class FunctionEnv(MathEnv):
         )
 
 
-@functools.cache
 def shared_judge() -> SubprocessScorer:
     """The processes of this one that call reward functions, as many as it may have graders (R3ENV_GRADERS)."""
+    return _judge_of_path(tuple(sys.path))
+
+
+@functools.lru_cache(maxsize=2)
+def _judge_of_path(path: tuple[str, ...]) -> SubprocessScorer:
+    """Children learn when they start where modules are; a notebook may say later where more of them are."""
     return SubprocessScorer(size=pool_size())
 
 
 @functools.lru_cache
-def _describe(names: tuple[str, ...]) -> tuple[Parameters, ...]:
+def _describe(names: tuple[str, ...], path: tuple[str, ...]) -> tuple[Parameters, ...]:
     """What each function takes.
+
+    Args:
+        names: Of the functions.
+        path: Where modules are.
 
     Raises:
         OptionError: One cannot be used.
@@ -166,7 +177,13 @@ def _names(reward: str | Sequence[str] | None) -> tuple[str, ...]:
         place, colon, function = name.rpartition(":") if isinstance(name, str) else ("", "", "")
         if not (colon and place.strip() and all(part.isidentifier() for part in function.split("."))):
             raise OptionError("reward", f"{name!r} is not of the form module:function or path/to/file.py:function")
-    return names
+    return tuple(_absolute(name) for name in names)
+
+
+def _absolute(name: str) -> str:
+    """The name, of a file with its folders: a child that has been there for long may be in another one."""
+    place, _, function = name.rpartition(":")
+    return f"{Path(place).expanduser().resolve()}:{function}" if place.endswith(".py") else name
 
 
 def _weights(weights: Sequence[float] | None, names: Sequence[str]) -> tuple[float, ...]:

@@ -188,7 +188,7 @@ def load(names: tuple[str, ...]) -> tuple[RewardFunction, ...]:
     """Import reward functions by their names.
 
     Args:
-        names: Each `module:function` or `path/to/file.py:function`.
+        names: Each `module:function` or `/path/to/file.py:function`.
 
     Raises:
         RewardLoadError: One cannot be used.
@@ -213,11 +213,11 @@ def _load(name: str) -> RewardFunction:
 
 
 def _module(name: str, place: str) -> ModuleType:
-    is_file, path = place.endswith(".py"), Path(place).expanduser().resolve()
-    if is_file and not path.is_file():
-        raise RewardLoadError(f"{name}: there is no file {path}; fix: start from the folder that it is named from")
+    is_file = place.endswith(".py")
+    if is_file and not Path(place).is_file():
+        raise RewardLoadError(f"{name}: there is no such file; fix: start from the folder that it is named from")
     try:
-        return _from_file(path) if is_file else importlib.import_module(place)
+        return _from_file(Path(place)) if is_file else importlib.import_module(place)
     except ModuleNotFoundError as error:
         if error.name and f"{place}.".startswith(f"{error.name}."):
             raise RewardLoadError(f"{name}: there is no module {error.name}; fix: {_START_FIX}") from None

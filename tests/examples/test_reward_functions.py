@@ -74,7 +74,7 @@ def test_trls_signature_several_runners_ahead_of_the_updates_resumed_and_evaluat
 ):
     reward = 'environment.options.reward=["examples.rewards:last_number", "examples.rewards:short"]'
     options = [reward, "environment.options.weights=[1.0, 0.5]", "environment.options.messages=false"]
-    asynchronous = ["env_runners.num_env_runners=2", "training.max_lag=1", "run.checkpoint_every=1"]
+    asynchronous = ["env_runners.num_env_runners=2", "training.max_off_policy_steps=1", "run.checkpoint_every=1"]
     assert main("r3_grpo", [*function_run, *options, *asynchronous]) == 0
     assert main("r3_grpo", ["--resume", str(tmp_path / "run"), "run.steps=3"]) == 0
     assert [row["step"] for row in metrics()] == [1, 2, 3]
@@ -86,7 +86,7 @@ def test_trls_signature_several_runners_ahead_of_the_updates_resumed_and_evaluat
         expected = last_number(one["response"], answer)
         assert one["correct"] == expected
         assert one["outcome_reward"] == pytest.approx(expected + 0.5 * short([one["response"]])[0])
-    run = ["--model", str(tmp_path / "run"), "--out", str(tmp_path / "out")]
+    run = ["--model", str(tmp_path / "run"), "--data", f"own={tmp_path}/rows.jsonl", "--out", str(tmp_path / "out")]
     capsys.readouterr()
     assert evaluate(run) == 2
     assert "names code to run; fix: if you trust it, repeat" in capsys.readouterr().err

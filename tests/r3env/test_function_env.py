@@ -14,7 +14,7 @@ from gymnasium.utils.env_checker import check_env
 import r3env
 from r3env.core import Reason, Verdict
 from r3env.data.sources import DataError
-from r3env.envs.function import FunctionEnv, shared_judge
+from r3env.envs.function import FunctionEnv
 from r3env.envs.function_calls import Opinion, combine, read
 from r3env.inspect import main as inspect
 from r3env.registry import OptionError, make_env
@@ -367,7 +367,7 @@ def test_the_function_runs_in_no_process_of_ours(judge: Any) -> None:
         ("my_module:1+1", "is not of the form"),
         ("no_such_module_here:f", "there is no module no_such_module_here; fix: start from the folder that holds it"),
         ("json.no_such_part:f", "there is no module json.no_such_part"),
-        ("no_such_file.py:f", "no_such_file.py:f: there is no file /"),
+        ("no_such_file.py:f", "no_such_file.py:f: there is no such file; fix: "),
         ("textwrap:dedent", "textwrap:dedent: takes neither `response` nor TRL's `completions`"),
         ("json:dumpz", "json has no dumpz; the nearest is 'dump"),
         ("json:JSONDecoder", "is a class, not a function"),
@@ -468,9 +468,18 @@ def test_inspect_shows_reward_and_feedback(folder: Path, capsys: Any) -> None:
 
 def test_a_module_is_found_where_python_finds_it(tmp_path: Path, monkeypatch: Any) -> None:
     (tmp_path / "found_by_its_path.py").write_text("def reward(response):\n    return 0.5\n")
+    with pytest.raises(OptionError, match="no module found_by_its_path"):
+        FunctionEnv(reward="found_by_its_path:reward")
     monkeypatch.syspath_prepend(tmp_path)
-    shared_judge.cache_clear()  # children are told the path when they start
     env = FunctionEnv(reward="found_by_its_path:reward")
+    assert env.verify(env.query(env.uids[0]), "").score == 0.5
+
+
+def test_a_file_is_found_from_the_folder_of_the_process(tmp_path: Path, monkeypatch: Any) -> None:
+    (tmp_path / "near.py").write_text("from neighbor import half\ndef reward(response):\n    return half\n")
+    (tmp_path / "neighbor.py").write_text("half = 0.5")
+    monkeypatch.chdir(tmp_path)
+    env = FunctionEnv(reward="near.py:reward")
     assert env.verify(env.query(env.uids[0]), "").score == 0.5
 
 
