@@ -10,7 +10,8 @@ from typing import Any
 from r3env.core import REFLECTION_STEPS, Queries, Query, Reason, Verdict
 from r3env.data.loading import Selection
 from r3env.data.sources import MissingColumnError
-from r3env.envs.function_calls import ARGUMENTS, TRL_ARGUMENTS, Parameters
+from r3env.envs.function_calls import ARGUMENTS, TRL_ARGUMENTS
+from r3env.envs.function_loading import Parameters
 from r3env.envs.math import MathEnv
 from r3env.grading.grader import pool_size
 from r3env.registry import OptionError

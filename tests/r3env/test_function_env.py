@@ -246,6 +246,7 @@ def test_what_is_none_of_these_or_raised_is_an_error_with_its_reason(judge: Any,
     verdict = judge("value_of", returned)
     assert not verdict.correct and verdict.reason is Reason.ERROR and not verdict.trusted
     assert said in verdict.feedback and "functions.py:value_of" in verdict.feedback
+    assert "function_calls.py" not in verdict.feedback
 
 
 def test_an_exception_names_the_line_of_the_users_file(judge: Any) -> None:
