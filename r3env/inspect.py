@@ -70,6 +70,8 @@ def _answer(env: VerifiableEnv, uid: str, answer: str) -> None:
         over = terminated or truncated
         verdict = f"{info.get('verdict', '')} correct={info.get('correct')} reward={reward:g}"
         print(f"\n>>> {answer}\n<<< {verdict}{' (the end)' if over else ''}")
+        if info.get("feedback"):
+            print(f"feedback: {info['feedback']}")
         if not over:
             print(observation)
 

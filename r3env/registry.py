@@ -14,6 +14,7 @@ from r3env.spelling import nearest
 MATH_ID = "r3env/Math-v0"
 REASONING_GYM_ID = "r3env/ReasoningGym-v0"
 MIXTURE_ID = "r3env/Mixture-v0"
+FUNCTION_ID = "r3env/Function-v0"
 
 _WRAPPER = " was raised from the environment creator"
 
@@ -23,9 +24,17 @@ for _id, _entry_point in (
     (MATH_ID, "r3env.envs.math:MathEnv"),
     (REASONING_GYM_ID, "r3env.envs.reasoning_gym:ReasoningGymEnv"),
     (MIXTURE_ID, "r3env.envs.mixture:MixtureEnv"),
+    (FUNCTION_ID, "r3env.envs.function:FunctionEnv"),
 ):
     if _id not in gymnasium.registry:
         gymnasium.register(id=_id, entry_point=_entry_point)
+
+
+class OptionError(ValueError):
+    """A constructor argument that cannot be used; the message begins with its name."""
+
+    def __init__(self, option: str, text: str) -> None:
+        super().__init__(f"{option}: {' '.join(text.split())}")
 
 
 def make_env(env_id: str, arguments: Mapping[str, Any]) -> VerifiableEnv:

@@ -93,7 +93,11 @@ class EnvironmentSettings(Settings):
     grading_timeout_s: float = setting(
         5.0, "Seconds that the grader may spend on one answer. Passed on if not 5.", gt=0
     )
-    options: dict[str, Any] = setting({}, "Further constructor arguments, for an environment of your own.")
+    options: dict[str, Any] = setting(
+        {},
+        "Further constructor arguments, such as `reward: my_module:my_function` of r3env/Function-v0, or for an "
+        "environment of your own.",
+    )
 
     @classmethod
     def argument_names(cls) -> tuple[str, ...]:

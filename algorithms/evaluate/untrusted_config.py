@@ -18,6 +18,8 @@ from algorithms.evaluate.config import EvaluateConfig
 
 # Those with a module run its code, and some that come with r3env (GEM's, SkyRL's) run what a policy writes.
 _OWN_ENVIRONMENTS = "r3env/"
+# What names code that r3env's own environments run; a mixture hands its own on to its parts.
+_REWARD = "options.reward"
 
 
 def withhold_options(files: Sequence[str]) -> list[str]:
@@ -39,7 +41,7 @@ def withheld_notes(run_file: Path, config: EvaluateConfig) -> list[str]:
 
 
 def check_environments(run_file: Path, config: EvaluateConfig, files: Sequence[str], overrides: Sequence[str]) -> None:
-    """Refuse to make environments of a run's choice that are not r3env's own; nothing is imported yet.
+    """Refuse a run's environments that are not r3env's own, and its reward functions; nothing is imported yet.
 
     Args:
         run_file: the run's.
@@ -50,14 +52,25 @@ def check_environments(run_file: Path, config: EvaluateConfig, files: Sequence[s
     Raises:
         ConfigError: one line that names the setting, and the override that allows it.
     """
-    allowed = set(_ids_of_the_user(files, overrides))
-    for place, name in _ids("environment", config.environment_settings.model_dump()):
-        own = name.startswith(_OWN_ENVIRONMENTS) and ":" not in name
-        if not own and name not in allowed:
+    described = config.environment_settings.model_dump()
+    said = [one for section in _sections_of_the_user(files, overrides) for one in _environments("environment", section)]
+    ids, rewards = ([values.get(key) for _, values in said] for key in ("id", _REWARD))
+    for place, values in _environments("environment", described):
+        name, reward = values.get("id"), values.get(_REWARD)
+        own = isinstance(name, str) and name.startswith(_OWN_ENVIRONMENTS) and ":" not in name
+        if name is not None and not own and name not in ids:
             raise ConfigError(
-                f"{run_file}: {place}: {shown(name)} is not one of {_OWN_ENVIRONMENTS}…, and may run code of its own; "
-                f"fix: if you trust it, repeat {shlex.quote(f'{place}={name}')} on the command line"
+                f"{run_file}: {place}.id: {shown(name)} is not one of {_OWN_ENVIRONMENTS}…, and may run code of its "
+                f"own; {_repeat(f'{place}.id', name)}"
             )
+        if own and reward is not None and reward not in rewards:
+            place = f"{place}.{_REWARD}"
+            raise ConfigError(f"{run_file}: {place}: {shown(reward)} names code to run; {_repeat(place, reward)}")
+
+
+def _repeat(name: str, value: Any) -> str:
+    override = f"{name}={value}" if isinstance(value, str) else as_override(name, value)
+    return f"fix: if you trust it, repeat {shlex.quote(override)} on the command line"
 
 
 def _layers(files: Sequence[str]) -> list[Layer]:
@@ -80,28 +93,28 @@ def _stated(files: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def _ids_of_the_user(files: Sequence[str], overrides: Sequence[str]) -> Iterator[str]:
+def _sections_of_the_user(files: Sequence[str], overrides: Sequence[str]) -> Iterator[Mapping[str, Any]]:
+    """Yield what the user's files and overrides say of the environment, each by itself."""
     for layer in _layers(files):
         section = layer.sections.get("environment")
         if isinstance(section, Mapping):
-            values = {our_name("environment", str(key)): value for key, value in section.items()}
-            yield from (name for _, name in _ids("environment", values))
+            yield {our_name("environment", str(key)): value for key, value in section.items()}
     for text in overrides:
         override = parse_override(text, known_sections(EvaluateConfig()))
         value = override.value
         for name in reversed(override.entry):
             value = {name: value}
         if override.section == "environment":
-            yield from (name for _, name in _ids("environment", {override.key: value}))
+            yield {override.key: value}
 
 
-def _ids(place: str, described: Any) -> Iterator[tuple[str, str]]:
-    """Yield the id of an environment and those of a mixture's parts, each with its dotted name."""
+def _environments(place: str, described: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield the id and the reward functions of an environment and those of a mixture's parts, with its dotted name."""
     if not isinstance(described, Mapping):
         return
-    if isinstance(name := described.get("id"), str):
-        yield f"{place}.id", name
     options = described.get("options")
-    parts = options.get("environments") if isinstance(options, Mapping) else None
+    options = options if isinstance(options, Mapping) else {}
+    yield place, {"id": described.get("id"), _REWARD: options.get("reward")}
+    parts = options.get("environments")
     for part, value in parts.items() if isinstance(parts, Mapping) else ():
-        yield from _ids(f"{place}.options.environments.{part}", value)
+        yield from _environments(f"{place}.options.environments.{part}", value)

@@ -144,6 +144,7 @@ def _module(entry_point: Any) -> str:
 
 def _make(name: str, arguments: dict[str, Any], section: str) -> "VerifiableEnv":
     from r3env.core import VerifiableEnv
+    from r3env.registry import OptionError
 
     try:
         environment = gymnasium.make(name, disable_env_checker=True, **arguments).unwrapped
@@ -154,6 +155,8 @@ def _make(name: str, arguments: dict[str, Any], section: str) -> "VerifiableEnv"
             place = f"environment.{argument}" if named else f"environment.options.{argument}"
             raise ConfigError(f"{place}: {name} takes no argument {argument}; fix: leave it out") from None
         raise ConfigError(f"{_WHERE}: {shown(name)} cannot be made: {_line(error)}") from error
+    except OptionError as error:
+        raise ConfigError(f"environment.options.{error}") from error
     except Exception as error:  # the environment is the user's: its constructor can raise anything
         raise ConfigError(f"{_place(error, section)}: {shown(name)} cannot be made: {_line(error)}") from error
     if not isinstance(environment, VerifiableEnv):
@@ -165,10 +168,14 @@ def _make(name: str, arguments: dict[str, Any], section: str) -> "VerifiableEnv"
 
 
 def _queries(environment: "VerifiableEnv", section: str, data: str | None, fetch: bool) -> list[str] | None:
+    from r3env.registry import OptionError
+
     if is_on_hub(data) and not fetch:
         return None
     try:
         return environment.uids
+    except OptionError as error:
+        raise ConfigError(f"environment.options.{error}") from error
     except Exception as error:  # load_queries is the user's
         raise ConfigError(f"{_place(error, section)}: {_line(error)}") from error
 

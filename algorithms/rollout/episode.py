@@ -224,7 +224,8 @@ def _judge(episode: Episode, start: int, reward: float, info: Mapping[str, Any])
     correct = bool(info.get("correct", reward > 0))
     episode.verdict = str(info.get("verdict", "equal" if correct else "different"))
     if episode.verdict in UNTRUSTED_VERDICTS:
-        episode.fail(episode.verdict, f"the answer could not be graded: {episode.verdict}")
+        why = _text(info, "feedback")
+        episode.fail(episode.verdict, f"the answer could not be graded: {episode.verdict}{why and f': {why}'}")
         return False
     if episode.truncated and correct:
         # A box in an unfinished response does not count.

@@ -19,6 +19,7 @@ def completion_metrics(requests: Sequence[Request], rollouts: Sequence[Rollout])
         "rollout/prompts_expected": float(len(groups)),
         "rollout/prompts_completed": float(len(groups) - len(incomplete)),
         "grading/timeouts": float(verdicts["timeout"]),
+        "grading/errors": float(verdicts["error"]),
         "grading/no_answer": float(verdicts["no_answer"]),
         "rollout/environment_errors": float(verdicts["environment_error"]),
     }

@@ -194,17 +194,21 @@ class RunnerReport:
     engine_seconds: float
 
 
+# Verdicts of episodes in which something broke that is likely to break again.
+FAILURES = frozenset({"environment_error", "error"})
+
+
 class EveryEpisodeFailed(RunError):
-    """The environment failed in every episode of a step: there is nothing to learn from."""
+    """The environment or the verifier failed in every episode of a step: there is nothing to learn from."""
 
 
 def refuse_if_all_failed(rollouts: Sequence[Rollout]) -> None:
-    """Raise if the environment failed in every one of some rollouts.
+    """Raise if the environment or the verifier failed in every one of some rollouts.
 
     Raises:
         EveryEpisodeFailed: with the error of the first.
     """
-    if rollouts and all(rollout.verdict == "environment_error" for rollout in rollouts):
+    if rollouts and all(rollout.verdict in FAILURES for rollout in rollouts):
         raise EveryEpisodeFailed(
             f"environment.id: every one of {len(rollouts)} episodes failed; the first: {rollouts[0].error}"
         )

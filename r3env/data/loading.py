@@ -4,14 +4,14 @@ import hashlib
 import json
 import logging
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
 from r3env.core import Query
 from r3env.data.query_table import QueryTable
 from r3env.data.readers import Row, read_rows
-from r3env.data.sources import DataError, Source, parse_source
+from r3env.data.sources import DataError, MissingColumnError, Source, parse_source
 from r3env.spelling import nearest
 
 FIELDS = ("problem", "answer", "uid", "level")
@@ -59,6 +59,9 @@ class Selection:
         limit: Only this many queries, from the start; None for all.
         max_prompt_length: Leaves out problems whose prompt is longer; None for no limit.
         prompt_length: What is compared with `max_prompt_length`; the default counts the problem's characters.
+        optional: Columns to keep in `Query.info` too, under their own names, where a row has them and they are plain
+            data; None for every column.
+        whole_row: Whether a row may lack an answer, and two rows that differ only in `Query.info` are two queries.
 
     Raises:
         ValueError: A limit is not positive.
@@ -68,6 +71,8 @@ class Selection:
     limit: int | None = None
     max_prompt_length: int | None = None
     prompt_length: Callable[[Query], int] | None = None
+    optional: Collection[str] | None = ()
+    whole_row: bool = False
 
     def __post_init__(self) -> None:
         for name in ("limit", "max_prompt_length"):
@@ -152,7 +157,7 @@ def _queries(source: Source, selection: Selection, counts: Counts) -> Iterator[t
             counts.unsuitable += 1
             continue
         try:
-            yield number, _query(source, number, row, columns)
+            yield number, _query(source, number, row, columns, selection)
         except _UnusableError:
             # A published data set cannot be repaired by whoever trains on it; a file of one's own can.
             if source.preset is None:
@@ -168,20 +173,25 @@ def _columns(source: Source, given: Mapping[str, str]) -> dict[str, str]:
     return {**(source.preset.columns if source.preset else {}), **given}
 
 
-def _query(source: Source, number: int, row: Row, columns: Mapping[str, str]) -> Query:
+def _query(source: Source, number: int, row: Row, columns: Mapping[str, str], selection: Selection) -> Query:
     preset = source.preset
     problem = _cell(source, number, row, columns.get("problem", "problem"))
     column = columns.get("answer", "answer")
     if preset and column in row:
         row = {**row, column: preset.answer(row[column])}
-    answer = _cell(source, number, row, column)
+    if selection.whole_row:
+        answer = _optional_cell(source, number, row, columns, "answer")
+    else:
+        answer = _cell(source, number, row, column)
     if preset and preset.context and isinstance(context := row.get(preset.context), str) and context.strip():
         problem = f"{_encodable(source, number, preset.context, context.strip())}\n\n{problem}"
     uid = _optional_cell(source, number, row, columns, "uid")
     level = _optional_cell(source, number, row, columns, "level")
     further = {field: column for field, column in columns.items() if field not in FIELDS}
     info = {field: _info_cell(source, number, row, column) for field, column in further.items()}
-    return Query(uid or _content_hash(problem, answer), problem, answer, level, info)
+    info = {**_optional_info(source, number, row, selection.optional), **info}
+    identity = json.dumps(info, sort_keys=True) if selection.whole_row and info else ""
+    return Query(uid or _content_hash(problem, answer, identity), problem, answer, level, info)
 
 
 def _cell(source: Source, number: int, row: Row, column: str) -> str:
@@ -211,10 +221,29 @@ def _info_cell(source: Source, number: int, row: Row, column: str) -> Any:
     return value
 
 
+def _optional_info(source: Source, number: int, row: Row, names: Collection[str] | None) -> dict[str, Any]:
+    """The cells of these columns, or of all, that are there and that JSON has too; the names of our fields are ours."""
+    kept = {}
+    for column in row if names is None else names:
+        if column in row and column not in FIELDS and _is_plain(row[column]):
+            kept[column] = _info_cell(source, number, row, column)
+    return kept
+
+
+def _is_plain(value: Any) -> bool:
+    try:
+        json.dumps(value)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
 def _value(source: Source, number: int, row: Row, column: str) -> Any:
     if column not in row:
         fix = f"the nearest column is {nearest(column, row)}; map it with columns"
-        raise DataError.at(source.text, f"no column {column!r}", fix, row=number)
+        error = MissingColumnError.at(source.text, f"no column {column!r}", fix, row=number)
+        error.column, error.row = column, number
+        raise error
     return row[column]
 
 
@@ -237,5 +266,6 @@ def _optional_cell(source: Source, number: int, row: Row, columns: Mapping[str, 
     return _cell(source, number, row, column)
 
 
-def _content_hash(problem: str, answer: str) -> str:
-    return hashlib.sha256(f"{problem}\x1f{answer}".encode("utf-8", "surrogatepass")).hexdigest()[:16]
+def _content_hash(problem: str, answer: str, further: str = "") -> str:
+    text = f"{problem}\x1f{answer}" + (f"\x1f{further}" if further else "")
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]

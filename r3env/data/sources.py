@@ -26,6 +26,13 @@ class DataError(ValueError):
         return cls(" ".join(f"{place}: {problem}; fix: {fix}".split()))
 
 
+class MissingColumnError(DataError):
+    """A row that lacks a column; `column` says which, `row` where."""
+
+    column: str = ""
+    row: int = 0
+
+
 @dataclass(frozen=True)
 class Source:
     """Where the rows of a data set come from.

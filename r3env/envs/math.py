@@ -70,14 +70,18 @@ class MathEnv(VerifiableEnv):
     def load_queries(self) -> Queries:
         """The problems of `data`, shared with every environment of this process that wants the same ones."""
         source = parse_source(self.data, split=self.split, revision=self.revision, preset=self.preset)
-        selection = Selection(self.columns, self.limit, self.max_prompt_length, self._prompt_length)
+        selection = self._selection()
+        columns = tuple(sorted((selection.columns or {}).items())), selection.optional, selection.whole_row
         measured = self.max_prompt_length and (self.max_prompt_length, self.tokenizer, type(self), self.instruction)
-        key = source_state(source), tuple(sorted(self.columns.items())), self.limit, measured
+        key = source_state(source), columns, self.limit, measured
         return load_shared(key, lambda: load_table(source, selection)[0])
 
     def verify(self, query: Query, response: str) -> Verdict:
         """Compare the response's final answer with the reference."""
         return grade(response, query.answer, timeout_s=self.grading_timeout_s)
+
+    def _selection(self) -> Selection:
+        return Selection(self.columns, self.limit, self.max_prompt_length, self._prompt_length)
 
     def _prompt_length(self, query: Query) -> int:
         prompt = self.prompt(query)

@@ -176,11 +176,16 @@ def _shared_pool() -> ChildPool:
     global _pool
     with _lock:
         if _pool is None:
-            _pool = ChildPool(_pool_size(), "r3env.grading.child", "grader", on_replaced=lambda: _count("restarts"))
+            _pool = ChildPool(pool_size(), "r3env.grading.child", "grader", on_replaced=lambda: _count("restarts"))
         return _pool
 
 
-def _pool_size() -> int:
+def pool_size() -> int:
+    """How many grader processes there may be.
+
+    Raises:
+        ValueError: R3ENV_GRADERS is not a positive whole number.
+    """
     written = os.environ.get(GRADERS_VARIABLE, "").strip() or str(DEFAULT_GRADERS)
     if not written.isdecimal() or int(written) < 1:
         raise ValueError(f"{GRADERS_VARIABLE} must be a positive whole number, it is {written!r}")

@@ -1,6 +1,7 @@
 """The process behind `subprocess_scorer`: makes scorers, and has each call worked out in a fork of its own.
 
 It reads pickled calls from its standard input; everything that it writes is JSON.
+A scorer gives a number, or a mapping of plain data.
 """
 
 import contextlib
@@ -9,6 +10,7 @@ import importlib
 import math
 import os
 import pickle
+import resource
 import secrets
 from collections.abc import Callable
 from functools import partial
@@ -18,6 +20,7 @@ from typing import Any
 from r3env.sandbox.child import Message, Worker, open_pipes, send
 from r3env.sandbox.process import ProcessDiedError, ProcessTamperedError, ProcessTimeoutError
 
+# What a call may add to the address space that its imports take up.
 MEMORY_LIMIT_BYTES = 2 << 30
 
 
@@ -38,7 +41,8 @@ def _answer(requests: Connection, replies: Connection) -> None:
         send(replies, {"raised": _text(error)})
         return
     nonce = secrets.token_hex(16)
-    worker = Worker(partial(_score, scorer, arguments, nonce), MEMORY_LIMIT_BYTES, (requests, replies))
+    limit = MEMORY_LIMIT_BYTES + _address_space_bytes()
+    worker = Worker(partial(_score, scorer, arguments, nonce), limit, (requests, replies))
     try:
         send(replies, {"made": True})
         # The token comes after the fork, which has none of our pipes: what runs there cannot have it.
@@ -58,7 +62,10 @@ def _answer(requests: Connection, replies: Connection) -> None:
 def _score(scorer: Callable[..., Any], arguments: tuple[Any, ...], nonce: str, _: None) -> Message:
     os.setpgid(0, 0)  # so that what the call starts is killed with it
     try:
-        value = float(scorer(*arguments))
+        value = scorer(*arguments)
+        if isinstance(value, dict):
+            return {"nonce": nonce, "plain": value}
+        value = float(value)
         if not math.isfinite(value):
             raise ValueError(f"the score is {value}")
         return {"nonce": nonce, "score": value}
@@ -68,10 +75,21 @@ def _score(scorer: Callable[..., Any], arguments: tuple[Any, ...], nonce: str, _
 
 def _checked(reply: Message, nonce: str) -> Message:
     match reply:
-        case {"nonce": given, "score": float(), **rest} | {"nonce": given, "raised": str(), **rest}:
+        case (
+            {"nonce": given, "score": float(), **rest}
+            | {"nonce": given, "plain": dict(), **rest}
+            | {"nonce": given, "raised": str(), **rest}
+        ):
             if given == nonce and not rest:
                 return {key: value for key, value in reply.items() if key != "nonce"}
     raise ProcessTamperedError
+
+
+def _address_space_bytes() -> int:
+    """What this process takes up; 0 where the system does not say."""
+    with contextlib.suppress(OSError), open("/proc/self/statm") as file:
+        return int(file.read().split()[0]) * resource.getpagesize()
+    return 0
 
 
 def _text(error: Exception) -> str:

@@ -4,8 +4,8 @@ A scorer that evaluates what a policy wrote can be made to run for ever (`9**9**
 stops one long operation on integers. Mathematical answers have graders of their own in `r3env.grading`.
 
 What is fenced: each call runs in a fork of its own, with a limit of memory, so it cannot stay for later calls; nothing
-that comes back is unpickled or run here, only one finite number of one well-formed message with a random token that
-the fork never had is believed; after anything else the child is killed and replaced.
+that comes back is unpickled or run here, only one finite number (or, for `ask`, plain data) of one well-formed message
+with a random token that the fork never had is believed; after anything else the child is killed and replaced.
 
 What is not: the fork runs as this process's user, with its files, network and processes in reach, and code that runs
 in it can look through the scorer's own memory and so make up the score of its own call. So never give an answer to a
@@ -65,6 +65,25 @@ class SubprocessScorer:
             ProcessTamperedError: What came back is no score: the call's own arguments must have got at the pipes.
             ScorerRaisedError: The maker or the scorer raised, or the score is not a finite number.
         """
+        reply = self._reply(maker, made_from, arguments, timeout_s)
+        if "score" not in reply:
+            raise ProcessTamperedError
+        return float(reply["score"])
+
+    def ask(self, maker: str, made_from: Sequence[Any], *arguments: Any, timeout_s: float) -> dict[str, Any]:
+        """Return the mapping that the scorer returns: plain JSON data of at most 64 KB; see `call`.
+
+        Raises:
+            ProcessTimeoutError, ProcessDiedError, ProcessTamperedError, ScorerRaisedError: as `call` does.
+        """
+        reply = self._reply(maker, made_from, arguments, timeout_s)
+        if "plain" not in reply:
+            raise ProcessTamperedError
+        return dict(reply["plain"])
+
+    def _reply(
+        self, maker: str, made_from: Sequence[Any], arguments: tuple[Any, ...], timeout_s: float
+    ) -> dict[str, Any]:
         try:
             with self._pool.child() as child:
                 child.send(pickle.dumps((maker, tuple(made_from), arguments, timeout_s)))
@@ -73,7 +92,7 @@ class SubprocessScorer:
             raise ProcessDiedError(str(error)) from error
         if "raised" in reply:
             raise ScorerRaisedError(reply["raised"])
-        return float(reply["score"])
+        return reply
 
     def close(self) -> None:
         """End the processes."""
@@ -99,7 +118,7 @@ def _outcome(child: Child, timeout_s: float) -> dict[str, Any]:
     match reply:
         case {"score": float(score), **rest} if not rest and math.isfinite(score):
             return reply
-        case {"raised": str(), **rest} if not rest:
+        case {"plain": dict(), **rest} | {"raised": str(), **rest} if not rest:
             return reply
         case {"timeout": True, **rest} if not rest:
             raise ProcessTimeoutError

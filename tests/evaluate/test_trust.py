@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import shutil
 import sys
 from pathlib import Path
@@ -138,6 +139,43 @@ def test_a_module_that_the_run_names_is_not_imported(environment, setting, share
     last = capsys.readouterr().err.splitlines()[-1]
     assert last.startswith("error: ") and f"{setting}: " in last
     assert re.search(rf"repeat {setting}=(r3env/)?{FOREIGN} on the command line$", last)
+
+
+REWARD = f"{MODULE}:reward"
+FUNCTION = {"id": "r3env/Function-v0", "options": {"reward": REWARD}}
+TWO = ["examples.rewards:short", REWARD]
+OF_PART = {"options": {"environments": {"part": FUNCTION}}}
+
+
+@pytest.mark.parametrize(
+    ("environment", "setting", "value"),
+    [
+        (FUNCTION, "environment.options.reward", REWARD),
+        ({"id": "r3env/Function", "options": {"reward": REWARD}}, "environment.options.reward", REWARD),
+        ({"env": "r3env/Function-v0", "options": {"reward": REWARD}}, "environment.options.reward", REWARD),
+        ({"id": "r3env/Function-v0", "options": {"reward": TWO}}, "environment.options.reward", json.dumps(TWO)),
+        ({"id": "r3env/Mixture-v0", **OF_PART}, "environment.options.environments.part.options.reward", REWARD),
+        (
+            {"id": "r3env/Mixture-v0", "options": {"reward": REWARD, "environments": {"p": {"id": FUNCTION["id"]}}}},
+            "environment.options.reward",
+            REWARD,
+        ),
+    ],
+)
+def test_a_reward_function_that_the_run_names_is_not_imported_unless_the_user_names_it(
+    environment, setting, value, shared, marker, tmp_path, capsys
+):
+    asked = ["--model", str(shared({"environment": environment})), "--out", str(tmp_path / "out")]
+    say_so = f"{setting}={value}"
+    for more in ([], ["environment.id=r3env/Function-v0"][: "Function" in str(environment.get("id"))]):
+        assert main([*asked, *more]) == 2
+        assert not marker.exists()
+        last = capsys.readouterr().err.splitlines()[-1]
+        assert f"{setting}: " in last and "names code to run" in last
+        assert last.endswith(f"repeat {shlex.quote(say_so)} on the command line")
+    assert main([*asked, say_so]) == 2
+    assert marker.exists(), "imported; it has no such function"
+    assert f"has no {REWARD.partition(':')[2]}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("setting", ["mechanisms", "query_sampler", "advantage", "objective"])
