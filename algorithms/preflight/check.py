@@ -152,6 +152,8 @@ def _model_lines(config: "BaseConfig", model: ModelFacts | None, use: ContextUse
         "model",
         f"{model.name}: {model.architecture}, {model.parameters:,} parameters, computing in {dtype}",
     )
+    if model.text_of:
+        yield "", f"the text alone of {model.text_of}: trained, saved and exported without its other parts"
     yield "learner memory", f"{_sum(learner_bytes(config, model))}, without activations"
     tokens = f"{config.env_runners_settings.max_num_seqs} × {use.plain} tokens"
     yield "engine memory", f"{_sum(engine_bytes(config, model, use.plain))} of {tokens}"

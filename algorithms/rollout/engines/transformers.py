@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from transformers import AutoModelForCausalLM
 
+from algorithms.models.causal_lm import load_causal_lm
 from algorithms.rollout.engines.base import Completion, Engine, FinishReason, GenerationRequest
 from algorithms.rollout.engines.decoding import (
     preallocated_kv_cache,
@@ -49,14 +49,7 @@ class TransformersEngine(Engine):
         **_: Any,
     ) -> None:
         self.device = torch.device("cuda" if use_gpu and torch.cuda.is_available() else "cpu")
-        auto_class: Any = AutoModelForCausalLM  # typed so that `to(device)` is refused
-        self.model = auto_class.from_pretrained(
-            model,
-            dtype=getattr(torch, dtype),
-            trust_remote_code=trust_remote_code,
-            revision=revision,
-            use_safetensors=True,
-        )
+        self.model = load_causal_lm(model, dtype, revision, trust_remote_code)
         self.model.to(self.device).eval()
         use_grouped_decoding(self.model)
         self.max_num_seqs = max_num_seqs

@@ -8,7 +8,10 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from transformers import AutoConfig
 
+from algorithms.models.causal_lm import empty_causal_lm, read_config
+from algorithms.models.composite import is_composite
 from algorithms.rollout.engines.base import Completion, Engine, FinishReason, GenerationRequest
 from algorithms.rollout.weight_sync.wire import NO_VERSION, TENSORS, require_complete, require_same_shapes
 
@@ -85,6 +88,7 @@ class VLLMEngine(Engine):
             "load_format": "safetensors",  # else it falls back to pickle
             **_parallel_arguments(tensor_parallel_size),
             **_cpu_arguments(),
+            **_composite_arguments(model, revision, trust_remote_code),
             **update_arguments(weight_transfer, sleeps=sleeps),
         }
         if gpu_memory_utilization is not None:
@@ -214,14 +218,18 @@ def _cpu_arguments() -> dict[str, Any]:
     return {"enable_chunked_prefill": False} if current_platform.is_cpu() else {}
 
 
+def _composite_arguments(model: str, revision: str | None, trust_remote_code: bool) -> dict[str, Any]:
+    """Of a composite model the text alone: its weights get the names that the learners' have."""
+    if not is_composite(AutoConfig.from_pretrained(model, revision=revision, trust_remote_code=trust_remote_code)):
+        return {}
+    from algorithms.rollout.weight_sync.vllm_loading import TEXT_FORMAT, only_text
+
+    return {"hf_overrides": only_text, "load_format": TEXT_FORMAT}
+
+
 def _shapes_of_state(model: str, revision: str | None, trust_remote_code: bool) -> dict[str, tuple[int, ...]]:
     """Names and shapes of the model's Hugging Face state dict, without its weights."""
-    import torch
-    from transformers import AutoConfig, AutoModelForCausalLM
-
-    config = AutoConfig.from_pretrained(model, revision=revision, trust_remote_code=trust_remote_code)
-    with torch.device("meta"):
-        empty = AutoModelForCausalLM.from_config(config, trust_remote_code=trust_remote_code)
+    empty = empty_causal_lm(read_config(model, revision, trust_remote_code), trust_remote_code)
     return {name: tuple(tensor.shape) for name, tensor in empty.state_dict().items()}
 
 

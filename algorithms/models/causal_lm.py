@@ -1,0 +1,59 @@
+"""Load a causal language model with transformers: the one that is trained, of a composite model its text."""
+
+from typing import Any
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from algorithms.config.errors import ConfigError, shown
+from algorithms.models.composite import RENAMES, is_composite, text_config
+
+
+def read_config(model: str, revision: str | None = None, trust_remote_code: bool = False) -> Any:
+    """Return the configuration of the model that is trained.
+
+    Raises:
+        OSError: there is none at `model`, a folder or Hub id.
+        ConfigError: a composite model that is not supported.
+    """
+    config = AutoConfig.from_pretrained(model, revision=revision, trust_remote_code=trust_remote_code)
+    return text_config(config, model)
+
+
+def empty_causal_lm(config: Any, trust_remote_code: bool = False) -> Any:
+    """Return the model of a configuration without its weights, on the device `meta`."""
+    with torch.device("meta"):
+        return AutoModelForCausalLM.from_config(config, trust_remote_code=trust_remote_code)
+
+
+def load_causal_lm(model: str, dtype: str, revision: str | None = None, trust_remote_code: bool = False) -> Any:
+    """Load a model, on the CPU.
+
+    Args:
+        model: folder or Hub id.
+        dtype: of its weights, a torch dtype's name.
+        revision: of a model on the Hub.
+        trust_remote_code: whether to run code that comes with the model.
+
+    Raises:
+        OSError: there is none at `model`.
+        ConfigError: a composite model that is not supported, or weights that are not in the files, which
+            transformers would draw at random.
+    """
+    config: Any = AutoConfig.from_pretrained(model, revision=revision, trust_remote_code=trust_remote_code)
+    lm, report = AutoModelForCausalLM.from_pretrained(
+        model,
+        config=text_config(config, model),
+        dtype=getattr(torch, dtype),
+        revision=revision,
+        trust_remote_code=trust_remote_code,
+        use_safetensors=True,  # the alternative is pickle
+        output_loading_info=True,
+        **({"key_mapping": RENAMES} if is_composite(config) else {}),
+    )
+    if missing := sorted(report["missing_keys"]):
+        raise ConfigError(
+            f"rl_module.model: {shown(model)} lacks {len(missing)} of its weights, {missing[0]!r} for one; "
+            "fix: copy or save the model again"
+        )
+    return lm

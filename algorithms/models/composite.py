@@ -1,0 +1,65 @@
+"""Composite models: text with images or sound. Their text model is trained, under the names that it has by itself.
+
+The Hub has `Gemma3ForConditionalGeneration` and its like, with towers for images beside the text model. Here learners,
+engines, checkpoints and exports all have the text model alone, a class of its own in transformers and in vLLM
+(`Gemma3ForCausalLM`). Only who reads the folder that a run starts from needs the map from its names.
+"""
+
+import copy
+import re
+from typing import Any
+
+from algorithms.config.errors import ConfigError, shown
+
+# What a composite model's `model_type` says about the class of its text model.
+TEXT_ARCHITECTURES = {
+    "gemma3": "Gemma3ForCausalLM",
+    "gemma4": "Gemma4ForCausalLM",
+    "qwen3_5": "Qwen3_5ForCausalLM",
+}
+# From names in a composite model's files to those of its text model, as transformers wrote them before and after 4.52.
+RENAMES = {
+    r"^language_model\.model\.": "model.",
+    r"^model\.language_model\.": "model.",
+    r"^language_model\.lm_head\.": "lm_head.",
+}
+_TEXT = ("model.language_model.", "language_model.", "lm_head.")
+
+
+def is_composite(config: Any) -> bool:
+    """Return whether a model's configuration holds that of a text model."""
+    return config.get_text_config() is not config
+
+
+def text_config(config: Any, name: str = "") -> Any:
+    """Return the configuration of the model that is trained: itself, or of a composite model's text model.
+
+    Args:
+        config: transformers' configuration of any causal language model.
+        name: of the model, for the error.
+
+    Raises:
+        ConfigError: a composite model without a known map; one line.
+    """
+    if not is_composite(config):
+        return config
+    if config.model_type not in TEXT_ARCHITECTURES:
+        raise ConfigError(
+            f"rl_module.model: {shown(name or config.model_type)} is not supported: of composite models (text with "
+            f"images or sound), here of the type {config.model_type}, only the text of "
+            f"{', '.join(TEXT_ARCHITECTURES)} can be trained; fix: a model of one of these types, or one of text alone"
+        )
+    text = copy.deepcopy(config.get_text_config())
+    text.architectures = [TEXT_ARCHITECTURES[config.model_type]]
+    # The composite model's word counts for its own class: the text model's part may say nothing, or its default.
+    text.tie_word_embeddings = config.tie_word_embeddings
+    return text
+
+
+def text_name(name: str) -> str | None:
+    """Return what a weight of a composite model's files is called in its text model; None if it is not of the text."""
+    if not name.startswith(_TEXT):
+        return None
+    for pattern, replacement in RENAMES.items():
+        name = re.sub(pattern, replacement, name)
+    return name
