@@ -1,5 +1,8 @@
 """Load a causal language model with transformers: the one that is trained, of a composite model its text."""
 
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -41,19 +44,37 @@ def load_causal_lm(model: str, dtype: str, revision: str | None = None, trust_re
             transformers would draw at random.
     """
     config: Any = AutoConfig.from_pretrained(model, revision=revision, trust_remote_code=trust_remote_code)
-    lm, report = AutoModelForCausalLM.from_pretrained(
-        model,
-        config=text_config(config, model),
-        dtype=getattr(torch, dtype),
-        revision=revision,
-        trust_remote_code=trust_remote_code,
-        use_safetensors=True,  # the alternative is pickle
-        output_loading_info=True,
-        **({"key_mapping": RENAMES} if is_composite(config) else {}),
-    )
+    text = text_config(config, model)
+    options: dict[str, Any] = {"key_mapping": RENAMES} if is_composite(config) else {}
+    if getattr(text, "attn_logit_softcapping", None):
+        # transformers' `sdpa`, its default, silently computes without the cap: another model.
+        options["attn_implementation"] = "eager"
+    with _without_load_report():
+        lm, report = AutoModelForCausalLM.from_pretrained(
+            model,
+            config=text,
+            dtype=getattr(torch, dtype),
+            revision=revision,
+            trust_remote_code=trust_remote_code,
+            use_safetensors=True,  # the alternative is pickle
+            output_loading_info=True,
+            **options,
+        )
     if missing := sorted(report["missing_keys"]):
         raise ConfigError(
             f"rl_module.model: {shown(model)} lacks {len(missing)} of its weights, {missing[0]!r} for one; "
             "fix: copy or save the model again"
         )
     return lm
+
+
+@contextmanager
+def _without_load_report() -> Iterator[None]:
+    """Keep back transformers' table of every weight that is not of the text; one that is missing is an error."""
+    logger = logging.getLogger("transformers.modeling_utils")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)

@@ -56,6 +56,13 @@ def text_config(config: Any, name: str = "") -> Any:
     return text
 
 
+def layer_configs(config: Any) -> list[Any]:
+    """Return each layer's own configuration: Gemma 4's differ, in their head size for one."""
+    if getattr(config, "is_heterogeneous", False):
+        return list(config.per_layer_config)
+    return [config] * config.num_hidden_layers
+
+
 def text_name(name: str) -> str | None:
     """Return what a weight of a composite model's files is called in its text model; None if it is not of the text."""
     if not name.startswith(_TEXT):

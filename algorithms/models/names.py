@@ -236,7 +236,7 @@ def _facts(name: str, path: str, revision: str | None, trust_remote_code: bool) 
     from transformers import AutoConfig
 
     from algorithms.models.causal_lm import empty_causal_lm
-    from algorithms.models.composite import is_composite, text_config
+    from algorithms.models.composite import is_composite, layer_configs, text_config
 
     try:
         config: Any = AutoConfig.from_pretrained(path, revision=revision, trust_remote_code=trust_remote_code)
@@ -249,18 +249,27 @@ def _facts(name: str, path: str, revision: str | None, trust_remote_code: bool) 
         raise ConfigError(f"{_WHERE}: {shown(name)} is not a causal language model that loads: {reason}") from error
     if is_composite(config) and os.path.isdir(path):
         _check_text_weights(Path(path), name, model)
-    heads = text.num_attention_heads
+    # The largest, where layers differ.
+    layer = max(layer_configs(text), key=lambda one: _kv_heads(one) * _head_size(one))
     return ModelFacts(
         name=name,
         architecture=type(model).__name__,
         parameters=sum(parameter.numel() for parameter in model.parameters()),
         layers=text.num_hidden_layers,
-        kv_heads=getattr(text, "num_key_value_heads", None) or heads,
-        head_size=getattr(text, "head_dim", None) or text.hidden_size // heads,
+        kv_heads=_kv_heads(layer),
+        head_size=_head_size(layer),
         context=getattr(text, "max_position_embeddings", None),
         vocabulary=_embeddings(model),
         text_of=(config.architectures or [type(config).__name__])[0] if is_composite(config) else None,
     )
+
+
+def _kv_heads(layer: Any) -> int:
+    return int(getattr(layer, "num_key_value_heads", None) or layer.num_attention_heads)
+
+
+def _head_size(layer: Any) -> int:
+    return int(getattr(layer, "head_dim", None) or layer.hidden_size // layer.num_attention_heads)
 
 
 def _check_text_weights(folder: Path, name: str, model: Any) -> None:

@@ -12,6 +12,7 @@ from algorithms.rollout.engines.base import Completion, Engine, FinishReason, Ge
 from algorithms.rollout.engines.decoding import (
     preallocated_kv_cache,
     sample_tokens,
+    select_rows,
     uniform_numbers,
     use_grouped_decoding,
 )
@@ -156,7 +157,7 @@ class _DecodingBatch:
             logits_to_keep=1,
         )
         copies = torch.tensor(owners, device=device)
-        self.cache.batch_select_indices(copies)
+        select_rows(self.cache, copies)
         self.mask = mask[copies]
         self.positions = self.mask.sum(-1)
         return output.logits[:, -1][copies]
@@ -187,7 +188,7 @@ class _DecodingBatch:
 
     def _compact(self, active: torch.Tensor, token: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         keep = active.nonzero()[:, 0]
-        self.cache.batch_select_indices(keep)
+        select_rows(self.cache, keep)
         self.rows, self.mask, self.positions = self.rows[keep], self.mask[keep], self.positions[keep]
         return token[keep], active[keep]
 

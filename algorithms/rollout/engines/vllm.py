@@ -87,8 +87,7 @@ class VLLMEngine(Engine):
             "disable_log_stats": True,
             "load_format": "safetensors",  # else it falls back to pickle
             **_parallel_arguments(tensor_parallel_size),
-            **_cpu_arguments(),
-            **_composite_arguments(model, revision, trust_remote_code),
+            **_model_arguments(model, revision, trust_remote_code),
             **update_arguments(weight_transfer, sleeps=sleeps),
         }
         if gpu_memory_utilization is not None:
@@ -211,20 +210,22 @@ def _parallel_arguments(size: int) -> dict[str, Any]:
     return {"tensor_parallel_size": size, "distributed_executor_backend": "mp"} if size > 1 else {}
 
 
-def _cpu_arguments() -> dict[str, Any]:
-    """On a CPU vLLM fails when it reads a seeded request's prompt in pieces: its generators cannot be rewound there."""
+def _model_arguments(model: str, revision: str | None, trust_remote_code: bool) -> dict[str, Any]:
+    """What depends on the model: of a composite one the text alone, so that weights have the learners' names."""
     from vllm.platforms import current_platform
 
-    return {"enable_chunked_prefill": False} if current_platform.is_cpu() else {}
+    config = AutoConfig.from_pretrained(model, revision=revision, trust_remote_code=trust_remote_code)
+    arguments: dict[str, Any] = {}
+    if is_composite(config):
+        from algorithms.rollout.weight_sync.vllm_loading import TEXT_FORMAT, only_text
 
-
-def _composite_arguments(model: str, revision: str | None, trust_remote_code: bool) -> dict[str, Any]:
-    """Of a composite model the text alone: its weights get the names that the learners' have."""
-    if not is_composite(AutoConfig.from_pretrained(model, revision=revision, trust_remote_code=trust_remote_code)):
-        return {}
-    from algorithms.rollout.weight_sync.vllm_loading import TEXT_FORMAT, only_text
-
-    return {"hf_overrides": only_text, "load_format": TEXT_FORMAT}
+        arguments |= {"hf_overrides": only_text, "load_format": TEXT_FORMAT}
+    if current_platform.is_cpu():
+        # When it reads a seeded request's prompt in pieces it fails: its generators cannot be rewound there.
+        arguments["enable_chunked_prefill"] = False
+        if "linear_attention" in (getattr(config.get_text_config(), "layer_types", None) or ()):
+            arguments["enable_prefix_caching"] = False  # of recurrent states, which vLLM has only with those pieces
+    return arguments
 
 
 def _shapes_of_state(model: str, revision: str | None, trust_remote_code: bool) -> dict[str, tuple[int, ...]]:
