@@ -4,7 +4,6 @@ Each folder is what a Hub repository has: a configuration, safetensors, a byte-p
 template in the family's style, and a generation config. All have more embeddings than the tokenizer has tokens.
 """
 
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -66,9 +65,7 @@ class Style:
 
 
 QWEN = Style(_CHATML, None, "<|im_end|>", "<|im_end|>", ("<|endoftext|>", "<|im_start|>"))
-LLAMA = Style(
-    _HEADERS, "<|begin_of_text|>", "<|eot_id|>", "<|eot_id|>", ("<|start_header_id|>", "<|end_header_id|>")
-)
+LLAMA = Style(_HEADERS, "<|begin_of_text|>", "<|eot_id|>", "<|eot_id|>", ("<|start_header_id|>", "<|end_header_id|>"))
 GEMMA = Style(_TURNS, "<bos>", "<eos>", "<end_of_turn>", ("<pad>", "<start_of_turn>"))
 
 
@@ -224,5 +221,3 @@ def make_tokenizer(style: Style) -> PreTrainedTokenizerFast:
     )
     fast.chat_template = style.template
     return fast
-
-

@@ -7,6 +7,7 @@ engines, checkpoints and exports all have the text model alone, a class of its o
 
 import copy
 import re
+from pathlib import Path
 from typing import Any
 
 from algorithms.config.errors import ConfigError, shown
@@ -70,3 +71,27 @@ def text_name(name: str) -> str | None:
     for pattern, replacement in RENAMES.items():
         name = re.sub(pattern, replacement, name)
     return name
+
+
+def check_text_weights(folder: Path, name: str, model: Any) -> None:
+    """Check that a composite model's files have every weight of its text, by their headers.
+
+    Args:
+        folder: with safetensors files.
+        name: of the model, for the error.
+        model: the text model, which may be empty.
+
+    Raises:
+        ConfigError: some are missing, or have other names; one line.
+    """
+    from safetensors import safe_open
+
+    found: set[str | None] = set()
+    for file in folder.glob("*.safetensors"):
+        with safe_open(file, framework="numpy") as opened:
+            found |= {text_name(weight) for weight in opened.keys()}  # noqa: SIM118  # not a dict
+    if missing := sorted(weight for weight, _ in model.named_parameters() if weight not in found):
+        raise ConfigError(
+            f"rl_module.model: {shown(name)} lacks {len(missing)} weights of its text model, {missing[0]!r} for one; "
+            "fix: copy the model again, or have transformers load and save it, which gives weights their usual names"
+        )

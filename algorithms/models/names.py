@@ -236,7 +236,7 @@ def _facts(name: str, path: str, revision: str | None, trust_remote_code: bool) 
     from transformers import AutoConfig
 
     from algorithms.models.causal_lm import empty_causal_lm
-    from algorithms.models.composite import is_composite, layer_configs, text_config
+    from algorithms.models.composite import check_text_weights, is_composite, layer_configs, text_config
 
     try:
         config: Any = AutoConfig.from_pretrained(path, revision=revision, trust_remote_code=trust_remote_code)
@@ -248,7 +248,7 @@ def _facts(name: str, path: str, revision: str | None, trust_remote_code: bool) 
         reason = next(iter(str(error).splitlines()), "") or type(error).__name__
         raise ConfigError(f"{_WHERE}: {shown(name)} is not a causal language model that loads: {reason}") from error
     if is_composite(config) and os.path.isdir(path):
-        _check_text_weights(Path(path), name, model)
+        check_text_weights(Path(path), name, model)
     # The largest, where layers differ.
     layer = max(layer_configs(text), key=lambda one: _kv_heads(one) * _head_size(one))
     return ModelFacts(
@@ -270,23 +270,6 @@ def _kv_heads(layer: Any) -> int:
 
 def _head_size(layer: Any) -> int:
     return int(getattr(layer, "head_dim", None) or layer.hidden_size // layer.num_attention_heads)
-
-
-def _check_text_weights(folder: Path, name: str, model: Any) -> None:
-    """Check that a composite model's files have every weight of its text, by their headers."""
-    from safetensors import safe_open
-
-    from algorithms.models.composite import text_name
-
-    found: set[str | None] = set()
-    for file in folder.glob("*.safetensors"):
-        with safe_open(file, framework="numpy") as opened:
-            found |= {text_name(weight) for weight in opened.keys()}  # noqa: SIM118  # not a dict
-    if missing := sorted(weight for weight, _ in model.named_parameters() if weight not in found):
-        raise ConfigError(
-            f"{_WHERE}: {shown(name)} lacks {len(missing)} weights of its text model, {missing[0]!r} for one; "
-            "fix: copy the model again, or have transformers load and save it, which gives weights their usual names"
-        )
 
 
 def _embeddings(model: Any) -> int | None:

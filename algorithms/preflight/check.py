@@ -19,6 +19,7 @@ from algorithms.preflight.memory import (
     validate_resources,
     vllm_is_installed,
 )
+from algorithms.preflight.vllm_models import validate_vllm_model
 
 if TYPE_CHECKING:
     from algorithms.config.base import BaseConfig
@@ -49,6 +50,7 @@ def validate_start(config: "BaseConfig") -> None:
         use = context_use(config, environment)
         validate_context(config, model, use)
         validate_engine_context(config, use)
+        validate_vllm_model(config, model)
     fetch_model(config.rl_module_settings)
 
 
@@ -88,6 +90,7 @@ def check(config: "BaseConfig", run_settings: "RunSettings") -> list[str]:
         use = context_use(config, environment)
         validate_context(config, model, use)
         validate_engine_context(config, use)
+        validate_vllm_model(config, model)
     lines = [*_run_lines(config, run_settings), *_place_lines(config), *gpu_lines(config, model)]
     lines += _model_lines(config, model, use)
     return [f"{name:<{_WIDTH}}{text}" for name, text in [*lines, *_data_lines(config, environment)]]

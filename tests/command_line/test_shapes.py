@@ -6,6 +6,7 @@ Runs on a CPU in float32. `make test-all ARGS=tests/command_line/test_shapes.py`
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -46,6 +47,10 @@ SETTINGS = [
 ]
 
 
+def policy_of(run: Path, step: int) -> Path:
+    return run / "checkpoints" / f"step_{step:06d}" / "model" / "model.safetensors"
+
+
 @pytest.fixture(scope="module", params=["qwen3", "llama", "gemma3"])
 def trained(request, shaped_model, run_command, tmp_path_factory):
     """The shape, its folder, and a run of one step and a second one after a resume."""
@@ -74,7 +79,7 @@ def test_engine_and_learner_agree_in_both_runs_and_both_change_the_weights(train
         assert row["policy/logp_mismatch_max"] < 1e-3
         assert row["policy/grad_norm"] > 0
     assert second["policy/kl"] > 0, "the engine samples with what the first step made of the model"
-    before, after = (load_file(run / "checkpoints" / f"step_00000{step}" / "model" / "model.safetensors") for step in (1, 2))
+    before, after = (load_file(policy_of(run, step)) for step in (1, 2))
     assert before.keys() == after.keys()
     assert not torch.equal(before["model.norm.weight"], after["model.norm.weight"])
 
@@ -91,7 +96,7 @@ def test_transformers_and_vllm_load_the_export_and_agree(trained, exported):
     _, _, run = trained
     lm, report = AutoModelForCausalLM.from_pretrained(exported, dtype=torch.float32, output_loading_info=True)
     assert not report["missing_keys"] and not report["unexpected_keys"]
-    stored = load_file(run / "checkpoints" / "step_000002" / "model" / "model.safetensors")
+    stored = load_file(policy_of(run, 2))
     assert all(torch.equal(tensor, lm.state_dict()[name]) for name, tensor in stored.items())
     tokenizer = load_tokenizer(str(exported))
     prompt = np.array(chat.first_turn(tokenizer, [{"role": "user", "content": "1+2="}]), np.int32)

@@ -1,5 +1,6 @@
 """Composite models: the text alone is trained; what has no map of names is refused before anything is loaded."""
 
+import importlib.util
 import json
 import shutil
 from pathlib import Path
@@ -90,6 +91,29 @@ def test_weights_under_names_that_the_map_does_not_know_are_refused_before_they_
     stored = load_file(copy / "model.safetensors")
     renamed = {name.replace("language_model.", "llm."): tensor for name, tensor in stored.items()}
     save_file(renamed, copy / "model.safetensors", {"format": "pt"})
-    with pytest.raises(ConfigError, match=r"^rl_module\.model: .* lacks \d+ weights of its text model, 'model\.") as raised:
+    with pytest.raises(
+        ConfigError, match=r"^rl_module\.model: .* lacks \d+ weights of its text model, 'model\."
+    ) as raised:
         validate_model(config(copy))
     assert len(str(raised.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("torchvision", "line"),
+    [
+        (None, "env_runners.engine: vLLM needs torchvision for Qwen3_5ForCausalLM; fix: pip install torchvision"),
+        (object(), "env_runners.dtype: on a CPU vLLM runs Qwen3_5ForCausalLM in bfloat16 only; fix: env_runners.dtype"),
+    ],
+)
+def test_what_vllm_cannot_run_here_is_said_before_it_starts(shaped_model, monkeypatch, torchvision, line):
+    real = importlib.util.find_spec
+    found = {"torchvision": torchvision, "vllm": object()}
+    monkeypatch.setattr(
+        "importlib.util.find_spec", lambda name, *rest: found[name] if name in found else real(name, *rest)
+    )
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
+    asked = config(shaped_model("qwen3_5")).environment(data="embedded:train")
+    asked = asked.env_runners(engine="vllm", max_response_tokens=64, dtype="float32")
+    with pytest.raises(ConfigError) as raised:
+        check(asked, RunSettings())
+    assert str(raised.value).startswith(line)

@@ -1,4 +1,4 @@
-"""Both engines sample models in the shapes of real families as the learners compute them, before and after an update."""
+"""Models in the shapes of real families: both engines sample what the learners compute, after an update too."""
 
 import numpy as np
 import pytest
