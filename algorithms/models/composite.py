@@ -24,12 +24,19 @@ RENAMES = {
     r"^model\.language_model\.": "model.",
     r"^language_model\.lm_head\.": "lm_head.",
 }
+# In the configuration of a text model: the class of the composite one that it was taken from.
+TEXT_OF = "text_of"
 _TEXT = ("model.language_model.", "language_model.", "lm_head.")
 
 
 def is_composite(config: Any) -> bool:
     """Return whether a model's configuration holds that of a text model."""
     return config.get_text_config() is not config
+
+
+def composite_name(config: Any) -> str:
+    """Return the class that a composite model's folder names."""
+    return str((config.architectures or [type(config).__name__])[0])
 
 
 def text_config(config: Any, name: str = "") -> Any:
@@ -52,6 +59,7 @@ def text_config(config: Any, name: str = "") -> Any:
         )
     text = copy.deepcopy(config.get_text_config())
     text.architectures = [TEXT_ARCHITECTURES[config.model_type]]
+    setattr(text, TEXT_OF, composite_name(config))
     # The composite model's word counts for its own class: the text model's part may say nothing, or its default.
     text.tie_word_embeddings = config.tie_word_embeddings
     return text

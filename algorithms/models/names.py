@@ -236,7 +236,13 @@ def _facts(name: str, path: str, revision: str | None, trust_remote_code: bool) 
     from transformers import AutoConfig
 
     from algorithms.models.causal_lm import empty_causal_lm
-    from algorithms.models.composite import check_text_weights, is_composite, layer_configs, text_config
+    from algorithms.models.composite import (
+        check_text_weights,
+        composite_name,
+        is_composite,
+        layer_configs,
+        text_config,
+    )
 
     try:
         config: Any = AutoConfig.from_pretrained(path, revision=revision, trust_remote_code=trust_remote_code)
@@ -260,7 +266,7 @@ def _facts(name: str, path: str, revision: str | None, trust_remote_code: bool) 
         head_size=_head_size(layer),
         context=getattr(text, "max_position_embeddings", None),
         vocabulary=_embeddings(model),
-        text_of=(config.architectures or [type(config).__name__])[0] if is_composite(config) else None,
+        text_of=composite_name(config) if is_composite(config) else None,
     )
 
 

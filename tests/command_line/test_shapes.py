@@ -19,6 +19,7 @@ from algorithms.rollout.engines.base import GenerationRequest
 from algorithms.rollout.engines.factory import make_engine
 from algorithms.rollout.types import Sampling
 from r3env import chat
+from tests.shapes import EVERY_COMMAND
 
 from .conftest import rows
 
@@ -51,7 +52,7 @@ def policy_of(run: Path, step: int) -> Path:
     return run / "checkpoints" / f"step_{step:06d}" / "model" / "model.safetensors"
 
 
-@pytest.fixture(scope="module", params=["qwen3", "llama", "gemma3"])
+@pytest.fixture(scope="module", params=EVERY_COMMAND)
 def trained(request, shaped_model, run_command, tmp_path_factory):
     """The shape, its folder, and a run of one step and a second one after a resume."""
     model, folder = shaped_model(request.param), tmp_path_factory.mktemp(request.param)

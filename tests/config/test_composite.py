@@ -6,14 +6,21 @@ import shutil
 from pathlib import Path
 
 import pytest
+import torch
 from safetensors.torch import load_file, save_file
-from transformers import LlavaConfig, LlavaForConditionalGeneration
+from transformers import AutoModelForCausalLM, LlavaConfig, LlavaForConditionalGeneration
 
 from algorithms.config.sections import RunSettings
+from algorithms.export import main as export
 from algorithms.grpo.config import ConfigError, GRPOConfig
+from algorithms.learner.weights import full_weights
+from algorithms.models.causal_lm import load_causal_lm
 from algorithms.models.composite import TEXT_ARCHITECTURES, text_name
 from algorithms.models.names import validate_model
+from algorithms.models.tokenizer import ModelConfigs, load_tokenizer
 from algorithms.preflight.check import check
+from algorithms.train.checkpoint import write_manifest
+from algorithms.train.tensor_files import write_tensors
 from tests.shapes import COMPOSITE, CONTEXT, VOCABULARY
 
 
@@ -69,6 +76,26 @@ def test_only_the_text_counts_and_the_check_says_so(shaped_model, name):
 def test_where_layers_differ_the_cache_is_that_of_the_largest(shaped_model):
     facts = validate_model(config(shaped_model("gemma4")))
     assert (facts.layers, facts.kv_heads, facts.head_size) == (4, 2, 64)
+
+
+@pytest.mark.parametrize("name", COMPOSITE)
+def test_the_export_is_the_text_alone_says_so_and_loads(shaped_model, tmp_path, capsys, name):
+    model, checkpoint = shaped_model(name), tmp_path / "run" / "checkpoints" / "step_000001"
+    (checkpoint / "model").mkdir(parents=True)
+    lm = load_causal_lm(str(model), "float32")
+    write_tensors(checkpoint / "model", "model", [{key: tensor.clone() for key, tensor in full_weights(lm)}])
+    ModelConfigs.read(config(model).rl_module_settings).save(checkpoint / "model")
+    load_tokenizer(str(model)).save_pretrained(checkpoint / "model")
+    (checkpoint / "state.json").write_text("{}")
+    write_manifest(checkpoint)
+    assert export([str(tmp_path / "run"), str(tmp_path / "out")]) == 0
+    whole = validate_model(config(model)).text_of
+    assert capsys.readouterr().out.endswith(f": the text model of {whole} alone, without its other parts\n")
+    loaded, report = AutoModelForCausalLM.from_pretrained(tmp_path / "out", output_loading_info=True)
+    assert not report["missing_keys"] and not report["unexpected_keys"]
+    assert all(torch.equal(tensor, lm.state_dict()[key]) for key, tensor in loaded.state_dict().items())
+    facts = validate_model(config(tmp_path / "out"))
+    assert (facts.architecture, facts.text_of) == (TEXT_ARCHITECTURES[name], None)
 
 
 def test_a_composite_model_without_a_map_is_refused_in_one_line(tmp_path):

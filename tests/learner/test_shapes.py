@@ -15,12 +15,10 @@ from algorithms.learner.batch import TrainingSample
 from algorithms.learner.flops import ModelShape
 from algorithms.learner.forward import ForwardSettings, score
 from algorithms.models.causal_lm import load_causal_lm
-from tests.shapes import COMPOSITE, SHAPES, VOCABULARY
+from tests.shapes import COMPOSITE, PADDED, SHAPES, VOCABULARY
 
 # Longer and shorter than the windows; more than one to a micro-batch.
 LENGTHS = (40, 9, 23, 70, 12)
-# Architectures whose sequences cannot stand in one row: capped scores, recurrent states.
-PADDED = {"gemma2", "qwen3_5"}
 
 
 def whole_model(folder):

@@ -14,7 +14,7 @@ from algorithms.rollout.engines.base import GenerationRequest
 from algorithms.rollout.engines.factory import make_engine
 from algorithms.rollout.types import Sampling
 from algorithms.rollout.weight_sync.wire import TensorsAtHand
-from tests.shapes import SHAPES, VOCABULARY
+from tests.shapes import NOT_IN_FLOAT32, SHAPES, VOCABULARY
 
 # Shorter and longer than the windows; responses go beyond them.
 PROMPTS = (3, 9, 30, 61)
@@ -23,11 +23,10 @@ TEMPERATURE = 0.8
 LIMITS = (24, 24, 7, 24, 15, 24, 24, 7)
 ENGINES = [
     *(pytest.param("transformers", name, id=f"transformers-{name}") for name in SHAPES),
-    # On a CPU vLLM has linear attention in bfloat16 only.
     *(
         pytest.param("vllm", name, id=f"vllm-{name}", marks=[pytest.mark.vllm, pytest.mark.slow])
         for name in SHAPES
-        if name != "qwen3_5"
+        if name not in NOT_IN_FLOAT32
     ),
 ]
 
