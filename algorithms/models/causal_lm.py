@@ -49,8 +49,9 @@ def load_causal_lm(model: str, dtype: str, revision: str | None = None, trust_re
     if getattr(text, "attn_logit_softcapping", None):
         # transformers' `sdpa`, its default, silently computes without the cap: another model.
         options["attn_implementation"] = "eager"
+    auto_class: Any = AutoModelForCausalLM  # typed without the report
     with _without_load_report():
-        lm, report = AutoModelForCausalLM.from_pretrained(
+        lm, report = auto_class.from_pretrained(
             model,
             config=text,
             dtype=getattr(torch, dtype),

@@ -63,8 +63,8 @@ def preallocated_kv_cache(config: Any) -> DynamicCache:
     return cache
 
 
-def select_rows(cache: DynamicCache, rows: torch.Tensor) -> None:
-    """Keep these rows of a cache, in this order; a row may come several times."""
+def select_rows(cache: DynamicCache, rows: Any) -> None:
+    """Keep these rows of a cache, int64 [B], in this order; a row may come several times."""
     for layer in cache.layers:
         if isinstance(layer, LinearAttentionCacheLayerMixin):  # states, for which transformers has only this
             LinearAttentionCacheLayerMixin.reorder_cache(layer, rows)
