@@ -72,8 +72,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ExportError as error:
         print(f"error: {error}", file=sys.stderr)
         return WRONG_INPUT
-    print(f"{checkpoint.name} of {arguments.run} is in {arguments.out}, in {arguments.dtype}")
+    print(f"{checkpoint.name} of {arguments.run} is in {arguments.out}, in {arguments.dtype}{_left_out(arguments.out)}")
     return DONE
+
+
+def _left_out(out: Path) -> str:
+    """What a user may miss: the other parts of a composite model, which no checkpoint has."""
+    from algorithms.models.composite import TEXT_OF
+
+    whole = json.loads((out / "config.json").read_text(encoding="utf-8")).get(TEXT_OF)
+    return f": the text model of {whole} alone, without its other parts" if whole else ""
 
 
 def _checkpoint(run: Path, step: int | None) -> Path:

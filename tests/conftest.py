@@ -1,8 +1,10 @@
 """Sets the stage before torch is imported: few threads, no network, no display; examples that repeat."""
 
+import functools
 import importlib.util
 import os
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -38,6 +40,14 @@ def build() -> Iterator[Callable[[Any], Any]]:
     yield make
     for algorithm in built:
         algorithm.stop()
+
+
+@pytest.fixture(scope="session")
+def shaped_model(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Folders of small random models in the shapes of real families, made once; who changes one copies it first."""
+    from tests.shapes import make_model
+
+    return functools.cache(lambda name: make_model(tmp_path_factory.mktemp("shapes") / name, name))
 
 
 # The tests of a folder share its Ray, so they go to one process; in these they share little and take minutes.

@@ -4,7 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from torch import nn
+
 from algorithms.learner.batch import TrainingSample
+from algorithms.models.composite import layer_configs
 
 
 @dataclass(frozen=True)
@@ -40,8 +43,11 @@ class ModelShape:
     def of(cls, lm: Any) -> "ModelShape":
         """Count the weights of a Hugging Face causal LM; a sharded one counts as a whole."""
         config = lm.config.get_text_config()
-        embeddings = {id(lm.get_input_embeddings().weight), id(lm.get_output_embeddings().weight)}
-        matrices = [tensor for tensor in lm.get_decoder().parameters() if id(tensor) not in embeddings]
+        decoder = lm.get_decoder()
+        # Tables that tokens look up cost nothing; Gemma 4 has one for the layers besides that of the inputs.
+        tables = {id(module.weight) for module in decoder.modules() if isinstance(module, nn.Embedding)}
+        tables.add(id(lm.get_output_embeddings().weight))
+        matrices = [tensor for tensor in decoder.parameters() if id(tensor) not in tables]
         experts = getattr(config, "num_experts", None) or getattr(config, "num_local_experts", None) or 1
         active = (getattr(config, "num_experts_per_tok", None) or experts) / experts
         weights = sum(tensor.numel() for tensor in matrices if tensor.ndim == 2)
@@ -106,11 +112,18 @@ def _pairs(length: int, window: int | None) -> float:
 
 
 def _attention_of(config: Any) -> tuple[AttentionShape, ...]:
-    head_size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    width = config.num_attention_heads * head_size
     kinds: Sequence[str] = getattr(config, "layer_types", None) or ["full_attention"] * config.num_hidden_layers
     window = getattr(config, "sliding_window", None)
-    return tuple(AttentionShape(width, window if kind == "sliding_attention" else None) for kind in kinds)
+    return tuple(
+        AttentionShape(_width(layer), window if kind == "sliding_attention" else None)
+        for kind, layer in zip(kinds, layer_configs(config), strict=True)
+        if kind != "linear_attention"  # its products grow with the tokens, as those of other weights
+    )
+
+
+def _width(layer: Any) -> int:
+    head_size = getattr(layer, "head_dim", None) or layer.hidden_size // layer.num_attention_heads
+    return int(layer.num_attention_heads * head_size)
 
 
 # Dense bfloat16 with float32 accumulation, in TFLOP/s, from the data sheets. The first name that is part of the

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from ray.rllib.core.rl_module.torch.torch_rl_module import TorchRLModule
 from torch import nn
-from transformers import AutoModelForCausalLM
 from transformers.pytorch_utils import Conv1D
 
 from algorithms.config.errors import ConfigError
 from algorithms.learner.sharding import whole
+from algorithms.models.causal_lm import load_causal_lm
 
 if TYPE_CHECKING:
     from peft import LoraConfig
@@ -31,12 +31,11 @@ class CausalLMModule(TorchRLModule):
         """Load the model; raises OSError if there is none at `model`, ConfigError for wrong `lora_targets`."""
         settings: Any = self.model_config  # the dict of `BaseConfig._model_config_auto_includes`
         rank = settings.get("lora_rank", 0)
-        self.lm = AutoModelForCausalLM.from_pretrained(
+        self.lm = load_causal_lm(
             settings["model"],
-            dtype=getattr(torch, settings["dtype"]) if rank else torch.float32,
-            revision=settings.get("revision"),
-            trust_remote_code=settings.get("trust_remote_code", False),
-            use_safetensors=True,  # the alternative is pickle
+            settings["dtype"] if rank else "float32",
+            settings.get("revision"),
+            settings.get("trust_remote_code", False),
         )
         disable_dropout(self.lm)
         if rank:

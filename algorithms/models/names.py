@@ -43,6 +43,7 @@ class ModelFacts:
         parameters: counted once where they are shared (tied embeddings).
         context: positions that the model supports; None if its configuration does not say.
         vocabulary: tokens that it has an embedding for; None if unknown.
+        text_of: the composite model whose text model this is; None for a model of text alone.
     """
 
     name: str
@@ -53,6 +54,7 @@ class ModelFacts:
     head_size: int
     context: int | None
     vocabulary: int | None = None
+    text_of: str | None = None
 
     def weight_bytes(self, dtype: str) -> int:
         """Return the bytes of one copy of the weights."""
@@ -224,37 +226,56 @@ def _snapshot(repo: str, revision: str | None) -> Path:
 
 def context_length(settings: "RLModuleSettings") -> int | None:
     """Return the model's context length in tokens; None if its configuration does not say."""
-    from transformers import AutoConfig
+    from algorithms.models.causal_lm import read_config
 
-    config = AutoConfig.from_pretrained(
-        resolve_model(settings.model), revision=settings.revision, trust_remote_code=settings.trust_remote_code
-    )
-    return getattr(config.get_text_config(), "max_position_embeddings", None)
+    config = read_config(resolve_model(settings.model), settings.revision, settings.trust_remote_code)
+    return getattr(config, "max_position_embeddings", None)
 
 
 def _facts(name: str, path: str, revision: str | None, trust_remote_code: bool) -> ModelFacts:
-    import torch
-    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers import AutoConfig
+
+    from algorithms.models.causal_lm import empty_causal_lm
+    from algorithms.models.composite import (
+        check_text_weights,
+        composite_name,
+        is_composite,
+        layer_configs,
+        text_config,
+    )
 
     try:
         config: Any = AutoConfig.from_pretrained(path, revision=revision, trust_remote_code=trust_remote_code)
-        with torch.device("meta"):
-            model = AutoModelForCausalLM.from_config(config, trust_remote_code=trust_remote_code)
+        text = text_config(config, name)
+        model = empty_causal_lm(text, trust_remote_code)
+    except ConfigError:
+        raise
     except Exception as error:  # anything can be wrong in a file that somebody else wrote
         reason = next(iter(str(error).splitlines()), "") or type(error).__name__
         raise ConfigError(f"{_WHERE}: {shown(name)} is not a causal language model that loads: {reason}") from error
-    text = config.get_text_config()
-    heads = text.num_attention_heads
+    if is_composite(config) and os.path.isdir(path):
+        check_text_weights(Path(path), name, model)
+    # The largest, where layers differ.
+    layer = max(layer_configs(text), key=lambda one: _kv_heads(one) * _head_size(one))
     return ModelFacts(
         name=name,
         architecture=type(model).__name__,
         parameters=sum(parameter.numel() for parameter in model.parameters()),
         layers=text.num_hidden_layers,
-        kv_heads=getattr(text, "num_key_value_heads", None) or heads,
-        head_size=getattr(text, "head_dim", None) or text.hidden_size // heads,
+        kv_heads=_kv_heads(layer),
+        head_size=_head_size(layer),
         context=getattr(text, "max_position_embeddings", None),
         vocabulary=_embeddings(model),
+        text_of=composite_name(config) if is_composite(config) else None,
     )
+
+
+def _kv_heads(layer: Any) -> int:
+    return int(getattr(layer, "num_key_value_heads", None) or layer.num_attention_heads)
+
+
+def _head_size(layer: Any) -> int:
+    return int(getattr(layer, "head_dim", None) or layer.hidden_size // layer.num_attention_heads)
 
 
 def _embeddings(model: Any) -> int | None:

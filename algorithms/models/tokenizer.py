@@ -4,9 +4,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from transformers import AutoConfig, AutoTokenizer, GenerationConfig
+from transformers import AutoTokenizer, GenerationConfig
 
 from algorithms.config.errors import ConfigError, shown
+from algorithms.models.causal_lm import read_config
 from algorithms.models.names import resolve_model
 
 if TYPE_CHECKING:
@@ -55,9 +56,7 @@ class ModelConfigs:
     def read(cls, settings: "RLModuleSettings") -> Self:
         """Read them from the model's folder or Hub page; raises OSError if there is none at `rl_module.model`."""
         source = resolve_model(settings.model)
-        model = AutoConfig.from_pretrained(
-            source, revision=settings.revision, trust_remote_code=settings.trust_remote_code
-        )
+        model = read_config(source, settings.revision, settings.trust_remote_code)
         try:
             return cls(model, GenerationConfig.from_pretrained(source, revision=settings.revision or "main"))
         except OSError:

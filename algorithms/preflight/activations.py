@@ -6,15 +6,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoModelForCausalLM
 
 from algorithms.learner.attention import NAME, SUPPORTED_LAYERS
 from algorithms.learner.batch import TrainingSample, packed_batch, padded_batch
+from algorithms.models.causal_lm import read_config
 from algorithms.models.names import ModelFacts, resolve_model
 from algorithms.preflight.context_window import ContextUse
 
 if TYPE_CHECKING:
     from algorithms.config.base import BaseConfig
+    from algorithms.config.machine import RLModuleSettings
 
 # Tokens that are counted; the rest follows, as all but attention's own scores grows with the tokens.
 _COUNTED = 2048
@@ -70,10 +72,11 @@ def _kept_bytes(config: "BaseConfig", length: int) -> tuple[int, int]:
     return sum(kept.sizes.values()), rows * length
 
 
-def _model(module: Any) -> Any:
-    source = resolve_model(module.model)
-    config = AutoConfig.from_pretrained(source, revision=module.revision, trust_remote_code=module.trust_remote_code)
-    lm = AutoModelForCausalLM.from_config(config, dtype=torch.float32, trust_remote_code=module.trust_remote_code)
+def _model(module: "RLModuleSettings") -> Any:
+    config = read_config(resolve_model(module.model), module.revision, module.trust_remote_code)
+    lm: Any = AutoModelForCausalLM.from_config(config, dtype=torch.float32, trust_remote_code=module.trust_remote_code)
+    if getattr(config, "attn_logit_softcapping", None):
+        lm.set_attn_implementation("eager")  # as it is loaded
     return lm.train()
 
 

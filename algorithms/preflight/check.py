@@ -29,6 +29,7 @@ from algorithms.preflight.memory import (
     validate_resources,
     vllm_is_installed,
 )
+from algorithms.preflight.vllm_models import validate_vllm_model
 
 if TYPE_CHECKING:
     from algorithms.config.base import BaseConfig
@@ -69,6 +70,7 @@ def validate_sequences(config: "BaseConfig", model: ModelFacts, environment: Env
     use = context_use(config, environment)
     validate_context(config, model, use)
     validate_engine_context(config, use)
+    validate_vllm_model(config, model)
     config.measured_length(engine_length(config, model.context, use))
     validate_cache(config, model)
     return use
@@ -172,6 +174,8 @@ def _model_lines(
         "model",
         f"{model.name}: {model.architecture}, {model.parameters:,} parameters, computing in {dtype}",
     )
+    if model.text_of:
+        yield "", f"the text alone of {model.text_of}: trained, saved and exported without its other parts"
     activations = activation_bytes(config, model, use)
     yield "learner memory", _learner_memory(config, model, use, activations)
     yield "engine memory", _engine_memory(config, model, use, at_once)

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch.nn import functional
 from transformers import AttentionInterface, AttentionMaskInterface, DynamicCache
-from transformers.cache_utils import DynamicLayer
+from transformers.cache_utils import DynamicLayer, LinearAttentionCacheLayerMixin
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
@@ -61,6 +61,15 @@ def preallocated_kv_cache(config: Any) -> DynamicCache:
     cache = DynamicCache(config=config)
     cache.layers = [PreallocatedLayer() if type(layer) is DynamicLayer else layer for layer in cache.layers]
     return cache
+
+
+def select_rows(cache: DynamicCache, rows: Any) -> None:
+    """Keep these rows of a cache, int64 [B], in this order; a row may come several times."""
+    for layer in cache.layers:
+        if isinstance(layer, LinearAttentionCacheLayerMixin):  # states, for which transformers has only this
+            LinearAttentionCacheLayerMixin.reorder_cache(layer, rows)
+        if isinstance(layer, DynamicLayer):
+            layer.batch_select_indices(rows)
 
 
 class PreallocatedLayer(DynamicLayer):

@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from transformers import AutoModelForCausalLM
 
+from algorithms.models.causal_lm import load_causal_lm
 from algorithms.rollout.engines.base import Completion, Engine, FinishReason, GenerationRequest
 from algorithms.rollout.engines.decoding import (
     preallocated_kv_cache,
     sample_tokens,
+    select_rows,
     uniform_numbers,
     use_grouped_decoding,
 )
@@ -49,14 +50,7 @@ class TransformersEngine(Engine):
         **_: Any,
     ) -> None:
         self.device = torch.device("cuda" if use_gpu and torch.cuda.is_available() else "cpu")
-        auto_class: Any = AutoModelForCausalLM  # typed so that `to(device)` is refused
-        self.model = auto_class.from_pretrained(
-            model,
-            dtype=getattr(torch, dtype),
-            trust_remote_code=trust_remote_code,
-            revision=revision,
-            use_safetensors=True,
-        )
+        self.model = load_causal_lm(model, dtype, revision, trust_remote_code)
         self.model.to(self.device).eval()
         use_grouped_decoding(self.model)
         self.max_num_seqs = max_num_seqs
@@ -163,7 +157,7 @@ class _DecodingBatch:
             logits_to_keep=1,
         )
         copies = torch.tensor(owners, device=device)
-        self.cache.batch_select_indices(copies)
+        select_rows(self.cache, copies)
         self.mask = mask[copies]
         self.positions = self.mask.sum(-1)
         return output.logits[:, -1][copies]
@@ -194,7 +188,7 @@ class _DecodingBatch:
 
     def _compact(self, active: torch.Tensor, token: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         keep = active.nonzero()[:, 0]
-        self.cache.batch_select_indices(keep)
+        select_rows(self.cache, keep)
         self.rows, self.mask, self.positions = self.rows[keep], self.mask[keep], self.positions[keep]
         return token[keep], active[keep]
 

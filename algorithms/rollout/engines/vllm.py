@@ -7,7 +7,10 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from transformers import AutoConfig
 
+from algorithms.models.causal_lm import empty_causal_lm, read_config
+from algorithms.models.composite import is_composite
 from algorithms.rollout.engines.base import Completion, Engine, FinishReason, GenerationRequest
 from algorithms.rollout.engines.vllm_start import (
     OnStage,
@@ -87,6 +90,7 @@ class VLLMEngine(Engine):
             "max_model_len": max_model_len,
             **parallel_arguments(tensor_parallel_size),
             **cpu_arguments(cache_bytes),
+            **_model_arguments(model, revision, trust_remote_code),
             **update_arguments(weight_transfer, sleeps=sleeps),
         }
         if gpu_memory_utilization is not None:
@@ -208,14 +212,26 @@ class VLLMEngine(Engine):
             raise RuntimeError(f"the engine cannot {action}: {len(self._running)} requests are unfinished")
 
 
-def _shapes_of_state(model: str, revision: str | None, trust_remote_code: bool) -> dict[str, tuple[int, ...]]:
-    """Names and shapes of the model's Hugging Face state dict, without its weights."""
-    import torch
-    from transformers import AutoConfig, AutoModelForCausalLM
+def _model_arguments(model: str, revision: str | None, trust_remote_code: bool) -> dict[str, Any]:
+    """What depends on the model: of a composite one the text alone, so that weights have the learners' names."""
+    from vllm.platforms import current_platform
 
     config = AutoConfig.from_pretrained(model, revision=revision, trust_remote_code=trust_remote_code)
-    with torch.device("meta"):
-        empty = AutoModelForCausalLM.from_config(config, trust_remote_code=trust_remote_code)
+    arguments: dict[str, Any] = {}
+    if is_composite(config):
+        from algorithms.rollout.weight_sync.vllm_loading import TEXT_FORMAT, only_text
+
+        arguments |= {"hf_overrides": only_text, "load_format": TEXT_FORMAT}
+    if current_platform.is_cpu() and "linear_attention" in (
+        getattr(config.get_text_config(), "layer_types", None) or ()
+    ):
+        arguments["enable_prefix_caching"] = False  # of recurrent states, which vLLM has only with chunked prefill
+    return arguments
+
+
+def _shapes_of_state(model: str, revision: str | None, trust_remote_code: bool) -> dict[str, tuple[int, ...]]:
+    """Names and shapes of the model's Hugging Face state dict, without its weights."""
+    empty = empty_causal_lm(read_config(model, revision, trust_remote_code), trust_remote_code)
     return {name: tuple(tensor.shape) for name, tensor in empty.state_dict().items()}
 
 

@@ -5,6 +5,8 @@ each bucket, `finish_weight_update`. Tensors at hand serve the object store, an 
 process, and runners that come back while the others are at work.
 """
 
+import functools
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,11 +38,22 @@ class _TakesTensors:
 
     model: Any
 
+    def __init__(self, config: WeightTransferConfig, vllm_config: Any, device: Any, model: Any) -> None:
+        super().__init__(config, vllm_config, device, model)  # type: ignore[call-arg]  # a mixin, see below
+        tied = getattr(vllm_config.model_config.hf_text_config, "tie_word_embeddings", False)
+        if tied and not hasattr(model, "lm_head"):
+            model.load_weights = functools.partial(_load_without_head, model.load_weights)
+
     def update_weights(self, update_info: dict[str, Any]) -> None:
         if TENSORS in update_info:
             self.model.load_weights(update_info[TENSORS])
         else:
             super().update_weights(update_info)  # type: ignore[misc]  # a mixin in front of vLLM's class
+
+
+def _load_without_head(load: Callable[[Any], Any], weights: Iterable[tuple[str, Any]]) -> Any:
+    """Load into a model that reads its logits off the embeddings (Gemma 2): it has no head of its own."""
+    return load([(name, tensor) for name, tensor in weights if not name.startswith("lm_head.")])
 
 
 class TensorsEngine(_TakesTensors, WeightTransferEngine[NothingToInit, NothingToReceive]):

@@ -1,0 +1,81 @@
+"""Load a causal language model with transformers: the one that is trained, of a composite model its text."""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from algorithms.config.errors import ConfigError, shown
+from algorithms.models.composite import RENAMES, is_composite, text_config
+
+
+def read_config(model: str, revision: str | None = None, trust_remote_code: bool = False) -> Any:
+    """Return the configuration of the model that is trained.
+
+    Raises:
+        OSError: there is none at `model`, a folder or Hub id.
+        ConfigError: a composite model that is not supported.
+    """
+    config = AutoConfig.from_pretrained(model, revision=revision, trust_remote_code=trust_remote_code)
+    return text_config(config, model)
+
+
+def empty_causal_lm(config: Any, trust_remote_code: bool = False) -> Any:
+    """Return the model of a configuration without its weights, on the device `meta`."""
+    with torch.device("meta"):
+        return AutoModelForCausalLM.from_config(config, trust_remote_code=trust_remote_code)
+
+
+def load_causal_lm(model: str, dtype: str, revision: str | None = None, trust_remote_code: bool = False) -> Any:
+    """Load a model, on the CPU.
+
+    Args:
+        model: folder or Hub id.
+        dtype: of its weights, a torch dtype's name.
+        revision: of a model on the Hub.
+        trust_remote_code: whether to run code that comes with the model.
+
+    Raises:
+        OSError: there is none at `model`.
+        ConfigError: a composite model that is not supported, or weights that are not in the files, which
+            transformers would draw at random.
+    """
+    config: Any = AutoConfig.from_pretrained(model, revision=revision, trust_remote_code=trust_remote_code)
+    text = text_config(config, model)
+    options: dict[str, Any] = {"key_mapping": RENAMES} if is_composite(config) else {}
+    if getattr(text, "attn_logit_softcapping", None):
+        # transformers' `sdpa`, its default, silently computes without the cap: another model.
+        options["attn_implementation"] = "eager"
+    auto_class: Any = AutoModelForCausalLM  # typed without the report
+    with _without_load_report():
+        lm, report = auto_class.from_pretrained(
+            model,
+            config=text,
+            dtype=getattr(torch, dtype),
+            revision=revision,
+            trust_remote_code=trust_remote_code,
+            use_safetensors=True,  # the alternative is pickle
+            output_loading_info=True,
+            **options,
+        )
+    if missing := sorted(report["missing_keys"]):
+        raise ConfigError(
+            f"rl_module.model: {shown(model)} lacks {len(missing)} of its weights, {missing[0]!r} for one; "
+            "fix: copy or save the model again"
+        )
+    return lm
+
+
+@contextmanager
+def _without_load_report() -> Iterator[None]:
+    """Keep back transformers' table of every weight that is not of the text; one that is missing is an error."""
+    logger = logging.getLogger("transformers.modeling_utils")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
