@@ -7,6 +7,7 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Iterator
+from typing import Any, TextIO
 
 _QUIET_ENVIRONMENT = {
     "RAY_DEDUP_LOGS": "1",
@@ -39,28 +40,65 @@ def prepare() -> None:
 
 
 @contextlib.contextmanager
-def native_stderr_held_back() -> Iterator[None]:
+def native_stderr_held_back() -> Iterator[TextIO]:
     """Hold back what compiled code writes to standard error, and show it only if the block fails.
 
-    Ray's core reports on RLlib's runner actors there, past every Python logger.
+    Ray's core reports on RLlib's runner actors there, past every Python logger. What is logged in this process is
+    written at once all the same.
+
+    Yields:
+        The real standard error, for what has to be seen at once.
     """
     if os.environ.get("R3_VERBOSE"):
-        yield
+        yield sys.stderr
         return
     sys.stderr.flush()
     original = os.dup(2)
-    with tempfile.TemporaryFile() as held:
+    real = open(original, "w", buffering=1, encoding="utf-8", errors="replace")
+    with real, tempfile.TemporaryFile() as held:
+        seen = real if _writes_to(sys.stderr, 2) else sys.stderr
         os.dup2(held.fileno(), 2)
         try:
-            yield
+            with _logging_goes_to(seen):
+                yield seen
         except BaseException:
+            real.flush()
             held.seek(0)
             os.write(original, held.read())
             raise
         finally:
             sys.stderr.flush()
             os.dup2(original, 2)
-            os.close(original)
+
+
+def _writes_to(stream: Any, descriptor: int) -> bool:
+    """Whether a text stream ends in this descriptor; a test's substitute for standard error does not."""
+    try:
+        return bool(stream.fileno() == descriptor)
+    except (AttributeError, OSError, ValueError):
+        return False
+
+
+@contextlib.contextmanager
+def _logging_goes_to(stream: TextIO) -> Iterator[None]:
+    """Have the handlers of the root logger that write to standard error write to `stream`, and the one of last resort."""
+    changed = [
+        handler
+        for handler in logging.getLogger().handlers
+        if isinstance(handler, logging.StreamHandler) and handler.stream is sys.stderr
+    ]
+    last = logging.lastResort
+    for handler in changed:
+        handler.setStream(stream)
+    if last is not None:
+        logging.lastResort = logging.StreamHandler(stream)
+        logging.lastResort.setLevel(last.level)
+    try:
+        yield
+    finally:
+        logging.lastResort = last
+        for handler in changed:
+            handler.setStream(sys.stderr)
 
 
 def _hush() -> None:

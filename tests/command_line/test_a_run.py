@@ -17,6 +17,7 @@ TAGS = {
     "groups/solve_none",
     "policy/entropy",
     "policy/logp_mismatch_max",
+    "policy/logp_mismatch_mean",
     "policy/clip_fraction",
     "policy/grad_norm",
     "replay/added",
