@@ -105,7 +105,7 @@ class EnvRunnerSettings(Settings):
     )
     logp_mismatch_warning: float | None = setting(
         None,
-        "Warn once when the log-probs of the engine differ from the learner's by more in the mean over a step's tokens; "
+        "Warn once when the engine's log-probs differ from the learner's by more, in the mean over a step's tokens; "
         "null: 0.001 when both compute in float32, else 0.05.",
         affects=Affects.NOTHING,
         gt=0,

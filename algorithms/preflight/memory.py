@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from algorithms.config.errors import ConfigError
 from algorithms.config.placement import (
-    TransferKind,
+    WAYS,
     engine_share,
     placement,
     shares_gpu,
@@ -135,12 +135,6 @@ def engine_bytes(config: "BaseConfig", model: ModelFacts, tokens: int) -> dict[s
 
 # What vLLM takes of a GPU when it is not told: its own default.
 VLLM_SHARE = 0.92
-_WAYS = {
-    TransferKind.IN_PROCESS: "copied within the driver's process",
-    TransferKind.IPC: "CUDA IPC on each GPU",
-    TransferKind.NCCL: "NCCL from the first learner to all engines",
-    TransferKind.OBJECT_STORE: "Ray's object store",
-}
 
 
 def least_gpu_bytes(config: "BaseConfig", model: ModelFacts) -> int:
@@ -158,7 +152,7 @@ def least_gpu_bytes(config: "BaseConfig", model: ModelFacts) -> int:
 
 def gpu_lines(config: "BaseConfig", model: ModelFacts | None) -> Iterator[tuple[str, str]]:
     """The lines of `--check` about placement: how weights travel, who shares a GPU, and how large it must be."""
-    yield "placement", f"{placement(config)}; weights: {_WAYS[transfer_kind(config)]}"
+    yield "placement", f"{placement(config)}; weights: {WAYS[transfer_kind(config)]}"
     if model is None or not least_gpu_bytes(config, model):
         return
     learner, weights = _learner_bytes(config, model), _engine_bytes(config, model)

@@ -12,6 +12,7 @@ import yaml
 from ray.rllib.utils.metrics import EVALUATION_RESULTS
 
 from algorithms.config.files import to_yaml
+from algorithms.config.placement import WAYS
 from algorithms.config.sections import RunSettings
 from algorithms.evaluation.sampling import held_out_sample
 from algorithms.grpo.base import StagedAlgorithm
@@ -271,5 +272,6 @@ def _build(config: GRPOConfig, seed: int) -> StagedAlgorithm:
         warn_of_cluster(config)
     with native_stderr_held_back():
         algo = cast(StagedAlgorithm, config.debugging(seed=seed).build_checked())
+    print(f"weights: {WAYS[algo.rollout_workers.weight_transfer]}", file=sys.stderr)
     interrupt_on_sigterm()
     return algo

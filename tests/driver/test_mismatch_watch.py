@@ -13,7 +13,9 @@ FLOAT, MIXED = ("float32", "float32"), ("bfloat16", "float32")
 TOKENS = (12, 64)
 
 
-@pytest.mark.parametrize(("threshold", "dtypes", "limit"), [(None, FLOAT, EXACT), (None, MIXED, ROUNDED), (0.3, FLOAT, 0.3)])
+@pytest.mark.parametrize(
+    ("threshold", "dtypes", "limit"), [(None, FLOAT, EXACT), (None, MIXED, ROUNDED), (0.3, FLOAT, 0.3)]
+)
 def test_it_warns_above_what_the_types_explain_and_once(threshold, dtypes, limit):
     watch = MismatchWatch(threshold, dtypes)
     assert watch.observe(limit, lag=0) is None
