@@ -20,8 +20,8 @@ from algorithms.learner.injected_grad import GradientSum, inject_grad
 # Rows of a chunk that a second tensor of their logits' size is made for.
 ROWS = 64
 
-# Tokens of a chunk. Each chunk reads and writes the head's whole float32 gradient, so on a GPU it is larger: for 1.5B
-# parameters and 150,000 words that gradient takes 0.9 GB, and the logits of 2,048 tokens 1.2 GB. Computed, not measured.
+# Tokens of a chunk. Each chunk reads and writes the head's whole float32 gradient, so on a GPU it is larger: for
+# 1.5B parameters and 150,000 words that gradient takes 0.9 GB, the logits of 2,048 tokens 1.2 GB (computed).
 CHUNK, CHUNK_ON_GPU = 384, 2048
 
 # dLoss/dlogprob of a chunk's tokens: float32 [n], from their log-probs, float32 [n], and their place among all N.

@@ -8,7 +8,7 @@ import torch
 
 
 def make_adamw(
-    parameters: Sequence[torch.nn.Parameter], *, lr: float, weight_decay: float, offload: bool
+    parameters: Sequence[torch.Tensor], *, lr: float, weight_decay: float, offload: bool
 ) -> torch.optim.AdamW:
     """Return AdamW over these parameters, fused on a GPU and for offloaded shards.
 
@@ -25,9 +25,7 @@ def make_adamw(
     return torch.optim.AdamW(parameters, lr=lr, weight_decay=weight_decay, fused=(offload or on_gpu) or None)
 
 
-def place_step_count(
-    optimizer: torch.optim.Optimizer, parameter: torch.nn.Parameter, count: torch.Tensor
-) -> torch.Tensor:
+def place_step_count(optimizer: torch.optim.Optimizer, parameter: torch.Tensor, count: torch.Tensor) -> torch.Tensor:
     """Return a restored step count where AdamW keeps it: beside the parameter if it is fused, else on the CPU."""
     fused = bool(optimizer.defaults.get("fused") or optimizer.defaults.get("capturable"))
     return count.clone().to(parameter.device if fused else "cpu")

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING
 
 from algorithms.models.names import ModelFacts, fetch_model, validate_model
 from algorithms.preflight.context_window import ContextUse, context_use, validate_context, validate_engine_context
+from algorithms.preflight.engine_room import room_lines
 from algorithms.preflight.environments import EnvironmentFacts, validate_environment
+from algorithms.preflight.installation import installation_lines, vllm_problem
 from algorithms.preflight.memory import (
     USE_A_GPU,
     Resources,
@@ -43,6 +45,8 @@ def validate_start(config: "BaseConfig") -> None:
     config.check_settings()
     validate_resources(config)
     _warn_of_idle_gpus(config)
+    if config.env_runners_settings.engine == "vllm" and (problem := vllm_problem()):
+        _logger.warning(problem)
     model = validate_model(config)
     environment = validate_environment(config)
     if model is not None:
@@ -127,6 +131,7 @@ def _place_lines(config: "BaseConfig") -> Iterator[tuple[str, str]]:
     there = available()
     has = "the cluster is asked when the run joins it" if there is None else _has(config, there)
     yield "resources", f"{reserved(config)} for actors; {has}"
+    yield from installation_lines(config)
 
 
 def _has(config: "BaseConfig", there: Resources) -> str:
@@ -155,6 +160,7 @@ def _model_lines(config: "BaseConfig", model: ModelFacts | None, use: ContextUse
     yield "learner memory", f"{_sum(learner_bytes(config, model))}, without activations"
     tokens = f"{config.env_runners_settings.max_num_seqs} × {use.plain} tokens"
     yield "engine memory", f"{_sum(engine_bytes(config, model, use.plain))} of {tokens}"
+    yield from room_lines(config, model, use.plain)
     response = config.env_runners_settings.max_response_tokens
     prompt = f"prompt {use.prompt} + " if use.prompt else ""
     yield "context", f"{prompt}response {response} = {use.plain} of {model.context or 'unknown'} tokens"

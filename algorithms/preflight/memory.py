@@ -15,6 +15,7 @@ from algorithms.config.placement import (
     transfer_kind,
 )
 from algorithms.models.names import ModelFacts
+from algorithms.preflight.installation import validate_driver, validate_engine_gpus
 
 if TYPE_CHECKING:
     from algorithms.config.base import BaseConfig
@@ -72,16 +73,19 @@ def validate_resources(config: "BaseConfig") -> None:
     """Check for what an actor would wait for without end, or fail to import.
 
     Raises:
-        ConfigError: GPUs that this machine does not have, or vLLM where it is not installed. A cluster that
-            is not joined yet is not asked.
+        ConfigError: GPUs that this machine does not have or cannot use, vLLM engines that reserve none of those that
+            are there, or vLLM where it is not installed. A cluster that is not joined yet is not asked.
     """
     there = available()
     if there is None:
         return
     needed = reserved(config)
+    validate_engine_gpus(config, there.gpus)
     if needed.gpus > there.gpus:
         runners = config.env_runners_settings.num_gpus_per_env_runner > 0
         key = "env_runners.num_gpus_per_env_runner" if runners else "learners.num_gpus_per_learner"
+        if there.where == "this machine":
+            validate_driver(key)
         raise ConfigError(
             f"{key}: env runners and learners need {needed.gpus:g} GPUs, {there.where} has {there.gpus:g}; "
             "fix: fewer of them, or a fraction of a GPU each"

@@ -30,10 +30,9 @@ def step(layer, optimizer, count):
 
 
 def test_the_fused_kernel_steps_as_the_default_one_to_rounding():
-    for fused, default in zip(
-        stepped(offload=True)[0].parameters(), stepped(offload=False)[0].parameters(), strict=True
-    ):
-        torch.testing.assert_close(fused, default, rtol=1e-6, atol=1e-7)
+    fused, default = (stepped(offload=offload)[0] for offload in (True, False))
+    for one, two in zip(fused.parameters(), default.parameters(), strict=True):
+        torch.testing.assert_close(one, two, rtol=1e-6, atol=1e-7)
 
 
 def test_on_the_cpu_only_offloaded_shards_are_stepped_by_the_fused_kernel():

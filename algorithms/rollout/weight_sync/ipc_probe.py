@@ -46,7 +46,8 @@ def lend(learner: GRPOLearner) -> tuple[str, Loan | Failure]:
         sender_of(learner).lent = tensor
         from torch.multiprocessing.reductions import reduce_tensor
 
-        return gpu, Loan(*reduce_tensor(tensor), number)
+        rebuild, handle = reduce_tensor(tensor)
+        return gpu, Loan(rebuild, handle, number)
     except Exception as error:  # returned to the driver, which takes another way
         return gpu, Failure(f"a learner cannot export its memory: {in_a_line(error)}{_allocator_settings()}")
 

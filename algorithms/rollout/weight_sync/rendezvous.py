@@ -63,7 +63,8 @@ class Opening:
             return self._communicator
 
     def _open(self) -> None:
-        communicator, problem = None, None
+        communicator: Any = None
+        problem = None
         try:
             communicator = open_group(self._device, self._meeting)
             if communicator.disabled:  # or its broadcasts would do nothing, silently

@@ -81,7 +81,8 @@ class IPCRoute:
         lent = dict(on_learners(learner_group, ipc_probe.lend))
         failures = _failures(lent)
         if not failures:
-            read = functools.partial(ipc_probe.read, loans=lent)
+            loans = {gpu: loan for gpu, loan in lent.items() if isinstance(loan, ipc_probe.Loan)}
+            read = functools.partial(ipc_probe.read, loans=loans)
             failures = _failures(calls.attempt(read, min(calls.timeout_s, ipc_probe.PROBE_TIMEOUT_S)))
         on_learners(learner_group, ipc_probe.take_back)
         return failures
