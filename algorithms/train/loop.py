@@ -77,6 +77,7 @@ class _Session:
         self.problems = HELD_OUT if config.evaluation_settings.data else "training"
         self.started = time.monotonic()
         self.algo = _build(config, run.seed)
+        print(f"weights: {WAYS[self.algo.rollout_workers.weight_transfer]}", file=sys.stderr)
         self.evaluations: dict[str, dict[str, Any]] = {}
         with reading_history(directory):
             self.algo.keep_state_in(directory.path)
@@ -272,6 +273,5 @@ def _build(config: GRPOConfig, seed: int) -> StagedAlgorithm:
         warn_of_cluster(config)
     with native_stderr_held_back():
         algo = cast(StagedAlgorithm, config.debugging(seed=seed).build_checked())
-    print(f"weights: {WAYS[algo.rollout_workers.weight_transfer]}", file=sys.stderr)
     interrupt_on_sigterm()
     return algo

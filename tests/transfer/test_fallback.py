@@ -5,7 +5,6 @@ exports and opens by the same calls; for NCCL, a rendezvous at which nobody arri
 """
 
 import threading
-import time
 
 import pytest
 import torch
@@ -132,8 +131,10 @@ def test_a_learner_does_not_wait_for_ever_for_an_nccl_group(
     assert "no NCCL group of 2 processes" in warning and "the learner still waits for the others" in warning
     end, communicator = nobody_comes
     end.set()
-    while not communicator.destroyed:  # a group that comes too late is not kept
-        time.sleep(0.01)
+    for thread in threading.enumerate():
+        if thread.name == "nccl-rendezvous":
+            thread.join()
+    assert communicator.destroyed, "a group that comes too late is not kept"
 
 
 def test_a_group_that_forms_is_used(algorithm, learner, nobody_comes, monkeypatch):
