@@ -34,6 +34,15 @@ class TransferKind(StrEnum):
     OBJECT_STORE = "object_store"
 
 
+# In words, for `--check` and a run's first lines.
+WAYS = {
+    TransferKind.IN_PROCESS: "copied within the driver's process",
+    TransferKind.IPC: "CUDA IPC on each GPU",
+    TransferKind.NCCL: "NCCL from the first learner to all engines",
+    TransferKind.OBJECT_STORE: "Ray's object store",
+}
+
+
 _BEST = {
     Placement.ONE_PROCESS: TransferKind.IN_PROCESS,
     Placement.SHARED_GPUS: TransferKind.IPC,

@@ -120,7 +120,7 @@ class GRPO(StagedAlgorithm):
         batch.record |= correction_metrics(batch.groups, LossSettings.of(training))
         facts, peak = learner_facts(self.learner_group), self.config.learners_settings.peak_tflops
         batch.record |= learner_rates(statistics, facts, max(1, self.config.num_learners), peak)
-        if warning := self.mismatch_watch.observe(batch.record["policy/logp_mismatch_max"], float(batch.lag)):
+        if warning := self.mismatch_watch.observe(batch.record["policy/logp_mismatch_mean"], float(batch.lag)):
             _logger.warning(warning)
 
     def update_history(self, batch: StepBatch) -> None:

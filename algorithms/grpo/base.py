@@ -28,7 +28,7 @@ from algorithms.grpo.samples import scoring_row
 from algorithms.grpo.state import history_savepoint, open_history, pack_states, restore_states
 from algorithms.grpo.types import Sample, StepBatch
 from algorithms.history.store import FILE_NAME as HISTORY_FILE
-from algorithms.learner.group import score_rows, set_version
+from algorithms.learner.group import learner_facts, score_rows, set_version
 from algorithms.models.names import fetch_model, resolve_model
 from algorithms.models.tokenizer import ModelConfigs, load_tokenizer
 from algorithms.rollout.attempts import AttemptTruncator, context_of
@@ -72,6 +72,8 @@ class StagedAlgorithm(Algorithm):
         self.tokenizer = load_tokenizer(resolve_model(module.model), module.revision, module.trust_remote_code)
         self.environments: dict[Split, Any] = {split: make() for split, make in environment_makers(config).items()}
         self.seed: int = config.seed or 0
+        if reason := learner_facts(self.learner_group).padded_because:  # a learner's own log is not seen here
+            _logger.warning("%s trains on padded batches: %s", module.model, reason)
         self.rollout_workers = RolloutWorkers(self.env_runner_group, self.learner_group, config)
         self._set_up_mechanisms(config)
         settings = config.env_runners_settings

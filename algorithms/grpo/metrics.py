@@ -52,6 +52,7 @@ def update_metrics(groups: Sequence[Group], steps: Sequence[UpdateStatistics]) -
     total = UpdateStatistics()
     for step in steps:
         total = total.merge(step)
+    mean_mismatch, largest_mismatch = _mismatch(groups)
     return {
         "policy/loss": sum(step.loss for step in steps) / max(len(steps), 1),
         "policy/entropy": _entropy(groups),
@@ -60,7 +61,8 @@ def update_metrics(groups: Sequence[Group], steps: Sequence[UpdateStatistics]) -
         "policy/kl": total.kl / max(len(steps), 1),
         "policy/skipped_steps": sum(step.skipped_steps for step in steps),
         "policy/trained_tokens": total.trained_tokens,
-        "policy/logp_mismatch_max": _largest_mismatch(groups),
+        "policy/logp_mismatch_mean": mean_mismatch,
+        "policy/logp_mismatch_max": largest_mismatch,
     }
 
 
@@ -86,15 +88,16 @@ def _entropy(groups: Sequence[Group]) -> float:
     return sum(float(entropies.sum()) for entropies in measured) / max(tokens, 1.0)
 
 
-def _largest_mismatch(groups: Sequence[Group]) -> float:
-    """The largest |log-prob(engine) - log-prob(trainer)| of the step's rollouts."""
+def _mismatch(groups: Sequence[Group]) -> tuple[float, float]:
+    """Mean and largest |log-prob(engine) - log-prob(trainer)| over the tokens of the step's rollouts."""
     gaps = [
-        np.abs(sample.old_logprobs - sample.rollout.sampling_logprobs).max()
+        np.abs(sample.old_logprobs - sample.rollout.sampling_logprobs)
         for group in groups
         for sample in group.samples
         if sample.old_logprobs is not None and not sample.replayed
     ]
-    return float(max(gaps, default=0.0))
+    joined = np.concatenate([np.zeros(0, np.float32), *gaps])
+    return (float(joined.mean(dtype=np.float64)), float(joined.max())) if len(joined) else (0.0, 0.0)
 
 
 # The stages whose time a part of the split is; what they leave of the step is bookkeeping.

@@ -10,12 +10,14 @@ from algorithms.learner.batch import TrainingSample
 from algorithms.utils.errors import RunError
 from algorithms.utils.files import replaced_whole
 
-# |log-prob(engine) - log-prob(learner)| that rounding explains: both in float32, or one of them in fewer bits.
-EXACT, ROUNDED = 1e-2, 1.0
+# Mean |log-prob(engine) - log-prob(learner)| that rounding explains: both in float32, or one of them in fewer bits.
+# Random models of 8 and 12 layers: below 1e-6 in float32, 0.003 to 0.02 in bfloat16 (its maximum over a step's millions
+# of tokens passes 1 without an error); the weights of a head that an engine did not get: 0.08 to 0.2 and more.
+EXACT, ROUNDED = 1e-3, 5e-2
 
 
 class MismatchWatch:
-    """Warns once when `policy/logp_mismatch_max` is larger than rounding explains.
+    """Warns once when `policy/logp_mismatch_mean` is larger than rounding explains.
 
     Args:
         threshold: from which on to warn; None: what the types explain.
@@ -28,7 +30,7 @@ class MismatchWatch:
         self._told = False
 
     def observe(self, mismatch: float, lag: float) -> str | None:
-        """Take in a step's largest difference; returns the warning when it is due.
+        """Take in a step's mean difference; returns the warning when it is due.
 
         A policy that lags differs from the learners' on purpose, so such a step says nothing.
         """
@@ -36,10 +38,10 @@ class MismatchWatch:
             return None
         self._told = True
         return (
-            f"policy/logp_mismatch_max is {mismatch:.3g}, above {self.threshold:g}: engines sample with another policy "
-            "than the learners train. Likely causes: env_runners.dtype differs from rl_module.dtype, top_p below 1, "
-            "weights that did not reach the engine (a tied head, a stale cache), or kernels that round differently "
-            "(see env_runners.logp_mismatch_warning)"
+            f"policy/logp_mismatch_mean is {mismatch:.3g}, above {self.threshold:g}: engines sample with another "
+            "policy than the learners train. Likely causes: env_runners.dtype differs from rl_module.dtype, top_p "
+            "below 1, weights that did not reach the engine (a tied head, a stale cache), or kernels that round "
+            "differently (see env_runners.logp_mismatch_warning)"
         )
 
 

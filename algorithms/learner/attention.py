@@ -240,12 +240,15 @@ def use_packed_attention(lm: Any) -> bool:
     Returns:
         Whether the model takes packed batches now, as `is_packed` reports later.
     """
-    if is_packed(lm):
-        return True
-    reason = _reason_against(lm)
+    reason = try_packed_attention(lm)
     if reason:
         _logger.warning("%s trains on padded batches: %s", type(lm).__name__, reason)
     return not reason
+
+
+def try_packed_attention(lm: Any) -> str:
+    """Do what `use_packed_attention` does; return why the model keeps its own attention, or "" where it does not."""
+    return "" if is_packed(lm) else _reason_against(lm)
 
 
 def _reason_against(lm: Any) -> str:

@@ -162,12 +162,14 @@ class LearnerFacts:
         device: its GPU's name; None on a CPU.
         dtype: that it computes in.
         beta: coefficient of its KL term.
+        padded_because: why its micro-batches are padded although they should be packed; "" where they are not.
     """
 
     model: ModelShape
     device: str | None
     dtype: str
     beta: float
+    padded_because: str = ""
 
 
 def peak_flops(device: str | None, dtype: str) -> float | None:

@@ -4,6 +4,7 @@ import copy
 import functools
 import math
 import time
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -12,12 +13,13 @@ from ray.rllib.core.learner.torch.torch_learner import TorchLearner
 from ray.rllib.core.learner.training_data import TrainingData
 
 from algorithms.config.base import BaseConfig
-from algorithms.learner.attention import use_packed_attention
+from algorithms.learner.attention import try_packed_attention
 from algorithms.learner.batch import TrainingSample
 from algorithms.learner.flops import LearnerFacts, ModelShape, update_cost
 from algorithms.learner.forward import ForwardSettings, score
 from algorithms.learner.loss import LossSettings, load_objective
 from algorithms.learner.model import WithoutAdapter
+from algorithms.learner.optimizer import make_adamw, step_threads, threads
 from algorithms.learner.sharding import clip_gradients, compute_device, reshard, shard, sum_gradients
 from algorithms.learner.update import UpdateStatistics, accumulate_gradients
 from algorithms.learner.weights import LearnerTensors
@@ -33,6 +35,8 @@ class GRPOLearner(LearnerTensors, TorchLearner):
 
     config: BaseConfig
     reference: Any = None
+    # Why micro-batches are padded although `learners.packing` is on; "" where they are not.
+    padded_because: str = ""
 
     def build(self) -> None:
         """Load the policy and its optimizer."""
@@ -46,7 +50,7 @@ class GRPOLearner(LearnerTensors, TorchLearner):
         """Place the policy, in shards or whole, and for a KL term its reference: the model as loaded."""
         lm, device = module[DEFAULT_MODULE_ID].lm, torch.device(str(self._device))
         if self.config.learners_settings.packing:
-            use_packed_attention(lm)
+            self.padded_because = try_packed_attention(lm)
         if self.config.training_settings.beta > 0:
             adapted = self.config.rl_module_settings.lora_rank > 0
             self.reference = WithoutAdapter(lm) if adapted else copy.deepcopy(lm).eval().requires_grad_(False)
@@ -95,12 +99,11 @@ class GRPOLearner(LearnerTensors, TorchLearner):
     def configure_optimizers_for_module(self, module_id: str, config: Any = None) -> None:
         """Register AdamW over all trainable parameters."""
         parameters = [p for p in self.get_parameters(self.module[module_id]) if p.requires_grad]
-        optimizer = torch.optim.AdamW(
+        optimizer = make_adamw(
             parameters,
             lr=self.config.training_settings.lr,
             weight_decay=self.config.training_settings.weight_decay,
-            # On the CPU the fused kernel is the fast one.
-            fused=self.config.learners_settings.offload or None,
+            offload=self.config.learners_settings.offload,
         )
         self.register_optimizer(
             module_id=module_id, optimizer=optimizer, params=parameters, lr_or_lr_schedule=self.config.lr
@@ -147,7 +150,8 @@ class GRPOLearner(LearnerTensors, TorchLearner):
         device = compute_device(self.lm)
         name = torch.cuda.get_device_name(device) if device.type == "cuda" else None
         beta = self.config.training_settings.beta
-        return LearnerFacts(ModelShape.of(self.lm), name, self.config.rl_module_settings.dtype, beta)
+        dtype, padded = self.config.rl_module_settings.dtype, self.padded_because
+        return LearnerFacts(ModelShape.of(self.lm), name, dtype, beta, padded)
 
     def score(self, rows: list[TrainingSample], *, entropy: bool) -> list[tuple[Any, Any]]:
         """Return log-probs and entropies of each row's response tokens under the current policy."""
@@ -181,5 +185,13 @@ class GRPOLearner(LearnerTensors, TorchLearner):
         if math.isfinite(norm):
             for group in self.optimizer.param_groups:
                 group["lr"] = lr
-            self.optimizer.step()
+            with self._optimizer_threads():
+                self.optimizer.step()
         return norm
+
+    def _optimizer_threads(self) -> AbstractContextManager[None]:
+        """Offloaded shards are stepped by all cores: forward and backward, on the GPU, need one."""
+        settings = self.config.learners_settings
+        if not settings.offload:
+            return nullcontext()
+        return threads(step_threads(settings.num_threads, settings.num_learners))

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from algorithms.learner.model import adapted_layers, merged_weight, peft_name
+from algorithms.learner.optimizer import place_step_count
 from algorithms.learner.sharding import put, whole
 
 BASE = ".base_layer."
@@ -117,8 +118,8 @@ def put_optimizer_tensors(lm: nn.Module, optimizer: torch.optim.Optimizer, tenso
         parameter = parameters[parameter_name]
         if value.ndim and value.shape != parameter.shape:
             raise ValueError(f"the optimizer state has {name!r} in shape {tuple(value.shape)}")
-        if key == "step":  # stays on the CPU, where AdamW keeps it
-            optimizer.state[parameter][key] = value.clone()
+        if key == "step":
+            optimizer.state[parameter][key] = place_step_count(optimizer, parameter, value)
         else:
             optimizer.state[parameter][key] = torch.zeros_like(parameter)
             put(value, optimizer.state[parameter][key])

@@ -14,7 +14,9 @@ from algorithms.preflight.context_window import (
     validate_engine_context,
 )
 from algorithms.preflight.engine_cache import engine_bytes, responses_at_once, sequence_bytes, validate_cache
+from algorithms.preflight.engine_room import room_lines
 from algorithms.preflight.environments import EnvironmentFacts, validate_environment
+from algorithms.preflight.installation import installation_lines, vllm_problem
 from algorithms.preflight.memory import (
     LIBRARIES_BYTES,
     USE_A_GPU,
@@ -54,6 +56,8 @@ def validate_start(config: "BaseConfig") -> None:
     config.check_settings()
     validate_resources(config)
     _warn_of_idle_gpus(config)
+    if config.env_runners_settings.engine == "vllm" and (problem := vllm_problem()):
+        _logger.warning(problem)
     model = validate_model(config)
     environment = validate_environment(config)
     if model is not None:
@@ -147,6 +151,7 @@ def _place_lines(config: "BaseConfig") -> Iterator[tuple[str, str]]:
     there = available()
     has = "the cluster is asked when the run joins it" if there is None else _has(config, there)
     yield "resources", f"{reserved(config)} for actors; {has}"
+    yield from installation_lines(config)
 
 
 def _has(config: "BaseConfig", there: Resources) -> str:
@@ -181,6 +186,7 @@ def _model_lines(
     yield "engine memory", _engine_memory(config, model, use, at_once)
     if not reserved(config).gpus and activations is not None:
         yield "processes", _process_memory(config, model, use, activations, at_once)
+    yield from room_lines(config, model, use.plain)
     response = config.env_runners_settings.max_response_tokens
     prompt = f"prompt {use.prompt} + " if use.prompt else ""
     yield "context", f"{prompt}response {response} = {use.plain} of {model.context or 'unknown'} tokens"

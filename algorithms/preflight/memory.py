@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from algorithms.config.errors import ConfigError
 from algorithms.config.placement import (
-    TransferKind,
+    WAYS,
     engine_share,
     engine_sleeps,
     placement,
@@ -16,6 +16,7 @@ from algorithms.config.placement import (
     transfer_kind,
 )
 from algorithms.models.names import ModelFacts
+from algorithms.preflight.installation import validate_driver, validate_engine_gpus
 
 if TYPE_CHECKING:
     from algorithms.config.base import BaseConfig
@@ -75,16 +76,19 @@ def validate_resources(config: "BaseConfig") -> None:
     """Check for what an actor would wait for without end, or fail to import.
 
     Raises:
-        ConfigError: GPUs that this machine does not have, or vLLM where it is not installed. A cluster that
-            is not joined yet is not asked.
+        ConfigError: GPUs that this machine does not have or cannot use, vLLM engines that reserve none of those that
+            are there, or vLLM where it is not installed. A cluster that is not joined yet is not asked.
     """
     there = available()
     if there is None:
         return
     needed = reserved(config)
+    validate_engine_gpus(config, there.gpus)
     if needed.gpus > there.gpus:
         runners = config.env_runners_settings.num_gpus_per_env_runner > 0
         key = "env_runners.num_gpus_per_env_runner" if runners else "learners.num_gpus_per_learner"
+        if there.where == "this machine":
+            validate_driver(key)
         raise ConfigError(
             f"{key}: env runners and learners need {needed.gpus:g} GPUs, {there.where} has {there.gpus:g}; "
             "fix: fewer of them, or a fraction of a GPU each"
@@ -146,12 +150,6 @@ def learner_peak(config: "BaseConfig", model: ModelFacts, activations: int, *, s
 
 # What vLLM takes of a GPU when it is not told: its own default.
 VLLM_SHARE = 0.92
-_WAYS = {
-    TransferKind.IN_PROCESS: "copied within the driver's process",
-    TransferKind.IPC: "CUDA IPC on each GPU",
-    TransferKind.NCCL: "NCCL from the first learner to all engines",
-    TransferKind.OBJECT_STORE: "Ray's object store",
-}
 
 
 def least_gpu_bytes(config: "BaseConfig", model: ModelFacts) -> int:
@@ -169,7 +167,7 @@ def least_gpu_bytes(config: "BaseConfig", model: ModelFacts) -> int:
 
 def gpu_lines(config: "BaseConfig", model: ModelFacts | None) -> Iterator[tuple[str, str]]:
     """The lines of `--check` about placement: how weights travel, who shares a GPU, and how large it must be."""
-    yield "placement", f"{placement(config)}; weights: {_WAYS[transfer_kind(config)]}"
+    yield "placement", f"{placement(config)}; weights: {WAYS[transfer_kind(config)]}"
     if model is None or not least_gpu_bytes(config, model):
         return
     learner, weights = _learner_bytes(config, model), _engine_bytes(config, model)

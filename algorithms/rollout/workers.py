@@ -14,6 +14,7 @@ from ray.rllib.core.learner.learner_group import LearnerGroup
 from ray.rllib.env.env_runner_group import EnvRunnerGroup
 
 from algorithms.config.base import BaseConfig
+from algorithms.config.placement import TransferKind
 from algorithms.rollout.env_runner import LLMEnvRunner
 from algorithms.rollout.metrics import DispatchMetrics, GradingCounts, completion_metrics
 from algorithms.rollout.scheduler import DispatchPlan, DispatchReport, ExpectedLengths, dispatch
@@ -130,7 +131,13 @@ class RolloutWorkers:
             "rollout/hung": float(new_hung),
             **self._dispatches.take(),
             "rollout/engine": self.settings.engine,
+            "rollout/weight_transfer": str(self.weight_transfer),
         }
+
+    @property
+    def weight_transfer(self) -> TransferKind:
+        """The way that the weights take, after whatever could not be set up."""
+        return self.transfer.kind
 
     def forget_counts(self) -> None:
         """Leave what was rolled out since the last `metrics` out of the next: an evaluation is no part of a step."""

@@ -12,6 +12,7 @@ import yaml
 from ray.rllib.utils.metrics import EVALUATION_RESULTS
 
 from algorithms.config.files import to_yaml
+from algorithms.config.placement import WAYS
 from algorithms.config.sections import RunSettings
 from algorithms.evaluation.sampling import held_out_sample
 from algorithms.grpo.base import StagedAlgorithm
@@ -77,6 +78,7 @@ class _Session:
         self.problems = HELD_OUT if config.evaluation_settings.data else "training"
         self.started = time.monotonic()
         self.algo = _build(config, run.seed)
+        print(f"weights: {WAYS[self.algo.rollout_workers.weight_transfer]}", file=sys.stderr)
         self.evaluations: dict[str, dict[str, Any]] = {}
         with reading_history(directory):
             self.algo.keep_state_in(directory.path)

@@ -81,7 +81,7 @@ def _writes_to(stream: Any, descriptor: int) -> bool:
 
 @contextlib.contextmanager
 def _logging_goes_to(stream: TextIO) -> Iterator[None]:
-    """Have the handlers of the root logger that write to standard error write to `stream`, and the one of last resort."""
+    """Have the root logger's handlers for standard error, and the one of last resort, write to `stream`."""
     changed = [
         handler
         for handler in logging.getLogger().handlers

@@ -17,6 +17,7 @@ TAGS = {
     "groups/solve_none",
     "policy/entropy",
     "policy/logp_mismatch_max",
+    "policy/logp_mismatch_mean",
     "policy/clip_fraction",
     "policy/grad_norm",
     "replay/added",
@@ -68,6 +69,7 @@ def test_the_user_sees_our_lines_and_nothing_else(finished_run):
     for noise in ("Traceback", "Warning", "WARNING", "deprecat", "INFO", "(raylet)", "FutureWarning"):
         assert noise not in process.stderr + process.stdout
     assert str(run) in process.stderr
+    assert "\nweights: copied within the driver's process\n" in process.stderr
     assert "pass@1" in process.stdout + process.stderr
 
 
@@ -92,6 +94,7 @@ def test_one_row_of_metrics_a_step(run):
         assert row.keys() >= TAGS
         assert any(tag.startswith("throughput/") for tag in row) and any(tag.startswith("time/") for tag in row)
         assert row["rollout/engine"] == "transformers"
+        assert row["rollout/weight_transfer"] == "in_process"
         assert row["rollout/prompts_completed"] == row["rollout/prompts_expected"] >= 4
         assert row["policy/logp_mismatch_max"] < 1e-4
     assert ["eval/pass@1" in row for row in metrics] == [False, True, False]

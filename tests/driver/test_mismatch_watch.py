@@ -1,13 +1,21 @@
 """When log-probs of engine and learner differ by more than rounding explains."""
 
-import pytest
+import copy
 
-from algorithms.grpo.monitors import MismatchWatch
+import numpy as np
+import pytest
+import torch
+from transformers import Qwen3Config, Qwen3ForCausalLM
+
+from algorithms.grpo.monitors import EXACT, ROUNDED, MismatchWatch
 
 FLOAT, MIXED = ("float32", "float32"), ("bfloat16", "float32")
+TOKENS = (12, 64)
 
 
-@pytest.mark.parametrize(("threshold", "dtypes", "limit"), [(None, FLOAT, 1e-2), (None, MIXED, 1.0), (0.3, FLOAT, 0.3)])
+@pytest.mark.parametrize(
+    ("threshold", "dtypes", "limit"), [(None, FLOAT, EXACT), (None, MIXED, ROUNDED), (0.3, FLOAT, 0.3)]
+)
 def test_it_warns_above_what_the_types_explain_and_once(threshold, dtypes, limit):
     watch = MismatchWatch(threshold, dtypes)
     assert watch.observe(limit, lag=0) is None
@@ -21,3 +29,41 @@ def test_a_policy_that_lags_differs_on_purpose_and_nothing_measured_is_no_mismat
     assert watch.observe(5.0, lag=1) is None
     assert watch.observe(float("nan"), lag=0) is None
     assert watch.observe(5.0, lag=0) is not None
+
+
+@pytest.fixture(scope="module")
+def learner():
+    """A random model of eight layers whose weights are as large as trained ones."""
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 128, "num_hidden_layers": 8, "num_attention_heads": 2, "num_key_value_heads": 1}
+    config = Qwen3Config(**sizes, head_dim=64, intermediate_size=384, vocab_size=4096, initializer_range=0.06)
+    return Qwen3ForCausalLM(config).eval()
+
+
+@torch.no_grad()
+def logprobs(lm):
+    tokens = torch.from_numpy(np.random.default_rng(0).integers(0, 4096, TOKENS))
+    scores = lm(input_ids=tokens).logits[:, :-1].float().log_softmax(-1)
+    return scores.gather(-1, tokens[:, 1:, None]).flatten().numpy()
+
+
+def mean_gap(learner, engine):
+    return float(np.abs(logprobs(learner) - logprobs(engine)).mean())
+
+
+def test_rounding_in_bfloat16_is_no_mismatch(learner):
+    engine = copy.deepcopy(learner).to(torch.bfloat16)
+    gap = mean_gap(learner, engine)
+    assert gap > EXACT, "float32 would be exact"
+    assert MismatchWatch(None, MIXED).observe(gap, lag=0) is None
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_head_that_the_engine_did_not_get_is_one(learner, dtype):
+    engine = copy.deepcopy(learner)
+    head = engine.lm_head.weight.detach()
+    stale = head + 0.3 * head.std() * torch.randn(head.shape, generator=torch.Generator().manual_seed(1))
+    engine.lm_head.weight = torch.nn.Parameter(stale)
+    engine = engine.to(getattr(torch, dtype))
+    assert np.abs(logprobs(learner) - logprobs(engine)).max() > 0.5
+    assert MismatchWatch(None, (dtype, "float32")).observe(mean_gap(learner, engine), lag=0) is not None

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from algorithms.config.placement import TransferKind
 from algorithms.rollout.engines.base import GenerationRequest
 from algorithms.rollout.types import Sampling
 from algorithms.rollout.weight_sync.choice import Sleep
@@ -126,6 +127,8 @@ class FileLink:
 
 
 class FileRoute:
+    kind = TransferKind.IPC
+
     def __init__(self, folder, concurrent):
         self.link, self.concurrent = FileLink(folder, concurrent), concurrent
 

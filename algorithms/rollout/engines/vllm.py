@@ -1,6 +1,7 @@
 """Generation with vLLM, in the process of its env runner; weights are replaced in place.
 
-What is used of vLLM is the same in 0.24 and 0.32: `LLM`, its `llm_engine`'s requests and steps, its weight updates.
+vLLM 0.32 is supported: its weight updates have another life cycle before, and what is used of it beside `LLM` (its
+`llm_engine`'s requests and steps, its weight-transfer engines) may change in any version.
 """
 
 from collections.abc import Collection, Mapping, Sequence

@@ -43,12 +43,17 @@ class OrObjectStore:
     def __init__(self, first: WeightTransfer, wire: WireSettings) -> None:
         self._way, self._wire = first, wire
 
+    @property
+    def kind(self) -> TransferKind:
+        """See `WeightTransfer.kind`."""
+        return self._way.kind
+
     def push(self, learner_group: LearnerGroup, runner_group: EnvRunnerGroup, timeout_s: float) -> int:
         """See `WeightTransfer.push`."""
         try:
             return self._way.push(learner_group, runner_group, timeout_s)
         except TransferUnavailable as error:
-            _logger.warning("weights go through Ray's object store from now on: %s", error)
+            _logger.warning("weights go through Ray's object store from now on: %s", error.reason)
             self._way = ObjectStoreTransfer(self._wire)
             return self._way.push(learner_group, runner_group, timeout_s)
 

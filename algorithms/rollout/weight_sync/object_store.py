@@ -18,6 +18,7 @@ from ray.rllib.core.learner.learner_group import LearnerGroup
 from ray.rllib.env.env_runner_group import EnvRunnerGroup
 from ray.rllib.utils.metrics import WEIGHTS_SEQ_NO
 
+from algorithms.config.placement import TransferKind
 from algorithms.learner.learner import GRPOLearner
 from algorithms.learner.sharding import compute_device
 from algorithms.rollout.weight_sync.transfer import RunnerCalls, on_learners, require_version
@@ -59,6 +60,8 @@ class StoredWeights:
 
 class ObjectStoreTransfer:
     """Puts every bucket once; the runners fetch them side by side."""
+
+    kind = TransferKind.OBJECT_STORE
 
     def __init__(self, wire: WireSettings) -> None:
         self.wire = wire
@@ -123,6 +126,8 @@ def _view(array: np.ndarray) -> torch.Tensor:
 class AsLoaded:
     """Engines that keep the model that they have loaded: an evaluation has no learners."""
 
+    kind = TransferKind.IN_PROCESS
+
     def push(self, learner_group: LearnerGroup, runner_group: EnvRunnerGroup, timeout_s: float) -> int:
         """Nothing to send, see `WeightTransfer.push`."""
         return 0
@@ -135,6 +140,8 @@ class AsLoaded:
 @dataclass(frozen=True)
 class InProcessTransfer:
     """Copies tensor by tensor; nothing is held twice."""
+
+    kind = TransferKind.IN_PROCESS
 
     def push(self, learner_group: LearnerGroup, runner_group: EnvRunnerGroup, timeout_s: float) -> int:
         """Copy the local learner's weights into the local runner's engine, see `WeightTransfer.push`."""

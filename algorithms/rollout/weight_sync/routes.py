@@ -9,18 +9,16 @@ last checkpoint. The object store has no such moment.
 
 import functools
 import os
-import socket
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-import ray
 import torch
 from ray.rllib.core.learner.learner_group import LearnerGroup
 
+from algorithms.config.placement import TransferKind
 from algorithms.learner.learner import GRPOLearner
-from algorithms.learner.sharding import compute_device
+from algorithms.rollout.weight_sync import ipc_probe, rendezvous
 from algorithms.rollout.weight_sync.streamed import bucket_fields, sender_of
 from algorithms.rollout.weight_sync.transfer import Failure, RunnerCalls, TransferUnavailable, on_learners
 from algorithms.rollout.weight_sync.wire import Bucket
@@ -44,27 +42,50 @@ class IPCLink:
         sender = sender_of(learner)
         if sender.exported is None:  # one export for all buckets of a push: vLLM maps it once and counts one reader
             _, sender.exported = reduce_tensor(buffer)
-        return {_gpu_id(buffer.device): sender.exported}
+        return {ipc_probe.gpu_id(buffer.device): sender.exported}
 
     def deliver(self, learner: GRPOLearner, packed: torch.Tensor) -> None:
         """Nothing: the engines have read it where it lies."""
 
 
 class IPCRoute:
-    """Buckets that lie in the learners' memory."""
+    """Buckets that lie in the learners' memory, tried with a small tensor when learners and runners first meet."""
 
+    kind = TransferKind.IPC
     link = IPCLink()
     concurrent = False
 
+    def __init__(self) -> None:
+        self._members: dict[int, int] = {}
+
     def prepare(self, learner_group: LearnerGroup, calls: RunnerCalls) -> None:
-        """Check that each engine shares a GPU with a learner."""
-        held = set(on_learners(learner_group, _own_gpu))
-        lonely = sorted(number for number, gpus in calls(_visible_gpus).items() if not held.intersection(gpus))
+        """Check that each engine shares a GPU with a learner, and reads what the learner writes there."""
+        members = calls(_process_id)
+        if members == self._members:
+            return
+        self._members = {}
+        held = set(on_learners(learner_group, ipc_probe.own_gpu))
+        lonely = sorted(n for n, gpus in calls(ipc_probe.visible_gpus).items() if not held.intersection(gpus))
         if lonely:
             raise TransferUnavailable(f"env runners {lonely} share no GPU with a learner")
-        failures = [answer.message for answer in calls.attempt(_introduce).values() if isinstance(answer, Failure)]
+        failures = _failures(calls.attempt(_introduce)) or self._probe(learner_group, calls)
         if failures:
-            raise TransferUnavailable(f"no CUDA IPC: {'; '.join(sorted(set(failures)))}")
+            raise TransferUnavailable(
+                f"no CUDA IPC between learners and engines ({'; '.join(failures)}); likely causes: expandable_segments "
+                "in PYTORCH_CUDA_ALLOC_CONF, or containers that do not share an IPC namespace"
+            )
+        self._members = members
+
+    def _probe(self, learner_group: LearnerGroup, calls: RunnerCalls) -> list[str]:
+        """Send a few bytes from every learner to its engine; returns what went wrong, in words."""
+        lent = dict(on_learners(learner_group, ipc_probe.lend))
+        failures = _failures(lent)
+        if not failures:
+            loans = {gpu: loan for gpu, loan in lent.items() if isinstance(loan, ipc_probe.Loan)}
+            read = functools.partial(ipc_probe.read, loans=loans)
+            failures = _failures(calls.attempt(read, min(calls.timeout_s, ipc_probe.PROBE_TIMEOUT_S)))
+        on_learners(learner_group, ipc_probe.take_back)
+        return failures
 
     def update(self, offers: Sequence[Bucket]) -> dict[str, Any]:
         """One set of tensors, and where it lies on each GPU."""
@@ -77,27 +98,8 @@ def _introduce(runner: Any) -> None:
     runner.engine.llm.init_weight_transfer_engine({"init_info": {"packed": True}})
 
 
-def _own_gpu(learner: GRPOLearner) -> str:
-    """Where the learner computes; it sees its neighbors' GPUs too."""
-    device = compute_device(learner.lm)
-    return _gpu_id(device) if device.type == "cuda" else "no GPU"
-
-
-def _visible_gpus(runner: Any) -> list[str]:
-    return [_gpu_id(torch.device("cuda", index)) for index in range(torch.cuda.device_count())]
-
-
-def _gpu_id(device: torch.device) -> str:
-    return str(torch.cuda.get_device_properties(device).uuid)
-
-
-@dataclass(frozen=True)
-class Meeting:
-    """Where the processes of a group find each other."""
-
-    address: str
-    port: int
-    world_size: int
+def _failures(answers: Mapping[Any, Any]) -> list[str]:
+    return sorted({answer.message for answer in answers.values() if isinstance(answer, Failure)})
 
 
 @dataclass(frozen=True)
@@ -122,6 +124,7 @@ class NCCLLink:
 class NCCLRoute:
     """A group of the first learner and all engines' workers, made anew when a runner has been replaced."""
 
+    kind = TransferKind.NCCL
     link = NCCLLink()
     concurrent = True
 
@@ -138,15 +141,17 @@ class NCCLRoute:
         offsets, world_size = {}, 1
         for number in sorted(workers):
             offsets[number], world_size = world_size, world_size + workers[number]
-        place = next(place for place in on_learners(learner_group, _place) if place is not None)
-        meeting = Meeting(*place, world_size)
-        with ThreadPoolExecutor(1) as pool:  # both ends wait for each other
-            opened = pool.submit(on_learners, learner_group, functools.partial(_open, meeting=meeting))
-            joined = calls.attempt(functools.partial(_join, meeting=meeting, offsets=offsets))
-            failures = [answer.message for answer in joined.values() if isinstance(answer, Failure)]
-            failures += [answer for answer in opened.result() if answer]
+        place = next(place for place in on_learners(learner_group, rendezvous.place) if place is not None)
+        meeting = rendezvous.Meeting(*place, world_size)
+        # Both ends wait for each other, the learner in a thread: one that waited for ever would take the run with it.
+        on_learners(learner_group, functools.partial(rendezvous.begin, meeting=meeting))
+        join = functools.partial(_join, meeting=meeting, offsets=offsets)
+        failures = _failures(calls.attempt(join, min(calls.timeout_s, rendezvous.JOIN_S)))
+        patience_s = 0.0 if failures else rendezvous.AFTERWARDS_S
+        opened = on_learners(learner_group, functools.partial(rendezvous.end, patience_s=patience_s))
+        failures += sorted({answer for answer in opened if answer})
         if failures:
-            raise TransferUnavailable(f"no NCCL group of {world_size}: {'; '.join(sorted(set(failures)))}")
+            raise TransferUnavailable(f"no NCCL group of {world_size} processes: {'; '.join(failures)}")
         self._members = members
 
     def update(self, offers: Sequence[Bucket]) -> dict[str, Any]:
@@ -164,40 +169,7 @@ def _workers(runner: Any) -> int:
     return int(parallel.world_size)
 
 
-def _place(learner: GRPOLearner) -> tuple[str, int] | None:
-    """An address and a free port where the first learner runs."""
-    if learner._learner_index:
-        return None
-    address = ray.util.get_node_ip_address()
-    with socket.socket() as listener:
-        listener.bind((address, 0))
-        return address, listener.getsockname()[1]
-
-
-def _open(learner: GRPOLearner, meeting: Meeting) -> str | None:
-    """Become rank 0 of the group; returns what went wrong, in words."""
-    if learner._learner_index:
-        return None
-    try:
-        from vllm.distributed.weight_transfer.nccl_common import stateless_init_process_group
-
-        sender = sender_of(learner)
-        if sender.communicator is not None:
-            sender.communicator.destroy()
-            sender.communicator = None
-        device = torch.empty(0, device=compute_device(learner.lm)).device  # with its index
-        # vLLM makes a stream of its own the current one where it finds none set.
-        with torch.cuda.device(device), torch.cuda.stream(torch.cuda.current_stream(device)):
-            communicator = stateless_init_process_group(meeting.address, meeting.port, 0, meeting.world_size, device)
-        if communicator.disabled:  # or its broadcasts would do nothing, silently
-            return "the learner finds no NCCL library"
-        sender.communicator = communicator
-    except Exception as error:  # returned to the driver, which takes another way or reports why there is none
-        return f"{type(error).__name__}: {error}"
-    return None
-
-
-def _join(runner: Any, meeting: Meeting, offsets: Mapping[int, int]) -> None:
+def _join(runner: Any, meeting: rendezvous.Meeting, offsets: Mapping[int, int]) -> None:
     """Have an engine's workers join the group."""
     llm = runner.engine.llm
     llm.shutdown_weight_transfer_engine()

