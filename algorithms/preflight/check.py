@@ -13,8 +13,13 @@ from algorithms.preflight.context_window import (
     validate_context,
     validate_engine_context,
 )
-from algorithms.preflight.engine_cache import engine_bytes, responses_at_once, sequence_bytes, validate_cache
-from algorithms.preflight.engine_room import room_lines
+from algorithms.preflight.engine_cache import (
+    engine_bytes,
+    responses_at_once,
+    room_lines,
+    sequence_bytes,
+    validate_cache,
+)
 from algorithms.preflight.environments import EnvironmentFacts, validate_environment
 from algorithms.preflight.installation import installation_lines, vllm_problem
 from algorithms.preflight.memory import (

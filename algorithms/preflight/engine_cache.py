@@ -1,12 +1,14 @@
 """The keys and values that a vLLM engine keeps: how many bytes, and for how many sequences at once."""
 
 import os
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from algorithms.config.errors import ConfigError
 from algorithms.config.placement import engine_share
 from algorithms.models.names import ModelFacts
 from algorithms.preflight.context_window import ContextUse
+from algorithms.preflight.installation import found_gpus
 from algorithms.preflight.memory import VLLM_SHARE, engine_is_on_gpu
 
 if TYPE_CHECKING:
@@ -44,15 +46,34 @@ def cpu_cache_bytes(config: "BaseConfig", model: ModelFacts) -> int:
 
 
 def gpu_cache_bytes(config: "BaseConfig", model: ModelFacts) -> int | None:
-    """Return what an engine's share of this machine's GPU leaves beside its weights; None where there is no GPU."""
-    import torch
+    """Return what an engine's share of this machine's smallest GPU leaves beside its weights; None where there is none.
 
-    if not torch.cuda.is_available():
+    What vLLM needs beside weights and cache is not in it.
+    """
+    if (gpus := found_gpus()) is None:
         return None
     runners = config.env_runners_settings
-    share = engine_share(config) or VLLM_SHARE
     weights = -(-model.weight_bytes(runners.dtype) // runners.tensor_parallel_size)
-    return int(share * torch.cuda.get_device_properties(0).total_memory) - weights
+    return int((engine_share(config) or VLLM_SHARE) * gpus.least_bytes) - weights
+
+
+def room_lines(config: "BaseConfig", model: ModelFacts, tokens: int) -> Iterator[tuple[str, str]]:
+    """Write the line of `--check` for a vLLM engine that could generate more of a step's responses at a time.
+
+    Args:
+        config: of the run.
+        model: that is served.
+        tokens: of a response and its prompt at full length.
+    """
+    runners, training = config.env_runners_settings, config.training_settings
+    cache = gpu_cache_bytes(config, model) if runners.engine == "vllm" and engine_is_on_gpu(config) else None
+    if cache is None:
+        return
+    room = cache * runners.tensor_parallel_size // model.cache_bytes(tokens, runners.dtype)
+    to_generate = -(-training.queries_per_step * training.group_size // max(1, runners.num_env_runners))
+    useful = min(room, to_generate)
+    if useful > runners.max_num_seqs:
+        yield "", f"the cache of a GPU here has room for {room} of them; faster: env_runners.max_num_seqs={useful}"
 
 
 def cache_bytes(config: "BaseConfig", model: ModelFacts) -> int | None:

@@ -90,8 +90,9 @@ def test_memory_is_what_its_formulas_say(config):
         f"{4 * weights / 2**20:.1f} MiB: float32 weights {weights / 2**20:.1f} MiB"
     )
     # The prompt is "30+30"; keys and values of 3 layers × 2 heads × 4 dimensions.
-    cache = 128 * (5 + 64) * 2 * 3 * 2 * 4 * 4
-    assert lines["engine memory"].endswith(f"cache {cache / 2**20:.1f} MiB of 128 × 69 tokens at most")
+    at_once = (16 + config.extra_prompts()) * 8
+    cache = at_once * (5 + 64) * 2 * 3 * 2 * 4 * 4
+    assert lines["engine memory"].endswith(f"cache {cache / 2**20:.1f} MiB of {at_once} × 69 tokens at most")
     assert lines["context"] == "prompt 5 + response 64 = 69 of 512 tokens"
     bfloat = report(config.rl_module(dtype="bfloat16").training(beta=0.1))["learner memory"]
     assert "bfloat16 copies" in bfloat and "reference" in bfloat

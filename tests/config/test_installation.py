@@ -9,7 +9,7 @@ import pytest
 from algorithms.config.errors import ConfigError
 from algorithms.config.sections import RunSettings
 from algorithms.models.names import ModelFacts
-from algorithms.preflight import engine_room, installation
+from algorithms.preflight import engine_cache, installation
 from algorithms.preflight.check import check, validate_start
 from algorithms.preflight.installation import FoundGPUs, driver_problem, parse_gpus
 from algorithms.preflight.memory import Resources
@@ -127,13 +127,13 @@ def test_the_vllm_that_is_supported_is_the_one_that_is_installed():
 
 def test_an_engine_whose_cache_has_room_for_more_responses_is_told_how_many(config, machine, monkeypatch):
     model = ModelFacts("1.5B", "Qwen2ForCausalLM", 1_777_088_000, 28, 2, 128, 131_072)
-    monkeypatch.setattr(engine_room, "found_gpus", lambda: FoundGPUs("580.65.06", 80 * 10**9))
+    monkeypatch.setattr(engine_cache, "found_gpus", lambda: FoundGPUs("580.65.06", 80 * 10**9))
     config.rl_module(dtype="bfloat16").training(queries_per_step=128, group_size=8)
     config.env_runners(engine="vllm", dtype="bfloat16", num_env_runners=4, num_gpus_per_env_runner=1)
 
     def hints(**changed):
         changed_config = config.copy(copy_frozen=False).env_runners(**changed)
-        return [line for _, line in engine_room.room_lines(changed_config, model, 8700)]
+        return [line for _, line in engine_cache.room_lines(changed_config, model, 8700)]
 
     (hint,) = hints()
     # (80e9 × 0.92 - 2 × 1.777e9) / (28 layers × 2 × 2 heads × 128 × 2 bytes × 8,700 tokens) = 280
