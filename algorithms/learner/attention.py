@@ -234,11 +234,7 @@ def use_packed_attention(lm: Any) -> bool:
     differ, the model keeps its own attention and trains on padded batches. Reasons are attention that transformers'
     registry does not replace, capped scores, and states that continue across sequences.
 
-    Args:
-        lm: the model, on any device. Its training mode is kept.
-
-    Returns:
-        Whether the model takes packed batches now, as `is_packed` reports later.
+    Returns whether `lm`, on any device, takes packed batches now, as `is_packed` reports later.
     """
     reason = try_packed_attention(lm)
     if reason:
