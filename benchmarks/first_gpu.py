@@ -127,7 +127,7 @@ def chosen_steps(names: str | None) -> list[Step]:
     wanted = [name.strip() for name in names.split(",") if name.strip()]
     unknown = sorted(set(wanted) - {step.name for step in STEPS})
     if unknown or not wanted:
-        raise UsageError(f"--steps: there is no step {', '.join(unknown) or names!r}; --list shows them")
+        raise UsageError(f"--steps: there is no step {', '.join(unknown or [repr(names)])}; --list shows them")
     return [step for step in STEPS if step.name in wanted]
 
 

@@ -72,6 +72,7 @@ class Setting:
         group_size: responses to a query.
         response_tokens: at which a response is cut off.
         on_gpu: whether there are GPUs; a CPU gets float32 and no shares of them.
+        engine: None: vLLM; without it, on a CPU, transformers.
     """
 
     layout: str
@@ -82,6 +83,7 @@ class Setting:
     group_size: int = 8
     response_tokens: int = 512
     on_gpu: bool = True
+    engine: str | None = None
 
 
 def configuration(setting: Setting) -> Any:
@@ -91,7 +93,8 @@ def configuration(setting: Setting) -> Any:
     layout = LAYOUTS[setting.layout]
     runners, learners = dict(layout["runners"]), dict(layout["learners"])
     dtype = "bfloat16" if setting.on_gpu else "float32"
-    engine = "vllm" if setting.on_gpu or importlib.util.find_spec("vllm") else "transformers"
+    has_vllm = setting.on_gpu or importlib.util.find_spec("vllm") is not None
+    engine = setting.engine or ("vllm" if has_vllm else "transformers")
     if not setting.on_gpu:
         # More actors than cores are no trouble: they work in turn.
         runners |= {"num_gpus_per_env_runner": 0, "num_cpus_per_env_runner": 0.5}

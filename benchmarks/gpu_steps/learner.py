@@ -141,7 +141,7 @@ def _adamw(job: Job, kernel: str) -> tuple[dict[str, float], list[Any]]:
 
     lm = random_model(job.size, job.device)
     parameters = list(lm.parameters())
-    optimizer = torch.optim.AdamW(parameters, lr=1e-3, **{kernel: True})
+    optimizer = torch.optim.AdamW(parameters, lr=1e-3, foreach=kernel == "foreach", fused=kernel == "fused")
     torch.manual_seed(1)
     for parameter in parameters:
         parameter.grad = torch.randn_like(parameter)

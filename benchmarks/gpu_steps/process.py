@@ -111,19 +111,24 @@ class _Family:
             return
 
     def end(self, process: "subprocess.Popen[bytes]") -> None:
-        """Kill the root if it still runs; give its children time to end, which frees their memory, then kill them."""
+        """Kill what still runs; the children of a process that ended by itself get some seconds to end too."""
         self.look()
         if process.poll() is None:
             process.kill()
             process.wait()
-        deadline = time.monotonic() + LEAVING_S
-        while self._alive() and time.monotonic() < deadline:
-            time.sleep(0.1)
+        else:
+            self._wait(LEAVING_S)
         for child in self._alive():
             try:
                 child.kill()  # psutil compares the time of its start: no other process of the same number
             except psutil.NoSuchProcess:
                 continue
+        self._wait(LEAVING_S)
+
+    def _wait(self, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        while self._alive() and time.monotonic() < deadline:
+            time.sleep(0.1)
 
     def _alive(self) -> list[psutil.Process]:
         """Those that still run; the dead whom nobody waits for do not count."""
