@@ -45,6 +45,8 @@ class Report:
         self.machine: dict[str, Any] = {}
         self.size = ""
         if not resume:
+            if path is not None and path.exists():
+                raise UsageError(f"--json: {path} exists; continue it with --resume, or name another file")
             return
         if path is None:
             raise UsageError("--resume: there is nothing to resume without --json FILE")

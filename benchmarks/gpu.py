@@ -18,6 +18,7 @@ import json
 import logging
 import math
 import multiprocessing
+import os
 import statistics
 import sys
 import tempfile
@@ -124,7 +125,8 @@ def measure(setting: Setting) -> dict[str, Any]:
     """Seconds and memory of a layout's steps; runs in a process of its own."""
     import ray
 
-    ray.init(address="local", include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+    verbose = bool(os.environ.get("R3_VERBOSE"))
+    ray.init(address="local", include_dashboard=False, log_to_driver=verbose, logging_level=logging.ERROR)
     algorithm: Any = configuration(setting).build_algo()
     try:
         algorithm.train()

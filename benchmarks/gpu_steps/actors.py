@@ -24,7 +24,7 @@ def algorithm(job: Job, *, actors: bool = True, **env_runners: Any) -> Iterator[
 
     from algorithms.grpo.config import GRPOConfig
 
-    ray.init(address="local", num_cpus=4, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+    ray.init(address="local", num_cpus=4, include_dashboard=False, logging_level=logging.WARNING)
     runners: dict[str, Any] = {"num_cpus_per_env_runner": 0.5}
     learners: dict[str, Any] = {"num_cpus_per_learner": 0.5}
     if actors:
@@ -41,7 +41,7 @@ def algorithm(job: Job, *, actors: bool = True, **env_runners: Any) -> Iterator[
             dtype=job.dtype,
             max_response_tokens=24 if job.small else 256,
             max_num_seqs=8 if job.small else 128,
-            **({"gpu_memory_utilization": 0.1 if job.small else 0.4} if job.on_gpu else {}),
+            **({"gpu_memory_utilization": 0.3 if job.small else 0.4} if job.on_gpu else {}),
             **({"vllm": options} if env_runners.get("engine") == "vllm" else {}),
             **runners,
             **env_runners,

@@ -51,12 +51,15 @@ STEPS: tuple[Step, ...] = (
         limit_s=300,
     ),
     Step("engine", "vLLM: start, log-probs, seeds", f"{_HERE}.engine:start_and_compare", _ANY),
-    Step(
-        "engine_v1",
-        "the same with vLLM's first model runner",
-        f"{_HERE}.engine:start_and_compare",
-        _ONE_GPU,
-        environment={"VLLM_USE_V2_MODEL_RUNNER": "0"},
+    *(
+        Step(
+            f"engine_{name}",
+            f"the same with vLLM's {which} model runner",
+            f"{_HERE}.engine:start_and_compare",
+            _ONE_GPU,
+            environment={"VLLM_USE_V2_MODEL_RUNNER": flag},
+        )
+        for name, which, flag in (("v1", "first", "0"), ("v2", "second", "1"))
     ),
     *(
         Step(

@@ -61,7 +61,7 @@ def make(job: Job, folder: str, **arguments: Any) -> Any:
         max_response_tokens=512,
         eos_token_ids=[0],
         use_gpu=job.on_gpu,
-        gpu_memory_utilization=0.1 if job.small else 0.4,
+        gpu_memory_utilization=0.3 if job.small else 0.4,
         **arguments,
         options={"max_model_len": 128 if job.small else 2048, **job.options.get("vllm", {})},
     )

@@ -31,14 +31,11 @@ def tests(job: Job) -> Outcome:
 
 
 def memory_and_time(job: Job) -> Outcome:
-    """Log-probs, scoring and whole updates: peak memory and time, chunked and naive, as `benchmarks.learner --full`."""
-    from benchmarks.learner import WAYS
-
-    sizes = (8192, 32768) if job.on_gpu and not job.small else (128,)
-    found = []
-    for tokens in sizes:
-        for what, ways in WAYS.items():
-            found += [_case(job, what, way, tokens, 384) for way in ways if way != "recomputed"]
+    """Log-probs, scoring and whole updates: peak memory and time, chunked and naive, as in `benchmarks.learner`."""
+    small, large = (8192, 32768) if job.on_gpu and not job.small else (128, 256)
+    found = [_case(job, "update", way, small, 384) for way in ("naive", "chunked")]
+    found += [_case(job, what, way, large, 384) for what in ("statistics", "scoring") for way in ("naive", "chunked")]
+    found.append(_case(job, "update", "chunked", large, 384))
     return Outcome(_summary_of(found), {"cases": found})
 
 

@@ -72,7 +72,9 @@ def last_line(log: Path) -> str:
 def _environment(step: Step) -> dict[str, str]:
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
     offline = {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "RAY_USAGE_STATS_ENABLED": "0"}
-    return {**os.environ, **offline, "PYTHONUNBUFFERED": "1", "PYTHONPATH": path, **step.environment}
+    # The log is a file: what vLLM and Ray's workers say belongs there, and shows how far a start has come.
+    talkative = {"VLLM_LOGGING_LEVEL": "INFO", "R3_VERBOSE": "1", "PYTHONUNBUFFERED": "1"}
+    return {**os.environ, **offline, **talkative, "PYTHONPATH": path, **step.environment}
 
 
 def _watch(

@@ -95,6 +95,8 @@ def test_rows_of_another_machine_are_not_added_to(tmp_path, monkeypatch, describ
     monkeypatch.setattr(first_gpu, "STEPS", (step("works", options={"folder": str(tmp_path)}),))
     arguments = ["--json", str(tmp_path / "out.json"), "--model-size", "tiny"]
     assert first_gpu.main(arguments) == 0
+    assert first_gpu.main(arguments) == 2, "nor overwritten"
+    assert "out.json exists; continue it with --resume" in capsys.readouterr().err
     described["gpus"] = ["NVIDIA H200"]
     assert first_gpu.main([*arguments, "--resume"]) == 2
     assert "is of no GPU" in capsys.readouterr().err
