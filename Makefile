@@ -67,7 +67,7 @@ test-slow: install ## the tests marked slow, that `make test` leaves out
 	@$(TEST) -m slow $(ARGS)
 
 test-gpu: install ## the tests that need a GPU, which the others must not see (skipped without one)
-	@$(RUN) pytest -m gpu $(ARGS)
+	@$(RUN) pytest -m '$(if $(filter gpu,$(VLLM)),gpu or vllm,gpu)' $(ARGS)
 
 test-all: test test-slow test-gpu ## every test that this machine can run (about twenty minutes)
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import pytest
 
-HIDDEN = "needs a CUDA device, which the CPU tests of this run must not see: `make test-gpu`, or pytest -m gpu"
+HIDDEN = "needs a CUDA device, which the CPU tests of this run must not see: `make test-gpu`"
 NO_VLLM = "vLLM is not installed (make install)"
 
 

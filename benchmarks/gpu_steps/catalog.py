@@ -33,7 +33,7 @@ STEPS: tuple[Step, ...] = (
         "packing",
         "packed rows (flash attention) against padded ones, MFU",
         f"{_HERE}.learner:packing",
-        Needs(gpu_gib=70),
+        Needs(gpu_gib=70, modules=("rich", "gymnasium", "pydantic")),
         limit_s=300,
     ),
     Step(

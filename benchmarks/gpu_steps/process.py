@@ -12,9 +12,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from benchmarks.gpu_steps.step import Job, Step
+
+try:
+    import psutil
+except ImportError:  # the group of the step's process is ended all the same, and Ray's daemons end with their driver
+    psutil = None
 
 ROOT = Path(__file__).resolve().parents[2]
 POLL_S = 0.5
@@ -102,21 +105,24 @@ class _Family:
     """A process and all that come from it, Ray's daemons included, which have sessions of their own."""
 
     def __init__(self, pid: int) -> None:
-        self._known: Mapping[int, psutil.Process] = {}
-        self._root = psutil.Process(pid)
+        self._pid = pid
+        self._known: Mapping[int, Any] = {}
 
     def look(self) -> None:
         """Note who is there now."""
+        if psutil is None:
+            return
         try:
-            self._known = {**self._known, **{child.pid: child for child in self._root.children(recursive=True)}}
+            children = psutil.Process(self._pid).children(recursive=True)
         except psutil.NoSuchProcess:
             return
+        self._known = {**self._known, **{child.pid: child for child in children}}
 
     def end(self, process: "subprocess.Popen[bytes]") -> None:
         """Kill what still runs; the children of a process that ended by itself get some seconds to end too."""
         self.look()
         if process.poll() is None:
-            process.kill()
+            os.killpg(self._pid, signal.SIGKILL)
             process.wait()
         else:
             self._wait(LEAVING_S)
@@ -132,12 +138,12 @@ class _Family:
         while self._alive() and time.monotonic() < deadline:
             time.sleep(0.1)
 
-    def _alive(self) -> list[psutil.Process]:
+    def _alive(self) -> list[Any]:
         """Those that still run; the dead whom nobody waits for do not count."""
         return [child for child in self._known.values() if _runs(child)]
 
 
-def _runs(process: psutil.Process) -> bool:
+def _runs(process: Any) -> bool:
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:

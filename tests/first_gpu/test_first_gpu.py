@@ -1,6 +1,9 @@
 """`python -m benchmarks.first_gpu`: every step is a row of the table, whatever becomes of it."""
 
 import json
+import os
+import subprocess
+import sys
 from dataclasses import replace
 
 import psutil
@@ -8,7 +11,7 @@ import pytest
 
 from benchmarks import first_gpu
 from benchmarks.gpu_steps.catalog import STEPS
-from benchmarks.gpu_steps.process import run_step
+from benchmarks.gpu_steps.process import ROOT, run_step
 from benchmarks.gpu_steps.step import Job, Machine, Needs, Step
 from benchmarks.gpu_steps.table import table_of
 
@@ -155,6 +158,20 @@ def run_here(tmp_path, *names):
     code = first_gpu.main(["--json", str(path), "--model-size", "tiny", "--steps", ",".join(names)])
     rows = json.loads(path.read_text())["steps"]
     return code, {name: row["status"] for name, row in rows.items()}, rows
+
+
+def test_a_machine_without_ray_and_vllm_gets_the_other_rows(tmp_path):
+    absent = ("psutil", "ray", "vllm", "rich", "pydantic", "gymnasium", "omegaconf")
+    (tmp_path / "sitecustomize.py").write_text(f"import sys\nsys.modules.update(dict.fromkeys({absent!r}))\n")
+    path = os.pathsep.join([str(tmp_path), str(ROOT)])
+    command = [sys.executable, "-m", "benchmarks.first_gpu", "--steps", "machine,learner,rllib,engine"]
+    ended = subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, text=True, capture_output=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    rows = {line.split()[0]: line for line in ended.stdout.splitlines() if " | " in line}
+    assert "ok" in rows["machine"]
+    assert "needs psutil, not installed" in rows["learner"]
+    assert "needs ray, gymnasium, not installed" in rows["rllib"]
+    assert "needs ray, gymnasium, vllm, not installed" in rows["engine"]
 
 
 def test_steps_run_on_a_cpu_or_say_why_not(tmp_path, capsys):
