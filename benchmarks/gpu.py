@@ -173,8 +173,8 @@ def _step(algorithm: Any, setting: Setting) -> dict[str, float]:
         "grad_norm": record["policy/grad_norm"],
         "logp_mismatch_max": record["policy/logp_mismatch_max"],
     }
-    if "throughput/mfu" in record:
-        found["mfu"] = record["throughput/mfu"]
+    optional = {"mfu": "throughput/mfu", "logp_mismatch_mean": "policy/logp_mismatch_mean"}
+    found |= {name: record[tag] for name, tag in optional.items() if tag in record}
     stages = {"generating": "collect_rollouts", "asleep": "sleep_engines", "updated": "update_policy"}
     stages["awake"] = "sync_weights"
     return found | {f"{name}_gb": taken[stage] for name, stage in stages.items() if stage in taken}
