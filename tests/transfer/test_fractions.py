@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
 @ray.remote(num_cpus=0.1, max_restarts=-1)
 class Somewhere:
     def gpus(self):
-        return ray.get_gpu_ids()
+        return [int(gpu) for gpu in ray.get_gpu_ids()]  # texts, where they have been chosen
 
 
 def placed(runner_share, learner_share):
