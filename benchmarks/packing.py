@@ -33,19 +33,9 @@ from algorithms.learner.forward import ForwardSettings, score
 from algorithms.learner.loss import LossSettings
 from algorithms.learner.update import UpdateStatistics, accumulate_gradients
 from algorithms.models.names import resolve_model
+from benchmarks.random_models import QWEN2_1_5B
 
 PROMPT_TOKENS = (8, 16)
-# The shape of Qwen2.5-1.5B and of what was distilled into it.
-QWEN2_1_5B: dict[str, Any] = {
-    "vocab_size": 151936,
-    "hidden_size": 1536,
-    "intermediate_size": 8960,
-    "num_hidden_layers": 28,
-    "num_attention_heads": 12,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 131072,
-    "tie_word_embeddings": False,
-}
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,6 @@
 """Sets the stage before torch is imported: few threads, no network, no display; examples that repeat."""
 
 import functools
-import importlib.util
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -9,6 +8,8 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.hidden_gpus import apply_to
 
 _SETTINGS = {
     "OMP_NUM_THREADS": "1",
@@ -81,28 +82,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return ByFolder(config, log)
 
 
+@pytest.hookimpl(trylast=True)  # when -m and -k have taken away what does not run
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=_turn)
-    _skip_marked(items, "gpu", "needs a CUDA device", _cuda_is_there)
-    _skip_marked(items, "vllm", "vLLM is not installed (make install)", _vllm_is_there)
+    apply_to(items)
 
 
 def _turn(item: pytest.Item) -> int:
     return next((turn for turn, place in enumerate(_FIRST) if item.nodeid.startswith(place)), len(_FIRST))
-
-
-def _skip_marked(items, marker, reason, is_there) -> None:
-    marked = [item for item in items if item.get_closest_marker(marker)]
-    if marked and not is_there():
-        for item in marked:
-            item.add_marker(pytest.mark.skip(reason=reason))
-
-
-def _cuda_is_there() -> bool:
-    import torch
-
-    return torch.cuda.is_available()
-
-
-def _vllm_is_there() -> bool:
-    return importlib.util.find_spec("vllm") is not None

@@ -1,21 +1,30 @@
 """A Ray of the tests' own process."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import ray
 
+FIRST_FAKE_GPU = 100
+
 
 @contextmanager
-def own_ray(num_cpus: int = 8, num_gpus: int | None = None) -> Iterator[None]:
-    """Ray, unless another test's is running; more CPU slots than cores: actors share them. None: the GPUs there are."""
+def own_ray(num_cpus: int = 8, fake_gpus: int = 0) -> Iterator[None]:
+    """Ray, unless another test's is running; more CPU slots than cores: actors share them.
+
+    Fake GPUs have the ids from 100 on, which no machine has: whoever gets one finds nothing there.
+    """
     if ray.is_initialized():
         yield
         return
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if fake_gpus:
+        os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(str(FIRST_FAKE_GPU + index) for index in range(fake_gpus))
     ray.init(
         address="local",  # whatever cluster the machine is in
         num_cpus=num_cpus,
-        num_gpus=num_gpus,
+        num_gpus=fake_gpus or None,
         include_dashboard=False,
         log_to_driver=False,
         logging_level="ERROR",
@@ -24,3 +33,7 @@ def own_ray(num_cpus: int = 8, num_gpus: int | None = None) -> Iterator[None]:
         yield
     finally:
         ray.shutdown()
+        if fake_gpus and visible is not None:
+            os.environ["CUDA_VISIBLE_DEVICES"] = visible
+        elif fake_gpus:
+            del os.environ["CUDA_VISIBLE_DEVICES"]

@@ -42,7 +42,8 @@ def test_an_env_runner_of_its_own_answers_what_this_process_answers(here, tmp_pa
 
 @pytest.mark.vllm
 def test_vllm_answers_the_same_problems(here, tmp_path):
-    engine = ["--engine", "vllm", "env_runners.vllm={max_model_len: 256, enforce_eager: true}"]
+    options = "{max_model_len: 256, enforce_eager: true, gpu_memory_utilization: 0.2}"
+    engine = ["--engine", "vllm", f"env_runners.vllm={options}"]
     there = responses(tmp_path / "out", *engine)
     assert there.keys() == here.keys()
     for key, one in there.items():

@@ -218,3 +218,16 @@ def test_the_gpus_kernel_agrees_with_rectangles(window):
 
     for low, exact in zip(run(torch.bfloat16), run(torch.float32), strict=True):
         assert float((low - exact).norm() / exact.norm()) < 0.02
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_packed_rows_have_the_log_probs_of_padded_ones():
+    rows = rows_of((300, 17, 90, 900, 64))
+    found = []
+    for packed in (True, False):
+        lm = model_of(ARCHITECTURES["qwen3"]).cuda()
+        assert not packed or use_packed_attention(lm)
+        scored = score(lm, rows, ForwardSettings(dtype="bfloat16", token_budget=4096), entropy=False)
+        found.append(np.concatenate([logprobs for logprobs, _ in scored]))
+    assert np.abs(found[0] - found[1]).mean() < 0.02, "both round to bfloat16, in other orders"
+    assert np.abs(found[0] - found[0].mean()).mean() > 0.1, "log-probs differ far more from each other"

@@ -58,8 +58,13 @@ def engine(model_folder, end_tokens) -> Iterator[TransformersEngine]:
     engine.close()
 
 
-# Few tokens a step, so that prompts have to wait for one another.
-VLLM_OPTIONS = {"max_model_len": 256, "enforce_eager": True, "max_num_batched_tokens": 512}
+# Few tokens a step, so that prompts have to wait for one another. The share of memory leaves a GPU room for two more.
+VLLM_OPTIONS = {
+    "max_model_len": 256,
+    "enforce_eager": True,
+    "max_num_batched_tokens": 512,
+    "gpu_memory_utilization": 0.2,
+}
 
 
 @pytest.fixture(scope="session")

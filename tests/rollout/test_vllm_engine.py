@@ -123,6 +123,7 @@ def test_three_steps_through_two_vllm_actors(short_run_ray):
             engine="vllm",
             num_env_runners=2,
             num_cpus_per_env_runner=0.5,
+            num_gpus_per_env_runner=0.4 if torch.cuda.is_available() else 0,
             num_threads=1,
             max_num_seqs=8,
             max_response_tokens=LIMIT,

@@ -81,6 +81,7 @@ def test_vllm_loads_it_and_samples_from_the_same_policy(run, tmp_path):
         dtype="float32",
         max_num_seqs=4,
         eos_token_ids=stop_token_ids(load_tokenizer(str(tmp_path / "out")), str(tmp_path / "out")),
+        gpu_memory_utilization=0.2,
         options={"max_model_len": 64, "enforce_eager": True},
     )
     try:

@@ -1,6 +1,7 @@
-"""A Ray with GPUs that nobody has, small runs of the embedded model, and other weights for it."""
+"""A Ray with fake GPUs (the real ones in a run of GPU tests), runs of the embedded model, other weights for it."""
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -18,13 +19,26 @@ BUCKET_BYTES = 100_000
 @pytest.fixture(scope="package")
 def ray_session() -> Iterator[None]:
     """More CPU slots than cores, and GPUs for whoever only wants to be placed."""
-    with own_ray(16, GPUS):
+    with own_ray(16, 0 if torch.cuda.is_available() else GPUS):
         yield
 
 
 @pytest.fixture(scope="module")
 def build(ray_session: None) -> Iterator[Callable[..., Any]]:
     """Builds algorithms on the embedded model and stops them at the end of the module."""
+    with algorithms_stopped() as make:
+        yield make
+
+
+@pytest.fixture
+def build_for_test(ray_session: None) -> Iterator[Callable[..., Any]]:
+    """The same, stopped at the end of the test: the next one needs the GPU."""
+    with algorithms_stopped() as make:
+        yield make
+
+
+@contextmanager
+def algorithms_stopped() -> Iterator[Callable[..., Any]]:
     built = []
 
     def make(*, learners: int = 0, gpus: tuple[float, float] = (0, 0), **env_runners: Any) -> Any:
@@ -45,9 +59,11 @@ def build(ray_session: None) -> Iterator[Callable[..., Any]]:
         built.append(config.build_algo())
         return built[-1]
 
-    yield make
-    for algorithm in built:
-        algorithm.stop()
+    try:
+        yield make
+    finally:
+        for algorithm in built:
+            algorithm.stop()
 
 
 @pytest.fixture(scope="session")

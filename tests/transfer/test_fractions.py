@@ -9,6 +9,7 @@ from ray.util.placement_group import placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from algorithms.config.placement import LEARNER_SHARE, RUNNER_SHARE
+from tests.own_ray import FIRST_FAKE_GPU
 
 from .conftest import GPUS
 
@@ -18,7 +19,7 @@ pytestmark = pytest.mark.slow
 @ray.remote(num_cpus=0.1, max_restarts=-1)
 class Somewhere:
     def gpus(self):
-        return ray.get_gpu_ids()
+        return [int(gpu) for gpu in ray.get_gpu_ids()]  # texts, where they have been chosen
 
 
 def placed(runner_share, learner_share):
@@ -51,7 +52,7 @@ def gpus_once_it_is_back(actor):
 @pytest.mark.parametrize(("shares", "pairs"), [((RUNNER_SHARE, LEARNER_SHARE), True), ((0.5, 0.5), False)])
 def test_shares_that_make_pairs(ray_session, shares, pairs):
     runners, learners, group, on, beside = placed(*shares)
-    every_gpu = [[number] for number in range(GPUS)]
+    every_gpu = [[FIRST_FAKE_GPU + number] for number in range(GPUS)]
     assert (sorted(on) == every_gpu and sorted(beside) == every_gpu) == pairs
     ray.kill(runners[0], no_restart=False)
     assert gpus_once_it_is_back(runners[0]) == on[0], "a runner that is replaced comes back to its GPU"

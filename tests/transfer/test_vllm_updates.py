@@ -26,7 +26,7 @@ BACKEND = "test_files"
 def algorithm(build):
     register_file_backend()
     options = {"max_model_len": 128, "enforce_eager": True, "weight_transfer_config": {"backend": BACKEND}}
-    return build(engine="vllm", max_num_seqs=8, vllm=options)
+    return build(engine="vllm", max_num_seqs=8, gpu_memory_utilization=0.2, vllm=options)
 
 
 @pytest.fixture

@@ -1,0 +1,1 @@
+"""The steps of `python -m benchmarks.first_gpu`. Start with catalog.py, the list of them."""

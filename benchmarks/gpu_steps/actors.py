@@ -1,0 +1,217 @@
+"""Steps with RLlib's learners and env runners: where they compute, pushes of weights, sleep and wake-up."""
+
+import functools
+import logging
+import statistics
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from benchmarks.gpu_steps.agreement import Agreement, compare, requests, rows_of
+from benchmarks.gpu_steps.engine import model_folder
+from benchmarks.gpu_steps.step import Job, Outcome
+from benchmarks.random_rewards import RANDOM_REWARDS_ID
+
+CYCLES = 5
+GB = 1e9
+
+
+@contextmanager
+def algorithm(job: Job, *, actors: bool = True, **env_runners: Any) -> Iterator[Any]:
+    """Build GRPO with a learner and an engine, in actors on one GPU or in this process, and stop it at the end."""
+    import ray
+
+    from algorithms.grpo.config import GRPOConfig
+
+    ray.init(address="local", num_cpus=4, include_dashboard=False, logging_level=logging.WARNING)
+    runners: dict[str, Any] = {"num_cpus_per_env_runner": 0.5}
+    learners: dict[str, Any] = {"num_cpus_per_learner": 0.5}
+    if actors:
+        runners |= {"num_env_runners": 1, "num_gpus_per_env_runner": 0.51 if job.on_gpu else 0}
+        learners |= {"num_learners": 1, "num_gpus_per_learner": 0.49 if job.on_gpu else 0}
+    elif job.on_gpu:
+        learners["num_gpus_per_learner"] = 1
+    options = {"max_model_len": 256 if job.small else 2048, **env_runners.pop("vllm", {})}
+    config = (
+        GRPOConfig()
+        .environment(RANDOM_REWARDS_ID, env_config={"data": "embedded:train", "instruction": ""})
+        .rl_module(model=model_folder(job), dtype=job.dtype, gradient_checkpointing=job.on_gpu)
+        .env_runners(
+            dtype=job.dtype,
+            max_response_tokens=24 if job.small else 256,
+            max_num_seqs=8 if job.small else 128,
+            **({"gpu_memory_utilization": 0.3 if job.small else 0.4} if job.on_gpu else {}),
+            **({"vllm": options} if env_runners.get("engine") == "vllm" else {}),
+            **runners,
+            **env_runners,
+        )
+        .learners(**learners)
+        .training(group_size=4, queries_per_step=4, lr=1e-5)
+    )
+    built = config.build_algo()
+    try:
+        yield built
+    finally:
+        built.stop()
+        ray.shutdown()
+
+
+def agreement(built: Any, job: Job) -> Agreement:
+    """Sample with the engine, and compare with the learner's log-probs of the same tokens."""
+    asked = requests(16, 24) if job.small else requests(64, 256)
+    completions = on_runner(built, functools.partial(_generate, asked))
+    rows = rows_of(asked, completions)
+    return compare(rows, on_learner(built, functools.partial(_score, rows)))
+
+
+def on_runner(built: Any, call: Any) -> Any:
+    """Call a function with the one env runner."""
+    local = not built.env_runner_group.num_remote_env_runners()
+    (answer,) = built.env_runner_group.foreach_env_runner(call, local_env_runner=local)
+    return answer
+
+
+def on_learner(built: Any, call: Any) -> Any:
+    """Call a function with the one learner."""
+    from algorithms.learner.group import each_learner
+
+    (answer,) = each_learner(built.learner_group, call)
+    return answer
+
+
+def _generate(asked: list[Any], runner: Any) -> list[Any]:
+    found: list[Any] = runner.engine.generate(asked)
+    return found
+
+
+def _score(rows: list[Any], learner: Any) -> list[Any]:
+    return [logprobs for logprobs, _ in learner.score(rows, entropy=False)]
+
+
+def disturb(learner: Any) -> None:
+    """Change every weight by a tenth, as a new version."""
+    import torch
+
+    with torch.no_grad():
+        for parameter in learner.lm.parameters():
+            parameter.mul_(1 + 0.1 * torch.randn_like(parameter))
+    learner._weights_seq_no += 1
+
+
+def rllib(job: Job) -> Outcome:
+    """Learner and runner with the transformers engine: their devices, a push, and two steps that learn."""
+    with algorithm(job, engine="transformers") as built:
+        places = {"learner": on_learner(built, _place_of_learner), "runner": on_runner(built, _place_of_runner)}
+        on_learner(built, disturb)
+        started = time.perf_counter()
+        built.rollout_workers.push_weights()
+        push_s = time.perf_counter() - started
+        found = agreement(built, job)
+        norms = []
+        for _ in range(2):
+            built.train()
+            norms.append(built.batch.record["policy/grad_norm"])
+    wrong = list(found.wrong)
+    if not all(norm > 0 for norm in norms):
+        wrong.append(f"gradient norms {norms}: nothing was learned")
+    if job.on_gpu and len({place["gpu"] for place in places.values()}) != 1:
+        wrong.append("learner and runner do not share a GPU")
+    if job.on_gpu and any(not place["device"].startswith("cuda") for place in places.values()):
+        wrong.append("one of them does not compute on the GPU")
+    where = ", ".join(f"{name} on {place['device']}" for name, place in places.items())
+    summary = f"{where}; push through the object store {push_s:.2g} s, {found}, gradient norm {norms[-1]:.3g}"
+    return Outcome(
+        summary, {"places": places, "push_s": push_s, "agreement": found.figures, "grad_norms": norms}, wrong
+    )
+
+
+def _place_of_learner(learner: Any) -> dict[str, str]:
+    return _place(next(learner.lm.parameters()).device)
+
+
+def _place_of_runner(runner: Any) -> dict[str, str]:
+    return _place(next(runner.engine.model.parameters()).device)
+
+
+def _place(device: Any) -> dict[str, str]:
+    import os
+
+    import torch
+
+    gpu = str(torch.cuda.get_device_properties(device).uuid) if device.type == "cuda" else "none"
+    return {"device": str(device), "gpu": gpu, "visible": os.environ.get("CUDA_VISIBLE_DEVICES", "unset")}
+
+
+def sleep_and_push(job: Job) -> Outcome:
+    """Sleep, push, wake, five times, with the GPU's memory between the stages; the engine must follow the learner."""
+    way = job.options["way"]
+    transfer = {} if way == "in_process" else {"weight_transfer": way}
+    with algorithm(job, actors=way != "in_process", engine="vllm", sleep_while_training=True, **transfer) as built:
+        first = agreement(built, job)
+        cycles = [_cycle(built, job) for _ in range(CYCLES)]
+        held = on_runner(built, _version)
+    wrong = [*first.wrong, *(message for cycle in cycles for message in cycle.pop("wrong"))]
+    if held != built.rollout_workers.version:
+        wrong.append(f"the engine holds version {held}, {built.rollout_workers.version} was pushed")
+    means = {name: statistics.median(cycle[name] for cycle in cycles) for name in ("sleep_s", "push_s")}
+    largest = max(cycle["agreement"]["mean"] for cycle in cycles)
+    summary = f"sleep {means['sleep_s']:.2g} s, push and wake {means['push_s']:.2g} s, largest mean gap {largest:.2g}"
+    if job.on_gpu:
+        awake, asleep = cycles[-1]["awake_gb"], cycles[-1]["asleep_gb"]
+        summary += f", GPU {awake:.1f} GB awake, {asleep:.1f} asleep, {awake - cycles[0]['awake_gb']:+.2f} in 5 cycles"
+    return Outcome(summary, {"cycles": cycles, "first": first.figures}, wrong)
+
+
+def _cycle(built: Any, job: Job) -> dict[str, Any]:
+    started = time.perf_counter()
+    built.rollout_workers.sleep_engines()
+    slept = time.perf_counter()
+    memory = {"asleep_gb": taken_gb(job)}
+    on_learner(built, disturb)
+    pushed = time.perf_counter()
+    built.rollout_workers.push_weights()
+    woken = time.perf_counter()
+    memory["awake_gb"] = taken_gb(job)
+    found = agreement(built, job)
+    memory["generating_gb"] = taken_gb(job)
+    print({"sleep_s": slept - started, "push_s": woken - pushed, **memory}, found)
+    times = {"sleep_s": slept - started, "push_s": woken - pushed}
+    return {**times, **memory, "agreement": found.figures, "wrong": found.wrong}
+
+
+def taken_gb(job: Job) -> float:
+    """Return the memory that is taken of the first GPU, all processes together; 0 without one."""
+    if not job.on_gpu:
+        return 0.0
+    import torch
+
+    free, total = torch.cuda.mem_get_info(0)
+    return (total - free) / GB
+
+
+def _version(runner: Any) -> int:
+    version: int = runner.engine.weights_version
+    return version
+
+
+def training(job: Job) -> Outcome:
+    """Whole training steps with random rewards, as `benchmarks.gpu`."""
+    from benchmarks.gpu import Setting, measure
+
+    sizes: dict[str, Any] = {"queries": 2, "response_tokens": 24} if job.small else {}
+    sequences = 8 if job.small else job.options["sequences"]
+    layout = job.options["layout"]
+    setting = Setting(layout, model_folder(job), sequences=sequences, on_gpu=job.on_gpu, **sizes)
+    found = measure(setting)
+    medians = {name: statistics.median(step[name] for step in found["steps"]) for name in found["steps"][0]}
+    summary = (
+        f"{sequences} sequences: generate {medians['generate_s']:.3g} s ({medians['generated_tokens_per_s']:,.0f} "
+        f"tokens/s), update {medians['update_s']:.3g} s, sleep {medians['sleep_s']:.2g} s, push and wake "
+        f"{medians['wake_and_push_s']:.2g} s, gradient norm {medians['grad_norm']:.3g}"
+    )
+    if "mfu" in medians:
+        summary += f", MFU {medians['mfu']:.0%}"
+    if "asleep_gb" in medians:
+        summary += f", GPU {medians['generating_gb']:.0f} GB generating, {medians['asleep_gb']:.0f} asleep"
+    return Outcome(summary, found, [found["void"]] if found["void"] else [])

@@ -1,0 +1,102 @@
+"""vLLM alone in its process, with a random model: start, log-probs against the learner's model, and seeds."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+from benchmarks.gpu_steps.agreement import compare, requests, rows_of
+from benchmarks.gpu_steps.step import Job, Outcome
+from benchmarks.random_models import save_random_model
+
+
+def start_and_compare(job: Job) -> Outcome:
+    """Start the engine, sample twice, and score the responses with the learner's model beside it."""
+    from algorithms.learner.forward import score
+
+    folder = model_folder(job)
+    started = time.perf_counter()
+    engine = make(job, folder)
+    start_s = time.perf_counter() - started
+    print(f"started in {start_s:.1f} s")
+    asked = requests(16, 24) if job.small else requests(128, 512)
+    started = time.perf_counter()
+    completions = engine.generate(asked)
+    generate_s = time.perf_counter() - started
+    tokens = sum(len(completion.tokens) for completion in completions)
+    same = _same_share(completions, engine.generate(asked))
+    alone = _same_share(completions[:5], [engine.generate([request])[0] for request in asked[:5]])
+    rows = rows_of(asked, completions)
+    lm, forward = learner_model(job, folder)
+    agreement = compare(rows, [logprobs for logprobs, _ in score(lm, rows, forward, entropy=False)])
+    kind = runner_of(engine)
+    summary = (
+        f"started in {start_s:.0f} s, {tokens / generate_s:,.0f} tokens/s, {agreement}, again the same "
+        f"{same:.0%}, alone {alone:.0%}; {kind}"
+    )
+    figures = {
+        "start_s": start_s,
+        "tokens_per_s": tokens / generate_s,
+        "agreement": agreement.figures,
+        "same_again": same,
+        "same_alone": alone,
+        "model_runner": kind,
+    }
+    return Outcome(summary, figures, agreement.wrong)
+
+
+def model_folder(job: Job) -> str:
+    """Return the random model's folder; the first step that needs it makes it."""
+    return save_random_model(str(Path(job.folder) / f"model-{job.size}"), job.size, job.device)
+
+
+def make(job: Job, folder: str, **arguments: Any) -> Any:
+    """Start vLLM as the library does; it gets a share of the GPU that leaves room for a learner's model."""
+    from algorithms.rollout.engines.factory import make_engine
+
+    return make_engine(
+        "vllm",
+        model=folder,
+        dtype=job.dtype,
+        max_num_seqs=16 if job.small else 256,
+        max_response_tokens=512,
+        eos_token_ids=[0],
+        use_gpu=job.on_gpu,
+        gpu_memory_utilization=0.3 if job.small else 0.4,
+        **arguments,
+        options={"max_model_len": 128 if job.small else 2048, **job.options.get("vllm", {})},
+    )
+
+
+def learner_model(job: Job, folder: str) -> tuple[Any, Any]:
+    """Return the model as a learner holds it, and how the learner evaluates it."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    from algorithms.learner.attention import use_packed_attention
+    from algorithms.learner.forward import ForwardSettings
+
+    loaded: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    lm = loaded.to(job.device).eval()
+    use_packed_attention(lm)
+    return lm, ForwardSettings(dtype=job.dtype)
+
+
+def runner_of(engine: Any) -> str:
+    """Return which of vLLM's model runners is at work, and whether scheduling is asynchronous, as far as it says."""
+    try:
+        (runner,) = engine.llm.collective_rpc(_module_of_runner)
+    except Exception as error:  # another version of vLLM: no reason to lose the figures
+        runner = f"model runner unknown ({type(error).__name__})"
+    scheduler = getattr(engine.llm.llm_engine.vllm_config, "scheduler_config", None)
+    return f"{runner}, async_scheduling={getattr(scheduler, 'async_scheduling', 'unknown')}"
+
+
+def _module_of_runner(worker: Any) -> str:
+    kind = type(worker.model_runner)
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _same_share(first: Any, second: Any) -> float:
+    """The share of responses with the same tokens."""
+    same = [a.tokens.tolist() == b.tokens.tolist() for a, b in zip(first, second, strict=True)]
+    return sum(same) / len(same)
