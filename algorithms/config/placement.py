@@ -136,7 +136,8 @@ def _check_pairs(config: "BaseConfig") -> None:
 
 
 def _check_spares(config: "BaseConfig") -> None:
-    if not (spares := config.env_runners_settings.spares):
+    spares = config.env_runners_settings.spares
+    if not spares or config.in_evaluation:  # RLlib's copy for runners of its own, which there are none of
         return
     if not config.env_runners_settings.num_env_runners:
         raise ConfigError(
