@@ -20,32 +20,42 @@ import ray
 from ray.rllib.env.env_runner_group import EnvRunnerGroup
 
 from algorithms.grpo.config import GRPOConfig
+from algorithms.rollout.supervisor import WorkerSupervisor
 from algorithms.utils.process import prepare
 
 LOOK_S = 0.05
 
 
 class Watch:
-    """Notes when the number of ready runners changes."""
+    """Notes when a runner is lost, and how many are ready at each look.
 
-    def __init__(self, workers: Any) -> None:
-        self.workers, self.stopped = workers, threading.Event()
-        self.changes = [(time.monotonic(), self._ready())]
-        self.thread = threading.Thread(target=self._look, daemon=True)
-        self.thread.start()
+    Args:
+        supervisor: of the runners.
+    """
 
-    def _ready(self) -> int:
-        return len(self.workers.supervisor.ready())
+    def __init__(self, supervisor: WorkerSupervisor) -> None:
+        self.supervisor, self.lost_at, self.looks = supervisor, float("inf"), list[tuple[float, int]]()
+        self._on_health = supervisor._on_health
+        supervisor._on_health = self._note
+        threading.Thread(target=self._look, daemon=True).start()
+
+    def _note(self, number: int, healthy: bool) -> None:
+        self._on_health(number, healthy)
+        if not healthy:
+            self.lost_at = min(self.lost_at, time.monotonic())
 
     def _look(self) -> None:
-        while not self.stopped.wait(LOOK_S):
-            if (count := self._ready()) != self.changes[-1][1]:
-                self.changes.append((time.monotonic(), count))
+        while True:
+            self.looks.append((time.monotonic(), len(self.supervisor.ready())))
+            time.sleep(LOOK_S)
+
+    def back_at(self, runners: int) -> float | None:
+        """When all places were filled after the loss."""
+        return next((at for at, count in self.looks if at > self.lost_at and count == runners), None)
 
 
 def configuration(arguments: argparse.Namespace) -> GRPOConfig:
     """The embedded model through a few actors."""
-    spares = {"spares": arguments.spares} if arguments.spares else {}
     return (
         GRPOConfig()
         .environment("r3env/Math-v0", env_config={"data": "embedded:train", "instruction": ""})
@@ -57,7 +67,7 @@ def configuration(arguments: argparse.Namespace) -> GRPOConfig:
             max_num_seqs=64,
             num_cpus_per_env_runner=0.5,
             num_threads=1,
-            **spares,
+            spares=arguments.spares,
         )
         .training(lr=1e-4, group_size=8, queries_per_step=arguments.queries)
         .evaluation(data="embedded:heldout", samples=1, k=[1], limit=4)
@@ -85,7 +95,9 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     algorithm: Any = configuration(arguments).build_algo()
     workers = algorithm.rollout_workers
     victim = ray.get(workers.supervisor.runners[1].handle.get_pid.remote())
-    watch, killed_at, ends = Watch(workers), 0.0, []
+    while len(workers.supervisor.up()) < arguments.runners + arguments.spares:
+        time.sleep(LOOK_S)
+    watch, killed_at, ends = Watch(workers.supervisor), 0.0, []
 
     def kill() -> None:
         nonlocal killed_at
@@ -112,13 +124,10 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         print(f"step {step}: {seconds}, prompts {prompts}, ready {ready}", flush=True)
         if step == arguments.kill_after and not arguments.during_update:
             kill()
-    watch.stopped.set()
-    watch.thread.join()
-    lost = next((at for at, count in watch.changes if at > killed_at and count < arguments.runners), None)
-    back = next((at for at, count in watch.changes if lost and at > lost and count >= arguments.runners), None)
+    back = watch.back_at(arguments.runners)
     figures = {
         "first_start_s": starts[0],
-        "noticed_s": lost and lost - killed_at,
+        "noticed_s": watch.lost_at - killed_at,
         "recovery_s": back and back - killed_at,
         "steps_without": back and sum(killed_at < end < back for end in ends),
     }
