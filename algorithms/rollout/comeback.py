@@ -126,3 +126,8 @@ class Comeback:
         self._start_began, self.call, self.lost = time.monotonic(), None, True
         self._is_up, self.old_pid = False, self.runner.pid
         self.kill_process()
+
+
+def kill_process(handle: Any) -> None:
+    """Kill an actor's process, a stopped one too; Ray starts the actor again."""
+    ray.kill(handle, no_restart=False)

@@ -10,7 +10,7 @@ from typing import Any
 import ray
 from ray.exceptions import RayError, RayTaskError
 
-from algorithms.rollout.comeback import RETRY_S, Comeback, GivenUp, Weights
+from algorithms.rollout.comeback import RETRY_S, Comeback, GivenUp, Weights, kill_process
 from algorithms.rollout.losses import Losses, StaleWeights, WorkersClosed, describe
 from algorithms.rollout.remote_runner import Call, RemoteRunner, RunnerState
 from algorithms.rollout.types import Request, RunnerReport
@@ -30,11 +30,6 @@ class SupervisorCounts:
 
     restarts: int = 0
     hung: int = 0
-
-
-def kill_process(handle: Any) -> None:
-    """Kill an actor's process, a stopped one too; Ray starts the actor again."""
-    ray.kill(handle, no_restart=False)
 
 
 class WorkerSupervisor:
@@ -201,8 +196,8 @@ class WorkerSupervisor:
             comeback = self._comebacks.get(runner.number)  # none if it was given up
             seconds = time.monotonic() - comeback.began if comeback else 0.0
             self._recoveries.append(seconds)
-            text = "the spare env runner %d has taken the place of env runner %d after %.1f s"
-            _logger.warning(text, spare.number, runner.number, seconds)
+            numbers = (spare.number, runner.number, seconds)
+            _logger.warning("env runner %d, a spare, has the place of env runner %d after %.1f s", *numbers)
 
     def _take_answers(self, seconds: float) -> list[tuple[RemoteRunner, Call, RunnerReport]]:
         answers = []
@@ -265,8 +260,8 @@ class WorkerSupervisor:
         if comeback.lost:
             self.counts.restarts += 1
             seconds = time.monotonic() - comeback.began
-            now_spare = ", as a spare" if was_spare else ""
-            _logger.warning("env runner %d is back after %.1f s%s", runner.number, seconds, now_spare)
+            as_what = ", as a spare" if was_spare else ""
+            _logger.warning("env runner %d is back after %.1f s%s", runner.number, seconds, as_what)
             self._recoveries += [] if was_spare else [seconds]
         self._fill_places()
 

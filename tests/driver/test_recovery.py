@@ -7,8 +7,6 @@ import threading
 import pytest
 import ray
 
-from .conftest import two_runners
-
 pytestmark = pytest.mark.slow
 
 BACK_S = 300
