@@ -54,6 +54,13 @@ class EnvRunnerSettings(Settings):
     num_env_runners: int = setting(
         0, "Env runner actors; 0: one engine in the driver's process.", affects=Affects.NOTHING, ge=0
     )
+    spares: int = setting(
+        0,
+        "Further actors with a started engine and the current weights, which only take the places of env runners that "
+        "are lost; they reserve the same CPUs and GPUs.",
+        affects=Affects.NOTHING,
+        ge=0,
+    )
     dtype: Literal["float32", "bfloat16"] = setting(
         ByMachine("bfloat16", "float32"), "Type of the engine's weights and cache."
     )

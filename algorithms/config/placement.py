@@ -99,6 +99,7 @@ def check_placement(config: "BaseConfig") -> None:
     transfer_kind(config)
     _check_sleep(config)
     _check_pairs(config)
+    _check_spares(config)
     _check_utilization(config)
     _check_tensor_parallel(config)
 
@@ -156,6 +157,22 @@ def _check_pairs(config: "BaseConfig") -> None:
             f"env_runners.sleep_while_training: {runners.num_env_runners} env runners of {engine:g} and "
             f"{learners.num_learners} learners of {learner:g} GPUs do not pair up, one of each on a GPU; fix: as many "
             f"env runners as learners, num_gpus_per_env_runner={RUNNER_SHARE} and num_gpus_per_learner={LEARNER_SHARE}"
+        )
+
+
+def _check_spares(config: "BaseConfig") -> None:
+    spares = config.env_runners_settings.spares
+    if not spares or config.in_evaluation:  # RLlib's copy for runners of its own, which there are none of
+        return
+    if not config.env_runners_settings.num_env_runners:
+        raise ConfigError(
+            f"env_runners.spares: {spares}, and the only engine is in the driver's process, where nothing takes its "
+            "place; fix: env_runners.num_env_runners=1, or env_runners.spares=0"
+        )
+    if placement(config) is Placement.SHARED_GPUS:
+        raise ConfigError(
+            f"env_runners.spares: {spares}, and every engine shares its GPU with a learner, which a spare has none of; "
+            "fix: env_runners.spares=0"
         )
 
 

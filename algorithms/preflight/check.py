@@ -149,7 +149,8 @@ def _place_lines(config: "BaseConfig") -> Iterator[tuple[str, str]]:
     if runners.engine == "vllm" and not vllm_is_installed():
         engine += " (vLLM is not installed here)"
     each = (runners.num_cpus_per_env_runner, runners.num_gpus_per_env_runner)
-    yield "env runners", f"{_actors(runners.num_env_runners, *each)}: {engine}"
+    spares = f" and {_actors(runners.spares, *each)} spare" if runners.spares else ""
+    yield "env runners", f"{_actors(runners.num_env_runners, *each)}{spares}: {engine}"
     work = f"computing in {config.rl_module_settings.dtype}, micro-batches of {learners.token_budget} tokens"
     each = (learners.num_cpus_per_learner, learners.num_gpus_per_learner)
     yield "learners", f"{_actors(learners.num_learners, *each)}: {work}"

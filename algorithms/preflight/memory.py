@@ -46,9 +46,9 @@ def reserved(config: "BaseConfig") -> Resources:
     """What the actors reserve; the driver's own engine and learner count with their GPUs only."""
     runners, learners = config.env_runners_settings, config.learners_settings
     return Resources(
-        cpus=runners.num_env_runners * runners.num_cpus_per_env_runner
+        cpus=(runners.num_env_runners + runners.spares) * runners.num_cpus_per_env_runner
         + learners.num_learners * learners.num_cpus_per_learner,
-        gpus=max(1, runners.num_env_runners) * runners.num_gpus_per_env_runner
+        gpus=max(1, runners.num_env_runners + runners.spares) * runners.num_gpus_per_env_runner
         + max(1, learners.num_learners) * learners.num_gpus_per_learner,
     )
 

@@ -36,7 +36,8 @@ def start_ray(config: Any) -> bool:
     if os.environ.get("RAY_ADDRESS"):
         _join(**quiet)
         return True
-    wanted = config.num_env_runners * config.num_cpus_per_env_runner + config.num_learners * _learner_cpus(config) + 1
+    runners = config.num_env_runners + config.env_runners_settings.spares
+    wanted = runners * config.num_cpus_per_env_runner + config.num_learners * _learner_cpus(config) + 1
     # Not the Ray of another job on this machine, which `ray start` would have us join.
     _start_here(num_cpus=max(os.cpu_count() or 1, int(wanted + 0.999)), include_dashboard=False, **quiet)
     return False

@@ -13,6 +13,7 @@ from algorithms.rollout.types import Request, RunnerReport
 # How long an `advance` lasts. Short ones cost the driver, long ones let a runner run out of work.
 SHORTEST_CALL_S, LONGEST_CALL_S = 0.1, 5.0
 FIRST_CALL_S = 0.25
+NO_ROUND = -1
 # How much the last call's speed counts for in the running mean.
 NEW_SPEED = 0.5
 # A runner is far behind when its sequences grow this many times slower than the typical runner's ...
@@ -22,7 +23,7 @@ SILENT_CALLS, SILENT_S = 3.0, 5.0
 
 
 class RunnerState(Enum):
-    """Whether a runner can be given work."""
+    """Whether a runner holds the current weights."""
 
     READY = "ready"
     STARTING = "starting"  # its process, or only its weights, are being replaced
@@ -31,15 +32,17 @@ class RunnerState(Enum):
 
 @dataclass(frozen=True)
 class Call:
-    """An `advance` that was not answered yet.
+    """An `advance`, or a ping, that was not answered yet.
 
     Args:
-        round: the dispatch that it belongs to.
+        round: the dispatch that it belongs to; NO_ROUND: nobody waits for the answer.
         given: ids of the requests that went with it.
+        ping: whether it only asks for the id of the process.
     """
 
     round: int
-    given: tuple[int, ...]
+    given: tuple[int, ...] = ()
+    ping: bool = False
 
 
 @dataclass(eq=False)
@@ -48,7 +51,9 @@ class RemoteRunner:
 
     Args:
         number: RLlib's id of the runner.
-        handle: has `advance.remote` and `set_state.remote`, as a Ray actor's handle has.
+        handle: has `advance.remote`, `set_state.remote` and `get_pid.remote`, as a Ray actor's handle has.
+        spare: whether it holds weights and gets no work, until it takes the place of one that is lost.
+        pid: of its process, as far as it is known.
         held: requests that the runner was given and has not answered, in the order given.
         to_withdraw: ids that another runner was faster with.
         calls: unanswered calls by their references, in the order sent.
@@ -62,6 +67,8 @@ class RemoteRunner:
     number: int
     handle: Any
     state: RunnerState = RunnerState.READY
+    spare: bool = False
+    pid: int | None = None
     held: dict[int, Request] = field(default_factory=dict)
     to_withdraw: list[int] = field(default_factory=list)
     calls: dict[Any, Call] = field(default_factory=dict)
@@ -73,8 +80,13 @@ class RemoteRunner:
 
     @property
     def ready(self) -> bool:
-        """Whether it can be given work."""
+        """Whether it can be given work; a spare could."""
         return self.state is RunnerState.READY
+
+    def ping(self) -> None:
+        """Have it answer, so that its death shows while it has nothing to do."""
+        self.last_heard = time.monotonic()
+        self.calls[self.handle.get_pid.remote()] = Call(NO_ROUND, ping=True)
 
     def send(self, requests: Sequence[Request], round: int, longest_s: float) -> None:
         """Have it run these beside what it holds, and drop what others were faster with."""
@@ -86,7 +98,7 @@ class RemoteRunner:
         self.to_withdraw += self.held
         self.held.clear()
         if self.to_withdraw:
-            self._call([], 0.0, Call(-1, ()))
+            self._call([], 0.0, Call(NO_ROUND))
 
     def _call(self, requests: list[Request], seconds: float, call: Call) -> None:
         if not self.calls:

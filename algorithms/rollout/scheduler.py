@@ -111,7 +111,7 @@ class _Dispatch:
         self.waiting = deque(requests)
         self.expected = len(requests)
         # Else the shares of a batch engine would shrink with what waits, to batches of one.
-        self.least = math.ceil(len(requests) / (len(supervisor.runners) * plan.pieces)) if plan.pieces > 1 else 1
+        self.least = math.ceil(len(requests) / (supervisor.places * plan.pieces)) if plan.pieces > 1 else 1
         self.done: dict[int, Rollout] = {}
         self.shared: dict[int, tuple[RemoteRunner, RemoteRunner]] = {}
         self.report = DispatchReport()
@@ -150,7 +150,7 @@ class _Dispatch:
     def _assign(self) -> None:
         """Give the runners that take calls their share of what waits, or what can be stolen for them."""
         free = [runner for runner in self.supervisor.ready() if len(runner.calls) < self.plan.calls]
-        longest = math.inf if self.waiting else max(LAST_CALLS_S, len(self.supervisor.runners) / ANSWERS_A_SECOND)
+        longest = math.inf if self.waiting else max(LAST_CALLS_S, self.supervisor.places / ANSWERS_A_SECOND)
         assigned = self._shares(free) if self.waiting else self._steals(free)
         for runner in free:
             requests = assigned.get(runner.number, [])
@@ -200,7 +200,7 @@ class _Dispatch:
             if runner.ready:  # not lost or found out already
                 self.supervisor.give_weights_again(runner, found)
             return
-        longest = len(self.supervisor.runners) / ANSWERS_A_SECOND
+        longest = self.supervisor.places / ANSWERS_A_SECOND
         runner.adapt(report, self.plan.slots, self.plan.rollouts_a_call, longest)
         for rollout in report.rollouts:
             runner.held.pop(rollout.request_id, None)

@@ -1,28 +1,26 @@
-"""Remote env runners that die, hang, raise and come back: their calls, their health, their weights."""
+"""Remote env runners that die, hang, raise and come back: their calls, their health, their weights, their spares."""
 
 import logging
+import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import ray
-from ray.exceptions import ActorDiedError, RayError, RayTaskError
+from ray.exceptions import RayError, RayTaskError
 
+from algorithms.rollout.comeback import RETRY_S, Comeback, GivenUp, Weights, kill_process
+from algorithms.rollout.losses import Losses, StaleWeights, WorkersClosed, describe
 from algorithms.rollout.remote_runner import Call, RemoteRunner, RunnerState
 from algorithms.rollout.types import Request, RunnerReport
-from algorithms.utils.errors import RunError
 
 # How long the start of a runner may take, model and engine included, if its deadline for answers is shorter.
 START_S = 600.0
-MOST_STARTS = 3
-MOST_DEATHS = 3
-RETRY_S = 0.5
-# A request that kills every runner it meets must not kill them forever.
-LOSSES_WITHOUT_PROGRESS = 2
 MOST_STALE = 3
+# Runners without work are pinged this often, and all together no more often than fifty times a second.
+PING_EVERY_S, PINGS_A_SECOND = 1.0, 50.0
 
-Weights = tuple[int, Mapping[str, Any]]
 _logger = logging.getLogger(__name__)
 
 
@@ -34,37 +32,24 @@ class SupervisorCounts:
     hung: int = 0
 
 
-@dataclass
-class _Start:
-    """A runner on its way back: the push of weights that it has not answered, and when the way began."""
-
-    since: float
-    process: bool
-    push: Any = None
-    version: int = -1
-    retry_at: float = 0.0
-    starts: int = 1
-    deaths: int = 0
-
-
-def kill_process(handle: Any) -> None:
-    """Kill an actor's process, a stopped one too; Ray starts the actor again."""
-    ray.kill(handle, no_restart=False)
-
-
 class WorkerSupervisor:
     """All remote runners. Those that are ready hold the weights of `version`.
 
     A runner is lost when a call of its raises, when its process dies, or when it has not answered for `timeout_s`. It
-    is then killed and started again, gets the current weights, and is ready; the others continue meanwhile.
+    is started again, gets the current weights, and is ready; the others continue meanwhile. If a spare is ready, it
+    takes the place at once, and who comes back is a spare.
+
+    Whoever calls runners, through this or by himself, holds `lock` as long: in the meantime an `Attendant` does.
 
     Args:
-        handles: a Ray actor, or something with its `advance.remote` and `set_state.remote`, by the runner's number.
+        handles: a Ray actor, or what has its `advance`, `set_state` and `get_pid`, by the runner's number.
         timeout_s: how long a runner may take to answer.
-        weights: the version and the `set_state` argument that a runner gets when it comes back.
+        weights: the version and the `set_state` argument that a runner gets when it comes back; None while they cannot
+            be had.
         kill: ends a handle's process so that it starts anew.
         on_health: called when a runner is lost (False) or back (True).
         start_s: how long a start may take.
+        spares: numbers of runners that may still be starting, and only take the places of others.
     """
 
     def __init__(
@@ -72,39 +57,60 @@ class WorkerSupervisor:
         handles: Mapping[int, Any],
         *,
         timeout_s: float,
-        weights: Callable[[], Weights],
+        weights: Callable[[], Weights | None],
         kill: Callable[[Any], None] = kill_process,
         on_health: Callable[[int, bool], None] = lambda number, healthy: None,
         start_s: float = START_S,
+        spares: Collection[int] = (),
     ) -> None:
         self.runners = {number: RemoteRunner(number, handle) for number, handle in handles.items()}
+        self.places = len(handles) - len(spares)
         self.timeout_s, self.start_s = timeout_s, max(start_s, timeout_s)
         self.version = -1
         self.counts = SupervisorCounts()
         self.round = 0
         self.closed = False
+        self.lock = threading.RLock()
         self._weights, self._kill, self._on_health = weights, kill, on_health
-        self._starts: dict[int, _Start] = {}
+        self._comebacks: dict[int, Comeback] = {}
         self._orphans: list[Request] = []
-        self._losses, self._last_loss, self._ready_at = 0, "", time.monotonic()
+        self._losses = Losses(self.start_s)
+        self._recoveries: list[float] = []
+        self._failure: StaleWeights | None = None
+        self._ping_at = 0.0
+        for number in spares:
+            self.runners[number].spare = True
+            self._put_out_of_service(self.runners[number], lost=False)
 
     def ready(self) -> list[RemoteRunner]:
         """Runners that may be given work."""
+        return [runner for runner in self.runners.values() if runner.ready and not runner.spare]
+
+    def up(self) -> list[RemoteRunner]:
+        """Runners that hold the current weights, spares included."""
         return [runner for runner in self.runners.values() if runner.ready]
+
+    @property
+    def starting(self) -> bool:
+        """Whether a runner is on its way back, and will want weights."""
+        return bool(self._comebacks)
 
     def take_orphans(self) -> list[Request]:
         """What lost runners held since the last call."""
         orphans, self._orphans = self._orphans, []
         return orphans
 
+    def take_recoveries(self) -> list[float]:
+        """Seconds for which places of lost runners were empty, of those that were filled since the last call."""
+        recoveries, self._recoveries = self._recoveries, []
+        return recoveries
+
     def begin_round(self) -> None:
         """Report only answers to calls sent from now on; time in which nobody polled counts for nothing."""
         self.round += 1
-        self._ready_at = time.monotonic()
+        self._losses.ready_at = time.monotonic()
         for runner in self.runners.values():
-            runner.last_heard = self._ready_at
-        for start in self._starts.values():
-            start.since = self._ready_at
+            runner.last_heard = self._losses.ready_at
 
     def poll(self, seconds: float) -> list[tuple[RemoteRunner, Call, RunnerReport]]:
         """Wait until a runner answers, for `seconds` at most; returns this round's answers, and replaces the lost.
@@ -115,25 +121,38 @@ class WorkerSupervisor:
         """
         if self.closed:
             raise WorkersClosed("the env runners were stopped during a rollout")
-        answers = []
-        for reference, owner in self._wait(seconds):
-            if reference not in owner.calls:  # a push, or another call of a runner that has just been lost
-                self._take_push(owner, reference)
-                continue
-            call = owner.answered(reference)
-            report = self._result(owner, reference)
-            if report is not None and call.round == self.round:
-                answers.append((owner, call, report))
+        if self._failure is not None:
+            raise self._failure
+        answers = self._take_answers(seconds)
         self._watch()
+        self._losses.require_runners(self.runners.values(), len(self.ready()))
         return answers
 
-    def lose(self, runner: RemoteRunner, reason: str) -> None:
-        """Take a runner out of service, kill what is left of its process, and take back what it held."""
+    def attend(self) -> None:
+        """Replace the lost while nothing is rolled out; waits for nothing. `poll` raises what this finds."""
+        if self.closed or self._failure is not None:
+            return
+        try:
+            self._take_answers(0.0)
+            self._watch()
+        except StaleWeights as error:
+            self._failure = error
+
+    def lose(self, runner: RemoteRunner, reason: str, *, kill: bool = True) -> None:
+        """Take a runner out of service, and take back what it held.
+
+        Args:
+            runner: which one.
+            reason: why, in words.
+            kill: whether its process may be there still. Otherwise it is killed only if it answers again.
+        """
         held = len(runner.held)
         _logger.warning("env runner %d %s; it is replaced, its %d requests go to others", runner.number, reason, held)
-        self._losses, self._last_loss = self._losses + 1, f"env runner {runner.number} {reason}"
-        self._put_out_of_service(runner, process=True)
-        self._kill(runner.handle)
+        self._losses.count(f"env runner {runner.number} {reason}")
+        comeback = self._put_out_of_service(runner, lost=True, old_pid=runner.pid)
+        if kill:
+            comeback.kill_process()
+        self._fill_places()
 
     def give_weights_again(self, runner: RemoteRunner, found: set[int]) -> None:
         """Bring a runner to the current weights that was found with others: it died and came back unseen.
@@ -144,31 +163,59 @@ class WorkerSupervisor:
         self._note_stale(runner, found)
         self._orphans += runner.held.values()
         runner.dismiss()
-        self._put_out_of_service(runner, process=False)
+        self._put_out_of_service(runner, lost=False)
 
     def progressed(self) -> None:
         """Rollouts came back: the losses so far were not in vain."""
-        self._losses = 0
+        self._losses.without_progress = 0
 
-    def confirm(self, version: int, lost: Mapping[int, str]) -> None:
-        """A push has brought all ready runners to `version`, except those that are `lost` for the reason given."""
+    def confirm(self, version: int, lost: Mapping[int, str], *, kill: bool = True) -> None:
+        """A push has brought all that were up to `version`, except those that are `lost` for the reason given."""
         self.version = version
         for number, reason in lost.items():
             if self.runners[number].ready:
-                self.lose(self.runners[number], reason)
+                self.lose(self.runners[number], reason, kill=kill)
 
-    def _put_out_of_service(self, runner: RemoteRunner, *, process: bool) -> None:
+    def _put_out_of_service(self, runner: RemoteRunner, *, lost: bool, old_pid: int | None = None) -> Comeback:
         self._orphans += runner.held.values()
         runner.held.clear()
         runner.to_withdraw.clear()
         runner.calls.clear()
         runner.state = RunnerState.STARTING
-        self._starts[runner.number] = _Start(time.monotonic(), process)
+        comeback = Comeback(runner, self._kill, self.start_s, lost, old_pid)
+        self._comebacks[runner.number] = comeback
         self._on_health(runner.number, False)
+        return comeback
+
+    def _fill_places(self) -> None:
+        """Let spares that are ready take the places of runners that are not."""
+        absent = [runner for runner in self.runners.values() if not (runner.ready or runner.spare)]
+        spares = [runner for runner in self.up() if runner.spare]
+        for runner, spare in zip(absent, spares, strict=False):
+            runner.spare, spare.spare = True, False
+            comeback = self._comebacks.get(runner.number)  # none if it was given up
+            seconds = time.monotonic() - comeback.began if comeback else 0.0
+            self._recoveries.append(seconds)
+            numbers = (spare.number, runner.number, seconds)
+            _logger.warning("env runner %d, a spare, has the place of env runner %d after %.1f s", *numbers)
+
+    def _take_answers(self, seconds: float) -> list[tuple[RemoteRunner, Call, RunnerReport]]:
+        answers = []
+        for reference, owner in self._wait(seconds):
+            if reference not in owner.calls:  # of its way back, or another call of a runner that has just been lost
+                self._take_step_back(owner, reference)
+                continue
+            call = owner.answered(reference)
+            answer = self._result(owner, reference)
+            if call.ping and answer is not None:
+                self._note_process(owner, answer)
+            elif answer is not None and call.round == self.round:
+                answers.append((owner, call, answer))
+        return answers
 
     def _wait(self, seconds: float) -> Iterable[tuple[Any, RemoteRunner]]:
         owners = {reference: runner for runner in self.runners.values() for reference in runner.calls}
-        owners |= {start.push: self.runners[n] for n, start in self._starts.items() if start.push is not None}
+        owners |= {each.call: each.runner for each in self._comebacks.values() if each.call is not None}
         if not owners:
             time.sleep(min(seconds, RETRY_S))
             return []
@@ -183,51 +230,57 @@ class WorkerSupervisor:
         try:
             return ray.get(reference)
         except RayError as error:
-            self.lose(runner, _describe(error))
+            self.lose(runner, describe(error), kill=isinstance(error, RayTaskError))
         return None
 
-    def _take_push(self, runner: RemoteRunner, reference: Any) -> None:
-        start = self._starts.get(runner.number)
-        if start is None or start.push is not reference:
+    def _note_process(self, runner: RemoteRunner, pid: int) -> None:
+        """Another process than before has none of the weights."""
+        if runner.pid not in (None, pid):
+            self.lose(runner, "died and came back unseen", kill=False)
+        runner.pid = pid
+
+    def _take_step_back(self, runner: RemoteRunner, reference: Any) -> None:
+        comeback = self._comebacks.get(runner.number)
+        if comeback is None or comeback.call is not reference:
             return
-        start.push = None
         try:
-            version = ray.get(reference)
-        except RayTaskError as error:
-            self._start_again(runner, start, f"could not take weights ({_describe(error)})")
-            return
-        except RayError as error:
-            self._not_there(runner, start, error)
+            version = comeback.take_answer()
+        except GivenUp as reason:
+            self._give_up(runner, str(reason))
             return
         if version == self.version:
-            del self._starts[runner.number]
-            runner.state = RunnerState.READY
-            self.counts.restarts += start.process
-            self._on_health(runner.number, True)
-        elif start.version == self.version:  # else others were pushed meanwhile
+            self._take_back(runner, comeback)
+        elif version is not None and comeback.pushed == self.version:  # else others were pushed meanwhile
             self._note_stale(runner, {version})
+
+    def _take_back(self, runner: RemoteRunner, comeback: Comeback) -> None:
+        del self._comebacks[runner.number]
+        runner.state, was_spare = RunnerState.READY, runner.spare
+        self._on_health(runner.number, True)
+        if comeback.lost:
+            self.counts.restarts += 1
+            seconds = time.monotonic() - comeback.began
+            as_what = ", as a spare" if was_spare else ""
+            _logger.warning("env runner %d is back after %.1f s%s", runner.number, seconds, as_what)
+            self._recoveries += [] if was_spare else [seconds]
+        self._fill_places()
 
     def _watch(self) -> None:
         now = time.monotonic()
-        for runner in self.ready():
+        for runner in self.up():
             if runner.calls and now - runner.last_heard > self.timeout_s:
                 self.counts.hung += 1
                 self.lose(runner, f"has not answered for {self.timeout_s:g} s (env_runners.timeout_s)")
-        for number, start in list(self._starts.items()):
-            runner = self.runners[number]
-            if now - start.since > self.start_s:
-                self._start_again(runner, start, f"did not come back within {self.start_s:g} s")
-            elif start.push is None and now >= start.retry_at:
-                start.version, state = self._weights()
-                start.push = runner.handle.set_state.remote(state)
-        if self.ready():
-            self._ready_at = now
-        elif all(runner.state is RunnerState.GONE for runner in self.runners.values()) or (
-            now - self._ready_at > self.start_s
-        ):
-            raise NoEnvRunnerLeft(self._all_lost("they were lost, and none came back in time"))
-        if self._losses > LOSSES_WITHOUT_PROGRESS * len(self.runners):
-            raise NoEnvRunnerLeft(self._all_lost(f"{self._losses} were lost without a single rollout in between"))
+        if now >= self._ping_at:
+            self._ping_at = now + max(PING_EVERY_S, len(self.runners) / PINGS_A_SECOND)
+            for runner in self.up():
+                if not runner.calls:
+                    runner.ping()
+        for comeback in list(self._comebacks.values()):
+            try:
+                comeback.go_on(self._weights)
+            except GivenUp as reason:
+                self._give_up(comeback.runner, str(reason))
 
     def _note_stale(self, runner: RemoteRunner, found: set[int]) -> None:
         runner.stale_in_a_row += 1
@@ -240,50 +293,9 @@ class WorkerSupervisor:
             "env runner %d has weights %s, not %d: they are sent again", runner.number, sorted(found), self.version
         )
 
-    def _not_there(self, runner: RemoteRunner, start: _Start, error: RayError) -> None:
-        """Try again soon: its process starts. Ray starts no actor again whose constructor raised."""
-        start.retry_at = time.monotonic() + RETRY_S
-        start.deaths += isinstance(error, ActorDiedError)
-        if start.deaths >= MOST_DEATHS:
-            self._give_up(runner, f"could not be started: {error}")
-
     def _give_up(self, runner: RemoteRunner, reason: str) -> None:
-        self._last_loss = f"env runner {runner.number} {reason}"
-        _logger.error("%s; the run continues without it", self._last_loss)
-        del self._starts[runner.number]
+        self._losses.last = f"env runner {runner.number} {reason}"
+        _logger.error("%s; the run continues without it", self._losses.last)
+        del self._comebacks[runner.number]
         runner.state = RunnerState.GONE
-
-    def _start_again(self, runner: RemoteRunner, start: _Start, reason: str) -> None:
-        if start.starts >= MOST_STARTS:
-            self._give_up(runner, f"was started {start.starts} times, and {reason}")
-            return
-        self._last_loss = f"env runner {runner.number} {reason}"
-        start.since, start.push, start.starts, start.process = time.monotonic(), None, start.starts + 1, True
-        self._kill(runner.handle)
-
-    def _all_lost(self, what: str) -> str:
-        return (
-            f"no env runner is left: {what}; the last: {self._last_loss}. Fix: look into the runners' logs (Ray's "
-            "session folder, logs/worker-*), raise env_runners.timeout_s if responses take longer than that, and "
-            "resume from the last checkpoint with --resume"
-        )
-
-
-def _describe(error: RayError) -> str:
-    """Describe what happened to a runner. After an exception its process lives, but in an unknown state."""
-    if isinstance(error, RayTaskError):
-        where = str(error).strip()
-        return f"raised {error.cause!r}:\n{where}\n"
-    return f"died ({type(error).__name__}: {str(error).strip().splitlines()[0]})"
-
-
-class NoEnvRunnerLeft(RunError, TimeoutError):
-    """No env runner answers, and none has come back in time."""
-
-
-class StaleWeights(RunError):
-    """A runner keeps sampling with other weights than the learners hold, even after they were sent again."""
-
-
-class WorkersClosed(RuntimeError):
-    """The env runners were stopped during a rollout."""
+        self._fill_places()

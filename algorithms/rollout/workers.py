@@ -2,10 +2,9 @@
 
 import contextlib
 import logging
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, cast
 
 import ray
 import torch
@@ -14,11 +13,13 @@ from ray.rllib.core.learner.learner_group import LearnerGroup
 from ray.rllib.env.env_runner_group import EnvRunnerGroup
 
 from algorithms.config.base import BaseConfig
-from algorithms.config.placement import TransferKind
+from algorithms.config.placement import TransferKind, transfer_kind
+from algorithms.rollout.background import Attendant, Background
+from algorithms.rollout.comeback import Weights
 from algorithms.rollout.env_runner import LLMEnvRunner
 from algorithms.rollout.metrics import DispatchMetrics, GradingCounts, completion_metrics
 from algorithms.rollout.scheduler import DispatchPlan, DispatchReport, ExpectedLengths, dispatch
-from algorithms.rollout.supervisor import Weights, WorkerSupervisor
+from algorithms.rollout.supervisor import WorkerSupervisor
 from algorithms.rollout.types import OnProgress, Request, Rollout
 from algorithms.rollout.weight_sync.choice import EngineSleep, NoSleep, choose_engine_sleep, choose_transfer
 from algorithms.rollout.weight_sync.object_store import AsLoaded
@@ -49,13 +50,15 @@ class RolloutWorkers:
         self.transfer: WeightTransfer = choose_transfer(config) if training else AsLoaded()
         self.engine_sleep: EngineSleep = choose_engine_sleep(config) if training else NoSleep()
         self.version = -1
+        self._sent: Weights | None = None
+        self._learners_wait = False
+        self._stores_weights = not training or transfer_kind(config) is TransferKind.OBJECT_STORE
         self.supervisor = self._make_supervisor() if runner_group.num_remote_env_runners() else None
         # A batch of the embedded engine cannot be added to while it decodes.
         continuous_batching = self.settings.engine != "transformers"
         self.plan = DispatchPlan.of(continuous_batching=continuous_batching, max_num_seqs=self.settings.max_num_seqs)
         self.lengths = ExpectedLengths()
         self._restarts_before = 0
-        self._sent: Weights | None = None
         self._hung_reported = 0
         self._ahead: Background[list[Rollout]] | None = None
         self._dispatches, self._grading = DispatchMetrics(), GradingCounts()
@@ -63,6 +66,7 @@ class RolloutWorkers:
             self._grading.added(self._grading_totals())
         self._errors_reported: set[str] = set()
         self.push_weights()
+        self._attendant = Attendant(self.supervisor) if self.supervisor is not None else None
 
     def rollout(self, requests: Sequence[Request], on_progress: OnProgress | None = None) -> list[Rollout]:
         """Run every request; rollouts come back sorted by request id.
@@ -78,9 +82,10 @@ class RolloutWorkers:
         if self.supervisor is None:
             report = self._rollout_locally(requests, on_progress)
         else:
-            report = dispatch(self.supervisor, self.lengths.longest_first(requests), self.plan, on_progress)
+            with self.supervisor.lock, self._waiting_learners():
+                report = dispatch(self.supervisor, self.lengths.longest_first(requests), self.plan, on_progress)
         if self.training:  # an evaluation has no steps, and reports errors as verdicts
-            runners = 1 if self.supervisor is None else len(self.supervisor.runners)
+            runners = 1 if self.supervisor is None else self.supervisor.places
             self._dispatches.add(report, runners, self._grading.added(self._grading_totals()))
             self._report_errors(report.rollouts)
         self.lengths.observe(report.rollouts)
@@ -95,7 +100,8 @@ class RolloutWorkers:
         if self._ahead is not None:
             raise RuntimeError("requests are being rolled out already; finish() them first")
         # A runner that is replaced meanwhile needs these weights, and the learners will not have them any more.
-        self._current_weights()
+        with self._runners_to_itself():
+            self._current_weights()
         self._ahead = Background(lambda: self.rollout(requests))
 
     def finish(self) -> list[Rollout]:
@@ -109,6 +115,8 @@ class RolloutWorkers:
         """Give up what is being rolled out."""
         if self.supervisor is not None:
             self.supervisor.closed = True
+        if self._attendant is not None:
+            self._attendant.stop()
         if self._ahead is not None:
             self._ahead.wait(STOP_S)
 
@@ -125,9 +133,11 @@ class RolloutWorkers:
         """Report what was requested, what came back, and what went wrong on the way since the last call."""
         hung = self.supervisor.counts.hung if self.supervisor else 0
         new_hung, self._hung_reported = hung - self._hung_reported, hung
+        recoveries = self.supervisor.take_recoveries() if self.supervisor else []
         return {
             **completion_metrics(requests, rollouts),
             "rollout/runner_restarts": float(self.restarts),
+            "rollout/runner_recovery_s": max(recoveries, default=0.0),
             "rollout/hung": float(new_hung),
             **self._dispatches.take(),
             "rollout/engine": self.settings.engine,
@@ -148,30 +158,60 @@ class RolloutWorkers:
 
         A runner that does not take them in time is lost, and gets them when it has been replaced.
         """
-        self._sent, started = None, time.monotonic()
-        try:
-            self.version = self.transfer.push(self.learner_group, self.group, self.settings.timeout_s)
-        except NoRunnerTookWeights:  # they are replaced when there is something to roll out
-            self.version = self._current_weights()[0]
-        if self.supervisor is not None:
-            healthy = set(self.group.healthy_env_runner_ids())
-            lost = [runner.number for runner in self.supervisor.ready() if runner.number not in healthy]
-            silent = time.monotonic() - started >= self.settings.timeout_s
-            self.supervisor.counts.hung += len(lost) if silent else 0
-            self.supervisor.confirm(self.version, dict.fromkeys(lost, "did not take weights in time, or died"))
+        with self._runners_to_itself():
+            self._sent, started = None, time.monotonic()
+            try:
+                self.version = self.transfer.push(self.learner_group, self.group, self.settings.timeout_s)
+            except NoRunnerTookWeights:  # they are replaced when there is something to roll out
+                self.version = self._current_weights()[0]
+            if self.supervisor is not None:
+                self._confirm_push(self.supervisor, silent=time.monotonic() - started >= self.settings.timeout_s)
+
+    def _confirm_push(self, supervisor: WorkerSupervisor, *, silent: bool) -> None:
+        """Replace the runners that did not take the weights, and keep these for those that start."""
+        healthy = set(self.group.healthy_env_runner_ids())
+        lost = [runner.number for runner in supervisor.up() if runner.number not in healthy]
+        supervisor.counts.hung += len(lost) if silent else 0
+        reasons = dict.fromkeys(lost, "did not take weights in time, or died")
+        supervisor.confirm(self.version, reasons, kill=silent)
+        if supervisor.starting or self._stores_weights:
+            self._current_weights()
 
     def sleep_engines(self) -> None:
         """Let engines that share the learners' GPUs give their memory back, until the next `push_weights`."""
-        self.engine_sleep.begin(self.group, self.settings.timeout_s)
+        with self._runners_to_itself():
+            if self.settings.sleep_while_training:
+                self._sent = None  # taking weights would wake an engine
+            self.engine_sleep.begin(self.group, self.settings.timeout_s)
+
+    def _runners_to_itself(self) -> contextlib.AbstractContextManager[Any]:
+        """Keep the attendant from runners that are called from here."""
+        return self.supervisor.lock if self.supervisor is not None else contextlib.nullcontext()
+
+    @contextlib.contextmanager
+    def _waiting_learners(self) -> Iterator[None]:
+        """While rollouts are waited for, learners can be asked for weights; ahead of a step they are there already."""
+        self._learners_wait = True
+        try:
+            yield
+        finally:
+            self._learners_wait = False
 
     def _make_supervisor(self) -> WorkerSupervisor:
         manager = self.group._worker_manager
+        working = set(manager.actors())
+        self.group.add_workers(self.settings.spares)  # they start while others begin to work
         return WorkerSupervisor(
             manager.actors(),
             timeout_s=self.settings.timeout_s,
-            weights=self._current_weights,
+            weights=self._weights_at_hand,
             on_health=lambda number, healthy: manager.set_actor_state(number, healthy=healthy),
+            spares=set(manager.actors()) - working,
         )
+
+    def _weights_at_hand(self) -> Weights | None:
+        """The weights of the last push, unless the learners would have to be asked for them at work."""
+        return self._current_weights() if self._learners_wait else self._sent
 
     def _current_weights(self) -> Weights:
         """The weights of the last push, through Ray's object store, for a runner that comes back."""
@@ -259,38 +299,3 @@ def _with_the_gpu(config: BaseConfig) -> BaseConfig:
         {"env_runners": {"num_gpus_per_env_runner": runners.tensor_parallel_size}}
     )
     return changed
-
-
-T = TypeVar("T")
-
-
-class Background(Generic[T]):
-    """A call that runs beside its maker; it does not keep the process alive.
-
-    Args:
-        work: what to call.
-    """
-
-    def __init__(self, work: Callable[[], T]) -> None:
-        self._work = work
-        self._results: list[T] = []
-        self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, name="rollouts", daemon=True)
-        self._thread.start()
-
-    def result(self) -> T:
-        """Wait for the end of the call; returns what it returned, and raises what it raised."""
-        self._thread.join()
-        if self._error is not None:
-            raise self._error
-        return self._results[0]
-
-    def wait(self, seconds: float) -> None:
-        """Wait for the end of the call, however it ends, but not forever."""
-        self._thread.join(seconds)
-
-    def _run(self) -> None:
-        try:
-            self._results.append(self._work())
-        except BaseException as error:  # raised again by `result`
-            self._error = error

@@ -139,6 +139,7 @@ class SimulatedHost:
         self.clock = ModelClock(speed)
         self.runners = [SimulatedRunner(spec, self.clock) for spec in specs]
         self._starting: dict[int, asyncio.Task[None]] = {}
+        self._lives = [1] * len(specs)
         self._past = {"busy_s": 0.0, "sequence_s": 0.0, "tokens": 0.0}
 
     async def advance(
@@ -157,8 +158,16 @@ class SimulatedHost:
         runner.engine.load_weights({}, version)
         return runner.engine.weights_version
 
+    async def get_pid(self, index: int) -> int:
+        """Which of its processes a runner has; one that is still starting answers when it has started."""
+        if index in self._starting:
+            await self._starting[index]
+        self.runners[index].require_alive()
+        return self._lives[index]
+
     async def restart(self, index: int) -> None:
         """Replace a runner by a new one that does not die."""
+        self._lives[index] += 1
         self._starting[index] = asyncio.create_task(self._restart(index))
 
     async def get_grading_counts(self, index: int) -> dict[str, int]:

@@ -64,6 +64,7 @@ class SimulatedHandle:
 
     def __init__(self, host: Any, index: int) -> None:
         self.advance, self.set_state = _Call(host, "advance", index), _Call(host, "set_state", index)
+        self.get_pid = _Call(host, "get_pid", index)
         self.restart, self.get_grading_counts = _Call(host, "restart", index), _Call(host, "get_grading_counts", index)
 
 
@@ -160,7 +161,7 @@ class SimulatedWorkers(RolloutWorkers):
         return WorkerSupervisor(
             self.group._worker_manager.actors(),
             timeout_s=self.settings.timeout_s,
-            weights=self._current_weights,
+            weights=self._weights_at_hand,
             kill=lambda handle: handle.restart.remote(),
         )
 

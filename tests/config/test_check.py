@@ -81,6 +81,9 @@ def test_actors_are_counted(config):
     assert lines["env runners"].startswith("2 × (0.5 CPU, 0 GPU): ")
     assert lines["learners"].startswith("1 × (1 CPU, 0.5 GPU): ")
     assert lines["resources"].startswith("2 CPUs and 0.5 GPUs for actors; ")
+    lines = report(config.env_runners(spares=2, num_gpus_per_env_runner=1.0))
+    assert lines["env runners"].startswith("2 × (0.5 CPU, 1 GPU) and 2 × (0.5 CPU, 1 GPU) spare: ")
+    assert lines["resources"].startswith("3 CPUs and 4.5 GPUs for actors; ")
 
 
 def test_memory_is_what_its_formulas_say(config):

@@ -57,6 +57,16 @@ def test_the_embedded_engine_takes_weights_from_the_object_store(where):
             "such as 0.51 and 0.49, as many env runners as learners); fix: env_runners.weight_transfer=auto",
         ),
         (
+            layout(*PAIRS, spares=2),
+            "env_runners.spares: 2, and every engine shares its GPU with a learner, which a spare has none of; "
+            "fix: env_runners.spares=0",
+        ),
+        (
+            layout(engine="transformers", spares=1),
+            "env_runners.spares: 1, and the only engine is in the driver's process, where nothing takes its place; "
+            "fix: env_runners.num_env_runners=1, or env_runners.spares=0",
+        ),
+        (
             layout(*PAIRS, weight_transfer="nccl"),
             "env_runners.weight_transfer: nccl needs vLLM engines and learners in actors with whole GPUs of their own; "
             "fix: env_runners.weight_transfer=auto",
