@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from algorithms.models.names import ModelFacts, fetch_model, validate_model
+from algorithms.preflight.chat_template import prompt_lines
 from algorithms.preflight.context_window import ContextUse, context_use, validate_context, validate_engine_context
 from algorithms.preflight.environments import EnvironmentFacts, validate_environment
 from algorithms.preflight.memory import (
@@ -90,7 +91,10 @@ def check(config: "BaseConfig", run_settings: "RunSettings") -> list[str]:
         validate_engine_context(config, use)
     lines = [*_run_lines(config, run_settings), *_place_lines(config), *gpu_lines(config, model)]
     lines += _model_lines(config, model, use)
-    return [f"{name:<{_WIDTH}}{text}" for name, text in [*lines, *_data_lines(config, environment)]]
+    lines += _data_lines(config, environment)
+    if model is not None:
+        lines += prompt_lines(config, environment.first_prompt)
+    return [f"{name:<{_WIDTH}}{text}".rstrip() for name, text in lines]
 
 
 def _run_lines(config: "BaseConfig", run: "RunSettings") -> Iterator[tuple[str, str]]:

@@ -35,12 +35,14 @@ class EnvironmentFacts:
         held_out: queries of evaluation; None likewise.
         longest_prompts: the first user turns with the most characters.
         guidance: the user turn that asks for a second attempt.
+        first_prompt: the first user turn of the first query.
     """
 
     queries: int | None
     held_out: int | None
     longest_prompts: Sequence[str] = ()
     guidance: str = ""
+    first_prompt: str = ""
 
 
 def validate_environment(config: "BaseConfig", *, fetch: bool = True) -> EnvironmentFacts:
@@ -69,6 +71,7 @@ def validate_environment(config: "BaseConfig", *, fetch: bool = True) -> Environ
         held_out=None if held_out_uids is None else len(held_out_uids),
         longest_prompts=longest_prompts(environment, uids or ()),
         guidance=environment.reflection_guidance,
+        first_prompt=environment.prompt(environment.query(uids[0])) if uids else "",
     )
 
 
