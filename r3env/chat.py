@@ -21,7 +21,7 @@ __all__ = [
     "first_turn",
     "mark_control_tokens",
     "next_turn",
-    "second_turn_length",
+    "second_turn",
     "with_system",
 ]
 
@@ -113,12 +113,16 @@ def next_turn(
     return tokens[_closing_tokens(tokenizer, tokens, int(response_tokens[-1]), chat_format) :]
 
 
-def second_turn_length(tokenizer: Any, user_text: str, chat_format: ChatFormat = DEFAULT_FORMAT) -> int:
-    """The most tokens that a user turn adds behind a response, the end of the response's turn included."""
+def second_turn(tokenizer: Any, user_text: str, chat_format: ChatFormat = DEFAULT_FORMAT) -> list[int]:
+    """The tokens that a user turn adds at most, the end of the turn before it included.
+
+    Raises:
+        ValueError: The chat template drops the assistant's turns, which were to grow by appending.
+    """
     if not chat_format.rerender:
-        return len(next_turn(tokenizer, [], user_text, chat_format))
+        return next_turn(tokenizer, [], user_text, chat_format)
     whole = first_turn(tokenizer, [*_EXCHANGE, {"role": "user", "content": user_text}], chat_format)
-    return len(whole) - len(first_turn(tokenizer, _EXCHANGE[:1], chat_format))
+    return whole[len(first_turn(tokenizer, _EXCHANGE[:1], chat_format)) :]
 
 
 def drops_reasoning(tokenizer: Any, chat_format: ChatFormat = DEFAULT_FORMAT) -> bool:

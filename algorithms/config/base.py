@@ -144,9 +144,9 @@ class BaseConfig(AlgorithmConfig):
             rest = {key: value for key, value in (values | searched).items() if (section, key) not in RLLIB_NAMES}
             flat |= named
             if section == "environment":
-                of_ours = {key: rest.pop(key) for key in ("system",)}
+                system = rest.pop("system")  # no argument of the constructor
                 flat["env_config"] |= {key: value for key, value in rest.items() if key in searched}
-                flat[f"environment{_SUFFIX}"] = of_ours
+                flat |= {} if system is None else {f"environment{_SUFFIX}": {"system": system}}
             elif rest:
                 flat[f"{section}{_SUFFIX}"] = rest
         return flat

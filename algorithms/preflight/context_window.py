@@ -100,7 +100,7 @@ def _measured(config: "BaseConfig", environment: EnvironmentFacts, *, several: b
         form = chat_format(config)
         contents = [[{"role": "user", "content": text}] for text in environment.longest_prompts]
         prompts = [chat.first_turn(tokenizer, content, form) for content in contents]
-        guidance = chat.next_turn(tokenizer, [], environment.guidance, form) if several else []
+        guidance = chat.second_turn(tokenizer, environment.guidance, form) if several else []
         stops = stop_token_ids(tokenizer, model, module.revision)
     except ConfigError:
         raise

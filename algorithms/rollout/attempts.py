@@ -85,7 +85,7 @@ class AttemptTruncator:
         self._tokenizer, self._limit, self._rerender = tokenizer, limit, chat_format.rerender
         self._drops_reasoning = chat_format.rerender and chat.drops_reasoning(tokenizer, chat_format)
         self._gap = np.array(tokenizer.encode(GAP_TEXT, add_special_tokens=False), np.int32)
-        second_turn = chat.second_turn_length(tokenizer, guidance, chat_format) + max_response_tokens
+        second_turn = len(chat.second_turn(tokenizer, guidance, chat_format)) + max_response_tokens
         self._room = None if context is None else context - second_turn
 
     @classmethod

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from r3env.chat import ChatFormat, drops_reasoning, end_of_turn, first_turn, next_turn, second_turn_length, with_system
+from r3env.chat import ChatFormat, drops_reasoning, end_of_turn, first_turn, next_turn, second_turn, with_system
 from r3env.reasoning import answer_of, response_text
 from tests.chat_families import FAMILIES, GEMMA2, R1, THOUGHT, Family, encode, make_tokenizer
 
@@ -104,7 +104,7 @@ def test_a_second_turn_takes_no_more_room_than_it_is_said_to(family: Family) -> 
     first = first_turn(tokenizer, [user(Q)])
     for rerender in (False, True):
         form = ChatFormat(rerender=rerender)
-        room = second_turn_length(tokenizer, AGAIN, form)
+        room = len(second_turn(tokenizer, AGAIN, form))
         written = encode(tokenizer, "It is 5.")
         again = (
             first_turn(tokenizer, [user(Q), assistant("It is 5."), user(AGAIN)], form)
