@@ -19,7 +19,7 @@ SHORTENS = (
 
 
 @pytest.fixture
-def rendering(r3_config, tmp_path):
+def rendering(r3_config, tmp_path, small_pool):
     """Two turns of wrong answers, replay and reflection beside them."""
     folder = shutil.copytree(resolve_model("embedded:tiny"), tmp_path / "model")
     (folder / "chat_template.jinja").unlink(missing_ok=True)
@@ -27,7 +27,7 @@ def rendering(r3_config, tmp_path):
     tokenizer.chat_template = SHORTENS
     tokenizer.save_pretrained(folder)
     return (
-        r3_config.environment(max_turns=2, system="1+1=2")
+        r3_config.environment(data=small_pool, max_turns=2, system="1+1=2")
         .rl_module(model=str(folder), earlier_turns="rendered", chat_template_kwargs={"mood": "+"})
         .reflection(min_attempts=1, threshold=0.9)
     )
