@@ -64,7 +64,7 @@ def export(run: Path, out: Path, *, step: int | None = None, dtype: str = "float
             (out / CHAT).write_text(json.dumps(chat, indent=2) + "\n", encoding="utf-8")
         write_tensors(out, "model", _converted(source, dtype, tied=bool(config.get("tie_word_embeddings"))))
     except (OSError, SafetensorError, json.JSONDecodeError, yaml.YAMLError) as error:
-        raise ExportError(f"{checkpoint}: cannot be exported ({error})") from error
+        raise ExportError(f"{checkpoint}: cannot be exported ({' '.join(str(error).split())})") from error
     return checkpoint
 
 
@@ -102,7 +102,7 @@ def chat_settings(run: Path) -> dict[str, Any]:
         "earlier_turns": module.get("earlier_turns") or "sampled",
         "system": environment.get("system"),
     }
-    plain = {"chat_template_kwargs": {}, "earlier_turns": "sampled", "system": None}
+    plain: dict[str, Any] = {"chat_template_kwargs": {}, "earlier_turns": "sampled", "system": None}
     return {name: value for name, value in found.items() if value != plain[name]}
 
 
