@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from algorithms.learner.batch import TrainingSample, packed_batch, padded_batch
-from algorithms.learner.flops import AttentionShape, ModelShape, update_cost
+from algorithms.learner.flops import AttentionShape, ModelShape, scoring_cost, update_cost
 from algorithms.learner.forward import ForwardSettings, microbatches, score
 from algorithms.learner.loss import LossSettings
 from algorithms.learner.update import accumulate_gradients
@@ -76,6 +76,7 @@ def test_what_a_batch_holds_and_costs_is_counted_without_the_separators(padded_l
     assert microbatches(padded_lm, [row, row], ForwardSettings(token_budget=77)) == [[0], [1]]
     shape = ModelShape(weights=100, head=50, layers=(AttentionShape(8),), trained=True)
     assert update_cost(shape, row, beta=0.0) == sum(update_cost(shape, one, beta=0.0) for one in rows)
+    assert scoring_cost(shape, row) == sum(scoring_cost(shape, one) for one in rows)
 
 
 def test_a_context_without_a_token_is_an_error(lm):
