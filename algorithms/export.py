@@ -5,16 +5,21 @@ Exit codes: 0 done, 2 wrong input (one line names it).
 
 import argparse
 import json
+import shlex
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import yaml
+
 if TYPE_CHECKING:
     import torch
 
 DONE, WRONG_INPUT = 0, 2
+# Beside the model: what else decided its prompts in training.
+CHAT = "chat.json"
 WEIGHTS = ("*.safetensors", "*.safetensors.index.json")
 # A checkpoint has none, so that one that is there was put there, for whoever loads the folder.
 PICKLED = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl", "*.pickle")
@@ -26,6 +31,8 @@ class ExportError(ValueError):
 
 def export(run: Path, out: Path, *, step: int | None = None, dtype: str = "float32") -> Path:
     """Write the policy of a checkpoint, adapters merged, with its tokenizer and chat template.
+
+    `chat.json` says how the run's prompts were made beside the template, if it did anything to them.
 
     Args:
         run: a run directory.
@@ -53,9 +60,11 @@ def export(run: Path, out: Path, *, step: int | None = None, dtype: str = "float
         config = json.loads((source / "config.json").read_text(encoding="utf-8"))
         config = _with_dtype(config, dtype)
         (out / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+        if chat := chat_settings(run):
+            (out / CHAT).write_text(json.dumps(chat, indent=2) + "\n", encoding="utf-8")
         write_tensors(out, "model", _converted(source, dtype, tied=bool(config.get("tie_word_embeddings"))))
-    except (OSError, SafetensorError, json.JSONDecodeError) as error:
-        raise ExportError(f"{checkpoint}: cannot be exported ({error})") from error
+    except (OSError, SafetensorError, json.JSONDecodeError, yaml.YAMLError) as error:
+        raise ExportError(f"{checkpoint}: cannot be exported ({' '.join(str(error).split())})") from error
     return checkpoint
 
 
@@ -73,6 +82,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return WRONG_INPUT
     print(f"{checkpoint.name} of {arguments.run} is in {arguments.out}, in {arguments.dtype}{_left_out(arguments.out)}")
+    for line in _chat_lines(chat_settings(arguments.run), arguments.out):
+        print(line)
     return DONE
 
 
@@ -82,6 +93,33 @@ def _left_out(out: Path) -> str:
 
     whole = json.loads((out / "config.json").read_text(encoding="utf-8")).get(TEXT_OF)
     return f": the text model of {whole} alone, without its other parts" if whole else ""
+
+
+def chat_settings(run: Path) -> dict[str, Any]:
+    """Return what a run's configuration adds to the chat template, by the settings' names; empty if nothing.
+
+    Raises:
+        OSError: its configuration cannot be read.
+        yaml.YAMLError: it is no YAML.
+    """
+    file = run / "config.yaml"
+    config = (yaml.safe_load(file.read_text(encoding="utf-8")) if file.is_file() else None) or {}
+    module, environment = config.get("rl_module") or {}, config.get("environment") or {}
+    found = {
+        "chat_template_kwargs": module.get("chat_template_kwargs") or {},
+        "earlier_turns": module.get("earlier_turns") or "sampled",
+        "system": environment.get("system"),
+    }
+    plain: dict[str, Any] = {"chat_template_kwargs": {}, "earlier_turns": "sampled", "system": None}
+    return {name: value for name, value in found.items() if value != plain[name]}
+
+
+def _chat_lines(chat: dict[str, Any], out: Path) -> "Iterator[str]":
+    if kwargs := chat.get("chat_template_kwargs"):
+        text = shlex.quote(json.dumps(kwargs))
+        yield f"its chat template was given variables: vllm serve {out} --default-chat-template-kwargs {text}"
+    if system := chat.get("system"):
+        yield f"its conversations began with a system turn, which callers have to send: {system!r}"
 
 
 def _checkpoint(run: Path, step: int | None) -> Path:

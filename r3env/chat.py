@@ -2,43 +2,88 @@
 
 Rendering a whole conversation anew would re-tokenize what the policy wrote (other ids for the same text, so
 other log-probs), and the templates of reasoning models strip the reasoning from earlier turns. So a turn is
-tokenized once, alone, and put behind the ids that are already there. What contents spell is never a control token.
+tokenized once, alone, and put behind the ids that are already there. `ChatFormat.rerender` has it the other way.
+What contents spell is never a control token.
 """
 
-import functools
-import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
+
+from r3env.control_tokens import mark_control_tokens
+from r3env.reasoning import template_message
+
+__all__ = [
+    "DEFAULT_FORMAT",
+    "ChatFormat",
+    "drops_reasoning",
+    "end_of_turn",
+    "first_turn",
+    "mark_control_tokens",
+    "next_turn",
+    "second_turn",
+    "with_system",
+]
 
 # Stands for the response while the template is rendered. Letters only, so that no template trims or escapes
 # it, and no reasoning tags, so that none strips it.
 _SENTINEL = "THEASSISTANTTURNENDSHERE"
-# Marks that people write in prompts, and mean: as tokens they are what the policy itself opens and closes with.
-_REASONING = frozenset({"<think>", "</think>"})
+_EXCHANGE = ({"role": "user", "content": "Q"}, {"role": "assistant", "content": _SENTINEL})
 
 
-def first_turn(tokenizer: Any, messages: Sequence[Mapping[str, str]]) -> list[int]:
+@dataclass(frozen=True)
+class ChatFormat:
+    """What decides the tokens of a conversation beside the tokenizer's template.
+
+    Args:
+        template_kwargs: variables of the template: `{"enable_thinking": False}`.
+        system: text of a system turn in front; None: none but the environment's or the template's own.
+        rerender: whether a later turn's prompt is the whole conversation rendered anew, as a chat server does:
+            templates of reasoning models then drop the reasoning of earlier turns.
+    """
+
+    template_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    system: str | None = None
+    rerender: bool = False
+
+
+DEFAULT_FORMAT = ChatFormat()
+
+
+def with_system(messages: Sequence[Mapping[str, str]], system: str | None) -> list[Mapping[str, str]]:
+    """Put a system turn in front, in place of one that is there; None leaves the messages as they are."""
+    if system is None:
+        return list(messages)
+    rest = messages[1:] if messages and messages[0]["role"] == "system" else messages
+    return [{"role": "system", "content": system}, *rest]
+
+
+def first_turn(
+    tokenizer: Any, messages: Sequence[Mapping[str, str]], chat_format: ChatFormat = DEFAULT_FORMAT
+) -> list[int]:
     """The prompt of a conversation, up to where the policy begins to write.
 
     Args:
         tokenizer: A tokenizer of `transformers`. Without a chat template the prompt is the contents of the
             messages as plain text, a line break after each.
         messages: The turns so far, each with `role` and `content`; the last one is not the policy's.
+        chat_format: Its system turn is put in front.
 
     Returns:
         Token ids, the template's generation prompt included.
     """
-    prompt = mark_control_tokens(tokenizer, messages)
+    prompt = mark_control_tokens(tokenizer, with_system(messages, chat_format.system))
     if getattr(tokenizer, "chat_template", None):
-        return prompt.encode(tokenizer, _render(tokenizer, prompt.messages))
+        return prompt.encode(tokenizer, _render(tokenizer, prompt.messages, chat_format))
     text = "".join(message["content"] + "\n" for message in prompt.messages)
     tokens = prompt.encode(tokenizer, text, add_special_tokens=True)
     # A tokenizer that closes every text with its end token would end the conversation before it began.
     return tokens[:-1] if tokens and tokens[-1] == tokenizer.eos_token_id else tokens
 
 
-def next_turn(tokenizer: Any, response_tokens: Sequence[int], user_text: str) -> list[int]:
+def next_turn(
+    tokenizer: Any, response_tokens: Sequence[int], user_text: str, chat_format: ChatFormat = DEFAULT_FORMAT
+) -> list[int]:
     """The tokens to append to a response so that a user turn follows and the policy can write again.
 
     The response itself is only looked at, to see whether it closes its turn: a finished response holds the
@@ -48,6 +93,7 @@ def next_turn(tokenizer: Any, response_tokens: Sequence[int], user_text: str) ->
         tokenizer: A tokenizer of `transformers`.
         response_tokens: Token ids of the policy's turn.
         user_text: Content of the user turn.
+        chat_format: Gives the variables of the template.
 
     Returns:
         Token ids: the end of the policy's turn unless it is there, the user turn, the generation prompt.
@@ -58,95 +104,83 @@ def next_turn(tokenizer: Any, response_tokens: Sequence[int], user_text: str) ->
     turn = mark_control_tokens(tokenizer, [{"role": "user", "content": user_text}])
     if not getattr(tokenizer, "chat_template", None):
         return turn.encode(tokenizer, f"\n{turn.messages[0]['content']}\n")
-    messages = [{"role": "user", "content": "Q"}, {"role": "assistant", "content": _SENTINEL}, *turn.messages]
-    _, found, following = _render(tokenizer, messages).partition(_SENTINEL)
+    _, found, following = _render(tokenizer, [*_EXCHANGE, *turn.messages], chat_format).partition(_SENTINEL)
     if not found:
         raise ValueError("the tokenizer's chat template drops the assistant's turns; another one is needed")
     tokens = turn.encode(tokenizer, following)
-    return tokens[_closing_tokens(tokenizer, tokens, response_tokens) :]
-
-
-def _closing_tokens(tokenizer: Any, tokens: Sequence[int], response_tokens: Sequence[int]) -> int:
-    """How many leading `tokens` repeat the end-of-turn token that the response ends with."""
     if not len(response_tokens):
-        return 0
-    last = int(response_tokens[-1])
-    # An ordinary last token, such as a line break, is content and may well be followed by another one.
-    special = {*tokenizer.all_special_ids, *tokenizer.get_added_vocab().values()}
-    if last not in special or last not in tokens:
-        return 0
-    position = list(tokens).index(last)
-    # Some templates put blanks before the end-of-turn token; anything more belongs to the next turn.
-    return 0 if tokenizer.decode(tokens[:position]).strip() else position + 1
-
-
-def _render(tokenizer: Any, messages: Sequence[Mapping[str, str]]) -> str:
-    copies = [dict(message) for message in messages]
-    return str(tokenizer.apply_chat_template(copies, tokenize=False, add_generation_prompt=True))
-
-
-@dataclass(frozen=True)
-class MarkedMessages:
-    """Messages in which each spelling of a control token is a mark, and what the marks stand for.
-
-    Args:
-        messages: as they were, with marks.
-        mark: regular expression of a mark; None where there is none.
-        texts: the spelling behind each mark, by the mark.
-    """
-
-    messages: tuple[dict[str, str], ...]
-    mark: str | None
-    texts: Mapping[str, str]
-
-    def encode(self, tokenizer: Any, rendered: str, *, add_special_tokens: bool = False) -> list[int]:
-        """Tokens of rendered text, whose control tokens are those that the template wrote and no others."""
-        if self.mark is None:
-            return list(tokenizer.encode(rendered, add_special_tokens=add_special_tokens))
-        first, *rest = re.split(f"({self.mark})", rendered)
-        tokens = list(tokenizer.encode(first, add_special_tokens=add_special_tokens))
-        if tokens and tokens[-1] == tokenizer.eos_token_id:
-            tokens.pop()  # some tokenizers close every text, and this one goes on
-        for piece in rest:
-            text = self.texts.get(piece)
-            # In two parts, neither of which is a token of its own.
-            for part in [piece] if text is None else [text[:1], text[1:]]:
-                tokens += tokenizer.encode(part, add_special_tokens=False) if part else []
         return tokens
+    return tokens[_closing_tokens(tokenizer, tokens, int(response_tokens[-1]), chat_format) :]
 
 
-def mark_control_tokens(tokenizer: Any, messages: Sequence[Mapping[str, str]]) -> MarkedMessages:
-    """Put marks where the contents of messages spell a control token of the tokenizer.
+def second_turn(tokenizer: Any, user_text: str, chat_format: ChatFormat = DEFAULT_FORMAT) -> list[int]:
+    """The tokens that a user turn adds at most, the end of the turn before it included.
 
-    Control tokens are the tokenizer's special tokens and the added ones that its chat template writes, but for
-    `<think>` and `</think>`.
-
-    Args:
-        tokenizer: of `transformers`.
-        messages: each with `role` and `content`.
+    Raises:
+        ValueError: The chat template drops the assistant's turns, which were to grow by appending.
     """
-    copies = tuple(dict(message) for message in messages)
-    spelling = _spelling(tokenizer, getattr(tokenizer, "chat_template", None))
-    if spelling is None or not any(spelling.search(message["content"]) for message in copies):
-        return MarkedMessages(copies, None, {})
-    contents = "".join(message["content"] for message in copies)
-    letter = next(chr(code) for code in range(0xE000, 0xF900) if chr(code) not in contents)
-    texts: dict[str, str] = {}
-
-    def marked(found: re.Match[str]) -> str:
-        mark = f"{letter}{len(texts)}{letter}"
-        texts[mark] = found[0]
-        return mark
-
-    for message in copies:
-        message["content"] = spelling.sub(marked, message["content"])
-    return MarkedMessages(copies, rf"{letter}\d+{letter}", texts)
+    if not chat_format.rerender:
+        return next_turn(tokenizer, [], user_text, chat_format)
+    whole = first_turn(tokenizer, [*_EXCHANGE, {"role": "user", "content": user_text}], chat_format)
+    return whole[len(first_turn(tokenizer, _EXCHANGE[:1], chat_format)) :]
 
 
-@functools.lru_cache(8)
-def _spelling(tokenizer: Any, chat_template: str | None) -> re.Pattern[str] | None:
-    added = [token for token in tokenizer.added_tokens_decoder.values() if token.content not in _REASONING]
-    template = chat_template if isinstance(chat_template, str) else ""
-    control = {token.content for token in added if token.special or token.content in template}
-    longest_first = sorted(filter(None, control), key=len, reverse=True)
-    return re.compile("|".join(map(re.escape, longest_first))) if longest_first else None
+def drops_reasoning(tokenizer: Any, chat_format: ChatFormat = DEFAULT_FORMAT) -> bool:
+    """Whether the template leaves the reasoning of earlier turns out."""
+    if not getattr(tokenizer, "chat_template", None):
+        return False
+    thought = {"role": "assistant", "content": f"<think>\n{_SENTINEL}\n</think>\n\nA"}
+    return _SENTINEL not in _render(tokenizer, [_EXCHANGE[0], thought, _EXCHANGE[0]], chat_format)
+
+
+def end_of_turn(tokenizer: Any, chat_format: ChatFormat = DEFAULT_FORMAT) -> int | None:
+    """The control token with which the template closes the last of a conversation's turns, the policy's.
+
+    None where it writes another thing there, or nothing, or takes no such conversation.
+    """
+    if not getattr(tokenizer, "chat_template", None):
+        return None
+    try:
+        rendered = _render(tokenizer, _EXCHANGE, chat_format, add_generation_prompt=False)
+    except Exception:  # a template is a program of somebody else's, and may refuse anything
+        return None
+    tokens = tokenizer.encode(rendered.partition(_SENTINEL)[2], add_special_tokens=False)
+    place = _first_control_token(tokenizer, tokens)
+    return None if place is None else int(tokens[place])
+
+
+def _closing_tokens(tokenizer: Any, tokens: Sequence[int], last: int, chat_format: ChatFormat) -> int:
+    """How many leading `tokens` say again what `last`, the response's end, has said: that the turn is over."""
+    # An ordinary last token, such as a line break, is content and may well be followed by another one.
+    if last not in _control_tokens(tokenizer):
+        return 0
+    place = _first_control_token(tokenizer, tokens)
+    if place is None:
+        return 0
+    # gpt-oss closes the last turn with another token than earlier ones: what is sampled stays, and stands for both.
+    return place + 1 if last == tokens[place] or last == end_of_turn(tokenizer, chat_format) else 0
+
+
+def _first_control_token(tokenizer: Any, tokens: Sequence[int]) -> int | None:
+    """Place of the control token that only blanks precede; None if there is none."""
+    control = _control_tokens(tokenizer)
+    place = next((place for place, token in enumerate(tokens) if token in control), None)
+    return None if place is None or tokenizer.decode(tokens[:place]).strip() else place
+
+
+def _control_tokens(tokenizer: Any) -> set[int]:
+    return {*tokenizer.all_special_ids, *tokenizer.get_added_vocab().values()}
+
+
+def _render(
+    tokenizer: Any,
+    messages: Sequence[Mapping[str, str]],
+    chat_format: ChatFormat,
+    *,
+    add_generation_prompt: bool = True,
+) -> str:
+    copies = [template_message(tokenizer, message) for message in messages]
+    rendered = tokenizer.apply_chat_template(
+        copies, tokenize=False, add_generation_prompt=add_generation_prompt, **chat_format.template_kwargs
+    )
+    return str(rendered)

@@ -164,7 +164,9 @@ class BaseConfig(AlgorithmConfig):
             rest = {key: value for key, value in (values | searched).items() if (section, key) not in RLLIB_NAMES}
             flat |= named
             if section == "environment":
+                system = rest.pop("system")  # no argument of the constructor
                 flat["env_config"] |= {key: value for key, value in rest.items() if key in searched}
+                flat |= {} if system is None else {f"environment{_SUFFIX}": {"system": system}}
             elif rest:
                 flat[f"{section}{_SUFFIX}"] = rest
         return flat
@@ -196,7 +198,8 @@ class BaseConfig(AlgorithmConfig):
         elif key in OUR_NAMES and f"{OUR_NAMES[key][0]}{_SUFFIX}" in self.__dict__:
             self._set(OUR_NAMES[key][0], {key: value})
         elif key == "env_config" and f"environment{_SUFFIX}" in self.__dict__:
-            blank = EnvironmentSettings(id=self.__dict__[f"environment{_SUFFIX}"].id)
+            before = self.__dict__[f"environment{_SUFFIX}"]
+            blank = EnvironmentSettings(id=before.id, system=before.system)
             given = EnvironmentSettings.from_constructor_arguments(value)
             self._store("environment", blank.changed("environment", given))
         else:

@@ -23,6 +23,18 @@ class RLModuleSettings(Settings):
         "Branch, tag or commit of a model on the Hub; null: its main branch.",
         affects=Affects.EVALUATION,
     )
+    chat_template_kwargs: dict[str, Any] = setting(
+        {},
+        "Variables of the model's chat template: `{enable_thinking: false}`, in training and in evaluation.",
+        affects=Affects.EVALUATION,
+    )
+    earlier_turns: Literal["sampled", "rendered"] = setting(
+        "sampled",
+        "What a later turn sees of the conversation: `sampled`, every token that was sampled, reasoning included; "
+        "`rendered`, what the chat template makes of it anew, mostly without the reasoning of earlier turns "
+        "(docs/your-own-model-and-data.md).",
+        affects=Affects.EVALUATION,
+    )
     dtype: Literal["float32", "bfloat16"] = setting(
         ByMachine("bfloat16", "float32"),
         "Type that the learners compute in; master weights and moments are always float32.",

@@ -60,7 +60,7 @@ class RunSettings(Settings):
 
 
 class EnvironmentSettings(Settings):
-    """What the policy acts in. `data` and what follows it are constructor arguments of the environment."""
+    """What the policy acts in. `data` and what follows it, but for `system`, are constructor arguments of it."""
 
     AFFECTS: ClassVar[Affects] = Affects.EVALUATION
 
@@ -79,6 +79,11 @@ class EnvironmentSettings(Settings):
         {},
         "Column of the data that holds each field, where it is not called so: `{problem: question}`. Other names than "
         "`problem`, `answer`, `uid` and `level` keep that column in `Query.info`.",
+    )
+    system: Text | None = setting(
+        None,
+        "Text of a system turn at the beginning of every conversation; null: none but what the environment or the chat "
+        "template have of their own.",
     )
     instruction: str | None = setting(None, "Instruction that goes with every problem; null: the environment's own.")
     reflection_guidance: str | None = setting(
@@ -102,7 +107,7 @@ class EnvironmentSettings(Settings):
     @classmethod
     def argument_names(cls) -> tuple[str, ...]:
         """The settings that are constructor arguments of the environment."""
-        return tuple(name for name in cls.model_fields if name not in ("id", "options"))
+        return tuple(name for name in cls.model_fields if name not in ("id", "system", "options"))
 
     def constructor_arguments(self) -> dict[str, Any]:
         """What `gymnasium.make` gets: what differs from the default, as not every environment takes all."""

@@ -15,7 +15,8 @@ class TrainingSample:
     """One response as a row of an update. Per-token values are [L], one for each policy token.
 
     Args:
-        tokens: int32 [T], prompt and response.
+        tokens: int32 [T], prompt and response. A negative one stands between sequences that do not see each other,
+            such as turns that were sampled after contexts of their own, and is no token.
         loss_mask: bool [T], True on the policy's own tokens. L of them.
         advantages: float32 [L], or one number for all tokens of the response.
         weight: of one of its tokens in the loss, normalized over the whole optimizer step.
@@ -40,6 +41,13 @@ class TrainingSample:
     def response_length(self) -> int:
         """Policy tokens of the row, L."""
         return int(self.loss_mask.sum())
+
+    @property
+    def sequences(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Tokens and mask of each sequence of the row, in order: mostly it is one."""
+        places = np.flatnonzero(self.tokens < 0)
+        starts, ends = [0, *(places + 1).tolist()], [*places.tolist(), len(self.tokens)]
+        return [(self.tokens[a:b], self.loss_mask[a:b]) for a, b in zip(starts, ends, strict=True)]
 
     @property
     def unscored(self) -> bool:
@@ -83,7 +91,8 @@ def packed_batch(rows: Sequence[TrainingSample], device: torch.device) -> TokenB
     Raises:
         ValueError: a row's first token is the policy's own, and nothing predicts it.
     """
-    sequences = PackedSequences(tuple(len(row.tokens) for row in rows), device)
+    parts = [part for row in rows for part in row.sequences]
+    sequences = PackedSequences(tuple(len(tokens) for tokens, _ in parts), device)
     inputs = {
         "position_ids": sequences.positions,
         "sequences": sequences,
@@ -91,25 +100,25 @@ def packed_batch(rows: Sequence[TrainingSample], device: torch.device) -> TokenB
         "attention_mask": torch.ones(1, 1, 1, 1, dtype=torch.bool, device=device),
     }
     starts = np.cumsum([0, *sequences.lengths[:-1]])
-    tokens = torch.from_numpy(np.concatenate([row.tokens for row in rows]).astype(np.int64))
+    tokens = torch.from_numpy(np.concatenate([tokens for tokens, _ in parts]).astype(np.int64))
     return _token_batch(tokens[None], inputs, starts, rows, device)
 
 
 def padded_batch(rows: Sequence[TrainingSample], device: torch.device) -> TokenBatch:
-    """Stack rows, padded on the right to the longest of them.
+    """Stack the rows' sequences, padded on the right to the longest of them.
 
     Raises:
         ValueError: a row's first token is the policy's own, and nothing predicts it.
     """
-    width = max(len(row.tokens) for row in rows)
-    tokens = torch.zeros(len(rows), width, dtype=torch.long)
-    attention_mask = torch.zeros(len(rows), width, dtype=torch.long)
-    for index, row in enumerate(rows):
-        length = len(row.tokens)
-        tokens[index, :length] = torch.from_numpy(row.tokens.astype(np.int64))
-        attention_mask[index, :length] = 1
+    parts = [tokens for row in rows for tokens, _ in row.sequences]
+    width = max(len(part) for part in parts)
+    tokens = torch.zeros(len(parts), width, dtype=torch.long)
+    attention_mask = torch.zeros(len(parts), width, dtype=torch.long)
+    for index, part in enumerate(parts):
+        tokens[index, : len(part)] = torch.from_numpy(part.astype(np.int64))
+        attention_mask[index, : len(part)] = 1
     return _token_batch(
-        tokens, {"attention_mask": attention_mask.to(device)}, np.arange(len(rows)) * width, rows, device
+        tokens, {"attention_mask": attention_mask.to(device)}, np.arange(len(parts)) * width, rows, device
     )
 
 
@@ -120,17 +129,18 @@ def _token_batch(
     rows: Sequence[TrainingSample],
     device: torch.device,
 ) -> TokenBatch:
-    if any(row.loss_mask[0] for row in rows):
+    masks = [mask for row in rows for _, mask in row.sequences]
+    if any(mask[0] for mask in masks):
         raise ValueError("a row's first token cannot be the policy's own: nothing predicts it")
-    own = [start + np.flatnonzero(row.loss_mask) for start, row in zip(starts, rows, strict=True)]
+    own = [start + np.flatnonzero(mask) for start, mask in zip(starts, masks, strict=True)]
     places = torch.from_numpy(np.concatenate(own))
     return TokenBatch(
         tokens=tokens.to(device),
         inputs=inputs,
         predicting=(places - 1).to(device),
         targets=tokens.flatten()[places].to(device),
-        lengths=tuple(len(part) for part in own),
-        real=sum(len(row.tokens) for row in rows),
+        lengths=tuple(row.response_length for row in rows),
+        real=sum(len(mask) for mask in masks),
     )
 
 

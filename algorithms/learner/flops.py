@@ -1,9 +1,10 @@
 """The cost of rows: floating-point operations of a causal LM, counted from its weights and attention."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from torch import nn
 
 from algorithms.learner.batch import TrainingSample
@@ -82,7 +83,7 @@ def training_flops(shape: ModelShape, length: int, response_length: int) -> floa
 
 def scoring_cost(shape: ModelShape, row: TrainingSample) -> float:
     """Count the operations of a scoring pass on a row."""
-    return forward_flops(shape, len(row.tokens), row.response_length)
+    return _row_flops(forward_flops, shape, row)
 
 
 def update_cost(shape: ModelShape, row: TrainingSample, *, beta: float) -> float:
@@ -95,9 +96,13 @@ def update_cost(shape: ModelShape, row: TrainingSample, *, beta: float) -> float
     """
     forward = scoring_cost(shape, row)
     if row.has_gradient(beta):
-        trained = training_flops(shape, len(row.tokens), row.response_length)
+        trained = _row_flops(training_flops, shape, row)
         return trained + (forward if beta > 0 else 0.0)
     return forward if row.unscored else 0.0
+
+
+def _row_flops(count: Callable[[ModelShape, int, int], float], shape: ModelShape, row: TrainingSample) -> float:
+    return sum(count(shape, len(tokens), int(np.count_nonzero(mask))) for tokens, mask in row.sequences)
 
 
 def _attention_flops(shape: ModelShape, length: int) -> float:

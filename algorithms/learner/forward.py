@@ -45,9 +45,17 @@ class ForwardSettings:
 def microbatches(lm: Any, rows: Sequence[TrainingSample], settings: ForwardSettings) -> list[list[int]]:
     """Split rows into micro-batches, as row indices; rows without a response token are left out."""
     kept = [index for index, row in enumerate(rows) if row.response_length]
-    split = packed_microbatches if is_packed(lm) else padded_microbatches
-    batches = split([len(rows[index].tokens) for index in kept], settings.token_budget)
+    if is_packed(lm):
+        batches = packed_microbatches([len(rows[index].tokens) for index in kept], settings.token_budget)
+    else:
+        batches = padded_microbatches([_padded_length(rows[index]) for index in kept], settings.token_budget)
     return [[kept[place] for place in places] for places in batches]
+
+
+def _padded_length(row: TrainingSample) -> int:
+    """Token slots of a row whose sequences are stacked."""
+    lengths = [len(tokens) for tokens, _ in row.sequences]
+    return len(lengths) * max(lengths)
 
 
 def token_batch(lm: Any, rows: Sequence[TrainingSample]) -> TokenBatch:

@@ -9,8 +9,10 @@ from transformers import AutoTokenizer, GenerationConfig
 from algorithms.config.errors import ConfigError, shown
 from algorithms.models.causal_lm import read_config
 from algorithms.models.names import resolve_model
+from r3env import chat
 
 if TYPE_CHECKING:
+    from algorithms.config.base import BaseConfig
     from algorithms.config.machine import RLModuleSettings
 
 
@@ -19,13 +21,23 @@ def load_tokenizer(model: str, revision: str | None = None, trust_remote_code: b
     return AutoTokenizer.from_pretrained(model, revision=revision, trust_remote_code=trust_remote_code)
 
 
+def chat_format(config: "BaseConfig") -> chat.ChatFormat:
+    """Return how a configuration's conversations become tokens."""
+    module = config.rl_module_settings
+    return chat.ChatFormat(
+        template_kwargs=module.chat_template_kwargs,
+        system=config.environment_settings.system,
+        rerender=module.earlier_turns == "rendered",
+    )
+
+
 def stop_token_ids(tokenizer: Any, model: str, revision: str | None = None) -> tuple[int, ...]:
-    """Return every token that ends a response: the tokenizer's, and those of the model's generation config.
+    """Return every token that ends a response: the tokenizer's, the chat template's, and the generation config's.
 
     Raises:
         ConfigError: there is none: no response would ever end.
     """
-    stops = {tokenizer.eos_token_id}
+    stops = {tokenizer.eos_token_id, chat.end_of_turn(tokenizer)}
     try:
         extra = GenerationConfig.from_pretrained(model, revision=revision or "main").eos_token_id
     except OSError:  # a model without a generation config has nothing to add

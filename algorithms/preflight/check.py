@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from algorithms.models.names import ModelFacts, fetch_model, validate_model
 from algorithms.preflight.activations import activation_bytes, microbatch_tokens
+from algorithms.preflight.chat_template import prompt_lines
 from algorithms.preflight.context_window import (
     ContextUse,
     context_use,
@@ -119,7 +120,10 @@ def check(config: "BaseConfig", run_settings: "RunSettings") -> list[str]:
     use = None if model is None else validate_sequences(config, model, environment)
     lines = [*_run_lines(config, run_settings), *_place_lines(config), *gpu_lines(config, model)]
     lines += _model_lines(config, model, use, responses_at_once(config, environment.held_out))
-    return [f"{name:<{_WIDTH}}{text}" for name, text in [*lines, *_data_lines(config, environment)]]
+    lines += _data_lines(config, environment)
+    if model is not None:
+        lines += prompt_lines(config, environment.first_prompt)
+    return [f"{name:<{_WIDTH}}{text}".rstrip() for name, text in lines]
 
 
 def _run_lines(config: "BaseConfig", run: "RunSettings") -> Iterator[tuple[str, str]]:

@@ -120,17 +120,20 @@ def _measured(config: "BaseConfig", environment: EnvironmentFacts, *, several: b
     """Tokens of the longest prompt, of the turn that asks for a second attempt, 0 if there is none; the largest id."""
     if not environment.prompts:
         return 0, 0, -1
-    from algorithms.models.tokenizer import load_tokenizer, stop_token_ids
+    from algorithms.models.tokenizer import chat_format, load_tokenizer, stop_token_ids
+    from algorithms.preflight.chat_template import check_chat
     from r3env import chat
 
     module = config.rl_module_settings
     model = resolve_model(module.model)
     try:
         tokenizer = load_tokenizer(model, module.revision, module.trust_remote_code)
+        check_chat(config, tokenizer)
+        form = chat_format(config)
         longest = _most_tokens(tokenizer, environment.prompts)
         contents = [[{"role": "user", "content": text}] for text in longest]
-        prompts = [chat.first_turn(tokenizer, content) for content in contents]
-        guidance = chat.next_turn(tokenizer, [], environment.guidance) if several else []
+        prompts = [chat.first_turn(tokenizer, content, form) for content in contents]
+        guidance = chat.second_turn(tokenizer, environment.guidance, form) if several else []
         stops = stop_token_ids(tokenizer, model, module.revision)
     except ConfigError:
         raise

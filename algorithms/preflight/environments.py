@@ -35,6 +35,7 @@ class EnvironmentFacts:
         prompts: the first user turns, of training and held out, those with the most bytes first.
         guidance: the user turn that asks for a second attempt.
         max_turns: answers that the policy may give in an episode.
+        first_prompt: the first user turn of the first query.
     """
 
     queries: int | None
@@ -42,6 +43,7 @@ class EnvironmentFacts:
     prompts: Sequence[str] = ()
     guidance: str = ""
     max_turns: int = 1
+    first_prompt: str = ""
 
 
 def validate_environment(config: "BaseConfig", *, fetch: bool = True) -> EnvironmentFacts:
@@ -72,6 +74,7 @@ def validate_environment(config: "BaseConfig", *, fetch: bool = True) -> Environ
         prompts=longest_first(prompts),
         guidance=environment.reflection_guidance,
         max_turns=environment.max_turns,
+        first_prompt=environment.prompt(environment.query(uids[0])) if uids else "",
     )
 
 

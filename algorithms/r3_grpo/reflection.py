@@ -18,7 +18,7 @@ from algorithms.grpo.mechanism import (
     StepBatch,
     setting,
 )
-from algorithms.rollout.types import Attempt, Context, Rollout
+from algorithms.rollout.types import NEW_CONTEXT, Attempt, Context, Rollout
 
 GROUPS = 32
 ENOUGH = 8
@@ -239,7 +239,8 @@ def distilled_samples(groups: Sequence[Group]) -> list[Sample]:
         for group in groups
         if group.prompt.context == Context.REFLECTION and group.prompt.uid in plain
         for sample in group.fresh
-        if sample.rollout.correct
+        # What later turns were conditioned on would be the reflection prompt again.
+        if sample.rollout.correct and NEW_CONTEXT not in sample.rollout.tokens
     ]
 
 

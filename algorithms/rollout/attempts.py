@@ -7,8 +7,10 @@ import numpy as np
 from transformers import PretrainedConfig, PreTrainedTokenizerBase
 
 from algorithms.config.base import BaseConfig
+from algorithms.models.tokenizer import chat_format
 from algorithms.rollout.types import Attempt
 from r3env import chat
+from r3env.reasoning import answer_of, response_text
 
 GAP_TEXT = "\n[...]\n"
 
@@ -73,6 +75,8 @@ class AttemptTruncator:
         context: tokens that the model can hold; None: no bound.
         guidance: text of the turn that follows the attempt.
         max_response_tokens: room to leave for the answer.
+        chat_format: of the conversations. Where they are rendered anew, and the template drops the reasoning of
+            earlier turns, the answer behind it is what is quoted.
     """
 
     def __init__(
@@ -83,10 +87,12 @@ class AttemptTruncator:
         context: int | None,
         guidance: str,
         max_response_tokens: int,
+        chat_format: chat.ChatFormat = chat.DEFAULT_FORMAT,
     ) -> None:
-        self._tokenizer, self._limit = tokenizer, limit
+        self._tokenizer, self._limit, self._rerender = tokenizer, limit, chat_format.rerender
+        self._drops_reasoning = chat_format.rerender and chat.drops_reasoning(tokenizer, chat_format)
         self._gap = np.array(tokenizer.encode(GAP_TEXT, add_special_tokens=False), np.int32)
-        second_turn = len(chat.next_turn(tokenizer, [], guidance)) + max_response_tokens
+        second_turn = len(chat.second_turn(tokenizer, guidance, chat_format)) + max_response_tokens
         self._room = None if context is None else context - second_turn
 
     @classmethod
@@ -106,15 +112,19 @@ class AttemptTruncator:
             context=engine_context(config, context),
             guidance=guidance,
             max_response_tokens=config.env_runners_settings.max_response_tokens,
+            chat_format=chat_format(config),
         )
 
     def truncate(self, attempt: Attempt) -> Attempt:
         """Return the attempt, its middle cut out where it is too long."""
         written = attempt.response_tokens
+        if self._rerender:  # its text is what counts
+            text = answer_of(attempt.text) if self._drops_reasoning else attempt.text
+            written = np.array(self._tokenizer.encode(text, add_special_tokens=False), np.int32)
         quoted = cut_attempt(written, self._limit_after(len(attempt.prompt_tokens)), self._gap)
         if len(quoted) == len(written):
             return attempt
-        text = str(self._tokenizer.decode(quoted.tolist(), skip_special_tokens=True))
+        text = response_text(self._tokenizer, quoted.tolist())
         return replace(attempt, response_tokens=quoted, text=text)
 
     def _limit_after(self, prompt_length: int) -> int | None:

@@ -17,7 +17,7 @@ from ray.rllib.utils.metrics import WEIGHTS_SEQ_NO
 from algorithms.config.base import BaseConfig
 from algorithms.config.placement import engine_share, engine_sleeps, transfer_kind
 from algorithms.models.names import resolve_model
-from algorithms.models.tokenizer import load_tokenizer, stop_token_ids
+from algorithms.models.tokenizer import chat_format, load_tokenizer, stop_token_ids
 from algorithms.rollout.attempts import named_length
 from algorithms.rollout.engines.factory import make_engine
 from algorithms.rollout.episodes import EpisodeRunner, OnProgress
@@ -85,7 +85,12 @@ class LLMEnvRunner(EnvRunner, Checkpointable):
         self.env = makers[Split.TRAIN]()
         settings = self.config.env_runners_settings
         self.episode_runner = EpisodeRunner(
-            self.engine, self.tokenizer, makers, settings.max_num_seqs, settings.step_timeout_s
+            self.engine,
+            self.tokenizer,
+            makers,
+            settings.max_num_seqs,
+            settings.step_timeout_s,
+            chat_format(self.config),
         )
 
     def _has_gpu(self) -> bool:

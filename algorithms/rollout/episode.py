@@ -12,8 +12,9 @@ import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from algorithms.rollout.engines.base import Completion, FinishReason, GenerationRequest
-from algorithms.rollout.types import Prompt, Request, Rollout, Turn
+from algorithms.rollout.types import NEW_CONTEXT, Prompt, Request, Rollout, Turn
 from r3env import chat
+from r3env.reasoning import response_text
 
 
 @dataclass
@@ -25,7 +26,8 @@ class Episode:
         environment: runs it, and no other episode meanwhile.
         place: episodes are submitted to the engine in this order.
         weights_version: of the weights that the first response is sampled with; None before its request.
-        tokens: prompt and turns so far.
+        tokens: as in `Rollout`, prompt and turns so far.
+        context_start: the next response follows `tokens[context_start:]`.
         mask: True on the policy's own tokens.
         logprobs: of the policy's own tokens only.
         state: of the observation that the next turn answers, by the environment's name for it.
@@ -36,6 +38,7 @@ class Episode:
     place: int
     weights_version: int | None = None
     tokens: list[int] = field(default_factory=list)
+    context_start: int = 0
     mask: list[bool] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     messages: list[dict[str, str]] = field(default_factory=list)
@@ -52,6 +55,11 @@ class Episode:
         """Add tokens that the policy did not write."""
         self.tokens += tokens
         self.mask += [False] * len(tokens)
+
+    def new_context(self, tokens: Sequence[int]) -> None:
+        """Have the next response follow these tokens and nothing else."""
+        self.append_context([NEW_CONTEXT, *tokens])
+        self.context_start = len(self.tokens) - len(tokens)
 
     def append_response(self, completion: Completion) -> None:
         """Add the policy's turn. The mask grows last: `given_up` may look in between."""
@@ -109,13 +117,21 @@ class Turns:
     Args:
         tokenizer: of the policy, with its chat template.
         context_length: tokens that a conversation may have; None: no bound.
+        chat_format: of the conversations.
     """
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, context_length: int | None) -> None:
+    def __init__(
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        context_length: int | None,
+        chat_format: chat.ChatFormat = chat.DEFAULT_FORMAT,
+    ) -> None:
         self.tokenizer = tokenizer
         self.context_length = context_length
-        self._first_turn = functools.lru_cache(REMEMBERED_TURNS)(functools.partial(_first_turn, tokenizer))
-        self._next_turn = functools.lru_cache(REMEMBERED_TURNS)(functools.partial(_next_turn, tokenizer))
+        self.chat_format = chat_format
+        cached = functools.lru_cache(REMEMBERED_TURNS)
+        self._first_turn = cached(functools.partial(_first_turn, tokenizer, chat_format))
+        self._next_turn = cached(functools.partial(_next_turn, tokenizer, chat_format))
 
     def begin(self, episode: Episode) -> None:
         """Reset the environment and write the first prompt."""
@@ -125,7 +141,8 @@ class Turns:
             text, info = environment.reset(seed=request.seed % 2**31, options=_options(request.prompt, takes_hint))
             if request.prompt.hint and not takes_hint:
                 text = f"{text}\n\n{request.prompt.hint}"
-            episode.messages = [*info.get("conversation", ()), {"role": "user", "content": text}]
+            messages = [*info.get("conversation", ()), {"role": "user", "content": text}]
+            episode.messages = [dict(message) for message in chat.with_system(messages, self.chat_format.system)]
             episode.state = _text(info, "state")
             self._append_context(episode, self._first_prompt(request.prompt, episode.messages))
         except BaseException as error:  # a user's environment may raise or return anything; it is this episode's data
@@ -137,14 +154,14 @@ class Turns:
         seed = np.random.SeedSequence([episode.request.seed, turn]).generate_state(1, np.uint64)[0]
         limits = episode.request.sampling
         sampling = replace(limits, max_response_tokens=min(limits.max_response_tokens, self._room(episode)))
-        return GenerationRequest(np.array(episode.tokens, np.int32), int(seed), sampling)
+        return GenerationRequest(np.array(episode.tokens[episode.context_start :], np.int32), int(seed), sampling)
 
     def step(self, episode: Episode, completion: Completion) -> None:
         """Step the environment with a response; unless that ends the episode, write the next prompt."""
         start = len(episode.tokens)
         begun = [] if episode.turns else _begun(episode.request.prompt)
         episode.append_response(completion)
-        text = str(self.tokenizer.decode([*begun, *completion.tokens.tolist()], skip_special_tokens=True))
+        text = response_text(self.tokenizer, [*begun, *completion.tokens.tolist()])
         episode.messages.append({"role": "assistant", "content": text})
         try:
             observation, reward, terminated, truncated, info = episode.environment.step(text)
@@ -155,28 +172,40 @@ class Turns:
                 return
             episode.done = episode.done or terminated or truncated
             if not episode.done:
-                self._append_context(episode, self._next_turn(_last(completion.tokens), observation))
                 episode.messages.append({"role": "user", "content": observation})
+                self._ask_again(episode, completion, observation)
             feedback = _text(info, "feedback") or ("" if episode.done else observation)
             episode.turns[-1] = replace(episode.turns[-1], feedback=feedback)
             episode.state = _text(info, "state")
         except BaseException as error:  # see begin
             episode.fail("environment_error", f"step: {error!r}")
 
+    def _ask_again(self, episode: Episode, completion: Completion, observation: str) -> None:
+        """Write the next turn's prompt: behind what is there, or all of it anew."""
+        if not self.chat_format.rerender:
+            self._append_context(episode, self._next_turn(_last(completion.tokens), observation))
+            return
+        tokens = self._first_turn(_hashable(episode.messages))
+        self._check_room(len(tokens))
+        episode.new_context(tokens)
+
     def _append_context(self, episode: Episode, tokens: Sequence[int]) -> None:
-        if self._room(episode) <= len(tokens):
-            raise ValueError(
-                f"{len(episode.tokens) + len(tokens)} tokens leave no room in the model's {self.context_length}"
-            )
+        self._check_room(len(episode.tokens) - episode.context_start + len(tokens))
         episode.append_context(tokens)
+
+    def _check_room(self, length: int) -> None:
+        if self.context_length and self.context_length <= length:
+            raise ValueError(f"{length} tokens leave no room in the model's {self.context_length}")
 
     def _room(self, episode: Episode) -> int:
         """Tokens that the model's context has left."""
-        return (self.context_length or sys.maxsize) - len(episode.tokens)
+        return (self.context_length or sys.maxsize) - len(episode.tokens) + episode.context_start
 
     def _first_prompt(self, prompt: Prompt, messages: Sequence[Mapping[str, str]]) -> Sequence[int]:
-        if prompt.attempt is None:
-            before = self._first_turn(tuple(tuple(message.items()) for message in messages))
+        if prompt.attempt is None or self.chat_format.rerender:
+            if prompt.attempt is not None and all(message["role"] != "assistant" for message in messages):
+                raise ValueError("the environment's info has no `conversation` with the attempt to render anew")
+            before = self._first_turn(_hashable(messages))
         else:
             tokens, response = prompt.attempt.prompt_tokens, prompt.attempt.response_tokens
             following = self._next_turn(_last(response), messages[-1]["content"])
@@ -205,13 +234,21 @@ def _text(info: Mapping[str, Any], key: str) -> str:
 
 
 def _first_turn(
-    tokenizer: PreTrainedTokenizerBase, messages: tuple[tuple[tuple[str, str], ...], ...]
+    tokenizer: PreTrainedTokenizerBase,
+    chat_format: chat.ChatFormat,
+    messages: tuple[tuple[tuple[str, str], ...], ...],
 ) -> tuple[int, ...]:
-    return tuple(chat.first_turn(tokenizer, [dict(message) for message in messages]))
+    return tuple(chat.first_turn(tokenizer, [dict(message) for message in messages], chat_format))
 
 
-def _next_turn(tokenizer: PreTrainedTokenizerBase, response_end: tuple[int, ...], user_text: str) -> tuple[int, ...]:
-    return tuple(chat.next_turn(tokenizer, response_end, user_text))
+def _hashable(messages: Sequence[Mapping[str, str]]) -> tuple[tuple[tuple[str, str], ...], ...]:
+    return tuple(tuple(message.items()) for message in messages)
+
+
+def _next_turn(
+    tokenizer: PreTrainedTokenizerBase, chat_format: chat.ChatFormat, response_end: tuple[int, ...], user_text: str
+) -> tuple[int, ...]:
+    return tuple(chat.next_turn(tokenizer, response_end, user_text, chat_format))
 
 
 def _last(tokens: np.ndarray) -> tuple[int, ...]:

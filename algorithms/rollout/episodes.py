@@ -14,6 +14,7 @@ from algorithms.rollout.engines.base import Engine
 from algorithms.rollout.env_threads import SteppingThreads
 from algorithms.rollout.episode import Episode, Turns
 from algorithms.rollout.types import OnProgress, Request, Rollout, Split
+from r3env.chat import DEFAULT_FORMAT, ChatFormat
 
 # An answer that takes its grader long holds a thread: with 16 of them the others waited in line.
 STEPPING_THREADS = 256
@@ -44,6 +45,7 @@ class EpisodeRunner:
             stepping threads busy wait without an environment; None: all begin at once.
         step_timeout_s: an environment that is made, at a reset or at a step for longer fails its episode, and is not
             used again; its thread is left to itself.
+        chat_format: of the conversations.
 
     Attributes:
         generated_tokens: of all responses that have ended so far.
@@ -57,11 +59,12 @@ class EpisodeRunner:
         make_environment: Mapping[Split, Callable[[], gymnasium.Env[str, str]]],
         concurrency: int | None = None,
         step_timeout_s: float = math.inf,
+        chat_format: ChatFormat = DEFAULT_FORMAT,
     ) -> None:
         self.engine = engine
         self.generated_tokens = 0
         self.engine_seconds = 0.0
-        self._turns = Turns(tokenizer, engine.context_length)
+        self._turns = Turns(tokenizer, engine.context_length, chat_format)
         self._make_environment = make_environment
         self._idle: dict[Split, list[gymnasium.Env[str, str]]] = {split: [] for split in Split}
         self._concurrency = math.inf if concurrency is None else concurrency

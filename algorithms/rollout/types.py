@@ -8,6 +8,9 @@ import numpy as np
 
 from algorithms.utils.errors import RunError
 
+# In the tokens of a rollout: what follows has a context of its own, and does not see what stands before.
+NEW_CONTEXT = -1
+
 OnProgress = Callable[[int, int], None]  # called with how many of how many rollouts are there
 
 
@@ -128,7 +131,8 @@ class Rollout:
 
     Args:
         context: of the prompt.
-        tokens: int32 [T], prompt and all turns.
+        tokens: int32 [T], prompt and all turns; with `rl_module.earlier_turns: rendered` each later turn after
+            `NEW_CONTEXT` and the conversation rendered anew.
         loss_mask: bool [T], True on tokens that the policy wrote in this episode.
         sampling_logprobs: float32 [L], the engine's log-prob of each policy token at the sampling temperature.
         reward: what the environment paid in all turns, before shaping.

@@ -17,7 +17,8 @@ def config() -> R3GRPOConfig:
     """A configuration that differs from the default in every kind of setting."""
     return (
         R3GRPOConfig(algo_class=Algorithm)
-        .environment("own:Id-v0", env_config={"data": "x.jsonl", "zoom": [3]})
+        .environment("own:Id-v0", env_config={"data": "x.jsonl", "zoom": [3]}, system="Be brief.")
+        .rl_module(chat_template_kwargs={"enable_thinking": False}, earlier_turns="rendered")
         .env_runners(num_env_runners=2, env_runner_cls=EnvRunner, vllm={"seed": 1})
         .training(lr=0.5, group_size=4)
         .evaluation(interval=5, k=[1, 2])
@@ -81,7 +82,8 @@ def test_the_flat_dict_is_plain_data_and_holds_each_setting_once(config):
     assert flat["lr"] == 0.5
     assert "lr" not in flat["training_settings"]
     assert type(flat["training_settings"]) is dict
-    assert "environment_settings" not in flat
+    assert flat["environment_settings"] == {"system": "Be brief."}
+    assert "environment_settings" not in R3GRPOConfig().to_dict()
     flat["lr"] = 0.125
     assert R3GRPOConfig.from_dict(flat).training_settings.lr == 0.125
 
@@ -102,6 +104,16 @@ def test_a_search_space_reaches_tune_and_its_choice_comes_back():
         4,
         {"data": "b.jsonl"},
     )
+
+
+def test_a_system_turn_may_be_searched_and_outlives_a_change_of_the_constructors_arguments(config):
+    flat = config.environment(system=tune.choice(["Be brief.", "Be kind."])).to_dict()
+    flat["environment_settings"]["system"] = "Be kind."
+    chosen = R3GRPOConfig.from_dict(flat)
+    assert chosen.environment_settings.system == "Be kind."
+    chosen.env_config = {"data": "y.jsonl"}
+    assert (chosen.environment_settings.system, chosen.environment_settings.data) == ("Be kind.", "y.jsonl")
+    assert "system" not in chosen.env_config
 
 
 def test_sections_may_be_given_to_tune_by_name():

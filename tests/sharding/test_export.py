@@ -9,6 +9,7 @@ import sys
 import numpy as np
 import pytest
 import torch
+import yaml
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -59,6 +60,27 @@ def test_tokenizer_and_chat_template_come_along(run, tmp_path):
     messages = [{"role": "user", "content": "1+1="}]
     assert exported.apply_chat_template(messages) == ours.apply_chat_template(messages)
     assert exported.chat_template
+
+
+def test_what_was_given_to_the_chat_template_comes_along(run, tmp_path, capsys):
+    folder = shutil.copytree(run[0], tmp_path / "run")
+    kwargs, system = {"enable_thinking": False}, "Be brief."
+    sections = {"rl_module": {"chat_template_kwargs": kwargs}, "environment": {"system": system}}
+    (folder / "config.yaml").write_text(yaml.safe_dump(sections))
+    assert main([str(folder), str(tmp_path / "out")]) == 0
+    assert json.loads((tmp_path / "out" / "chat.json").read_text()) == {
+        "chat_template_kwargs": kwargs,
+        "system": system,
+    }
+    _, of_template, of_system = capsys.readouterr().out.splitlines()
+    assert of_template.endswith("""/out --default-chat-template-kwargs '{"enable_thinking": false}'""")
+    assert of_system.endswith("'Be brief.'")
+    (folder / "config.yaml").write_text(yaml.safe_dump({"rl_module": {"chat_template_kwargs": {}}}))
+    assert main([str(folder), str(tmp_path / "plain")]) == 0
+    assert not (tmp_path / "plain" / "chat.json").exists()
+    (folder / "config.yaml").write_text("{")
+    assert main([str(folder), str(tmp_path / "damaged")]) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1
 
 
 def test_bfloat16_is_the_weights_type_in_the_file_and_in_the_configuration(run, tmp_path):
