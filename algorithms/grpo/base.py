@@ -31,6 +31,7 @@ from algorithms.history.store import FILE_NAME as HISTORY_FILE
 from algorithms.learner.group import learner_facts, score_rows, set_version
 from algorithms.models.names import fetch_model, resolve_model
 from algorithms.models.tokenizer import ModelConfigs, load_tokenizer
+from algorithms.preflight.check import measure_engine
 from algorithms.rollout.attempts import AttemptTruncator, context_of
 from algorithms.rollout.env_runner import environment_makers
 from algorithms.rollout.scheduler import OnProgress
@@ -68,6 +69,7 @@ class StagedAlgorithm(Algorithm):
         module = config.rl_module_settings
         fetch_model(module)  # not everybody comes through the command, which has done it
         self.model_configs, self.model_fingerprint = ModelConfigs.read(module), digest_model(module)
+        measure_engine(config)
         super().setup(config)
         self.tokenizer = load_tokenizer(resolve_model(module.model), module.revision, module.trust_remote_code)
         self.environments: dict[Split, Any] = {split: make() for split, make in environment_makers(config).items()}

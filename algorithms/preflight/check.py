@@ -71,6 +71,14 @@ def validate_start(config: "BaseConfig") -> None:
     fetch_model(config.rl_module_settings)
 
 
+def measure_engine(config: "BaseConfig") -> None:
+    """Measure what a vLLM engine is started with, if no check has: Ray Tune builds an algorithm without one."""
+    if config.env_runners_settings.engine == "vllm" and config.engine_length is None:
+        model = validate_model(config)
+        if model is not None:
+            validate_sequences(config, model, validate_environment(config))
+
+
 def validate_sequences(config: "BaseConfig", model: ModelFacts, environment: EnvironmentFacts) -> ContextUse:
     """Check that the longest sequences fit into the model and an engine's cache; note their length in `config`.
 

@@ -22,7 +22,7 @@ from algorithms.rollout.attempts import named_length
 from algorithms.rollout.engines.factory import make_engine
 from algorithms.rollout.episodes import EpisodeRunner, OnProgress
 from algorithms.rollout.types import Request, Rollout, RunnerReport, Split
-from algorithms.utils.starting import READY, report_stage
+from algorithms.utils.starting import READY, failure_reported, report_stage
 from r3env import grading
 
 
@@ -49,8 +49,9 @@ class LLMEnvRunner(EnvRunner, Checkpointable):
         super().__init__(config=config, **kwargs)
         if self.config.env_runners_settings.num_threads:
             torch.set_num_threads(self.config.env_runners_settings.num_threads)
-        self.make_module()
-        self.make_env()
+        with failure_reported("engine"):
+            self.make_module()
+            self.make_env()
 
     def make_module(self) -> None:
         """Start the engine and load the tokenizer."""

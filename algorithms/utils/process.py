@@ -9,6 +9,8 @@ import warnings
 from collections.abc import Iterator
 from typing import Any, TextIO
 
+from algorithms.utils.errors import InputError, RunError
+
 _QUIET_ENVIRONMENT = {
     "RAY_DEDUP_LOGS": "1",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
@@ -41,7 +43,7 @@ def prepare() -> None:
 
 @contextlib.contextmanager
 def native_stderr_held_back() -> Iterator[TextIO]:
-    """Hold back what compiled code writes to standard error, and show it only if the block fails.
+    """Hold back what compiled code writes to standard error; show it only if the block fails without a line of its own.
 
     Ray's core reports on RLlib's runner actors there, past every Python logger. What is logged in this process is
     written at once all the same.
@@ -59,8 +61,10 @@ def native_stderr_held_back() -> Iterator[TextIO]:
         seen = real if _writes_to(sys.stderr, 2) else sys.stderr
         os.dup2(held.fileno(), 2)
         try:
-            with _logging_goes_to(seen):
+            with _logging_goes_to(seen), _rllib_is_quiet():
                 yield seen
+        except (InputError, RunError):  # one line that says all
+            raise
         except BaseException:
             real.flush()
             held.seek(0)
@@ -99,6 +103,18 @@ def _logging_goes_to(stream: TextIO) -> Iterator[None]:
         logging.lastResort = last
         for handler in changed:
             handler.setStream(sys.stderr)
+
+
+@contextlib.contextmanager
+def _rllib_is_quiet() -> Iterator[None]:
+    """Drop RLlib's reports of actors that fail in their constructors: whole tracebacks, several times."""
+    logger = logging.getLogger("ray.rllib")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 def _hush() -> None:

@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Self, TextIO
 
 import ray
@@ -18,9 +18,12 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from algorithms.utils.errors import InputError, RunError
 from algorithms.utils.progress import duration
 
 READY = "ready"
+# Begins the report of a part that did not start; the rest is the error's line.
+FAILED = "failed: "
 # In a log: how long nothing may be printed while nothing changes.
 SECONDS_OF_SILENCE = 15.0
 _POLL_S = 0.25
@@ -35,6 +38,16 @@ def report_stage(kind: str, stage: str) -> None:
         return
     with contextlib.suppress(Exception):  # the store is Ray's own, and this is for people to look at
         kv._internal_kv_put(f"{_prefix()}{kind} {actor}".encode(), stage.encode())
+
+
+@contextlib.contextmanager
+def failure_reported(kind: str) -> Iterator[None]:
+    """Report an error that is a line for people as the stage of this process."""
+    try:
+        yield
+    except (InputError, RunError) as error:
+        report_stage(kind, f"{FAILED}{error}")
+        raise
 
 
 def reported_stages() -> dict[str, str]:
@@ -54,11 +67,18 @@ def forget_stages() -> None:
             kv._internal_kv_del(key)
 
 
+class DidNotStart(RunError):
+    """An actor could not start; the message is its own error's line."""
+
+
 class ShownStart:
     """Prints the stages of a start while its block runs, on a thread: one live line, or lines of a log.
 
     Args:
         stream: where to write; standard error by default.
+
+    Raises:
+        DidNotStart: at the end of a block that failed after an actor had reported an error's line.
     """
 
     def __init__(self, *, stream: TextIO | None = None) -> None:
@@ -73,11 +93,16 @@ class ShownStart:
         self._thread.start()
         return self
 
-    def __exit__(self, *error: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         self._ended.set()
         self._thread.join()
-        if error[0] is None:
+        if error is None:
             print(f"started in {self._seconds()}", file=self._stream, flush=True)
+        elif isinstance(error, Exception) and not isinstance(error, InputError | RunError):
+            # RLlib reports an actor that fails in its constructor in other words, if at all.
+            lines = [stage for stage in reported_stages().values() if stage.startswith(FAILED)]
+            if lines:
+                raise DidNotStart(lines[0].removeprefix(FAILED)) from error
 
     def _run(self) -> None:
         if not self._stream.isatty():

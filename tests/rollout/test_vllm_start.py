@@ -43,17 +43,29 @@ def test_it_ends_a_command_in_one_line():
     assert issubclass(EngineDidNotStart, RunError)
 
 
-def test_stages_are_read_from_the_log_and_nothing_is_left_behind():
+@pytest.mark.vllm
+def test_stages_are_read_from_the_log_and_only_errors_are_printed(monkeypatch):
+    monkeypatch.delenv("R3_VERBOSE", raising=False)
+    monkeypatch.setenv("VLLM_LOGGING_LEVEL", "ERROR")
     logger = logging.getLogger("vllm")
-    before = (logger.level, list(logger.handlers), [handler.level for handler in logger.handlers])
+    before = (list(logger.handlers), logger.propagate)
     stages: list[str] = []
-    with _stages_reported(stages.append):
+    with _stages_reported(stages.append) as arguments:
         child = logging.getLogger("vllm.somewhere")
         child.info("Starting to load model %s...", "m")
         child.info("Loading weights took 1.2 seconds")
         child.info("Model loading took 1 GiB")  # no stage of its own
         child.info("Warming up model for the compilation...")
         child.debug("Capturing")  # nobody reads it
-    logging.getLogger("vllm.somewhere").info("Starting to load model again")
+    child.info("Starting to load model again")
     assert stages == ["loading weights", "preparing", "compiling and warming up"]
-    assert (logger.level, list(logger.handlers), [handler.level for handler in logger.handlers]) == before
+    assert (list(logger.handlers), logger.propagate) == before
+    assert not child.isEnabledFor(logging.WARNING) and child.isEnabledFor(logging.ERROR)
+    assert not arguments["logging_config"].configure_logging
+
+
+@pytest.mark.vllm
+def test_with_r3_verbose_vllm_logs_as_it_does(monkeypatch):
+    monkeypatch.setenv("R3_VERBOSE", "1")
+    with _stages_reported(lambda stage: None) as arguments:
+        assert arguments == {}

@@ -1,11 +1,23 @@
 """What starts is shown, stage by stage; actors report through Ray."""
 
+import contextlib
 import io
 import threading
 
+import pytest
 import ray
 
-from algorithms.utils.starting import READY, ShownStart, describe, forget_stages, report_stage, reported_stages
+from algorithms.utils.errors import RunError
+from algorithms.utils.starting import (
+    READY,
+    DidNotStart,
+    ShownStart,
+    describe,
+    failure_reported,
+    forget_stages,
+    report_stage,
+    reported_stages,
+)
 from tests.own_ray import own_ray
 
 
@@ -67,3 +79,16 @@ def test_actors_report_their_stages():
         assert describe(reported_stages()) == "engines: 2 compiling"
         forget_stages()
         assert reported_stages() == {}
+
+
+def test_an_actors_own_line_takes_the_place_of_what_rllib_makes_of_its_failure():
+    with pytest.raises(DidNotStart, match=r"^env_runners\.engine: no; fix: yes$"), ShownStart(stream=io.StringIO()):
+        with contextlib.suppress(RunError), failure_reported("engine"):
+            raise RunError("env_runners.engine: no; fix: yes")
+        raise IndexError("list index out of range")
+
+
+def test_a_failure_that_nobody_reported_stays_as_it_is():
+    with pytest.raises(IndexError), ShownStart(stream=io.StringIO()):
+        report_stage("engine", "loading weights")
+        raise IndexError

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from algorithms.utils.errors import RunError
+from algorithms.utils.errors import InputError, RunError
 from algorithms.utils.starting import READY
 
 if TYPE_CHECKING:
@@ -53,6 +53,7 @@ _FIXES = (
         "correct env_runners.vllm, whose entries are arguments of vllm.LLM",
     ),
 )
+MOST_OF_A_REASON = 300  # letters
 _ANY_FIX = "R3_VERBOSE=1 shows all that vLLM prints; env_runners.engine=transformers does without it"
 
 
@@ -64,7 +65,7 @@ def import_vllm() -> None:
     """Import vLLM in the way in which it is used here.
 
     Raises:
-        ValueError: it is not installed.
+        InputError: it is not installed.
     """
     quiet = {} if os.environ.get("R3_VERBOSE") else _QUIET
     for name, value in (_ENVIRONMENT | quiet).items():
@@ -72,7 +73,7 @@ def import_vllm() -> None:
     try:
         from vllm import LLM  # noqa: F401  # importing the package alone loads next to nothing
     except ImportError as error:
-        raise ValueError(
+        raise InputError(
             f"env_runners.engine: vllm cannot be imported ({error}); "
             "fix: make install, or for CUDA pip install -e '.[vllm]'; or env_runners.engine=transformers"
         ) from error
@@ -90,13 +91,11 @@ def start_vllm(model: str, arguments: Mapping[str, Any], on_stage: OnStage) -> "
         EngineDidNotStart: one line with vLLM's reason, and the fix.
     """
     from vllm import LLM
-    from vllm.config.logging import LoggingConfig
 
     on_stage("starting")
     try:
-        with _stages_reported(on_stage):
-            # Its loggers were configured when it was imported; doing it again would put the reader of stages out.
-            llm = LLM(model, **({"logging_config": LoggingConfig(configure_logging=False)} | dict(arguments)))
+        with _stages_reported(on_stage) as logging_arguments:
+            llm = LLM(model, **(logging_arguments | dict(arguments)))
     except Exception as error:  # whatever its version raises
         raise EngineDidNotStart(_one_line(error)) from error
     on_stage(READY)
@@ -125,21 +124,26 @@ def parallel_arguments(size: int) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def _stages_reported(on_stage: OnStage) -> Iterator[None]:
-    """Read the stages of a start from vLLM's log, whose own handler stays as quiet as it was."""
+def _stages_reported(on_stage: OnStage) -> Iterator[dict[str, Any]]:
+    """Read the stages of a start from vLLM's log, of which only errors are printed unless R3_VERBOSE is set.
+
+    Yields:
+        Arguments of `vllm.LLM`, by which it leaves its loggers as they are: it would put the reader of stages out.
+    """
+    from vllm.config.logging import LoggingConfig
+
+    if os.environ.get("R3_VERBOSE"):
+        yield {}
+        return
     logger, handler = logging.getLogger("vllm"), _StageHandler(on_stage)
-    level, handlers = logger.level, [(each, each.level) for each in logger.handlers]
-    for each, own in handlers:
-        each.setLevel(max(own, level))
-    logger.addHandler(handler)
-    logger.setLevel(min(level or logging.INFO, logging.INFO))
+    others, propagate = list(logger.handlers), logger.propagate
+    logger.handlers, logger.propagate = [handler], False
+    logger.setLevel(logging.INFO)
     try:
-        yield
+        yield {"logging_config": LoggingConfig(configure_logging=False)}
     finally:
-        logger.removeHandler(handler)
-        logger.setLevel(level)
-        for each, own in handlers:
-            each.setLevel(own)
+        logger.handlers, logger.propagate = others, propagate
+        logger.setLevel(os.environ.get("VLLM_LOGGING_LEVEL", "ERROR"))
 
 
 class _StageHandler(logging.Handler):
@@ -160,5 +164,6 @@ def _one_line(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
     text = " ".join(lines)
     fix = next((fix for pattern, fix in _FIXES if pattern.search(text)), _ANY_FIX)
-    reason = lines[0] if len(lines) == 1 or not lines[0].endswith(("LLM", "EngineArgs")) else " ".join(lines[:3])
-    return f"env_runners.engine: vLLM did not start: {reason[:400].rstrip('.')}; fix: {fix}"
+    # Pydantic's first line only counts the errors.
+    reason = lines[1].partition(" [type=")[0] if "validation error" in lines[0] and len(lines) > 1 else lines[0]
+    return f"env_runners.engine: vLLM did not start: {reason[:MOST_OF_A_REASON].rstrip('.')}; fix: {fix}"
