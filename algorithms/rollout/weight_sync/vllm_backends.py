@@ -20,6 +20,7 @@ from vllm.distributed.weight_transfer.base import (
 from vllm.distributed.weight_transfer.ipc_engine import IPCWeightTransferEngine
 from vllm.distributed.weight_transfer.nccl_engine import NCCLWeightTransferEngine, NCCLWeightTransferInitInfo
 
+from algorithms.rollout.weight_sync import vllm_loading  # noqa: F401  # vLLM's workers import this module alone
 from algorithms.rollout.weight_sync.wire import TENSORS
 
 
