@@ -53,7 +53,7 @@ def _run(algorithm: str, arguments: argparse.Namespace) -> int:
     from algorithms.config.loading import load
     from algorithms.preflight.check import check, validate_start
     from algorithms.train.loop import resume, train
-    from algorithms.train.resume import StoredRun
+    from algorithms.train.resume import StoredRun, check_kept_settings
 
     with contextlib.ExitStack() as held:
         stored = None
@@ -64,6 +64,8 @@ def _run(algorithm: str, arguments: argparse.Namespace) -> int:
             raise ConfigError("--config: a resumed run has a configuration of its own; fix: override single settings")
         file = stored.directory.config_file if stored else arguments.config
         config, run = load(file, arguments.overrides, _config_class(algorithm))
+        if stored:
+            check_kept_settings(stored.directory.config_file, config)
         if arguments.check:
             print("\n".join(check(config, run)))
             return DONE

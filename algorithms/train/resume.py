@@ -9,9 +9,12 @@ from pathlib import Path
 
 import yaml
 
+from algorithms.config.errors import ConfigError
 from algorithms.config.files import algorithm_of
+from algorithms.config.machine import RLModuleSettings
 from algorithms.config.schema import Affects, affects, replaced
 from algorithms.config.sections import SECTIONS
+from algorithms.grpo.config import GRPOConfig
 from algorithms.train.checkpoints import Checkpoints
 from algorithms.train.exit_codes import is_disk_full
 from algorithms.train.run_directory import CHECKPOINTS, RunDirectory
@@ -94,6 +97,25 @@ def _check_files(directory: RunDirectory) -> None:
             read(directory)
         except ValueError as error:
             raise CheckpointError(f"{error}; fix: {fix}") from error
+
+
+def check_kept_settings(file: Path, config: GRPOConfig) -> None:
+    """Check that an override changes nothing in which the run's history is written.
+
+    Args:
+        file: the run's configuration as it was.
+        config: with the overrides.
+
+    Raises:
+        ConfigError: `rl_module.earlier_turns` differs.
+    """
+    module = yaml.safe_load(file.read_text(encoding="utf-8")).get("rl_module") or {}
+    before = module.get("earlier_turns", RLModuleSettings().earlier_turns)
+    if before != config.rl_module_settings.earlier_turns:
+        raise ConfigError(
+            f"rl_module.earlier_turns: the run's history holds turns of {before!r}, which cannot be read otherwise; "
+            f"fix: rl_module.earlier_turns={before}, or a new run"
+        )
 
 
 def changed_measurement(before: str, after: str) -> list[str]:

@@ -3,6 +3,7 @@
 import json
 from types import SimpleNamespace
 
+from algorithms.config.placement import TransferKind
 from algorithms.grpo.types import StepBatch
 from algorithms.history.database import HistoryDatabase
 from algorithms.train.checkpoint import write_manifest
@@ -16,6 +17,7 @@ class StandIn:
     in_step, can_be_saved = False, True
     seen = staticmethod(lambda: None)
     accuracy = 0.25
+    rollout_workers = SimpleNamespace(weight_transfer=TransferKind.IN_PROCESS)
 
     def __init__(self, config):
         self.config = config

@@ -255,3 +255,14 @@ def test_one_that_is_gone_is_not_made_up_from_a_trained_model(run, command):
     run.evaluation_file.unlink()
     assert command("--resume", str(run.path), "run.steps=4")[0] == 0
     assert run.read_evaluation().keys() == {"after", "wall_s"}
+
+
+def test_how_earlier_turns_are_kept_stays_as_the_history_has_them(run, command):
+    before = content(run)
+    code, said = command("--resume", str(run.path), "run.steps=4", "rl_module.earlier_turns=rendered")
+    assert code == 2
+    assert said == (
+        "error: rl_module.earlier_turns: the run's history holds turns of 'sampled', which cannot be read otherwise; "
+        "fix: rl_module.earlier_turns=sampled, or a new run"
+    )
+    assert content(run) == before

@@ -1,0 +1,63 @@
+"""What `--check` says of memory is what a run takes on a CPU."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+
+# Large enough that the model outweighs the libraries.
+SIZES = {"hidden_size": 512, "intermediate_size": 1536, "num_hidden_layers": 6, "vocab_size": 24_000}
+PROGRAM = """
+import sys
+from algorithms.utils.process import prepare
+prepare()
+from algorithms.config.loading import load
+from algorithms.grpo.config import GRPOConfig
+from algorithms.preflight.check import check
+from algorithms.train.loop import _build
+
+config, run = load(None, sys.argv[1:], GRPOConfig)
+print([line for line in check(config, run) if line.startswith("processes")][0])
+algorithm = _build(config, 0)
+for _ in range(3):
+    algorithm.train()
+peak = [line for line in open("/proc/self/status") if line.startswith("VmHWM")][0]
+print("measured", int(peak.split()[1]) / 2**20, "GiB")
+algorithm.stop()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shape", ["qwen3", "qwen2", "llama", "gemma2"])
+def test_what_check_says_of_the_driver_is_what_it_takes(shape, shaped_model, tmp_path):
+    folder = enlarged(shaped_model(shape), tmp_path / shape)
+    problems = tmp_path / "problems.jsonl"
+    problems.write_text("".join(f'{{"problem": "What is {n} + {n}?", "answer": "{2 * n}"}}\n' for n in range(10, 26)))
+    settings = [
+        f"rl_module.model={folder}",
+        f"environment.data={problems}",
+        *("env_runners.engine=transformers", "env_runners.max_response_tokens=48", "env_runners.num_threads=1"),
+        *("training.group_size=4", "training.queries_per_step=16", "training.beta=0.01", "learners.num_threads=1"),
+        *("evaluation.samples=1", "evaluation.k=[1]", "evaluation.limit=1"),
+    ]
+    done = subprocess.run([sys.executable, "-c", PROGRAM, *settings], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    said = float(re.search(r"driver ([\d.]+) GiB at most", done.stdout)[1])
+    measured = float(re.search(r"measured ([\d.]+) GiB", done.stdout)[1])
+    assert measured == pytest.approx(said, rel=0.15)
+
+
+def enlarged(small: Path, folder: Path) -> Path:
+    """A random model of the same family with larger layers, and the same tokenizer."""
+    config = AutoConfig.from_pretrained(small)
+    for name, size in SIZES.items():
+        setattr(config, name, size)
+    if getattr(config, "layer_types", None):
+        config.layer_types = (list(config.layer_types) * 6)[:6]
+    AutoModelForCausalLM.from_config(config, dtype=torch.float32).save_pretrained(folder)
+    AutoTokenizer.from_pretrained(small).save_pretrained(folder)
+    return folder
