@@ -68,8 +68,7 @@ class WorkerSupervisor:
         self.timeout_s, self.start_s = timeout_s, max(start_s, timeout_s)
         self.version = -1
         self.counts = SupervisorCounts()
-        self.round = 0
-        self.closed = False
+        self.round, self.closed = 0, False
         self.lock = threading.RLock()
         self._weights, self._kill, self._on_health = weights, kill, on_health
         self._comebacks: dict[int, Comeback] = {}

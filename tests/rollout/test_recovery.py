@@ -100,6 +100,13 @@ class Pool:
     def pid(self, number):
         return ray.get(self.supervisor.runners[number].handle.get_pid.remote(), timeout=LONG_S)
 
+    def answer(self, number):
+        """Its process, or None while it starts."""
+        try:
+            return self.pid(number)
+        except ray.exceptions.RayError:
+            return None
+
     def kill(self, number):
         os.kill(self.pid(number), signal.SIGKILL)
 
@@ -275,3 +282,27 @@ def test_when_all_are_gone_the_next_rollouts_say_so(pool):
     assert gone.wait(LONG_S)
     with pytest.raises(NoEnvRunnerLeft, match="could not be started"):
         toys.roll_out(4)
+
+
+def test_a_runner_that_died_and_is_up_again_before_anyone_looked_is_found_by_its_process(pool):
+    toys = pool()
+    met = threading.Event()
+    original = toys.supervisor.attend
+
+    def attend():
+        original()
+        if toys.supervisor.runners[1].pid is not None and not toys.supervisor.runners[1].calls:
+            met.set()
+
+    toys.supervisor.attend = attend
+    assert met.wait(LONG_S)
+    with toys.supervisor.lock:
+        before = toys.supervisor.runners[1].pid
+        toys.supervisor.runners[1].calls.clear()  # a ping on its way would be refused
+        toys.kill(1)
+        while toys.answer(1) in (None, before):
+            time.sleep(0.1)
+    toys.wait_for(1, False)
+    toys.wait_for(1, True)
+    assert len(toys.starts(1)) == 2 and toys.supervisor.counts.restarts == 1
+    assert toys.roll_out(40).stale == 0
