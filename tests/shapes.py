@@ -195,6 +195,20 @@ def make_model(folder: Path, name: str, *, seed: int = 0) -> Path:
     return folder
 
 
+def enlarge(small: Path, folder: Path, **sizes: int) -> Path:
+    """Write a random model of the same family with other sizes, and the same tokenizer; returns the folder."""
+    config = transformers.AutoConfig.from_pretrained(small)
+    for name, size in sizes.items():
+        setattr(config, name, size)
+    if layers := getattr(config, "layer_types", None):
+        config.layer_types = (list(layers) * config.num_hidden_layers)[: config.num_hidden_layers]
+    model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    model.generation_config = GenerationConfig.from_pretrained(small)
+    model.save_pretrained(folder)
+    transformers.AutoTokenizer.from_pretrained(small).save_pretrained(folder)
+    return folder
+
+
 def _randomize(model: Any) -> None:
     """Give biases and norms values of their own too: at 0 and 1 a forgotten one would not show."""
     with torch.no_grad():

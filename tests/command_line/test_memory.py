@@ -3,11 +3,10 @@
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
-import torch
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+
+from tests.shapes import enlarge
 
 # Large enough that the model outweighs the libraries.
 SIZES = {"hidden_size": 512, "intermediate_size": 1536, "num_hidden_layers": 6, "vocab_size": 24_000}
@@ -34,7 +33,7 @@ algorithm.stop()
 @pytest.mark.slow
 @pytest.mark.parametrize("shape", ["qwen3", "qwen2", "llama", "gemma2"])
 def test_what_check_says_of_the_driver_is_what_it_takes(shape, shaped_model, tmp_path):
-    folder = enlarged(shaped_model(shape), tmp_path / shape)
+    folder = enlarge(shaped_model(shape), tmp_path / shape, **SIZES)
     problems = tmp_path / "problems.jsonl"
     problems.write_text("".join(f'{{"problem": "What is {n} + {n}?", "answer": "{2 * n}"}}\n' for n in range(10, 26)))
     settings = [
@@ -49,15 +48,3 @@ def test_what_check_says_of_the_driver_is_what_it_takes(shape, shaped_model, tmp
     said = float(re.search(r"driver ([\d.]+) GiB at most", done.stdout)[1])
     measured = float(re.search(r"measured ([\d.]+) GiB", done.stdout)[1])
     assert measured == pytest.approx(said, rel=0.15)
-
-
-def enlarged(small: Path, folder: Path) -> Path:
-    """A random model of the same family with larger layers, and the same tokenizer."""
-    config = AutoConfig.from_pretrained(small)
-    for name, size in SIZES.items():
-        setattr(config, name, size)
-    if getattr(config, "layer_types", None):
-        config.layer_types = (list(config.layer_types) * 6)[:6]
-    AutoModelForCausalLM.from_config(config, dtype=torch.float32).save_pretrained(folder)
-    AutoTokenizer.from_pretrained(small).save_pretrained(folder)
-    return folder

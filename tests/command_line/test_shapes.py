@@ -25,7 +25,6 @@ from .conftest import rows
 
 pytestmark = [pytest.mark.slow, pytest.mark.vllm]
 
-SMALLEST_ENGINE = "env_runners.vllm={max_model_len: 256, enforce_eager: true, max_num_batched_tokens: 512}"
 SETTINGS = [
     "run.name=shape",
     "run.seed=4",
@@ -34,7 +33,7 @@ SETTINGS = [
     "env_runners.engine=vllm",
     "env_runners.max_response_tokens=24",
     "env_runners.max_num_seqs=16",
-    SMALLEST_ENGINE,
+    "env_runners.vllm={enforce_eager: true}",
     "training.queries_per_step=3",
     "training.group_size=4",
     "training.warmup_steps=0",

@@ -1,0 +1,45 @@
+"""Models with the vocabulary and the context of real ones train with vLLM on a CPU, with next to nothing set."""
+
+import json
+
+import pytest
+
+from tests.shapes import enlarge
+
+from .conftest import rows
+
+pytestmark = [pytest.mark.slow, pytest.mark.vllm]
+
+# The real vocabularies and contexts; layers of a tenth of a billion parameters, most of them in the vocabulary.
+SIZES = {
+    "qwen3": {"vocab_size": 151_936, "max_position_embeddings": 40_960, "head_dim": 128, "num_hidden_layers": 12},
+    "qwen2": {"vocab_size": 151_936, "max_position_embeddings": 32_768, "num_hidden_layers": 4},
+    "llama": {"vocab_size": 128_256, "max_position_embeddings": 131_072, "num_hidden_layers": 4},
+    "gemma2": {"vocab_size": 256_000, "max_position_embeddings": 8_192, "num_hidden_layers": 4},
+}
+
+
+@pytest.mark.parametrize("shape", SIZES)
+def test_a_model_of_real_size_trains_with_nothing_set_but_model_data_lengths_and_sizes(
+    shape, shaped_model, run_command, tmp_path
+):
+    wide = {"hidden_size": 512, "intermediate_size": 1536, "num_attention_heads": 8, "num_key_value_heads": 4}
+    model = enlarge(shaped_model(shape), tmp_path / shape, **wide, **SIZES[shape])
+    for name, first in (("train", 10), ("heldout", 50)):
+        lines = [json.dumps({"problem": f"What is {n} + {n}?", "answer": str(2 * n)}) for n in range(first, first + 8)]
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(lines))
+    settings = [
+        f"rl_module.model={model}",
+        f"environment.data={tmp_path / 'train.jsonl'}",
+        f"evaluation.data={tmp_path / 'heldout.jsonl'}",
+        *("env_runners.engine=vllm", "env_runners.max_response_tokens=32"),
+        *("training.group_size=4", "training.queries_per_step=2", "run.steps=2", "evaluation.limit=2"),
+        *(f"run.dir={tmp_path}", "run.name=run"),
+    ]
+    done = run_command(*settings)
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+    assert [row["policy/logp_mismatch_max"] < 1e-3 for row in rows(tmp_path / "run")] == [True, True]
+    stages = [line for line in done.stderr.splitlines() if line.startswith("starting  ")]
+    assert any("engine: loading weights" in line for line in stages)
+    assert any("compiling and warming up" in line for line in stages)
