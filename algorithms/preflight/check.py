@@ -1,6 +1,7 @@
 """`--check`: what a configuration would run where, and the checks that come before anything is started."""
 
 import logging
+import os
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
@@ -49,6 +50,10 @@ __all__ = ["check", "validate_environment", "validate_model", "validate_start"]
 _NOT_CACHED = "not checked: not in the local cache"
 _NOT_FETCHED = "not checked: a data set on the Hub"
 _WIDTH = 16
+_LESS_MEMORY = (
+    ": NOT ENOUGH; fix: rl_module.gradient_checkpointing=true, a smaller learners.token_budget, or fewer responses at "
+    "a time (env_runners.max_num_seqs)"
+)
 
 _logger = logging.getLogger(__name__)
 
@@ -249,7 +254,12 @@ def _process_memory(config: "BaseConfig", model: ModelFacts, use: ContextUse, ac
         for name, count, size in processes
         if count
     ]
-    return f"{', '.join(texts)} at most, libraries included"
+    text = f"{', '.join(texts)} at most, libraries included"
+    there, memory = available(), os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if there is None or there.where != "this machine":
+        return text
+    enough = sum(max(count, 0) * (LIBRARIES_BYTES + size) for _, count, size in processes) <= memory
+    return f"{text}; this machine has {_size(memory)}{'' if enough else _LESS_MEMORY}"
 
 
 def _data_lines(config: "BaseConfig", environment: EnvironmentFacts) -> Iterator[tuple[str, str]]:

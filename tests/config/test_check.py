@@ -1,5 +1,6 @@
 """`--check` says what would run where; what is wrong is one line, and Ray is not started for any of it."""
 
+import os
 import shutil
 import sys
 from pathlib import Path
@@ -99,6 +100,14 @@ def test_memory_is_what_its_formulas_say(config):
     assert lines["context"] == "prompt 5 + response 64 = 69 of 512 tokens"
     bfloat = report(config.rl_module(dtype="bfloat16").training(beta=0.1))["learner memory"]
     assert "bfloat16 copies" in bfloat and "reference" in bfloat
+
+
+def test_a_machine_without_the_memory_is_told_what_takes_less(config, monkeypatch):
+    assert "NOT ENOUGH" not in report(config)["processes"]
+    pages = {"SC_PHYS_PAGES": 1000, "SC_PAGE_SIZE": 4096}
+    monkeypatch.setattr(os, "sysconf", pages.__getitem__)
+    line = report(config)["processes"]
+    assert line.startswith("driver ") and "this machine has 3.9 MiB: NOT ENOUGH; fix: rl_module.gradient_checkpointing=true" in line
 
 
 def test_grpo_has_no_mechanisms(tiny_model, problems):
