@@ -107,7 +107,8 @@ def test_a_machine_without_the_memory_is_told_what_takes_less(config, monkeypatc
     pages = {"SC_PHYS_PAGES": 1000, "SC_PAGE_SIZE": 4096}
     monkeypatch.setattr(os, "sysconf", pages.__getitem__)
     line = report(config)["processes"]
-    assert line.startswith("driver ") and "this machine has 3.9 MiB: NOT ENOUGH; fix: rl_module.gradient_checkpointing=true" in line
+    assert line.startswith("driver ")
+    assert "this machine has 3.9 MiB: NOT ENOUGH; fix: rl_module.gradient_checkpointing=true" in line
 
 
 def test_grpo_has_no_mechanisms(tiny_model, problems):
