@@ -1,16 +1,23 @@
 """AlgorithmConfig with sections: validated, immutable settings that agree with RLlib's flat attributes."""
 
-import inspect
 import logging
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from ray.rllib.algorithms.algorithm_config import AlgorithmConfig, NotProvided
-from ray.tune.search.sample import Domain
 
 from algorithms.config.errors import ConfigError, did_you_mean, shown
 from algorithms.config.machine import EnvRunnerSettings, LearnerSettings, RLModuleSettings
+from algorithms.config.rllib_names import (
+    OUR_NAMES,
+    RLLIB_NAMES,
+    WITHOUT_EFFECT,
+    from_rllib,
+    is_search_space,
+    our_name,
+    rllib_arguments,
+    to_rllib,
+)
 from algorithms.config.schema import Settings, unknown_key
 from algorithms.config.sections import (
     SECTIONS,
@@ -269,62 +276,3 @@ class BaseConfig(AlgorithmConfig):
         self._named_sections = new
         for section in [section for section in new if before.get(section) is not new[section]]:
             self._store(section, new[section]())
-
-
-RLLIB_NAMES: Mapping[tuple[str, str], str] = MappingProxyType(
-    {
-        ("environment", "id"): "env",
-        ("env_runners", "num_env_runners"): "num_env_runners",
-        ("env_runners", "num_cpus_per_env_runner"): "num_cpus_per_env_runner",
-        ("env_runners", "num_gpus_per_env_runner"): "num_gpus_per_env_runner",
-        ("env_runners", "timeout_s"): "sample_timeout_s",
-        ("learners", "num_learners"): "num_learners",
-        ("learners", "num_cpus_per_learner"): "num_cpus_per_learner",
-        ("learners", "num_gpus_per_learner"): "num_gpus_per_learner",
-        ("training", "lr"): "lr",
-        ("training", "grad_clip"): "grad_clip",
-        ("evaluation", "interval"): "evaluation_interval",
-    }
-)
-OUR_NAMES: Mapping[str, tuple[str, str]] = MappingProxyType({rllib: ours for ours, rllib in RLLIB_NAMES.items()})
-
-# RLlib switches these off with None, we with 0.
-_NONE_IS_ZERO = frozenset({"evaluation_interval", "grad_clip"})
-
-_BATCH = "a batch is training.queries_per_step × training.group_size responses"
-WITHOUT_EFFECT: Mapping[tuple[str, str], str] = MappingProxyType(
-    {
-        ("training", "train_batch_size"): _BATCH,
-        ("training", "train_batch_size_per_learner"): _BATCH,
-        ("training", "minibatch_size"): "training.minibatches says into how many a batch is split",
-        ("training", "num_epochs"): "each batch is passed once, in training.minibatches optimizer steps",
-        ("training", "gamma"): "an episode is rewarded as a whole",
-    }
-)
-
-
-def our_name(section: str, key: str) -> str:
-    """Our name of what may be RLlib's: `evaluation_interval` is `interval` in the section evaluation."""
-    owner, name = OUR_NAMES.get(key, (section, key))
-    return name if owner == section else key
-
-
-def to_rllib(rllib_name: str, value: Any) -> Any:
-    """Our value as RLlib's attribute holds it."""
-    return None if rllib_name in _NONE_IS_ZERO and value == 0 else value
-
-
-def from_rllib(rllib_name: str | None, value: Any) -> Any:
-    """RLlib's value as our setting holds it."""
-    return 0 if rllib_name in _NONE_IS_ZERO and value is None else value
-
-
-def rllib_arguments(section: str) -> frozenset[str]:
-    """The arguments of RLlib's own fluent method of that name; empty when RLlib has no such method."""
-    method = getattr(AlgorithmConfig, section, None)
-    return frozenset(inspect.signature(method).parameters) - {"self"} if callable(method) else frozenset()
-
-
-def is_search_space(value: object) -> bool:
-    """Whether a value is one that Ray Tune replaces, trial by trial."""
-    return isinstance(value, Domain) or (isinstance(value, Mapping) and set(value) == {"grid_search"})

@@ -14,9 +14,10 @@ import yaml
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from algorithms.config.base import PLUGIN_SETTINGS, BaseConfig, our_name
+from algorithms.config.base import PLUGIN_SETTINGS, BaseConfig
 from algorithms.config.errors import ConfigError, did_you_mean, shown
 from algorithms.config.files import Layer, configs_folder, file_layers
+from algorithms.config.rllib_names import our_name
 from algorithms.config.schema import Settings, takes_text, unknown_key
 from algorithms.config.sections import RunSettings
 

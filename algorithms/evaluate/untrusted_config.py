@@ -9,10 +9,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from algorithms.config.base import our_name
 from algorithms.config.errors import ConfigError, shown
 from algorithms.config.files import Layer, file_layers
 from algorithms.config.loading import as_override, known_sections, parse_override
+from algorithms.config.rllib_names import our_name
 from algorithms.config.schema import Affects, settings_that_affect
 from algorithms.evaluate.config import EvaluateConfig
 

@@ -5,7 +5,7 @@ import logging
 import pytest
 from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
 
-from algorithms.config.base import RLLIB_NAMES, rllib_arguments
+from algorithms.config.rllib_names import RLLIB_NAMES, rllib_arguments
 from algorithms.grpo.config import ConfigError, GRPOConfig
 from algorithms.r3_grpo.config import R3GRPOConfig
 

@@ -1,0 +1,67 @@
+"""Settings that RLlib knows too: their names there, and which of its arguments have no effect here."""
+
+import inspect
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
+from ray.tune.search.sample import Domain
+
+RLLIB_NAMES: Mapping[tuple[str, str], str] = MappingProxyType(
+    {
+        ("environment", "id"): "env",
+        ("env_runners", "num_env_runners"): "num_env_runners",
+        ("env_runners", "num_cpus_per_env_runner"): "num_cpus_per_env_runner",
+        ("env_runners", "num_gpus_per_env_runner"): "num_gpus_per_env_runner",
+        ("env_runners", "timeout_s"): "sample_timeout_s",
+        ("learners", "num_learners"): "num_learners",
+        ("learners", "num_cpus_per_learner"): "num_cpus_per_learner",
+        ("learners", "num_gpus_per_learner"): "num_gpus_per_learner",
+        ("training", "lr"): "lr",
+        ("training", "grad_clip"): "grad_clip",
+        ("evaluation", "interval"): "evaluation_interval",
+    }
+)
+OUR_NAMES: Mapping[str, tuple[str, str]] = MappingProxyType({rllib: ours for ours, rllib in RLLIB_NAMES.items()})
+
+# RLlib switches these off with None, we with 0.
+_NONE_IS_ZERO = frozenset({"evaluation_interval", "grad_clip"})
+
+_BATCH = "a batch is training.queries_per_step × training.group_size responses"
+WITHOUT_EFFECT: Mapping[tuple[str, str], str] = MappingProxyType(
+    {
+        ("training", "train_batch_size"): _BATCH,
+        ("training", "train_batch_size_per_learner"): _BATCH,
+        ("training", "minibatch_size"): "training.minibatches says into how many a batch is split",
+        ("training", "num_epochs"): "each batch is passed once, in training.minibatches optimizer steps",
+        ("training", "gamma"): "an episode is rewarded as a whole",
+    }
+)
+
+
+def our_name(section: str, key: str) -> str:
+    """Our name of what may be RLlib's: `evaluation_interval` is `interval` in the section evaluation."""
+    owner, name = OUR_NAMES.get(key, (section, key))
+    return name if owner == section else key
+
+
+def to_rllib(rllib_name: str, value: Any) -> Any:
+    """Our value as RLlib's attribute holds it."""
+    return None if rllib_name in _NONE_IS_ZERO and value == 0 else value
+
+
+def from_rllib(rllib_name: str | None, value: Any) -> Any:
+    """RLlib's value as our setting holds it."""
+    return 0 if rllib_name in _NONE_IS_ZERO and value is None else value
+
+
+def rllib_arguments(section: str) -> frozenset[str]:
+    """The arguments of RLlib's own fluent method of that name; empty when RLlib has no such method."""
+    method = getattr(AlgorithmConfig, section, None)
+    return frozenset(inspect.signature(method).parameters) - {"self"} if callable(method) else frozenset()
+
+
+def is_search_space(value: object) -> bool:
+    """Whether a value is one that Ray Tune replaces, trial by trial."""
+    return isinstance(value, Domain) or (isinstance(value, Mapping) and set(value) == {"grid_search"})
