@@ -113,9 +113,9 @@ def validate_cache(config: "BaseConfig", model: ModelFacts) -> None:
     cache, needed = cache_bytes(config, model), sequence_bytes(config, model)
     if not engine_is_on_gpu(config):
         config.measured_cache(cache)
-    if cache is None or cache >= needed:
+    length = config.engine_length
+    if cache is None or cache >= needed or length is None:  # None: `--check` has not read prompts on the Hub
         return
-    length = config.engine_length or model.context
     fix = f"a shorter env_runners.max_response_tokens, or env_runners.max_model_len below {length}"
     if engine_is_on_gpu(config):
         key, more = "env_runners.gpu_memory_utilization", "a larger share, a larger GPU or tensor_parallel_size"

@@ -7,7 +7,7 @@ import pytest
 from algorithms.config.sections import RunSettings
 from algorithms.grpo.config import ConfigError, GRPOConfig
 from algorithms.models.names import ModelFacts, validate_model
-from algorithms.preflight.check import check, validate_start
+from algorithms.preflight.check import check, measure_engine, validate_start
 from algorithms.preflight.engine_cache import cpu_cache_bytes, sequence_bytes
 from algorithms.r3_grpo.config import R3GRPOConfig
 
@@ -85,6 +85,19 @@ def test_a_named_length_that_is_too_short_is_an_error(config):
 def test_the_transformers_engine_needs_no_length_and_no_cache_of_a_size(config):
     check(config.env_runners(engine="transformers"), RUN)
     assert config.engine_cache_bytes is None
+
+
+def test_ray_tune_which_builds_without_a_check_measures_too(config):
+    measure_engine(config.env_runners(engine="transformers"))
+    assert config.engine_length is None
+    measure_engine(config.env_runners(engine="vllm"))
+    assert config.engine_length == 80 and config.engine_cache_bytes is not None
+
+
+def test_prompts_that_are_not_read_yet_refuse_nothing(config):
+    config.environment(data="owner/data").env_runners(vllm={"kv_cache_memory_bytes": 1})
+    check(config, RUN)
+    assert config.engine_length is None
 
 
 def test_the_length_is_no_setting(config):
