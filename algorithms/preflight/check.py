@@ -179,7 +179,9 @@ def _place_lines(config: "BaseConfig") -> Iterator[tuple[str, str]]:
 
 def _has(config: "BaseConfig", there: Resources) -> str:
     needed, text = reserved(config), f"{there.where} has {there}"
-    if needed.cpus > there.cpus or needed.gpus > there.gpus:
+    # A Ray of this machine alone is started with as many CPU slots as the actors ask for.
+    few_cpus = needed.cpus > there.cpus and there.where != "this machine"
+    if few_cpus or needed.gpus > there.gpus:
         return f"{text}: NOT ENOUGH"
     return f"{text}: NONE IS USED; fix: {USE_A_GPU}" if leaves_gpus_idle(config, there) else text
 
