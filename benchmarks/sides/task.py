@@ -84,6 +84,12 @@ def endless_model(folder: Path) -> str:
     config = AutoConfig.from_pretrained(source)
     if tokenizer.eos_token_id < config.vocab_size:
         raise RuntimeError(f"token {tokenizer.eos_token_id} is one of the model's {config.vocab_size}")
+    # Nor does its template close the policy's turns with a token that would end them.
+    closing = "message['content'] + '<|end|>'"
+    if closing not in tokenizer.chat_template:
+        raise RuntimeError(f"the embedded model's chat template has no {closing}")
+    open_ended = "message['content'] + ('' if message['role'] == 'assistant' else '<|end|>')"
+    tokenizer.chat_template = tokenizer.chat_template.replace(closing, open_ended)
     tokenizer.save_pretrained(folder)
     config.eos_token_id = tokenizer.eos_token_id
     config.save_pretrained(folder)
