@@ -1,8 +1,6 @@
 """Load a causal language model with transformers: the one that is trained, of a composite model its text."""
 
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -10,6 +8,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from algorithms.config.errors import ConfigError, shown
 from algorithms.models.composite import RENAMES, is_composite, text_config
+from algorithms.utils.process import logger_level
 
 
 def read_config(model: str, revision: str | None = None, trust_remote_code: bool = False) -> Any:
@@ -50,7 +49,8 @@ def load_causal_lm(model: str, dtype: str, revision: str | None = None, trust_re
         # transformers' `sdpa`, its default, silently computes without the cap: another model.
         options["attn_implementation"] = "eager"
     auto_class: Any = AutoModelForCausalLM  # typed without the report
-    with _without_load_report():
+    # Else it prints a table of every weight that is not of the text; one that is missing is an error.
+    with logger_level("transformers.modeling_utils", logging.ERROR):
         lm, report = auto_class.from_pretrained(
             model,
             config=text,
@@ -67,15 +67,3 @@ def load_causal_lm(model: str, dtype: str, revision: str | None = None, trust_re
             "fix: copy or save the model again"
         )
     return lm
-
-
-@contextmanager
-def _without_load_report() -> Iterator[None]:
-    """Keep back transformers' table of every weight that is not of the text; one that is missing is an error."""
-    logger = logging.getLogger("transformers.modeling_utils")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)

@@ -10,6 +10,7 @@ from transformers import AutoModelForCausalLM
 
 from algorithms.learner.attention import NAME, SUPPORTED_LAYERS
 from algorithms.learner.batch import TrainingSample, packed_batch, padded_batch
+from algorithms.learner.chunked_logprobs import CHUNK, CHUNK_ON_GPU
 from algorithms.models.causal_lm import read_config
 from algorithms.models.names import ModelFacts, resolve_model
 from algorithms.preflight.context_window import ContextUse
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
 _COUNTED = 2048
 # What the C library keeps of freed tensors on a CPU, where it takes those below 32 MiB from one heap.
 _HEAP = 1.2
-# Logits of a chunk of tokens exist for their softmax and for their gradient.
-_CHUNK_LOGITS = 384 * 1.5
+# Of a chunk's logits: they exist for their softmax and, in part, for their gradient.
+_LOGITS_COPIES = 1.5
 
 
 def microbatch_tokens(config: "BaseConfig", use: ContextUse) -> tuple[int, bool]:
@@ -46,8 +47,8 @@ def activation_bytes(config: "BaseConfig", model: ModelFacts, use: ContextUse) -
         kept, counted = _kept_bytes(config, min(use.plain, _COUNTED))
     except Exception:  # of a model with code of its own, anything
         return None
-    logits = int(_CHUNK_LOGITS * 4 * (model.vocabulary or 0))
-    slack = 1.0 if config.learners_settings.num_gpus_per_learner else _HEAP
+    slack, chunk = (1.0, CHUNK_ON_GPU) if config.learners_settings.num_gpus_per_learner else (_HEAP, CHUNK)
+    logits = int(_LOGITS_COPIES * chunk * 4 * (model.vocabulary or 0))
     return int(slack * kept * tokens / counted) + logits
 
 

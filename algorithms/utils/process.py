@@ -61,7 +61,8 @@ def native_stderr_held_back() -> Iterator[TextIO]:
         seen = real if _writes_to(sys.stderr, 2) else sys.stderr
         os.dup2(held.fileno(), 2)
         try:
-            with _logging_goes_to(seen), _rllib_is_quiet():
+            # RLlib reports an actor that fails in its constructor by whole tracebacks, several times.
+            with _logging_goes_to(seen), logger_level("ray.rllib", logging.CRITICAL):
                 yield seen
         except (InputError, RunError):  # one line that says all
             raise
@@ -106,15 +107,15 @@ def _logging_goes_to(stream: TextIO) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _rllib_is_quiet() -> Iterator[None]:
-    """Drop RLlib's reports of actors that fail in their constructors: whole tracebacks, several times."""
-    logger = logging.getLogger("ray.rllib")
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)
+def logger_level(name: str, level: int) -> Iterator[None]:
+    """Have a logger take records from this level on."""
+    logger = logging.getLogger(name)
+    before = logger.level
+    logger.setLevel(level)
     try:
         yield
     finally:
-        logger.setLevel(level)
+        logger.setLevel(before)
 
 
 def _hush() -> None:
