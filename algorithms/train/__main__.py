@@ -2,7 +2,7 @@
 
 import sys
 
-from algorithms.train.main import main
+from algorithms.train.main import run_and_leave
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], sys.argv[2:]))
+    run_and_leave(sys.argv[1], sys.argv[2:])

@@ -9,9 +9,10 @@ import logging
 import os
 import signal
 import sys
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from algorithms.train.exit_codes import DONE, FAILED, INTERRUPTED, in_one_line
 from algorithms.utils.process import prepare
@@ -41,11 +42,7 @@ def main(algorithm: str, argv: Sequence[str] | None = None) -> int:
         return in_one_line(lambda: _run(algorithm, arguments), retry="resume with --resume")
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
-        return _leave(INTERRUPTED)
-    except SystemExit as end:
-        # Ray's own handler of SIGTERM, while the algorithm is built. On Python's way out RLlib's learners are freed,
-        # which start Ray again for it, and wait without end.
-        return _leave(end.code if isinstance(end.code, int) else FAILED)
+        return INTERRUPTED
 
 
 def _run(algorithm: str, arguments: argparse.Namespace) -> int:
@@ -91,13 +88,29 @@ def _help(parser: argparse.ArgumentParser, algorithm: str, arguments: argparse.N
     return DONE
 
 
-def _leave(code: int) -> int:
-    """End Ray, then the process without waiting for threads that an environment holds up, or for further signals."""
-    import ray
+def run_and_leave(algorithm: str, argv: Sequence[str]) -> NoReturn:
+    """Run the training command, then end the process however that went."""
+    try:
+        code = main(algorithm, argv)
+    except SystemExit as end:  # argparse's, and that of Ray's own handler of SIGTERM while the algorithm is built
+        code = end.code if isinstance(end.code, int) else FAILED
+    except KeyboardInterrupt:  # another one, while the first was answered
+        code = INTERRUPTED
+    except Exception:
+        traceback.print_exc()
+        code = FAILED
+    _leave(code)
 
+
+def _leave(code: int) -> NoReturn:
+    """End Ray, then the process, without waiting for threads that an environment holds up, or for further signals.
+
+    On Python's own way out RLlib's learners are freed, which start Ray again for it, and can wait without end.
+    """
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
-    ray.shutdown()
+    if "ray" in sys.modules:
+        sys.modules["ray"].shutdown()
     logging.shutdown()
     sys.stdout.flush()
     sys.stderr.flush()

@@ -17,7 +17,6 @@ from tests.runs.stand_in import save
 @pytest.fixture
 def run(algorithm, monkeypatch, tmp_path):
     """Three steps, and a checkpoint at the end only; gives the exit code and the steps of the checkpoints."""
-    monkeypatch.setattr(script, "_leave", lambda code: code)  # an interrupted script ends its process
 
     def start(*arguments):
         small = ["run.steps=3", "run.checkpoint_every=0", "run.save_rollouts=false", "run.log_conversations=0"]
@@ -111,16 +110,23 @@ def test_what_can_not_be_saved_is_not(run, algorithm, error, can_be_saved):
     assert run() == (1, [])
 
 
-def test_a_sigterm_while_ray_starts_ends_the_process_and_not_only_its_script(run, monkeypatch):
-    """Ray's handler raises SystemExit; what RLlib frees on Python's way out would wait for ever."""
+@pytest.mark.parametrize(
+    ("end", "code"),
+    [(SystemExit(signal.SIGTERM), 15), (ZeroDivisionError(), 1), (LearnerDied("a learner died"), 1)],
+    ids=["sigterm while Ray starts", "defect", "error in one line"],
+)
+def test_however_a_run_ends_the_process_ends_with_it(end, code, monkeypatch, tmp_path, capsys):
+    """What RLlib frees on Python's own way out would start Ray again, and wait for ever."""
 
-    def terminated(*_):
-        raise SystemExit(signal.SIGTERM)
+    def fails(*_):
+        raise end
 
     left = []
-    monkeypatch.setattr(train, "_build", terminated)
-    monkeypatch.setattr(script, "_leave", lambda code: left.append(code) or code)
-    assert run() == (signal.SIGTERM, []) and left == [signal.SIGTERM]
+    monkeypatch.setattr(train, "_build", fails)
+    monkeypatch.setattr(script, "_leave", left.append)
+    script.run_and_leave("grpo", [f"run.dir={tmp_path}", "run.name=run", "run.steps=1"])
+    assert left == [code]
+    assert ("Traceback" in capsys.readouterr().err) == isinstance(end, ZeroDivisionError)
 
 
 def test_a_full_disk_does_not_hide_what_ended_the_run(run, algorithm, monkeypatch, capsys, caplog):
