@@ -36,19 +36,20 @@ def check_policy_lag(training: TrainingSettings, env_runners: EnvRunnerSettings)
     """
     if not training.max_off_policy_steps:
         return
+    lag = f"training.max_off_policy_steps: {training.max_off_policy_steps}"
     if env_runners.num_env_runners == 0:
         raise ConfigError(
-            "training.max_off_policy_steps: 1 needs env runners of their own, which roll out while the learner works; "
+            f"{lag} needs env runners of their own, which roll out while the learner works; "
             "fix: env_runners.num_env_runners=1, or training.max_off_policy_steps=0"
         )
     if training.importance_cap == 0:
         raise ConfigError(
-            "training.max_off_policy_steps: 1 trains on rollouts of an older policy, which training.importance_cap=0 "
+            f"{lag} trains on rollouts of an older policy, which training.importance_cap=0 "
             "leaves uncorrected; fix: training.importance_cap=2"
         )
     if env_runners.sleep_while_training:
         raise ConfigError(
-            "training.max_off_policy_steps: 1 keeps the engines at work while the learners are, and "
+            f"{lag} keeps the engines at work while the learners are, and "
             "env_runners.sleep_while_training puts them to sleep; fix: turn off one of them"
         )
 

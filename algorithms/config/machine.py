@@ -117,6 +117,13 @@ class EnvRunnerSettings(Settings):
         "learner on one GPU) or NCCL (on different ones); `auto` takes the best for where they are (docs/cluster.md).",
         affects=Affects.LEARNERS,
     )
+    cache_in_flight: Literal["recompute", "keep"] = setting(
+        "recompute",
+        "What becomes of the cache of responses that run while weights change (`training.max_off_policy_steps` above "
+        "0, vLLM): `recompute` it with the new weights, or `keep` what the old ones computed, which costs nothing and "
+        "leaves log-probs that are of neither policy.",
+        affects=Affects.LEARNERS,
+    )
     sleep_while_training: bool | None = setting(
         None,
         "Whether vLLM engines give their GPU's memory back between rollouts; null: where a learner is on the same GPU.",

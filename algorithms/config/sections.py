@@ -193,12 +193,12 @@ class TrainingSettings(Settings):
     )
     max_off_policy_steps: int = setting(
         0,
-        "1: rollouts of the next step run while the learners work on this one, with the weights from before "
-        "its update; `importance_cap` corrects for it. Needs remote env runners; a resumed run samples them again.",
+        "Steps by which a policy that samples may be older than the one that is trained. Above 0 rollouts of so many "
+        "further steps run while the learners work, and weights change under them; `importance_cap` corrects for it. "
+        "Needs remote env runners; a resumed run samples again what was under way.",
         affects=Affects.LEARNERS,
         hparam=True,
         ge=0,
-        le=1,
     )
     beta: float = setting(
         0.0, "Weight of the KL penalty against the initial model; 0: no reference model is kept.", hparam=True, ge=0

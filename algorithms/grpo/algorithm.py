@@ -139,8 +139,7 @@ class GRPO(StagedAlgorithm):
             mechanism.update_history(batch)
 
     def sync_weights(self, batch: StepBatch) -> None:
-        """Give the workers the new policy, once nothing is being rolled out with the old one."""
-        self.source.wait()
+        """Give the workers the new policy; what they are rolling out meanwhile goes on with it."""
         started = time.perf_counter()
         self.rollout_workers.push_weights()
         batch.record["time/transfer"] = time.perf_counter() - started

@@ -256,7 +256,7 @@ class StagedAlgorithm(Algorithm):
         """Return how far the run is, as plain data."""
         return {
             "steps_done": self.steps_done,
-            "query_position": self.source.drawn,
+            **self.source.state,
             "generated_tokens": self.generated_tokens,
             "weights_version": self.rollout_workers.version,
             "runner_restarts": self.rollout_workers.restarts,
@@ -298,12 +298,13 @@ class StagedAlgorithm(Algorithm):
                 "environment.data holds other problems than when the checkpoint was made: training goes on at the "
                 "same place of another order, and is not the run that it would have been"
             )
+            state = state | {"under_way": []}
         if self._keeps_its_first_model() and state.get("model") not in (None, self.model_fingerprint):
             _logger.warning(
                 "rl_module.model is another model than the one that the run began with: the adapter, or the penalty of "
                 "training.beta, is on top of other weights, and the run is not what it would have been"
             )
-        self.source.restart(state["query_position"])
+        self.source.restart(state)
         self.stage = None
         self.steps_done = self._iteration = state["steps_done"]
         self.generated_tokens = state["generated_tokens"]

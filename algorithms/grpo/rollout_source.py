@@ -1,22 +1,30 @@
-"""Where a step's groups come from: queries, prompts, rollouts, follow-up rounds, and all that one step ahead.
+"""Where a step's groups come from: queries, prompts, rollouts, follow-up rounds, and all that some steps ahead.
 
-One step ahead (`training.max_off_policy_steps: 1`), a step trains on rollouts of the policy before the last update.
+With `training.max_off_policy_steps: K` above 0 rollouts of the next K steps run while the learners work, and weights
+change under them: the tokens of a response may be of several policies. Step s is begun once the engines hold the
+weights of step s - K, and steps are trained in the order in which they were begun, each with all of its groups. So no
+token is of a policy more than K steps old, nothing is dropped, and which responses a step trains on does not depend on
+how long they take.
+
 Nothing else has to know: the ratio of the loss is that of the new policy to the one at the step's start, whose
 log-probs the scoring pass or the first optimizer step measures, so that its clip bounds what this step changes. What
-lies between the policy that sampled and the one at the step's start is the importance weight of
+lies between the policy that sampled a token and the one at the step's start is the importance weight of
 `training.importance_cap`: it divides by the engine's own log-probs. The two factors are those of decoupled PPO
 (J. Hilton et al., arXiv 2110.00641); the second one is truncated. The history keeps the log-probs at the step's start,
-for these rollouts too: one update after the policy that sampled.
+for these rollouts too.
 """
 
 import math
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from algorithms.config.sections import TrainingSettings
 from algorithms.grpo.mechanism import Mechanism
 from algorithms.grpo.query_sampler import QuerySampler
 from algorithms.grpo.types import Group, Sample, StepBatch
+from algorithms.rollout.stream import Ticket
 from algorithms.rollout.types import Prompt, Request, Rollout, Sampling, refuse_if_all_failed
 from algorithms.rollout.workers import RolloutWorkers
 from algorithms.utils.rng import RngStream, request_seeds
@@ -29,14 +37,15 @@ class Plan:
     """What is to be rolled out for a step.
 
     Args:
-        drawn: queries that had been drawn before the plan was made.
+        ticket: of the rollouts that are under way; None: they have not begun.
         rollouts: None until they are there.
     """
 
     step: int
-    drawn: int
+    queries: Sequence[str]
     prompts: Sequence[Prompt]
     requests: Sequence[Request]
+    ticket: Ticket | None = None
     rollouts: list[Rollout] | None = None
 
 
@@ -73,21 +82,21 @@ class RolloutSource:
     ) -> None:
         self._workers, self._sampler, self._mechanisms = workers, sampler, mechanisms
         self._training, self._sampling, self._seed = training, sampling, seed
-        self._ahead: Plan | None = None
+        self._plans: deque[Plan] = deque()
+        self._repeated: dict[int, list[str]] = {}
+        self._step_of_version: dict[int, int] = {}
 
     def next_batch(self, step: int) -> StepBatch:
-        """Return the batch that a step trains on; with a lag, begin with the next step's rollouts.
+        """Return the batch that a step trains on; with a lag, begin further steps' rollouts before.
 
         Raises:
             EveryEpisodeFailed: the environment failed in all of them.
         """
-        plan, following = self._ahead, None
-        batch = StepBatch(step, lag=0 if plan is None else 1)
-        if plan is None:
-            plan = self._plan(step)
-            plan.rollouts = self._workers.rollout(plan.requests)
-        else:
-            following = self._plan(step + 1)  # before this step's further rounds, which take the queries after them
+        self._step_of_version[self._workers.version] = step
+        plan = self._begin_steps(step)
+        batch = StepBatch(step)
+        if plan.rollouts is None:
+            plan.rollouts = self._roll_out_plan(plan)
         done = _Round(list(plan.prompts), list(plan.requests), list(plan.rollouts or ()), [])
         done.groups = collect_groups(plan.prompts, done.rollouts)
         self._follow_up(done, step)
@@ -96,33 +105,68 @@ class RolloutSource:
         batch.record |= self._workers.metrics(done.requests, done.rollouts)
         batch.record["sampling/refills"] = float(resampled)
         batch.record["sampling/dropped_groups"] = float(len(batch.dropped))
-        batch.record["rollout/policy_lag"] = float(batch.lag)
-        if self._training.max_off_policy_steps:
-            self._ahead = following or self._plan(step + 1)
-            self._workers.start(self._ahead.requests)
+        staleness = self._staleness(step, done.rollouts)
+        batch.lag = int(staleness["rollout/policy_lag"])
+        batch.record |= staleness
+        self._plans.popleft()
+        self._repeated.pop(step, None)
         return batch
 
-    def wait(self) -> None:
-        """Wait until nothing is being rolled out: the weights are about to change."""
-        if self._ahead is not None and self._ahead.rollouts is None:
-            self._ahead.rollouts = self._workers.finish()
-
     @property
-    def drawn(self) -> int:
-        """Queries drawn by the steps that have begun, without those of a batch that is only under way."""
-        return self._sampler.drawn if self._ahead is None else self._ahead.drawn
+    def state(self) -> dict[str, Any]:
+        """Which queries come next, as plain data.
 
-    def restart(self, drawn: int) -> None:
-        """Drop what is under way, and continue after so many queries: it is of another policy, or was never begun."""
-        self.wait()
-        self._ahead, self._sampler.drawn = None, drawn
+        What is being rolled out is no part of it but for its queries: after a resume they are asked again, all of them.
+        To keep the responses that have ended and to repeat the others would favor short ones.
+        """
+        under_way = {step: list(queries) for step, queries in self._repeated.items()}
+        under_way |= {plan.step: list(plan.queries) for plan in self._plans}
+        return {
+            "query_position": self._sampler.drawn,
+            "under_way": [{"step": step, "queries": under_way[step]} for step in sorted(under_way)],
+        }
+
+    def restart(self, state: Mapping[str, Any]) -> None:
+        """Drop what is under way, and continue with the queries that `state` told: policies may be other ones."""
+        for plan in self._plans:
+            if plan.ticket is not None and plan.rollouts is None:
+                self._workers.abandon(plan.ticket)
+        self._plans.clear()
+        self._sampler.drawn = state["query_position"]
+        self._repeated = {each["step"]: list(each["queries"]) for each in state.get("under_way", ())}
+
+    def _begin_steps(self, step: int) -> Plan:
+        """Begin the rollouts of all steps that these weights may sample for; returns the plan of the step itself."""
+        if self._plans and self._plans[0].step != step:
+            raise ValueError(f"step {self._plans[0].step} is under way, not {step}; fix: restart() first")
+        while len(self._plans) <= self._training.max_off_policy_steps:
+            plan = self._plan(step + len(self._plans))
+            if self._training.max_off_policy_steps:
+                plan.ticket = self._workers.start(plan.requests)
+            self._plans.append(plan)
+        return self._plans[0]
+
+    def _roll_out_plan(self, plan: Plan) -> list[Rollout]:
+        return self._workers.rollout(plan.requests) if plan.ticket is None else self._workers.finish(plan.ticket)
+
+    def _staleness(self, step: int, rollouts: Sequence[Rollout]) -> dict[str, float]:
+        """Measure by how many steps the tokens' policies are behind the one that is trained."""
+        first = step - self._training.max_off_policy_steps
+        step_of = self._step_of_version = {v: began for v, began in self._step_of_version.items() if began >= first}
+        spans = [span for rollout in rollouts for span in rollout.version_spans]
+        lags = [(step - step_of.get(version, step), tokens) for version, tokens in spans]
+        tokens = sum(count for _, count in lags)
+        return {
+            "rollout/policy_lag": float(max((lag for lag, _ in lags), default=0)),
+            "rollout/policy_lag_mean": sum(lag * count for lag, count in lags) / max(1, tokens),
+            "rollout/mixed_policies": sum(len(each.versions) > 1 for each in rollouts) / max(1, len(rollouts)),
+        }
 
     def _plan(self, step: int) -> Plan:
-        drawn = self._sampler.drawn
-        queries = self._sampler.take(self._training.queries_per_step, step)
+        queries = self._repeated.get(step) or self._sampler.take(self._training.queries_per_step, step)
         prompts = [Prompt(uid) for uid in queries]
         prompts += [prompt for mechanism in self._mechanisms for prompt in mechanism.prompts(queries, step)]
-        return Plan(step, drawn, prompts, self._requests(prompts, step, RngStream.ROLLOUT))
+        return Plan(step, queries, prompts, self._requests(prompts, step, RngStream.ROLLOUT))
 
     def _requests(
         self, prompts: Sequence[Prompt], step: int, stream: RngStream, occasion: int = 0, before: _Round | None = None

@@ -85,7 +85,7 @@ class StepBatch:
 
     Args:
         step: training steps done before this one.
-        lag: steps between the policy that sampled the rollouts and the one that is trained.
+        lag: steps between the oldest policy that sampled one of its tokens and the one that is trained.
         groups: those to train on.
         dropped: those that dynamic sampling left out; history and metrics count them.
         for_history: samples that are stored beside the fresh ones.

@@ -76,6 +76,7 @@ class LLMEnvRunner(EnvRunner, Checkpointable):
             sleeps=engine_sleeps(self.config),
             max_model_len=named_length(self.config) or self.config.engine_length,
             cache_bytes=self.config.engine_cache_bytes,
+            keeps_cache=settings.cache_in_flight == "keep",
             on_stage=functools.partial(report_stage, "engine"),
         )
         report_stage("engine", READY)
@@ -128,6 +129,7 @@ class LLMEnvRunner(EnvRunner, Checkpointable):
             unfinished=runner.unfinished,
             generated_tokens=runner.generated_tokens - tokens,
             engine_seconds=runner.engine_seconds - engine_seconds,
+            grading=grading.statistics(),
         )
 
     def sample(self, **kwargs: Any) -> Any:

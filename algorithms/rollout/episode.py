@@ -25,7 +25,7 @@ class Episode:
         request: what is run.
         environment: runs it, and no other episode meanwhile.
         place: episodes are submitted to the engine in this order.
-        weights_version: of the weights that the first response is sampled with; None before its request.
+        versions: of the weights that sampled the policy's tokens, as in `Rollout`.
         tokens: as in `Rollout`, prompt and turns so far.
         context_start: the next response follows `tokens[context_start:]`.
         mask: True on the policy's own tokens.
@@ -36,7 +36,7 @@ class Episode:
     request: Request
     environment: gymnasium.Env[str, str]
     place: int
-    weights_version: int | None = None
+    versions: list[tuple[int, int]] = field(default_factory=list)
     tokens: list[int] = field(default_factory=list)
     context_start: int = 0
     mask: list[bool] = field(default_factory=list)
@@ -63,6 +63,9 @@ class Episode:
 
     def append_response(self, completion: Completion) -> None:
         """Add the policy's turn. The mask grows last: `given_up` may look in between."""
+        for version, count in completion.versions:
+            last = self.versions.pop() if self.versions and self.versions[-1][0] == version else (version, 0)
+            self.versions.append((version, last[1] + count))
         self.tokens += completion.tokens.tolist()
         self.logprobs += completion.logprobs.tolist()
         self.mask += [True] * len(completion.tokens)
@@ -76,7 +79,15 @@ class Episode:
         """Copy the episode as failed, whatever a thread that still runs the original does to it."""
         turns, mask = list(self.turns), list(self.mask)
         tokens, logprobs = self.tokens[: len(mask)], self.logprobs[: sum(mask)]
-        copy = replace(self, tokens=tokens, mask=mask, logprobs=logprobs, messages=list(self.messages), turns=turns)
+        copy = replace(
+            self,
+            versions=list(self.versions),
+            tokens=tokens,
+            mask=mask,
+            logprobs=logprobs,
+            messages=list(self.messages),
+            turns=turns,
+        )
         copy.fail("environment_error", error)
         return copy
 
@@ -95,7 +106,8 @@ class Episode:
             correct=self.correct,
             truncated=self.truncated,
             verdict=self.verdict,
-            weights_version=current_version if self.weights_version is None else self.weights_version,
+            weights_version=min((version for version, _ in self.versions), default=current_version),
+            versions=tuple(self.versions) if len(self.versions) > 1 else (),
             messages=tuple(self.messages),
             error=self.error,
             turns=tuple(self.turns),

@@ -4,6 +4,7 @@ import math
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 from queue import Empty, SimpleQueue
 from typing import Any
 
@@ -210,13 +211,13 @@ class EpisodeRunner:
         completions = self.engine.step()
         self.engine_seconds += time.perf_counter() - started
         for key, completion in completions:
+            if not completion.versions:
+                completion = replace(completion, versions=((self.engine.weights_version, len(completion.tokens)),))
             self.generated_tokens += len(completion.tokens)
             self._launch(self._turns.step, self._running[key], completion)
 
     def _submit_ready(self) -> None:
         for episode in self._ready:
-            if episode.weights_version is None:
-                episode.weights_version = self.engine.weights_version
             self.engine.submit(episode.request.id, self._turns.generation_request(episode))
         self._ready = []
 

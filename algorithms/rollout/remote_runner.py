@@ -1,7 +1,7 @@
 """One remote env runner as the driver sees it, and what an idle one should take from the others."""
 
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import islice
@@ -38,11 +38,13 @@ class Call:
         round: the dispatch that it belongs to; NO_ROUND: nobody waits for the answer.
         given: ids of the requests that went with it.
         ping: whether it only asks for the id of the process.
+        weights: the version that it brings; None: none.
     """
 
     round: int
     given: tuple[int, ...] = ()
     ping: bool = False
+    weights: int | None = None
 
 
 @dataclass(eq=False)
@@ -82,6 +84,17 @@ class RemoteRunner:
     def ready(self) -> bool:
         """Whether it can be given work; a spare could."""
         return self.state is RunnerState.READY
+
+    @property
+    def advances(self) -> int:
+        """Calls that it has to answer and that bring no weights."""
+        return sum(call.weights is None for call in self.calls.values())
+
+    def take_weights(self, version: int, state: Mapping[str, Any]) -> None:
+        """Have it sample with other weights from its next call on."""
+        if not self.calls:
+            self.last_heard = time.monotonic()
+        self.calls[self.handle.set_state.remote(state)] = Call(NO_ROUND, weights=version)
 
     def ping(self) -> None:
         """Have it answer, so that its death shows while it has nothing to do."""

@@ -3,7 +3,7 @@
 import math
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -63,12 +63,13 @@ class DispatchReport:
     """What a dispatch did.
 
     Args:
-        rollouts: one for each request, sorted by request id.
+        rollouts: that have ended.
         stale: rollouts thrown away because their weights were not the current ones.
         requeued: requests that a lost runner held and another one ran.
         stolen: requests that an idle runner took, or ran a copy of.
         seconds: wall time.
         engine_seconds: what all engines spent generating.
+        grading: what the graders of each runner's process have counted, by the runner's number.
     """
 
     rollouts: list[Rollout] = field(default_factory=list)
@@ -77,6 +78,7 @@ class DispatchReport:
     stolen: int = 0
     seconds: float = 0.0
     engine_seconds: float = 0.0
+    grading: dict[int, Mapping[str, int]] = field(default_factory=dict)
 
 
 def dispatch(
@@ -90,68 +92,117 @@ def dispatch(
         plan: how many each runner gets.
         on_progress: called with how many of how many rollouts are there.
 
+    Returns:
+        With a rollout for each request, sorted by request id.
+
     Raises:
         NoEnvRunnerLeft: no runner answers, and none has come back in time.
         StaleWeights: a runner keeps sampling with other weights.
     """
-    return _Dispatch(supervisor, requests, plan, on_progress).run()
+    started = time.perf_counter()
+    work = Dispatch(supervisor, plan)
+    work.begin()
+    work.add(requests)
+    try:
+        while work.missing:
+            if work.turn(POLL_S) and on_progress:
+                on_progress(len(work.report.rollouts), len(requests))
+    finally:
+        for runner in supervisor.ready():
+            runner.dismiss()
+    work.report.rollouts.sort(key=lambda rollout: rollout.request_id)
+    work.report.seconds = time.perf_counter() - started
+    return work.report
 
 
-class _Dispatch:
-    """The state of one dispatch: what waits, what is done, and what two runners have."""
+class Dispatch:
+    """Requests that wait, are held by one runner or by two, or have ended.
 
-    def __init__(
-        self,
-        supervisor: WorkerSupervisor,
-        requests: Sequence[Request],
-        plan: DispatchPlan,
-        on_progress: OnProgress | None,
-    ) -> None:
-        self.supervisor, self.plan, self.on_progress = supervisor, plan, on_progress
-        self.waiting = deque(requests)
-        self.expected = len(requests)
-        # Else the shares of a batch engine would shrink with what waits, to batches of one.
-        self.least = math.ceil(len(requests) / (supervisor.places * plan.pieces)) if plan.pieces > 1 else 1
-        self.done: dict[int, Rollout] = {}
-        self.shared: dict[int, tuple[RemoteRunner, RemoteRunner]] = {}
+    Whoever calls its methods holds the supervisor's lock.
+
+    Args:
+        supervisor: the runners.
+        plan: how many requests each gets.
+        longest_call_s: how long a call may last while requests wait.
+
+    Attributes:
+        missing: of each request that has not ended, by its id, the version of the weights when it was added; nothing
+            older may sample it.
+        report: what has happened so far.
+    """
+
+    def __init__(self, supervisor: WorkerSupervisor, plan: DispatchPlan, longest_call_s: float = math.inf) -> None:
+        self.supervisor, self.plan, self.longest_call_s = supervisor, plan, longest_call_s
+        self.missing: dict[int, int] = {}
         self.report = DispatchReport()
-        self.steal_at = 0.0
+        self._waiting: deque[Request] = deque()
+        self._least = 1
+        self._shared: dict[int, tuple[RemoteRunner, RemoteRunner]] = {}
+        self._steal_at = 0.0
 
-    def run(self) -> DispatchReport:
-        started = time.perf_counter()
+    def begin(self) -> None:
+        """Leave behind what runners were given before; what is missing of it waits again."""
         self.supervisor.begin_round()
-        self.supervisor.take_orphans()
-        try:
-            while len(self.done) < self.expected:
-                self._requeue(self.supervisor.take_orphans())
-                self._assign()
-                for runner, call, report in self.supervisor.poll(POLL_S):
-                    self._take(runner, call, report)
-        finally:
-            for runner in self.supervisor.ready():
-                runner.dismiss()
-        self.report.rollouts = [self.done[key] for key in sorted(self.done)]
-        self.report.seconds = time.perf_counter() - started
-        return self.report
+        given = self.supervisor.take_orphans()
+        for runner in self.supervisor.ready():
+            given += runner.held.values()
+            runner.dismiss()
+        self._requeue(given)
+
+    def add(self, requests: Sequence[Request], *, first: bool = False) -> None:
+        """Take requests; their ids must not be those of missing ones.
+
+        Args:
+            requests: in the order in which to begin.
+            first: whether they begin before those that wait.
+        """
+        self.missing |= dict.fromkeys((request.id for request in requests), self.supervisor.version)
+        if first:
+            self._waiting.extendleft(reversed(requests))
+        else:
+            self._waiting.extend(requests)
+        if self.plan.pieces > 1:  # else the shares of a batch engine would shrink with what waits, to batches of one
+            self._least = math.ceil(len(requests) / (self.supervisor.places * self.plan.pieces))
+
+    def cancel(self, ids: Collection[int]) -> None:
+        """Forget requests, wherever they are."""
+        for key in ids:
+            self.missing.pop(key, None)
+            self._shared.pop(key, None)
+        self._waiting = deque(request for request in self._waiting if request.id in self.missing)
+        for runner in self.supervisor.ready():
+            for key in [key for key in runner.held if key not in self.missing]:
+                del runner.held[key]
+                runner.to_withdraw.append(key)
+
+    def turn(self, poll_s: float) -> int:
+        """Give out what waits, and take in what runners answer within so many seconds; returns how many ended."""
+        ended = len(self.report.rollouts)
+        self._requeue(self.supervisor.take_orphans())
+        self._assign()
+        for runner, call, report in self.supervisor.poll(poll_s):
+            self._take(runner, call, report)
+        return len(self.report.rollouts) - ended
 
     def _requeue(self, orphans: Sequence[Request]) -> None:
         """Put first in line what a lost runner held, unless another one runs it too."""
         if not orphans:
             return
-        waiting = {request.id for request in self.waiting}  # both holders of a copy may be lost at once
+        waiting = {request.id for request in self._waiting}  # both holders of a copy may be lost at once
         for request in reversed(orphans):
-            holders = self.shared.pop(request.id, ())
-            covered = request.id in self.done or any(request.id in holder.held for holder in holders)
+            holders = self._shared.pop(request.id, ())
+            covered = request.id not in self.missing or any(request.id in holder.held for holder in holders)
             if not covered and request.id not in waiting:
                 waiting.add(request.id)
-                self.waiting.appendleft(request)
+                self._waiting.appendleft(request)
                 self.report.requeued += 1
 
     def _assign(self) -> None:
         """Give the runners that take calls their share of what waits, or what can be stolen for them."""
-        free = [runner for runner in self.supervisor.ready() if len(runner.calls) < self.plan.calls]
-        longest = math.inf if self.waiting else max(LAST_CALLS_S, self.supervisor.places / ANSWERS_A_SECOND)
-        assigned = self._shares(free) if self.waiting else self._steals(free)
+        free = [runner for runner in self.supervisor.ready() if runner.advances < self.plan.calls]
+        last_calls_s = max(LAST_CALLS_S, self.supervisor.places / ANSWERS_A_SECOND)
+        longest = max(self.longest_call_s, last_calls_s) if self._waiting else last_calls_s
+        assigned = self._shares(free) if self._waiting else self._steals(free)
         for runner in free:
             requests = assigned.get(runner.number, [])
             if requests or runner.held or runner.to_withdraw:
@@ -160,13 +211,13 @@ class _Dispatch:
     def _shares(self, free: Sequence[RemoteRunner]) -> dict[int, list[Request]]:
         """Share out what waits one by one, so that no runner gets all the long ones."""
         shares: dict[int, list[Request]] = {runner.number: [] for runner in free}
-        share = math.ceil(len(self.waiting) / (max(1, len(self.supervisor.ready())) * self.plan.pieces))
-        room = {runner.number: min(max(share, self.least), self.plan.capacity - len(runner.held)) for runner in free}
+        share = math.ceil(len(self._waiting) / (max(1, len(self.supervisor.ready())) * self.plan.pieces))
+        room = {runner.number: min(max(share, self._least), self.plan.capacity - len(runner.held)) for runner in free}
         takers = [number for number, most in room.items() if most > 0]
-        while takers and self.waiting:
-            for number in islice(takers, len(self.waiting)):
-                request = self.waiting.popleft()
-                if request.id not in self.done:
+        while takers and self._waiting:
+            for number in islice(takers, len(self._waiting)):
+                request = self._waiting.popleft()
+                if request.id in self.missing:
                     shares[number].append(request)
             takers = [number for number in takers if len(shares[number]) < room[number]]
         return shares
@@ -174,17 +225,17 @@ class _Dispatch:
     def _steals(self, free: Sequence[RemoteRunner]) -> dict[int, list[Request]]:
         """Nothing waits: let runners with free slots take over what others hold."""
         now = time.monotonic()
-        if now < self.steal_at:
+        if now < self._steal_at:
             return {}
-        self.steal_at = now + STEAL_EVERY_S
+        self._steal_at = now + STEAL_EVERY_S
         return {runner.number: self._steal(runner, now) for runner in free if len(runner.held) < self.plan.slots}
 
     def _steal(self, receiver: RemoteRunner, now: float) -> list[Request]:
-        found = plan_steal(receiver, self.supervisor.ready(), self.plan.slots, self.shared, now)
+        found = plan_steal(receiver, self.supervisor.ready(), self.plan.slots, self._shared, now)
         if found is None:
             return []
         for request in found.requests:
-            self.shared[request.id] = (found.victim, receiver)
+            self._shared[request.id] = (found.victim, receiver)
             receiver.held[request.id] = request  # so that the next receiver sees it
             if not found.copied:
                 del found.victim.held[request.id]
@@ -195,7 +246,8 @@ class _Dispatch:
     def _take(self, runner: RemoteRunner, call: Call, report: RunnerReport) -> None:
         """Keep what a runner has finished, and withdraw it from a runner that has it too."""
         self.report.engine_seconds += report.engine_seconds
-        if found := {rollout.weights_version for rollout in report.rollouts} - {self.supervisor.version}:
+        self.report.grading[runner.number] = report.grading
+        if found := {rollout.weights_version for rollout in report.rollouts if self._is_stale(rollout)}:
             self.report.stale += len(report.rollouts)
             if runner.ready:  # not lost or found out already
                 self.supervisor.give_weights_again(runner, found)
@@ -204,19 +256,22 @@ class _Dispatch:
         runner.adapt(report, self.plan.slots, self.plan.rollouts_a_call, longest)
         for rollout in report.rollouts:
             runner.held.pop(rollout.request_id, None)
-            if rollout.request_id not in self.done:
-                self.done[rollout.request_id] = rollout
+            if self.missing.pop(rollout.request_id, None) is not None:
+                self.report.rollouts.append(rollout)
                 self._withdraw(rollout.request_id, runner)
         if report.unfinished == 0 and runner.held:
             self._requeue_vanished(runner)
         if report.rollouts:
             self.supervisor.progressed()
             runner.stale_in_a_row = 0
-            if self.on_progress:
-                self.on_progress(len(self.done), self.expected)
+
+    def _is_stale(self, rollout: Rollout) -> bool:
+        """Whether weights have sampled it that the runner should not have had."""
+        version = self.supervisor.version
+        return not self.missing.get(rollout.request_id, version) <= rollout.weights_version <= version
 
     def _withdraw(self, key: int, winner: RemoteRunner) -> None:
-        for holder in self.shared.pop(key, ()):
+        for holder in self._shared.pop(key, ()):
             if holder is not winner and holder.ready:
                 holder.held.pop(key, None)
                 holder.to_withdraw.append(key)

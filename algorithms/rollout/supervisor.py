@@ -175,6 +175,17 @@ class WorkerSupervisor:
             if self.runners[number].ready:
                 self.lose(self.runners[number], reason, kill=kill)
 
+    def send_weights(self, version: int, state: Mapping[str, Any]) -> None:
+        """Have every runner that is up take weights behind the calls that it has; those they answer are of older ones.
+
+        Args:
+            version: of the weights.
+            state: what `set_state` is to take.
+        """
+        self.version = version
+        for runner in self.up():
+            runner.take_weights(version, state)
+
     def _put_out_of_service(self, runner: RemoteRunner, *, lost: bool, old_pid: int | None = None) -> Comeback:
         self._orphans += runner.held.values()
         runner.held.clear()
@@ -206,9 +217,14 @@ class WorkerSupervisor:
                 continue
             call = owner.answered(reference)
             answer = self._result(owner, reference)
-            if call.ping and answer is not None:
+            if answer is None:
+                continue
+            if call.ping:
                 self._note_process(owner, answer)
-            elif answer is not None and call.round == self.round:
+            elif call.weights is not None:
+                if answer != call.weights:
+                    self.give_weights_again(owner, {answer})
+            elif call.round == self.round:
                 answers.append((owner, call, answer))
         return answers
 

@@ -1,7 +1,7 @@
 """Requests to env runners and the rollouts that they return: plain frozen data, numpy only."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 import numpy as np
@@ -10,6 +10,9 @@ from algorithms.utils.errors import RunError
 
 # In the tokens of a rollout: what follows has a context of its own, and does not see what stands before.
 NEW_CONTEXT = -1
+
+# Which weights sampled a text: (version, tokens) after one another, in the order of the tokens.
+VersionSpans = tuple[tuple[int, int], ...]
 
 OnProgress = Callable[[int, int], None]  # called with how many of how many rollouts are there
 
@@ -139,9 +142,11 @@ class Rollout:
         correct: verified, and finished within the length limit.
         truncated: the last response hit the length limit.
         verdict: the grader's reason, or "environment_error".
+        weights_version: of the oldest weights that sampled one of its tokens.
         messages: the conversation as text, for people.
         error: set when the environment failed or grading timed out: the rollout leaves its group.
         turns: of the policy, those that the environment has judged.
+        versions: of the weights that sampled each of the policy's tokens; empty: all are of `weights_version`.
     """
 
     request_id: int
@@ -159,6 +164,12 @@ class Rollout:
     messages: tuple[dict[str, str], ...] = ()
     error: str | None = None
     turns: tuple[Turn, ...] = ()
+    versions: VersionSpans = ()
+
+    @property
+    def version_spans(self) -> VersionSpans:
+        """The versions of all tokens that the policy wrote, also where they are one."""
+        return self.versions or ((self.weights_version, self.response_length),)
 
     @property
     def turn_correct(self) -> tuple[bool, ...]:
@@ -190,12 +201,14 @@ class RunnerReport:
         unfinished: episodes that the runner still holds.
         generated_tokens: tokens of the responses that ended.
         engine_seconds: time spent in the engine.
+        grading: what the graders of the process have done so far, see `r3env.grading.statistics`.
     """
 
     rollouts: tuple[Rollout, ...]
     unfinished: int
     generated_tokens: int
     engine_seconds: float
+    grading: Mapping[str, int] = field(default_factory=dict)
 
 
 # Verdicts of episodes in which something broke that is likely to break again.

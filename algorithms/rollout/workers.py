@@ -14,11 +14,12 @@ from ray.rllib.env.env_runner_group import EnvRunnerGroup
 
 from algorithms.config.base import BaseConfig
 from algorithms.config.placement import TransferKind, transfer_kind
-from algorithms.rollout.background import Attendant, Background
+from algorithms.rollout.background import Attendant
 from algorithms.rollout.comeback import Weights
 from algorithms.rollout.env_runner import LLMEnvRunner
 from algorithms.rollout.metrics import DispatchMetrics, GradingCounts, completion_metrics
 from algorithms.rollout.scheduler import DispatchPlan, DispatchReport, ExpectedLengths, dispatch
+from algorithms.rollout.stream import RolloutStream, Ticket
 from algorithms.rollout.supervisor import WorkerSupervisor
 from algorithms.rollout.types import OnProgress, Request, Rollout
 from algorithms.rollout.weight_sync.choice import EngineSleep, NoSleep, choose_engine_sleep, choose_transfer
@@ -29,7 +30,6 @@ from algorithms.utils.starting import ShownStart
 
 GRADING_COUNTS_TIMEOUT_S = 2.0
 MOST_ERRORS_REPORTED = 20
-STOP_S = 5.0
 
 _logger = logging.getLogger(__name__)
 
@@ -60,7 +60,7 @@ class RolloutWorkers:
         self.lengths = ExpectedLengths()
         self._restarts_before = 0
         self._hung_reported = 0
-        self._ahead: Background[list[Rollout]] | None = None
+        self.stream = self._make_stream(config)
         self._dispatches, self._grading = DispatchMetrics(), GradingCounts()
         if training:
             self._grading.added(self._grading_totals())
@@ -79,37 +79,34 @@ class RolloutWorkers:
             NoEnvRunnerLeft: no runner answers, and none has come back in time.
             StaleWeights: a runner keeps sampling with other weights than were pushed last.
         """
+        if self.stream is not None:
+            return self._rollout_first(self.stream, requests, on_progress)
         if self.supervisor is None:
             report = self._rollout_locally(requests, on_progress)
         else:
             with self.supervisor.lock, self._waiting_learners():
                 report = dispatch(self.supervisor, self.lengths.longest_first(requests), self.plan, on_progress)
-        if self.training:  # an evaluation has no steps, and reports errors as verdicts
-            runners = 1 if self.supervisor is None else self.supervisor.places
-            self._dispatches.add(report, runners, self._grading.added(self._grading_totals()))
-            self._report_errors(report.rollouts)
-        self.lengths.observe(report.rollouts)
+        self._count(report)
+        self._take_in(report.rollouts)
         return report.rollouts
 
-    def start(self, requests: Sequence[Request]) -> None:
-        """Begin to roll out with the weights as they are, while the learners work; `finish` waits for the rollouts.
+    def start(self, requests: Sequence[Request]) -> Ticket:
+        """Begin to roll out, with the weights as they are and those that come; needs `training.max_off_policy_steps`.
 
-        Raises:
-            RuntimeError: others are being rolled out.
+        Returns:
+            What `finish` or `abandon` takes.
         """
-        if self._ahead is not None:
-            raise RuntimeError("requests are being rolled out already; finish() them first")
-        # A runner that is replaced meanwhile needs these weights, and the learners will not have them any more.
-        with self._runners_to_itself():
-            self._current_weights()
-        self._ahead = Background(lambda: self.rollout(requests))
+        return self._require_stream().add(self.lengths.longest_first(requests))
 
-    def finish(self) -> list[Rollout]:
+    def finish(self, ticket: Ticket) -> list[Rollout]:
         """Wait for what `start` began; raises what `rollout` raises."""
-        if self._ahead is None:
-            raise RuntimeError("no requests are being rolled out; start() them first")
-        ahead, self._ahead = self._ahead, None
-        return ahead.result()
+        rollouts = self._require_stream().collect(ticket)
+        self._take_in(rollouts)
+        return rollouts
+
+    def abandon(self, ticket: Ticket) -> None:
+        """Give up what `start` began."""
+        self._require_stream().cancel(ticket)
 
     def close(self) -> None:
         """Give up what is being rolled out."""
@@ -117,8 +114,8 @@ class RolloutWorkers:
             self.supervisor.closed = True
         if self._attendant is not None:
             self._attendant.stop()
-        if self._ahead is not None:
-            self._ahead.wait(STOP_S)
+        if self.stream is not None:
+            self.stream.close()
 
     @property
     def restarts(self) -> int:
@@ -131,6 +128,8 @@ class RolloutWorkers:
 
     def metrics(self, requests: Sequence[Request], rollouts: Sequence[Rollout]) -> dict[str, float | str]:
         """Report what was requested, what came back, and what went wrong on the way since the last call."""
+        if self.stream is not None:
+            self._count(self.stream.take_report())
         hung = self.supervisor.counts.hung if self.supervisor else 0
         new_hung, self._hung_reported = hung - self._hung_reported, hung
         recoveries = self.supervisor.take_recoveries() if self.supervisor else []
@@ -151,14 +150,22 @@ class RolloutWorkers:
 
     def forget_counts(self) -> None:
         """Leave what was rolled out since the last `metrics` out of the next: an evaluation is no part of a step."""
+        if self.stream is not None:
+            self._count(self.stream.take_report())
         self._dispatches.forget()
 
     def push_weights(self) -> None:
         """Send the learners' weights to every runner, and note their version.
 
-        A runner that does not take them in time is lost, and gets them when it has been replaced.
+        A runner that does not take them in time is lost, and gets them when it has been replaced. What runs meanwhile
+        goes on with the new weights. Where runners can fetch these by themselves, nobody waits until they have.
         """
         with self._runners_to_itself():
+            first = self.version < 0  # an engine that cannot take weights at all is told of at once
+            if self.stream is not None and not first and (message := self.transfer.publish(self.learner_group)):
+                self._sent, self.version = message, message[0]
+                self._supervised().send_weights(*message)
+                return
             self._sent, started = None, time.monotonic()
             try:
                 self.version = self.transfer.push(self.learner_group, self.group, self.settings.timeout_s)
@@ -174,18 +181,23 @@ class RolloutWorkers:
         supervisor.counts.hung += len(lost) if silent else 0
         reasons = dict.fromkeys(lost, "did not take weights in time, or died")
         supervisor.confirm(self.version, reasons, kill=silent)
-        if supervisor.starting or self._stores_weights:
+        # With a stream the learners are at work when a runner that comes back wants them.
+        if supervisor.starting or self._stores_weights or self.stream is not None:
             self._current_weights()
 
     def sleep_engines(self) -> None:
         """Let engines that share the learners' GPUs give their memory back, until the next `push_weights`."""
+        if self.stream is not None:
+            return  # they never rest
         with self._runners_to_itself():
             if self.settings.sleep_while_training:
                 self._sent = None  # taking weights would wake an engine
             self.engine_sleep.begin(self.group, self.settings.timeout_s)
 
     def _runners_to_itself(self) -> contextlib.AbstractContextManager[Any]:
-        """Keep the attendant from runners that are called from here."""
+        """Keep other threads from runners that are called from here."""
+        if self.stream is not None:
+            return self.stream.runners_to_itself()
         return self.supervisor.lock if self.supervisor is not None else contextlib.nullcontext()
 
     @contextlib.contextmanager
@@ -219,6 +231,44 @@ class RolloutWorkers:
             self._sent = self.transfer.message(self.learner_group)
         return self._sent
 
+    def _make_stream(self, config: BaseConfig) -> RolloutStream | None:
+        """For training whose rollouts go on while the learners work."""
+        ahead = self.training and cast(Any, config).training_settings.max_off_policy_steps
+        return RolloutStream(self._supervised(), self.plan) if ahead else None
+
+    def _require_stream(self) -> RolloutStream:
+        if self.stream is None:
+            raise RuntimeError("rollouts run beside the learners with training.max_off_policy_steps above 0 only")
+        return self.stream
+
+    def _supervised(self) -> WorkerSupervisor:
+        return cast(WorkerSupervisor, self.supervisor)
+
+    def _rollout_first(
+        self, stream: RolloutStream, requests: Sequence[Request], on_progress: OnProgress | None
+    ) -> list[Rollout]:
+        """Run requests before those of the stream that still wait."""
+        ticket = stream.add(self.lengths.longest_first(requests), first=True)
+        try:
+            rollouts = stream.collect(ticket, on_progress)
+        except BaseException:  # an interrupt, or an error after which nobody wants them
+            stream.cancel(ticket)
+            raise
+        self._take_in(rollouts)
+        return rollouts
+
+    def _count(self, report: DispatchReport) -> None:
+        """Take a report in; an evaluation has no steps to report it in."""
+        if self.training:
+            runners = 1 if self.supervisor is None else self.supervisor.places
+            self._dispatches.add(report, runners, self._grading.added(report.grading))
+
+    def _take_in(self, rollouts: Sequence[Rollout]) -> None:
+        """Learn lengths from rollouts; an evaluation reports errors as verdicts."""
+        if self.training:
+            self._report_errors(rollouts)
+        self.lengths.observe(rollouts)
+
     def _rollout_locally(self, requests: Sequence[Request], on_progress: OnProgress | None) -> DispatchReport:
         runner = cast(LLMEnvRunner, self.group.local_env_runner)
         chunk = self.settings.max_num_seqs
@@ -229,6 +279,7 @@ class RolloutWorkers:
             runner.rollout(requests, on_progress, chunk),
             seconds=time.perf_counter() - started,
             engine_seconds=runner.episode_runner.engine_seconds - engine_before,
+            grading={0: runner.get_grading_counts()},
         )
 
     def _report_errors(self, rollouts: Sequence[Rollout]) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from algorithms.rollout.types import Sampling
+from algorithms.rollout.types import Sampling, VersionSpans
 from algorithms.rollout.weight_sync.wire import TENSORS, Weights, as_weights
 
 
@@ -40,15 +40,20 @@ class Completion:
     Args:
         tokens: int32 [L], the end-of-turn token included when one was sampled.
         logprobs: float32 [L], log-probs under the distribution at the sampling temperature.
+        versions: of the weights that sampled the tokens; empty: all are of those that the engine holds.
     """
 
     tokens: np.ndarray
     logprobs: np.ndarray
     finish_reason: FinishReason
+    versions: VersionSpans = ()
 
 
 class Engine(ABC):
     """A model that samples responses and whose weights can be replaced in place.
+
+    Weights may be replaced between two steps, also while requests are unfinished: what is sampled from then on is of
+    the new ones, and each completion says which weights sampled which of its tokens.
 
     Requests are submitted under keys of the caller's choice, and `step` returns what has finished. An engine with
     `continuous_batching` takes a request into the batch that is decoding. One without decodes fixed batches to their

@@ -41,6 +41,7 @@ class VLLMEngine(Engine):
         sleeps: whether the engine is to give the GPU's memory back between rollouts.
         max_model_len: tokens that the longest sequence may have; None: the model's context.
         cache_bytes: of the cache on a CPU; None: a GiB.
+        keeps_cache: whether responses that run while weights change keep what the old ones have computed of them.
         on_stage: called with what the start is doing, whenever that changes.
 
     Attributes:
@@ -71,6 +72,7 @@ class VLLMEngine(Engine):
         sleeps: bool = False,
         max_model_len: int | None = None,
         cache_bytes: int | None = None,
+        keeps_cache: bool = False,
         on_stage: OnStage = lambda stage: None,
         **_: Any,
     ) -> None:
@@ -102,6 +104,10 @@ class VLLMEngine(Engine):
         from vllm.sampling_params import RequestOutputKind
 
         self._running: set[int] = set()
+        self._early: list[Any] = []
+        self._paused = False
+        self.keeps_cache = keeps_cache
+        self.llm.llm_engine.set_weight_version("0")
         self.prompt_tokens = 0
         self.cached_prompt_tokens = 0
         self._prompt, self._parameters = tokens_input, SamplingParams
@@ -115,14 +121,18 @@ class VLLMEngine(Engine):
         self._awaited: set[str] | None = None
 
     def start_weights(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
-        """Begin an update of vLLM's weight-transfer API; a tied head must come too, or vLLM keeps its old copy."""
+        """Begin an update of vLLM's weight-transfer API; a tied head must come too, or vLLM keeps its old copy.
+
+        Responses that are running stop where they are, and go on with the new weights.
+        """
         # vLLM itself skips weights that are missing and is left unusable by one that it does not know.
         require_same_shapes(self._shapes, shapes)
-        self._require_idle("take weights")
         if self._awaited is not None:
             raise RuntimeError("the last update of vLLM's weights broke off and left its layers in pieces")
         if self._asleep:
             self.llm.wake_up(tags=["weights"])
+        elif self._running:
+            self._pause()
         self.weights_version = NO_VERSION
         self.llm.start_weight_update()
         self._awaited = set(shapes)
@@ -136,16 +146,27 @@ class VLLMEngine(Engine):
         self._awaited.difference_update(names)
 
     def finish_weights(self, version: int) -> None:
-        """End the update, wake the cache, and forget the prefixes that it held."""
+        """End the update, wake the cache, and forget what it held, or keep it for the responses that are running."""
         require_complete(self._awaited or ())
-        self.llm.finish_weight_update()
+        self.llm.finish_weight_update(str(version))
         self._awaited = None
         if self._asleep:
             self.llm.wake_up(tags=["kv_cache"])
             self._asleep = False
-        if not self.llm.reset_prefix_cache():
+        if not (self._paused and self.keeps_cache) and not self.llm.reset_prefix_cache(self._paused):
             raise RuntimeError("vLLM kept prefixes of the old weights in its cache")
+        if self._paused:
+            self.llm.wake_up(tags=["scheduling"])
+            self._paused = False
         self.weights_version = version
+
+    def _pause(self) -> None:
+        """Stop all responses, after the steps that are under way: their tokens are the old weights'."""
+        self.llm.sleep(level=0, mode="keep")
+        self._paused = True
+        core: Any = self.llm.llm_engine.engine_core
+        while core.engine_core.batch_queue:  # None without asynchronous scheduling
+            self._early += self.llm.llm_engine.step()
 
     def sleep(self, level: int = 2) -> None:
         """Free the cache and, at level 2, the weights, which the next `load_weights` brings back."""
@@ -170,6 +191,8 @@ class VLLMEngine(Engine):
 
     def arguments(self, request: GenerationRequest) -> tuple[Any, Any]:
         """A prompt and sampling parameters as vLLM takes them."""
+        # Prefixes that older weights have left in the cache are not for this request.
+        salt = str(self.weights_version) if self.keeps_cache else None
         sampling = request.sampling
         parameters = self._parameters(
             temperature=sampling.temperature,
@@ -183,13 +206,16 @@ class VLLMEngine(Engine):
             output_kind=self._output_kind,
             skip_clone=True,
         )
-        return self._prompt(request.tokens.tolist()), parameters
+        return self._prompt(request.tokens.tolist(), cache_salt=salt), parameters
 
     def step(self) -> list[tuple[int, Completion]]:
         """Decode a token of every running response, after the prefill of as many new ones as fit."""
         if not self._running:
             return []
-        outputs: list[Any] = self.llm.llm_engine.step()  # all of them are final
+        if self._awaited is not None:
+            raise RuntimeError("the engine cannot go on: its weights are being replaced")
+        outputs: list[Any] = self._early or self.llm.llm_engine.step()  # all of them are final
+        self._early = []
         for output in outputs:
             self.prompt_tokens += len(output.prompt_token_ids)
             self.cached_prompt_tokens += output.num_cached_tokens or 0
@@ -240,5 +266,8 @@ def _completion(output: Any) -> Completion:
     """The sampled tokens' log-probs are the only ones: with `logprobs=0` vLLM keeps no others."""
     reason = FinishReason.LENGTH if output.finish_reason == "length" else FinishReason.STOP
     return Completion(
-        np.array(output.token_ids, np.int32), np.array(output.logprobs.logprobs, np.float32), finish_reason=reason
+        np.array(output.token_ids, np.int32),
+        np.array(output.logprobs.logprobs, np.float32),
+        finish_reason=reason,
+        versions=tuple((int(span.version), span.end - span.start) for span in output.weight_versions or ()),
     )

@@ -57,6 +57,10 @@ class OrObjectStore:
             self._way = ObjectStoreTransfer(self._wire)
             return self._way.push(learner_group, runner_group, timeout_s)
 
+    def publish(self, learner_group: LearnerGroup) -> tuple[int, dict[str, Any]] | None:
+        """See `WeightTransfer.publish`."""
+        return self._way.publish(learner_group)
+
     def message(self, learner_group: LearnerGroup) -> tuple[int, dict[str, Any]]:
         """See `WeightTransfer.message`."""
         return self._way.message(learner_group)

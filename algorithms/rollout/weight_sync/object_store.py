@@ -75,6 +75,12 @@ class ObjectStoreTransfer:
         require_version(calls(functools.partial(_set_state, state=weights.state(version))), version)
         return version
 
+    def publish(self, learner_group: LearnerGroup) -> tuple[int, dict[str, Any]]:
+        """Store the weights, see `WeightTransfer.publish`."""
+        self._kept = None
+        self._kept = version, weights = store_weights(learner_group, self.wire)
+        return version, weights.state(version)
+
     def message(self, learner_group: LearnerGroup) -> tuple[int, dict[str, Any]]:
         """The weights that were pushed last, see `WeightTransfer.message`."""
         version, weights = self._kept or store_weights(learner_group, self.wire)
@@ -132,6 +138,9 @@ class AsLoaded:
         """Nothing to send, see `WeightTransfer.push`."""
         return 0
 
+    def publish(self, learner_group: LearnerGroup) -> None:
+        """Nothing to publish."""
+
     def message(self, learner_group: LearnerGroup) -> tuple[int, dict[str, Any]]:
         """An engine that comes back has read the model again; it only has to confirm it."""
         return 0, {WEIGHTS_SEQ_NO: 0}
@@ -150,6 +159,9 @@ class InProcessTransfer:
         version = int(learner._weights_seq_no)
         runner.engine.load_weights(TensorsAtHand(learner.policy_shapes(), learner.policy_tensors()), version)
         return version
+
+    def publish(self, learner_group: LearnerGroup) -> None:
+        """Not used: see `message`."""
 
     def message(self, learner_group: LearnerGroup) -> tuple[int, dict[str, Any]]:
         """Not used: an engine in the driver's process does not come back alone."""

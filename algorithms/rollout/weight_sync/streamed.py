@@ -103,6 +103,9 @@ class StreamedTransfer:
         require_version(calls(functools.partial(_finish, version=opened.version)), opened.version)
         return opened.version
 
+    def publish(self, learner_group: LearnerGroup) -> None:
+        """Not this way, see `WeightTransfer.publish`."""
+
     def message(self, learner_group: LearnerGroup) -> tuple[int, dict[str, Any]]:
         """For a runner that comes back, see `WeightTransfer.message`."""
         return self._store.message(learner_group)

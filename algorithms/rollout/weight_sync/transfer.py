@@ -47,6 +47,14 @@ class WeightTransfer(Protocol):
         """
         ...
 
+    def publish(self, learner_group: LearnerGroup) -> tuple[int, dict[str, Any]] | None:
+        """Put the learners' weights where runners fetch them by themselves.
+
+        Returns:
+            Version and `set_state` argument; None: this way takes learners and all runners at the same time.
+        """
+        ...
+
     def message(self, learner_group: LearnerGroup) -> tuple[int, dict[str, Any]]:
         """The learners' version and what a single runner's `set_state` takes, for one that comes back.
 
