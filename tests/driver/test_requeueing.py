@@ -1,8 +1,14 @@
 """What lost runners held goes back into the line, each request once."""
 
-from algorithms.rollout.scheduler import DispatchPlan, _Dispatch
+from algorithms.rollout.scheduler import Dispatch, DispatchPlan
 from algorithms.rollout.supervisor import WorkerSupervisor
 from algorithms.rollout.types import Prompt, Request, Sampling
+from tests.hand_made import answer
+
+
+def rollout_of(key, version):
+    request = Request(key, Prompt("q"), 0, 0, Sampling())
+    return answer(request, prompt=[1], response=[2], correct=True, weights_version=version)
 
 
 class Handle:
@@ -19,12 +25,14 @@ def dispatch_of(count):
         {1: Handle, 2: Handle}, timeout_s=60.0, weights=lambda: (0, {}), kill=lambda handle: None
     )
     requests = [Request(key, Prompt("q"), 0, 0, Sampling()) for key in range(count)]
-    return supervisor, _Dispatch(supervisor, requests, DispatchPlan.of(continuous_batching=True, max_num_seqs=4), None)
+    dispatch = Dispatch(supervisor, DispatchPlan.of(continuous_batching=True, max_num_seqs=4))
+    dispatch.add(requests)
+    return supervisor, dispatch
 
 
 def holding(supervisor, dispatch, number):
     """Give a runner all that waits."""
-    supervisor.runners[number].held = {request.id: request for request in dispatch.waiting}
+    supervisor.runners[number].held = {request.id: request for request in dispatch._waiting}
 
 
 def held_by_two(count):
@@ -32,8 +40,8 @@ def held_by_two(count):
     supervisor, dispatch = dispatch_of(count)
     holding(supervisor, dispatch, 1)
     holding(supervisor, dispatch, 2)
-    dispatch.shared = {key: (supervisor.runners[1], supervisor.runners[2]) for key in range(count)}
-    dispatch.waiting.clear()
+    dispatch._shared = {key: (supervisor.runners[1], supervisor.runners[2]) for key in range(count)}
+    dispatch._waiting.clear()
     return supervisor, dispatch
 
 
@@ -42,7 +50,7 @@ def test_a_copy_whose_holders_are_both_lost_is_played_once_more():
     for runner in supervisor.runners.values():
         supervisor.lose(runner, "died")
     dispatch._requeue(supervisor.take_orphans())
-    assert sorted(request.id for request in dispatch.waiting) == [0, 1, 2]
+    assert sorted(request.id for request in dispatch._waiting) == [0, 1, 2]
     assert dispatch.report.requeued == 3
 
 
@@ -50,7 +58,39 @@ def test_a_copy_that_another_runner_holds_does_not_go_back_until_that_one_is_los
     supervisor, dispatch = held_by_two(2)
     supervisor.lose(supervisor.runners[1], "died")
     dispatch._requeue(supervisor.take_orphans())
-    assert not dispatch.waiting
+    assert not dispatch._waiting
     supervisor.lose(supervisor.runners[2], "died")
     dispatch._requeue(supervisor.take_orphans())
-    assert [request.id for request in dispatch.waiting] == [0, 1]
+    assert [request.id for request in dispatch._waiting] == [0, 1]
+
+
+def test_what_was_given_before_an_error_waits_again():
+    """A stream that goes on after one: answers to earlier calls count for nothing."""
+    supervisor, dispatch = dispatch_of(4)
+    holding(supervisor, dispatch, 1)
+    dispatch._waiting.clear()
+    supervisor.lose(supervisor.runners[2], "died")
+    dispatch.begin()
+    assert [request.id for request in dispatch._waiting] == [0, 1, 2, 3]
+    assert not supervisor.runners[1].held
+
+
+def test_what_is_given_up_is_dropped_wherever_it_is():
+    supervisor, dispatch = dispatch_of(4)
+    runner = supervisor.runners[1]
+    runner.held = {key: dispatch._waiting.popleft() for key in (0, 1)}
+    dispatch.cancel([1, 2])
+    assert list(runner.held) == [0] and runner.to_withdraw == [1]
+    assert [request.id for request in dispatch._waiting] == [3]
+    assert sorted(dispatch.missing) == [0, 3]
+
+
+def test_nothing_older_than_its_request_is_taken():
+    supervisor, dispatch = dispatch_of(0)
+    for version in (4, 5, 6):
+        supervisor.version = version
+        dispatch.add([Request(version, Prompt("q"), 0, 0, Sampling())])
+    stale = {
+        (key, sampled): dispatch._is_stale(rollout_of(key, sampled)) for key in (4, 5, 6) for sampled in range(3, 8)
+    }
+    assert {pair for pair, found in stale.items() if not found} == {(4, 4), (4, 5), (4, 6), (5, 5), (5, 6), (6, 6)}

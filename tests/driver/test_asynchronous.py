@@ -1,0 +1,119 @@
+"""Rollouts that go on while the learners work: what lags, by how much, what is lost and what is resumed."""
+
+import os
+import signal
+
+import pytest
+import ray
+
+from algorithms.config.errors import ConfigError
+
+from .conftest import requests_of, two_runners
+
+pytestmark = pytest.mark.slow
+
+QUERIES = 6
+
+
+@pytest.fixture(scope="module", params=[1, 3])
+def ahead(request, ray_session):
+    algorithm = two_runners().training(max_off_policy_steps=request.param, minibatches=2).build_algo()
+    algorithm.most = request.param
+    yield algorithm
+    algorithm.stop()
+
+
+def rollouts_of(algorithm):
+    return [sample.rollout for group in algorithm.batch.groups for sample in group.samples]
+
+
+def test_no_token_is_of_an_older_policy_than_allowed(ahead):
+    pushed = [ahead.rollout_workers.version]
+    for step in range(5):
+        ahead.train()
+        record = ahead.batch.record
+        spans = [span for rollout in rollouts_of(ahead) for span in rollout.version_spans]
+        lags = [step - pushed.index(version) for version, _ in spans]
+        assert 0 <= min(lags) and max(lags) == record["rollout/policy_lag"] <= min(step, ahead.most)
+        tokens = sum(count for _, count in spans)
+        mean = sum(lag * count for lag, (_, count) in zip(lags, spans, strict=True)) / tokens
+        assert record["rollout/policy_lag_mean"] == pytest.approx(mean)
+        assert record["rollout/prompts_completed"] == record["rollout/prompts_expected"] == QUERIES
+        assert record["rollout/stale"] == 0
+        pushed.append(ahead.rollout_workers.version)
+    assert record["rollout/policy_lag"] > 0
+    assert record["policy/logp_mismatch_max"] > 1e-4  # the engines' policy is another one than the learners'
+
+
+def test_evaluation_between_steps_is_of_the_newest_policy_and_leaves_the_rest(ahead):
+    first = ahead.evaluate()
+    assert ahead.evaluate() == first
+    assert set(ahead.evaluation.uids)
+    ahead.train()
+    assert ahead.batch.record["rollout/prompts_completed"] == QUERIES
+
+
+def test_no_prompt_is_lost_when_a_runner_dies_under_way(ahead):
+    pid = ray.get(ahead.rollout_workers.supervisor.runners[1].handle.get_pid.remote())
+    ticket = ahead.rollout_workers.start(requests_of(ahead, 300))
+    os.kill(pid, signal.SIGKILL)
+    ahead.train()
+    rollouts = ahead.rollout_workers.finish(ticket)
+    assert [rollout.request_id for rollout in rollouts] == list(range(300))
+    for _ in range(ahead.most + 1):
+        ahead.train()
+        assert ahead.batch.record["rollout/prompts_completed"] == QUERIES
+        assert ahead.batch.record["rollout/policy_lag"] <= ahead.most
+
+
+def trained_queries(algorithm, steps):
+    trained = []
+    for _ in range(steps):
+        algorithm.train()
+        trained.append([group.prompt.uid for group in algorithm.batch.rolled_out])
+    return trained
+
+
+def test_a_resume_asks_again_what_was_under_way_and_nothing_else(config):
+    config = config.copy(copy_frozen=False).training(max_off_policy_steps=2, max_resample_rounds=2)
+    whole = config.build_algo()
+    before = trained_queries(whole, 2)
+    arrays, state = whole.get_training_state()
+    assert [each["step"] for each in state["under_way"]] == [2, 3]
+    whole.stop()
+    resumed = config.build_algo()
+    resumed.set_training_state(arrays, state)
+    assert resumed.get_training_state()[1]["under_way"] == state["under_way"]
+    after = trained_queries(resumed, 2)
+    for queries, asked in zip(after, state["under_way"], strict=True):
+        assert set(queries) >= set(asked["queries"])
+    drawn = [uid for queries in (*before, *after) for uid in queries]
+    drawn += [uid for each in resumed.get_training_state()[1]["under_way"] for uid in each["queries"]]
+    assert len(drawn) == len(set(drawn)) == resumed.get_training_state()[1]["query_position"]
+    resumed.stop()
+
+
+def test_a_policy_that_does_not_change_is_trained_on_the_same_rollouts_either_way(config):
+    """Same queries, same prompts, same seeds, whether they were rolled out ahead or not."""
+    drawn = []
+    for lag in (0, 2):
+        lagging = (
+            config.copy(copy_frozen=False)
+            .env_runners(num_env_runners=min(1, lag))
+            .training(max_off_policy_steps=lag, lr=0.0)
+        )
+        algorithm = lagging.build_algo()
+        for _ in range(3):
+            algorithm.train()
+        drawn.append([(g.prompt.uid, s.rollout.tokens.tolist()) for g in algorithm.batch.groups for s in g.samples])
+        algorithm.stop()
+    assert drawn[0] == drawn[1]
+
+
+@pytest.mark.parametrize(
+    ("section", "setting", "value"), [("env_runners", "num_env_runners", 0), ("training", "importance_cap", 0.0)]
+)
+def test_what_does_not_go_with_a_lag_is_an_error_that_names_it(section, setting, value):
+    with pytest.raises(ConfigError, match="training.max_off_policy_steps: 4"):
+        config = two_runners().training(max_off_policy_steps=4)
+        getattr(config, section)(**{setting: value}).check_settings()
