@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from algorithms.evaluation.responses import Response, ResponseFolder
 from algorithms.evaluation.sampling import Answer, Draw, Sampler
 from algorithms.rollout.attempts import AttemptTruncator
+from algorithms.rollout.conversation import conversation, last_text
 from algorithms.rollout.types import OnProgress, Request, Rollout, Sampling
 from r3env.core import VerifiableEnv
 from r3env.grading.extraction import final_answer
@@ -90,19 +91,19 @@ def _hash(*parts: object) -> int:
 def _response(answer: Answer, environment: VerifiableEnv) -> Response:
     first, second = answer.first, answer.second
     benchmark, _, uid = first.uid.partition("/")
-    text = first.messages[-1]["content"] if first.response_length else ""
+    text = last_text(first) if first.response_length else ""
     return Response(
         benchmark=benchmark,
         uid=uid,
         level=environment.queries[first.uid].level or None,
         sample=answer.sample,
-        prompt="\n\n".join(message["content"] for message in first.messages if message["role"] == "user"),
+        prompt="\n\n".join(message["content"] for message in conversation(first) if message["role"] == "user"),
         response=text,
         answer=final_answer(text),
         correct=first.correct,
         truncated=first.truncated,
         verdict=first.verdict,
         tokens=first.response_length,
-        reflected_response=second.messages[-1]["content"] if second else None,
+        reflected_response=last_text(second) if second else None,
         reflected_correct=answer.reflected_correct,
     )

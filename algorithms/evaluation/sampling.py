@@ -8,6 +8,7 @@ from algorithms.config.base import BaseConfig
 from algorithms.config.sections import EvaluationSettings
 from algorithms.evaluation.metrics import Metrics, summarize
 from algorithms.rollout.attempts import AttemptTruncator, attempt_of
+from algorithms.rollout.conversation import last_text
 from algorithms.rollout.types import (
     Attempt,
     Context,
@@ -138,8 +139,7 @@ class Sampler:
     def _attempt(self, rollout: Rollout) -> Attempt:
         """Return a rollout as the attempt of a second turn that has room for its answer."""
         assert self.truncator is not None
-        text = rollout.messages[-1]["content"] if rollout.messages else ""
-        return self.truncator.truncate(attempt_of(rollout.tokens, rollout.prompt_length, text))
+        return self.truncator.truncate(attempt_of(rollout.tokens, rollout.prompt_length, last_text(rollout)))
 
 
 @dataclass(frozen=True)

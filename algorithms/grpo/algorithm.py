@@ -64,12 +64,14 @@ class GRPO(StagedAlgorithm):
 
         With several optimizer steps these are all, else those that a mechanism needs: the only step measures the rest.
         """
+        asked = (s for group in batch.groups for mechanism in self.active for s in mechanism.needs(group))
+        needed = {id(sample): sample for sample in asked}
         if self.config.training_settings.minibatches > 1:
-            needed = [sample for group in batch.groups for sample in group.samples]
+            self.score_samples([sample for group in batch.groups for sample in group.samples], entropy=True)
+            for sample in (s for group in batch.groups for s in group.samples if id(s) not in needed):
+                sample.shed_entropies(keep=self.keeps_entropies)
         else:
-            asked = (s for group in batch.groups for mechanism in self.active for s in mechanism.needs(group))
-            needed = list({id(sample): sample for sample in asked}.values())
-        self.score_samples(needed, entropy=True)
+            self.score_samples(list(needed.values()), entropy=True)
 
     def shape_rewards(self, batch: StepBatch) -> None:
         """Reward correctness with a length bonus, less what an overlong response loses."""
@@ -110,11 +112,12 @@ class GRPO(StagedAlgorithm):
             lr = training.lr * min(1.0, number / max(1, training.warmup_steps))
             rows = training_samples(samples, training, self.config.env_runners_settings.max_response_tokens)
             rows += deal_auxiliary(auxiliary, number - first_step, training.minibatches)
-            statistics.append(update_learners(self.learner_group, rows, lr))
+            statistics.append(update_learners(self.learner_group, rows, lr, entropies=self.keeps_entropies))
             self.skipped_steps.observe(statistics[-1].skipped_steps > 0, rows)
             for index, logprobs in statistics[-1].old_logprobs.items():
                 sample = samples[index][1]
-                sample.old_logprobs, sample.entropies = logprobs, statistics[-1].entropies[index]
+                sample.old_logprobs, sample.entropy = logprobs, statistics[-1].entropy[index]
+                sample.entropies = statistics[-1].entropies.get(index)
             batch.record["policy/lr"] = lr
         batch.record |= update_metrics(batch.groups, statistics)
         batch.record |= correction_metrics(batch.groups, LossSettings.of(training))

@@ -54,6 +54,7 @@ class StagedAlgorithm(Algorithm):
 
     Attributes:
         mechanisms: the methods that the algorithm has; those whose switch is on take part.
+        keeps_entropies: whether each token's is kept for the rollout files, in half precision; set it before training.
     """
 
     config: GRPOConfig
@@ -61,6 +62,7 @@ class StagedAlgorithm(Algorithm):
     learner_group: LearnerGroup
     env_runner_group: EnvRunnerGroup
     mechanisms: ClassVar[tuple[type[Mechanism], ...]] = ()
+    keeps_entropies = False
 
     def setup(self, config: GRPOConfig) -> None:  # type: ignore[override]  # its own class of configuration
         """Build engines and learners through RLlib, then the state of the training loop."""
@@ -133,6 +135,7 @@ class StagedAlgorithm(Algorithm):
         results = score_rows(self.learner_group, [scoring_row(sample) for sample in samples], entropy=entropy)
         for sample, (logprobs, entropies) in zip(samples, results, strict=True):
             sample.old_logprobs, sample.entropies = logprobs, entropies
+            sample.entropy = None if entropies is None else float(entropies.sum())
 
     def begin_step(self) -> None:
         """Note the state that a step begins in, which is what is saved until it changes something."""

@@ -1,6 +1,6 @@
 """What a step's groups and update say in TensorBoard's tags. Pure functions."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -10,6 +10,9 @@ from algorithms.learner.flops import LearnerFacts, model_flops_utilization, peak
 from algorithms.learner.loss import LossSettings
 from algorithms.learner.token_weights import bounded_tokens
 from algorithms.learner.update import UpdateStatistics
+
+# Of a step, in the metrics over all of its tokens.
+TOKENS_AT_ONCE = 1 << 20
 
 
 def group_metrics(groups: Sequence[Group]) -> dict[str, float]:
@@ -68,36 +71,58 @@ def update_metrics(groups: Sequence[Group], steps: Sequence[UpdateStatistics]) -
 
 def correction_metrics(groups: Sequence[Group], settings: LossSettings) -> dict[str, float]:
     """The share of the fresh rollouts' tokens whose importance weight was cut to the cap, or masked."""
-    pairs = [
-        (s.old_logprobs, s.rollout.sampling_logprobs)
-        for group in groups
-        for s in group.samples
-        if s.old_logprobs is not None and not s.replayed
-    ]
-    if settings.importance_cap == 0 or not pairs:
+    if settings.importance_cap == 0:
         return {"policy/is_bounded": 0.0}
-    trainer, engine = (torch.from_numpy(np.concatenate(side)) for side in zip(*pairs, strict=True))
-    bounded = bounded_tokens(trainer, engine, settings=settings, lengths=[len(own) for own, _ in pairs])
-    return {"policy/is_bounded": bounded / max(1, len(trainer))}
+    bounded = tokens = 0
+    for pairs in _in_parts(_logprob_pairs(groups)):
+        trainer, engine = (torch.from_numpy(np.concatenate(side)) for side in zip(*pairs, strict=True))
+        bounded += bounded_tokens(trainer, engine, settings=settings, lengths=[len(own) for own, _ in pairs])
+        tokens += len(trainer)
+    return {"policy/is_bounded": bounded / max(1, tokens)}
 
 
 def _entropy(groups: Sequence[Group]) -> float:
     """Mean over the fresh samples' tokens; a scoring pass has measured them, or the update."""
-    measured = [s.entropies for g in groups for s in g.samples if s.entropies is not None and not s.replayed]
-    tokens = sum(len(entropies) for entropies in measured)
-    return sum(float(entropies.sum()) for entropies in measured) / max(tokens, 1.0)
+    measured = [
+        (s.entropy, s.rollout.response_length)
+        for g in groups
+        for s in g.samples
+        if s.entropy is not None and not s.replayed
+    ]
+    return sum(entropy for entropy, _ in measured) / max(sum(length for _, length in measured), 1.0)
 
 
 def _mismatch(groups: Sequence[Group]) -> tuple[float, float]:
     """Mean and largest |log-prob(engine) - log-prob(trainer)| over the tokens of the step's rollouts."""
-    gaps = [
-        np.abs(sample.old_logprobs - sample.rollout.sampling_logprobs)
-        for group in groups
-        for sample in group.samples
-        if sample.old_logprobs is not None and not sample.replayed
-    ]
-    joined = np.concatenate([np.zeros(0, np.float32), *gaps])
-    return (float(joined.mean(dtype=np.float64)), float(joined.max())) if len(joined) else (0.0, 0.0)
+    total, tokens, largest = 0.0, 0, 0.0
+    for pairs in _in_parts(_logprob_pairs(groups)):
+        trainer, engine = (np.concatenate(side) for side in zip(*pairs, strict=True))
+        gaps = np.abs(trainer - engine)
+        total, tokens = total + float(gaps.sum(dtype=np.float64)), tokens + len(gaps)
+        largest = max(largest, float(gaps.max(initial=0.0)))
+    return total / max(tokens, 1), largest
+
+
+def _logprob_pairs(groups: Sequence[Group]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Log-probs of trainer and engine, float32 [L] each, of the fresh samples that have both."""
+    for group in groups:
+        for sample in group.samples:
+            if sample.old_logprobs is not None and not sample.replayed:
+                yield sample.old_logprobs, sample.rollout.sampling_logprobs
+
+
+def _in_parts(pairs: Iterable[tuple[np.ndarray, np.ndarray]]) -> Iterator[list[tuple[np.ndarray, np.ndarray]]]:
+    """Cut pairs into parts of some tokens: what is computed of a part is small beside the step's arrays."""
+    part: list[tuple[np.ndarray, np.ndarray]] = []
+    tokens = 0
+    for pair in pairs:
+        part.append(pair)
+        tokens += len(pair[0])
+        if tokens >= TOKENS_AT_ONCE:
+            yield part
+            part, tokens = [], 0
+    if part:
+        yield part
 
 
 # The stages whose time a part of the split is; what they leave of the step is bookkeeping.

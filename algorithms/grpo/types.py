@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from algorithms.history.entry import ReplayEntry
+from algorithms.rollout.conversation import last_written
 from algorithms.rollout.types import Prompt, Rollout
 
 
@@ -19,7 +20,8 @@ class Sample:
         length_penalty: the part of `reward` that a long response loses; not positive.
         shaped_reward: what a mechanism pays in the outcome's place; None: nothing.
         old_logprobs: float32 [L], of the policy at the step's start, or at the one it was stored in; None until scored.
-        entropies: float32 [L] in nats; None where nothing needs them.
+        entropies: [L] in nats, float32 where a mechanism needs them, float16 where they are only written; else None.
+        entropy: the sum of its tokens' entropies; None until measured.
         advantages: float32 [L], or one number for all tokens.
         replayed: retrieved from history, not sampled in this step.
     """
@@ -30,8 +32,14 @@ class Sample:
     shaped_reward: float | None = None
     old_logprobs: np.ndarray | None = None
     entropies: np.ndarray | None = None
+    entropy: float | None = None
     advantages: "np.ndarray | float" = 0.0
     replayed: bool = False
+
+    def shed_entropies(self, *, keep: bool) -> None:
+        """Keep its tokens' entropies in half precision, or not at all."""
+        if self.entropies is not None:
+            self.entropies = self.entropies.astype(np.float16) if keep else None
 
     @property
     def training_reward(self) -> float:
@@ -113,12 +121,15 @@ class StepBatch:
 def to_entry(sample: Sample, step: int) -> ReplayEntry:
     """Make the history's entry of a fresh sample: its outcome reward, never one that a mechanism shaped.
 
+    Text that can be decoded from its tokens is not stored.
+
     Raises:
         ValueError: the sample has no log-probs yet.
     """
     if sample.old_logprobs is None:
         raise ValueError("only samples with log-probs can be stored: they come from scoring or from the update")
     rollout = sample.rollout
+    last = rollout.messages[-1] if rollout.messages else None
     return ReplayEntry(
         uid=rollout.uid,
         context=rollout.context,
@@ -129,7 +140,7 @@ def to_entry(sample: Sample, step: int) -> ReplayEntry:
         correct=rollout.correct,
         truncated=rollout.truncated,
         step=step,
-        text=rollout.messages[-1]["content"] if rollout.messages else "",
+        text=last["content"] if isinstance(last, dict) else "",
     )
 
 
@@ -148,6 +159,6 @@ def to_sample(entry: ReplayEntry, group: int) -> Sample:
         truncated=entry.truncated,
         verdict="replayed",
         weights_version=-1,
-        messages=({"role": "assistant", "content": entry.text},),
+        messages=({"role": "assistant", "content": entry.text} if entry.text else last_written(entry.loss_mask),),
     )
     return Sample(rollout, reward=entry.reward, old_logprobs=entry.old_logprobs, replayed=True)

@@ -31,7 +31,7 @@ class ReplayEntry:
         correct: verified.
         truncated: hit the length limit.
         step: training step that sampled it.
-        text: the response, for the environment and for people.
+        text: the last turn, for the environment and for people; empty where it is what the tokens decode to.
 
     Raises:
         ValueError: the arrays are not 1-D and of fitting lengths, or a log-prob or the reward is not finite.

@@ -31,8 +31,12 @@ PING_TIMEOUT_S = 10.0
 _DIED = (ray.exceptions.RayActorError, ray.exceptions.OutOfMemoryError, ray.exceptions.WorkerCrashedError)
 
 
-def update_learners(learner_group: LearnerGroup, rows: Sequence[TrainingSample], lr: float) -> UpdateStatistics:
+def update_learners(
+    learner_group: LearnerGroup, rows: Sequence[TrainingSample], lr: float, *, entropies: bool = False
+) -> UpdateStatistics:
     """Take one optimizer step on all learners together; return the statistics, by the index of `rows`.
+
+    With `entropies` they have each token's, of unscored rows.
 
     Raises:
         LearnerDied: a learner is gone, or out of memory; any other error of a learner is raised as it is.
@@ -42,7 +46,7 @@ def update_learners(learner_group: LearnerGroup, rows: Sequence[TrainingSample],
     batches: Any = [[rows[i] for i in indices] for indices in shares]  # RLlib expects MultiAgentBatch
     with _learner_errors(learner_group):
         # RLlib declares dictionaries, which its own learners return.
-        results: Any = learner_group.update(training_data=TrainingData(batches=batches), lr=lr)
+        results: Any = learner_group.update(training_data=TrainingData(batches=batches), lr=lr, entropies=entropies)
     _check_results(learner_group, results)
     total = UpdateStatistics()
     for indices, result in zip(shares, results, strict=True):

@@ -121,10 +121,11 @@ class GRPOLearner(LearnerTensors, TorchLearner):
         *,
         training_data: TrainingData,
         lr: float,
+        entropies: bool = False,
         timesteps: dict[str, int] | None = None,
         **kwargs: Any,
     ) -> UpdateStatistics:
-        """Take one optimizer step on this learner's share of the rows."""
+        """Take one optimizer step on this learner's share of the rows; `entropies`: see `update_learners`."""
         self._check_is_built()
         started = time.perf_counter()
         data: Any = training_data  # RLlib expects MultiAgentBatch where ours are lists of rows
@@ -134,6 +135,7 @@ class GRPOLearner(LearnerTensors, TorchLearner):
         self.optimizer.zero_grad(set_to_none=True)
         self.lm.train()
         statistics = accumulate_gradients(self.lm, rows, self.forward_settings, self.loss_settings, self.reference)
+        statistics.sum_entropies(keep=entropies)
         self._release_gathered_weights()
         if self.config.num_learners > 1 and not self.sharded:
             sum_gradients(parameter for parameter in self.lm.parameters() if parameter.requires_grad)

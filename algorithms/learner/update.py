@@ -35,7 +35,8 @@ class UpdateStatistics:
         flops: the model's operations (`flops.update_cost`).
         seconds: wall time of the slowest learner.
         old_logprobs: the policy's log-probs, float32 [L], of each of those rows by its index among the update's rows.
-        entropies: of its next-token distributions, float32 [L] in nats, of the same rows.
+        entropies: of its next-token distributions, [L] in nats, of the same rows.
+        entropy: their sum, of the same rows.
     """
 
     loss: float = 0.0
@@ -53,8 +54,9 @@ class UpdateStatistics:
     seconds: float = 0.0
     old_logprobs: dict[int, np.ndarray] = field(default_factory=dict)
     entropies: dict[int, np.ndarray] = field(default_factory=dict)
+    entropy: dict[int, float] = field(default_factory=dict)
 
-    BY_ROW = ("old_logprobs", "entropies")
+    BY_ROW = ("old_logprobs", "entropies", "entropy")
     MAXIMA = ("max_logp_mismatch", "max_ratio_deviation", "grad_norm", "skipped_steps", "seconds")
 
     def merge(self, other: "UpdateStatistics") -> "UpdateStatistics":
@@ -64,6 +66,11 @@ class UpdateStatistics:
             mine, theirs = getattr(self, name), getattr(other, name)
             merged[name] = max(mine, theirs) if name in self.MAXIMA else mine + theirs
         return UpdateStatistics(**merged)
+
+    def sum_entropies(self, *, keep: bool) -> None:
+        """Sum each row's entropies; keep those of its tokens in half precision, or not at all."""
+        self.entropy = {index: float(values.sum()) for index, values in self.entropies.items()}
+        self.entropies = {i: values.astype(np.float16) for i, values in self.entropies.items()} if keep else {}
 
 
 def accumulate_gradients(
@@ -212,6 +219,8 @@ def _by_row(
     indices = [index for places, _ in kept for index in places]
     values = torch.cat([values for _, values in kept]).float().cpu().numpy()
     by_row = np.split(values, np.cumsum([rows[index].response_length for index in indices])[:-1])
+    if not all(rows[index].unscored for index in indices):  # a view would keep the values of the other rows alive
+        by_row = [part.copy() for part in by_row]
     return {index: part for index, part in zip(indices, by_row, strict=True) if rows[index].unscored}
 
 

@@ -18,7 +18,8 @@ from algorithms.grpo.mechanism import (
     StepBatch,
     setting,
 )
-from algorithms.rollout.types import NEW_CONTEXT, Attempt, Context, Rollout
+from algorithms.rollout.conversation import last_written
+from algorithms.rollout.types import NEW_CONTEXT, Attempt, Context, Rollout, Written
 
 GROUPS = 32
 ENOUGH = 8
@@ -102,7 +103,8 @@ class Reflection(Mechanism):
             failure = self.services.history.sample_failure(uid, rng)
             if failure is not None:
                 length = failure.prompt_length
-                attempt = Attempt(failure.tokens[:length], failure.tokens[length:], failure.text)
+                text = failure.text or self.truncator.text(failure.tokens, failure.loss_mask)
+                attempt = Attempt(failure.tokens[:length], failure.tokens[length:], text)
                 prompts.append(Prompt(uid, Context.REFLECTION, attempt=self.truncator.truncate(attempt)))
         self.metrics["reflection/prompts"] = float(len(prompts))
         self.metrics["reflection/history_lag"] = float(step - self.services.step)
@@ -246,7 +248,7 @@ def distilled_samples(groups: Sequence[Group]) -> list[Sample]:
 
 def strip_reflection(reflected: Sample, plain: Rollout) -> Sample:
     """Return a reflected answer as if it had been given to the bare prompt, without log-probs."""
-    start = reflected.rollout.prompt_length
+    start, messages = reflected.rollout.prompt_length, reflected.rollout.messages
     prompt = plain.tokens[: plain.prompt_length]
     mask = np.concatenate([np.zeros(len(prompt), bool), reflected.rollout.loss_mask[start:]])
     rollout = Rollout(
@@ -262,6 +264,6 @@ def strip_reflection(reflected: Sample, plain: Rollout) -> Sample:
         truncated=reflected.rollout.truncated,
         verdict=reflected.rollout.verdict,
         weights_version=reflected.rollout.weights_version,
-        messages=reflected.rollout.messages[-1:],
+        messages=tuple(last_written(mask) if isinstance(last, Written) else last for last in messages[-1:]),
     )
     return Sample(rollout, reward=reflected.reward)

@@ -8,6 +8,7 @@ from transformers import PretrainedConfig, PreTrainedTokenizerBase
 
 from algorithms.config.base import BaseConfig
 from algorithms.models.tokenizer import chat_format
+from algorithms.rollout.conversation import decoded, last_written
 from algorithms.rollout.types import Attempt
 from r3env import chat
 from r3env.reasoning import answer_of, response_text
@@ -114,6 +115,10 @@ class AttemptTruncator:
             max_response_tokens=config.env_runners_settings.max_response_tokens,
             chat_format=chat_format(config),
         )
+
+    def text(self, tokens: np.ndarray, loss_mask: np.ndarray) -> str:
+        """Decode the policy's last turn; tokens int32 [T], mask bool [T]."""
+        return decoded(tokens, last_written(loss_mask), self._tokenizer)
 
     def truncate(self, attempt: Attempt) -> Attempt:
         """Return the attempt, its middle cut out where it is too long."""

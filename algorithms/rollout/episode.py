@@ -12,7 +12,7 @@ import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from algorithms.rollout.engines.base import Completion, FinishReason, GenerationRequest
-from algorithms.rollout.types import NEW_CONTEXT, Prompt, Request, Rollout, Turn
+from algorithms.rollout.types import NEW_CONTEXT, Prompt, Request, Rollout, Split, Turn, Written
 from r3env import chat
 from r3env.reasoning import response_text
 
@@ -30,6 +30,7 @@ class Episode:
         context_start: the next response follows `tokens[context_start:]`.
         mask: True on the policy's own tokens.
         logprobs: of the policy's own tokens only.
+        written: the policy's own turns by their place in `messages`.
         state: of the observation that the next turn answers, by the environment's name for it.
     """
 
@@ -42,6 +43,7 @@ class Episode:
     mask: list[bool] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     messages: list[dict[str, str]] = field(default_factory=list)
+    written: dict[int, Written] = field(default_factory=dict)
     turns: list[Turn] = field(default_factory=list)
     state: str = ""
     reward: float = 0.0
@@ -108,10 +110,15 @@ class Episode:
             verdict=self.verdict,
             weights_version=min((version for version, _ in self.versions), default=current_version),
             versions=tuple(self.versions) if len(self.versions) > 1 else (),
-            messages=tuple(self.messages),
+            messages=tuple(self._carried(place) for place in range(len(self.messages))),
             error=self.error,
             turns=tuple(self.turns),
         )
+
+    def _carried(self, place: int) -> dict[str, str] | Written:
+        """A turn as the rollout has it: what is trained on is carried as tokens, and not as text beside them."""
+        own = self.written.get(place) if self.request.split is Split.TRAIN else None
+        return self.messages[place] if own is None else own
 
 
 # Verdicts that do not judge the answer: their rollouts leave the group.
@@ -175,6 +182,8 @@ class Turns:
         episode.append_response(completion)
         text = response_text(self.tokenizer, [*begun, *completion.tokens.tolist()])
         episode.messages.append({"role": "assistant", "content": text})
+        if not begun:  # else the text has more than what the policy wrote
+            episode.written[len(episode.messages) - 1] = Written(start, len(episode.tokens))
         try:
             observation, reward, terminated, truncated, info = episode.environment.step(text)
             reward = float(reward)

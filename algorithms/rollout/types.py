@@ -129,6 +129,19 @@ class Turn:
 
 
 @dataclass(frozen=True)
+class Written:
+    """A turn of the policy's in a conversation, as tokens alone: its text is decoded where it is written or quoted.
+
+    Args:
+        start: `rollout.tokens[start:end]` are the turn's.
+        end: see `start`.
+    """
+
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
 class Rollout:
     """An episode that has ended.
 
@@ -143,7 +156,8 @@ class Rollout:
         truncated: the last response hit the length limit.
         verdict: the grader's reason, or "environment_error".
         weights_version: of the oldest weights that sampled one of its tokens.
-        messages: the conversation as text, for people.
+        messages: the conversation for people; of a training rollout the policy's own turns are `Written`, which
+            `algorithms.rollout.conversation` decodes.
         error: set when the environment failed or grading timed out: the rollout leaves its group.
         turns: of the policy, those that the environment has judged.
         versions: of the weights that sampled each of the policy's tokens; empty: all are of `weights_version`.
@@ -161,7 +175,7 @@ class Rollout:
     truncated: bool
     verdict: str
     weights_version: int
-    messages: tuple[dict[str, str], ...] = ()
+    messages: tuple[dict[str, str] | Written, ...] = ()
     error: str | None = None
     turns: tuple[Turn, ...] = ()
     versions: VersionSpans = ()

@@ -79,6 +79,7 @@ class _Session:
         self.started = time.monotonic()
         self.algo = _build(config, run.seed)
         print(f"weights: {WAYS[self.algo.rollout_workers.weight_transfer]}", file=sys.stderr)
+        self.algo.keeps_entropies = run.save_rollouts and run.save_tokens
         self.evaluations: dict[str, dict[str, Any]] = {}
         with reading_history(directory):
             self.algo.keep_state_in(directory.path)
@@ -186,7 +187,8 @@ class _Session:
             write_rollouts(self.directory.rollout_file(step), rows)
         self.metrics = {name: value for name, value in row.items() if isinstance(value, int | float)}
         self.recorder.record(row)
-        self.recorder.record_conversations(step, sample_conversations(batch.groups, self.run.log_conversations))
+        shown = sample_conversations(batch.groups, self.run.log_conversations, self.algo.tokenizer)
+        self.recorder.record_conversations(step, shown)
         if self.run.checkpoint_every and step % self.run.checkpoint_every == 0:
             self.checkpoints.save(self.algo, self.metrics)
         return row

@@ -12,6 +12,7 @@ from algorithms.config.schema import Sections
 from algorithms.config.schema import hyperparameters as marked_hyperparameters
 from algorithms.config.sections import RunSettings
 from algorithms.grpo.registry import all_sections
+from algorithms.rollout.conversation import conversation
 from algorithms.rollout.types import Rollout
 from algorithms.train.run_directory import RunDirectory
 from algorithms.utils.files import plain
@@ -99,7 +100,7 @@ class Recorder:
         """Show conversations on TensorBoard's text page, tagged `conversations/0` and so on."""
         for number, rollout in enumerate(rollouts):
             heading = f"{rollout.uid}, {rollout.context}: reward {rollout.reward:g}, {rollout.verdict}"
-            text = conversation_markdown(rollout.messages, heading=heading)
+            text = conversation_markdown(conversation(rollout), heading=heading)
             self._events.add_text(f"conversations/{number}", text, step)
         self._events.flush()
 

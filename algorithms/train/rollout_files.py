@@ -1,7 +1,7 @@
 """Rollouts of one step as a Parquet file, for reading afterwards."""
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from algorithms.grpo.types import Group, Sample
+from algorithms.rollout.conversation import conversation
 from algorithms.rollout.types import Rollout
 from algorithms.train.token_pieces import TokenPieces
 from algorithms.utils.files import write_parquet
@@ -127,8 +128,8 @@ class RolloutRow:
 _BY_TURN = ("turns", "turn_lengths", "turn_starts", "turn_rewards", "turn_feedback", "turn_correct", "turn_states")
 
 
-def write_rollouts(path: Path, rows: Sequence[RolloutRow]) -> None:
-    """Write the rows, zstd-compressed; a file of that name is replaced whole.
+def write_rollouts(path: Path, rows: Iterable[RolloutRow]) -> None:
+    """Write the rows as they come, zstd-compressed; a file of that name is replaced whole.
 
     Text that is not valid Unicode (a lone surrogate) gets `?` in its place.
     """
@@ -185,8 +186,8 @@ def _token_data_of(by_token: dict[str, list[Any] | None]) -> TokenData | None:
 
 def rollout_rows(
     step: int, groups: Sequence[Group], tokenizer: Any, pieces: TokenPieces | None = None
-) -> list[RolloutRow]:
-    """Convert every sample of every group, replayed ones included.
+) -> Iterator[RolloutRow]:
+    """Convert every sample of every group, replayed ones included; text is decoded one row at a time.
 
     Args:
         step: training step, from 1.
@@ -194,14 +195,14 @@ def rollout_rows(
         tokenizer: the policy's.
         pieces: cuts responses at their tokens; None leaves out what is known of each token.
     """
-    return [
+    return (
         RolloutRow(
             step=step,
             uid=sample.rollout.uid,
             group=index,
             context=str(sample.rollout.context),
-            prompt=_prompt(sample.rollout, tokenizer),
-            response=sample.rollout.messages[-1]["content"] if sample.rollout.messages else "",
+            prompt=_prompt(sample.rollout, turns, tokenizer),
+            response=turns[-1]["content"] if turns else "",
             reward=sample.training_reward,
             advantage=sample.advantage,
             correct=sample.rollout.correct,
@@ -211,7 +212,7 @@ def rollout_rows(
             replayed=sample.replayed,
             outcome_reward=sample.reward,
             ranking_reward=sample.shaped_reward,
-            turns=sample.rollout.messages[:-1],
+            turns=turns[:-1],
             turn_lengths=_turn_lengths(sample.rollout.loss_mask),
             turn_starts=tuple(turn.start for turn in sample.rollout.turns),
             turn_rewards=tuple(turn.reward for turn in sample.rollout.turns),
@@ -223,19 +224,21 @@ def rollout_rows(
         )
         for index, group in enumerate(groups)
         for sample in group.samples
-    ]
+        for turns in [conversation(sample.rollout, tokenizer)]
+    )
 
 
-def sample_conversations(groups: Sequence[Group], count: int) -> list[Rollout]:
-    """Return the first fresh rollout of a few groups, reflections first: they are rarer."""
+def sample_conversations(groups: Sequence[Group], count: int, tokenizer: Any) -> list[Rollout]:
+    """Return the first fresh rollout of a few groups with all text in it, reflections first: they are rarer."""
     ordered = sorted(groups, key=lambda group: group.prompt.attempt is None)
-    return [group.samples[0].rollout for group in ordered[:count]]
+    rollouts = [group.samples[0].rollout for group in ordered[:count]]
+    return [replace(rollout, messages=conversation(rollout, tokenizer)) for rollout in rollouts]
 
 
-def _prompt(rollout: Rollout, tokenizer: Any) -> str:
+def _prompt(rollout: Rollout, turns: Sequence[dict[str, str]], tokenizer: Any) -> str:
     """Everything before the last response; of a replayed sample, the prompt that it was stored with."""
-    if len(rollout.messages) > 1:
-        return "\n\n".join(message["content"] for message in rollout.messages[:-1])
+    if len(turns) > 1:
+        return "\n\n".join(turn["content"] for turn in turns[:-1])
     return str(tokenizer.decode(rollout.tokens[: rollout.prompt_length].tolist(), skip_special_tokens=True))
 
 

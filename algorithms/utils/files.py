@@ -1,5 +1,6 @@
 """Files that are written whole or not at all, and synced to the disk."""
 
+import itertools
 import json
 import math
 import os
@@ -10,6 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+# Of a table that is written: what is not written yet takes no memory.
+ROWS_AT_ONCE = 256
 
 
 @contextmanager
@@ -74,15 +78,17 @@ def write_text(path: Path, text: str) -> None:
 def write_parquet(path: Path, rows: Iterable[Mapping[str, Any]], schema: "pa.Schema") -> None:
     """Write rows, zstd-compressed; a file of that name is replaced whole, and its folder is made when missing.
 
-    Text that is not valid Unicode (a lone surrogate) gets `?` in its place.
+    Rows are read as they are written, `ROWS_AT_ONCE` at a time. Text that is not valid Unicode (a lone surrogate) gets
+    `?` in its place.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     path.parent.mkdir(parents=True, exist_ok=True)
-    records = [{key: _encodable(value) for key, value in row.items()} for row in rows]
-    with replaced_whole(path) as temporary:
-        pq.write_table(pa.Table.from_pylist(records, schema=schema), temporary, compression="zstd")
+    records = ({key: _encodable(value) for key, value in row.items()} for row in rows)
+    with replaced_whole(path) as temporary, pq.ParquetWriter(temporary, schema, compression="zstd") as writer:
+        while part := list(itertools.islice(records, ROWS_AT_ONCE)):
+            writer.write_table(pa.Table.from_pylist(part, schema=schema))
 
 
 def _encodable(value: object) -> object:

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import ray
+from ray._private.internal_api import node_stats
 
 from algorithms.rollout import scheduler as dispatch_module
 from benchmarks.simulation.scenario import GROUP_SIZE, Scenario
@@ -41,6 +43,9 @@ class Figures:
         idle: share of the engines' time without a single sequence, until the last response was there.
         occupancy: mean share of the slots of all engines that decode, until then.
         heap_gb, shared_gb: most memory of the driver's process: its own, and what it shares with the object store.
+        base_gb: of the former, what the process had before it rolled anything out.
+        store_gb: most bytes of objects in Ray's object store, seen by the driver or not.
+        kb_a_response: the most that own memory beyond `base_gb` and the object store took together, in kB.
     """
 
     name: str
@@ -54,6 +59,9 @@ class Figures:
     occupancy: float | None
     heap_gb: float
     shared_gb: float
+    base_gb: float
+    store_gb: float
+    kb_a_response: float
     stolen: float | None = None
     requeued: float | None = None
     restarts: float | None = None
@@ -70,14 +78,15 @@ class Figures:
 
 
 class Memory:
-    """The most memory that the process had, sampled in a thread."""
+    """The most memory that the process and the object store had, sampled in a thread."""
 
     def __init__(self) -> None:
-        self.heap, self.shared = 0, 0
+        self.base = self.heap = self.shared = self.store = self.together = 0
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
     def __enter__(self) -> "Memory":
+        self.base = self._own(psutil.Process())
         self._thread.start()
         return self
 
@@ -85,12 +94,34 @@ class Memory:
         self._stop.set()
         self._thread.join()
 
+    def of(self, responses: int) -> dict[str, Any]:
+        """As fields of `Figures`."""
+        return {
+            "heap_gb": self.heap / 1e9,
+            "shared_gb": self.shared / 1e9,
+            "base_gb": self.base / 1e9,
+            "store_gb": self.store / 1e9,
+            "kb_a_response": (self.together - self.base) / responses / 1e3,
+        }
+
     def _watch(self) -> None:
         process = psutil.Process()
         while not self._stop.wait(SAMPLE_S):
-            memory = process.memory_info()
-            self.heap = max(self.heap, memory.rss - memory.shared)
-            self.shared = max(self.shared, memory.shared)
+            own, store = self._own(process), _object_store_bytes()
+            self.heap, self.shared = max(self.heap, own), max(self.shared, process.memory_info().shared)
+            self.store, self.together = max(self.store, store), max(self.together, own + store)
+
+    @staticmethod
+    def _own(process: psutil.Process) -> int:
+        memory = process.memory_info()
+        return int(memory.rss - memory.shared)
+
+
+def _object_store_bytes() -> int:
+    """Bytes of objects in this machine's object store, as its raylet counts them."""
+    node: Any = ray._private.worker.global_worker.node
+    address, port = node.node_ip_address, node.node_manager_port
+    return int(node_stats(address, port, include_memory_info=False).store_stats.object_store_bytes_used)
 
 
 def measure_step(scenario: Scenario) -> Figures:
@@ -118,8 +149,7 @@ def measure_step(scenario: Scenario) -> Figures:
         cpu_share=cpu / modeled,
         idle=1 - (used["busy_s"] - started["busy_s"]) / engine_s,
         occupancy=(used["sequence_s"] - started["sequence_s"]) / engine_s / scenario.slots,
-        heap_gb=memory.heap / 2**30,
-        shared_gb=memory.shared / 2**30,
+        **memory.of(scenario.responses),
         stolen=record["rollout/stolen"],
         requeued=record["rollout/requeued"],
         restarts=float(algorithm.rollout_workers.restarts - restarts),
@@ -150,8 +180,7 @@ def measure_steady(scenario: Scenario, *, settle_s: float, seconds: float) -> Fi
         cpu_share=cpu / wall,
         idle=1 - (used["busy_s"] - before["busy_s"]) / engine_s,
         occupancy=(used["sequence_s"] - before["sequence_s"]) / engine_s / scenario.slots,
-        heap_gb=memory.heap / 2**30,
-        shared_gb=memory.shared / 2**30,
+        **memory.of(scenario.responses),
     )
 
 
@@ -177,8 +206,7 @@ def measure_real_actors(scenario: Scenario) -> list[Figures]:
         cpu_share=cpu / modeled,
         idle=record["throughput/idle_share"],
         occupancy=None,
-        heap_gb=memory.heap / 2**30,
-        shared_gb=memory.shared / 2**30,
+        **memory.of(responses),
     )
     return [hosted, real]
 

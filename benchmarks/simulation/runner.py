@@ -9,16 +9,14 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from algorithms.rollout.engines.base import Completion, FinishReason, GenerationRequest
-from algorithms.rollout.types import Request, Rollout, RunnerReport, Turn
+from algorithms.rollout.types import Request, Rollout, RunnerReport, Turn, Written
 from benchmarks.simulation.engine import Latency, Lengths, ModelClock, SimulatedEngine
 
 PROMPT_TOKENS = 256
-CHARACTERS_A_TOKEN = 4
 # How likely an answer is right differs by query: with these, some groups come out all right or all wrong.
 CHANCES = (0.0, 0.05, 0.3, 0.6, 0.95)
 # How often a waiting call looks whether everything has ended, within its time.
 LOOKS = 8
-_TEXT = "the sum of both sides is even. " * 8192
 
 
 class RunnerDied(RuntimeError):
@@ -107,8 +105,6 @@ class SimulatedRunner:
         correct = (
             not truncated and _chance(str(request.seed)) < CHANCES[zlib.crc32(request.uid.encode()) % len(CHANCES)]
         )
-        start = request.seed % 1000
-        text = _TEXT[start : start + carried * CHARACTERS_A_TOKEN]
         return Rollout(
             request_id=request.id,
             uid=request.uid,
@@ -122,7 +118,7 @@ class SimulatedRunner:
             truncated=truncated,
             verdict="equal" if correct else "different",
             weights_version=self.engine.weights_version,
-            messages=({"role": "user", "content": request.uid}, {"role": "assistant", "content": text}),
+            messages=({"role": "user", "content": request.uid}, Written(len(prompt), len(mask))),
             turns=(Turn(len(prompt), len(mask), float(correct), correct),),
         )
 

@@ -10,6 +10,7 @@ import gymnasium
 import ray
 from ray.rllib.utils.metrics import WEIGHTS_SEQ_NO
 
+from algorithms.config.placement import TransferKind
 from algorithms.grpo import algorithm as grpo_algorithm
 from algorithms.grpo.config import GRPOConfig
 from algorithms.grpo.rollout_source import RolloutSource
@@ -131,6 +132,8 @@ class SimulatedGroup:
 class VersionOnly:
     """A transfer of weights that have a version and no bytes."""
 
+    kind = TransferKind.OBJECT_STORE
+
     def __init__(self) -> None:
         self.version = 0
 
@@ -200,18 +203,27 @@ class MeasuredStep(R3GRPO):
     def score_samples(self, samples: Sequence[Sample], *, entropy: bool = False) -> None:
         """What the learners would answer, without the way there and back."""
         for sample in samples:
-            sample.old_logprobs = sample.rollout.sampling_logprobs
-            sample.entropies = -sample.rollout.sampling_logprobs if entropy else None
+            sample.old_logprobs = sample.rollout.sampling_logprobs.copy()
+            if entropy:
+                sample.entropies = -sample.rollout.sampling_logprobs
+                sample.entropy = float(sample.entropies.sum())
 
-    def modeled_update(self, learner_group: Any, rows: Sequence[Any], lr: float) -> UpdateStatistics:
-        """In the place of `update_learners`: takes its time, and returns what the engines measured."""
+    def modeled_update(
+        self, learner_group: Any, rows: Sequence[Any], lr: float, *, entropies: bool = False
+    ) -> UpdateStatistics:
+        """In the place of `update_learners`: takes its time, and returns copies of what the engines measured."""
         time.sleep(self.learner_s)
         old_logprobs = {
-            index: row.sampling_logprobs for index, row in enumerate(rows) if row.sampling_logprobs is not None
+            index: row.sampling_logprobs.copy() for index, row in enumerate(rows) if row.sampling_logprobs is not None
         }
-        entropies = {index: -logprobs for index, logprobs in old_logprobs.items()}
         tokens = float(sum(len(row.tokens) for row in rows))
-        return UpdateStatistics(tokens=tokens, old_logprobs=old_logprobs, entropies=entropies)
+        statistics = UpdateStatistics(tokens=tokens, old_logprobs=old_logprobs)
+        for index, logprobs in old_logprobs.items():
+            part = UpdateStatistics(entropies={index: -logprobs})
+            part.sum_entropies(keep=entropies)
+            statistics.entropies |= part.entropies
+            statistics.entropy |= part.entropy
+        return statistics
 
 
 def build(*, queries_per_step: int, group_size: int, max_tokens: int, timeout_s: float, lag: int) -> MeasuredStep:

@@ -10,6 +10,7 @@ import pytest
 import ray
 
 from algorithms.r3_grpo.config import R3GRPOConfig
+from algorithms.rollout.conversation import conversation
 from algorithms.train.main import main
 
 SORT_DIGITS = "examples.sort_digits:SortDigits-v0"
@@ -79,17 +80,18 @@ def test_every_turn_of_a_game_is_in_the_tokens_and_only_the_policys_are_trained(
 
 
 def check_episode(rollout, tokenizer):
-    roles = [message["role"] for message in rollout.messages]
+    messages = conversation(rollout, tokenizer)
+    roles = [message["role"] for message in messages]
     turns = len(rollout.turn_correct)
     assert roles == ["user", "assistant"] * turns
     assert turns == 3 or rollout.correct
     spans = policy_spans(rollout.loss_mask)
     assert len(spans) == turns
-    for (start, end), message in zip(spans, rollout.messages[1::2], strict=True):
+    for (start, end), message in zip(spans, messages[1::2], strict=True):
         assert 1 <= end - start <= 12
         assert tokenizer.decode(rollout.tokens[start:end].tolist(), skip_special_tokens=True) == message["content"]
     between = [*(start for start, _ in spans), len(rollout.tokens)]
-    for (_, end), start, message in zip(spans[:-1], between[1:], rollout.messages[2::2], strict=False):
+    for (_, end), start, message in zip(spans[:-1], between[1:], messages[2::2], strict=False):
         assert message["content"] in tokenizer.decode(rollout.tokens[end:start].tolist())
         assert message["content"].endswith("Guess again.")
     assert spans[-1][1] == len(rollout.tokens)

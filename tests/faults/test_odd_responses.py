@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from algorithms.rollout.conversation import last_text
 from algorithms.rollout.types import Context
 from algorithms.train.recorder import Recorder, conversation_markdown
 from algorithms.train.rollout_files import read_rollouts, rollout_rows, sample_conversations, write_rollouts
@@ -49,7 +50,7 @@ def assert_shown(algorithm, folder, text):
     rows = rollout_rows(algorithm.steps_done, algorithm.batch.groups, algorithm.tokenizer)
     write_rollouts(folder / "rollouts.parquet", rows)
     assert {row.response for row in read_rollouts(folder / "rollouts.parquet")} == {text}
-    conversations = sample_conversations(algorithm.batch.groups, 4)
+    conversations = sample_conversations(algorithm.batch.groups, 4, algorithm.tokenizer)
     directory = RunDirectory.create(folder, "run", "")
     recorder = Recorder(directory, 0)
     recorder.record_conversations(1, conversations)
@@ -83,7 +84,7 @@ def test_bytes_that_are_no_text(parrot, train, tokenizer, tmp_path):
     algorithm = train(parrot(saying(tokenizer, [*letters, tokenizer.eos_token_id])))
     assert responses(algorithm) == [[*letters, tokenizer.eos_token_id]] * len(responses(algorithm))
     assert_sound(algorithm)
-    shown = algorithm.batch.groups[0].samples[0].rollout.messages[-1]["content"]
+    shown = last_text(algorithm.batch.groups[0].samples[0].rollout, algorithm.tokenizer)
     assert "\ufffd" in shown and shown.endswith("\0")
     assert_shown(algorithm, tmp_path, shown)
 

@@ -199,7 +199,7 @@ def test_every_fresh_sample_ends_with_the_log_probs_of_the_policy_that_sampled_i
     algorithm.train()
     samples = [sample for group in algorithm.batch.groups for sample in group.samples]
     # Several optimizer steps need the log-probs before the first of them; a single one gives them by the way.
-    assert all(sample.entropies is not None for sample in samples)
+    assert all(sample.entropy is not None for sample in samples)
     expected = score(before, [scoring_row(sample) for sample in samples], learner.forward_settings, entropy=True)
     for sample, (logprobs, _) in zip(samples, expected, strict=True):
         assert np.abs(sample.old_logprobs - logprobs).max() < 1e-5

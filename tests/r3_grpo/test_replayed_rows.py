@@ -102,7 +102,7 @@ def test_policy_entropy_is_that_of_the_fresh_rows(lm):
     assert sorted(statistics.entropies) == [0, 1]
     for index, one in enumerate([*fresh, *replayed]):
         measured = statistics.entropies[index] if index < 2 else entropies([one])
-        one.entropies = measured
+        one.entropy = float(measured.sum())
     expected = entropies(fresh).mean()
     assert abs(entropies([*fresh, *replayed]).mean() - expected) > 1e-3
     group = Group(Prompt("a"), [*fresh, *replayed])

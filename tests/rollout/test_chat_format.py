@@ -10,6 +10,7 @@ from algorithms.learner.forward import ForwardSettings, score
 from algorithms.models.names import resolve_model
 from algorithms.models.tokenizer import load_tokenizer, stop_token_ids
 from algorithms.rollout.attempts import GAP_TEXT, AttemptTruncator
+from algorithms.rollout.conversation import conversation
 from algorithms.rollout.engines.base import Completion, FinishReason
 from algorithms.rollout.episode import Episode, Turns
 from algorithms.rollout.episodes import EpisodeRunner
@@ -87,7 +88,7 @@ def test_each_turn_follows_the_conversation_rendered_anew_and_nothing_else(run, 
         before, written = tokens[~mask], tokens[mask]
         turn = next(sampled)
         assert rollout.tokens[turn.start : turn.end].tolist() == written.tolist()
-        assert before.tolist() == whole(shortening, rollout.messages[: 2 + 2 * number], mood="+")
+        assert before.tolist() == whole(shortening, conversation(rollout, shortening)[: 2 + 2 * number], mood="+")
         expected.append(logprobs(policy, before, written))
     assert np.abs(rollout.sampling_logprobs - np.concatenate(expected)).max() < 3e-4
     row = TrainingSample(rollout.tokens, rollout.loss_mask)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from algorithms.rollout import episodes
+from algorithms.rollout.conversation import conversation
 from algorithms.rollout.types import Attempt, Context, Prompt, Request, Sampling
 from r3env import chat
 from r3env.assets.arithmetic import REFLECTION_GUIDANCE
@@ -59,7 +60,7 @@ def test_one_turn_is_the_prompt_and_the_response(math, tokenizer):
         assert rollout.response_tokens.tolist() == response
         assert rollout.prompt_length == len(prompt)
         assert rollout.context == Context.PLAIN and rollout.error is None
-        assert rollout.messages[-1]["content"] == tokenizer.decode(response, skip_special_tokens=True)
+        assert conversation(rollout, tokenizer)[-1]["content"] == tokenizer.decode(response, skip_special_tokens=True)
 
 
 def test_several_turns_only_ever_append(math, tokenizer, policy):
@@ -78,7 +79,9 @@ def test_several_turns_only_ever_append(math, tokenizer, policy):
         assert len(responses) == len(rollout.turn_correct)
         assert rollout.turn_correct[:-1] == (False,) * (len(responses) - 1)
         assert rollout.correct == rollout.turn_correct[-1]
-        assert [message["role"] for message in rollout.messages] == ["user", "assistant"] * len(responses)
+        assert [message["role"] for message in conversation(rollout, tokenizer)] == ["user", "assistant"] * len(
+            responses
+        )
 
 
 def test_log_probs_of_every_turn_are_those_of_the_whole_conversation(math, policy):
@@ -108,7 +111,7 @@ def test_a_reflection_prompt_quotes_the_stored_tokens_as_they_are(math, tokenize
     assert contents == [MathEnv("embedded:train").query(uid).problem, text, REFLECTION_GUIDANCE]
 
 
-def test_a_correct_box_in_a_truncated_response_is_wrong(math):
+def test_a_correct_box_in_a_truncated_response_is_wrong(math, tokenizer):
     runner = math()
     uids = MathEnv("embedded:train").uids[:40]
     whole = next(r for r in runner.rollout(requests_of(uids, sampling=Sampling(0.0, 1.0, LIMIT))) if r.correct)
@@ -116,7 +119,7 @@ def test_a_correct_box_in_a_truncated_response_is_wrong(math):
     one_short = Sampling(0.0, 1.0, whole.response_length - 1)
     (cut,) = runner.rollout(requests_of([whole.uid], sampling=one_short))
     assert cut.response_tokens.tolist() == whole.response_tokens[:-1].tolist()
-    assert cut.messages[-1]["content"] == whole.messages[-1]["content"]
+    assert conversation(cut, tokenizer)[-1] == conversation(whole, tokenizer)[-1]
     assert (cut.truncated, cut.correct, cut.reward, cut.turn_correct) == (True, False, 0.0, (False,))
     assert cut.verdict == "truncated" and cut.error is None
 

@@ -3,6 +3,7 @@
 import gymnasium
 import numpy as np
 
+from algorithms.rollout.conversation import conversation
 from algorithms.rollout.types import Attempt, Prompt, Request, Sampling
 from r3env import chat
 from r3env.core import Query, Reason, Verdict, VerifiableEnv
@@ -105,7 +106,7 @@ def test_a_begun_answer_is_context_and_the_environment_reads_it_with_the_rest(ru
         tokenizer.decode(rollout.tokens[turn.start : turn.end], skip_special_tokens=True) for turn in rollout.turns
     ]
     assert Judged.read == ["7+1=" + written[0], written[1]]
-    assert [m["content"] for m in rollout.messages if m["role"] == "assistant"] == Judged.read
+    assert [m["content"] for m in conversation(rollout, tokenizer) if m["role"] == "assistant"] == Judged.read
     between = chat.next_turn(tokenizer, rollout.tokens[first.start : first.end].tolist(), GUIDANCE)
     assert rollout.tokens[first.end : second.start].tolist() == between
     start = rollout.prompt_length
