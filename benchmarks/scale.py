@@ -61,7 +61,10 @@ def scenarios(arguments: argparse.Namespace) -> Iterator[Scenario]:
     yield compared("stragglers, no stealing", slow=slow, slowdown=SLOWDOWN, stealing=False)
     yield compared("deaths", deaths=slow)
     yield compared("with a learner", learner_share=0.5)
-    yield compared("with a learner, one step ahead", learner_share=0.5, lag=1)
+    for lag in arguments.lags:
+        # A learner as slow as the rollouts: neither has time to spare.
+        name = f"asynchronous, {lag} steps ahead"
+        yield compared(name, learner_share=1.0, lag=lag, steps=arguments.lag_steps, whole=True)
 
 
 def main() -> None:
@@ -132,6 +135,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--responses", type=int, default=2048, help="in a step")
     add("--sweep", type=int, nargs="*", default=[4, 16, 64], help="numbers of engines for the plain lines")
     add("--steady-engines", type=int, nargs="*", default=[], help="numbers of engines for lines at real speed")
+    add("--lags", type=int, nargs="*", default=[0, 1, 2, 4], help="steps ahead of the asynchronous lines")
+    add("--lag-steps", type=int, default=4, help="steps that such a line is measured")
     add("--settle-s", type=float, default=25.0, help="real seconds before a line at real speed is measured")
     add("--steady-s", type=float, default=40.0, help="real seconds that such a line is measured")
     add("--real-actors", type=int, default=0, help="real env runner actors for the control")

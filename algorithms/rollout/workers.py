@@ -60,7 +60,7 @@ class RolloutWorkers:
         self.lengths = ExpectedLengths()
         self._restarts_before = 0
         self._hung_reported = 0
-        self.stream = self._make_stream(config)
+        self.stream = self._make_stream(cast(Any, config).training_settings.max_off_policy_steps if training else 0)
         self._dispatches, self._grading = DispatchMetrics(), GradingCounts()
         if training:
             self._grading.added(self._grading_totals())
@@ -231,10 +231,9 @@ class RolloutWorkers:
             self._sent = self.transfer.message(self.learner_group)
         return self._sent
 
-    def _make_stream(self, config: BaseConfig) -> RolloutStream | None:
+    def _make_stream(self, steps_ahead: int) -> RolloutStream | None:
         """For training whose rollouts go on while the learners work."""
-        ahead = self.training and cast(Any, config).training_settings.max_off_policy_steps
-        return RolloutStream(self._supervised(), self.plan) if ahead else None
+        return RolloutStream(self.supervisor, self.plan) if self.supervisor is not None and steps_ahead else None
 
     def _require_stream(self) -> RolloutStream:
         if self.stream is None:

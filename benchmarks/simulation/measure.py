@@ -127,15 +127,18 @@ def _object_store_bytes() -> int:
 def measure_step(scenario: Scenario) -> Figures:
     """A whole step; after a first one, from which the driver knows what lengths to expect, where that matters."""
     with _simulated(scenario) as (algorithm, group), _stealing(scenario.stealing), Memory() as memory:
-        if scenario.warm_up:
+        for _ in range((scenario.lag or 1) if scenario.warm_up else 0):
             algorithm.training_step()
         group.arm()
         started, cpu, before = group.usage(), time.process_time(), time.monotonic()
         restarts = algorithm.rollout_workers.restarts
-        algorithm.training_step()
-        cpu, modeled = time.process_time() - cpu, (time.monotonic() - before) * scenario.speed
+        for _ in range(scenario.steps):
+            algorithm.training_step()
+        cpu = (time.process_time() - cpu) / scenario.steps
+        modeled = (time.monotonic() - before) * scenario.speed / scenario.steps
         record, used = algorithm.batch.record, group.usage()
-    collecting = record["time/collect_rollouts"] * scenario.speed if not scenario.lag else used["now"] - started["now"]
+    only_rollouts = not (scenario.whole or scenario.lag)
+    collecting = record["time/collect_rollouts"] * scenario.speed if only_rollouts else used["now"] - started["now"]
     engine_s = collecting * scenario.engines
     stages = {name: 1e6 * algorithm.cpu_seconds[name] / scenario.responses for name in AFTER_COLLECTION}
     after = sum(stages.values())
@@ -218,7 +221,6 @@ def _simulated(scenario: Scenario) -> Iterator[tuple[MeasuredStep, SimulatedGrou
         group_size=GROUP_SIZE,
         max_tokens=scenario.lengths.limit,
         timeout_s=max(60.0, scenario.wall_s),
-        lag=scenario.lag,
     )
     folder = tempfile.mkdtemp(prefix="scale")
     group = SimulatedGroup(scenario.specs(), per_host=PER_HOST, speed=scenario.speed)
@@ -229,6 +231,7 @@ def _simulated(scenario: Scenario) -> Iterator[tuple[MeasuredStep, SimulatedGrou
             max_num_seqs=scenario.slots,
             learner_s=scenario.learner_s / scenario.speed,
             longest_first=scenario.longest_first,
+            lag=scenario.lag,
         )
         yield algorithm, group
     finally:

@@ -22,8 +22,10 @@ class Scenario:
         slow: engines that are `slowdown` times slower.
         deaths: engines whose process dies in the middle of the step.
         learner_share: modeled seconds of the learner, as a share of what the rollouts ideally take.
-        lag: policy lag.
+        lag: `training.max_off_policy_steps`.
         warm_up: a step goes ahead, of the same queries, which is not measured.
+        steps: that are measured, one after another; the figures are means.
+        whole: whether engines count as idle while the learner works and nothing is rolled out.
     """
 
     name: str
@@ -41,6 +43,8 @@ class Scenario:
     learner_share: float = 0.0
     lag: int = 0
     warm_up: bool = False
+    steps: int = 1
+    whole: bool = False
 
     @property
     def slots(self) -> int:

@@ -144,6 +144,11 @@ class VersionOnly:
         ray.get(references, timeout=timeout_s)
         return self.version
 
+    def publish(self, learner_group: Any) -> tuple[int, dict[str, Any]]:
+        """The next version, for runners that take it on their own."""
+        self.version += 1
+        return self.message(learner_group)
+
     def message(self, learner_group: Any) -> tuple[int, dict[str, Any]]:
         """For a runner that comes back."""
         return self.version, {WEIGHTS_SEQ_NO: self.version}
@@ -179,14 +184,17 @@ class MeasuredStep(R3GRPO):
         self.cpu_seconds: dict[str, float] = {}
         super().setup(config)
 
-    def simulate(self, group: SimulatedGroup, *, max_num_seqs: int, learner_s: float, longest_first: bool) -> None:
+    def simulate(
+        self, group: SimulatedGroup, *, max_num_seqs: int, learner_s: float, longest_first: bool, lag: int
+    ) -> None:
         """Replace the engine and the learner; weights have a version only."""
         with mock.patch.object(workers_module, "choose_transfer", lambda config: VersionOnly()):
             self.rollout_workers = SimulatedWorkers(cast(Any, group), self.learner_group, self.config)
         self.rollout_workers.plan = DispatchPlan.of(continuous_batching=True, max_num_seqs=max_num_seqs)
+        self.rollout_workers.stream = self.rollout_workers._make_stream(lag)  # with this plan
         if not longest_first:
             self.rollout_workers.lengths = InOrder()
-        training = self.config.training_settings
+        training = self.config.training_settings.model_copy(update={"max_off_policy_steps": lag})
         self.source = RolloutSource(
             self.rollout_workers, self.sampler, self.active, training, self.sampling(), self.seed
         )
@@ -226,7 +234,7 @@ class MeasuredStep(R3GRPO):
         return statistics
 
 
-def build(*, queries_per_step: int, group_size: int, max_tokens: int, timeout_s: float, lag: int) -> MeasuredStep:
+def build(*, queries_per_step: int, group_size: int, max_tokens: int, timeout_s: float) -> MeasuredStep:
     """The algorithm, with a local engine that is never used."""
     config = (
         R3GRPOConfig(algo_class=MeasuredStep)
@@ -238,7 +246,6 @@ def build(*, queries_per_step: int, group_size: int, max_tokens: int, timeout_s:
             group_size=group_size,
             queries_per_step=queries_per_step,
             minibatches=1,
-            max_off_policy_steps=lag,
         )
         .debugging(seed=1)
     )
