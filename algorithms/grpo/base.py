@@ -228,6 +228,10 @@ class StagedAlgorithm(Algorithm):
             set_version(self.learner_group, loop["weights_version"])
             self.set_training_state(arrays, loop)
 
+    def abandon_rollouts(self) -> None:
+        """Give up what is being rolled out for further steps; a step that comes after all asks the same queries."""
+        self.source.restart(self.source.state)
+
     @property
     def in_step(self) -> bool:
         """Whether a training step is under way."""

@@ -76,7 +76,7 @@ def _with_evaluations(run: RunData) -> Iterator[Mapping[str, Any]]:
 def _where_prompted(rows: Sequence[Mapping[str, Any]], series: Mapping[str, list[float | None]], lag: int) -> list[Any]:
     """Return the share of reflected answers that are correct; None without prompts, where the row has 0.
 
-    With a lag a step's answers are to the prompts of the step before.
+    With a lag a step's answers are to prompts that were built so many steps before.
     """
     prompted = {row["step"]: prompts for row, prompts in zip(rows, series[_PROMPTS], strict=True)}
     return [

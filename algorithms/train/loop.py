@@ -156,6 +156,7 @@ class _Session:
 
     def close(self) -> None:
         """Evaluate, write summary and curves, and print the closing table."""
+        self.algo.abandon_rollouts()
         self._evaluate("after")
         self.recorder.close()
         sides = {side: self.evaluations.get(side, {}) for side in SIDES}

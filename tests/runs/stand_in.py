@@ -50,6 +50,9 @@ class StandIn:
     def prune(self, state):
         pass
 
+    def abandon_rollouts(self):
+        """Nothing runs ahead."""
+
     def stop(self):
         self.history.close()
 
