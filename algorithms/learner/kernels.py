@@ -11,8 +11,8 @@ from algorithms.learner.packing import PackedSequences
 from algorithms.learner.shared_sequences import ContextRectangle, SharedSequences
 
 MAX_FLASH_HEAD_DIM = 256
-# Least number of queries of a sliding window, or behind a context, that are computed at a time.
-WINDOW_BLOCK, CONTEXT_BLOCK = 256, 512
+# Least number of queries of a sliding window, and number of those behind a context, that are computed at a time.
+QUERY_BLOCK = 256
 
 
 def attend(
@@ -66,7 +66,7 @@ def _causal(
     if not windowed and offset == 0:
         return functional.scaled_dot_product_attention(query, key, value, is_causal=True, **arguments)
     left = window if windowed and window is not None else offset + length
-    step = max(left, WINDOW_BLOCK) if windowed else CONTEXT_BLOCK
+    step = max(left, QUERY_BLOCK) if windowed else QUERY_BLOCK
     blocks = []
     for start in range(0, length, step):
         end, first = min(start + step, length), max(0, offset + start - left + 1)
