@@ -10,7 +10,7 @@ from algorithms.learner.packing import assign_rows
 # the most keys of a micro-batch, as a multiple of its token budget.
 KEYS_PER_TOKEN = 4
 # Learners' loads have to get better by this share before a group is split over them.
-WORTH_A_SPLIT = 0.02
+WORTH_A_SPLIT = 0.05
 
 
 class PromptPart(Protocol):

@@ -1,4 +1,4 @@
-"""Attention of segments behind shared contexts, in rectangles and by a variable-length kernel, against one dense mask."""
+"""Attention of segments behind shared contexts, in rectangles and by a GPU's kernel, against one dense mask."""
 
 import numpy as np
 import pytest
