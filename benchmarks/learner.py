@@ -100,7 +100,7 @@ def measure(case: Case) -> Measurement:
     run = prepare(case)
     prepare(replace(case, tokens=64, vocabulary=512, hidden=64))()  # libraries are loaded before anything is counted
     gc.collect()
-    before = _memory(case.device)
+    before = memory_in_use(case.device)
     seconds = []
     clock = time.perf_counter if case.device == "cuda" else time.process_time
     for _ in range(case.repeats):
@@ -109,10 +109,10 @@ def measure(case: Case) -> Measurement:
         if case.device == "cuda":
             torch.cuda.synchronize()
         seconds.append(clock() - started)
-    return Measurement(min(seconds), _peak(case.device) - before)
+    return Measurement(min(seconds), peak_memory(case.device) - before)
 
 
-def _memory(device: str) -> int:
+def memory_in_use(device: str) -> int:
     """Bytes in use; what was there before no longer counts as the peak."""
     if device == "cuda":
         torch.cuda.reset_peak_memory_stats()
@@ -121,7 +121,8 @@ def _memory(device: str) -> int:
     return int(psutil.Process().memory_info().rss)
 
 
-def _peak(device: str) -> int:
+def peak_memory(device: str) -> int:
+    """The most bytes in use since `memory_in_use`."""
     if device == "cuda":
         return torch.cuda.max_memory_allocated()
     # Not getrusage: its maximum outlives the reset, and a new process starts with that of the one that made it.

@@ -3,11 +3,16 @@
     python -m benchmarks.packing                       # the embedded model on the CPU
     python -m benchmarks.packing --model 1.5b --device cuda --rows 32 --median-tokens 4000 --longest 32768 \
         --token-budget 32768 --checkpointing
+    python -m benchmarks.packing --prompts             # groups, their prompt computed once against once a response
 
 Both ways have the same weights and rows and take turns in one process; a ratio is the median over the turns, beside
 its smallest and largest. `quickstart` has the lengths of the embedded model's answers, `long tail` those of reasoning
 in small, `fixed` one length: what packing costs where it has nothing to gain. Seconds are the process's own where it
 computes on one thread of a CPU, so that neighbors do not count, and wall time elsewhere. Needs no Ray.
+
+With `--prompts` both ways are packed: batches of groups of 8, `reflection` (prompt 4 × response), `plain` (prompt ½ ×
+response) and `short`, with random Qwen3 weights where the model is `tiny`. Memory is the peak of the resident set above
+weights and gradients, each way in a process of its own.
 """
 
 import argparse
@@ -34,6 +39,7 @@ from algorithms.learner.loss import LossSettings
 from algorithms.learner.update import UpdateStatistics, accumulate_gradients
 from algorithms.models.names import resolve_model
 from benchmarks.random_models import QWEN2_1_5B
+from benchmarks.shared_prompts import BATCHES, PromptCase, compare_prompts, prompt_table
 
 PROMPT_TOKENS = (8, 16)
 
@@ -195,6 +201,19 @@ def table_of(comparisons: Sequence[Comparison]) -> Table:
     return table
 
 
+def compare_batches(arguments: argparse.Namespace) -> None:
+    """Measure groups with shared prompts, print a table, and write the figures."""
+    same = {name: getattr(arguments, name) for name in ("group_size", "token_budget", "checkpointing")}
+    same |= {name: getattr(arguments, name) for name in ("device", "dtype", "threads", "seed")}
+    model = "small" if arguments.model == "tiny" else arguments.model
+    cases = [PromptCase(batch=batch, model=model, **same) for batch in arguments.prompts or BATCHES]
+    comparisons = [compare_prompts(case, arguments.repeats) for case in cases]
+    Console(width=120).print(prompt_table(comparisons))
+    if arguments.json:
+        figures = [asdict(one) | {"ratio": statistics.median(one.ratios)} for one in comparisons]
+        arguments.json.write_text(json.dumps(figures, indent=1))
+
+
 def main() -> None:
     """Measure, print a table, and write the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -211,9 +230,14 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", type=Path, help="write the figures here")
+    parser.add_argument("--prompts", nargs="*", choices=tuple(BATCHES), help="compare shared prompts; default: all")
+    parser.add_argument("--group-size", type=int, default=8, help="with --prompts")
     arguments = parser.parse_args()
     arguments.dtype = arguments.dtype or ("float32" if arguments.device == "cpu" else "bfloat16")
     torch.set_num_threads(arguments.threads)
+    if arguments.prompts is not None:
+        compare_batches(arguments)
+        return
     packed, padded = models(arguments)
     comparisons = [compare(kind, packed, padded, arguments) for kind in arguments.lengths]
     Console(width=120).print(table_of(comparisons))

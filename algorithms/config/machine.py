@@ -174,7 +174,10 @@ class LearnerSettings(Settings):
         0, "Learner actors; 0: one learner in the driver's process.", affects=Affects.LEARNERS, ge=0
     )
     token_budget: int = setting(
-        16384, "Tokens in a micro-batch; a sequence that is longer makes a micro-batch of its own.", ge=1
+        16384,
+        "Tokens in a micro-batch, where a prompt that responses share counts once; a sequence that is longer makes a "
+        "micro-batch of its own.",
+        ge=1,
     )
     sharding: Literal["none", "fsdp"] = setting(
         "none",
@@ -192,6 +195,11 @@ class LearnerSettings(Settings):
         True,
         "Whether micro-batches are sequences one after another without padding, where the model's attention allows "
         "it; false: rows side by side, padded to the longest.",
+    )
+    share_prompts: bool = setting(
+        True,
+        "Whether packed micro-batches hold a prompt once for all its responses, where the model's attention allows it; "
+        "false: each response comes with its prompt.",
     )
     peak_tflops: float | None = setting(
         None,

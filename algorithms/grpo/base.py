@@ -76,8 +76,11 @@ class StagedAlgorithm(Algorithm):
         self.tokenizer = load_tokenizer(resolve_model(module.model), module.revision, module.trust_remote_code)
         self.environments: dict[Split, Any] = {split: make() for split, make in environment_makers(config).items()}
         self.seed: int = config.seed or 0
-        if reason := learner_facts(self.learner_group).padded_because:  # a learner's own log is not seen here
-            _logger.warning("%s trains on padded batches: %s", module.model, reason)
+        facts = learner_facts(self.learner_group)  # a learner's own log is not seen here
+        if facts.padded_because:
+            _logger.warning("%s trains on padded batches: %s", module.model, facts.padded_because)
+        if facts.unshared_because:
+            _logger.warning("%s computes shared prompts once per response: %s", module.model, facts.unshared_because)
         self.rollout_workers = RolloutWorkers(self.env_runner_group, self.learner_group, config)
         self._set_up_mechanisms(config)
         settings = config.env_runners_settings

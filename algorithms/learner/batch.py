@@ -8,6 +8,22 @@ import numpy as np
 import torch
 
 from algorithms.learner.packing import PackedSequences
+from algorithms.learner.shared_sequences import Copies, SharedSequences
+
+
+@dataclass(frozen=True)
+class Part:
+    """One sequence of a row, by what it may share: its tokens up to the policy's first own one.
+
+    Args:
+        prompt: their bytes.
+        prompt_length: their number.
+        length: number of the other tokens.
+    """
+
+    prompt: bytes
+    prompt_length: int
+    length: int
 
 
 @dataclass(frozen=True)
@@ -50,6 +66,15 @@ class TrainingSample:
         return [(self.tokens[a:b], self.loss_mask[a:b]) for a, b in zip(starts, ends, strict=True)]
 
     @property
+    def parts(self) -> tuple[Part, ...]:
+        """What each sequence of the row may share with others."""
+        parts = []
+        for tokens, mask in self.sequences:
+            prompt = int(np.argmax(mask)) if mask.any() else len(mask)
+            parts.append(Part(tokens[:prompt].tobytes(), prompt, len(tokens) - prompt))
+        return tuple(parts)
+
+    @property
     def unscored(self) -> bool:
         """Whether this is an on-policy row that no scoring pass has seen: the update computes its log-probs."""
         return self.on_policy and self.old_logprobs is None
@@ -75,6 +100,7 @@ class TokenBatch:
         targets: int64 [N], the response tokens, rows in order, one after another.
         lengths: response tokens of each row; N together.
         real: number of tokens that are not padding.
+        copies: the same positions, where some predict several tokens; None where none does.
     """
 
     tokens: torch.Tensor
@@ -83,6 +109,7 @@ class TokenBatch:
     targets: torch.Tensor
     lengths: tuple[int, ...]
     real: int
+    copies: Copies | None = None
 
 
 def packed_batch(rows: Sequence[TrainingSample], device: torch.device) -> TokenBatch:
@@ -93,15 +120,62 @@ def packed_batch(rows: Sequence[TrainingSample], device: torch.device) -> TokenB
     """
     parts = [part for row in rows for part in row.sequences]
     sequences = PackedSequences(tuple(len(tokens) for tokens, _ in parts), device)
-    inputs = {
+    starts = np.cumsum([0, *sequences.lengths[:-1]])
+    tokens = torch.from_numpy(np.concatenate([tokens for tokens, _ in parts]).astype(np.int64))
+    return _token_batch(tokens[None], _packed_inputs(sequences), starts, rows, device)
+
+
+def _packed_inputs(sequences: PackedSequences | SharedSequences) -> dict[str, Any]:
+    return {
         "position_ids": sequences.positions,
         "sequences": sequences,
         # Transformers passes a mask of four dimensions through; otherwise it would make one of [T, T].
-        "attention_mask": torch.ones(1, 1, 1, 1, dtype=torch.bool, device=device),
+        "attention_mask": torch.ones(1, 1, 1, 1, dtype=torch.bool, device=sequences.device),
     }
-    starts = np.cumsum([0, *sequences.lengths[:-1]])
-    tokens = torch.from_numpy(np.concatenate([tokens for tokens, _ in parts]).astype(np.int64))
-    return _token_batch(tokens[None], inputs, starts, rows, device)
+
+
+def shared_batch(rows: Sequence[TrainingSample], device: torch.device) -> TokenBatch:
+    """Concatenate rows into one row of tokens that has each prompt once; without equal prompts as `packed_batch` does.
+
+    Raises:
+        ValueError: a row's first token is the policy's own, and nothing predicts it.
+    """
+    parts = [
+        (tokens, mask, part) for row in rows for (tokens, mask), part in zip(row.sequences, row.parts, strict=True)
+    ]
+    groups: dict[bytes, list[int]] = {}
+    for index, (_, _, part) in enumerate(parts):
+        groups.setdefault(part.prompt, []).append(index)
+    if len(groups) == len(parts) or not all(part.prompt_length for _, _, part in parts):
+        return packed_batch(rows, device)
+    pieces, layout, at = [], [], 0
+    predicting: list[Any] = [None] * len(parts)
+    for members in groups.values():
+        tokens, _, first = parts[members[0]]
+        prompt = first.prompt_length
+        pieces.append(tokens[:prompt])
+        last = at + prompt - 1
+        at += prompt
+        for index in members:
+            tokens, mask, part = parts[index]
+            own = np.flatnonzero(mask) - prompt
+            # The prompt's last token predicts the first one of every response.
+            predicting[index] = np.where(own == 0, last, at + own - 1)
+            pieces.append(tokens[prompt:])
+            at += part.length
+        layout.append((prompt, tuple(parts[index][2].length for index in members)))
+    sequences = SharedSequences(tuple(layout), device)
+    places = torch.from_numpy(np.concatenate(predicting).astype(np.int64))
+    targets = np.concatenate([tokens[mask] for tokens, mask, _ in parts]).astype(np.int64)
+    return TokenBatch(
+        tokens=torch.from_numpy(np.concatenate(pieces).astype(np.int64))[None].to(device),
+        inputs=_packed_inputs(sequences),
+        predicting=places.to(device),
+        targets=torch.from_numpy(targets).to(device),
+        lengths=tuple(row.response_length for row in rows),
+        real=at,
+        copies=Copies(at, places, None, device),
+    )
 
 
 def padded_batch(rows: Sequence[TrainingSample], device: torch.device) -> TokenBatch:

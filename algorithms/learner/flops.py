@@ -1,5 +1,6 @@
 """The cost of rows: floating-point operations of a causal LM, counted from its weights and attention."""
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -101,6 +102,41 @@ def update_cost(shape: ModelShape, row: TrainingSample, *, beta: float) -> float
     return forward if row.unscored else 0.0
 
 
+def scoring_costs(shape: ModelShape, rows: Sequence[TrainingSample], *, shared: bool) -> float:
+    """Count the operations of a scoring pass on rows; with `shared` each prompt counts once."""
+    total = sum(scoring_cost(shape, row) for row in rows)
+    return total - (_repeated(forward_flops, shape, rows) if shared else 0.0)
+
+
+def update_costs(shape: ModelShape, rows: Sequence[TrainingSample], *, beta: float, shared: bool) -> float:
+    """Count the operations of an update on rows.
+
+    Args:
+        shape: of the model.
+        rows: to train on.
+        beta: coefficient of the KL term; above 0 the reference runs forward as well.
+        shared: whether a prompt counts once for the rows that are trained on, and once for those that are only scored.
+            Without it this is the sum of `update_cost`.
+    """
+    total = sum(update_cost(shape, row, beta=beta) for row in rows)
+    if not shared:
+        return total
+    trained = [row for row in rows if row.has_gradient(beta)]
+    scored = [row for row in rows if row.unscored and not row.has_gradient(beta)]
+    total -= _repeated(training_flops, shape, trained) + _repeated(forward_flops, shape, scored)
+    return total - (_repeated(forward_flops, shape, trained) if beta > 0 else 0.0)
+
+
+def _repeated(
+    count: Callable[[ModelShape, int, int], float], shape: ModelShape, rows: Sequence[TrainingSample]
+) -> float:
+    """Count the operations of prompts that other rows have computed already."""
+    parts = [part for row in rows if row.response_length for part in row.parts]
+    lengths = {part.prompt: part.prompt_length for part in parts}
+    again = Counter(part.prompt for part in parts)
+    return sum((times - 1) * count(shape, lengths[prompt], 0) for prompt, times in again.items() if times > 1)
+
+
 def _row_flops(count: Callable[[ModelShape, int, int], float], shape: ModelShape, row: TrainingSample) -> float:
     return sum(count(shape, len(tokens), int(np.count_nonzero(mask))) for tokens, mask in row.sequences)
 
@@ -168,6 +204,8 @@ class LearnerFacts:
         dtype: that it computes in.
         beta: coefficient of its KL term.
         padded_because: why its micro-batches are padded although they should be packed; "" where they are not.
+        shares_prompts: whether its micro-batches hold a prompt once.
+        unshared_because: why they do not although they should; "" where they do.
     """
 
     model: ModelShape
@@ -175,6 +213,8 @@ class LearnerFacts:
     dtype: str
     beta: float
     padded_because: str = ""
+    shares_prompts: bool = False
+    unshared_because: str = ""
 
 
 def peak_flops(device: str | None, dtype: str) -> float | None:

@@ -8,16 +8,18 @@ from typing import Any
 import numpy as np
 import torch
 
-from algorithms.learner.attention import is_packed
+from algorithms.learner.attention import is_packed, shares_prompts
 from algorithms.learner.batch import (
     TokenBatch,
     TrainingSample,
     dummy_row,
     packed_batch,
     padded_batch,
+    shared_batch,
 )
 from algorithms.learner.chunked_logprobs import chunked_logprobs
 from algorithms.learner.packing import packed_microbatches, padded_microbatches
+from algorithms.learner.prompt_groups import shared_microbatches
 from algorithms.learner.sharding import agreed_passes, compute_device
 
 
@@ -27,7 +29,7 @@ class ForwardSettings:
 
     Args:
         temperature: the sampling temperature: log-probs are those of the distribution that was sampled from.
-        token_budget: tokens of a micro-batch, padding included where there is any.
+        token_budget: tokens of a micro-batch, padding included where there is any; a shared prompt counts once.
         dtype: compute dtype; the weights stay float32.
     """
 
@@ -45,7 +47,9 @@ class ForwardSettings:
 def microbatches(lm: Any, rows: Sequence[TrainingSample], settings: ForwardSettings) -> list[list[int]]:
     """Split rows into micro-batches, as row indices; rows without a response token are left out."""
     kept = [index for index, row in enumerate(rows) if row.response_length]
-    if is_packed(lm):
+    if shares_prompts(lm):
+        batches = shared_microbatches([rows[index].parts for index in kept], settings.token_budget)
+    elif is_packed(lm):
         batches = packed_microbatches([len(rows[index].tokens) for index in kept], settings.token_budget)
     else:
         batches = padded_microbatches([_padded_length(rows[index]) for index in kept], settings.token_budget)
@@ -60,13 +64,16 @@ def _padded_length(row: TrainingSample) -> int:
 
 def token_batch(lm: Any, rows: Sequence[TrainingSample]) -> TokenBatch:
     """Return rows in the form that the model takes, on its device."""
+    if shares_prompts(lm):
+        return shared_batch(rows, compute_device(lm))
     return (packed_batch if is_packed(lm) else padded_batch)(rows, compute_device(lm))
 
 
 def response_states(lm: Any, batch: TokenBatch) -> torch.Tensor:
     """Return the last hidden states that predict the response tokens, float [N, D]."""
     hidden = lm.get_decoder()(input_ids=batch.tokens, use_cache=False, **batch.inputs).last_hidden_state
-    return hidden.flatten(0, 1).index_select(0, batch.predicting)
+    hidden = hidden.flatten(0, 1)
+    return hidden.index_select(0, batch.predicting) if batch.copies is None else batch.copies.copy(hidden)
 
 
 def head_arguments(lm: Any, settings: ForwardSettings) -> dict[str, Any]:

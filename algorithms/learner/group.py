@@ -13,9 +13,9 @@ from ray.rllib.core.learner.learner_group import LearnerGroup
 from ray.rllib.core.learner.training_data import TrainingData
 
 from algorithms.learner.batch import TrainingSample
-from algorithms.learner.flops import LearnerFacts, scoring_cost, update_cost
+from algorithms.learner.flops import LearnerFacts, scoring_costs, update_costs
 from algorithms.learner.learner import GRPOLearner
-from algorithms.learner.packing import assign_rows
+from algorithms.learner.prompt_groups import assign_groups, prompt_groups
 from algorithms.learner.update import UpdateStatistics
 from algorithms.learner.weights import Kind
 from algorithms.utils.errors import RunError
@@ -42,7 +42,9 @@ def update_learners(
         LearnerDied: a learner is gone, or out of memory; any other error of a learner is raised as it is.
     """
     facts = learner_facts(learner_group)
-    shares = assign_rows([update_cost(facts.model, row, beta=facts.beta) for row in rows], max(1, len(learner_group)))
+    shares = _assign(
+        learner_group, rows, lambda part, shared: update_costs(facts.model, part, beta=facts.beta, shared=shared)
+    )
     batches: Any = [[rows[i] for i in indices] for indices in shares]  # RLlib expects MultiAgentBatch
     with _learner_errors(learner_group):
         # RLlib declares dictionaries, which its own learners return.
@@ -68,8 +70,8 @@ def score_rows(
     """
     if not rows:
         return []
-    facts = learner_facts(learner_group).model
-    shares = assign_rows([scoring_cost(facts, row) for row in rows], max(1, len(learner_group)))
+    model = learner_facts(learner_group).model
+    shares = _assign(learner_group, rows, lambda part, shared: scoring_costs(model, part, shared=shared))
     parts = [[rows[i] for i in indices] for indices in shares]
     if learner_group.is_local:
         with _learner_errors(learner_group):
@@ -84,6 +86,15 @@ def score_rows(
     for indices, part in zip(shares, scored, strict=True):
         results.update(zip(indices, part, strict=True))
     return [results[i] for i in range(len(rows))]
+
+
+def _assign(
+    learner_group: LearnerGroup, rows: Sequence[TrainingSample], cost: Callable[[Sequence[TrainingSample], bool], float]
+) -> list[list[int]]:
+    """Assign rows to learners by cost; those of one prompt stay together where learners compute it once."""
+    shared = learner_facts(learner_group).shares_prompts
+    groups = prompt_groups([row.parts for row in rows]) if shared else [[index] for index in range(len(rows))]
+    return assign_groups(groups, lambda part: cost([rows[i] for i in part], shared), max(1, len(learner_group)))
 
 
 def learner_facts(learner_group: LearnerGroup) -> LearnerFacts:

@@ -13,9 +13,9 @@ from ray.rllib.core.learner.torch.torch_learner import TorchLearner
 from ray.rllib.core.learner.training_data import TrainingData
 
 from algorithms.config.base import BaseConfig
-from algorithms.learner.attention import try_packed_attention
+from algorithms.learner.attention import shares_prompts, try_packed_attention, try_shared_prompts
 from algorithms.learner.batch import TrainingSample
-from algorithms.learner.flops import LearnerFacts, ModelShape, update_cost
+from algorithms.learner.flops import LearnerFacts, ModelShape, update_costs
 from algorithms.learner.forward import ForwardSettings, score
 from algorithms.learner.loss import LossSettings, load_objective
 from algorithms.learner.model import WithoutAdapter
@@ -37,6 +37,8 @@ class GRPOLearner(LearnerTensors, TorchLearner):
     reference: Any = None
     # Why micro-batches are padded although `learners.packing` is on; "" where they are not.
     padded_because: str = ""
+    # Why each response's prompt is computed again although `learners.share_prompts` is on.
+    unshared_because: str = ""
 
     def build(self) -> None:
         """Load the policy and its optimizer."""
@@ -51,6 +53,8 @@ class GRPOLearner(LearnerTensors, TorchLearner):
         lm, device = module[DEFAULT_MODULE_ID].lm, torch.device(str(self._device))
         if self.config.learners_settings.packing:
             self.padded_because = try_packed_attention(lm)
+            if self.config.learners_settings.share_prompts and not self.padded_because:
+                self.unshared_because = try_shared_prompts(lm)
         if self.config.training_settings.beta > 0:
             adapted = self.config.rl_module_settings.lora_rank > 0
             self.reference = WithoutAdapter(lm) if adapted else copy.deepcopy(lm).eval().requires_grad_(False)
@@ -142,7 +146,8 @@ class GRPOLearner(LearnerTensors, TorchLearner):
         statistics.grad_norm = self._clip_and_step(lr)
         statistics.skipped_steps = float(not math.isfinite(statistics.grad_norm))
         self.after_gradient_based_update(timesteps=timesteps or {})
-        statistics.flops = sum(update_cost(self.facts.model, row, beta=self.facts.beta) for row in rows)
+        facts = self.facts
+        statistics.flops = update_costs(facts.model, rows, beta=facts.beta, shared=facts.shares_prompts)
         statistics.seconds = time.perf_counter() - started
         return statistics
 
@@ -152,8 +157,9 @@ class GRPOLearner(LearnerTensors, TorchLearner):
         device = compute_device(self.lm)
         name = torch.cuda.get_device_name(device) if device.type == "cuda" else None
         beta = self.config.training_settings.beta
-        dtype, padded = self.config.rl_module_settings.dtype, self.padded_because
-        return LearnerFacts(ModelShape.of(self.lm), name, dtype, beta, padded)
+        dtype, model = self.config.rl_module_settings.dtype, ModelShape.of(self.lm)
+        shared = shares_prompts(self.lm)
+        return LearnerFacts(model, name, dtype, beta, self.padded_because, shared, self.unshared_because)
 
     def score(self, rows: list[TrainingSample], *, entropy: bool) -> list[tuple[Any, Any]]:
         """Return log-probs and entropies of each row's response tokens under the current policy."""

@@ -192,11 +192,12 @@ class PackedSequences:
         return rectangles(self.lengths)
 
 
-def rectangles(lengths: Sequence[int]) -> list[list[int]]:
+def rectangles(lengths: Sequence[int], context: int = 0) -> list[list[int]]:
     """Sort sequences into rectangles of similar length, longest first; ties keep their order.
 
     Args:
         lengths: tokens of each sequence.
+        context: further tokens that each row attends to.
 
     Returns:
         Indices of the sequences, by rectangle.
@@ -204,12 +205,12 @@ def rectangles(lengths: Sequence[int]) -> list[list[int]]:
     longest_first = sorted(range(len(lengths)), key=lambda row: -lengths[row])
     chosen: list[list[int]] = []
     for row in longest_first:
-        if chosen and _joins(lengths[row], len(chosen[-1]), lengths[chosen[-1][0]]):
+        if chosen and _joins(lengths[row], len(chosen[-1]), lengths[chosen[-1][0]], context):
             chosen[-1].append(row)
         else:
             chosen.append([row])
     return chosen
 
 
-def _joins(length: int, rows: int, width: int) -> bool:
-    return length >= MIN_FILLED * width or rows * width < SLOTS_WORTH_A_CALL
+def _joins(length: int, rows: int, width: int, context: int) -> bool:
+    return length >= MIN_FILLED * width or rows * (width + context) < SLOTS_WORTH_A_CALL

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from algorithms.learner.attention import is_packed
+from algorithms.learner.attention import is_packed, shares_prompts
 from algorithms.learner.batch import LossInputs, TokenBatch, TrainingSample, dummy_row
 from algorithms.learner.chunked_logprobs import chunked_logprobs, chunked_logprobs_and_gradient
 from algorithms.learner.forward import (
@@ -30,7 +30,7 @@ class UpdateStatistics:
     The mismatch covers on-policy rows that no scoring pass has seen.
 
     Args:
-        passed_tokens: tokens that went through the model, prompts included.
+        passed_tokens: tokens that went through the model, prompts included, each as often as it was computed.
         slots: token slots of their micro-batches, padding included.
         flops: the model's operations (`flops.update_cost`).
         seconds: wall time of the slowest learner.
@@ -93,9 +93,10 @@ def accumulate_gradients(
         reference: the frozen policy of the KL term; needed when `loss.beta` is above 0.
 
     Raises:
-        ValueError: one of policy and reference takes packed batches and the other does not.
+        ValueError: one of policy and reference takes packed batches, or shared prompts, and the other does not.
     """
-    if reference is not None and is_packed(reference) != is_packed(lm):
+    taken = [(is_packed(model), shares_prompts(model)) for model in (lm, reference) if model is not None]
+    if len(set(taken)) > 1:
         raise ValueError("the reference must take the same batches as the policy: use_packed_attention on both or none")
     active = [index for index, row in enumerate(rows) if row.has_gradient(loss.beta)]
     forward_only = [index for index, row in enumerate(rows) if row.unscored and not row.has_gradient(loss.beta)]

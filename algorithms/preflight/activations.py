@@ -9,8 +9,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from transformers import AutoModelForCausalLM
 
 from algorithms.learner.attention import NAME, SUPPORTED_LAYERS
-from algorithms.learner.batch import TrainingSample, packed_batch, padded_batch
+from algorithms.learner.batch import TrainingSample, packed_batch, padded_batch, shared_batch
 from algorithms.learner.chunked_logprobs import CHUNK, CHUNK_ON_GPU
+from algorithms.learner.prompt_groups import KEYS_PER_TOKEN
 from algorithms.models.causal_lm import read_config
 from algorithms.models.names import ModelFacts, resolve_model
 from algorithms.preflight.context_window import ContextUse
@@ -54,23 +55,35 @@ def activation_bytes(config: "BaseConfig", model: ModelFacts, use: ContextUse) -
 
 def _kept_bytes(config: "BaseConfig", length: int) -> tuple[int, int]:
     """Return the bytes that a forward pass keeps, and for how many tokens."""
-    module = config.rl_module_settings
-    rows = max(1, _COUNTED // length)
+    module, group = config.rl_module_settings, config.training_settings.group_size
     with FakeTensorMode():
         lm = _model(module)
         packed = config.learners_settings.packing and _packs(lm)
+        shared = packed and config.learners_settings.share_prompts and group > 1
         if packed:
             lm.set_attn_implementation(NAME)
         if module.gradient_checkpointing:
             lm.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-        sample = TrainingSample(np.zeros(length, np.int32), np.arange(length) > 0)
-        batch = (packed_batch if packed else padded_batch)([sample] * rows, torch.device("cpu"))
+        rows = _most_copies(group) if shared else [_row(1, length - 1)] * max(1, _COUNTED // length)
+        make = shared_batch if shared else packed_batch if packed else padded_batch
+        batch = make(rows, torch.device("cpu"))
         kept = _Kept(lm)
         half = module.dtype != "float32"
         autocast = torch.autocast("cpu", dtype=getattr(torch, module.dtype)) if half else contextlib.nullcontext()
         with torch.autograd.graph.saved_tensors_hooks(kept.pack, lambda tensor: tensor), autocast:
             lm.get_decoder()(input_ids=batch.tokens, use_cache=False, **batch.inputs)
-    return sum(kept.sizes.values()), rows * length
+    return sum(kept.sizes.values()), batch.real
+
+
+def _row(prompt: int, response: int) -> TrainingSample:
+    return TrainingSample(np.zeros(prompt + response, np.int32), np.arange(prompt + response) >= prompt)
+
+
+def _most_copies(group: int) -> list[TrainingSample]:
+    """Return a group whose attention copies its prompt's keys as often as a micro-batch of its tokens allows."""
+    group = min(group, _COUNTED // 32)
+    prompt = min((KEYS_PER_TOKEN - 1) * _COUNTED // group, _COUNTED - group)
+    return [_row(prompt, (_COUNTED - prompt) // group)] * group
 
 
 def _model(module: "RLModuleSettings") -> Any:

@@ -16,8 +16,10 @@ from algorithms.learner.flops import (
     forward_flops,
     model_flops_utilization,
     peak_flops,
+    scoring_costs,
     training_flops,
     update_cost,
+    update_costs,
 )
 
 SHAPE = {
@@ -94,6 +96,30 @@ def test_a_row_costs_what_the_update_does_with_it():
     assert update_cost(FACTS, row(), beta=0.0) == forward
     assert update_cost(FACTS, row(scored=True), beta=0.0) == update_cost(FACTS, row(fresh=False), beta=0.0) == 0
     assert update_cost(FACTS, row(scored=True), beta=0.1) == both + forward
+
+
+def test_a_shared_prompt_counts_once_for_trained_rows_and_once_for_those_that_are_only_scored():
+    trained, silent, done = [row(1.0)] * 3, [row()] * 2, [row(scored=True)]
+    rows = [*trained, *silent, *done]
+    apart = sum(update_cost(FACTS, one, beta=0.0) for one in rows)
+    assert update_costs(FACTS, rows, beta=0.0, shared=False) == apart
+    # All have the same 4 tokens before their response.
+    again = 2 * training_flops(FACTS, 4, 0) + forward_flops(FACTS, 4, 0)
+    assert update_costs(FACTS, rows, beta=0.0, shared=True) == apart - again
+    # With a KL term every row is trained on, and the reference passes as many prompts.
+    apart = sum(update_cost(FACTS, one, beta=0.1) for one in rows)
+    again = 5 * (training_flops(FACTS, 4, 0) + forward_flops(FACTS, 4, 0))
+    assert update_costs(FACTS, rows, beta=0.1, shared=True) == apart - again
+    assert scoring_costs(FACTS, rows, shared=True) == 6 * forward_flops(FACTS, 6, 2) - 5 * forward_flops(FACTS, 4, 0)
+    assert scoring_costs(FACTS, rows[:1], shared=True) == scoring_costs(FACTS, rows[:1], shared=False)
+
+
+def test_what_follows_a_shared_prompt_costs_its_own_pairs_and_those_with_the_prompt():
+    one = replace(row(1.0), tokens=np.arange(6, dtype=np.int32))
+    other = replace(one, tokens=np.array([0, 1, 2, 3, 9, 9], np.int32))
+    # 4 + 2 + 2 tokens; pairs 10 + 2 × (5 + 6), and 9 + 2 × (3 + 3) in the window of 3.
+    forward = 2 * (1000 * 8 + 500 * 4) + 4 * 8 * (32 + 21)
+    assert update_costs(FACTS, [one, other], beta=0.0, shared=True) == 3 * forward
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """What the learners of a group do: each function runs in every one of them, and returns arrays."""
 
 import copy
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,13 @@ import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from algorithms.learner import weights
+from algorithms.learner.attention import shares_prompts, use_packed_attention
 from algorithms.learner.batch import TrainingSample
+from algorithms.learner.flops import ModelShape, update_costs
 from algorithms.learner.forward import ForwardSettings, score
 from algorithms.learner.loss import LossSettings
 from algorithms.learner.model import WithoutAdapter, add_adapter
+from algorithms.learner.prompt_groups import assign_groups, prompt_groups
 from algorithms.learner.sharding import clip_gradients, reshard, shard, sum_gradients, whole
 from algorithms.learner.update import accumulate_gradients
 from algorithms.learner.weights import optimizer_tensors, put_optimizer_tensors
@@ -34,6 +38,7 @@ class Setting:
     checkpointing: bool = False
     lora_rank: int = 0
     beta: float = 0.0
+    share_prompts: bool = False
 
 
 def model(setting: Setting) -> Qwen2ForCausalLM:
@@ -94,6 +99,8 @@ class Learner:
         self.world = torch.distributed.get_world_size() if torch.distributed.is_initialized() else 1
         self.rank, self.setting = rank, setting
         self.lm = model(setting)
+        if setting.share_prompts:
+            assert use_packed_attention(self.lm) and shares_prompts(self.lm)
         self.forward = ForwardSettings(temperature=0.8, token_budget=40)
         self.reference: Any = None
         if setting.beta:
@@ -109,9 +116,12 @@ class Learner:
         self.optimizer = torch.optim.AdamW(self.trained, lr=1e-2, fused=setting.offload or None)
 
     def backward(self, rows: list[TrainingSample]) -> None:
+        self.accumulate(rows[self.rank :: self.world])
+
+    def accumulate(self, rows: list[TrainingSample]) -> None:
         self.optimizer.zero_grad()
         loss = LossSettings(beta=self.setting.beta)
-        accumulate_gradients(self.lm, rows[self.rank :: self.world], self.forward, loss, self.reference)
+        accumulate_gradients(self.lm, rows, self.forward, loss, self.reference)
         reshard(self.lm)
         if self.world > 1 and not self.setting.sharded:
             sum_gradients(self.trained)
@@ -134,6 +144,33 @@ def gradients(rank: int, setting: Setting, count: int = 11, advantages: str = "s
     learner = Learner(rank, setting)
     learner.backward(with_advantages(rows(count), advantages))
     return learner.gradients()
+
+
+def groups() -> list[TrainingSample]:
+    """Rows of four prompts, in turn; one group is as large as the others together."""
+    made = rows(24)
+    prompts = [row.tokens[:length] for row, length in zip(made, (2, 3, 5, 4), strict=False)]
+    shared = []
+    for index, row in enumerate(made):
+        prompt = prompts[index % 4 if index < 16 else 0]
+        tokens = np.concatenate([prompt, row.tokens])
+        mask = np.arange(len(tokens)) >= len(prompt)
+        logprobs = np.full(mask.sum(), -4, np.float32)
+        shared.append(replace(row, tokens=tokens, loss_mask=mask, sampling_logprobs=logprobs))
+    return shared
+
+
+def gradients_of_groups(rank: int, setting: Setting) -> tuple[list[int], dict[str, np.ndarray]]:
+    """A learner's rows, dealt by group, and the gradients of all."""
+    learner, everything = Learner(rank, setting), groups()
+    shape = ModelShape(weights=1000.0, head=100.0, layers=())
+
+    def cost(indices: Sequence[int]) -> float:
+        return update_costs(shape, [everything[i] for i in indices], beta=0.0, shared=True)
+
+    shares = assign_groups(prompt_groups([row.parts for row in everything]), cost, learner.world)
+    learner.accumulate([everything[i] for i in shares[rank]])
+    return shares[rank], learner.gradients()
 
 
 def gradients_without_advantage(rank: int, setting: Setting) -> dict[str, np.ndarray]:

@@ -12,6 +12,7 @@ from .jobs import (
     compute_types,
     elements_held,
     gradients,
+    gradients_of_groups,
     gradients_without_advantage,
     load_and_train,
     norm_with_one_infinity,
@@ -38,6 +39,19 @@ def test_gradients_are_one_learners(group, learners, tied, sharded):
     expected = gradients(0, Setting(tied=tied))
     for found in group.run(learners, gradients, Setting(tied=tied, sharded=sharded)):
         assert largest_error(found, expected) < 1e-5
+
+
+@pytest.mark.parametrize("learners", [2, 4])
+@pytest.mark.parametrize("sharded", [False, True], ids=["replicas", "shards"])
+def test_groups_with_shared_prompts_have_one_learners_gradients_too(group, learners, sharded):
+    every_row, expected = gradients_of_groups(0, Setting())
+    found = group.run(learners, gradients_of_groups, Setting(share_prompts=True, sharded=sharded))
+    assert sorted(row for rows, _ in found for row in rows) == every_row == list(range(24))
+    for _, each in found:
+        assert largest_error(each, expected) < 1e-5
+    held = [{0 if row >= 16 else row % 4 for row in rows} for rows, _ in found]
+    # Groups are whole on two learners; the large one would leave two of four learners with little to do.
+    assert (sum(map(len, held)) == 4) == (learners == 2)
 
 
 @pytest.mark.parametrize("sharded", [False, True], ids=["replicas", "shards"])
