@@ -33,6 +33,8 @@ class Step:
         reward: mean over the responses.
         cpu_s: processor time of the trainer's process, all threads.
         details: further figures by name.
+        lengths: tokens of each response.
+        prompt_tokens: of the prompts, each counted once.
     """
 
     seconds: float
@@ -43,6 +45,8 @@ class Step:
     reward: float
     cpu_s: float = 0.0
     details: Mapping[str, float] = field(default_factory=dict)
+    lengths: tuple[int, ...] = ()
+    prompt_tokens: int = 0
 
 
 class Stopped(Exception):
