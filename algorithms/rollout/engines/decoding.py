@@ -32,6 +32,33 @@ def sample_tokens(
     Returns:
         tokens int64 [B] and their log-probs float32 [B] under the full temperature-scaled distribution.
     """
+    blocks = range(0, len(logits), _rows_in_cache(logits))
+    step = blocks.step
+    parts = [
+        _sample_rows(logits[i : i + step], uniforms[i : i + step], temperatures[i : i + step], _part(top_p, i, step))
+        for i in blocks
+    ]
+    if len(parts) == 1:
+        return parts[0]
+    tokens, logprobs = zip(*parts, strict=True)
+    return torch.cat(tokens), torch.cat(logprobs)
+
+
+# A CPU's cache holds so many numbers of a few copies of the logits: with a large vocabulary these are some rows.
+CACHED_LOGITS = 2**18
+
+
+def _rows_in_cache(logits: torch.Tensor) -> int:
+    return max(1, CACHED_LOGITS // logits.shape[-1]) if logits.device.type == "cpu" else max(1, len(logits))
+
+
+def _part(values: torch.Tensor | None, start: int, count: int) -> torch.Tensor | None:
+    return None if values is None else values[start : start + count]
+
+
+def _sample_rows(
+    logits: torch.Tensor, uniforms: torch.Tensor, temperatures: torch.Tensor, top_p: torch.Tensor | None
+) -> tuple[torch.Tensor, torch.Tensor]:
     scale = torch.where(temperatures > 0, temperatures, torch.ones_like(temperatures))
     logprobs = (logits.float() / scale[:, None]).log_softmax(-1)
     probabilities = logprobs.exp()
@@ -40,7 +67,8 @@ def sample_tokens(
     cumulative = probabilities.cumsum(-1)
     # Scaling by the last element keeps a sample inside the vocabulary whatever the rounding of the sum.
     targets = (uniforms * cumulative[:, -1])[:, None]
-    tokens = (cumulative <= targets).sum(-1).clamp(max=logits.shape[-1] - 1)
+    tokens = torch.searchsorted(cumulative, targets, right=True).clamp(max=logits.shape[-1] - 1)
+    tokens = torch.where(targets.isnan(), 0, tokens)[:, 0]  # a policy that overflowed
     tokens = torch.where(temperatures > 0, tokens, logits.argmax(-1))
     return tokens, logprobs.gather(-1, tokens[:, None])[:, 0]
 
