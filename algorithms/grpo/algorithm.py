@@ -12,8 +12,8 @@ from algorithms.grpo.config import GRPOConfig
 from algorithms.grpo.metrics import correction_metrics, learner_rates, update_metrics
 from algorithms.grpo.registry import advantage_estimator, settings_of
 from algorithms.grpo.rewards import length_bonus_reward, overlong_penalty
-from algorithms.grpo.samples import deal_auxiliary, minibatches, training_samples
-from algorithms.grpo.types import Group, StepBatch, to_entry
+from algorithms.grpo.samples import deal_auxiliary, measuring_row, minibatches, training_samples
+from algorithms.grpo.types import Group, Sample, StepBatch, to_entry
 from algorithms.learner.group import learner_facts, update_learners
 from algorithms.learner.loss import LossSettings
 from algorithms.rollout.types import Context, Rollout
@@ -62,13 +62,10 @@ class GRPO(StagedAlgorithm):
     def score_tokens(self, batch: StepBatch) -> None:
         """Measure log-probs and entropies of samples that cannot wait for the update's forward pass.
 
-        With several optimizer steps these are all, else those that a mechanism needs: the only step measures the rest.
+        These are the ones whose values a mechanism reads before the update; `update_policy` measures the rest.
         """
-        if self.config.training_settings.minibatches > 1:
-            needed = [sample for group in batch.groups for sample in group.samples]
-        else:
-            asked = (s for group in batch.groups for mechanism in self.active for s in mechanism.needs(group))
-            needed = list({id(sample): sample for sample in asked}.values())
+        asked = (s for group in batch.groups for mechanism in self.active for s in mechanism.needs(group))
+        needed = list({id(sample): sample for sample in asked}.values())
         self.score_samples(needed, entropy=True)
 
     def shape_rewards(self, batch: StepBatch) -> None:
@@ -99,21 +96,36 @@ class GRPO(StagedAlgorithm):
                 sample.advantages = advantage if np.ndim(advantage) else float(advantage)
 
     def update_policy(self, batch: StepBatch) -> None:
-        """Take one optimizer step for each mini-batch, over all learners; it measures what no scoring pass has."""
-        self._before_update(batch)
+        """Take one optimizer step for each mini-batch, over all learners.
+
+        The first one's forward pass also measures what no scoring pass has: its own samples, and those that are stored
+        without being trained on. Later mini-batches are scored before it.
+        """
+        for mechanism in self.active:
+            mechanism.before_update(batch)
         training = self.config.training_settings
         rng = rng_for(self.seed, batch.step, RngStream.MINIBATCH)
         first_step = batch.step * training.minibatches + 1
         auxiliary = [sample for mechanism in self.active for sample in mechanism.auxiliary(batch)]
+        dealt = minibatches(batch.groups, training.minibatches, rng)
+        later = [sample for samples in dealt[1:] for _, sample in samples if sample.old_logprobs is None]
+        self.score_samples(later, entropy=True)
+        untrained = self._untrained(batch)
+        if not dealt:
+            self.score_samples(untrained)
         statistics = []
-        for number, samples in enumerate(minibatches(batch.groups, training.minibatches, rng), first_step):
+        for number, samples in enumerate(dealt, first_step):
             lr = training.lr * min(1.0, number / max(1, training.warmup_steps))
             rows = training_samples(samples, training, self.config.env_runners_settings.max_response_tokens)
+            measured = [sample for _, sample in samples]
+            if number == first_step:
+                rows += [measuring_row(sample) for sample in untrained]
+                measured += untrained
             rows += deal_auxiliary(auxiliary, number - first_step, training.minibatches)
             statistics.append(update_learners(self.learner_group, rows, lr))
             self.skipped_steps.observe(statistics[-1].skipped_steps > 0, rows)
             for index, logprobs in statistics[-1].old_logprobs.items():
-                sample = samples[index][1]
+                sample = measured[index]
                 sample.old_logprobs, sample.entropies = logprobs, statistics[-1].entropies[index]
             batch.record["policy/lr"] = lr
         batch.record |= update_metrics(batch.groups, statistics)
@@ -167,13 +179,12 @@ class GRPO(StagedAlgorithm):
             rollout.response_length, limit=limit, share=reward.overlong_share, penalty=reward.overlong_penalty
         )
 
-    def _before_update(self, batch: StepBatch) -> None:
-        """Give mechanisms their last look, and score what is stored but not trained on."""
-        for mechanism in self.active:
-            mechanism.before_update(batch)
-        if self.history is not None:
-            dropped = [sample for group in batch.dropped for sample in group.samples]
-            self.score_samples([*batch.for_history, *dropped])
+    def _untrained(self, batch: StepBatch) -> list[Sample]:
+        """Return the samples that are stored but not trained on, where they have no log-probs yet."""
+        if self.history is None:
+            return []
+        dropped = [sample for group in batch.dropped for sample in group.samples]
+        return [sample for sample in (*batch.for_history, *dropped) if sample.old_logprobs is None]
 
 
 def baseline_groups(groups: Sequence[Group]) -> list[Group]:

@@ -13,6 +13,7 @@ from ray.rllib.core.learner.learner_group import LearnerGroup
 from ray.rllib.core.learner.training_data import TrainingData
 
 from algorithms.learner.batch import TrainingSample
+from algorithms.learner.equal_rows import merge_equal_rows
 from algorithms.learner.flops import LearnerFacts, scoring_cost, update_cost
 from algorithms.learner.learner import GRPOLearner
 from algorithms.learner.packing import assign_rows
@@ -38,7 +39,8 @@ def update_learners(learner_group: LearnerGroup, rows: Sequence[TrainingSample],
         LearnerDied: a learner is gone, or out of memory; any other error of a learner is raised as it is.
     """
     facts = learner_facts(learner_group)
-    shares = assign_rows([update_cost(facts.model, row, beta=facts.beta) for row in rows], max(1, len(learner_group)))
+    rows, owners = merge_equal_rows(rows)
+    shares = _assign(learner_group, rows, lambda row: update_cost(facts.model, row, beta=facts.beta))
     batches: Any = [[rows[i] for i in indices] for indices in shares]  # RLlib expects MultiAgentBatch
     with _learner_errors(learner_group):
         # RLlib declares dictionaries, which its own learners return.
@@ -51,7 +53,21 @@ def update_learners(learner_group: LearnerGroup, rows: Sequence[TrainingSample],
             for name in UpdateStatistics.BY_ROW
         }
         total = total.merge(replace(result, **by_row))
-    return total
+    of_all: dict[str, Any] = {name: _of_all(getattr(total, name), owners) for name in UpdateStatistics.BY_ROW}
+    return replace(total, **of_all)
+
+
+def _of_all(values: dict[int, np.ndarray], owners: Sequence[int]) -> dict[int, np.ndarray]:
+    """Give each row the values of the one that it was merged into."""
+    return {row: values[owner] for row, owner in enumerate(owners) if owner in values}
+
+
+def _assign(
+    learner_group: LearnerGroup, rows: Sequence[TrainingSample], cost: Callable[[TrainingSample], float]
+) -> list[list[int]]:
+    """Assign rows to learners by cost, which is not counted where there is one learner."""
+    count = max(1, len(learner_group))
+    return assign_rows([cost(row) if count > 1 else 0.0 for row in rows], count)
 
 
 def score_rows(
@@ -65,7 +81,8 @@ def score_rows(
     if not rows:
         return []
     facts = learner_facts(learner_group).model
-    shares = assign_rows([scoring_cost(facts, row) for row in rows], max(1, len(learner_group)))
+    rows, owners = merge_equal_rows(rows)
+    shares = _assign(learner_group, rows, lambda row: scoring_cost(facts, row))
     parts = [[rows[i] for i in indices] for indices in shares]
     if learner_group.is_local:
         with _learner_errors(learner_group):
@@ -79,7 +96,7 @@ def score_rows(
     results: dict[int, tuple[np.ndarray, np.ndarray | None]] = {}
     for indices, part in zip(shares, scored, strict=True):
         results.update(zip(indices, part, strict=True))
-    return [results[i] for i in range(len(rows))]
+    return [results[owner] for owner in owners]
 
 
 def learner_facts(learner_group: LearnerGroup) -> LearnerFacts:
