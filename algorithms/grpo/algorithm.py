@@ -1,5 +1,6 @@
 """GRPO on RLlib: one training step as a list of stages, each a method that a subclass may override."""
 
+import functools
 import logging
 import time
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ from algorithms.grpo.registry import advantage_estimator, settings_of
 from algorithms.grpo.rewards import length_bonus_reward, overlong_penalty
 from algorithms.grpo.samples import deal_auxiliary, measuring_row, minibatches, training_samples
 from algorithms.grpo.types import Group, Sample, StepBatch, to_entry
+from algorithms.history.store import ReplayHistory
 from algorithms.learner.group import learner_facts, update_learners
 from algorithms.learner.loss import LossSettings
 from algorithms.rollout.types import Context, Rollout
@@ -110,7 +112,7 @@ class GRPO(StagedAlgorithm):
         dealt = minibatches(batch.groups, training.minibatches, rng)
         later = [sample for samples in dealt[1:] for _, sample in samples if sample.old_logprobs is None]
         self.score_samples(later, entropy=True)
-        untrained = self._untrained(batch)
+        untrained = self.untrained_samples(batch)
         if not dealt:
             self.score_samples(untrained)
         statistics = []
@@ -136,17 +138,12 @@ class GRPO(StagedAlgorithm):
             _logger.warning(warning)
 
     def update_history(self, batch: StepBatch) -> None:
-        """Store the step's rollouts, never the replayed ones, if a mechanism reads the history."""
+        """Store the step's rollouts, never the replayed ones, if a mechanism reads the history.
+
+        It is written while the engines get their weights; the step ends when both are done.
+        """
         if self.history is not None:
-            for sample in (sample for sample in (*batch.for_history, *batch.fresh) if sample.is_finite):
-                self.history.add(to_entry(sample, batch.step))
-            for group in batch.rolled_out:
-                if group.prompt.context == Context.PLAIN:
-                    for sample in group.fresh:
-                        self.history.record(group.prompt.uid, sample.rollout.correct, sample.reward)
-            self.history.commit()
-            batch.record["replay/stored"] = float(len(self.history))
-            batch.record["replay/damaged"] = float(self.history.count_damaged())
+            self.history.write_in_background(functools.partial(write_history, self.history, batch))
         for mechanism in self.active:
             mechanism.update_history(batch)
 
@@ -156,6 +153,13 @@ class GRPO(StagedAlgorithm):
         started = time.perf_counter()
         self.rollout_workers.push_weights()
         batch.record["time/transfer"] = time.perf_counter() - started
+        self.finish_history(batch)
+
+    def finish_history(self, batch: StepBatch) -> None:
+        """Wait until the history is written, and count what it holds."""
+        if self.history is not None:
+            batch.record["replay/stored"] = float(len(self.history))
+            batch.record["replay/damaged"] = float(self.history.count_damaged())
 
     # -- What the stages are made of. ------------------------------------------------------------------------------
 
@@ -179,12 +183,23 @@ class GRPO(StagedAlgorithm):
             rollout.response_length, limit=limit, share=reward.overlong_share, penalty=reward.overlong_penalty
         )
 
-    def _untrained(self, batch: StepBatch) -> list[Sample]:
+    def untrained_samples(self, batch: StepBatch) -> list[Sample]:
         """Return the samples that are stored but not trained on, where they have no log-probs yet."""
         if self.history is None:
             return []
         dropped = [sample for group in batch.dropped for sample in group.samples]
         return [sample for sample in (*batch.for_history, *dropped) if sample.old_logprobs is None]
+
+
+def write_history(history: ReplayHistory, batch: StepBatch) -> None:
+    """Add a step's rollouts and outcomes, and commit them together."""
+    for sample in (sample for sample in (*batch.for_history, *batch.fresh) if sample.is_finite):
+        history.add(to_entry(sample, batch.step))
+    for group in batch.rolled_out:
+        if group.prompt.context == Context.PLAIN:
+            for sample in group.fresh:
+                history.record(group.prompt.uid, sample.rollout.correct, sample.reward)
+    history.commit()
 
 
 def baseline_groups(groups: Sequence[Group]) -> list[Group]:
