@@ -244,7 +244,7 @@ def main() -> None:
         arguments.json.parent.mkdir(parents=True, exist_ok=True)
         arguments.json.write_text(json.dumps(figures, indent=1), encoding="utf-8")
     for table in tables(sides):
-        Console().print(table)
+        Console(width=120).print(table)
 
 
 if __name__ == "__main__":

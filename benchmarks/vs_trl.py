@@ -26,10 +26,11 @@ against its embedded one.
 
 A ratio is the other side's median seconds a step over this project's, without the first steps of either; its spread is
 the 10th and 90th percentile over pairs of successive steps; `cpu` is the same ratio of processor seconds.
-`arithmetic alone` are the matrix products that the step cannot do without, timed in the same run: linear layers and
-head, for decoding the lengths that were sampled and for one forward and backward pass over prompts (once) and
-responses. Attention, norms, sampling and the optimizer come on top. The largest ratio that any program can reach here
-is the other side's seconds over them.
+`arithmetic alone` are the matrix products that the step cannot do without, timed in the same run, in processor seconds
+on one thread: linear layers and head, for decoding the lengths that were sampled and for one forward and backward pass
+over prompts (once) and responses. Attention, norms, sampling and the optimizer come on top. The largest ratio that any
+program can reach here is the other side's processor seconds over them. They count equal responses as often as they
+come, which this project does not compute again.
 After its pairs the real task goes on, the side that has used less time first, until both have trained for --seconds:
 what they have learned by then is the mean reward over the last fifth of that time.
 """
@@ -241,7 +242,7 @@ def main() -> None:
         arguments.json.parent.mkdir(parents=True, exist_ok=True)
         arguments.json.write_text(json.dumps(result, indent=1), encoding="utf-8")
     for table in tables(comparisons, arguments.seconds):
-        Console().print(table)
+        Console(width=160).print(table)
 
 
 if __name__ == "__main__":

@@ -63,8 +63,8 @@ class Comparison:
 
     @property
     def largest_ratio(self) -> float:
-        """What the ratio would be if this project only multiplied matrices; NaN where that was not timed."""
-        return self.median(self.names[1]) / self.arithmetic_s if self.arithmetic_s else float("nan")
+        """What `cpu_ratio` would be if this project only multiplied matrices; NaN where that was not timed."""
+        return self.median(self.names[1], "cpu_s") / self.arithmetic_s if self.arithmetic_s else float("nan")
 
     @property
     def equal_share(self) -> float:

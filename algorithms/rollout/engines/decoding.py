@@ -1,6 +1,8 @@
 """Sample tokens from logits with numbers that belong to the request, not to the batch."""
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
+from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
@@ -185,10 +187,51 @@ def grouped_attention(
     grouped = query.view(batch, key.shape[1], -1, size)
     if attention_mask is not None:
         attention_mask = attention_mask.expand(-1, -1, grouped.shape[2], -1)
-    output = functional.scaled_dot_product_attention(
-        grouped, key, value, attn_mask=attention_mask, dropout_p=dropout, scale=scaling
-    )
+    outputs = [
+        functional.scaled_dot_product_attention(
+            grouped[rows],
+            key[rows, :, first:],
+            value[rows, :, first:],
+            attn_mask=None if attention_mask is None else attention_mask[rows, ..., first:],
+            dropout_p=dropout,
+            scale=scaling,
+        )
+        for rows, first in _blocks(batch, key.shape[2])
+    ]
+    output = torch.cat(outputs) if len(outputs) > 1 else outputs[0]
     return output.reshape(batch, 1, heads, value.shape[-1]), None
+
+
+# Rows whose contexts begin this many tokens apart are not computed together: the shorter ones are padded on the left.
+PADDING_WORTH_A_CALL = 32
+
+Block = tuple[slice, int]  # rows, and the first key that one of them attends to
+_LEFT_PADDING: ContextVar[tuple[int, Sequence[Block]]] = ContextVar("left_padding", default=(0, ()))
+
+
+def padding_blocks(padding: Sequence[int]) -> list[Block]:
+    """Cut rows, shortest contexts first, into blocks of similar padding; `padding` counts each row's, on the left."""
+    starts = [0]
+    for row, own in enumerate(padding):
+        if padding[starts[-1]] - own >= PADDING_WORTH_A_CALL:
+            starts.append(row)
+    ends = [*starts[1:], len(padding)]
+    return [(slice(start, end), min(padding[start:end])) for start, end in zip(starts, ends, strict=True)]
+
+
+@contextlib.contextmanager
+def left_padding(length: int, blocks: Sequence[Block]) -> Iterator[None]:
+    """Have `grouped_attention` leave out the padding of these blocks in layers that keep `length` keys."""
+    token = _LEFT_PADDING.set((length, blocks))
+    try:
+        yield
+    finally:
+        _LEFT_PADDING.reset(token)
+
+
+def _blocks(rows: int, keys: int) -> Sequence[Block]:
+    length, blocks = _LEFT_PADDING.get()
+    return blocks if length == keys and blocks else [(slice(0, rows), 0)]
 
 
 AttentionInterface.register(NAME, grouped_attention)
