@@ -1,13 +1,15 @@
 """Whole training steps of this project and of TRL's GRPOTrainer, in turn, and what either learns in the same time.
 
-    python -m benchmarks.vs_trl --json vs_trl.json
+    python -m benchmarks.vs_trl --json vs_trl.json                          # real and fixed lengths
+    python -m benchmarks.vs_trl --only wide --pairs 5 --warm-up 1           # 0.14 billion parameters, real vocabulary
+    python -m benchmarks.vs_trl --only engines --pairs 6                    # ours with vLLM against transformers
 
-Both sides sample, reward and update with the embedded tiny model in float32 on the CPU, each in a process of its own
-with the same number of torch threads, and only one of them works at any time. Per step: 32 prompts, 8 responses to
-each, one optimizer step on all 256. Common to both: temperature 1, AdamW (1.2e-4 after 10 steps of warm-up, no weight
-decay), gradient norm clipped at 1, ratio clipped to 0.8..1.28, mean over all response tokens of the step, advantages
-scaled by each group's standard deviation, no reference model, no importance weights, nothing logged or saved.
-Prompts are compared token by token, and both rewards come from the same environment.
+Both sides sample, reward and update in float32 on the CPU, each in a process of its own with the same number of torch
+threads, and only one of them works at any time. Per step: 32 prompts, 8 responses to each, one optimizer step on all
+256. Common to both: temperature 1, AdamW (1.2e-4 after 10 steps of warm-up, no weight decay), gradient norm clipped at
+1, ratio clipped to 0.8..1.28, mean over all response tokens of the step, advantages scaled by each group's standard
+deviation, no reference model, no importance weights, nothing logged or saved. Prompts are compared token by token, and
+both rewards come from the same environment.
 
 Settings of TRL that are not its defaults, all in its favor: no gradient checkpointing, no logging, no progress bar,
 and the micro-batch that is fastest here (--micro-batch; of 32, 64, 128 and 256 responses). It samples with
@@ -15,12 +17,22 @@ transformers' `generate`: its static cache took a quarter more processor time a 
 times as much, and colocated vLLM did not finish a step on the CPU within two minutes.
 This project runs without env runner and learner actors, with its embedded engine, as in the quickstart.
 
-real: the arithmetic task; a response ends when the model ends it, at 48 tokens at the latest. fixed: the end-of-turn
-token does not exist, every response has 48 tokens; the reward is the share of digits, so that every group has a
-gradient. A ratio is TRL's median seconds a step over this project's, without the first steps of either; its spread is
-the 10th and 90th percentile over pairs of successive steps. After its pairs the real task goes on, the side that has
-used less time first, until both have trained for --seconds: what they have learned by then is the mean reward over the
-last fifth of that time.
+real: the embedded model's arithmetic task; a response ends when the model ends it, at 48 tokens at the latest. Many of
+its short answers are equal, and this project computes equal ones once in the update: `equal` is their share.
+fixed: the end-of-turn token does not exist, every response has 48 tokens; the reward is the share of digits, so that
+every group has a gradient. wide: fixed with 128 tokens, for a random Qwen3 of 0.14 billion parameters with the real
+vocabulary of 151,936, and --wide-queries prompts a step. engines: the real task, this project alone, its vLLM engine
+against its embedded one.
+
+A ratio is the other side's median seconds a step over this project's, without the first steps of either; its spread is
+the 10th and 90th percentile over pairs of successive steps; `cpu` is the same ratio of processor seconds.
+`arithmetic alone` are the matrix products that the step cannot do without, timed in the same run, in processor seconds
+on one thread: linear layers and head, for decoding the lengths that were sampled and for one forward and backward pass
+over prompts (once) and responses. Attention, norms, sampling and the optimizer come on top. The largest ratio that any
+program can reach here is the other side's processor seconds over them. They count equal responses as often as they
+come, which this project does not compute again.
+After its pairs the real task goes on, the side that has used less time first, until both have trained for --seconds:
+what they have learned by then is the mean reward over the last fifth of that time.
 """
 
 import argparse
@@ -30,9 +42,9 @@ import logging
 import platform
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -42,70 +54,41 @@ from rich.console import Console
 from rich.table import Table
 
 from algorithms.models.names import resolve_model
-from benchmarks.sides import ours, trl
-from benchmarks.sides.process import Side, Step
-from benchmarks.sides.task import FIXED_ID, Task, endless_model
+from benchmarks.sides import arithmetic, ours, trl
+from benchmarks.sides.comparison import Comparison
+from benchmarks.sides.process import Baton, Side, Step
+from benchmarks.sides.task import FIXED_ID, Task, endless_model, wide_model
 
-NAMES = ("ours", "trl")
+TASKS = ("real", "fixed", "wide", "engines")
 
 
-@dataclass
-class Comparison:
-    """The steps of both sides on one task.
+def compare(
+    task: Task,
+    *,
+    warm_up: int,
+    pairs: int,
+    seconds: float = 0.0,
+    others: Mapping[str, tuple[Callable[[Task, Baton], None], Task]] | None = None,
+    limit: bool = False,
+) -> Comparison:
+    """Let both sides train in turn, then until either has trained for `seconds`.
 
     Args:
-        warm_up: first steps of each side that are no part of the ratio.
-        pairs: further steps that were taken in turn.
-        steps: by side.
+        task: what both train on.
+        warm_up: first steps that are no part of the ratio.
+        pairs: steps that are.
+        seconds: of training, either side.
+        others: the sides by name, with their tasks, instead of this project and TRL.
+        limit: whether to time the step's arithmetic alone.
     """
-
-    warm_up: int
-    pairs: int
-    steps: dict[str, list[Step]] = field(default_factory=lambda: {name: [] for name in NAMES})
-
-    def paired(self, name: str) -> list[Step]:
-        """The steps that count."""
-        return self.steps[name][self.warm_up : self.warm_up + self.pairs]
-
-    def elapsed(self, name: str) -> float:
-        """Seconds that a side has trained for."""
-        return sum(step.seconds for step in self.steps[name])
-
-    @property
-    def ratio(self) -> float:
-        """Samples a second of this project over TRL's."""
-        ours_s, trl_s = (float(np.median([step.seconds for step in self.paired(name)])) for name in NAMES)
-        return trl_s / ours_s
-
-    @property
-    def spread(self) -> tuple[float, float]:
-        """The 10th and 90th percentile of that ratio over pairs."""
-        pairs = zip(*(self.paired(name) for name in NAMES), strict=True)
-        low, high = np.percentile([trl_step.seconds / own.seconds for own, trl_step in pairs], [10, 90])
-        return float(low), float(high)
-
-    def learned(self, name: str, seconds: float, share: float = 0.2) -> float:
-        """Mean reward of the steps that ended within the last `share` of `seconds`, or of the one before; 0: none."""
-        ends = np.cumsum([step.seconds for step in self.steps[name]])
-        rewards = np.array([step.reward for step in self.steps[name]])
-        last = int((ends <= seconds).sum())
-        first = min(int((ends <= (1 - share) * seconds).sum()), last - 1)
-        return float(rewards[first:last].mean()) if last else 0.0
-
-    def learnt_by_step(self, name: str, count: int = 5) -> float:
-        """Mean reward of the last `count` steps that both sides have taken."""
-        common = min(len(steps) for steps in self.steps.values())
-        return float(np.mean([step.reward for step in self.steps[name][max(0, common - count) : common]]))
-
-
-def compare(task: Task, *, warm_up: int, pairs: int, seconds: float = 0.0) -> Comparison:
-    """Let both sides train in turn, then until either has trained for `seconds`."""
-    result = Comparison(warm_up, pairs)
+    kinds = others or {"ours": (ours.run, task), "trl": (trl.run, task)}
+    result = Comparison(warm_up, pairs, {name: [] for name in kinds})
+    names = result.names
     with ExitStack() as stack:
         sides = {}
-        for name, run in zip(NAMES, (ours.run, trl.run), strict=True):
+        for name, (run, own) in kinds.items():
             print(f"  starting {name}", file=sys.stderr)
-            sides[name] = Side(name, run, task)
+            sides[name] = Side(name, run, own)
             stack.callback(sides[name].close)
 
         def step(name: str) -> None:
@@ -113,66 +96,94 @@ def compare(task: Task, *, warm_up: int, pairs: int, seconds: float = 0.0) -> Co
             print(f"  {name}: step {len(result.steps[name])}, {result.steps[name][-1].seconds:.2f} s", file=sys.stderr)
 
         for turn in range(warm_up + pairs):
-            for name in NAMES if turn % 2 else reversed(NAMES):
+            for name in names if turn % 2 else reversed(names):
                 step(name)
-        while (behind := min(NAMES, key=result.elapsed)) and result.elapsed(behind) < seconds:
+        while (behind := min(names, key=result.elapsed)) and result.elapsed(behind) < seconds:
             step(behind)
+    if limit:
+        result.arithmetic_s = time_arithmetic(task, result.paired(names[0])[-1])
     return result
 
 
-def report(real: Comparison, fixed: Comparison, seconds: float) -> dict[str, Any]:
+def time_arithmetic(task: Task, step: Step) -> float:
+    """Seconds of the matrix products of such a step, the median of three; the neighbors of a busy machine count."""
+    print("  timing the arithmetic alone", file=sys.stderr)
+    sized = replace(task, lengths=step.lengths, prompt_tokens=step.prompt_tokens)
+    side = Side("arithmetic", arithmetic.run, sized)
+    try:
+        return float(np.median([side.step().seconds for _ in range(3)]))
+    finally:
+        side.close()
+
+
+def report(comparisons: Mapping[str, Comparison], seconds: float) -> dict[str, Any]:
     """What goes into the JSON file, apart from the settings."""
-    steps = {name: {side: [asdict(s) for s in c.steps[side]] for side in NAMES} for name, c in _named(real, fixed)}
-    common = min(seconds, *map(real.elapsed, NAMES))
-    return {
-        "ratio_real": real.ratio,
-        "ratio_fixed": fixed.ratio,
-        "spread_real": real.spread,
-        "spread_fixed": fixed.spread,
-        "reward_at_equal_time": {name: real.learned(name, common) for name in NAMES},
-        "equal_time_s": common,
-        "reward_at_equal_steps": {name: real.learnt_by_step(name) for name in NAMES},
-        "reward_against_seconds": {
-            name: [[float(end), step.reward] for end, step in zip(_ends(real, name), real.steps[name], strict=True)]
-            for name in NAMES
-        },
-        "warm_up": real.warm_up,
-        "pairs": real.pairs,
-        "steps": steps,
+    found: dict[str, Any] = {
+        name: {
+            "ratio": each.ratio,
+            "spread": each.spread,
+            "cpu_ratio": each.cpu_ratio,
+            "arithmetic_s": each.arithmetic_s,
+            "largest_ratio": each.largest_ratio,
+            "equal_share": each.equal_share,
+            "warm_up": each.warm_up,
+            "pairs": each.pairs,
+            "steps": {side: [asdict(s) for s in each.steps[side]] for side in each.names},
+        }
+        for name, each in comparisons.items()
     }
-
-
-def _named(real: Comparison, fixed: Comparison) -> Sequence[tuple[str, Comparison]]:
-    return (("real", real), ("fixed", fixed))
+    if real := comparisons.get("real"):
+        common = min(seconds, *map(real.elapsed, real.names))
+        found["learning"] = {
+            "reward_at_equal_time": {name: real.learned(name, common) for name in real.names},
+            "equal_time_s": common,
+            "reward_at_equal_steps": {name: real.learnt_by_step(name) for name in real.names},
+            "reward_against_seconds": {
+                name: [[float(end), step.reward] for end, step in zip(_ends(real, name), real.steps[name], strict=True)]
+                for name in real.names
+            },
+        }
+    return found
 
 
 def _ends(comparison: Comparison, name: str) -> np.ndarray:
     return np.cumsum([step.seconds for step in comparison.steps[name]])
 
 
-def tables(real: Comparison, fixed: Comparison, seconds: float) -> list[Table]:
+def tables(comparisons: Mapping[str, Comparison], seconds: float) -> list[Table]:
     """For people."""
     speed = Table(title="Seconds a step: median (sampling; the rest)", title_justify="left")
-    for name in ("lengths", "this project", "TRL", "ratio", "10th..90th percentile", "tokens a response"):
-        speed.add_column(name, justify="left" if name == "lengths" else "right")
-    for name, comparison in _named(real, fixed):
+    columns = ("task", "this project", "the other", "ratio", "10..90 %", "cpu", "tokens", "equal", "arithmetic alone")
+    for name in columns:
+        speed.add_column(name, justify="left" if name == "task" else "right")
+    for name, comparison in comparisons.items():
         low, high = comparison.spread
-        lengths = (
-            sum(s.tokens for s in comparison.paired(n)) / sum(s.samples for s in comparison.paired(n)) for n in NAMES
-        )
-        cells = (_seconds(comparison.paired(side)) for side in NAMES)
+        paired = [comparison.paired(side) for side in comparison.names]
+        lengths = (sum(s.tokens for s in steps) / sum(s.samples for s in steps) for steps in paired)
+        alone, largest = comparison.arithmetic_s, comparison.largest_ratio
         speed.add_row(
-            name, *cells, f"{comparison.ratio:.2f}", f"{low:.2f}..{high:.2f}", " / ".join(f"{x:.1f}" for x in lengths)
+            f"{name}, {' / '.join(comparison.names)}",
+            *map(_seconds, paired),
+            f"{comparison.ratio:.2f}",
+            f"{low:.2f}..{high:.2f}",
+            f"{comparison.cpu_ratio:.2f}",
+            " / ".join(f"{x:.1f}" for x in lengths),
+            f"{comparison.equal_share:.0%}",
+            f"{alone:.2f} s, at most {largest:.2f}" if alone else "–",
         )
-    common = min(seconds, *map(real.elapsed, NAMES))
+    return [speed, *([_learning(comparisons["real"], seconds)] if seconds and "real" in comparisons else [])]
+
+
+def _learning(real: Comparison, seconds: float) -> Table:
+    common = min(seconds, *map(real.elapsed, real.names))
     learning = Table(title="Mean reward of training responses, real task", title_justify="left")
     for name in ("after seconds of training", "this project", "TRL"):
         learning.add_column(name, justify="right")
     for part in (0.2, 0.4, 0.6, 0.8, 1.0):
         # Each row averages over the fifth of the whole time that ends there.
-        cells = (f"{real.learned(name, part * common, share=0.2 / part):.3f}" for name in NAMES)
+        cells = (f"{real.learned(name, part * common, share=0.2 / part):.3f}" for name in real.names)
         learning.add_row(f"{part * common:.0f}", *cells)
-    return [speed, learning]
+    return learning
 
 
 def _seconds(steps: Sequence[Step]) -> str:
@@ -182,10 +193,28 @@ def _seconds(steps: Sequence[Step]) -> str:
     return f"{whole:.2f} ({sampling:.2f}; {whole - sampling:.2f})"
 
 
+def compare_one(name: str, arguments: argparse.Namespace, folder: Path) -> Comparison:
+    """Run the comparison of one task."""
+    print(name, file=sys.stderr)
+    common = {key: getattr(arguments, key) for key in ("threads", "queries", "micro_batch", "token_budget", "seed")}
+    turns = {"warm_up": arguments.warm_up, "pairs": arguments.pairs}
+    real = Task("r3env/Math-v0", resolve_model("embedded:tiny"), 48, **common)
+    if name == "real":
+        return compare(real, **turns, seconds=arguments.seconds, limit=True)
+    if name == "fixed":
+        return compare(Task(FIXED_ID, endless_model(folder / "endless"), 48, **common), **turns, limit=True)
+    if name == "wide":
+        own = common | {"queries": arguments.wide_queries, "micro_batch": arguments.wide_micro_batch}
+        return compare(Task(FIXED_ID, wide_model(folder / "wide"), 128, **own), **turns, limit=True)
+    engines = {engine: (ours.run, replace(real, engine=engine)) for engine in ("vllm", "transformers")}
+    return compare(real, **turns, others=engines)
+
+
 def main() -> None:
     """Measure, write the file, print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path, default=None, help="file for every number")
+    parser.add_argument("--only", nargs="+", choices=TASKS, default=TASKS[:2], help="tasks; default: real fixed")
     parser.add_argument("--pairs", type=int, default=12, help="pairs of steps on each task")
     parser.add_argument("--seconds", type=float, default=75.0, help="of training on the real task, either side")
     parser.add_argument("--warm-up", type=int, default=2, help="first steps that are no part of the ratio")
@@ -193,22 +222,18 @@ def main() -> None:
     parser.add_argument("--queries", type=int, default=32, help="prompts a step, 8 responses to each")
     parser.add_argument("--micro-batch", type=int, default=32, help="responses in a micro-batch of TRL")
     parser.add_argument("--token-budget", type=int, default=2048, help="tokens in a micro-batch of this project")
+    parser.add_argument("--wide-queries", type=int, default=4, help="prompts a step of the wide task")
+    parser.add_argument("--wide-micro-batch", type=int, default=8, help="responses in a micro-batch of TRL there")
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
-    if arguments.queries * 8 % arguments.micro_batch:
+    if arguments.queries * 8 % arguments.micro_batch or arguments.wide_queries * 8 % arguments.wide_micro_batch:
         parser.error("--micro-batch must divide the responses of a step")
     logging.getLogger().setLevel(logging.ERROR)
-    common = {name: getattr(arguments, name) for name in ("threads", "queries", "micro_batch", "token_budget", "seed")}
-    turns = {"warm_up": arguments.warm_up, "pairs": arguments.pairs}
     with tempfile.TemporaryDirectory() as folder:
-        print("real lengths", file=sys.stderr)
-        real_task = Task("r3env/Math-v0", resolve_model("embedded:tiny"), 48, **common)
-        real = compare(real_task, **turns, seconds=arguments.seconds)
-        print("fixed lengths", file=sys.stderr)
-        fixed = compare(Task(FIXED_ID, endless_model(Path(folder) / "endless"), 48, **common), **turns)
+        comparisons = {name: compare_one(name, arguments, Path(folder)) for name in arguments.only}
     result = {
-        **report(real, fixed, arguments.seconds),
-        "settings": asdict(real_task) | {"environment": "r3env/Math-v0 and fixed lengths", "model": "embedded:tiny"},
+        **report(comparisons, arguments.seconds),
+        "settings": {key: value for key, value in vars(arguments).items() if key != "json"},
         "versions": {name: version(name) for name in ("torch", "transformers", "trl", "ray")},
         "machine": platform.platform(),
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
@@ -216,8 +241,8 @@ def main() -> None:
     if arguments.json:
         arguments.json.parent.mkdir(parents=True, exist_ok=True)
         arguments.json.write_text(json.dumps(result, indent=1), encoding="utf-8")
-    for table in tables(real, fixed, arguments.seconds):
-        Console().print(table)
+    for table in tables(comparisons, arguments.seconds):
+        Console(width=160).print(table)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """GRPO on RLlib: one training step as a list of stages, each a method that a subclass may override."""
 
+import functools
 import logging
 import time
 from collections.abc import Sequence
@@ -12,8 +13,9 @@ from algorithms.grpo.config import GRPOConfig
 from algorithms.grpo.metrics import correction_metrics, learner_rates, update_metrics
 from algorithms.grpo.registry import advantage_estimator, settings_of
 from algorithms.grpo.rewards import length_bonus_reward, overlong_penalty
-from algorithms.grpo.samples import deal_auxiliary, minibatches, training_samples
-from algorithms.grpo.types import Group, StepBatch, to_entry
+from algorithms.grpo.samples import deal_auxiliary, measuring_row, minibatches, training_samples
+from algorithms.grpo.types import Group, Sample, StepBatch, to_entry
+from algorithms.history.store import ReplayHistory
 from algorithms.learner.group import learner_facts, update_learners
 from algorithms.learner.loss import LossSettings
 from algorithms.rollout.types import Context, Rollout
@@ -62,16 +64,11 @@ class GRPO(StagedAlgorithm):
     def score_tokens(self, batch: StepBatch) -> None:
         """Measure log-probs and entropies of samples that cannot wait for the update's forward pass.
 
-        With several optimizer steps these are all, else those that a mechanism needs: the only step measures the rest.
+        These are the ones whose values a mechanism reads before the update; `update_policy` measures the rest.
         """
         asked = (s for group in batch.groups for mechanism in self.active for s in mechanism.needs(group))
-        needed = {id(sample): sample for sample in asked}
-        if self.config.training_settings.minibatches > 1:
-            self.score_samples([sample for group in batch.groups for sample in group.samples], entropy=True)
-            for sample in (s for group in batch.groups for s in group.samples if id(s) not in needed):
-                sample.shed_entropies(keep=self.keeps_entropies)
-        else:
-            self.score_samples(list(needed.values()), entropy=True)
+        needed = list({id(sample): sample for sample in asked}.values())
+        self.score_samples(needed, entropy=True)
 
     def shape_rewards(self, batch: StepBatch) -> None:
         """Reward correctness with a length bonus, less what an overlong response loses."""
@@ -101,21 +98,38 @@ class GRPO(StagedAlgorithm):
                 sample.advantages = advantage if np.ndim(advantage) else float(advantage)
 
     def update_policy(self, batch: StepBatch) -> None:
-        """Take one optimizer step for each mini-batch, over all learners; it measures what no scoring pass has."""
-        self._before_update(batch)
+        """Take one optimizer step for each mini-batch, over all learners.
+
+        The first one's forward pass also measures what no scoring pass has: its own samples, and those that are stored
+        without being trained on. Later mini-batches are scored before it.
+        """
+        for mechanism in self.active:
+            mechanism.before_update(batch)
         training = self.config.training_settings
         rng = rng_for(self.seed, batch.step, RngStream.MINIBATCH)
         first_step = batch.step * training.minibatches + 1
         auxiliary = [sample for mechanism in self.active for sample in mechanism.auxiliary(batch)]
+        dealt = minibatches(batch.groups, training.minibatches, rng)
+        later = [sample for samples in dealt[1:] for _, sample in samples if sample.old_logprobs is None]
+        self.score_samples(later, entropy=True)
+        for sample in later:
+            sample.shed_entropies(keep=self.keeps_entropies)
+        untrained = self.untrained_samples(batch)
+        if not dealt:
+            self.score_samples(untrained)
         statistics = []
-        for number, samples in enumerate(minibatches(batch.groups, training.minibatches, rng), first_step):
+        for number, samples in enumerate(dealt, first_step):
             lr = training.lr * min(1.0, number / max(1, training.warmup_steps))
             rows = training_samples(samples, training, self.config.env_runners_settings.max_response_tokens)
+            measured = [sample for _, sample in samples]
+            if number == first_step:
+                rows += [measuring_row(sample) for sample in untrained]
+                measured += untrained
             rows += deal_auxiliary(auxiliary, number - first_step, training.minibatches)
             statistics.append(update_learners(self.learner_group, rows, lr, entropies=self.keeps_entropies))
             self.skipped_steps.observe(statistics[-1].skipped_steps > 0, rows)
             for index, logprobs in statistics[-1].old_logprobs.items():
-                sample = samples[index][1]
+                sample = measured[index]
                 sample.old_logprobs, sample.entropy = logprobs, statistics[-1].entropy[index]
                 sample.entropies = statistics[-1].entropies.get(index)
             batch.record["policy/lr"] = lr
@@ -127,17 +141,12 @@ class GRPO(StagedAlgorithm):
             _logger.warning(warning)
 
     def update_history(self, batch: StepBatch) -> None:
-        """Store the step's rollouts, never the replayed ones, if a mechanism reads the history."""
+        """Store the step's rollouts, never the replayed ones, if a mechanism reads the history.
+
+        It is written while the engines get their weights; the step ends when both are done.
+        """
         if self.history is not None:
-            for sample in (sample for sample in (*batch.for_history, *batch.fresh) if sample.is_finite):
-                self.history.add(to_entry(sample, batch.step))
-            for group in batch.rolled_out:
-                if group.prompt.context == Context.PLAIN:
-                    for sample in group.fresh:
-                        self.history.record(group.prompt.uid, sample.rollout.correct, sample.reward)
-            self.history.commit()
-            batch.record["replay/stored"] = float(len(self.history))
-            batch.record["replay/damaged"] = float(self.history.count_damaged())
+            self.history.write_in_background(functools.partial(write_history, self.history, batch))
         for mechanism in self.active:
             mechanism.update_history(batch)
 
@@ -146,6 +155,13 @@ class GRPO(StagedAlgorithm):
         started = time.perf_counter()
         self.rollout_workers.push_weights()
         batch.record["time/transfer"] = time.perf_counter() - started
+        self.finish_history(batch)
+
+    def finish_history(self, batch: StepBatch) -> None:
+        """Wait until the history is written, and count what it holds."""
+        if self.history is not None:
+            batch.record["replay/stored"] = float(len(self.history))
+            batch.record["replay/damaged"] = float(self.history.count_damaged())
 
     # -- What the stages are made of. ------------------------------------------------------------------------------
 
@@ -169,13 +185,23 @@ class GRPO(StagedAlgorithm):
             rollout.response_length, limit=limit, share=reward.overlong_share, penalty=reward.overlong_penalty
         )
 
-    def _before_update(self, batch: StepBatch) -> None:
-        """Give mechanisms their last look, and score what is stored but not trained on."""
-        for mechanism in self.active:
-            mechanism.before_update(batch)
-        if self.history is not None:
-            dropped = [sample for group in batch.dropped for sample in group.samples]
-            self.score_samples([*batch.for_history, *dropped])
+    def untrained_samples(self, batch: StepBatch) -> list[Sample]:
+        """Return the samples that are stored but not trained on, where they have no log-probs yet."""
+        if self.history is None:
+            return []
+        dropped = [sample for group in batch.dropped for sample in group.samples]
+        return [sample for sample in (*batch.for_history, *dropped) if sample.old_logprobs is None]
+
+
+def write_history(history: ReplayHistory, batch: StepBatch) -> None:
+    """Add a step's rollouts and outcomes, and commit them together."""
+    for sample in (sample for sample in (*batch.for_history, *batch.fresh) if sample.is_finite):
+        history.add(to_entry(sample, batch.step))
+    for group in batch.rolled_out:
+        if group.prompt.context == Context.PLAIN:
+            for sample in group.fresh:
+                history.record(group.prompt.uid, sample.rollout.correct, sample.reward)
+    history.commit()
 
 
 def baseline_groups(groups: Sequence[Group]) -> list[Group]:

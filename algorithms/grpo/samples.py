@@ -58,3 +58,9 @@ def _row(sample: Sample, weight: float) -> TrainingSample:
 def scoring_row(sample: Sample) -> TrainingSample:
     """Make the row of a sample whose log-probs are wanted."""
     return TrainingSample(tokens=sample.rollout.tokens, loss_mask=sample.rollout.loss_mask)
+
+
+def measuring_row(sample: Sample) -> TrainingSample:
+    """Make the row of a sample that an update measures without training on it."""
+    silent = np.zeros(sample.rollout.response_length, np.float32)
+    return replace(scoring_row(sample), sampling_logprobs=silent, copies=0)

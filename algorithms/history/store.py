@@ -1,9 +1,12 @@
 """The history: what was answered to each query before, correct and incorrect apart."""
 
+import contextlib
 import hashlib
 import logging
 import math
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,6 +24,8 @@ FILE_NAME = "history.sqlite"  # in a run directory
 
 Contexts = Literal["same", "any"]
 Statistic = Literal["correct", "reward"]
+
+_WRITER = "history-writer"
 
 _logger = logging.getLogger(__name__)
 
@@ -58,9 +63,34 @@ class ReplayHistory:
         self.dedupe = dedupe
         self.history_window = history_window
         self.path = path
-        self._database = HistoryDatabase(path)
+        self._opened = HistoryDatabase(path)
+        self._writer: Future[None] | None = None
         self._damaged: set[int] = set()
         self._warned = False
+
+    def write_in_background(self, write: Callable[[], None]) -> None:
+        """Let a thread call what adds to the history; any other use of it waits until that is done.
+
+        An error of the thread is raised by `wait`, or by the first other use. A process that is killed meanwhile leaves
+        what was committed before.
+        """
+        self.wait()
+        self._writer = Future()
+        threading.Thread(target=_write, args=(write, self._writer), name=_WRITER).start()
+
+    def wait(self) -> None:
+        """Wait until nothing is being written any more; raises the error of a write that failed."""
+        if self._writer is None or threading.current_thread().name == _WRITER:
+            return
+        error = self._writer.exception()
+        self._writer = None
+        if error is not None:
+            raise error
+
+    @property
+    def _database(self) -> HistoryDatabase:
+        self.wait()
+        return self._opened
 
     def __len__(self) -> int:
         """Count the stored entries."""
@@ -188,8 +218,10 @@ class ReplayHistory:
         self._database.prune(mark)
 
     def close(self) -> None:
-        """Close the file."""
-        self._database.close()
+        """Close the file, once nothing is being written; it is too late for the error of a write that failed."""
+        with contextlib.suppress(Exception):
+            self.wait()
+        self._opened.close()
 
     def save(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """What a checkpoint keeps: everything as arrays, or of a history in a file only where in it it is."""
@@ -238,6 +270,15 @@ class ReplayHistory:
         for entry in entries:
             self.add(entry)
         self.commit()
+
+
+def _write(write: Callable[[], None], done: "Future[None]") -> None:
+    try:
+        write()
+    except BaseException as error:  # the thread that waits raises it
+        done.set_exception(error)
+    else:
+        done.set_result(None)
 
 
 def _draw(events: Sequence[int], k: int, rng: Generator) -> list[int]:

@@ -39,6 +39,7 @@ class TrainingSample:
         old_logprobs: float32 [L], under the policy at the step's start; None: the current policy's (ratio exactly 1).
         sampling_logprobs: float32 [L] of an on-policy row, from the engine; None for a replayed one, which takes no
             importance weight.
+        copies: how many equal responses of the step the row stands for; 0: none, it is only to be scored.
     """
 
     tokens: np.ndarray
@@ -47,6 +48,7 @@ class TrainingSample:
     weight: float = 0.0
     old_logprobs: np.ndarray | None = None
     sampling_logprobs: np.ndarray | None = None
+    copies: int = 1
 
     @property
     def on_policy(self) -> bool:
@@ -81,7 +83,7 @@ class TrainingSample:
 
     def has_gradient(self, beta: float) -> bool:
         """Whether the loss has a gradient on this row, with the KL term's coefficient `beta`."""
-        return bool(np.any(self.advantages)) or (beta > 0 and self.on_policy)
+        return bool(np.any(self.advantages)) or (beta > 0 and self.on_policy and self.copies > 0)
 
 
 def dummy_row() -> TrainingSample:
@@ -227,6 +229,7 @@ class LossInputs:
         sampling_logprobs: float32; NaN for replayed rows.
         advantages: float32.
         weights: float32, of a token in the loss.
+        copies: float32, how many tokens of the step each stands for.
         reference_logprobs: float32, of the KL term's frozen policy; None without that term.
         lengths: response tokens of each row.
     """
@@ -235,6 +238,7 @@ class LossInputs:
     sampling_logprobs: torch.Tensor
     advantages: torch.Tensor
     weights: torch.Tensor
+    copies: torch.Tensor
     reference_logprobs: torch.Tensor | None
     lengths: tuple[int, ...]
 
@@ -252,6 +256,7 @@ class LossInputs:
             sampling_logprobs=flat([row.sampling_logprobs for row in rows], rows, device),
             advantages=flat([row.advantages for row in rows], rows, device),
             weights=flat([row.weight for row in rows], rows, device),
+            copies=flat([float(row.copies) for row in rows], rows, device),
             reference_logprobs=reference_logprobs,
             lengths=tuple(row.response_length for row in rows),
         )
@@ -264,6 +269,7 @@ class LossInputs:
             self.sampling_logprobs[tokens],
             self.advantages[tokens],
             self.weights[tokens],
+            self.copies[tokens],
             None if self.reference_logprobs is None else self.reference_logprobs[tokens],
             (len(old_logprobs),),
         )

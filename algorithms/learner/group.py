@@ -13,6 +13,7 @@ from ray.rllib.core.learner.learner_group import LearnerGroup
 from ray.rllib.core.learner.training_data import TrainingData
 
 from algorithms.learner.batch import TrainingSample
+from algorithms.learner.equal_rows import merge_equal_rows
 from algorithms.learner.flops import LearnerFacts, scoring_costs, update_costs
 from algorithms.learner.learner import GRPOLearner
 from algorithms.learner.prompt_groups import assign_groups, prompt_groups
@@ -42,6 +43,7 @@ def update_learners(
         LearnerDied: a learner is gone, or out of memory; any other error of a learner is raised as it is.
     """
     facts = learner_facts(learner_group)
+    rows, owners = merge_equal_rows(rows)
     shares = _assign(
         learner_group, rows, lambda part, shared: update_costs(facts.model, part, beta=facts.beta, shared=shared)
     )
@@ -57,7 +59,13 @@ def update_learners(
             for name in UpdateStatistics.BY_ROW
         }
         total = total.merge(replace(result, **by_row))
-    return total
+    of_all: dict[str, Any] = {name: _of_all(getattr(total, name), owners) for name in UpdateStatistics.BY_ROW}
+    return replace(total, **of_all)
+
+
+def _of_all(values: dict[int, np.ndarray], owners: Sequence[int]) -> dict[int, np.ndarray]:
+    """Give each row the values of the one that it was merged into."""
+    return {row: values[owner] for row, owner in enumerate(owners) if owner in values}
 
 
 def score_rows(
@@ -71,6 +79,7 @@ def score_rows(
     if not rows:
         return []
     model = learner_facts(learner_group).model
+    rows, owners = merge_equal_rows(rows)
     shares = _assign(learner_group, rows, lambda part, shared: scoring_costs(model, part, shared=shared))
     parts = [[rows[i] for i in indices] for indices in shares]
     if learner_group.is_local:
@@ -85,13 +94,15 @@ def score_rows(
     results: dict[int, tuple[np.ndarray, np.ndarray | None]] = {}
     for indices, part in zip(shares, scored, strict=True):
         results.update(zip(indices, part, strict=True))
-    return [results[i] for i in range(len(rows))]
+    return [results[owner] for owner in owners]
 
 
 def _assign(
     learner_group: LearnerGroup, rows: Sequence[TrainingSample], cost: Callable[[Sequence[TrainingSample], bool], float]
 ) -> list[list[int]]:
     """Assign rows to learners by cost; those of one prompt stay together where learners compute it once."""
+    if len(learner_group) <= 1:
+        return [list(range(len(rows)))]
     shared = learner_facts(learner_group).shares_prompts
     groups = prompt_groups([row.parts for row in rows]) if shared else [[index] for index in range(len(rows))]
     return assign_groups(groups, lambda part: cost([rows[i] for i in part], shared), max(1, len(learner_group)))

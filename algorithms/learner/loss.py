@@ -183,6 +183,7 @@ def policy_loss(
     settings: LossSettings,
     lengths: Sequence[int],
     importance: torch.Tensor | None = None,
+    copies: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
     """Sum the loss of weighted tokens: minus the objective `settings.objective`, by default `-min(r·A, clip(r)·A)`.
 
@@ -197,6 +198,7 @@ def policy_loss(
         settings: which loss.
         lengths: tokens of each response, in order; they add up to N.
         importance: float [N], of `importance_weights`; 1 for replayed rows. None: all 1.
+        copies: float [N], how many tokens each stands for in `clipped`. None: 1.
 
     Returns:
         The loss, a scalar to minimize, and detached unweighted sums over the N tokens: `tokens`, `clipped` (tokens
@@ -224,7 +226,7 @@ def policy_loss(
         bounded = token_log_ratio.clamp(max=MAX_LOG_RATIO)
         sums = {
             "tokens": torch.tensor(float(logprobs.numel()), device=logprobs.device),
-            "clipped": clipped.float().sum(),
+            "clipped": (clipped.float() if copies is None else clipped * copies).sum(),
             "ratio": ratio.sum(),
             "ratio_deviation": (ratio - 1.0).abs().sum(),
             "kl": (bounded.exp() - 1.0 - bounded).sum(),

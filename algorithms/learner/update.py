@@ -116,8 +116,8 @@ def accumulate_gradients(
     total.entropies = _by_row([(part.indices, part.entropies) for part in unscored], rows)
     total.passed_tokens = float(sum(microbatch.tokens for microbatch in results))
     total.slots = float(sum(microbatch.slots for microbatch in results))
-    total.tokens = float(sum(row.response_length for row in rows))
-    total.trained_tokens = float(sum(rows[index].response_length for index in active))
+    total.tokens = float(sum(row.copies * row.response_length for row in rows))
+    total.trained_tokens = float(sum(rows[index].copies * rows[index].response_length for index in active))
     return total
 
 
@@ -256,12 +256,13 @@ def token_loss(
         settings=settings,
         lengths=inputs.lengths,
         importance=importance,
+        copies=inputs.copies,
     )
     kl = torch.zeros_like(value)
     if inputs.reference_logprobs is not None:
         kl = kl_penalty(logprobs, inputs.reference_logprobs, inputs.weights * on_policy)
         value = value + settings.beta * kl
-    mismatch = (own - sampling_logprobs).abs() * (unscored & on_policy)
+    mismatch = (own - sampling_logprobs).abs() * (unscored & on_policy & (inputs.copies > 0))
     return value, {
         "loss": value.detach(),
         "clipped": sums["clipped"],

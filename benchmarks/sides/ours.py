@@ -20,7 +20,8 @@ def run(task: Task, baton: Baton) -> None:
         .environment(task.environment, env_config={"instruction": ""} if task.environment.startswith("r3env/") else {})
         .rl_module(model=task.model, dtype="float32")
         .env_runners(
-            engine="transformers",
+            engine=task.engine,
+            dtype="float32",
             num_env_runners=0,
             max_response_tokens=task.max_response_tokens,
             max_num_seqs=task.samples,
@@ -42,9 +43,9 @@ def run(task: Task, baton: Baton) -> None:
         baton.give_back(None)
         while True:
             baton.wait()
-            started = time.perf_counter()
+            started, cpu_started = time.perf_counter(), time.process_time()
             algorithm.train()
-            seconds = time.perf_counter() - started
+            seconds, cpu_s = time.perf_counter() - started, time.process_time() - cpu_started
             rollouts = [sample.rollout for group in algorithm.batch.groups for sample in group.samples]
             if len(rollouts) != task.samples:
                 raise RuntimeError(f"{len(rollouts)} samples instead of {task.samples}")
@@ -56,6 +57,10 @@ def run(task: Task, baton: Baton) -> None:
                     samples=len(rollouts),
                     tokens=sum(rollout.response_length for rollout in rollouts),
                     reward=sum(rollout.reward for rollout in rollouts) / len(rollouts),
+                    cpu_s=cpu_s,
+                    lengths=tuple(rollout.response_length for rollout in rollouts),
+                    prompt_tokens=sum(g.samples[0].rollout.prompt_length for g in algorithm.batch.groups),
+                    details={"equal": len(rollouts) - len({r.tokens.tobytes() for r in rollouts})},
                 )
             )
     finally:

@@ -3,12 +3,21 @@
 import multiprocessing
 import os
 import signal
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
-from benchmarks.sides.task import Task
+
+class Threaded(Protocol):
+    """What a trainer's process is started with."""
+
+    @property
+    def threads(self) -> int:
+        """Threads of torch."""
+
+
+Task = TypeVar("Task", bound=Threaded)
 
 
 @dataclass(frozen=True)
@@ -22,6 +31,10 @@ class Step:
         samples: responses.
         tokens: of all responses.
         reward: mean over the responses.
+        cpu_s: processor time of the trainer's process, all threads.
+        details: further figures by name.
+        lengths: tokens of each response.
+        prompt_tokens: of the prompts, each counted once.
     """
 
     seconds: float
@@ -30,6 +43,10 @@ class Step:
     samples: int
     tokens: int
     reward: float
+    cpu_s: float = 0.0
+    details: Mapping[str, float] = field(default_factory=dict)
+    lengths: tuple[int, ...] = ()
+    prompt_tokens: int = 0
 
 
 class Stopped(Exception):

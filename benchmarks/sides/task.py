@@ -1,13 +1,15 @@
 """The two tasks on which trainers are compared, and the environments that both sides take their rewards from."""
 
+import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import gymnasium
-from transformers import AutoConfig, AutoTokenizer, GenerationConfig
+import torch
+from transformers import AutoConfig, AutoTokenizer, GenerationConfig, Qwen3Config, Qwen3ForCausalLM
 
 from algorithms.models.names import resolve_model
 from r3env.core import Queries, Query, Reason, Verdict, VerifiableEnv
@@ -32,6 +34,9 @@ class Task:
         micro_batch: responses in a micro-batch of TRL.
         token_budget: tokens in a micro-batch of this project.
         seed: of each side's sampling and shuffling.
+        engine: of this project.
+        lengths: tokens of a step's responses, whose arithmetic alone is timed.
+        prompt_tokens: of a step's prompts, each counted once.
     """
 
     environment: str
@@ -45,6 +50,9 @@ class Task:
     micro_batch: int = 32
     token_budget: int = 2048
     seed: int = 0
+    engine: str = "transformers"
+    lengths: tuple[int, ...] = ()
+    prompt_tokens: int = 0
 
     @property
     def samples(self) -> int:
@@ -96,4 +104,43 @@ def endless_model(folder: Path) -> str:
     generation = GenerationConfig.from_pretrained(source)
     generation.eos_token_id = tokenizer.eos_token_id
     generation.save_pretrained(folder)
+    return str(folder)
+
+
+# The vocabulary of Qwen3, and a shape of 0.14 billion parameters in its family.
+VOCABULARY = 151_936
+QWEN3_140M = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 512,
+    "intermediate_size": 1536,
+    "num_hidden_layers": 20,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "head_dim": 64,
+    "max_position_embeddings": 1024,
+    "tie_word_embeddings": True,
+}
+
+
+def wide_model(folder: Path, shape: Mapping[str, Any] = QWEN3_140M) -> str:
+    """Write a random Qwen3 that never ends, with a token of the tokenizer for each of its logits; returns its folder.
+
+    The tokens that the embedded tokenizer lacks are numbers, so that responses differ in their share of digits.
+    """
+    endless_model(folder)
+    file = folder / "tokenizer.json"
+    content = json.loads(file.read_text(encoding="utf-8"))
+    vocabulary, added = content["model"]["vocab"], content["added_tokens"]
+    never = next(token for token in added if token["content"] == "<|never|>")
+    never["id"] = shape["vocab_size"]
+    # An added token keeps its id only where the vocabulary has it: others follow behind it.
+    vocabulary |= {token["content"]: token["id"] for token in added if token is not never}
+    known = set(vocabulary.values())
+    vocabulary |= {f"{'x' * (i % 7)}{i}": i for i in range(never["id"]) if i not in known}
+    file.write_text(json.dumps(content), encoding="utf-8")
+    (folder / "model.safetensors").unlink()
+    torch.manual_seed(0)
+    ends = {"eos_token_id": never["id"], "pad_token_id": 0}
+    Qwen3ForCausalLM(Qwen3Config(**shape, **ends)).save_pretrained(folder)
+    GenerationConfig(**ends).save_pretrained(folder)
     return str(folder)

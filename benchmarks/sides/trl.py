@@ -111,10 +111,10 @@ def _turns(baton: Baton, rewards: Any, task: Task) -> Any:
 
         def on_step_begin(self, *arguments: Any, **keywords: Any) -> None:
             baton.wait()
-            self.started = time.perf_counter()
+            self.started, self.cpu_started = time.perf_counter(), time.process_time()
 
         def on_step_end(self, *arguments: Any, **keywords: Any) -> None:
-            ended = time.perf_counter()
+            ended, cpu_s = time.perf_counter(), time.process_time() - self.cpu_started
             if len(rewards.values) != task.samples:
                 raise RuntimeError(f"{len(rewards.values)} samples instead of {task.samples}")
             baton.give_back(
@@ -125,6 +125,7 @@ def _turns(baton: Baton, rewards: Any, task: Task) -> Any:
                     samples=len(rewards.values),
                     tokens=rewards.tokens,
                     reward=sum(rewards.values) / len(rewards.values),
+                    cpu_s=cpu_s,
                 )
             )
 

@@ -29,6 +29,8 @@ UIDS = [f"q{number}" for number in range(12)]
 class Workers:
     """Answer every request, correct in the first half of a group; keep the requests, round by round."""
 
+    version = 0
+
     def __init__(self):
         self.rounds = []
 

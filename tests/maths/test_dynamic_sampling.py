@@ -21,6 +21,8 @@ MIXED, RIGHT, WRONG, FAILED = (0, 1), (1, 1), (0, 0), None
 class Queries:
     """An epoch of queries, and workers that know their outcomes; notes what it is asked."""
 
+    version = 0
+
     def __init__(self, outcomes):
         self.outcomes, self.drawn, self.asked = list(outcomes), 0, []
 

@@ -87,8 +87,11 @@ def batch_of(*groups: Group, dropped: Sequence[Group] = ()) -> StepBatch:
 def finish(algorithm: StubR3, *groups: Group, dropped: Sequence[Group] = ()) -> StepBatch:
     """Take a step from the last look before the update to the history; returns its batch."""
     batch = batch_of(*groups, dropped=dropped)
-    algorithm._before_update(batch)
+    for mechanism in algorithm.active:
+        mechanism.before_update(batch)
+    algorithm.score_samples(algorithm.untrained_samples(batch))
     algorithm.update_history(batch)
+    algorithm.finish_history(batch)
     return batch
 
 

@@ -27,10 +27,12 @@ def test_a_step_goes_on_without_the_damaged_response_and_counts_it(damaged, capl
     damaged.compose_groups(batch)
     assert damaged.metric("replay/added") == 0 and len(group.samples) == 2
     damaged.update_history(batch)
+    damaged.finish_history(batch)
     assert batch.record["replay/damaged"] == 1
     (line,) = [record.getMessage() for record in caplog.records]
     assert line.startswith("the history: a stored response is damaged (its checksum differs) and is left out")
     damaged.update_history(batch)
+    damaged.finish_history(batch)
     assert batch.record["replay/damaged"] == 0
 
 

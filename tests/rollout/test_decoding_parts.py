@@ -11,6 +11,8 @@ from algorithms.rollout.engines.decoding import (
     ROOM,
     PreallocatedLayer,
     grouped_attention,
+    left_padding,
+    padding_blocks,
     preallocated_kv_cache,
     use_grouped_decoding,
 )
@@ -83,3 +85,24 @@ def test_only_a_model_that_uses_sdpa_decodes_in_groups(model_folder):
         lm = AutoModelForCausalLM.from_pretrained(model_folder, attn_implementation=implementation)
         use_grouped_decoding(lm)
         assert lm.config._attn_implementation == expected
+
+
+def test_padding_is_cut_off_in_blocks_of_rows_with_similar_contexts():
+    assert padding_blocks([5, 4, 0]) == [(slice(0, 3), 0)]
+    assert padding_blocks([100, 97, 60, 59, 0]) == [(slice(0, 2), 97), (slice(2, 4), 59), (slice(4, 5), 0)]
+
+
+def test_attention_without_the_padding_is_the_same_and_never_reads_it():
+    generator = torch.Generator().manual_seed(0)
+    padding, keys = [90, 88, 40, 0], 120
+    query = torch.randn(4, 4, 1, 8, generator=generator)
+    key, value = (torch.randn(4, 2, keys, 8, generator=generator) for _ in range(2))
+    mask = (torch.arange(keys)[None] >= torch.tensor(padding)[:, None])[:, None, None]
+    expected, _ = grouped_attention(torch.nn.Module(), query, key, value, mask)
+    cut = key.clone()
+    cut[0, :, :88] = cut[2, :, :40] = torch.nan
+    with left_padding(keys, padding_blocks(padding)):
+        found, _ = grouped_attention(torch.nn.Module(), query, cut, value, mask)
+        shorter, _ = grouped_attention(torch.nn.Module(), query, key[:, :, 60:], value[:, :, 60:], mask[..., 60:])
+    torch.testing.assert_close(found, expected)
+    assert shorter.isfinite().all(), "a layer with a window keeps fewer keys, and is left alone"

@@ -6,9 +6,10 @@ import pytest
 
 from algorithms.models.names import resolve_model
 from benchmarks.sides import trl
+from benchmarks.sides.comparison import Comparison
 from benchmarks.sides.process import Side, Step
 from benchmarks.sides.task import FIXED_ID, Task, endless_model
-from benchmarks.vs_trl import Comparison, compare, report
+from benchmarks.vs_trl import compare, report
 
 REAL = Task("r3env/Math-v0", "", 48)
 
@@ -32,7 +33,7 @@ def test_what_is_learnt_is_compared_at_the_same_seconds_of_training():
     assert fast.learned("trl", 10) == pytest.approx(0.3)
     assert fast.learned("trl", 9) == pytest.approx(0.2), "the last step that had ended"
     assert fast.learnt_by_step("ours", count=1) == pytest.approx(0.1)
-    found = report(fast, fast, seconds=10)
+    found = report({"real": fast}, seconds=10)["learning"]
     assert found["equal_time_s"] == 10 and found["reward_at_equal_time"]["trl"] == pytest.approx(0.3)
     assert found["reward_against_seconds"]["trl"] == [[5.0, 0.2], [10.0, 0.3]]
 

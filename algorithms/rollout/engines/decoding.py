@@ -1,6 +1,8 @@
 """Sample tokens from logits with numbers that belong to the request, not to the batch."""
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
+from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
@@ -32,6 +34,33 @@ def sample_tokens(
     Returns:
         tokens int64 [B] and their log-probs float32 [B] under the full temperature-scaled distribution.
     """
+    blocks = range(0, len(logits), _rows_in_cache(logits))
+    step = blocks.step
+    parts = [
+        _sample_rows(logits[i : i + step], uniforms[i : i + step], temperatures[i : i + step], _part(top_p, i, step))
+        for i in blocks
+    ]
+    if len(parts) == 1:
+        return parts[0]
+    tokens, logprobs = zip(*parts, strict=True)
+    return torch.cat(tokens), torch.cat(logprobs)
+
+
+# A CPU's cache holds so many numbers of a few copies of the logits: with a large vocabulary these are some rows.
+CACHED_LOGITS = 2**18
+
+
+def _rows_in_cache(logits: torch.Tensor) -> int:
+    return max(1, CACHED_LOGITS // logits.shape[-1]) if logits.device.type == "cpu" else max(1, len(logits))
+
+
+def _part(values: torch.Tensor | None, start: int, count: int) -> torch.Tensor | None:
+    return None if values is None else values[start : start + count]
+
+
+def _sample_rows(
+    logits: torch.Tensor, uniforms: torch.Tensor, temperatures: torch.Tensor, top_p: torch.Tensor | None
+) -> tuple[torch.Tensor, torch.Tensor]:
     scale = torch.where(temperatures > 0, temperatures, torch.ones_like(temperatures))
     logprobs = (logits.float() / scale[:, None]).log_softmax(-1)
     probabilities = logprobs.exp()
@@ -40,7 +69,8 @@ def sample_tokens(
     cumulative = probabilities.cumsum(-1)
     # Scaling by the last element keeps a sample inside the vocabulary whatever the rounding of the sum.
     targets = (uniforms * cumulative[:, -1])[:, None]
-    tokens = (cumulative <= targets).sum(-1).clamp(max=logits.shape[-1] - 1)
+    tokens = torch.searchsorted(cumulative, targets, right=True).clamp(max=logits.shape[-1] - 1)
+    tokens = torch.where(targets.isnan(), 0, tokens)[:, 0]  # a policy that overflowed
     tokens = torch.where(temperatures > 0, tokens, logits.argmax(-1))
     return tokens, logprobs.gather(-1, tokens[:, None])[:, 0]
 
@@ -157,10 +187,51 @@ def grouped_attention(
     grouped = query.view(batch, key.shape[1], -1, size)
     if attention_mask is not None:
         attention_mask = attention_mask.expand(-1, -1, grouped.shape[2], -1)
-    output = functional.scaled_dot_product_attention(
-        grouped, key, value, attn_mask=attention_mask, dropout_p=dropout, scale=scaling
-    )
+    outputs = [
+        functional.scaled_dot_product_attention(
+            grouped[rows],
+            key[rows, :, first:],
+            value[rows, :, first:],
+            attn_mask=None if attention_mask is None else attention_mask[rows, ..., first:],
+            dropout_p=dropout,
+            scale=scaling,
+        )
+        for rows, first in _blocks(batch, key.shape[2])
+    ]
+    output = torch.cat(outputs) if len(outputs) > 1 else outputs[0]
     return output.reshape(batch, 1, heads, value.shape[-1]), None
+
+
+# Rows whose contexts begin this many tokens apart are not computed together: the shorter ones are padded on the left.
+PADDING_WORTH_A_CALL = 32
+
+Block = tuple[slice, int]  # rows, and the first key that one of them attends to
+_LEFT_PADDING: ContextVar[tuple[int, Sequence[Block]]] = ContextVar("left_padding", default=(0, ()))
+
+
+def padding_blocks(padding: Sequence[int]) -> list[Block]:
+    """Cut rows, shortest contexts first, into blocks of similar padding; `padding` counts each row's, on the left."""
+    starts = [0]
+    for row, own in enumerate(padding):
+        if padding[starts[-1]] - own >= PADDING_WORTH_A_CALL:
+            starts.append(row)
+    ends = [*starts[1:], len(padding)]
+    return [(slice(start, end), min(padding[start:end])) for start, end in zip(starts, ends, strict=True)]
+
+
+@contextlib.contextmanager
+def left_padding(length: int, blocks: Sequence[Block]) -> Iterator[None]:
+    """Have `grouped_attention` leave out the padding of these blocks in layers that keep `length` keys."""
+    token = _LEFT_PADDING.set((length, blocks))
+    try:
+        yield
+    finally:
+        _LEFT_PADDING.reset(token)
+
+
+def _blocks(rows: int, keys: int) -> Sequence[Block]:
+    length, blocks = _LEFT_PADDING.get()
+    return blocks if length == keys and blocks else [(slice(0, rows), 0)]
 
 
 AttentionInterface.register(NAME, grouped_attention)

@@ -10,6 +10,8 @@ import torch
 from algorithms.models.causal_lm import load_causal_lm
 from algorithms.rollout.engines.base import Completion, Engine, FinishReason, GenerationRequest
 from algorithms.rollout.engines.decoding import (
+    left_padding,
+    padding_blocks,
     preallocated_kv_cache,
     sample_tokens,
     select_rows,
@@ -160,6 +162,8 @@ class _DecodingBatch:
         select_rows(self.cache, copies)
         self.mask = mask[copies]
         self.positions = self.mask.sum(-1)
+        self.padding = width - self.positions
+        self._cut_blocks()
         return output.logits[:, -1][copies]
 
     def run(self) -> list[Completion]:
@@ -190,17 +194,24 @@ class _DecodingBatch:
         keep = active.nonzero()[:, 0]
         select_rows(self.cache, keep)
         self.rows, self.mask, self.positions = self.rows[keep], self.mask[keep], self.positions[keep]
+        self._cut_blocks()
         return token[keep], active[keep]
+
+    def _cut_blocks(self) -> None:
+        """On a CPU, note which rows have so much padding that attention leaves it out."""
+        on_cpu = self.engine.device.type == "cpu"
+        self.blocks = padding_blocks(self.padding[self.rows].tolist()) if on_cpu else []
 
     def _forward(self, token: torch.Tensor) -> None:
         self.mask = torch.cat([self.mask, self.mask.new_ones(len(token), 1)], dim=-1)
-        output = self.engine.model(
-            input_ids=token[:, None],
-            attention_mask=self.mask,
-            position_ids=self.positions[:, None],
-            past_key_values=self.cache,
-            use_cache=True,
-        )
+        with left_padding(self.mask.shape[1], self.blocks):
+            output = self.engine.model(
+                input_ids=token[:, None],
+                attention_mask=self.mask,
+                position_ids=self.positions[:, None],
+                past_key_values=self.cache,
+                use_cache=True,
+            )
         self.positions = self.positions + 1
         self.logits = output.logits[:, -1]
 
