@@ -32,8 +32,13 @@ def microbatch_tokens(config: "BaseConfig", use: ContextUse) -> tuple[int, bool]
     """Return the most tokens that one micro-batch of a learner has, and whether it is one of several of its step."""
     training, learners = config.training_settings, config.learners_settings
     groups = training.queries_per_step + config.extra_prompts()
-    tokens = training.queries_per_step * use.plain + config.extra_prompts() * use.longest
-    tokens = tokens * training.group_size // training.minibatches // max(1, learners.num_learners)
+    # Of several turns only the first prompt is sure to be shared.
+    prompt = use.prompt if _shares(config) else 0
+    own = training.queries_per_step * (use.plain - prompt) + config.extra_prompts() * (use.longest - prompt)
+    tokens = own * training.group_size // training.minibatches
+    # A group's rows are shuffled over the optimizer steps, each of which computes their prompt.
+    tokens += groups * prompt * min(training.group_size, training.minibatches) // training.minibatches
+    tokens //= max(1, learners.num_learners)
     most = max(learners.token_budget, use.longest if groups > training.queries_per_step else use.plain)
     return min(tokens, most), tokens > most
 
@@ -58,7 +63,7 @@ def _kept_bytes(config: "BaseConfig", length: int) -> tuple[int, int]:
     module, group = config.rl_module_settings, config.training_settings.group_size
     with FakeTensorMode():
         lm = _model(module)
-        packed = config.learners_settings.packing and _packs(lm)
+        packed = config.learners_settings.packing and _packs(lm.config)
         shared = packed and config.learners_settings.share_prompts and group > 1
         if packed:
             lm.set_attn_implementation(NAME)
@@ -94,9 +99,17 @@ def _model(module: "RLModuleSettings") -> Any:
     return lm.train()
 
 
-def _packs(lm: Any) -> bool:
+def _shares(config: "BaseConfig") -> bool:
+    """Whether the learner is likely to compute a group's prompt once."""
+    module, learners = config.rl_module_settings, config.learners_settings
+    if not (learners.packing and learners.share_prompts):
+        return False
+    return _packs(read_config(resolve_model(module.model), module.revision, module.trust_remote_code))
+
+
+def _packs(model: Any) -> bool:
     """Whether the learner is likely to pack sequences; it finds out with numbers, which there are none of here."""
-    text = lm.config.get_text_config()
+    text = model.get_text_config()
     known = set(getattr(text, "layer_types", None) or ()) <= SUPPORTED_LAYERS
     return known and not getattr(text, "attn_logit_softcapping", None)
 

@@ -13,7 +13,9 @@ from algorithms.config.files import configs_folder, read_sections
 from algorithms.config.loading import load
 from algorithms.config.sections import RunSettings
 from algorithms.grpo.config import ConfigError, GRPOConfig
+from algorithms.preflight.activations import microbatch_tokens
 from algorithms.preflight.check import check, validate_model, validate_start, warn_of_cluster
+from algorithms.preflight.context_window import ContextUse
 from algorithms.preflight.memory import Resources
 from algorithms.r3_grpo.config import R3GRPOConfig
 from algorithms.rollout.engines.vllm import VLLMEngine
@@ -100,6 +102,15 @@ def test_memory_is_what_its_formulas_say(config):
     assert lines["context"] == "prompt 5 + response 64 = 69 of 512 tokens"
     bfloat = report(config.rl_module(dtype="bfloat16").training(beta=0.1))["learner memory"]
     assert "bfloat16 copies" in bfloat and "reference" in bfloat
+
+
+def test_a_micro_batch_counts_a_groups_prompt_once_where_it_is_shared(config):
+    config.training(group_size=8, queries_per_step=4).learners(token_budget=10**6)
+    use = ContextUse(prompt=100, plain=164, longest=164)
+    groups = 4 + config.extra_prompts()
+    assert microbatch_tokens(config, use) == (groups * (100 + 8 * 64), False)
+    assert microbatch_tokens(config.training(minibatches=2), use) == (groups * (100 + 4 * 64), False)
+    assert microbatch_tokens(config.learners(share_prompts=False), use) == (groups * 4 * 164, False)
 
 
 def test_a_machine_without_the_memory_is_told_what_takes_less(config, monkeypatch):
