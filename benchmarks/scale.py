@@ -101,7 +101,9 @@ def _measured(arguments: argparse.Namespace) -> Iterator[Figures]:
             yield measure_steady(scenario, settle_s=arguments.settle_s, seconds=arguments.steady_s)
     if arguments.real_actors and _chosen(arguments, "real actors"):
         count = arguments.real_actors
-        yield from measure_real_actors(Scenario("real actors", count, count * 64, latency, lengths, wall_s=30.0))
+        responses = count * arguments.real_responses
+        wall_s = max(30.0, responses * arguments.wall_ms_a_response / 1000)
+        yield from measure_real_actors(Scenario("real actors", count, responses, latency, lengths, wall_s=wall_s))
 
 
 def _chosen(arguments: argparse.Namespace, name: str) -> bool:
@@ -140,6 +142,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--settle-s", type=float, default=25.0, help="real seconds before a line at real speed is measured")
     add("--steady-s", type=float, default=40.0, help="real seconds that such a line is measured")
     add("--real-actors", type=int, default=0, help="real env runner actors for the control")
+    add("--real-responses", type=int, default=64, help="of each of them in a step")
     add("--step-s", type=float, default=0.02, help="seconds of a decoding step with an empty batch")
     add("--sequence-s", type=float, default=0.00032, help="seconds that each sequence adds: 2,500 tokens/s at 256")
     add("--mean-tokens", type=float, default=8192.0, help="mean length of a response")

@@ -4,11 +4,31 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future
 from queue import SimpleQueue
 from typing import Any
 
 _CLOSING_S = 5.0
+
+
+class Work:
+    """Something that a thread does: a future costs more than a quick environment's step.
+
+    Attributes:
+        error: what it raised.
+    """
+
+    __slots__ = ("_arguments", "_call", "error")
+
+    def __init__(self, call: Callable[..., None], arguments: tuple[Any, ...]) -> None:
+        self._call, self._arguments = call, arguments
+        self.error: BaseException | None = None
+
+    def run(self) -> None:
+        """Do it, in a thread; whatever it raises is kept."""
+        try:
+            self._call(*self._arguments)
+        except BaseException as error:
+            self.error = error
 
 
 class SteppingThreads:
@@ -20,23 +40,22 @@ class SteppingThreads:
 
     Args:
         most: threads that work at once; they are started as they are needed.
+        done: called in the thread with what it has done.
     """
 
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._waiting: deque[tuple[Future[None], Callable[..., None], tuple[Any, ...]]] = deque()
+    def __init__(self, most: int, done: Callable[[Work], None] = lambda work: None) -> None:
+        self._most, self._done = most, done
+        self._waiting: deque[Work] = deque()
         self._wake: SimpleQueue[bool] = SimpleQueue()
         self._threads: list[threading.Thread] = []
-        self._started: dict[Future[None], float] = {}
+        self._started: dict[Work, float] = {}
         self._lock = threading.Lock()
         self._idle = 0
         self._given_up = 0
 
-    def submit(self, work: Callable[..., None], *arguments: Any) -> Future[None]:
+    def submit(self, work: Work) -> None:
         """Put some work in line, which `spread` sees to."""
-        future: Future[None] = Future()
-        self._waiting.append((future, work, arguments))
-        return future
+        self._waiting.append(work)
 
     def spread(self) -> bool:
         """Wake or start threads for what waits; returns whether something did, so that to look again soon is wise."""
@@ -53,14 +72,14 @@ class SteppingThreads:
             self._start()
         return True
 
-    def overdue(self, seconds: float) -> list[Future[None]]:
+    def overdue(self, seconds: float) -> list[Work]:
         """Work that a thread has been at for longer."""
         begun_before = time.monotonic() - seconds
-        return [future for future, started in list(self._started.items()) if started < begun_before]
+        return [work for work, started in list(self._started.items()) if started < begun_before]
 
-    def give_up(self, future: Future[None]) -> None:
+    def give_up(self, work: Work) -> None:
         """Wait no longer for some work: another thread takes the place of the one that is at it."""
-        if self._started.pop(future, None) is not None:
+        if self._started.pop(work, None) is not None:
             self._given_up += 1
             self._start()
 
@@ -81,19 +100,15 @@ class SteppingThreads:
     def _run(self) -> None:
         while True:
             try:
-                future, work, arguments = self._waiting.popleft()
+                work = self._waiting.popleft()
             except IndexError:
                 with self._lock:
                     self._idle += 1
                 if self._wake.get():
                     continue
                 return
-            self._started[future] = time.monotonic()
-            try:
-                work(*arguments)
-            except BaseException as error:
-                future.set_exception(error)
-            else:
-                future.set_result(None)
-            if self._started.pop(future, None) is None:
+            self._started[work] = time.monotonic()
+            work.run()
+            self._done(work)
+            if self._started.pop(work, None) is None:
                 return  # given up; its place is taken

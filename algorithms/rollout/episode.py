@@ -171,8 +171,9 @@ class Turns:
         """Make the request for the episode's next response."""
         turn = len(episode.turns)
         seed = np.random.SeedSequence([episode.request.seed, turn]).generate_state(1, np.uint64)[0]
-        limits = episode.request.sampling
-        sampling = replace(limits, max_response_tokens=min(limits.max_response_tokens, self._room(episode)))
+        sampling, room = episode.request.sampling, self._room(episode)
+        if room < sampling.max_response_tokens:
+            sampling = replace(sampling, max_response_tokens=room)
         return GenerationRequest(np.array(episode.tokens[episode.context_start :], np.int32), int(seed), sampling)
 
     def step(self, episode: Episode, completion: Completion) -> None:

@@ -3,7 +3,6 @@
 import math
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from concurrent.futures import Future
 from dataclasses import replace
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -12,7 +11,7 @@ import gymnasium
 from transformers import PreTrainedTokenizerBase
 
 from algorithms.rollout.engines.base import Engine
-from algorithms.rollout.env_threads import SteppingThreads
+from algorithms.rollout.env_threads import SteppingThreads, Work
 from algorithms.rollout.episode import Episode, Turns
 from algorithms.rollout.types import OnProgress, Request, Rollout, Split
 from r3env.chat import DEFAULT_FORMAT, ChatFormat
@@ -72,12 +71,12 @@ class EpisodeRunner:
         self._most_begun = 2 * self._concurrency + STEPPING_THREADS
         self._step_timeout_s = step_timeout_s
         self._next_look = 0.0
-        self._threads = SteppingThreads(STEPPING_THREADS)
+        self._stepped: SimpleQueue[Work] = SimpleQueue()
+        self._threads = SteppingThreads(STEPPING_THREADS, self._stepped.put)
         self._begun = 0
         self._waiting: dict[int, Request] = {}
         self._running: dict[int, Episode] = {}
-        self._stepping: dict[Future[None], Episode] = {}
-        self._stepped: SimpleQueue[Future[None]] = SimpleQueue()
+        self._stepping: dict[Work, Episode] = {}
         self._ready: list[Episode] = []
         self._finished: list[Rollout] = []
         self._patience_ends = 0.0
@@ -221,11 +220,11 @@ class EpisodeRunner:
             self.engine.submit(episode.request.id, self._turns.generation_request(episode))
         self._ready = []
 
-    def _launch(self, work: Callable[..., None], episode: Episode, *arguments: Any) -> Future[None]:
-        future = self._threads.submit(work, episode, *arguments)
-        self._stepping[future] = episode
-        future.add_done_callback(self._stepped.put)
-        return future
+    def _launch(self, call: Callable[..., None], episode: Episode, *arguments: Any) -> Work:
+        work = Work(call, (episode, *arguments))
+        self._stepping[work] = episode
+        self._threads.submit(work)
+        return work
 
     def _collect_stepped(self, until: float) -> None:
         """Take what the threads have done, waiting for the first of it until then, but not for long."""
@@ -237,13 +236,14 @@ class EpisodeRunner:
         longest = SPREADING_S if self._threads.spread() else OVERDUE_EVERY_S
         wait = min(longest, max(0.0, until - time.monotonic()))
         try:
-            future = self._stepped.get(timeout=wait)
+            work = self._stepped.get(timeout=wait)
             while True:
-                episode = self._stepping.pop(future, None)
+                episode = self._stepping.pop(work, None)
                 if episode is not None:  # else it was given up
-                    future.result()
+                    if work.error is not None:
+                        raise work.error
                     self._take_stepped(episode)
-                future = self._stepped.get_nowait()
+                work = self._stepped.get_nowait()
         except Empty:
             return
 
@@ -252,9 +252,9 @@ class EpisodeRunner:
         if time.monotonic() < self._next_look:
             return
         self._next_look = time.monotonic() + OVERDUE_EVERY_S
-        for future in self._threads.overdue(self._step_timeout_s):
-            self._threads.give_up(future)
-            episode = self._stepping.pop(future, None)
+        for work in self._threads.overdue(self._step_timeout_s):
+            self._threads.give_up(work)
+            episode = self._stepping.pop(work, None)
             if episode is None or not self._is_running(episode):
                 continue
             del self._running[episode.request.id]

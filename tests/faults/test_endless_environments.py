@@ -165,19 +165,22 @@ def test_turns_without_end_end_with_the_models_context(runner, engine):
 
 def test_the_process_does_not_wait_for_them_at_its_end():
     script = (
-        "import threading, time\n"
-        "from algorithms.rollout.env_threads import SteppingThreads\n"
-        "threads = SteppingThreads(2)\n"
-        "hanging = threads.submit(threading.Event().wait)\n"
-        "threads.spread()\n"
-        "done = threads.submit(print, 'done')\n"
-        "threads.spread()\n"
-        "done.result(300)\n"
+        "import queue, threading, time\n"
+        "from algorithms.rollout.env_threads import SteppingThreads, Work\n"
+        "done = queue.SimpleQueue()\n"
+        "threads = SteppingThreads(2, done.put)\n"
+        "def submit(call, *arguments):\n"
+        "    work = Work(call, arguments)\n"
+        "    threads.submit(work)\n"
+        "    threads.spread()\n"
+        "    return work\n"
+        "hanging = submit(threading.Event().wait)\n"
+        "printed = submit(print, 'done')\n"
+        "assert done.get(timeout=300) is printed\n"
         "while threads.overdue(0.1) != [hanging]: time.sleep(0.01)\n"
         "threads.give_up(hanging)\n"
-        "more = threads.submit(print, 'and more')\n"
-        "threads.spread()\n"
-        "more.result(300)\n"
+        "more = submit(print, 'and more')\n"
+        "assert done.get(timeout=300) is more\n"
     )
     process = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=600)
     assert (process.returncode, process.stdout, process.stderr) == (0, "done\nand more\n", "")

@@ -4,7 +4,9 @@ vLLM 0.32 is supported: its weight updates have another life cycle before, and w
 `llm_engine`'s requests and steps, its weight-transfer engines) may change in any version.
 """
 
+import functools
 from collections.abc import Collection, Mapping, Sequence
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -20,7 +22,11 @@ from algorithms.rollout.engines.vllm_start import (
     parallel_arguments,
     start_vllm,
 )
+from algorithms.rollout.types import Sampling
 from algorithms.rollout.weight_sync.wire import NO_VERSION, TENSORS, require_complete, require_same_shapes
+
+# All episodes of a step mostly have the same; a limit of its own has each that runs out of context.
+REMEMBERED_SAMPLINGS = 256
 
 
 class VLLMEngine(Engine):
@@ -111,6 +117,7 @@ class VLLMEngine(Engine):
         self.prompt_tokens = 0
         self.cached_prompt_tokens = 0
         self._prompt, self._parameters = tokens_input, SamplingParams
+        self._parameters_of = functools.lru_cache(REMEMBERED_SAMPLINGS)(self._make_parameters)
         # Else a Python object is made for each response in each step.
         self._output_kind = RequestOutputKind.FINAL_ONLY
         self.eos_token_ids = list(eos_token_ids)
@@ -193,12 +200,17 @@ class VLLMEngine(Engine):
         """A prompt and sampling parameters as vLLM takes them."""
         # Prefixes that older weights have left in the cache are not for this request.
         salt = str(self.weights_version) if self.keeps_cache else None
-        sampling = request.sampling
-        parameters = self._parameters(
+        parameters = copy(self._parameters_of(request.sampling))  # to check and complete them anew takes longer
+        parameters.seed = request.seed % 2**63
+        return self._prompt(request.tokens.tolist(), cache_salt=salt), parameters
+
+    def _make_parameters(self, sampling: Sampling) -> Any:
+        """Sampling parameters with a seed, which vLLM takes as a sign that each request has its own."""
+        return self._parameters(
             temperature=sampling.temperature,
             top_p=sampling.top_p,
             max_tokens=sampling.max_response_tokens,
-            seed=request.seed % 2**63,
+            seed=0,
             stop_token_ids=self.eos_token_ids,
             logprobs=0,
             flat_logprobs=True,
@@ -206,7 +218,6 @@ class VLLMEngine(Engine):
             output_kind=self._output_kind,
             skip_clone=True,
         )
-        return self._prompt(request.tokens.tolist(), cache_salt=salt), parameters
 
     def step(self) -> list[tuple[int, Completion]]:
         """Decode a token of every running response, after the prefill of as many new ones as fit."""
