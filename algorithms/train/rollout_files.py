@@ -40,6 +40,8 @@ SCHEMA = pa.schema(
         ("turn_feedback", pa.list_(pa.string())),
         ("turn_correct", pa.list_(pa.bool_())),
         ("turn_states", pa.list_(pa.string())),
+        ("policy_versions", pa.list_(pa.int32())),
+        ("policy_tokens", pa.list_(pa.int32())),
         ("baseline", pa.string()),
         ("pieces", pa.list_(pa.string())),
         # Half precision has three digits, and these are most of a file.
@@ -95,6 +97,8 @@ class RolloutRow:
         turn_feedback: what it answered to each; empty text where it said nothing.
         turn_correct: whether each was verified as correct.
         turn_states: the state that each answers; empty text where the environment names none.
+        policy_versions: of the weights that sampled its tokens, in the tokens' order; empty for a replayed one.
+        policy_tokens: how many tokens each of them sampled.
         baseline: the groups of the step with this name were normalized together; None: the group alone.
         token_data: None where it was not stored.
     """
@@ -121,11 +125,16 @@ class RolloutRow:
     turn_feedback: tuple[str, ...] = ()
     turn_correct: tuple[bool, ...] = ()
     turn_states: tuple[str, ...] = ()
+    policy_versions: tuple[int, ...] = ()
+    policy_tokens: tuple[int, ...] = ()
     baseline: str | None = None
     token_data: TokenData | None = field(default=None, compare=False)
 
 
-_BY_TURN = ("turns", "turn_lengths", "turn_starts", "turn_rewards", "turn_feedback", "turn_correct", "turn_states")
+_LISTS = (
+    *("turns", "turn_lengths", "turn_starts", "turn_rewards", "turn_feedback", "turn_correct", "turn_states"),
+    *("policy_versions", "policy_tokens"),
+)
 
 
 def write_rollouts(path: Path, rows: Iterable[RolloutRow]) -> None:
@@ -172,7 +181,7 @@ def _record(row: RolloutRow) -> dict[str, Any]:
 
 def _row(record: dict[str, Any]) -> RolloutRow:
     by_token = {name: record.pop(name) for name in _BY_TOKEN}
-    record |= {name: tuple(record[name] or ()) for name in _BY_TURN}
+    record |= {name: tuple(record[name] or ()) for name in _LISTS}
     return RolloutRow(**record, token_data=_token_data_of(by_token))
 
 
@@ -219,12 +228,15 @@ def rollout_rows(
             turn_feedback=tuple(turn.feedback for turn in sample.rollout.turns),
             turn_correct=sample.rollout.turn_correct,
             turn_states=tuple(turn.state for turn in sample.rollout.turns),
+            policy_versions=tuple(version for version, _ in spans),
+            policy_tokens=tuple(tokens for _, tokens in spans),
             baseline=group.prompt.baseline,
             token_data=None if pieces is None else _token_data(sample, pieces),
         )
         for index, group in enumerate(groups)
         for sample in group.samples
         for turns in [conversation(sample.rollout, tokenizer)]
+        for spans in [() if sample.replayed else sample.rollout.version_spans]
     )
 
 

@@ -20,7 +20,7 @@ def on_vllm(steps_ahead, seed=3):
     return (
         two_runners()
         .env_runners(engine="vllm", max_num_seqs=32, vllm=OPTIONS, dtype="float32", timeout_s=120.0)
-        .training(lr=5e-4, group_size=GROUP, queries_per_step=QUERIES, max_off_policy_steps=steps_ahead)
+        .training(lr=1e-4, group_size=GROUP, queries_per_step=QUERIES, max_off_policy_steps=steps_ahead)
         .debugging(seed=seed)
         .build_algo()
     )

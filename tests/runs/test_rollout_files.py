@@ -43,7 +43,7 @@ def two_turns(advantages):
     sampled = np.linspace(-1, -2, 5, dtype=np.float32)
     rollout = Rollout(
         0, "q", 0, "hint", np.arange(10, 20, dtype=np.int32), mask, sampled, 1.25, True, False, "equal", 1,
-        messages=messages, turns=turns,
+        messages=messages, turns=turns, versions=((1, 2), (2, 3)),
     )  # fmt: skip
     sample = Sample(rollout, 1.25, old_logprobs=sampled - 0.5, entropies=-sampled, advantages=advantages)
     return [Group(Prompt("q", context="hint", baseline="pair"), [sample])]
@@ -57,6 +57,7 @@ def test_turns_baseline_and_values_of_tokens_come_back(tmp_path):
     assert (row.context, row.baseline) == ("hint", "pair")
     assert (row.turn_starts, row.turn_lengths) == ((2, 7), (3, 2))
     assert (row.turn_rewards, row.turn_feedback) == ((0.25, 1.0), ("No.", ""))
+    assert (row.policy_versions, row.policy_tokens) == ((1, 2), (2, 3))
     assert row.advantage == np.float32(0.4)
     data = row.token_data
     np.testing.assert_allclose(data.sampling_logprobs, [-1, -1.25, -1.5, -1.75, -2])
@@ -83,7 +84,8 @@ def test_the_columns_are_those_of_the_design_and_compressed(tmp_path):
     assert file.schema_arrow.names == [
         "step", "uid", "group", "context", "prompt", "response", "reward", "advantage", "correct",
         "truncated", "verdict", "tokens", "replayed", "outcome_reward", "ranking_reward", "turns", "turn_lengths",
-        "turn_starts", "turn_rewards", "turn_feedback", "turn_correct", "turn_states", "baseline",
+        "turn_starts", "turn_rewards", "turn_feedback", "turn_correct", "turn_states",
+        "policy_versions", "policy_tokens", "baseline",
         "pieces", "logprobs", "entropies", "sampling_logprobs", "advantages",
     ]  # fmt: skip
     columns = file.metadata.row_group(0)
