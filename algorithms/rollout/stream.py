@@ -12,7 +12,7 @@ from algorithms.rollout.supervisor import WorkerSupervisor
 from algorithms.rollout.types import OnProgress, Request, Rollout
 
 # The driver gets to the runners between two polls, and runners to new weights between two calls.
-POLL_S = 0.1
+POLL_S = 0.05
 LONGEST_CALL_S = 1.0
 GIVE_WAY_S = 0.002
 LOOK_EVERY_S = 0.2
@@ -128,15 +128,16 @@ class RolloutStream:
             self._thread.start()
 
     def _run(self) -> None:
+        resting = True
         try:
-            with self._supervisor.lock:
-                self._dispatch.begin()
             while not self._closed:
                 if self._wanted:
                     time.sleep(GIVE_WAY_S)
                 elif self._dispatch.missing:
-                    self._turn()
+                    self._turn(first=resting)
+                    resting = False
                 else:
+                    resting = True
                     self._added.wait(LOOK_EVERY_S)
                     self._added.clear()
         except BaseException as error:  # raised again by `collect`
@@ -144,8 +145,11 @@ class RolloutStream:
                 self._error = error
                 self._changed.notify_all()
 
-    def _turn(self) -> None:
+    def _turn(self, *, first: bool) -> None:
+        """Call runners and hand out what they answer; time in which nobody has called them counts for nothing."""
         with self._supervisor.lock:
+            if first:
+                self._dispatch.begin()
             self._dispatch.turn(POLL_S)
             ended, self._dispatch.report.rollouts = self._dispatch.report.rollouts, []
         if not ended:
