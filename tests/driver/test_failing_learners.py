@@ -11,7 +11,6 @@ import torch
 from algorithms.learner.batch import TrainingSample
 from algorithms.learner.group import LearnerDied, LearnerOutOfMemory, each_learner, score_rows, update_learners
 from algorithms.train.checkpoint import load_checkpoint, save_checkpoint
-from tests.own_ray import own_ray
 
 from .conftest import two_runners
 
@@ -27,12 +26,11 @@ def configuration(learners: int):
 
 
 @pytest.fixture(scope="module")
-def remote():
+def remote(ray_session):
     """A learner in a process of its own, which fails and lives."""
-    with own_ray():
-        algorithm = configuration(1).build_algo()
-        yield algorithm.learner_group
-        algorithm.stop()
+    algorithm = configuration(1).build_algo()
+    yield algorithm.learner_group
+    algorithm.stop()
 
 
 @pytest.fixture
