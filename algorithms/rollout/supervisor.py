@@ -251,6 +251,8 @@ class WorkerSupervisor:
     def _note_process(self, runner: RemoteRunner, pid: int) -> None:
         """Another process than before has none of the weights."""
         if runner.pid not in (None, pid):
+            self._orphans += runner.held.values()
+            runner.dismiss()  # it may have begun with them, and is not killed
             self.lose(runner, "died and came back unseen", kill=False)
         runner.pid = pid
 

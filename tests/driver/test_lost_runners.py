@@ -131,8 +131,8 @@ def test_a_runner_that_raises_is_reported_in_words_and_replaced(algorithm, undis
     train_until_all_are_back(algorithm)
 
 
-def test_a_runner_that_comes_back_unseen_gets_the_weights_again(algorithm):
-    """Its rollouts with the weights of the start are thrown away, and played again with the right ones."""
+def test_a_runner_that_comes_back_unseen_gets_the_weights_again(algorithm, caplog):
+    """Its rollouts with the weights of the start are thrown away, and played again, unless a ping is faster."""
     algorithm.train()
     before = pids(algorithm)
     with algorithm.rollout_workers.supervisor.lock:  # nobody looks
@@ -145,7 +145,7 @@ def test_a_runner_that_comes_back_unseen_gets_the_weights_again(algorithm):
         rollouts = algorithm.rollout_workers.rollout(requests_of(algorithm, 600))
     assert [rollout.request_id for rollout in rollouts] == list(range(600))
     assert {rollout.weights_version for rollout in rollouts} == {algorithm.rollout_workers.version}
-    assert counts(algorithm)["stale"] > 0
+    assert counts(algorithm)["stale"] > 0 or "died and came back unseen" in caplog.text
     train_until_all_are_back(algorithm)
 
 
