@@ -10,6 +10,7 @@ from algorithms.models.names import ModelFacts, validate_model
 from algorithms.preflight.check import check, measure_engine, validate_start
 from algorithms.preflight.engine_cache import cpu_cache_bytes, sequence_bytes
 from algorithms.r3_grpo.config import R3GRPOConfig
+from algorithms.rollout.env_runner import LLMEnvRunner
 
 RUN = RunSettings(name="mine", steps=7)
 
@@ -141,3 +142,23 @@ def test_the_check_states_the_cache_that_the_engine_will_have(config):
     lines = dict(line.split(maxsplit=2)[::2] for line in check(config, RUN) if line.startswith("engine memory"))
     assert "sequences of 80 tokens at a time, or more shorter" in lines["engine"]
     assert config.engine_cache_bytes == cpu_cache_bytes(config, validate_model(config))
+
+
+@pytest.mark.slow
+@pytest.mark.vllm
+@pytest.mark.parametrize("max_num_seqs", [4, 64])
+def test_vllm_has_the_cache_and_the_context_that_the_check_states(config, max_num_seqs):
+    """The line's number of whole sequences is what vLLM's own count of its blocks has room for."""
+    lines = check(config.env_runners(max_num_seqs=max_num_seqs), RUN)
+    stated = next(line for line in lines if "sequences of 80 tokens at a time" in line)
+    runner = LLMEnvRunner(config=config)
+    try:
+        engine = runner.engine.llm.llm_engine
+        blocks = engine.engine_core.engine_core.scheduler.kv_cache_config.num_blocks
+        block, length = engine.vllm_config.cache_config.block_size, engine.vllm_config.model_config.max_model_len
+    finally:
+        runner.stop()
+    assert length == 80
+    tokens = config.engine_cache_bytes / validate_model(config).cache_bytes(1, "float32")
+    assert block == 128 and blocks == int(tokens / block)
+    assert f" {blocks // 3} sequences of 80 tokens" in stated  # one of 80 tokens is counted as three blocks
