@@ -126,7 +126,8 @@ class EnvRunnerSettings(Settings):
     )
     sleep_while_training: bool | None = setting(
         None,
-        "Whether vLLM engines give their GPU's memory back between rollouts; null: where a learner is on the same GPU.",
+        "Whether vLLM engines give their GPU's memory back between rollouts; null: where a learner is on the same GPU "
+        "and `training.max_off_policy_steps` is 0.",
         affects=Affects.LEARNERS,
     )
     timeout_s: float = setting(

@@ -124,7 +124,8 @@ def engine_share(config: "BaseConfig") -> float | None:
 def engine_sleeps(config: "BaseConfig") -> bool:
     """Whether engines give their GPU's memory back between rollouts."""
     sleeps = config.env_runners_settings.sleep_while_training
-    return engine_has_a_learner_beside(config) if sleeps is None else sleeps
+    rests = engine_has_a_learner_beside(config) and not config.training_settings.max_off_policy_steps
+    return rests if sleeps is None else sleeps
 
 
 def engine_has_a_learner_beside(config: "BaseConfig") -> bool:

@@ -38,7 +38,7 @@ class ContextRectangle:
     Args:
         segments: one to a row.
         width: slots for a row's tokens, padded on the right.
-        context: slots for its context, padded on the left.
+        context: slots for its context, as many as the longest has, padded on the left.
         query: the rectangle's first slot among those of queries.
         key: among those of keys.
     """
@@ -192,8 +192,9 @@ class SharedSequences:
         """The rectangles that hold all segments, long contexts first."""
         found, query, key = [], 0, 0
         for bucket in _buckets(self.segments):
-            context = max(s.context_length for s in bucket)
-            for rows in rectangles([s.length for s in bucket], context):
+            longest = max(s.context_length for s in bucket)
+            for rows in rectangles([s.length for s in bucket], longest):
+                context = max(bucket[row].context_length for row in rows)
                 one = ContextRectangle(tuple(bucket[row] for row in rows), bucket[rows[0]].length, context, query, key)
                 found.append(one)
                 query += len(rows) * one.width

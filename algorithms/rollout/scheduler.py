@@ -267,8 +267,9 @@ class Dispatch:
 
     def _is_stale(self, rollout: Rollout) -> bool:
         """Whether weights have sampled it that the runner should not have had."""
-        version = self.supervisor.version
-        return not self.missing.get(rollout.request_id, version) <= rollout.weights_version <= version
+        first, found = self.missing.get(rollout.request_id), rollout.weights_version
+        # Of one that has ended elsewhere nothing is known: older weights may have begun it.
+        return found > self.supervisor.version or (first is not None and found < first)
 
     def _withdraw(self, key: int, winner: RemoteRunner) -> None:
         for holder in self._shared.pop(key, ()):

@@ -76,6 +76,7 @@ class WorkerSupervisor:
         self._losses = Losses(self.start_s)
         self._recoveries: list[float] = []
         self._failure: StaleWeights | None = None
+        self._kept: list[tuple[RemoteRunner, Call, RunnerReport]] = []  # answers that came in while nobody polled
         self._ping_at = 0.0
         for number in spares:
             self.runners[number].spare = True
@@ -107,6 +108,7 @@ class WorkerSupervisor:
     def begin_round(self) -> None:
         """Report only answers to calls sent from now on; time in which nobody polled counts for nothing."""
         self.round += 1
+        self._kept.clear()
         self._losses.ready_at = time.monotonic()
         for runner in self.runners.values():
             runner.last_heard = self._losses.ready_at
@@ -122,17 +124,21 @@ class WorkerSupervisor:
             raise WorkersClosed("the env runners were stopped during a rollout")
         if self._failure is not None:
             raise self._failure
-        answers = self._take_answers(seconds)
+        answers, self._kept = self._kept, []
+        answers += self._take_answers(0.0 if answers else seconds)
         self._watch()
         self._losses.require_runners(self.runners.values(), len(self.ready()))
         return answers
 
     def attend(self) -> None:
-        """Replace the lost while nothing is rolled out; waits for nothing. `poll` raises what this finds."""
+        """Replace the lost while nothing is rolled out; waits for nothing. `poll` returns and raises what this finds.
+
+        With rollouts beside the learners answers may come in meanwhile.
+        """
         if self.closed or self._failure is not None:
             return
         try:
-            self._take_answers(0.0)
+            self._kept += self._take_answers(0.0)
             self._watch()
         except StaleWeights as error:
             self._failure = error

@@ -162,11 +162,12 @@ class RolloutWorkers:
         """
         with self._runners_to_itself():
             first = self.version < 0  # an engine that cannot take weights at all is told of at once
+            self._sent = None  # the object store need not hold the old ones beside the new ones
             if self.stream is not None and not first and (message := self.transfer.publish(self.learner_group)):
                 self._sent, self.version = message, message[0]
                 self._supervised().send_weights(*message)
                 return
-            self._sent, started = None, time.monotonic()
+            started = time.monotonic()
             try:
                 self.version = self.transfer.push(self.learner_group, self.group, self.settings.timeout_s)
             except NoRunnerTookWeights:  # they are replaced when there is something to roll out

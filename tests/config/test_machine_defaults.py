@@ -111,3 +111,10 @@ def test_the_files_to_copy_say_that_a_gpu_is_missing(name, gpus, where, monkeypa
         configs_folder() / f"{name}.yaml", [*overrides, "env_runners.max_response_tokens=400"], R3GRPOConfig
     )
     assert any("NOT ENOUGH" in line for line in check(config, run))
+
+
+def test_engines_that_never_rest_do_not_sleep():
+    config = GRPOConfig().env_runners(engine="vllm", num_env_runners=1, num_gpus_per_env_runner=0.51)
+    config.learners(num_learners=1, num_gpus_per_learner=0.49)
+    assert engine_sleeps(config)
+    assert not engine_sleeps(config.training(max_off_policy_steps=1))

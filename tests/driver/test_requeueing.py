@@ -2,7 +2,7 @@
 
 from algorithms.rollout.scheduler import Dispatch, DispatchPlan
 from algorithms.rollout.supervisor import WorkerSupervisor
-from algorithms.rollout.types import Prompt, Request, Sampling
+from algorithms.rollout.types import Prompt, Request, RunnerReport, Sampling
 from tests.hand_made import answer
 
 
@@ -94,3 +94,46 @@ def test_nothing_older_than_its_request_is_taken():
         (key, sampled): dispatch._is_stale(rollout_of(key, sampled)) for key in (4, 5, 6) for sampled in range(3, 8)
     }
     assert {pair for pair, found in stale.items() if not found} == {(4, 4), (4, 5), (4, 6), (5, 5), (5, 6), (6, 6)}
+
+
+def test_a_second_copy_of_what_has_ended_may_have_been_begun_by_older_weights():
+    """It ended before its runner heard that another one was faster: no reason to take that runner's work away."""
+    supervisor, dispatch = held_by_two(3)
+    first, second = supervisor.runners.values()
+    begun, supervisor.version = supervisor.version, supervisor.version + 1
+    for runner in (first, second):
+        runner.send([], supervisor.round, 1.0)
+        dispatch._take(runner, runner.answered(next(iter(runner.calls))), ended(0, begun, unfinished=2))
+    assert sorted(dispatch.missing) == [1, 2] and len(dispatch.report.rollouts) == 1
+    assert second.ready and list(second.held) == [1, 2]
+    assert (dispatch.report.stale, dispatch.report.requeued) == (0, 0)
+
+
+def test_what_comes_in_while_nobody_polls_is_there_at_the_next_poll(monkeypatch):
+    """With rollouts beside the learners somebody looks after the lost while answers come in."""
+    supervisor, dispatch = dispatch_of(2)
+    answers = {}
+    monkeypatch.setattr(supervisor, "_wait", lambda seconds: answers_that_came(supervisor, answers))
+    monkeypatch.setattr(supervisor, "_result", lambda runner, reference: answers[reference])
+    dispatch.turn(0.0)
+    runner = next(runner for runner in supervisor.runners.values() if runner.held)
+    call = next(reference for reference, call in runner.calls.items() if call.given)
+    key = next(iter(runner.held))
+    answers[call] = ended(key, supervisor.version, unfinished=1)
+    supervisor.attend()
+    assert dispatch.turn(0.0) == 1
+    assert [rollout.request_id for rollout in dispatch.report.rollouts] == [key] and key not in runner.held
+    answers.clear()
+    assert dispatch.turn(0.0) == 0
+    # What another round has asked for is nobody's.
+    supervisor._kept = [(runner, None, None)]
+    supervisor.begin_round()
+    assert dispatch.turn(0.0) == 0
+
+
+def ended(key, version, *, unfinished):
+    return RunnerReport((rollout_of(key, version),), unfinished, 2, 0.1)
+
+
+def answers_that_came(supervisor, answers):
+    return [(call, runner) for runner in supervisor.runners.values() for call in list(runner.calls) if call in answers]

@@ -87,6 +87,22 @@ def test_each_segment_attends_to_its_context_and_causally_to_itself(tensors, win
         assert float((one - other).abs().max()) < 1e-12
 
 
+@pytest.mark.parametrize("seed", range(40))
+def test_layouts_of_all_kinds_agree_with_the_dense_mask(seed):
+    """Such as a rectangle whose contexts are all alike, in a bucket that has longer ones."""
+    rng = np.random.default_rng(seed)
+    groups = [(int(rng.integers(15, 26)), tuple(rng.integers(1, 33, 4))) for _ in range(rng.integers(4, 8))]
+    window = [None, 9, 45][seed % 3]
+    generator = torch.Generator().manual_seed(seed)
+    sequences = SharedSequences(tuple(groups), CPU)
+    shapes = [(sequences.tokens, heads, 8) for heads in (4, 2, 2, 4)]
+    tensors = [torch.randn(*shape, generator=generator, dtype=torch.float64) for shape in shapes]
+    found = result_and_gradients(lambda q, k, v: attend(q, k, v, sequences, window=window), tensors)
+    expected = result_and_gradients(lambda q, k, v: dense(q, k, v, groups, window), tensors)
+    for one, other in zip(found, expected, strict=True):
+        assert float((one - other).abs().max()) < 1e-12
+
+
 def test_what_a_prefix_gives_its_continuations_is_copied_for_the_kernel_alone():
     sequences = SharedSequences(((4, (2, 3)), (3, (0, 2))), CPU)
     assert [(s.start, s.length, s.context, s.context_length) for s in sequences.segments] == [

@@ -95,6 +95,38 @@ def test_a_kept_cache_is_of_the_old_weights_and_new_requests_do_not_see_it(strea
 
 
 @pytest.mark.vllm
+def test_a_kept_cache_is_not_that_of_other_weights_whose_version_comes_again(streaming, prompts, policies):
+    """In a process that takes up an older step, versions do."""
+    streaming.keeps_cache = True
+    prompt = np.resize(np.concatenate(prompts), 160).astype(np.int32)
+    streaming.submit(0, GenerationRequest(prompts[0], 1, Sampling(2.0, 1.0, 96)))
+    for key, policy in enumerate(list(policies.values())[1:3], 1):
+        streaming.load_weights(policy.state_dict(), FIRST + 1)
+        streaming.submit(key, GenerationRequest(prompt, 5, Sampling(1.0, 1.0, 8)))
+        found = {}
+        while key not in found:
+            found.update(streaming.step())
+        assert 0 not in found, "else nothing keeps the cache from being reset"
+        expected = logprobs(policy, prompt, found[key].tokens)
+        assert np.abs(expected - found[key].logprobs).max() < 1e-3
+
+
+@pytest.mark.vllm
+def test_what_ended_in_a_pause_and_is_withdrawn_after_it_is_not_reported(streaming, prompts):
+    """On a GPU steps are under way when an engine pauses, and may end responses."""
+    streaming.submit(0, GenerationRequest(prompts[0], 1, Sampling(1.0, 1.0, 2)))
+    streaming.submit(1, GenerationRequest(prompts[1], 1, Sampling(1.0, 1.0, LIMIT)))
+    while not streaming._early:  # what `_pause` does there
+        streaming._early += streaming.llm.llm_engine.step()
+    assert [output.request_id for output in streaming._early] == ["0"]
+    streaming.abort([0])
+    found = {}
+    while streaming.unfinished:
+        found.update(streaming.step())
+    assert list(found) == [1]
+
+
+@pytest.mark.vllm
 def test_no_step_is_taken_with_weights_that_are_half_there(streaming, prompts, policy):
     streaming.submit(0, GenerationRequest(prompts[0], 1, Sampling(1.0, 1.0, LIMIT)))
     streaming.step()

@@ -113,6 +113,7 @@ class VLLMEngine(Engine):
         self._early: list[Any] = []
         self._paused = False
         self.keeps_cache = keeps_cache
+        self._updates = 0  # versions may come again, in a process that takes up an older step
         self.llm.llm_engine.set_weight_version("0")
         self.prompt_tokens = 0
         self.cached_prompt_tokens = 0
@@ -166,6 +167,7 @@ class VLLMEngine(Engine):
             self.llm.wake_up(tags=["scheduling"])
             self._paused = False
         self.weights_version = version
+        self._updates += 1
 
     def _pause(self) -> None:
         """Stop all responses, after the steps that are under way: their tokens are the old weights'."""
@@ -199,7 +201,7 @@ class VLLMEngine(Engine):
     def arguments(self, request: GenerationRequest) -> tuple[Any, Any]:
         """A prompt and sampling parameters as vLLM takes them."""
         # Prefixes that older weights have left in the cache are not for this request.
-        salt = str(self.weights_version) if self.keeps_cache else None
+        salt = str(self._updates) if self.keeps_cache else None
         parameters = copy(self._parameters_of(request.sampling))  # to check and complete them anew takes longer
         parameters.seed = request.seed % 2**63
         return self._prompt(request.tokens.tolist(), cache_salt=salt), parameters
@@ -239,6 +241,7 @@ class VLLMEngine(Engine):
         known = [key for key in keys if key in self._running]
         self.llm.llm_engine.abort_request([str(key) for key in known])
         self._running.difference_update(known)
+        self._early = [output for output in self._early if int(output.request_id) in self._running]
 
     def close(self) -> None:
         """Free the model."""
