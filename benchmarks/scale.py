@@ -86,7 +86,9 @@ def main() -> None:
         figures.append(figure)
         if arguments.json:  # after each line: what was measured stays when the rest is interrupted
             arguments.json.write_text(json.dumps([done.as_row() for done in figures], indent=2) + "\n")
-    Console(width=150).print(_table(figures))
+    console = Console(width=110)
+    for first in range(0, len(figures), 5):
+        console.print(_table(figures[first : first + 5]))
 
 
 def _measured(arguments: argparse.Namespace) -> Iterator[Figures]:
@@ -111,13 +113,14 @@ def _chosen(arguments: argparse.Namespace, name: str) -> bool:
 
 
 def _table(figures: list[Figures]) -> Table:
-    table = Table(title="driver and engines", title_justify="left")
-    columns = Figures.columns()
+    """A column a scenario: there are more figures than scenarios."""
+    rows = [figure.as_row() for figure in figures]
+    name, *columns = Figures.columns()
+    table = Table(name, title="driver and engines", title_justify="left")
+    for row in rows:
+        table.add_column(_shown(row[name]), justify="right", overflow="fold")
     for column in columns:
-        table.add_column(column, justify="right")
-    for figure in figures:
-        row = figure.as_row()
-        table.add_row(*(_shown(row[column]) for column in columns))
+        table.add_row(column, *(_shown(row[column]) for row in rows))
     return table
 
 
