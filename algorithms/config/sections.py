@@ -156,8 +156,8 @@ class TrainingSettings(Settings):
     advantage: Text = setting(
         "std",
         "What a reward is worth in its group: its distance from the mean in standard deviations (`std`, GRPO), the "
-        "distance itself (`mean`, Dr. GRPO), the distance from the mean of the others (`leave_one_out`, RLOO), or "
-        "`module:Class` of your own.",
+        "distance itself (`mean`, Dr. GRPO), the distance from the mean of the others (`leave_one_out`, RLOO), one of "
+        "`ngrpo`, `w_reinforce`, `psr`, `nsr` and `rl_zvp` (docs/family.md), or `module:Class` of your own.",
         hparam=True,
     )
     max_resample_rounds: int = setting(
@@ -170,7 +170,7 @@ class TrainingSettings(Settings):
     objective: Text = setting(
         "clip",
         "The surrogate of PPO, whose clip silences tokens (`clip`), CISPO's, whose clip bounds what they weigh "
-        "(`cispo`), or `module:Class` of your own.",
+        "(`cispo`), one of `sapo`, `dppo` and `gmpo` (docs/family.md), or `module:Class` of your own.",
         hparam=True,
     )
     ratio_level: Literal["token", "sequence"] = setting(

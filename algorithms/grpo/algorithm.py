@@ -8,10 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from algorithms.grpo.advantages import AdvantageEstimator
 from algorithms.grpo.base import StagedAlgorithm
 from algorithms.grpo.config import GRPOConfig
+from algorithms.grpo.mechanism import Mechanism
 from algorithms.grpo.metrics import correction_metrics, learner_rates, update_metrics
-from algorithms.grpo.registry import advantage_estimator, settings_of
+from algorithms.grpo.registry import build_estimator
 from algorithms.grpo.rewards import length_bonus_reward, overlong_penalty
 from algorithms.grpo.samples import deal_auxiliary, measuring_row, minibatches, training_samples
 from algorithms.grpo.types import Group, Sample, StepBatch, to_entry
@@ -64,9 +66,11 @@ class GRPO(StagedAlgorithm):
     def score_tokens(self, batch: StepBatch) -> None:
         """Measure log-probs and entropies of samples that cannot wait for the update's forward pass.
 
-        These are the ones whose values a mechanism reads before the update; `update_policy` measures the rest.
+        These are the ones whose values a mechanism or the advantage estimator reads before the update; `update_policy`
+        measures the rest.
         """
-        asked = (s for group in batch.groups for mechanism in self.active for s in mechanism.needs(group))
+        readers: tuple[Mechanism | AdvantageEstimator, ...] = (*self.active, build_estimator(self.config))
+        asked = (sample for group in batch.groups for reader in readers for sample in reader.needs(group))
         needed = list({id(sample): sample for sample in asked}.values())
         self.score_samples(needed, entropy=True)
 
@@ -86,8 +90,7 @@ class GRPO(StagedAlgorithm):
 
     def compute_advantages(self, batch: StepBatch) -> None:
         """Normalize rewards within each baseline group: Eq. 1 and Eq. 3, or what `training.advantage` names."""
-        kind = advantage_estimator(self.config.training_settings)
-        estimator = kind(settings_of(kind, self.config))
+        estimator = build_estimator(self.config)
         for group in baseline_groups(batch.groups):
             for mechanism in self.active:
                 mechanism.normalize(group)

@@ -22,7 +22,14 @@ from algorithms.grpo.mechanism import Mechanism, Services
 from algorithms.grpo.metrics import advantage_metrics, group_metrics, time_split
 from algorithms.grpo.monitors import MismatchWatch, SkippedSteps
 from algorithms.grpo.query_sampler import fingerprint
-from algorithms.grpo.registry import build_mechanisms, enabled, named_mechanisms, query_sampler, settings_of
+from algorithms.grpo.registry import (
+    build_estimator,
+    build_mechanisms,
+    enabled,
+    named_mechanisms,
+    query_sampler,
+    settings_of,
+)
 from algorithms.grpo.rollout_source import RolloutSource
 from algorithms.grpo.samples import scoring_row
 from algorithms.grpo.state import history_savepoint, open_history, pack_states, restore_states
@@ -121,7 +128,13 @@ class StagedAlgorithm(Algorithm):
         self.query_fingerprint = fingerprint(uids)
         self.active = [*build_mechanisms(self.kinds, self.services), self.sampler]
         self.source = RolloutSource(
-            self.rollout_workers, self.sampler, self.active, training, self.sampling(), self.seed
+            self.rollout_workers,
+            self.sampler,
+            self.active,
+            training,
+            self.sampling(),
+            self.seed,
+            build_estimator(config),
         )
 
     def sampling(self) -> Sampling:

@@ -3,10 +3,11 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 
+from algorithms.config.errors import ConfigError
 from algorithms.config.plugins import Plugin, load_plugin
 from algorithms.config.sections import TrainingSettings
 
@@ -78,12 +79,29 @@ class Objective(Plugin):
     Args:
         options: values for `settings_class`, as plain data.
 
+    Attributes:
+        takes_dual_clip: whether `training.dual_clip` is for it.
+        takes_sequence_ratio: whether `training.ratio_level: sequence` is.
+
     Raises:
         ConfigError: an option that `settings_class` does not have, or a value that it does not take.
     """
 
+    takes_dual_clip: ClassVar[bool] = True
+    takes_sequence_ratio: ClassVar[bool] = True
+
     def __init__(self, options: Mapping[str, Any] | None = None) -> None:
         self.settings: Any = self.settings_class().changed(self.section, options or {})
+
+    @classmethod
+    def check(cls, settings: Any, config: Any) -> None:
+        """Raise ConfigError for a setting of section `training` that it does not take."""
+        training = config.training_settings
+        line = f"has no effect with training.objective={training.objective}; fix: training."
+        if training.dual_clip is not None and not cls.takes_dual_clip:
+            raise ConfigError(f"training.dual_clip: {line}dual_clip=null")
+        if training.ratio_level == "sequence" and not cls.takes_sequence_ratio:
+            raise ConfigError(f"training.ratio_level: sequence {line}ratio_level=token")
 
     def token_objective(
         self, ratio: torch.Tensor, logprobs: torch.Tensor, advantages: torch.Tensor, settings: LossSettings
@@ -161,8 +179,14 @@ class Cispo(Objective):
         return bounded * advantages * logprobs, bounded != ratio
 
 
-# By the setting `training.objective`.
-OBJECTIVES: Mapping[str, type[Objective]] = {"clip": Clip, "cispo": Cispo}
+# By the setting `training.objective`; those of layers above as "module:Class".
+OBJECTIVES: Mapping[str, type[Objective] | str] = {
+    "clip": Clip,
+    "cispo": Cispo,
+    "sapo": "algorithms.methods.sapo:Sapo",
+    "dppo": "algorithms.methods.dppo:Dppo",
+    "gmpo": "algorithms.methods.gmpo:Gmpo",
+}
 
 
 def load_objective(name: str) -> type[Objective]:
@@ -234,28 +258,10 @@ def policy_loss(
     return loss, {name: value.detach() for name, value in sums.items()}
 
 
-def kl_penalty(logprobs: torch.Tensor, reference_logprobs: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-    """Sum the k3 estimate of KL(policy ‖ reference) over tokens, with their weights.
-
-    `k3 = exp(d) - d - 1` with `d = reference - policy`: never negative, unbiased, of low variance. Give
-    replayed tokens weight 0: they were not sampled from the policy.
-
-    Args:
-        logprobs: float [N], under the policy being trained.
-        reference_logprobs: float [N], under the frozen reference.
-        weights: float [N], of each token.
-
-    Returns:
-        A scalar; its gradient flows through `logprobs` alone.
-
-    Raises:
-        ValueError: the tensors do not share one 1-D shape.
-
-    Source: J. Schulman, "Approximating KL divergence", 2020; DeepSeekMath, arXiv 2402.03300.
-    """
-    check_flat(logprobs, reference_logprobs, weights)
-    difference = (reference_logprobs.detach() - logprobs).clamp(max=MAX_LOG_RATIO)
-    return (weights.detach() * (difference.exp() - difference - 1.0)).sum()
+def token_log_ratio(ratio: torch.Tensor, logprobs: torch.Tensor) -> torch.Tensor:
+    """Return the log of tokens' own ratios, float [N], with gradient 1 by each token's log-prob, however far it is."""
+    tiny = torch.finfo(ratio.dtype).tiny
+    return logprobs - logprobs.detach() + ratio.detach().clamp(min=tiny).log()
 
 
 def over_rows(

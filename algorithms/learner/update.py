@@ -18,7 +18,8 @@ from algorithms.learner.forward import (
     response_statistics,
     token_batch,
 )
-from algorithms.learner.loss import LossSettings, kl_penalty, policy_loss
+from algorithms.learner.kl import kl_penalty
+from algorithms.learner.loss import LossSettings, policy_loss
 from algorithms.learner.sharding import agreed_passes
 from algorithms.learner.token_weights import importance_weights
 

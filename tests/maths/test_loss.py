@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from algorithms.learner.loss import LossSettings, kl_penalty, policy_loss
+from algorithms.learner.kl import kl_penalty
+from algorithms.learner.loss import LossSettings, policy_loss
 from algorithms.learner.token_weights import loss_weights
 
 from .strategies import repeatable, seeds
