@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import torch
 
 from algorithms.grpo.advantages import AdvantageEstimator
 from algorithms.grpo.base import StagedAlgorithm
@@ -19,6 +20,7 @@ from algorithms.grpo.samples import deal_auxiliary, measuring_row, minibatches, 
 from algorithms.grpo.types import Group, Sample, StepBatch, to_entry
 from algorithms.history.store import ReplayHistory
 from algorithms.learner.group import learner_facts, update_learners
+from algorithms.learner.kl import kl_estimates
 from algorithms.learner.loss import LossSettings
 from algorithms.rollout.types import Context, Rollout
 from algorithms.utils.rng import RngStream, rng_for
@@ -79,6 +81,8 @@ class GRPO(StagedAlgorithm):
         for sample in batch.fresh:
             sample.length_penalty = self.overlong_penalty(sample.rollout)
             sample.reward = self.outcome_reward(sample.rollout) + sample.length_penalty
+        if self.config.training_settings.kl_in == "reward":
+            self.charge_kl(batch)
         for mechanism in self.active:
             for group in batch.groups:
                 mechanism.rewards(group)
@@ -167,6 +171,20 @@ class GRPO(StagedAlgorithm):
             batch.record["replay/damaged"] = float(self.history.count_damaged())
 
     # -- What the stages are made of. ------------------------------------------------------------------------------
+
+    def charge_kl(self, batch: StepBatch) -> None:
+        """Set what the fresh responses pay for their distance from the reference: `beta` times their tokens' KL."""
+        training = self.config.training_settings
+        fresh = [sample for group in batch.groups for sample in group.fresh]
+        unscored = [sample for sample in fresh if sample.old_logprobs is None]
+        self.score_samples(unscored, entropy=True)
+        for sample in unscored:
+            sample.shed_entropies(keep=self.keeps_entropies)
+        references = self.score_reference(fresh)
+        for sample, reference in zip(fresh, references, strict=True):
+            own, first = (torch.from_numpy(np.asarray(each, np.float64)) for each in (sample.old_logprobs, reference))
+            sample.kl = float(kl_estimates(own, first, training.kl_estimator).sum())
+            sample.kl_cost = training.beta * sample.kl
 
     def outcome_reward(self, rollout: Rollout) -> float:
         """Return what the environment paid; a correct response earns the length bonus on top."""

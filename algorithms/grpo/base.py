@@ -153,6 +153,11 @@ class StagedAlgorithm(Algorithm):
             sample.old_logprobs, sample.entropies = logprobs, entropies
             sample.entropy = None if entropies is None else float(entropies.sum())
 
+    def score_reference(self, samples: Sequence[Sample]) -> list[np.ndarray]:
+        """Return the log-probs of samples under the reference of the KL penalty, float32 [L] each."""
+        rows = [scoring_row(sample) for sample in samples]
+        return [found for found, _ in score_rows(self.learner_group, rows, entropy=False, reference=True)]
+
     def begin_step(self) -> None:
         """Note the state that a step begins in, which is what is saved until it changes something."""
         # The last step's rollouts go before this step's come: together they would double the memory.

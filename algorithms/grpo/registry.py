@@ -21,6 +21,8 @@ MECHANISMS: Mapping[str, str] = MappingProxyType(
         "replay": "algorithms.r3_grpo.replay:Replay",
         "reflection": "algorithms.r3_grpo.reflection:Reflection",
         "ranking": "algorithms.r3_grpo.ranking:Ranking",
+        "covariance": "algorithms.methods.covariance:Covariance",
+        "entropy_bonus": "algorithms.methods.entropy_bonus:EntropyBonus",
     }
 )
 QUERY_SAMPLERS: Mapping[str, str] = MappingProxyType(

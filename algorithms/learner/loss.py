@@ -12,6 +12,7 @@ from algorithms.config.plugins import Plugin, load_plugin
 from algorithms.config.sections import TrainingSettings
 
 Level = Literal["token", "sequence"]
+CorrectionLevel = Literal["token", "sequence", "geometric"]
 CorrectionMode = Literal["truncate", "mask"]
 
 # exp(20) is outside any clip range; without a bound float32 overflows and a zero gradient becomes 0 · inf.
@@ -26,13 +27,15 @@ class LossSettings:
         clip_low: how far below 1 a ratio may fall before it is clipped.
         clip_high: how far above 1 a ratio may rise before it is clipped.
         importance_cap: cap of the importance weights of on-policy tokens; 0: no correction.
-        beta: coefficient of the KL penalty; 0: none.
+        beta: coefficient of the KL penalty; 0: none, or it is in the reward.
         objective: a name in `OBJECTIVES`, or the "module:Class" of an `Objective`.
         ratio_level: `token`, or `sequence`: all tokens of a response share its length-normalized ratio (GSPO).
         dual_clip: bound on the ratio where the advantage is negative; None: none.
-        importance_level: whether importance weights are a token's own, or their product over its response.
+        importance_level: whether importance weights are a token's own, or of its response their product or its
+            geometric mean.
         importance_mode: whether weights above the cap are set to the cap, or to 0.
         importance_floor: with `mask`, weights below this are set to 0 too.
+        kl_estimator: of the KL penalty, see `algorithms.learner.kl`.
         objective_options: plain settings of the objective's own section.
     """
 
@@ -43,16 +46,18 @@ class LossSettings:
     objective: str = "clip"
     ratio_level: Level = "token"
     dual_clip: float | None = None
-    importance_level: Level = "token"
+    importance_level: CorrectionLevel = "token"
     importance_mode: CorrectionMode = "truncate"
     importance_floor: float = 0.0
+    kl_estimator: Literal["k1", "k2", "k3"] = "k3"
     objective_options: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     @classmethod
     def of(cls, training: TrainingSettings, objective_options: Mapping[str, Any] | None = None) -> "LossSettings":
         """Take the loss's settings from section `training`, and the objective's own from its section."""
         names = {each.name for each in fields(cls)} - {"objective_options"}
-        return cls(**{name: getattr(training, name) for name in names}, objective_options=objective_options or {})
+        values = {name: getattr(training, name) for name in names} | {"beta": training.loss_beta}
+        return cls(**values, objective_options=objective_options or {})
 
     @cached_property
     def objective_instance(self) -> "Objective":

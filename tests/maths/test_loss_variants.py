@@ -153,6 +153,7 @@ def test_the_settings_say_whether_tokens_stand_alone():
     assert LossSettings(objective="cispo", importance_mode="mask").token_local
     assert not LossSettings(ratio_level="sequence").token_local
     assert not LossSettings(importance_level="sequence").token_local
+    assert not LossSettings(importance_level="geometric").token_local
     assert LossSettings(importance_level="sequence", importance_cap=0.0).token_local
 
 
