@@ -157,7 +157,7 @@ class TrainingSettings(Settings):
         "std",
         "What a reward is worth in its group: its distance from the mean in standard deviations (`std`, GRPO), the "
         "distance itself (`mean`, Dr. GRPO), the distance from the mean of the others (`leave_one_out`, RLOO), one of "
-        "`ngrpo`, `w_reinforce`, `psr`, `nsr` and `rl_zvp` (docs/family.md), or `module:Class` of your own.",
+        "`ngrpo`, `w_reinforce`, `psr`, `nsr`, `rl_zvp` and `hgpo` (docs/family.md), or `module:Class` of your own.",
         hparam=True,
     )
     max_resample_rounds: int = setting(

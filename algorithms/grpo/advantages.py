@@ -161,6 +161,7 @@ ADVANTAGES: Mapping[str, type[AdvantageEstimator] | str] = MappingProxyType(
         "psr": "algorithms.methods.w_reinforce:PSRAdvantage",
         "nsr": "algorithms.methods.w_reinforce:NSRAdvantage",
         "rl_zvp": "algorithms.methods.rl_zvp:ZVPAdvantage",
+        "hgpo": "algorithms.methods.hgpo:HGPOAdvantage",
     }
 )
 

@@ -17,7 +17,7 @@ from algorithms.rollout.types import Context, Rollout
 from tests.own_ray import own_ray
 
 MEMBERS = ("grpo", "dapo", "dr_grpo", "gspo", "cispo", "rloo", "ngrpo", "w_reinforce", "rl_zvp", "sapo", "dppo", "gmpo")
-MEMBERS += ("clip_cov", "kl_cov", "entropy_bonus")
+MEMBERS += ("clip_cov", "kl_cov", "entropy_bonus", "hgpo", "gigpo")
 RESPONSE_LIMIT = 20
 PROMPT_TOKENS = 5
 

@@ -9,6 +9,7 @@ from algorithms.grpo.samples import scoring_row
 from algorithms.learner.forward import score
 
 from .conftest import preset
+from .test_whole_runs import resumed_exactly, steps
 
 SMALL = (
     "training.queries_per_step=6",
@@ -77,3 +78,29 @@ def test_a_penalty_in_the_reward_is_none_in_the_loss(build):
     algorithm = build(preset("grpo", *SMALL, "training.kl_in=reward"))
     assert algorithm.learner_group._learner.loss_settings.beta == 0
     assert algorithm.learner_group._learner.reference is not None
+
+
+def test_entropy_control_is_resumed_exactly_and_moves_what_it_is_there_to_move(build, tmp_path):
+    """Coefficient and draws of a resumed run are those of an uninterrupted one."""
+    bonus = ("entropy_bonus.target=50", "entropy_bonus.step=0.05", "entropy_bonus.most=1")
+    both = "training.mechanisms=[entropy_bonus,covariance]"
+    held = ("covariance.share=0.05", "covariance.low=0.01", "covariance.high=50", "training.lr=1e-4")
+
+    def config(*more):
+        return preset("entropy_bonus", *SMALL, both, *bonus, *held, "training.minibatches=2", *more)
+
+    records, whole, _ = resumed_exactly(build, config, tmp_path / "checkpoints", before=2, after=2)
+    assert [record["entropy_bonus/coefficient"] for record in records] == pytest.approx([0.0, 0.05, 0.1, 0.15])
+    assert all(record["covariance/tokens"] > 0 for record in records)
+    assert whole.active[0].coefficient == pytest.approx(0.2)
+
+
+def test_a_bonus_keeps_the_policy_from_becoming_sure_of_itself(build):
+    def entropies(coefficient):
+        fixed = ("entropy_bonus.target=null", f"entropy_bonus.coefficient={coefficient}")
+        records = steps(build(preset("entropy_bonus", *SMALL, "training.lr=2e-3", *fixed)), 4)
+        return [record["policy/entropy"] for record in records]
+
+    without, paid = entropies(0.0), entropies(1.0)
+    assert paid[0] == pytest.approx(without[0], rel=1e-5)
+    assert paid[-1] > without[-1] + 0.1

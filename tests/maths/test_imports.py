@@ -12,6 +12,7 @@ NUMPY_ONLY = [
     "algorithms.history",
     "algorithms.methods.covariance",
     "algorithms.methods.entropy_bonus",
+    "algorithms.methods.hgpo",
     "algorithms.methods.ngrpo",
     "algorithms.methods.posterior",
     "algorithms.methods.rl_zvp",
