@@ -114,7 +114,7 @@ def score(
     (passes,) = agreed_passes(lm, len(batches))
     for indices in batches + [[]] * (passes - len(batches)):
         batch = token_batch(lm, [rows[index] for index in indices] or [dummy_row()])
-        logprobs, entropies = response_statistics(model or lm, batch, settings, entropy=entropy)
+        logprobs, entropies = response_statistics(lm if model is None else model, batch, settings, entropy=entropy)
         ends = np.cumsum(batch.lengths)[:-1]
         split_logprobs = np.split(logprobs.float().cpu().numpy(), ends)
         split_entropies = [] if entropies is None else np.split(entropies.cpu().numpy(), ends)
