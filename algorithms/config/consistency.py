@@ -16,6 +16,10 @@ def check_loss(training: TrainingSettings) -> None:
             "training.dual_clip: has no effect with training.objective=cispo, which bounds every weight already; "
             "fix: training.dual_clip=null"
         )
+    if training.kl_in == "reward" and not training.beta:
+        raise ConfigError(
+            "training.kl_in: reward has no effect with training.beta=0; fix: training.beta=0.01, or training.kl_in=loss"
+        )
     if training.importance_mode == "mask" and training.importance_cap <= 1:
         raise ConfigError(
             f"training.importance_cap: with training.importance_mode=mask, {training.importance_cap:g} leaves out "

@@ -156,8 +156,8 @@ class TrainingSettings(Settings):
     advantage: Text = setting(
         "std",
         "What a reward is worth in its group: its distance from the mean in standard deviations (`std`, GRPO), the "
-        "distance itself (`mean`, Dr. GRPO), the distance from the mean of the others (`leave_one_out`, RLOO), or "
-        "`module:Class` of your own.",
+        "distance itself (`mean`, Dr. GRPO), the distance from the mean of the others (`leave_one_out`, RLOO), one of "
+        "`ngrpo`, `w_reinforce`, `psr`, `nsr`, `rl_zvp` and `hgpo` (docs/family.md), or `module:Class` of your own.",
         hparam=True,
     )
     max_resample_rounds: int = setting(
@@ -170,7 +170,7 @@ class TrainingSettings(Settings):
     objective: Text = setting(
         "clip",
         "The surrogate of PPO, whose clip silences tokens (`clip`), CISPO's, whose clip bounds what they weigh "
-        "(`cispo`), or `module:Class` of your own.",
+        "(`cispo`), one of `sapo`, `dppo` and `gmpo` (docs/family.md), or `module:Class` of your own.",
         hparam=True,
     )
     ratio_level: Literal["token", "sequence"] = setting(
@@ -203,14 +203,26 @@ class TrainingSettings(Settings):
     beta: float = setting(
         0.0, "Weight of the KL penalty against the initial model; 0: no reference model is kept.", hparam=True, ge=0
     )
+    kl_in: Literal["loss", "reward"] = setting(
+        "loss",
+        "Where that penalty is: in the loss, token by token, or in the reward, which a response's sum over its tokens "
+        "lowers before advantages are computed. The latter scores a step's responses under both models first.",
+        hparam=True,
+    )
+    kl_estimator: Literal["k1", "k2", "k3"] = setting(
+        "k3",
+        "How a token estimates the KL: the values of `k1` and `k3` are unbiased; in the loss `k2` has the KL's "
+        "expected gradient, `k3` that of the KL the other way round, `k1` none (docs/family.md).",
+        hparam=True,
+    )
     importance_cap: float = setting(
         2.0,
         "Cap of the importance weight that corrects for the inference engine's log-probs; 0: no correction.",
         hparam=True,
         ge=0,
     )
-    importance_level: Literal["token", "sequence"] = setting(
-        "token", "Whether that weight is a token's own or the product over its response."
+    importance_level: Literal["token", "sequence", "geometric"] = setting(
+        "token", "Whether that weight is a token's own, the product over its response, or their geometric mean."
     )
     importance_mode: Literal["truncate", "mask"] = setting(
         "truncate", "Whether a weight above `importance_cap` is set to the cap, or to 0: its tokens are left out."
@@ -218,6 +230,11 @@ class TrainingSettings(Settings):
     importance_floor: float = setting(
         0.0, "With `importance_mode: mask`, weights below this are set to 0 too.", ge=0, lt=1
     )
+
+    @property
+    def loss_beta(self) -> float:
+        """The weight of the KL penalty in the loss: 0 where it is in the reward."""
+        return self.beta if self.kl_in == "loss" else 0.0
 
 
 class RewardSettings(Settings):

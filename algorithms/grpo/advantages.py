@@ -1,13 +1,13 @@
 """Group-relative advantages: Eq. 1 and Eq. 3 of the R³ paper, and those of Dr. GRPO and RLOO."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, ClassVar
 
 import numpy as np
 
 from algorithms.config.plugins import Plugin
-from algorithms.grpo.types import Group
+from algorithms.grpo.types import Group, Sample
 
 
 def group_advantages(
@@ -103,9 +103,20 @@ class AdvantageEstimator(Plugin):
     def __init__(self, settings: Any = None) -> None:
         self.settings = settings
 
-    def advantages(self, group: Group) -> np.ndarray:
-        """Return float [G]; rewards are `sample.training_reward` of `group.samples`."""
+    def advantages(self, group: Group) -> "np.ndarray | list[np.ndarray]":
+        """Return float [G], or for each member float32 [L], a value per token.
+
+        Rewards are `sample.training_reward` of `group.samples`.
+        """
         raise NotImplementedError
+
+    def needs(self, group: Group) -> Sequence[Sample]:
+        """Return the samples whose log-probs and entropies `advantages` reads."""
+        return []
+
+    def is_informative(self, group: Group) -> bool:
+        """Return whether a homogeneous group has something to teach: dynamic sampling keeps it."""
+        return False
 
     @staticmethod
     def rewards(group: Group) -> np.ndarray:
@@ -139,8 +150,19 @@ class LeaveOneOutAdvantage(AdvantageEstimator):
         return leave_one_out_advantages(self.rewards(group))
 
 
-ADVANTAGES: Mapping[str, type[AdvantageEstimator]] = MappingProxyType(
-    {"std": StdAdvantage, "mean": MeanAdvantage, "leave_one_out": LeaveOneOutAdvantage}
+# By the setting `training.advantage`; those of layers above as "module:Class".
+ADVANTAGES: Mapping[str, type[AdvantageEstimator] | str] = MappingProxyType(
+    {
+        "std": StdAdvantage,
+        "mean": MeanAdvantage,
+        "leave_one_out": LeaveOneOutAdvantage,
+        "ngrpo": "algorithms.methods.ngrpo:NGRPOAdvantage",
+        "w_reinforce": "algorithms.methods.w_reinforce:WReinforceAdvantage",
+        "psr": "algorithms.methods.w_reinforce:PSRAdvantage",
+        "nsr": "algorithms.methods.w_reinforce:NSRAdvantage",
+        "rl_zvp": "algorithms.methods.rl_zvp:ZVPAdvantage",
+        "hgpo": "algorithms.methods.hgpo:HGPOAdvantage",
+    }
 )
 
 

@@ -7,16 +7,20 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import torch
 
+from algorithms.grpo.advantages import AdvantageEstimator
 from algorithms.grpo.base import StagedAlgorithm
 from algorithms.grpo.config import GRPOConfig
+from algorithms.grpo.mechanism import Mechanism
 from algorithms.grpo.metrics import correction_metrics, learner_rates, update_metrics
-from algorithms.grpo.registry import advantage_estimator, settings_of
+from algorithms.grpo.registry import build_estimator
 from algorithms.grpo.rewards import length_bonus_reward, overlong_penalty
 from algorithms.grpo.samples import deal_auxiliary, measuring_row, minibatches, training_samples
 from algorithms.grpo.types import Group, Sample, StepBatch, to_entry
 from algorithms.history.store import ReplayHistory
 from algorithms.learner.group import learner_facts, update_learners
+from algorithms.learner.kl import kl_estimates
 from algorithms.learner.loss import LossSettings
 from algorithms.rollout.types import Context, Rollout
 from algorithms.utils.rng import RngStream, rng_for
@@ -64,9 +68,11 @@ class GRPO(StagedAlgorithm):
     def score_tokens(self, batch: StepBatch) -> None:
         """Measure log-probs and entropies of samples that cannot wait for the update's forward pass.
 
-        These are the ones whose values a mechanism reads before the update; `update_policy` measures the rest.
+        These are the ones whose values a mechanism or the advantage estimator reads before the update; `update_policy`
+        measures the rest.
         """
-        asked = (s for group in batch.groups for mechanism in self.active for s in mechanism.needs(group))
+        readers: tuple[Mechanism | AdvantageEstimator, ...] = (*self.active, build_estimator(self.config))
+        asked = (sample for group in batch.groups for reader in readers for sample in reader.needs(group))
         needed = list({id(sample): sample for sample in asked}.values())
         self.score_samples(needed, entropy=True)
 
@@ -75,6 +81,8 @@ class GRPO(StagedAlgorithm):
         for sample in batch.fresh:
             sample.length_penalty = self.overlong_penalty(sample.rollout)
             sample.reward = self.outcome_reward(sample.rollout) + sample.length_penalty
+        if self.config.training_settings.kl_in == "reward":
+            self.charge_kl(batch)
         for mechanism in self.active:
             for group in batch.groups:
                 mechanism.rewards(group)
@@ -86,8 +94,7 @@ class GRPO(StagedAlgorithm):
 
     def compute_advantages(self, batch: StepBatch) -> None:
         """Normalize rewards within each baseline group: Eq. 1 and Eq. 3, or what `training.advantage` names."""
-        kind = advantage_estimator(self.config.training_settings)
-        estimator = kind(settings_of(kind, self.config))
+        estimator = build_estimator(self.config)
         for group in baseline_groups(batch.groups):
             for mechanism in self.active:
                 mechanism.normalize(group)
@@ -164,6 +171,20 @@ class GRPO(StagedAlgorithm):
             batch.record["replay/damaged"] = float(self.history.count_damaged())
 
     # -- What the stages are made of. ------------------------------------------------------------------------------
+
+    def charge_kl(self, batch: StepBatch) -> None:
+        """Set what the fresh responses pay for their distance from the reference: `beta` times their tokens' KL."""
+        training = self.config.training_settings
+        fresh = [sample for group in batch.groups for sample in group.fresh]
+        unscored = [sample for sample in fresh if sample.old_logprobs is None]
+        self.score_samples(unscored, entropy=True)
+        for sample in unscored:
+            sample.shed_entropies(keep=self.keeps_entropies)
+        references = self.score_reference(fresh)
+        for sample, reference in zip(fresh, references, strict=True):
+            own, first = (torch.from_numpy(np.asarray(each, np.float64)) for each in (sample.old_logprobs, reference))
+            sample.kl = float(kl_estimates(own, first, training.kl_estimator).sum())
+            sample.kl_cost = training.beta * sample.kl
 
     def outcome_reward(self, rollout: Rollout) -> float:
         """Return what the environment paid; a correct response earns the length bonus on top."""

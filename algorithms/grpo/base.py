@@ -22,7 +22,14 @@ from algorithms.grpo.mechanism import Mechanism, Services
 from algorithms.grpo.metrics import advantage_metrics, group_metrics, time_split
 from algorithms.grpo.monitors import MismatchWatch, SkippedSteps
 from algorithms.grpo.query_sampler import fingerprint
-from algorithms.grpo.registry import build_mechanisms, enabled, named_mechanisms, query_sampler, settings_of
+from algorithms.grpo.registry import (
+    build_estimator,
+    build_mechanisms,
+    enabled,
+    named_mechanisms,
+    query_sampler,
+    settings_of,
+)
 from algorithms.grpo.rollout_source import RolloutSource
 from algorithms.grpo.samples import scoring_row
 from algorithms.grpo.state import history_savepoint, open_history, pack_states, restore_states
@@ -121,7 +128,13 @@ class StagedAlgorithm(Algorithm):
         self.query_fingerprint = fingerprint(uids)
         self.active = [*build_mechanisms(self.kinds, self.services), self.sampler]
         self.source = RolloutSource(
-            self.rollout_workers, self.sampler, self.active, training, self.sampling(), self.seed
+            self.rollout_workers,
+            self.sampler,
+            self.active,
+            training,
+            self.sampling(),
+            self.seed,
+            build_estimator(config),
         )
 
     def sampling(self) -> Sampling:
@@ -139,6 +152,11 @@ class StagedAlgorithm(Algorithm):
         for sample, (logprobs, entropies) in zip(samples, results, strict=True):
             sample.old_logprobs, sample.entropies = logprobs, entropies
             sample.entropy = None if entropies is None else float(entropies.sum())
+
+    def score_reference(self, samples: Sequence[Sample]) -> list[np.ndarray]:
+        """Return the log-probs of samples under the reference of the KL penalty, float32 [L] each."""
+        rows = [scoring_row(sample) for sample in samples]
+        return [found for found, _ in score_rows(self.learner_group, rows, entropy=False, reference=True)]
 
     def begin_step(self) -> None:
         """Note the state that a step begins in, which is what is saved until it changes something."""

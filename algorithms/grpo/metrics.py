@@ -61,7 +61,7 @@ def update_metrics(groups: Sequence[Group], steps: Sequence[UpdateStatistics]) -
         "policy/entropy": _entropy(groups),
         "policy/clip_fraction": total.clipped / max(total.tokens, 1.0),
         "policy/grad_norm": float(np.mean([step.grad_norm for step in steps])) if steps else 0.0,
-        "policy/kl": total.kl / max(len(steps), 1),
+        "policy/kl": total.kl / max(len(steps), 1) + _kl_of_rewards(groups),
         "policy/skipped_steps": sum(step.skipped_steps for step in steps),
         "policy/trained_tokens": total.trained_tokens,
         "policy/logp_mismatch_mean": mean_mismatch,
@@ -90,6 +90,13 @@ def _entropy(groups: Sequence[Group]) -> float:
         if s.entropy is not None and not s.replayed
     ]
     return sum(entropy for entropy, _ in measured) / max(sum(length for _, length in measured), 1.0)
+
+
+def _kl_of_rewards(groups: Sequence[Group]) -> float:
+    """Mean over the fresh samples' tokens of the KL that rewards pay for; 0 where it is in the loss."""
+    fresh = [sample for group in groups for sample in group.fresh]
+    tokens = sum(sample.rollout.response_length for sample in fresh)
+    return sum(sample.kl for sample in fresh) / max(tokens, 1)
 
 
 def _mismatch(groups: Sequence[Group]) -> tuple[float, float]:

@@ -14,13 +14,15 @@ from algorithms.config.sections import SECTIONS, TrainingSettings
 from algorithms.grpo.advantages import ADVANTAGES, AdvantageEstimator
 from algorithms.grpo.mechanism import Mechanism, Services
 from algorithms.grpo.query_sampler import QuerySampler
-from algorithms.learner.loss import load_objective
+from algorithms.learner.loss import OBJECTIVES, load_objective
 
 MECHANISMS: Mapping[str, str] = MappingProxyType(
     {
         "replay": "algorithms.r3_grpo.replay:Replay",
         "reflection": "algorithms.r3_grpo.reflection:Reflection",
         "ranking": "algorithms.r3_grpo.ranking:Ranking",
+        "covariance": "algorithms.methods.covariance:Covariance",
+        "entropy_bonus": "algorithms.methods.entropy_bonus:EntropyBonus",
     }
 )
 QUERY_SAMPLERS: Mapping[str, str] = MappingProxyType(
@@ -57,12 +59,20 @@ def all_plugins() -> list[type[Plugin]]:
     """Load everything that the library has and that has a section of settings."""
     mechanisms = [load_plugin("training.mechanisms", name, Mechanism, MECHANISMS) for name in MECHANISMS]
     samplers = [load_plugin("training.query_sampler", name, QuerySampler, QUERY_SAMPLERS) for name in QUERY_SAMPLERS]
-    return [kind for kind in (*mechanisms, *samplers) if kind.section]
+    estimators = [load_plugin("training.advantage", name, AdvantageEstimator, ADVANTAGES) for name in ADVANTAGES]
+    objectives = [load_objective(name) for name in OBJECTIVES]
+    return [kind for kind in (*mechanisms, *samplers, *estimators, *objectives) if kind.section]
 
 
 def all_sections() -> dict[str, type[Settings]]:
     """Return the sections of the library: GRPO's and those of all its methods."""
     return {**SECTIONS, **{kind.section: kind.settings_class for kind in all_plugins()}}
+
+
+def build_estimator(config: BaseConfig) -> AdvantageEstimator:
+    """Build the advantage estimator that `training.advantage` names, with its settings."""
+    kind = advantage_estimator(config.training_settings)
+    return kind(settings_of(kind, config))
 
 
 def settings_of(kind: type[Plugin], config: BaseConfig) -> object:

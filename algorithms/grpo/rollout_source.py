@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from algorithms.config.sections import TrainingSettings
+from algorithms.grpo.advantages import AdvantageEstimator
 from algorithms.grpo.mechanism import Mechanism
 from algorithms.grpo.query_sampler import QuerySampler
 from algorithms.grpo.types import Group, Sample, StepBatch
@@ -69,6 +70,7 @@ class RolloutSource:
         training: section `training`.
         sampling: how responses are sampled.
         seed: of the run.
+        estimator: of advantages; says what is informative as well.
     """
 
     def __init__(
@@ -79,8 +81,10 @@ class RolloutSource:
         training: TrainingSettings,
         sampling: Sampling,
         seed: int,
+        estimator: AdvantageEstimator | None = None,
     ) -> None:
         self._workers, self._sampler, self._mechanisms = workers, sampler, mechanisms
+        self._teachers: list[Mechanism | AdvantageEstimator] = [*mechanisms, *([estimator] if estimator else [])]
         self._training, self._sampling, self._seed = training, sampling, seed
         self._plans: deque[Plan] = deque()
         self._repeated: dict[int, list[str]] = {}
@@ -225,8 +229,8 @@ class RolloutSource:
         return rounds
 
     def _is_informative(self, group: Group) -> bool:
-        """Return whether GRPO or a mechanism learns something from a group."""
-        return not group.homogeneous or any(mechanism.is_informative(group) for mechanism in self._mechanisms)
+        """Return whether GRPO, a mechanism or the estimator of advantages learns something from a group."""
+        return not group.homogeneous or any(teacher.is_informative(group) for teacher in self._teachers)
 
 
 def queries_needed(wanted: int, useful: int, sampled: int) -> int:

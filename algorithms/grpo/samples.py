@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -40,7 +41,8 @@ def deal_auxiliary(samples: Sequence[Sample], minibatch: int, minibatches: int) 
     """
     weight = minibatches / max(1, sum(sample.rollout.response_length for sample in samples))
     rows = (_row(sample, weight) for sample in samples[minibatch::minibatches])
-    return [replace(row, old_logprobs=None, sampling_logprobs=None) for row in rows]
+    plain: dict[str, Any] = {"old_logprobs": None, "sampling_logprobs": None, "anchors": None, "entropy_bonus": 0.0}
+    return [replace(row, **plain) for row in rows]
 
 
 def _row(sample: Sample, weight: float) -> TrainingSample:
@@ -52,6 +54,8 @@ def _row(sample: Sample, weight: float) -> TrainingSample:
         weight=weight,
         old_logprobs=sample.old_logprobs,
         sampling_logprobs=None if sample.replayed else rollout.sampling_logprobs,
+        anchors=sample.anchors,
+        entropy_bonus=sample.entropy_bonus,
     )
 
 

@@ -22,7 +22,11 @@ class Sample:
         old_logprobs: float32 [L], of the policy at the step's start, or at the one it was stored in; None until scored.
         entropies: [L] in nats, float32 where a mechanism needs them, float16 where they are only written; else None.
         entropy: the sum of its tokens' entropies; None until measured.
+        kl: estimate of its tokens' KL to the reference, in nats together, where the reward pays for it.
+        kl_cost: what it pays; no part of `reward`, and never stored.
         advantages: float32 [L], or one number for all tokens.
+        anchors: float32 [L], what a nat of distance from the old policy costs each token in the loss; None: nothing.
+        entropy_bonus: what a nat of a token's entropy is worth in the loss.
         replayed: retrieved from history, not sampled in this step.
     """
 
@@ -33,7 +37,11 @@ class Sample:
     old_logprobs: np.ndarray | None = None
     entropies: np.ndarray | None = None
     entropy: float | None = None
+    kl: float = 0.0
+    kl_cost: float = 0.0
     advantages: "np.ndarray | float" = 0.0
+    anchors: np.ndarray | None = None
+    entropy_bonus: float = 0.0
     replayed: bool = False
 
     def shed_entropies(self, *, keep: bool) -> None:
@@ -44,7 +52,7 @@ class Sample:
     @property
     def training_reward(self) -> float:
         """What advantages are computed from."""
-        return self.reward if self.shaped_reward is None else self.shaped_reward
+        return (self.reward if self.shaped_reward is None else self.shaped_reward) - self.kl_cost
 
     @property
     def advantage(self) -> float:

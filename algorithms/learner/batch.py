@@ -40,6 +40,8 @@ class TrainingSample:
         sampling_logprobs: float32 [L] of an on-policy row, from the engine; None for a replayed one, which takes no
             importance weight.
         copies: how many equal responses of the step the row stands for; 0: none, it is only to be scored.
+        anchors: float32 [L], what a nat of distance from the old policy costs each token in the loss; None: nothing.
+        entropy_bonus: what a nat of a token's entropy is worth in the loss.
     """
 
     tokens: np.ndarray
@@ -49,6 +51,8 @@ class TrainingSample:
     old_logprobs: np.ndarray | None = None
     sampling_logprobs: np.ndarray | None = None
     copies: int = 1
+    anchors: np.ndarray | None = None
+    entropy_bonus: float = 0.0
 
     @property
     def on_policy(self) -> bool:
@@ -83,7 +87,9 @@ class TrainingSample:
 
     def has_gradient(self, beta: float) -> bool:
         """Whether the loss has a gradient on this row, with the KL term's coefficient `beta`."""
-        return bool(np.any(self.advantages)) or (beta > 0 and self.on_policy and self.copies > 0)
+        if np.any(self.advantages) or (self.anchors is not None and np.any(self.anchors)):
+            return True
+        return self.copies > 0 and (self.entropy_bonus != 0 or (beta > 0 and self.on_policy))
 
 
 def dummy_row() -> TrainingSample:
@@ -218,75 +224,3 @@ def _token_batch(
         lengths=tuple(row.response_length for row in rows),
         real=sum(len(mask) for mask in masks),
     )
-
-
-@dataclass(frozen=True)
-class LossInputs:
-    """Constants of the loss, each [N] over the response tokens of all rows, in order.
-
-    Args:
-        old_logprobs: float32; NaN stands for the policy's own log-prob.
-        sampling_logprobs: float32; NaN for replayed rows.
-        advantages: float32.
-        weights: float32, of a token in the loss.
-        copies: float32, how many tokens of the step each stands for.
-        reference_logprobs: float32, of the KL term's frozen policy; None without that term.
-        lengths: response tokens of each row.
-    """
-
-    old_logprobs: torch.Tensor
-    sampling_logprobs: torch.Tensor
-    advantages: torch.Tensor
-    weights: torch.Tensor
-    copies: torch.Tensor
-    reference_logprobs: torch.Tensor | None
-    lengths: tuple[int, ...]
-
-    @classmethod
-    def of(
-        cls, rows: Sequence[TrainingSample], device: torch.device, reference_logprobs: torch.Tensor | None = None
-    ) -> "LossInputs":
-        """Concatenate the rows' values.
-
-        Raises:
-            ValueError: a row's values are neither [L] nor one number.
-        """
-        return cls(
-            old_logprobs=flat([row.old_logprobs for row in rows], rows, device),
-            sampling_logprobs=flat([row.sampling_logprobs for row in rows], rows, device),
-            advantages=flat([row.advantages for row in rows], rows, device),
-            weights=flat([row.weight for row in rows], rows, device),
-            copies=flat([float(row.copies) for row in rows], rows, device),
-            reference_logprobs=reference_logprobs,
-            lengths=tuple(row.response_length for row in rows),
-        )
-
-    def part(self, tokens: slice) -> "LossInputs":
-        """Select tokens, for losses that treat each token by itself: row boundaries are lost."""
-        old_logprobs = self.old_logprobs[tokens]
-        return LossInputs(
-            old_logprobs,
-            self.sampling_logprobs[tokens],
-            self.advantages[tokens],
-            self.weights[tokens],
-            self.copies[tokens],
-            None if self.reference_logprobs is None else self.reference_logprobs[tokens],
-            (len(old_logprobs),),
-        )
-
-
-def flat(
-    values: Sequence[np.ndarray | float | None], rows: Sequence[TrainingSample], device: torch.device
-) -> torch.Tensor:
-    """Concatenate the rows' values into float32 [N]: [L] of a row, or one number for all its tokens; None gives NaN.
-
-    Raises:
-        ValueError: the values of a row have another shape.
-    """
-    parts = []
-    for value, row in zip(values, rows, strict=True):
-        part = np.asarray(np.nan if value is None else value, np.float32)
-        if part.ndim and part.shape != (row.response_length,):
-            raise ValueError(f"expected {row.response_length} values, one a policy token, got shape {part.shape}")
-        parts.append(np.broadcast_to(part, row.response_length))
-    return torch.from_numpy(np.concatenate(parts)).to(device)

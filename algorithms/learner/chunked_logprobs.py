@@ -15,6 +15,7 @@ import torch
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
+from algorithms.learner.entropy import differentiable_entropies, entropies_of, gradient_of_entropies
 from algorithms.learner.injected_grad import GradientSum, inject_grad
 
 # Rows of a chunk that a second tensor of their logits' size is made for.
@@ -72,6 +73,7 @@ def chunked_logprobs(
     bias: torch.Tensor | None = None,
     softcap: float | None = None,
     entropy: bool = True,
+    entropy_gradient: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Return the log-prob of each target token and the entropy of the distribution that it was sampled from.
 
@@ -87,10 +89,11 @@ def chunked_logprobs(
         bias: float [V], the output embedding's bias.
         softcap: caps logits at ±softcap by tanh, before the temperature (Gemma).
         entropy: whether to compute entropies.
+        entropy_gradient: whether they are differentiable too.
 
     Returns:
         float32 [N] log-probs, differentiable in `hidden`, `weight` and `bias`, and float32 [N] entropies over
-        the full vocabulary in nats, detached; None instead of them with `entropy=False`.
+        the full vocabulary in nats, by default detached; None instead of them with `entropy=False`.
 
     Raises:
         ValueError: shapes do not fit, or `temperature`, `chunk` or `softcap` is not positive.
@@ -109,6 +112,7 @@ def chunked_logprobs(
                 hidden[rows],
                 tokens,
                 entropy,
+                entropy_gradient,
                 use_reentrant=False,
                 preserve_rng_state=False,
             )
@@ -130,6 +134,7 @@ def chunked_logprobs_and_gradient(
     bias: torch.Tensor | None = None,
     softcap: float | None = None,
     entropy: bool = True,
+    bonuses: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor]:
     """Return what `chunked_logprobs` returns, and the loss's gradient from the same logits.
 
@@ -147,6 +152,7 @@ def chunked_logprobs_and_gradient(
         bias: float [V].
         softcap: as there.
         entropy: whether to compute entropies.
+        bonuses: float32 [N], what each token's entropy takes from the loss, which needs entropies; None: nothing.
 
     Returns:
         float32 [N] log-probs, detached; entropies as there; and the scalar 0 whose `backward()` gives `hidden`,
@@ -163,7 +169,14 @@ def chunked_logprobs_and_gradient(
         states, head = _cast(hidden, weight, bias, temperature, softcap)
         for rows in _chunks(len(targets), chunk):
             own, own_entropies = _statistics_and_gradient(
-                head, states[rows], targets[rows].long(), rows, slope if total.needed else None, total, entropy
+                head,
+                states[rows],
+                targets[rows].long(),
+                rows,
+                slope if total.needed else None,
+                total,
+                entropy,
+                None if bonuses is None else bonuses[rows],
             )
             logprobs.append(own)
             if own_entropies is not None:
@@ -207,12 +220,14 @@ def _chunks(length: int, chunk: int) -> Iterator[slice]:
 
 
 def _recomputed_statistics(
-    head: OutputHead, hidden: torch.Tensor, targets: torch.Tensor, entropy: bool
+    head: OutputHead, hidden: torch.Tensor, targets: torch.Tensor, entropy: bool, entropy_gradient: bool = False
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     logits = head.logits(hidden)
     logprobs = functional.log_softmax(logits, dim=-1).gather(-1, targets[:, None]).squeeze(-1)
     if not entropy:
         return logprobs, None
+    if entropy_gradient:
+        return logprobs, differentiable_entropies(logits)
     # Last on purpose: the recomputation in backward stops once it has what gradients need, before this line.
     with torch.no_grad():
         return logprobs, entropies_of(logits.softmax(dim=-1))
@@ -226,6 +241,7 @@ def _statistics_and_gradient(
     slope: Slope | None,
     total: GradientSum,
     entropy: bool,
+    bonuses: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """A chunk's log-probs and entropies, its gradient added to `total`. All that is [n, V] is gone on return."""
     logits = head.logits(hidden)
@@ -236,7 +252,10 @@ def _statistics_and_gradient(
         if by_logprob.shape != logprobs.shape:
             raise ValueError(f"slope gave shape {list(by_logprob.shape)} for log-probs {list(logprobs.shape)}")
         by_logprob = by_logprob / head.temperature
-        by_logit = _gradient_of_logits(probabilities, targets, by_logprob, cap_slope).to(head.weight.dtype)
+        more = None
+        if bonuses is not None and entropies is not None:
+            more = gradient_of_entropies(probabilities, entropies, -bonuses / head.temperature)
+        by_logit = _gradient_of_logits(probabilities, targets, by_logprob, more, cap_slope).to(head.weight.dtype)
         del logits, probabilities, cap_slope
         total.add(rows, by_logit, hidden, head.weight)
     return logprobs, entropies
@@ -261,11 +280,17 @@ def _distribution(
 
 
 def _gradient_of_logits(
-    probabilities: torch.Tensor, targets: torch.Tensor, slope: torch.Tensor, cap_slope: torch.Tensor | None
+    probabilities: torch.Tensor,
+    targets: torch.Tensor,
+    slope: torch.Tensor,
+    more: torch.Tensor | None,
+    cap_slope: torch.Tensor | None,
 ) -> torch.Tensor:
-    """`slope · (onehot(target) - p)`, through the cap: float32 [n, V], in the place of the probabilities."""
+    """`slope · (onehot(target) - p) + more`, through the cap: float32 [n, V], in the place of the probabilities."""
     gradient = probabilities.mul_(-slope[:, None])
     gradient.scatter_add_(-1, targets[:, None], slope[:, None])
+    if more is not None:
+        gradient.add_(more)
     return gradient if cap_slope is None else gradient.mul_(cap_slope)
 
 
@@ -273,8 +298,3 @@ def compute_dtype(hidden: torch.Tensor) -> torch.dtype:
     """Autocast's dtype where that is on, as for any matrix product; otherwise that of the hidden states."""
     device = hidden.device.type
     return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
-
-
-def entropies_of(probabilities: torch.Tensor) -> torch.Tensor:
-    """Entropy in nats of each row, float [n], finite where tokens are impossible."""
-    return torch.special.entr(probabilities).sum(dim=-1)

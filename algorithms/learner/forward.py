@@ -102,16 +102,19 @@ def response_statistics(
 
 @torch.no_grad()
 def score(
-    lm: Any, rows: Sequence[TrainingSample], settings: ForwardSettings, *, entropy: bool
+    lm: Any, rows: Sequence[TrainingSample], settings: ForwardSettings, *, entropy: bool, model: Any = None
 ) -> list[tuple[np.ndarray, np.ndarray | None]]:
-    """Return log-probs (and entropies) of each row's response tokens, float32 [L] per row."""
+    """Return log-probs (and entropies) of each row's response tokens, float32 [L] per row.
+
+    `model` is one to compute in the place of `lm`, which says how batches are made: the reference of a KL term.
+    """
     nothing = np.zeros(0, np.float32)
     results: list[tuple[np.ndarray, np.ndarray | None]] = [(nothing, nothing if entropy else None)] * len(rows)
     batches = microbatches(lm, rows, settings)
     (passes,) = agreed_passes(lm, len(batches))
     for indices in batches + [[]] * (passes - len(batches)):
         batch = token_batch(lm, [rows[index] for index in indices] or [dummy_row()])
-        logprobs, entropies = response_statistics(lm, batch, settings, entropy=entropy)
+        logprobs, entropies = response_statistics(lm if model is None else model, batch, settings, entropy=entropy)
         ends = np.cumsum(batch.lengths)[:-1]
         split_logprobs = np.split(logprobs.float().cpu().numpy(), ends)
         split_entropies = [] if entropies is None else np.split(entropies.cpu().numpy(), ends)

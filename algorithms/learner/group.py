@@ -69,9 +69,11 @@ def _of_all(values: dict[int, np.ndarray], owners: Sequence[int]) -> dict[int, n
 
 
 def score_rows(
-    learner_group: LearnerGroup, rows: Sequence[TrainingSample], *, entropy: bool
+    learner_group: LearnerGroup, rows: Sequence[TrainingSample], *, entropy: bool, reference: bool = False
 ) -> list[tuple[np.ndarray, np.ndarray | None]]:
     """Return log-probs (and entropies) of each row's response tokens under the current policy, float32 [L].
+
+    With `reference` they are those under the reference of the KL term, which learners have if `training.beta` is set.
 
     Raises:
         LearnerDied: a learner is gone, or out of memory; any other error of a learner is raised as it is.
@@ -84,12 +86,14 @@ def score_rows(
     parts = [[rows[i] for i in indices] for indices in shares]
     if learner_group.is_local:
         with _learner_errors(learner_group):
-            scored = [_local_learner(learner_group).score(parts[0], entropy=entropy)]
+            scored = [_local_learner(learner_group).score(parts[0], entropy=entropy, reference=reference)]
     else:
         references = [ray.put(part) for part in parts]
         scored = each_learner(
             learner_group,
-            lambda learner: learner.score(ray.get(references[learner._learner_index]), entropy=entropy),
+            lambda learner: learner.score(
+                ray.get(references[learner._learner_index]), entropy=entropy, reference=reference
+            ),
         )
     results: dict[int, tuple[np.ndarray, np.ndarray | None]] = {}
     for indices, part in zip(shares, scored, strict=True):

@@ -156,15 +156,16 @@ class GRPOLearner(LearnerTensors, TorchLearner):
         """Constants of this learner, for assigning rows by cost and for its utilization."""
         device = compute_device(self.lm)
         name = torch.cuda.get_device_name(device) if device.type == "cuda" else None
-        beta = self.config.training_settings.beta
+        beta = self.config.training_settings.loss_beta
         dtype, model = self.config.rl_module_settings.dtype, ModelShape.of(self.lm)
         shared = shares_prompts(self.lm)
         return LearnerFacts(model, name, dtype, beta, self.padded_because, shared, self.unshared_because)
 
-    def score(self, rows: list[TrainingSample], *, entropy: bool) -> list[tuple[Any, Any]]:
-        """Return log-probs and entropies of each row's response tokens under the current policy."""
+    def score(self, rows: list[TrainingSample], *, entropy: bool, reference: bool = False) -> list[tuple[Any, Any]]:
+        """Return log-probs and entropies of each row's response tokens under the current policy, or the reference."""
         self.lm.eval()
-        scored = score(self.lm, rows, self.forward_settings, entropy=entropy)
+        model = self.reference if reference else None
+        scored = score(self.lm, rows, self.forward_settings, entropy=entropy, model=model)
         self._release_gathered_weights()
         return scored
 

@@ -3,14 +3,16 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 
+from algorithms.config.errors import ConfigError
 from algorithms.config.plugins import Plugin, load_plugin
 from algorithms.config.sections import TrainingSettings
 
 Level = Literal["token", "sequence"]
+CorrectionLevel = Literal["token", "sequence", "geometric"]
 CorrectionMode = Literal["truncate", "mask"]
 
 # exp(20) is outside any clip range; without a bound float32 overflows and a zero gradient becomes 0 · inf.
@@ -25,13 +27,15 @@ class LossSettings:
         clip_low: how far below 1 a ratio may fall before it is clipped.
         clip_high: how far above 1 a ratio may rise before it is clipped.
         importance_cap: cap of the importance weights of on-policy tokens; 0: no correction.
-        beta: coefficient of the KL penalty; 0: none.
+        beta: coefficient of the KL penalty; 0: none, or it is in the reward.
         objective: a name in `OBJECTIVES`, or the "module:Class" of an `Objective`.
         ratio_level: `token`, or `sequence`: all tokens of a response share its length-normalized ratio (GSPO).
         dual_clip: bound on the ratio where the advantage is negative; None: none.
-        importance_level: whether importance weights are a token's own, or their product over its response.
+        importance_level: whether importance weights are a token's own, or of its response their product or its
+            geometric mean.
         importance_mode: whether weights above the cap are set to the cap, or to 0.
         importance_floor: with `mask`, weights below this are set to 0 too.
+        kl_estimator: of the KL penalty, see `algorithms.learner.kl`.
         objective_options: plain settings of the objective's own section.
     """
 
@@ -42,16 +46,18 @@ class LossSettings:
     objective: str = "clip"
     ratio_level: Level = "token"
     dual_clip: float | None = None
-    importance_level: Level = "token"
+    importance_level: CorrectionLevel = "token"
     importance_mode: CorrectionMode = "truncate"
     importance_floor: float = 0.0
+    kl_estimator: Literal["k1", "k2", "k3"] = "k3"
     objective_options: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     @classmethod
     def of(cls, training: TrainingSettings, objective_options: Mapping[str, Any] | None = None) -> "LossSettings":
         """Take the loss's settings from section `training`, and the objective's own from its section."""
         names = {each.name for each in fields(cls)} - {"objective_options"}
-        return cls(**{name: getattr(training, name) for name in names}, objective_options=objective_options or {})
+        values = {name: getattr(training, name) for name in names} | {"beta": training.loss_beta}
+        return cls(**values, objective_options=objective_options or {})
 
     @cached_property
     def objective_instance(self) -> "Objective":
@@ -78,12 +84,29 @@ class Objective(Plugin):
     Args:
         options: values for `settings_class`, as plain data.
 
+    Attributes:
+        takes_dual_clip: whether `training.dual_clip` is for it.
+        takes_sequence_ratio: whether `training.ratio_level: sequence` is.
+
     Raises:
         ConfigError: an option that `settings_class` does not have, or a value that it does not take.
     """
 
+    takes_dual_clip: ClassVar[bool] = True
+    takes_sequence_ratio: ClassVar[bool] = True
+
     def __init__(self, options: Mapping[str, Any] | None = None) -> None:
         self.settings: Any = self.settings_class().changed(self.section, options or {})
+
+    @classmethod
+    def check(cls, settings: Any, config: Any) -> None:
+        """Raise ConfigError for a setting of section `training` that it does not take."""
+        training = config.training_settings
+        line = f"has no effect with training.objective={training.objective}; fix: training."
+        if training.dual_clip is not None and not cls.takes_dual_clip:
+            raise ConfigError(f"training.dual_clip: {line}dual_clip=null")
+        if training.ratio_level == "sequence" and not cls.takes_sequence_ratio:
+            raise ConfigError(f"training.ratio_level: sequence {line}ratio_level=token")
 
     def token_objective(
         self, ratio: torch.Tensor, logprobs: torch.Tensor, advantages: torch.Tensor, settings: LossSettings
@@ -161,8 +184,14 @@ class Cispo(Objective):
         return bounded * advantages * logprobs, bounded != ratio
 
 
-# By the setting `training.objective`.
-OBJECTIVES: Mapping[str, type[Objective]] = {"clip": Clip, "cispo": Cispo}
+# By the setting `training.objective`; those of layers above as "module:Class".
+OBJECTIVES: Mapping[str, type[Objective] | str] = {
+    "clip": Clip,
+    "cispo": Cispo,
+    "sapo": "algorithms.methods.sapo:Sapo",
+    "dppo": "algorithms.methods.dppo:Dppo",
+    "gmpo": "algorithms.methods.gmpo:Gmpo",
+}
 
 
 def load_objective(name: str) -> type[Objective]:
@@ -234,28 +263,10 @@ def policy_loss(
     return loss, {name: value.detach() for name, value in sums.items()}
 
 
-def kl_penalty(logprobs: torch.Tensor, reference_logprobs: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-    """Sum the k3 estimate of KL(policy ‖ reference) over tokens, with their weights.
-
-    `k3 = exp(d) - d - 1` with `d = reference - policy`: never negative, unbiased, of low variance. Give
-    replayed tokens weight 0: they were not sampled from the policy.
-
-    Args:
-        logprobs: float [N], under the policy being trained.
-        reference_logprobs: float [N], under the frozen reference.
-        weights: float [N], of each token.
-
-    Returns:
-        A scalar; its gradient flows through `logprobs` alone.
-
-    Raises:
-        ValueError: the tensors do not share one 1-D shape.
-
-    Source: J. Schulman, "Approximating KL divergence", 2020; DeepSeekMath, arXiv 2402.03300.
-    """
-    check_flat(logprobs, reference_logprobs, weights)
-    difference = (reference_logprobs.detach() - logprobs).clamp(max=MAX_LOG_RATIO)
-    return (weights.detach() * (difference.exp() - difference - 1.0)).sum()
+def token_log_ratio(ratio: torch.Tensor, logprobs: torch.Tensor) -> torch.Tensor:
+    """Return the log of tokens' own ratios, float [N], with gradient 1 by each token's log-prob, however far it is."""
+    tiny = torch.finfo(ratio.dtype).tiny
+    return logprobs - logprobs.detach() + ratio.detach().clamp(min=tiny).log()
 
 
 def over_rows(

@@ -63,7 +63,8 @@ def importance_weights(
 ) -> torch.Tensor:
     """Weigh on-policy tokens by `π_old / π_engine`, bounded.
 
-    Level `token` takes each token's own ratio, `sequence` the product over its response for all its tokens. Mode
+    Level `token` takes each token's own ratio, `sequence` the product over its response for all its tokens,
+    `geometric` their geometric mean, which does not grow with the response's length. Mode
     `truncate` sets a ratio above the cap to the cap; `mask` sets one above the cap, or below the floor, to 0.
 
     Args:
@@ -79,7 +80,8 @@ def importance_weights(
         ValueError: the cap is not positive, or the tensors do not share one 1-D shape.
 
     Source: F. Yao et al., "Your efficient RL framework secretly brings you off-policy RL training", 2025 (truncation);
-        J. Liu et al., "When speed kills stability", 2025 (sequences, masking); IcePop, arXiv 2510.18855 (two bounds).
+        J. Liu et al., "When speed kills stability", 2025 (sequences, means, masking); IcePop, arXiv 2510.18855
+        (two bounds).
     """
     check_flat(old_logprobs, sampling_logprobs)
     if settings.importance_cap <= 0:
@@ -87,6 +89,8 @@ def importance_weights(
     log_ratio = (old_logprobs - sampling_logprobs).detach()
     if settings.importance_level == "sequence":
         log_ratio = over_rows(torch.sum, log_ratio, lengths)
+    elif settings.importance_level == "geometric":
+        log_ratio = over_rows(torch.mean, log_ratio, lengths)
     ratio = log_ratio.exp()
     if settings.importance_mode == "truncate":
         return ratio.clamp(max=settings.importance_cap)

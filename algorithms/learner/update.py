@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from algorithms.learner.attention import is_packed, shares_prompts
-from algorithms.learner.batch import LossInputs, TokenBatch, TrainingSample, dummy_row
+from algorithms.learner.batch import TokenBatch, TrainingSample, dummy_row
 from algorithms.learner.chunked_logprobs import chunked_logprobs, chunked_logprobs_and_gradient
 from algorithms.learner.forward import (
     ForwardSettings,
@@ -18,7 +18,9 @@ from algorithms.learner.forward import (
     response_statistics,
     token_batch,
 )
-from algorithms.learner.loss import LossSettings, kl_penalty, policy_loss
+from algorithms.learner.kl import kl_penalty
+from algorithms.learner.loss import LossSettings, policy_loss
+from algorithms.learner.loss_inputs import LossInputs
 from algorithms.learner.sharding import agreed_passes
 from algorithms.learner.token_weights import importance_weights
 
@@ -155,12 +157,14 @@ def _microbatch(
             reference_logprobs, _ = response_statistics(reference, batch, forward, entropy=False)
     device = batch.tokens.device
     inputs = LossInputs.of(chosen, device, reference_logprobs)
-    entropy = any(row.unscored for row in chosen)
+    entropy = any(row.unscored for row in chosen) or inputs.bonuses is not None
     backward = _backward_in_chunks if loss.token_local else _backward_through_all
     with forward.autocast(device):
         logprobs, entropies = backward(lm, batch, inputs, forward, loss, entropy)
     with torch.no_grad():
         _, sums = token_loss(logprobs, inputs, loss)
+        if inputs.bonuses is not None and entropies is not None:
+            sums["loss"] = sums["loss"] - (inputs.bonuses * entropies).sum()
     return _Microbatch(indices, batch.real, batch.tokens.numel(), logprobs, entropies, sums)
 
 
@@ -177,7 +181,12 @@ def _backward_in_chunks(
 
     hidden = response_states(lm, batch)
     logprobs, entropies, injected = chunked_logprobs_and_gradient(
-        hidden, targets=batch.targets, slope=slope, entropy=entropy, **head_arguments(lm, forward)
+        hidden,
+        targets=batch.targets,
+        slope=slope,
+        entropy=entropy,
+        bonuses=inputs.bonuses,
+        **head_arguments(lm, forward),
     )
     if injected.requires_grad:
         injected.backward()
@@ -190,9 +199,15 @@ def _backward_through_all(
     """Backward for losses in which tokens of a response depend on each other: slopes need all of its log-probs."""
     hidden = response_states(lm, batch)
     logprobs, entropies = chunked_logprobs(
-        hidden, targets=batch.targets, entropy=entropy, **head_arguments(lm, forward)
+        hidden,
+        targets=batch.targets,
+        entropy=entropy,
+        entropy_gradient=inputs.bonuses is not None,
+        **head_arguments(lm, forward),
     )
     value, _ = token_loss(logprobs, inputs, loss)
+    if inputs.bonuses is not None and entropies is not None:
+        value, entropies = value - (inputs.bonuses * entropies).sum(), entropies.detach()
     if value.requires_grad:
         value.backward()
     return logprobs.detach(), entropies
@@ -236,9 +251,9 @@ def token_loss(
         settings: which loss.
 
     Returns:
-        A scalar to minimize, and `loss`, `kl` (weighted sums), `clipped` (tokens), `max_logp_mismatch` (of
-        the log-probs of policy and engine, over rows that no scoring pass has seen) and `max_ratio_deviation`
-        (of the ratio from 1).
+        A scalar to minimize, without what entropies are worth; and `loss`, `kl` (weighted sums), `clipped` (tokens),
+        `max_logp_mismatch` (of the log-probs of policy and engine, over rows that no scoring pass has seen) and
+        `max_ratio_deviation` (of the ratio from 1).
     """
     own = logprobs.detach()
     unscored, on_policy = inputs.old_logprobs.isnan(), ~inputs.sampling_logprobs.isnan()
@@ -260,8 +275,11 @@ def token_loss(
     )
     kl = torch.zeros_like(value)
     if inputs.reference_logprobs is not None:
-        kl = kl_penalty(logprobs, inputs.reference_logprobs, inputs.weights * on_policy)
+        weights = inputs.weights * on_policy
+        kl = kl_penalty(logprobs, inputs.reference_logprobs, weights, settings.kl_estimator)
         value = value + settings.beta * kl
+    if inputs.anchors is not None:
+        value = value + (inputs.weights * inputs.anchors * (logprobs - old_logprobs).abs()).sum()
     mismatch = (own - sampling_logprobs).abs() * (unscored & on_policy & (inputs.copies > 0))
     return value, {
         "loss": value.detach(),

@@ -16,7 +16,8 @@ from algorithms.grpo.types import Group, Prompt, Sample
 from algorithms.rollout.types import Context, Rollout
 from tests.own_ray import own_ray
 
-MEMBERS = ("grpo", "dapo", "dr_grpo", "gspo", "cispo", "rloo")
+MEMBERS = ("grpo", "dapo", "dr_grpo", "gspo", "cispo", "rloo", "ngrpo", "w_reinforce", "rl_zvp", "sapo", "dppo", "gmpo")
+MEMBERS += ("clip_cov", "kl_cov", "entropy_bonus", "hgpo", "gigpo")
 RESPONSE_LIMIT = 20
 PROMPT_TOKENS = 5
 

@@ -207,7 +207,7 @@ def test_replayed_responses_keep_their_stored_ratios_in_every_member_and_take_no
     assert relative_error(corrected, expected) > 0.05
 
 
-@pytest.mark.parametrize("level", ["token", "sequence"])
+@pytest.mark.parametrize("level", ["token", "sequence", "geometric"])
 @pytest.mark.parametrize(("mode", "floor"), [("truncate", 0.0), ("mask", 0.0), ("mask", 0.8)])
 def test_the_correction_of_the_engines_log_probs_is_its_formula_and_spares_replayed_rows(lm, level, mode, floor):
     groups = hand_made(lm, own=0.1, shared=0.0, engine=0.3, replayed=[0])
@@ -217,7 +217,8 @@ def test_the_correction_of_the_engines_log_probs_is_its_formula_and_spares_repla
         if response.replayed:
             return torch.ones(len(response.behavior))
         distances = torch.tensor(response.behavior) - torch.tensor(response.engine)
-        ratio = distances.exp() if level == "token" else distances.sum().exp().expand(len(distances))
+        means = {"sequence": distances.sum(), "geometric": distances.mean()}
+        ratio = distances.exp() if level == "token" else means[level].exp().expand(len(distances))
         if mode == "truncate":
             return ratio.clamp(max=cap)
         return torch.where((ratio > cap) | (ratio < floor), 0.0, ratio)

@@ -230,7 +230,13 @@ def test_an_update_measures_fresh_rows_as_a_scoring_pass_would(lm, groups, token
 
 
 @pytest.mark.parametrize(
-    "settings", [{"ratio_level": "sequence"}, {"importance_level": "sequence", "importance_mode": "mask"}]
+    "settings",
+    [
+        {"ratio_level": "sequence"},
+        {"importance_level": "sequence", "importance_mode": "mask"},
+        {"importance_level": "geometric"},
+        {"objective": "gmpo"},
+    ],
 )
 def test_losses_of_whole_responses_do_not_depend_on_micro_batches_either(lm, groups, settings):
     loss = LossSettings(**settings)
@@ -245,6 +251,8 @@ def test_the_gradient_in_chunks_is_the_one_through_all_tokens(lm, groups, monkey
         {},
         {"objective": "cispo"},
         {"dual_clip": 2.0},
+        {"objective": "sapo"},
+        {"objective": "dppo", "objective_options": {"divergence": "kl"}},
         {"importance_mode": "mask", "importance_cap": 1.3, "importance_floor": 0.5},
     ):
         loss = LossSettings(**settings)
@@ -264,7 +272,9 @@ def per_token(rows, seed=4):
     return [replace(row, advantages=advantages) for row, advantages in zip(rows, values, strict=True)]
 
 
-@pytest.mark.parametrize("settings", [{}, {"objective": "cispo"}, {"ratio_level": "sequence"}, {"beta": 0.1}])
+@pytest.mark.parametrize(
+    "settings", [{}, {"objective": "cispo"}, {"objective": "gmpo"}, {"ratio_level": "sequence"}, {"beta": 0.1}]
+)
 @pytest.mark.parametrize("token_budget", [40, 10**6])
 def test_a_scalar_advantage_and_its_broadcast_are_exactly_the_same(lm, reference, groups, token_budget, settings):
     scalars = rows_of(groups)

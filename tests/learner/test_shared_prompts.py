@@ -99,6 +99,9 @@ SETTINGS = {
     "sequence ratios": LossSettings(ratio_level="sequence"),
     "importance of sequences": LossSettings(importance_level="sequence", importance_mode="mask"),
     "cispo": LossSettings(objective="cispo"),
+    "sapo": LossSettings(objective="sapo"),
+    "dppo": LossSettings(objective="dppo"),
+    "gmpo": LossSettings(objective="gmpo"),
 }
 
 

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from algorithms.learner.loss import LossSettings, kl_penalty, policy_loss
+from algorithms.learner.kl import kl_estimates, kl_penalty
+from algorithms.learner.loss import LossSettings, policy_loss
 from algorithms.learner.token_weights import loss_weights
 
 from .strategies import repeatable, seeds
@@ -178,6 +179,32 @@ def test_k3_estimates_the_kl_divergence_without_bias():
     policy, reference = torch.tensor([0.7, 0.2, 0.1]).log(), torch.tensor([0.3, 0.3, 0.4]).log()
     exact = (policy.exp() * (policy - reference)).sum()
     torch.testing.assert_close(kl_penalty(policy, reference, policy.exp()), exact)
+
+
+@pytest.mark.parametrize("estimator", ["k1", "k2", "k3"])
+def test_what_an_estimator_expects_as_a_value_and_as_a_gradient(estimator):
+    """Over a whole vocabulary: values of k1 and k3 are the KL; in a loss k2 moves along it, k3 along the reverse."""
+    logits = torch.tensor([0.5, -1.0, 0.2, 0.0], dtype=torch.float64, requires_grad=True)
+    reference = torch.tensor([0.0, 0.3, -0.7, 1.0], dtype=torch.float64).log_softmax(-1)
+    policy = logits.log_softmax(-1)
+    sampled = policy.detach().exp()  # a token comes as often as this, and that is no part of a loss
+    estimate = kl_estimates(policy, reference, estimator)
+    (found,) = torch.autograd.grad((sampled * estimate).sum(), logits, retain_graph=True)
+    kl = (policy.exp() * (policy - reference)).sum()
+    reverse = (reference.exp() * (reference - policy)).sum()
+    (forward,), (backward,) = (torch.autograd.grad(each, logits, retain_graph=True) for each in (kl, reverse))
+    expected = {"k1": torch.zeros(4, dtype=torch.float64), "k2": forward, "k3": backward}
+    torch.testing.assert_close(found, expected[estimator])
+    value = (sampled * estimate).sum().detach()
+    if estimator == "k2":
+        torch.testing.assert_close(value, (sampled * (policy - reference) ** 2 / 2).sum().detach())
+    else:
+        torch.testing.assert_close(value, kl.detach())
+
+
+def test_there_are_three_estimators():
+    with pytest.raises(ValueError, match="estimator must be k1, k2 or k3, got 'k4'"):
+        kl_estimates(torch.zeros(1), torch.zeros(1), "k4")
 
 
 def test_refuses_shapes_that_would_broadcast():

@@ -71,6 +71,14 @@ VARIANTS = [
     LossSettings(**CLIP, objective="cispo"),
     LossSettings(**CLIP, objective="cispo", ratio_level="sequence"),
 ]
+# Those of other files, which have their formulas in tests/methods.
+EVERY = [
+    *VARIANTS,
+    LossSettings(objective="sapo"),
+    LossSettings(objective="dppo"),
+    LossSettings(objective="dppo", objective_options={"divergence": "kl"}),
+    LossSettings(objective="gmpo", clip_low=0.4, clip_high=0.4),
+]
 
 
 @pytest.mark.parametrize("settings", VARIANTS)
@@ -87,7 +95,7 @@ def test_every_member_is_its_formula_value_and_gradient(settings, drawn):
     assert sums["clipped"].item() == clipped
 
 
-@pytest.mark.parametrize("settings", VARIANTS)
+@pytest.mark.parametrize("settings", EVERY)
 def test_any_split_of_the_rows_adds_up(settings):
     rng = np.random.default_rng(5)
     lengths = [3, 1, 4, 2]
@@ -101,7 +109,7 @@ def test_any_split_of_the_rows_adds_up(settings):
     assert loss_of([2]) + loss_of([3, 0]) + loss_of([1]) == pytest.approx(loss_of([0, 1, 2, 3]), abs=1e-9)
 
 
-@pytest.mark.parametrize("settings", VARIANTS)
+@pytest.mark.parametrize("settings", EVERY)
 def test_an_unchanged_policy_has_the_plain_policy_gradient(settings):
     """So with one optimizer step on fresh rows all members differ by advantage and normalization alone."""
     torch.manual_seed(0)
@@ -115,7 +123,7 @@ def test_an_unchanged_policy_has_the_plain_policy_gradient(settings):
     assert sums["clipped"].item() == 0 and sums["ratio"].item() == 9
 
 
-@pytest.mark.parametrize("settings", VARIANTS)
+@pytest.mark.parametrize("settings", EVERY)
 @pytest.mark.parametrize("distance", [-1e4, -90.0, 90.0, 1e4])
 @pytest.mark.parametrize("advantage", [-1.0, 0.0, 1.0])
 def test_absurd_ratios_stay_finite(settings, distance, advantage):
@@ -145,10 +153,11 @@ def test_the_settings_say_whether_tokens_stand_alone():
     assert LossSettings(objective="cispo", importance_mode="mask").token_local
     assert not LossSettings(ratio_level="sequence").token_local
     assert not LossSettings(importance_level="sequence").token_local
+    assert not LossSettings(importance_level="geometric").token_local
     assert LossSettings(importance_level="sequence", importance_cap=0.0).token_local
 
 
-@pytest.mark.parametrize("settings", [variant for variant in VARIANTS if variant.token_local])
+@pytest.mark.parametrize("settings", [variant for variant in EVERY if variant.token_local])
 def test_token_local_losses_do_not_look_at_rows(settings):
     columns = [torch.tensor(row) for row in np.random.default_rng(2).normal(size=(4, 6))]
     whole = policy_loss(*columns, settings=settings, lengths=[6])[0]

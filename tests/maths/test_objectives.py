@@ -65,10 +65,11 @@ def loss_and_gradient(settings, lengths=(2, 3)):
 
 
 def test_the_registered_objectives_load_by_name():
-    assert sorted(OBJECTIVES) == ["cispo", "clip"]
-    for name, objective in OBJECTIVES.items():
-        assert load_objective(name) is objective and objective.section == ""
-        assert LossSettings(objective=name).token_local
+    assert sorted(OBJECTIVES) == ["cispo", "clip", "dppo", "gmpo", "sapo"]
+    for name in OBJECTIVES:
+        objective = load_objective(name)
+        assert issubclass(objective, Objective) and objective.section in ("", name)
+        assert LossSettings(objective=name).token_local == (name != "gmpo")
 
 
 def test_a_user_objective_is_its_formula_and_takes_its_own_settings(user_module):
@@ -114,9 +115,9 @@ def test_an_objective_must_define_its_formula():
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("clipp", r"'clipp' is not one of clip, cispo, or a class; did you mean clip\? \(or write module:Class\)"),
-        ("dpo", r"'dpo' is not one of clip, cispo, or a class; there is: clip, cispo \(or write module:Class\)"),
-        (":Reinforce", "':Reinforce' is not one of clip, cispo, or a class"),
+        ("clipp", r"'clipp' is not one of clip, cispo, .*, or a class; did you mean clip\? \(or write module:Class\)"),
+        ("dpo", r"'dpo' is not one of clip, cispo, .*, or a class; did you mean dppo\? \(or write module:Class\)"),
+        (":Reinforce", "':Reinforce' is not one of clip, cispo, .* or a class"),
         ("no_such_module:Reinforce", "no_such_module cannot be imported .*fix: install it, or add its folder"),
         ("my_broken_losses:Reinforce", r"cannot be imported \(ZeroDivisionError: division by zero\)"),
         ("my_losses:Reinforced", r"has no class Reinforced derived from .*\.Objective; fix: did you mean Reinforce\?"),

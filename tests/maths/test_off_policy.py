@@ -20,7 +20,8 @@ def by_hand(trainer, engine, lengths, settings):
         row = [t - e for t, e in zip(trainer[start : start + length], engine[start : start + length], strict=True)]
         start += length
         whole = math.exp(sum(row))
-        for ratio in [whole if settings.importance_level == "sequence" else math.exp(distance) for distance in row]:
+        of_row = {"sequence": whole, "geometric": whole ** (1 / max(1, length))}
+        for ratio in [of_row.get(settings.importance_level, math.exp(distance)) for distance in row]:
             if settings.importance_mode == "truncate":
                 weights.append(min(ratio, settings.importance_cap))
             else:
@@ -32,7 +33,7 @@ def by_hand(trainer, engine, lengths, settings):
     ("level", "mode", "floor"),
     [
         (level, mode, floor)
-        for level in ("token", "sequence")
+        for level in ("token", "sequence", "geometric")
         for mode, floor in [("truncate", 0), ("mask", 0), ("mask", 0.5)]
     ],
 )
@@ -46,7 +47,7 @@ def test_weights_are_bounded_by_token_or_by_response(level, mode, floor, lengths
     assert not found.requires_grad
 
 
-@pytest.mark.parametrize("level", ["token", "sequence"])
+@pytest.mark.parametrize("level", ["token", "sequence", "geometric"])
 @pytest.mark.parametrize("mode", ["truncate", "mask"])
 def test_an_engine_that_agrees_changes_nothing(level, mode):
     logprobs = -torch.rand(6)
@@ -58,7 +59,7 @@ def test_an_engine_that_agrees_changes_nothing(level, mode):
 
 
 @pytest.mark.parametrize(("mode", "expected"), [("truncate", 2.0), ("mask", 0.0)])
-@pytest.mark.parametrize("level", ["token", "sequence"])
+@pytest.mark.parametrize("level", ["token", "sequence", "geometric"])
 def test_engines_that_are_worlds_apart_give_finite_weights(level, mode, expected):
     settings = LossSettings(importance_level=level, importance_mode=mode)
     trainer, engine = torch.tensor([-1.0, -1.0]), torch.tensor([-1e4, -1e4])
@@ -73,6 +74,22 @@ def test_one_runaway_token_masks_itself_or_its_whole_response():
     assert by_token.tolist() == [1.0, 0.0, 1.0, 1.0]
     settings = LossSettings(importance_mode="mask", importance_level="sequence")
     assert importance_weights(trainer, engine, settings=settings, lengths=[3, 1]).tolist() == [0.0, 0.0, 0.0, 1.0]
+
+
+def test_the_geometric_mean_does_not_grow_with_the_response():
+    """A small mismatch on every token: the product leaves out the long response, the mean neither."""
+    lengths = [10, 1000]
+    trainer, engine = torch.zeros(sum(lengths)), torch.full((sum(lengths),), -0.005)
+
+    def kept(level):
+        settings = LossSettings(importance_mode="mask", importance_level=level, importance_cap=1.2)
+        return [
+            part.mean().item()
+            for part in importance_weights(trainer, engine, settings=settings, lengths=lengths).split(lengths)
+        ]
+
+    assert kept("sequence") == pytest.approx([math.exp(0.05), 0.0])
+    assert kept("geometric") == pytest.approx([math.exp(0.005)] * 2, rel=1e-4)
 
 
 def test_no_gradient_flows_through_the_weights():

@@ -1,0 +1,77 @@
+"""Clip-Cov and KL-Cov: hold back the few tokens whose updates lower the policy's entropy most."""
+
+from typing import Literal
+
+import numpy as np
+
+from algorithms.grpo.mechanism import Mechanism, Sample, Settings, StepBatch, setting
+
+
+class CovarianceSettings(Settings):
+    """Choose the tokens whose log-prob and advantage go together most, and hold them back."""
+
+    enabled: bool = setting(True, "Whether to hold tokens back.")
+    mode: Literal["clip", "kl"] = setting(
+        "clip",
+        "`clip`: random ones of those between `low` and `high` lose their advantage. `kl`: the largest pay for their "
+        "distance from the old policy.",
+    )
+    share: float = setting(2e-4, "Share of the step's tokens that are chosen; at least one is.", gt=0, lt=1)
+    low: float = setting(1.0, "With `clip`, the least covariance of a token that may be chosen.")
+    high: float = setting(5.0, "With `clip`, the largest.")
+    coefficient: float = setting(1.0, "With `kl`, what a nat of distance costs.", gt=0)
+
+
+class Covariance(Mechanism):
+    """A token's covariance is `(A - mean A) · (log π - mean log π)`, the means over all fresh tokens of the step.
+
+    `clip` (Clip-Cov): of the tokens between `low` and `high`, `share` of the step's tokens, drawn at random, get no
+    advantage. `kl` (KL-Cov): the `share` with the largest add `coefficient · |log π - log π_old|` to the loss. Its
+    gradient is 0 where the policy has not moved: with a single optimizer step per training step it does nothing.
+
+    The authors' code takes log π and the means in each micro-batch, at each optimizer step. Here they are those of the
+    whole step under the policy that sampled (the engine's where nothing else is measured), so that the choice does not
+    depend on how rows are cut. Replayed tokens are left alone.
+
+    Source: arXiv 2505.22617; the authors' code.
+    """
+
+    section = "covariance"
+    settings_class = CovarianceSettings
+    tags = {"covariance/mean": 0.0, "covariance/tokens": 0.0}
+    settings: CovarianceSettings
+
+    def before_update(self, batch: StepBatch) -> None:
+        """Hold back tokens of the step's groups: advantages are final, weights have not changed."""
+        samples = [sample for group in batch.groups for sample in group.fresh if sample.rollout.response_length]
+        if not samples:
+            return
+        lengths = [sample.rollout.response_length for sample in samples]
+        advantages = np.concatenate([np.broadcast_to(s.advantages, n) for s, n in zip(samples, lengths, strict=True)])
+        logprobs = np.concatenate([_logprobs(sample) for sample in samples]).astype(np.float64)
+        covariances = (advantages - advantages.mean()) * (logprobs - logprobs.mean())
+        chosen = np.zeros(len(covariances), bool)
+        chosen[self._choose(covariances, batch.step)] = True
+        for sample, own in zip(samples, np.split(chosen, np.cumsum(lengths)[:-1]), strict=True):
+            if own.any():
+                self._hold_back(sample, own)
+        self.metrics["covariance/mean"] = float(covariances.mean())
+        self.metrics["covariance/tokens"] = float(chosen.sum())
+
+    def _choose(self, covariances: np.ndarray, step: int) -> np.ndarray:
+        """Return the places of the tokens to hold back."""
+        count = max(1, int(self.settings.share * len(covariances)))
+        if self.settings.mode == "kl":
+            return np.argsort(-covariances, kind="stable")[:count]
+        candidates = np.flatnonzero((covariances > self.settings.low) & (covariances < self.settings.high))
+        return self.services.rng(self.section, step).permutation(candidates)[:count]
+
+    def _hold_back(self, sample: Sample, chosen: np.ndarray) -> None:
+        if self.settings.mode == "clip":
+            sample.advantages = np.where(chosen, 0.0, sample.advantages).astype(np.float32)
+        else:
+            sample.anchors = (self.settings.coefficient * chosen).astype(np.float32)
+
+
+def _logprobs(sample: Sample) -> np.ndarray:
+    return sample.rollout.sampling_logprobs if sample.old_logprobs is None else sample.old_logprobs
