@@ -1,6 +1,6 @@
 """A step's data between stages: samples in groups, groups in a batch. No Ray, no torch."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -107,6 +107,11 @@ class StepBatch:
     for_history: list[Sample] = field(default_factory=list)
     record: dict[str, Any] = field(default_factory=dict)
 
+    def leave_out(self, context: str) -> None:
+        """Train on no group of a context, such as one that only measures; history and metrics count them."""
+        self.dropped += [group for group in self.groups if group.prompt.context == context]
+        self.groups = [group for group in self.groups if group.prompt.context != context]
+
     @property
     def rolled_out(self) -> list[Group]:
         """All groups of the step, trained on or not."""
@@ -116,6 +121,29 @@ class StepBatch:
     def fresh(self) -> Iterator[Sample]:
         """The samples of this step's policy, trained on or not."""
         return (sample for group in self.rolled_out for sample in group.fresh)
+
+
+@dataclass(frozen=True)
+class Begun:
+    """What a checkpoint keeps of a step that is under way.
+
+    Args:
+        queries: the step's own.
+        sizes: of their prompts; empty: `training.group_size` for all.
+    """
+
+    queries: Sequence[str]
+    sizes: Sequence[int | None] = ()
+
+    @classmethod
+    def of(cls, queries: Sequence[str], prompts: Sequence[Prompt]) -> "Begun":
+        """Note the queries, and the sizes of their prompts if there is any."""
+        sizes = [prompt.size for prompt in prompts]
+        return cls(queries, sizes if any(sizes) else ())
+
+    def as_data(self, step: int) -> dict[str, Any]:
+        """Return it as plain data."""
+        return {"step": step, "queries": list(self.queries)} | ({"sizes": list(self.sizes)} if self.sizes else {})
 
 
 def to_entry(sample: Sample, step: int) -> ReplayEntry:
