@@ -27,6 +27,9 @@ QUERY_SAMPLERS: Mapping[str, str] = MappingProxyType(
     {
         "epoch": "algorithms.grpo.query_sampler:EpochSampler",
         "posterior": "algorithms.methods.posterior:PosteriorSampler",
+        "greso": "algorithms.methods.greso:GresoSampler",
+        "vas": "algorithms.methods.vas:VasSampler",
+        "window": "algorithms.methods.window:WindowSampler",
     }
 )
 

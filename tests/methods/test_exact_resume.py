@@ -7,6 +7,9 @@ from .simulated import Run
 CHOOSERS = {
     "epoch": {},
     "posterior": {"sampler": "posterior"},
+    "greso": {"sampler": "greso"},
+    "window": {"sampler": "window"},
+    "vas": {"sampler": "vas", "settings": {"vas": {"interval": 2}}},
 }
 
 
