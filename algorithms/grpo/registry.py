@@ -21,6 +21,10 @@ MECHANISMS: Mapping[str, str] = MappingProxyType(
         "replay": "algorithms.r3_grpo.replay:Replay",
         "reflection": "algorithms.r3_grpo.reflection:Reflection",
         "ranking": "algorithms.r3_grpo.ranking:Ranking",
+        "self_filter": "algorithms.methods.self_filter:SelfFilter",
+        "knapsack": "algorithms.methods.knapsack:Knapsack",
+        "gdro": "algorithms.methods.gdro:Gdro",
+        "rorecomp": "algorithms.methods.rorecomp:RoRecomp",
     }
 )
 QUERY_SAMPLERS: Mapping[str, str] = MappingProxyType(
@@ -30,6 +34,8 @@ QUERY_SAMPLERS: Mapping[str, str] = MappingProxyType(
         "greso": "algorithms.methods.greso:GresoSampler",
         "vas": "algorithms.methods.vas:VasSampler",
         "window": "algorithms.methods.window:WindowSampler",
+        "adcl": "algorithms.methods.adcl:AdclSampler",
+        "exgrpo": "algorithms.methods.exgrpo:ExGrpoSampler",
     }
 )
 

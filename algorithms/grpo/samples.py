@@ -40,7 +40,7 @@ def deal_auxiliary(samples: Sequence[Sample], minibatch: int, minibatches: int) 
     """
     weight = minibatches / max(1, sum(sample.rollout.response_length for sample in samples))
     rows = (_row(sample, weight) for sample in samples[minibatch::minibatches])
-    return [replace(row, old_logprobs=None, sampling_logprobs=None) for row in rows]
+    return [replace(row, old_logprobs=None, sampling_logprobs=None, shaping=0.0) for row in rows]
 
 
 def _row(sample: Sample, weight: float) -> TrainingSample:
@@ -52,6 +52,7 @@ def _row(sample: Sample, weight: float) -> TrainingSample:
         weight=weight,
         old_logprobs=sample.old_logprobs,
         sampling_logprobs=None if sample.replayed else rollout.sampling_logprobs,
+        shaping=sample.shaping,
     )
 
 

@@ -24,6 +24,7 @@ class Sample:
         entropy: the sum of its tokens' entropies; None until measured.
         advantages: float32 [L], or one number for all tokens.
         replayed: retrieved from history, not sampled in this step.
+        shaping: γ of the shaped ratio of its tokens, see `algorithms.learner.batch.TrainingSample`; 0: none.
     """
 
     rollout: Rollout
@@ -35,6 +36,7 @@ class Sample:
     entropy: float | None = None
     advantages: "np.ndarray | float" = 0.0
     replayed: bool = False
+    shaping: float = 0.0
 
     def shed_entropies(self, *, keep: bool) -> None:
         """Keep its tokens' entropies in half precision, or not at all."""

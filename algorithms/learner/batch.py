@@ -40,6 +40,7 @@ class TrainingSample:
         sampling_logprobs: float32 [L] of an on-policy row, from the engine; None for a replayed one, which takes no
             importance weight.
         copies: how many equal responses of the step the row stands for; 0: none, it is only to be scored.
+        shaping: γ of the shaped ratio `r / (r + γ)` that stands in the objective's place; 0: the objective.
     """
 
     tokens: np.ndarray
@@ -49,6 +50,7 @@ class TrainingSample:
     old_logprobs: np.ndarray | None = None
     sampling_logprobs: np.ndarray | None = None
     copies: int = 1
+    shaping: float = 0.0
 
     @property
     def on_policy(self) -> bool:
@@ -232,6 +234,7 @@ class LossInputs:
         copies: float32, how many tokens of the step each stands for.
         reference_logprobs: float32, of the KL term's frozen policy; None without that term.
         lengths: response tokens of each row.
+        shaping: float32, γ of each token's shaped ratio, 0 where there is none; None where no row has one.
     """
 
     old_logprobs: torch.Tensor
@@ -241,6 +244,7 @@ class LossInputs:
     copies: torch.Tensor
     reference_logprobs: torch.Tensor | None
     lengths: tuple[int, ...]
+    shaping: torch.Tensor | None = None
 
     @classmethod
     def of(
@@ -259,6 +263,7 @@ class LossInputs:
             copies=flat([float(row.copies) for row in rows], rows, device),
             reference_logprobs=reference_logprobs,
             lengths=tuple(row.response_length for row in rows),
+            shaping=flat([row.shaping for row in rows], rows, device) if any(row.shaping for row in rows) else None,
         )
 
     def part(self, tokens: slice) -> "LossInputs":
@@ -272,6 +277,7 @@ class LossInputs:
             self.copies[tokens],
             None if self.reference_logprobs is None else self.reference_logprobs[tokens],
             (len(old_logprobs),),
+            None if self.shaping is None else self.shaping[tokens],
         )
 
 

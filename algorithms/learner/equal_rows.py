@@ -46,6 +46,7 @@ def _identity(row: TrainingSample) -> object:
         # A lagging engine may have sampled the same tokens with two policies.
         None if sampled is None else np.rint(np.asarray(sampled) / SAME_POLICY).tobytes(),
         row.weight > 0,
+        row.shaping,
     )
 
 

@@ -19,6 +19,12 @@ def plain_outcomes(batch: StepBatch) -> dict[str, np.ndarray]:
     return {uid: np.array(correct) for uid, correct in found.items() if correct}
 
 
+def largest_group(batch: StepBatch) -> float:
+    """Return the size of a step's largest plain group."""
+    plain = (group for group in batch.rolled_out if group.prompt.context == Context.PLAIN)
+    return float(max((len(group.fresh) for group in plain), default=0))
+
+
 class PassRates:
     """A moving average of each query's pass rate; NaN where it was never sampled.
 

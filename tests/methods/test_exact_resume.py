@@ -10,14 +10,21 @@ CHOOSERS = {
     "greso": {"sampler": "greso"},
     "window": {"sampler": "window"},
     "vas": {"sampler": "vas", "settings": {"vas": {"interval": 2}}},
+    "adcl": {"sampler": "adcl", "settings": {"adcl": {"interval": 2}}},
+    "exgrpo": {"sampler": "exgrpo"},
+    "self_filter": {"mechanisms": ["self_filter"]},
+    "knapsack": {"mechanisms": ["knapsack"]},
+    "gdro": {"mechanisms": ["gdro"]},
+    "posterior and knapsack": {"sampler": "posterior", "mechanisms": ["knapsack"]},
 }
+OWN_ROUNDS = {"adcl", "self_filter"}  # refuse dynamic sampling
 
 
 @pytest.mark.parametrize("rounds", [0, 2])
 @pytest.mark.parametrize("lag", [0, 1, 3])
 @pytest.mark.parametrize("chooser", CHOOSERS)
 def test_a_resumed_run_rolls_out_what_an_uninterrupted_one_does(chooser, lag, rounds):
-    training = {"max_off_policy_steps": lag, "max_resample_rounds": rounds}
+    training = {"max_off_policy_steps": lag, "max_resample_rounds": 0 if chooser in OWN_ROUNDS else rounds}
     whole = Run(**CHOOSERS[chooser], **training)
     whole.train(9)
     saved = whole.save()

@@ -158,3 +158,60 @@ def test_vas_repeats_no_query_in_a_step_until_all_were_there():
     taken = [uid for occasion, count in enumerate([10, 10, 4]) for uid in one.take(count, 3, occasion)]
     assert sorted(taken) == UIDS
     assert sorted(one.take(48, 9)) == sorted(UIDS * 2)
+
+
+# -- SELF -------------------------------------------------------------------------------------------------------------
+
+
+def test_self_samples_only_what_the_greedy_answer_gets_wrong_and_trains_on_no_greedy_answer():
+    run = Run(mechanisms=["self_filter"])  # the greedy answer is wrong up to a pass rate of 0.5
+    for _ in range(6):
+        rolled_out, trained, metrics = run.train(1)[0]
+        greedy, sampled = run.workers.rounds[-2:] if metrics["self_filter/kept"] else (run.workers.rounds[-1], [])
+        assert [request.sampling.temperature for request in greedy] == [0.0] * 5
+        wrong = [request.uid for request in greedy if RATES[request.uid] <= 0.5]
+        assert trained == wrong and [request.uid for request in sampled[::4]] == wrong
+        assert all(request.sampling.temperature == 1 for request in sampled) and len(sampled) == 4 * len(wrong)
+        assert metrics == {"self_filter/kept": len(wrong), "self_filter/greedy_correct": 1 - len(wrong) / 5}
+        assert len(rolled_out) == 5 + len(wrong)
+
+
+@pytest.mark.parametrize("name", ["self_filter", "adcl"])
+def test_what_chooses_queries_in_the_step_refuses_further_rounds(name):
+    one, config = made(name), Run(max_resample_rounds=2).services.config
+    with pytest.raises(ConfigError, match=r"training.max_resample_rounds: 2 .*; fix: training.max_resample_rounds=0"):
+        one.check(one.settings, config)
+
+
+# -- ADCL -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lag", [0, 2])
+def test_adcl_measures_what_comes_next_and_takes_it_from_easy_to_hard(lag):
+    run = Run("adcl", settings={"adcl": {"interval": 2, "responses": 64}}, max_off_policy_steps=lag)
+    seen = []
+    for step in range(3 + lag):
+        rolled_out, trained, metrics = run.train(1)[0]
+        probes = [uid for uid, context, _ in rolled_out if context == "probe"]
+        assert len(trained) == 5 and len(probes) == metrics["adcl/measured"] == (10 if step % 2 == 0 else 0)
+        if step == 0:
+            expected = sorted(probes, key=lambda uid: -run.sampler.rates.of([uid])[0])
+        elif step > lag:
+            seen += trained
+    assert seen == expected
+    rates = [RATES[uid] for uid in seen]
+    assert rates == sorted(rates, reverse=True)
+
+
+def test_adcl_orders_the_first_pass_by_the_datas_pass_rates():
+    given = services(info=lambda uid: {"rate": RATES[uid]})
+    one = made("adcl", given, column="rate")
+    rates = [RATES[uid] for step in range(4) for uid in one.take(5, step)]
+    assert rates == sorted(rates, reverse=True)
+
+
+def test_adcl_goes_through_all_queries_in_each_pass():
+    run = Run("adcl", settings={"adcl": {"interval": 3}}, queries_per_step=6)
+    for _ in range(3):
+        trained = [uid for _, own, _ in run.train(4) for uid in own]
+        assert sorted(trained) == UIDS
