@@ -2,7 +2,6 @@
 
 import heapq
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -117,7 +116,7 @@ def spread(sizes: np.ndarray, where: np.ndarray, count: int, most: int) -> int:
     return given
 
 
-def _greedy(sizes: np.ndarray, places: Sequence[int], rates: np.ndarray, count: int, most: int) -> int:
+def _greedy(sizes: np.ndarray, places: np.ndarray, rates: np.ndarray, count: int, most: int) -> int:
     """Add up to `count` responses, each where it gains most; return how many."""
     heap = [(-gain(rates[place], sizes[place]), int(place)) for place in places if sizes[place] < most]
     heapq.heapify(heap)

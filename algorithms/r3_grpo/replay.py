@@ -147,5 +147,6 @@ class Replay(Mechanism):
             return recalled
         scored = [replace(sample) for sample in recalled]
         self.services.score(scored, entropy=True)
-        means = [float(np.mean(sample.entropies)) if np.size(sample.entropies) else 0.0 for sample in scored]
+        entropies = [np.asarray(sample.entropies) for sample in scored]
+        means = [float(each.mean()) if each.size else 0.0 for each in entropies]
         return [recalled[place] for place in np.argsort(means, kind="stable")[: self.settings.k]]
