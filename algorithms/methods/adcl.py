@@ -60,16 +60,6 @@ class AdclSampler(QuerySampler):
                 "fix: training.max_resample_rounds=0"
             )
 
-    @classmethod
-    def extra_prompts(cls, settings: AdclSettings, queries: int) -> int:
-        """Count the prompts that measure, in a step that does."""
-        return settings.interval * queries
-
-    @classmethod
-    def quoted_tokens(cls, settings: AdclSettings, response_limit: int) -> int:
-        """Quote nothing: its prompts are the plain ones."""
-        return 0
-
     def choose(self, count: int, step: int, occasion: int = 0) -> list[str]:
         """Take the step's places of the order."""
         places = np.arange(step * self.per_step, step * self.per_step + count) % len(self.uids)

@@ -1,5 +1,6 @@
 """RoRecomp: train on short correct and long incorrect responses at once, and on the others later."""
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -67,10 +68,12 @@ class RoRecomp(Mechanism):
 
     def before_update(self, batch: StepBatch) -> None:
         """Let the oldest of a full buffer join the step."""
-        for entry, advantages in self.due():
-            sample = to_sample(entry, len(batch.groups))
-            sample.advantages = advantages
-            batch.groups.append(Group(Prompt(entry.uid, COMPENSATION), [sample]))
+        for (uid, _), waiting in itertools.groupby(self.due(), key=lambda one: (one[0].uid, one[0].step)):
+            joining = Group(Prompt(uid, COMPENSATION))
+            for entry, advantages in waiting:
+                joining.samples.append(to_sample(entry, len(batch.groups)))
+                joining.samples[-1].advantages = advantages
+            batch.groups.append(joining)
         self.metrics["rorecomp/compensated"] = float(len(self.due()))
 
     def due(self) -> list[tuple[ReplayEntry, np.ndarray]]:

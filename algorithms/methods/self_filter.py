@@ -44,11 +44,6 @@ class SelfFilter(Mechanism):
             )
 
     @classmethod
-    def extra_prompts(cls, settings: SelfSettings, queries: int) -> int:
-        """Count the greedy answers."""
-        return queries
-
-    @classmethod
     def quoted_tokens(cls, settings: SelfSettings, response_limit: int) -> int:
         """Quote nothing: its prompts are the plain ones."""
         return 0
