@@ -67,10 +67,13 @@ class ReplaySettings(Settings):
 class Replay(Mechanism):
     """Mixes opposite outcomes into homogeneous groups, and scales their Eq. 3.
 
-    As settings it has its relatives, whose successes come from the history here, too: RLEP (arXiv 2507.07451: M stored
-    successes join each group, `G' = G + M`), LUFFY (arXiv 2504.14945 and its code: `f(r) = r / (r + γ)` in place of the
-    clip, r the policy's probability, as the other model's counts as 1) and ExGRPO (arXiv 2510.02245 and its code: the
-    success of the lowest entropy, f of the stored ratio).
+    As settings it has its relatives, whose successes come from the history here, too:
+
+    - RLEP (arXiv 2507.07451, authors' code): M stored successes join each group, `G' = G + M`, under recomputed
+      log-probs.
+    - LUFFY (arXiv 2504.14945, authors' code): `f(r) = r / (r + γ)` in place of the clip; r is the policy's probability,
+      as the other model's counts as 1.
+    - ExGRPO (arXiv 2510.02245, authors' code): the stored success of the lowest entropy, f of the stored ratio.
     """
 
     section = "replay"
