@@ -150,8 +150,8 @@ class TrainingSettings(Settings):
     )
     query_sampler: Text = setting(
         "epoch",
-        "What chooses the queries: `epoch` (a new shuffle each epoch), `posterior` (likely to come out mixed), or "
-        "`module:Class` of your own.",
+        "What chooses the queries: `epoch` (a new shuffle each epoch), one of `posterior`, `greso`, `vas`, `window`, "
+        "`adcl` and `exgrpo` (docs/family.md), or `module:Class` of your own.",
     )
     advantage: Text = setting(
         "std",

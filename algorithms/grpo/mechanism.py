@@ -106,6 +106,10 @@ class Mechanism(Plugin):
         return response_limit if has_prompts else 0
 
     # -- Rollouts. `step` is the one that trains on them: with a policy lag not the one that is running.
+    def shape_prompts(self, prompts: list[Prompt], step: int) -> list[Prompt]:
+        """Return the plain prompts of the step's queries, one a query, changed: other sizes, or probes."""
+        return prompts
+
     def prompts(self, queries: Sequence[str], step: int) -> list[Prompt]:
         """Return further prompts beside the plain ones of these queries."""
         return []

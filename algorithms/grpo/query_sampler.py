@@ -1,7 +1,8 @@
 """Which queries a step trains on: a new shuffle each epoch, or what a sampler of another kind chooses."""
 
 import hashlib
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,11 +14,16 @@ class QuerySampler(Mechanism):
     """Chooses queries; one a run, named by `training.query_sampler`. It may have any hook of a mechanism.
 
     Attributes:
-        drawn: queries that were drawn so far; a checkpoint keeps it, and with a policy lag the number at which the
-            step that is only under way began.
+        drawn: queries that were drawn so far; a checkpoint keeps it.
+        taken: what each step that is under way has taken so far; a checkpoint keeps it, but for what a step that is
+            made again takes again.
     """
 
     drawn: int = 0
+
+    def __init__(self, settings: Any, services: Services) -> None:
+        super().__init__(settings, services)
+        self.taken: dict[int, list[str]] = {}
 
     def take(self, count: int, step: int, occasion: int = 0) -> list[str]:
         """Return the next `count` queries.
@@ -27,12 +33,15 @@ class QuerySampler(Mechanism):
             step: the one that trains on them.
             occasion: 0 for the step's own queries, then the number of the round that resamples.
         """
+        if occasion == 0:
+            self.taken[step] = []
         chosen = self.choose(count, step, occasion)
+        self.taken.setdefault(step, []).extend(chosen)
         self.drawn += len(chosen)
         return chosen
 
     def choose(self, count: int, step: int, occasion: int = 0) -> list[str]:
-        """Choose `count` queries; arguments as of `take`."""
+        """Choose `count` queries; arguments as of `take`. A function of state, `drawn`, `taken` and arguments."""
         raise NotImplementedError
 
 
@@ -54,12 +63,15 @@ class EpochSampler(QuerySampler):
 
     def choose(self, count: int, step: int, occasion: int = 0) -> list[str]:
         """Return the next `count` queries; a batch may span two epochs."""
-        taken: list[str] = []
-        while len(taken) < count:
-            epoch, offset = divmod(self.drawn + len(taken), len(self.uids))
+        return list(itertools.islice(self.stream(self.drawn), count))
+
+    def stream(self, position: int) -> Iterator[str]:
+        """Yield the queries from a position of the stream on, without end."""
+        epoch, offset = divmod(position, len(self.uids))
+        while True:
             order = np.random.default_rng([self.seed, epoch]).permutation(len(self.uids))
-            taken += [self.uids[i] for i in order[offset : offset + count - len(taken)]]
-        return taken
+            yield from (self.uids[index] for index in order[offset:])
+            epoch, offset = epoch + 1, 0
 
 
 def fingerprint(uids: Sequence[str]) -> str:

@@ -23,12 +23,21 @@ MECHANISMS: Mapping[str, str] = MappingProxyType(
         "ranking": "algorithms.r3_grpo.ranking:Ranking",
         "covariance": "algorithms.methods.covariance:Covariance",
         "entropy_bonus": "algorithms.methods.entropy_bonus:EntropyBonus",
+        "self_filter": "algorithms.methods.self_filter:SelfFilter",
+        "knapsack": "algorithms.methods.knapsack:Knapsack",
+        "gdro": "algorithms.methods.gdro:Gdro",
+        "rorecomp": "algorithms.methods.rorecomp:RoRecomp",
     }
 )
 QUERY_SAMPLERS: Mapping[str, str] = MappingProxyType(
     {
         "epoch": "algorithms.grpo.query_sampler:EpochSampler",
         "posterior": "algorithms.methods.posterior:PosteriorSampler",
+        "greso": "algorithms.methods.greso:GresoSampler",
+        "vas": "algorithms.methods.vas:VasSampler",
+        "window": "algorithms.methods.window:WindowSampler",
+        "adcl": "algorithms.methods.adcl:AdclSampler",
+        "exgrpo": "algorithms.methods.exgrpo:ExGrpoSampler",
     }
 )
 

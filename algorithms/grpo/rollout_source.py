@@ -6,29 +6,28 @@ weights of step s - K, and steps are trained in the order in which they were beg
 token is of a policy more than K steps old, nothing is dropped, and which responses a step trains on does not depend on
 how long they take.
 
-Nothing else has to know: the ratio of the loss is that of the new policy to the one at the step's start, whose
-log-probs the scoring pass or the first optimizer step measures, so that its clip bounds what this step changes. What
-lies between the policy that sampled a token and the one at the step's start is the importance weight of
-`training.importance_cap`: it divides by the engine's own log-probs. The two factors are those of decoupled PPO
-(J. Hilton et al., arXiv 2110.00641); the second one is truncated. The history keeps the log-probs at the step's start,
-for these rollouts too.
+The ratio of the loss is that of the new policy to the one at the step's start, whose log-probs the scoring pass or the
+first optimizer step measures, so that its clip bounds what this step changes. What lies between the policy that sampled
+a token and the one at the step's start is the importance weight of `training.importance_cap`: it divides by the
+engine's own log-probs. The two factors are those of decoupled PPO (J. Hilton et al., arXiv 2110.00641); the second one
+is truncated. The history keeps the log-probs at the step's start, for these rollouts too.
 """
 
 import math
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from algorithms.config.sections import TrainingSettings
 from algorithms.grpo.advantages import AdvantageEstimator
 from algorithms.grpo.mechanism import Mechanism
 from algorithms.grpo.query_sampler import QuerySampler
-from algorithms.grpo.types import Group, Sample, StepBatch
+from algorithms.grpo.types import Begun, Group, Sample, StepBatch
 from algorithms.rollout.stream import Ticket
 from algorithms.rollout.types import Prompt, Request, Rollout, Sampling, refuse_if_all_failed
 from algorithms.rollout.workers import RolloutWorkers
-from algorithms.utils.rng import RngStream, request_seeds
+from algorithms.utils.rng import RngStream, group_seeds
 
 MOST_FOLLOW_UPS = 8
 
@@ -43,7 +42,7 @@ class Plan:
     """
 
     step: int
-    queries: Sequence[str]
+    begun: Begun
     prompts: Sequence[Prompt]
     requests: Sequence[Request]
     ticket: Ticket | None = None
@@ -87,7 +86,7 @@ class RolloutSource:
         self._teachers: list[Mechanism | AdvantageEstimator] = [*mechanisms, *([estimator] if estimator else [])]
         self._training, self._sampling, self._seed = training, sampling, seed
         self._plans: deque[Plan] = deque()
-        self._repeated: dict[int, list[str]] = {}
+        self._repeated: dict[int, Begun] = {}
         self._step_of_version: dict[int, int] = {}
 
     def next_batch(self, step: int) -> StepBatch:
@@ -114,20 +113,20 @@ class RolloutSource:
         batch.record |= staleness
         self._plans.popleft()
         self._repeated.pop(step, None)
+        self._sampler.taken.pop(step, None)
         return batch
 
     @property
     def state(self) -> dict[str, Any]:
         """Which queries come next, as plain data.
 
-        What is being rolled out is no part of it but for its queries: after a resume they are asked again, all of them.
-        To keep the responses that have ended and to repeat the others would favor short ones.
+        Of what is being rolled out it has the queries and group sizes: after a resume all of them are asked again. To
+        keep the responses that have ended and to repeat the others would favor short ones.
         """
-        under_way = {step: list(queries) for step, queries in self._repeated.items()}
-        under_way |= {plan.step: list(plan.queries) for plan in self._plans}
+        under_way = self._repeated | {plan.step: plan.begun for plan in self._plans}
         return {
             "query_position": self._sampler.drawn,
-            "under_way": [{"step": step, "queries": under_way[step]} for step in sorted(under_way)],
+            "under_way": [under_way[step].as_data(step) for step in sorted(under_way)],
         }
 
     def restart(self, state: Mapping[str, Any]) -> None:
@@ -137,7 +136,10 @@ class RolloutSource:
                 self._workers.abandon(plan.ticket)
         self._plans.clear()
         self._sampler.drawn = state["query_position"]
-        self._repeated = {each["step"]: list(each["queries"]) for each in state.get("under_way", ())}
+        self._repeated = {
+            each["step"]: Begun(each["queries"], each.get("sizes", ())) for each in state.get("under_way", ())
+        }
+        self._sampler.taken = {step: list(begun.queries) for step, begun in self._repeated.items()}
 
     def _begin_steps(self, step: int) -> Plan:
         """Begin the rollouts of all steps that these weights may sample for; returns the plan of the step itself."""
@@ -167,17 +169,23 @@ class RolloutSource:
         }
 
     def _plan(self, step: int) -> Plan:
-        queries = self._repeated.get(step) or self._sampler.take(self._training.queries_per_step, step)
+        repeated = self._repeated.get(step)
+        queries = repeated.queries if repeated else self._sampler.take(self._training.queries_per_step, step)
         prompts = [Prompt(uid) for uid in queries]
+        for mechanism in self._mechanisms:
+            prompts = mechanism.shape_prompts(prompts, step)
+        if repeated and repeated.sizes:  # what they were made of may have been learned from since
+            prompts = [replace(prompt, size=size) for prompt, size in zip(prompts, repeated.sizes, strict=True)]
+        begun = Begun.of(queries, prompts)
         prompts += [prompt for mechanism in self._mechanisms for prompt in mechanism.prompts(queries, step)]
-        return Plan(step, queries, prompts, self._requests(prompts, step, RngStream.ROLLOUT))
+        return Plan(step, begun, prompts, self._requests(prompts, step, RngStream.ROLLOUT))
 
     def _requests(
         self, prompts: Sequence[Prompt], step: int, stream: RngStream, occasion: int = 0, before: _Round | None = None
     ) -> list[Request]:
-        """Make the requests of some prompts; their seeds are a function of step, stream and occasion."""
+        """Make the requests of some prompts; their seeds are a function of step, stream, occasion and place."""
         sizes = [prompt.size or self._training.group_size for prompt in prompts]
-        seeds = request_seeds(self._seed, step, stream, sum(sizes), occasion)
+        seeds = group_seeds(self._seed, step, stream, sizes, self._training.group_size, occasion)
         first_group = before.requests[-1].group + 1 if before and before.requests else 0
         first_id = len(before.requests) if before else 0
         return make_requests(prompts, sizes, seeds, self._sampling, first_id=first_id, first_group=first_group)
@@ -257,9 +265,10 @@ def make_requests(
         first_id: ids count from here.
         first_group: groups count from here.
     """
+    greedy = replace(sampling, temperature=0.0)
     owners = [index for index, size in enumerate(sizes) for _ in range(size)]
     return [
-        Request(first_id + i, prompts[owner], first_group + owner, seed, sampling)
+        Request(first_id + i, prompts[owner], first_group + owner, seed, greedy if prompts[owner].greedy else sampling)
         for i, (owner, seed) in enumerate(zip(owners, seeds, strict=True))
     ]
 

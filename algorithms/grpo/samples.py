@@ -41,7 +41,8 @@ def deal_auxiliary(samples: Sequence[Sample], minibatch: int, minibatches: int) 
     """
     weight = minibatches / max(1, sum(sample.rollout.response_length for sample in samples))
     rows = (_row(sample, weight) for sample in samples[minibatch::minibatches])
-    plain: dict[str, Any] = {"old_logprobs": None, "sampling_logprobs": None, "anchors": None, "entropy_bonus": 0.0}
+    plain: dict[str, Any] = {"old_logprobs": None, "sampling_logprobs": None, "anchors": None}
+    plain |= {"entropy_bonus": 0.0, "shaping": 0.0}
     return [replace(row, **plain) for row in rows]
 
 
@@ -56,6 +57,7 @@ def _row(sample: Sample, weight: float) -> TrainingSample:
         sampling_logprobs=None if sample.replayed else rollout.sampling_logprobs,
         anchors=sample.anchors,
         entropy_bonus=sample.entropy_bonus,
+        shaping=sample.shaping,
     )
 
 

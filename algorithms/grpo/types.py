@@ -1,6 +1,6 @@
 """A step's data between stages: samples in groups, groups in a batch. No Ray, no torch."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,6 +28,7 @@ class Sample:
         anchors: float32 [L], what a nat of distance from the old policy costs each token in the loss; None: nothing.
         entropy_bonus: what a nat of a token's entropy is worth in the loss.
         replayed: retrieved from history, not sampled in this step.
+        shaping: γ of the shaped ratio of its tokens, see `algorithms.learner.batch.TrainingSample`; 0: none.
     """
 
     rollout: Rollout
@@ -43,6 +44,7 @@ class Sample:
     anchors: np.ndarray | None = None
     entropy_bonus: float = 0.0
     replayed: bool = False
+    shaping: float = 0.0
 
     def shed_entropies(self, *, keep: bool) -> None:
         """Keep its tokens' entropies in half precision, or not at all."""
@@ -115,6 +117,11 @@ class StepBatch:
     for_history: list[Sample] = field(default_factory=list)
     record: dict[str, Any] = field(default_factory=dict)
 
+    def leave_out(self, context: str) -> None:
+        """Train on no group of a context, such as one that only measures; history and metrics count them."""
+        self.dropped += [group for group in self.groups if group.prompt.context == context]
+        self.groups = [group for group in self.groups if group.prompt.context != context]
+
     @property
     def rolled_out(self) -> list[Group]:
         """All groups of the step, trained on or not."""
@@ -124,6 +131,29 @@ class StepBatch:
     def fresh(self) -> Iterator[Sample]:
         """The samples of this step's policy, trained on or not."""
         return (sample for group in self.rolled_out for sample in group.fresh)
+
+
+@dataclass(frozen=True)
+class Begun:
+    """What a checkpoint keeps of a step that is under way.
+
+    Args:
+        queries: the step's own.
+        sizes: of their prompts; empty: `training.group_size` for all.
+    """
+
+    queries: Sequence[str]
+    sizes: Sequence[int | None] = ()
+
+    @classmethod
+    def of(cls, queries: Sequence[str], prompts: Sequence[Prompt]) -> "Begun":
+        """Note the queries, and the sizes of their prompts if there is any."""
+        sizes = [prompt.size for prompt in prompts]
+        return cls(queries, sizes if any(sizes) else ())
+
+    def as_data(self, step: int) -> dict[str, Any]:
+        """Return it as plain data."""
+        return {"step": step, "queries": list(self.queries)} | ({"sizes": list(self.sizes)} if self.sizes else {})
 
 
 def to_entry(sample: Sample, step: int) -> ReplayEntry:

@@ -42,6 +42,7 @@ class TrainingSample:
         copies: how many equal responses of the step the row stands for; 0: none, it is only to be scored.
         anchors: float32 [L], what a nat of distance from the old policy costs each token in the loss; None: nothing.
         entropy_bonus: what a nat of a token's entropy is worth in the loss.
+        shaping: γ of the shaped ratio `r / (r + γ)` that stands in the objective's place; 0: the objective.
     """
 
     tokens: np.ndarray
@@ -53,6 +54,7 @@ class TrainingSample:
     copies: int = 1
     anchors: np.ndarray | None = None
     entropy_bonus: float = 0.0
+    shaping: float = 0.0
 
     @property
     def on_policy(self) -> bool:

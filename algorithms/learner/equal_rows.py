@@ -48,6 +48,7 @@ def _identity(row: TrainingSample) -> object:
         row.weight > 0,
         None if row.anchors is None else row.anchors.tobytes(),
         row.entropy_bonus,
+        row.shaping,
     )
 
 

@@ -213,6 +213,7 @@ def policy_loss(
     lengths: Sequence[int],
     importance: torch.Tensor | None = None,
     copies: torch.Tensor | None = None,
+    shaping: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
     """Sum the loss of weighted tokens: minus the objective `settings.objective`, by default `-min(r·A, clip(r)·A)`.
 
@@ -228,6 +229,7 @@ def policy_loss(
         lengths: tokens of each response, in order; they add up to N.
         importance: float [N], of `importance_weights`; 1 for replayed rows. None: all 1.
         copies: float [N], how many tokens each stands for in `clipped`. None: 1.
+        shaping: float [N], γ of the tokens whose objective is `r / (r + γ) · A`, without a clip; 0 of all others.
 
     Returns:
         The loss, a scalar to minimize, and detached unweighted sums over the N tokens: `tokens`, `clipped` (tokens
@@ -238,7 +240,7 @@ def policy_loss(
         ValueError: the tensors, or what the objective returns, do not share one 1-D shape, or `lengths` do not add up
             to it.
 
-    Source: Eq. 2, arXiv 2601.19620; PPO, arXiv 1707.06347; GSPO, arXiv 2507.18071.
+    Source: Eq. 2, arXiv 2601.19620; PPO, arXiv 1707.06347; GSPO, arXiv 2507.18071; shaping: LUFFY, arXiv 2504.14945.
     """
     check_flat(logprobs, old_logprobs, advantages, weights, *([] if importance is None else [importance]))
     if sum(lengths) != len(logprobs):
@@ -248,6 +250,9 @@ def policy_loss(
     log_ratio = token_log_ratio if settings.ratio_level == "token" else over_rows(torch.mean, token_log_ratio, lengths)
     ratio = log_ratio.clamp(max=MAX_LOG_RATIO).exp()
     objective, clipped = settings.objective_instance.response_objective(ratio, logprobs, advantages, settings, lengths)
+    if shaping is not None:
+        shaped = ratio / (ratio + torch.where(shaping > 0, shaping, 1.0)) * advantages
+        objective, clipped = torch.where(shaping > 0, shaped, objective), clipped & (shaping == 0)
     check_flat(logprobs, objective, clipped)
     scale = weights.detach() if importance is None else weights.detach() * importance.detach()
     loss = -(scale * objective).sum()

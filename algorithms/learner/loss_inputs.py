@@ -23,6 +23,7 @@ class LossInputs:
         lengths: response tokens of each row.
         anchors: float32, of |log-ratio|; None where no row has any.
         bonuses: float32, weight and coefficient of a token's entropy; None where no row has any.
+        shaping: float32, γ of each token's shaped ratio, 0 where there is none; None where no row has one.
     """
 
     old_logprobs: torch.Tensor
@@ -34,6 +35,7 @@ class LossInputs:
     lengths: tuple[int, ...]
     anchors: torch.Tensor | None = None
     bonuses: torch.Tensor | None = None
+    shaping: torch.Tensor | None = None
 
     @classmethod
     def of(
@@ -54,6 +56,7 @@ class LossInputs:
             lengths=tuple(row.response_length for row in rows),
             anchors=_flat_if_any([row.anchors for row in rows], rows, device),
             bonuses=_flat_if_any([row.weight * row.entropy_bonus or None for row in rows], rows, device),
+            shaping=_flat_if_any([row.shaping or None for row in rows], rows, device),
         )
 
     def part(self, tokens: slice) -> "LossInputs":
@@ -69,6 +72,7 @@ class LossInputs:
             (len(old_logprobs),),
             None if self.anchors is None else self.anchors[tokens],
             None if self.bonuses is None else self.bonuses[tokens],
+            None if self.shaping is None else self.shaping[tokens],
         )
 
 

@@ -272,6 +272,7 @@ def token_loss(
         lengths=inputs.lengths,
         importance=importance,
         copies=inputs.copies,
+        shaping=inputs.shaping,
     )
     kl = torch.zeros_like(value)
     if inputs.reference_logprobs is not None:

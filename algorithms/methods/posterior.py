@@ -23,8 +23,7 @@ class PosteriorSettings(Settings):
 class PosteriorSampler(QuerySampler):
     """Beta(a, b) of each query's pass rate; a step draws p for all queries and takes those with the largest score.
 
-    A score of p(1 - p) avoids the hard queries that R³ exists for: combined with it, aim at a low `target`. With
-    `training.max_off_policy_steps` a resumed run chooses the step that was under way anew, from newer counts.
+    A score of p(1 - p) avoids the hard queries that R³ exists for: combined with it, aim at a low `target`.
     """
 
     section = "posterior"
@@ -37,21 +36,14 @@ class PosteriorSampler(QuerySampler):
         self.uids = list(services.uids)
         self.index = {uid: number for number, uid in enumerate(self.uids)}
         self.a, self.b = np.ones(len(self.uids)), np.ones(len(self.uids))
-        self._taken: dict[int, set[int]] = {}  # by step: with a policy lag two are under way
 
     def choose(self, count: int, step: int, occasion: int = 0) -> list[str]:
         """Take the queries with the largest scores of p ~ Beta(a, b), none twice in a step if there are enough."""
         p = self.services.rng(self.section, step, occasion).beta(self.a, self.b)
         score = p * (1 - p) if self.settings.score == "variance" else -((p - self.settings.target) ** 2)
-        if occasion == 0:
-            self._taken = {earlier: taken for earlier, taken in self._taken.items() if earlier == step - 1} | {
-                step: set()
-            }
-        taken = self._taken.setdefault(step, set())
-        score[list(taken)] = -np.inf
+        score[[self.index[uid] for uid in self.taken.get(step, ())]] = -np.inf
         order = np.argsort(-score, kind="stable")
         chosen = np.resize(order, count)  # from the start again where there are fewer queries
-        taken.update(chosen.tolist())
         return [self.uids[number] for number in chosen]
 
     def update_history(self, batch: StepBatch) -> None:

@@ -1,5 +1,7 @@
 """CCR, cross-context replay: a group all correct or all incorrect gets the opposite outcome from the history."""
 
+import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -7,7 +9,7 @@ import numpy as np
 from algorithms.config.errors import ConfigError
 from algorithms.config.plugins import load_plugin
 from algorithms.grpo.advantages import ADVANTAGES, AdvantageEstimator
-from algorithms.grpo.mechanism import Group, Mechanism, Settings, StepBatch, setting
+from algorithms.grpo.mechanism import Group, Mechanism, Sample, Settings, StepBatch, setting
 from algorithms.grpo.types import to_sample
 from algorithms.history.entry import ReplayEntry
 from algorithms.history.store import ReplayHistory
@@ -29,10 +31,30 @@ class ReplaySettings(Settings):
         "query, each under its own prompt (the paper).",
         hparam=True,
     )
-    ratio: Literal["stored", "recomputed"] = setting(
+    ratio: Literal["stored", "recomputed", "probability"] = setting(
         "stored",
-        "Old log-probs of replayed tokens: those of when they were sampled, or of this step's policy.",
+        "Old log-probs of replayed tokens: those of when they were sampled, of this step's policy, or 0, so that the "
+        "ratio is the policy's probability (LUFFY).",
         hparam=True,
+    )
+    groups: Literal["homogeneous", "all"] = setting(
+        "homogeneous", "Whether homogeneous groups alone are added to, or all of them (RLEP).", hparam=True
+    )
+    outcome: Literal["opposite", "correct"] = setting(
+        "opposite", "Whether the opposite outcome is added, or correct responses alone (RLEP).", hparam=True
+    )
+    draw: Literal["uniform", "lowest_entropy"] = setting(
+        "uniform",
+        "Whether stored responses are drawn uniformly, or those whose tokens have the lowest mean entropy under this "
+        "step's policy (ExGRPO), for which all of them are scored.",
+        hparam=True,
+    )
+    shaping: float = setting(
+        0.0,
+        "γ of the ratio `r / (r + γ)` that replaces the clipped objective for replayed tokens (LUFFY, 0.1 there); 0: "
+        "off.",
+        hparam=True,
+        ge=0,
     )
     std_scale: float = setting(
         1.0, "Factor on the standard deviation of a mixed group (α of Eq. 3).", gt=0, hparam=True
@@ -43,7 +65,16 @@ class ReplaySettings(Settings):
 
 
 class Replay(Mechanism):
-    """Mixes opposite outcomes into homogeneous groups, and scales their Eq. 3."""
+    """Mixes opposite outcomes into homogeneous groups, and scales their Eq. 3.
+
+    As settings it has its relatives, whose successes come from the history here, too:
+
+    - RLEP (arXiv 2507.07451, authors' code): M stored successes join each group, `G' = G + M`, under recomputed
+      log-probs.
+    - LUFFY (arXiv 2504.14945, authors' code): `f(r) = r / (r + γ)` in place of the clip; r is the policy's probability,
+      as the other model's counts as 1.
+    - ExGRPO (arXiv 2510.02245, authors' code): the stored success of the lowest entropy, f of the stored ratio.
+    """
 
     section = "replay"
     settings_class = ReplaySettings
@@ -53,7 +84,12 @@ class Replay(Mechanism):
 
     @classmethod
     def check(cls, settings: ReplaySettings, config: "BaseConfig") -> None:
-        """Raise ConfigError for an α that scales a deviation which nothing divides by."""
+        """Raise ConfigError for an α that scales a deviation which nothing divides by, and an outcome without sense."""
+        if settings.enabled and settings.groups == "all" and settings.outcome == "opposite":
+            raise ConfigError(
+                "replay.outcome: opposite is not defined for a mixed group, which replay.groups=all adds to; "
+                "fix: replay.outcome=correct"
+            )
         name = config.training_settings.advantage
         estimator = load_plugin("training.advantage", name, AdvantageEstimator, ADVANTAGES)
         if settings.enabled and settings.std_scale != 1.0 and not estimator.divides_by_std:
@@ -64,19 +100,25 @@ class Replay(Mechanism):
 
     def is_informative(self, group: Group) -> bool:
         """Return whether replay will complete the group."""
-        return bool(self._opposites(group, np.random.default_rng(0)))
+        opposite = self.settings.outcome == "opposite" or not group.any_correct
+        return opposite and bool(self._recall(group, np.random.default_rng(0)))
 
     def compose(self, batch: StepBatch) -> None:
         """Add opposite outcomes of the same query to homogeneous groups."""
         rng = self.services.rng(self.section, batch.step)
         replayed = []
         for index, group in enumerate(batch.groups):
-            if group.homogeneous:
-                recalled = [to_sample(entry, index) for entry in self._opposites(group, rng)]
-                group.samples += recalled
-                replayed += recalled
+            recalled = [to_sample(entry, index) for entry in self._recall(group, rng)]
+            if self.settings.draw == "lowest_entropy":
+                recalled = self._surest(recalled)
+            group.samples += recalled
+            replayed += recalled
         if replayed and self.settings.ratio == "recomputed":
             self.services.score(replayed)
+        for sample in replayed:
+            sample.shaping = self.settings.shaping
+            if self.settings.ratio == "probability":
+                sample.old_logprobs = np.zeros(sample.rollout.response_length, np.float32)
         self.metrics["replay/added"] = float(len(replayed))
         self.metrics["replay/added_correct"] = float(sum(sample.rollout.correct for sample in replayed))
 
@@ -87,13 +129,27 @@ class Replay(Mechanism):
             chosen = replayed | (self.settings.scale_rows == "all")
             group.std_scale = np.where(chosen, self.settings.std_scale, group.std_scale)
 
-    def _opposites(self, group: Group, rng: np.random.Generator) -> list[ReplayEntry]:
-        """Draw what the history has for a homogeneous group."""
+    def _recall(self, group: Group, rng: np.random.Generator) -> list[ReplayEntry]:
+        """Draw what the history has for a group; for `lowest_entropy` all that it has."""
+        only_correct, uniform = self.settings.outcome == "correct", self.settings.draw == "uniform"
+        lacks = group.homogeneous and not (only_correct and group.any_correct)
+        if self.settings.groups == "homogeneous" and not lacks:
+            return []
         return self.services.history.sample_opposite_outcomes(
             group.prompt.uid,
-            correct_group=group.any_correct,
-            k=self.settings.k,
+            correct_group=group.any_correct and not only_correct,
+            k=self.settings.k if uniform or not self.settings.k else sys.maxsize,
             contexts=self.settings.contexts,
             context=group.prompt.context,
             rng=rng,
         )
+
+    def _surest(self, recalled: list[Sample]) -> list[Sample]:
+        """Return the k samples whose tokens have the lowest mean entropy under the policy as it stands."""
+        if len(recalled) <= self.settings.k:
+            return recalled
+        scored = [replace(sample) for sample in recalled]
+        self.services.score(scored, entropy=True)
+        entropies = [np.asarray(sample.entropies) for sample in scored]
+        means = [float(each.mean()) if each.size else 0.0 for each in entropies]
+        return [recalled[place] for place in np.argsort(means, kind="stable")[: self.settings.k]]

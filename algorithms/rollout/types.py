@@ -58,6 +58,7 @@ class Prompt:
         begun: int32 [B], the beginning of the assistant turn, which the policy continues; never trained on.
         size: responses to sample; None: `training.group_size`.
         baseline: groups of a step that name the same one are normalized together; None: the group alone.
+        greedy: whether each token is the most likely one, in place of sampling; to measure, not to train on.
     """
 
     uid: str
@@ -67,6 +68,7 @@ class Prompt:
     begun: np.ndarray | None = None
     size: int | None = None
     baseline: str | None = None
+    greedy: bool = False
 
 
 @dataclass(frozen=True)

@@ -40,6 +40,9 @@ def _r3(name: str, *settings: str) -> Arm:
     return Arm(name, "r3_grpo", settings=settings)
 
 
+# Presets that choose queries, group sizes and stored responses.
+_CHOOSING = "vade greso vas window adcl self knapsack gdro rlep luffy exgrpo rorecomp".split()
+
 ARMS: Mapping[str, Arm] = {
     arm.name: arm
     for arm in (
@@ -54,6 +57,7 @@ ARMS: Mapping[str, Arm] = {
         _r3("serr", _WITHOUT_CCR, _WITHOUT_ISR),
         Arm("r3-paper", "r3_grpo", "paper.yaml"),
         _r3("r3-no-distill", "reflection.distill=false"),
+        *(Arm(name, "grpo", f"{name}.yaml") for name in _CHOOSING),
         # The same method with the other engine: what it learns must not depend on who samples.
         _r3("r3-vllm", "env_runners.engine=vllm", "env_runners.vllm={max_model_len: 256, enforce_eager: true}"),
     )

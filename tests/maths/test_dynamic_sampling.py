@@ -24,7 +24,7 @@ class Queries:
     version = 0
 
     def __init__(self, outcomes):
-        self.outcomes, self.drawn, self.asked = list(outcomes), 0, []
+        self.outcomes, self.drawn, self.asked, self.taken = list(outcomes), 0, [], {}
 
     def take(self, count: int, step: int, occasion: int = 0) -> list[str]:
         if occasion:

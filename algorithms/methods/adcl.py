@@ -1,0 +1,112 @@
+"""ADCL: an order from easy to hard, in which what comes next is measured anew and sorted again."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from algorithms.config.errors import ConfigError
+from algorithms.grpo.mechanism import Prompt, Services, Settings, State, StepBatch, setting
+from algorithms.grpo.query_sampler import QuerySampler
+from algorithms.methods.pass_rates import PassRates
+
+PROBE = "probe"
+
+
+class AdclSettings(Settings):
+    """Go through the queries from easy to hard, by difficulties that are re-estimated as the policy changes."""
+
+    interval: int = setting(8, "Steps between estimates; each is of the queries of as many steps. Ours.", ge=1)
+    responses: int = setting(4, "Responses that estimate a query's pass rate. Ours.", ge=1)
+    column: str | None = setting(
+        None,
+        "Column of the data (`environment.columns`) with pass rates that were measured before training, which order "
+        "the first pass; null: a shuffle until estimates come in.",
+    )
+
+
+class AdclSampler(QuerySampler):
+    """Takes the queries in an order; every `interval` steps those of the next `interval` steps are measured and sorted.
+
+    Measured responses are not trained on. Step s takes places `s · queries_per_step` and on of the order, which is
+    gone through again and again.
+
+    Source: arXiv 2505.08364 (abstract: "periodically re-estimating difficulty within upcoming data batches"). The
+    size of those batches and the number of responses were not found.
+    """
+
+    section = "adcl"
+    settings_class = AdclSettings
+    tags = {"adcl/measured": 0.0, "adcl/pass_rate": 0.0}
+    settings: AdclSettings
+
+    def __init__(self, settings: AdclSettings, services: Services) -> None:
+        super().__init__(settings, services)
+        self.uids = list(services.uids)
+        training = services.config.training_settings
+        self.per_step, self.lag = training.queries_per_step, training.max_off_policy_steps
+        self.rates = PassRates(self.uids)
+        self.order = np.random.default_rng([services.seed, 0]).permutation(len(self.uids))
+        if settings.column is not None:
+            self.rates.read(services, settings.column, "adcl.column")
+            self._sort(np.arange(len(self.uids)))
+
+    @classmethod
+    def check(cls, settings: AdclSettings, config: Any) -> None:
+        """Raise ConfigError where further rounds would take what comes next before it is measured."""
+        if rounds := config.training_settings.max_resample_rounds:
+            raise ConfigError(
+                f"training.max_resample_rounds: {rounds} would take queries out of adcl's order; "
+                "fix: training.max_resample_rounds=0"
+            )
+
+    def choose(self, count: int, step: int, occasion: int = 0) -> list[str]:
+        """Take the step's places of the order."""
+        places = np.arange(step * self.per_step, step * self.per_step + count) % len(self.uids)
+        return [self.uids[query] for query in self.order[places]]
+
+    def upcoming(self, step: int) -> np.ndarray:
+        """Return the places that are measured in a step, behind those of all steps that are under way with it."""
+        if step % self.settings.interval:
+            return np.zeros(0, int)
+        first = (step + 1 + self.lag) * self.per_step
+        count = min(self.settings.interval * self.per_step, len(self.uids))
+        return (first + np.arange(count)) % len(self.uids)
+
+    def prompts(self, queries: Sequence[str], step: int) -> list[Prompt]:
+        """Measure what comes next."""
+        chosen = self.order[self.upcoming(step)]
+        return [Prompt(self.uids[query], PROBE, size=self.settings.responses) for query in chosen]
+
+    def compose(self, batch: StepBatch) -> None:
+        """Leave what measures out of training."""
+        batch.leave_out(PROBE)
+
+    def update_history(self, batch: StepBatch) -> None:
+        """Sort what comes next by what was measured."""
+        measured = {
+            group.prompt.uid: np.array([sample.rollout.correct for sample in group.fresh])
+            for group in batch.rolled_out
+            if group.prompt.context == PROBE
+        }
+        self.rates.observe(measured)
+        self._sort(self.upcoming(batch.step))
+        self.metrics["adcl/measured"] = float(len(measured))
+        self.metrics["adcl/pass_rate"] = float(np.mean([each.mean() for each in measured.values()] or [0.0]))
+
+    def _sort(self, places: np.ndarray) -> None:
+        """Put what stands at these places in order of falling pass rate, pass by pass; unknown ones count as 0.5."""
+        for part in np.split(places, np.flatnonzero(np.diff(places) < 0) + 1):
+            queries = self.order[part]
+            rates = np.nan_to_num(self.rates.values[queries], nan=0.5)
+            self.order[part] = queries[np.argsort(-rates, kind="stable")]
+
+    def state(self) -> State:
+        """Return the order, and the rates behind it."""
+        return {"order": self.order, "rates": self.rates.values}, {}
+
+    def restore(self, arrays: dict[str, np.ndarray], state: dict[str, Any]) -> None:
+        """Put them back; those of other data start anew."""
+        if len(arrays.get("order", ())) == len(self.uids):
+            self.order = np.array(arrays["order"], np.int64)
+            self.rates.restore(arrays["rates"])

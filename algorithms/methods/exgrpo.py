@@ -1,0 +1,86 @@
+"""ExGRPO's draw: a share of each step goes back to queries that were solved in part, middling pass rates first."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from algorithms.grpo.mechanism import Services, Settings, State, StepBatch, setting
+from algorithms.grpo.query_sampler import EpochSampler
+from algorithms.methods.pass_rates import PassRates, plain_outcomes
+
+
+class ExGrpoSettings(Settings):
+    """Draw part of a step's queries from those that the policy solves sometimes."""
+
+    share: float = setting(0.5, "Share of a step's queries that is drawn so (ρ); the rest is the epoch's.", ge=0, le=1)
+    start: float = setting(0.35, "Share of correct responses in a step from which on it is done at all.", ge=0, le=1)
+    sigma: float = setting(1.0, "Deviation of the weights around half of a group, in correct responses.", gt=0)
+
+
+class ExGrpoSampler(EpochSampler):
+    """Draws a number k of correct responses by `N(k; G/2, sigma)`, then a query whose last group had so many.
+
+    Queries that were always or never correct are not drawn. None comes twice in a step's share. With
+    `replay.groups=all replay.outcome=correct replay.draw=lowest_entropy replay.shaping=0.1` groups of queries with a
+    stored success get the one that the policy is surest of.
+
+    Source: arXiv 2510.02245 and the authors' code. There only the drawn queries get a stored success, and sample one
+    response less for it; ours is that every group does whose query has one, and samples `training.group_size`.
+    """
+
+    section = "exgrpo"
+    settings_class = ExGrpoSettings
+    tags = {"exgrpo/candidates": 0.0, "exgrpo/started": 0.0}
+    settings: ExGrpoSettings
+
+    def __init__(self, settings: ExGrpoSettings, services: Services) -> None:
+        super().__init__(settings, services)
+        self.group_size = services.config.training_settings.group_size
+        self.rates = PassRates(self.uids)
+        self.started = False
+
+    def choose(self, count: int, step: int, occasion: int = 0) -> list[str]:
+        """Return the share that is drawn, then the epoch's next queries; `drawn` counts the latter alone."""
+        rng = self.services.rng(self.section, step, occasion)
+        wanted = int(self.settings.share * count) if self.started else 0
+        chosen = self.experience(wanted, rng, self.taken.get(step, ()))
+        rest = super().choose(count - len(chosen), step, occasion)
+        self.drawn -= len(chosen)
+        return chosen + rest
+
+    def experience(self, count: int, rng: np.random.Generator, without: Sequence[str] = ()) -> list[str]:
+        """Draw up to `count` queries that were solved in part."""
+        solved = np.nan_to_num(np.rint(self.rates.values * self.group_size), nan=0.0).astype(int)
+        partly = (self.rates.values > 0) & (self.rates.values < 1)
+        partly[[self.rates.index[uid] for uid in without]] = False
+        buckets = {int(k): list(np.flatnonzero(partly & (solved == k))) for k in np.unique(solved[partly])}
+        chosen: list[str] = []
+        while buckets and len(chosen) < count:
+            numbers = np.array(list(buckets))
+            logits = -((numbers - self.group_size / 2) ** 2) / (2 * self.settings.sigma**2)
+            odds = np.exp(logits - logits.max())
+            bucket = int(rng.choice(numbers, p=odds / odds.sum()))
+            chosen.append(self.uids[int(buckets[bucket].pop(int(rng.integers(len(buckets[bucket])))))])
+            if not buckets[bucket]:
+                del buckets[bucket]
+        return chosen
+
+    def update_history(self, batch: StepBatch) -> None:
+        """Note the pass rates of the step's groups, and whether the policy is good enough to begin."""
+        outcomes = plain_outcomes(batch)
+        self.rates.observe(outcomes)
+        correct = np.concatenate(list(outcomes.values())) if outcomes else np.zeros(1)
+        self.started = self.started or bool(correct.mean() > self.settings.start)
+        rates = self.rates.values
+        self.metrics["exgrpo/candidates"] = float(((rates > 0) & (rates < 1)).sum())
+        self.metrics["exgrpo/started"] = float(self.started)
+
+    def state(self) -> State:
+        """Return the pass rates, and whether it has begun."""
+        return {"rates": self.rates.values}, {"started": self.started}
+
+    def restore(self, arrays: dict[str, np.ndarray], state: dict[str, Any]) -> None:
+        """Put them back; those of other data start anew."""
+        self.rates.restore(arrays.get("rates"))
+        self.started = bool(state.get("started", False))

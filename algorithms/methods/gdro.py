@@ -1,0 +1,131 @@
+"""GDRO: an adversary over bins of difficulty, which gives the bins that fail most more responses, or more weight."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from algorithms.config.errors import ConfigError
+from algorithms.grpo.mechanism import Group, Mechanism, Prompt, Services, Settings, State, StepBatch, setting
+from algorithms.methods.knapsack import spread
+from algorithms.methods.pass_rates import PassRates, largest_group, plain_outcomes
+
+
+class GdroSettings(Settings):
+    """Responses, or advantages, by how difficult the bin of a query is."""
+
+    enabled: bool = setting(True, "Whether the adversary acts.")
+    edges: list[float] = setting([0.4, 0.75], "Pass rates that divide the bins, in rising order.", min_length=1)
+    hysteresis: float = setting(0.03, "How far past an edge a pass rate has to be for its query to change bins.", ge=0)
+    memory: float = setting(0.85, "Share of a query's moving pass rate that a new group leaves.", ge=0, lt=1)
+    beta: float = setting(0.12, "Share of a bin's score that a step replaces (β).", gt=0, le=1)
+    eta: float = setting(0.65, "How strongly scores act: a bin counts exp(η · score).", ge=0)
+    rollouts: bool = setting(True, "Whether bins share the step's responses by it (Rollout-GDRO).")
+    min_size: int = setting(2, "Responses of a query at least.", ge=1)
+    max_size: int = setting(24, "Responses of a query at most.", ge=2)
+    weights: bool = setting(False, "Whether advantages are multiplied by it (Prompt-GDRO).")
+    max_weight: float = setting(15.0, "The most that an advantage is multiplied by.", gt=0)
+
+
+class Gdro(Mechanism):
+    """`S(b) <- (1 - β) S(b) + β · (1 - pass rate of bin b)`, `ω(b) = exp(η S(b))`.
+
+    A query of bin b gets a size in proportion to ω(b), and the sizes of a step sum up to that of equal groups; or its
+    advantages times `min(ω(b), max_weight)`. Bins are those of the query's moving pass rate.
+
+    Source: arXiv 2601.19280 (sections 2 to 4) and the authors' code, which score a bin by its surrogate loss. At ratio
+    1 that is 0 for every query, as advantages of a group sum up to 0; ours is 1 - pass rate. Ours as well: sizes in
+    proportion, in place of a bandit over sizes (EXP3P) with a price μ on responses. Every bin is observed at every
+    step here, and the budget is kept exactly.
+    """
+
+    section = "gdro"
+    settings_class = GdroSettings
+    tags = {"gdro/hardest": 0.0, "gdro/easiest": 0.0, "gdro/largest": 0.0}
+    settings: GdroSettings
+
+    def __init__(self, settings: GdroSettings, services: Services) -> None:
+        super().__init__(settings, services)
+        self.rates = PassRates(services.uids, settings.memory)
+        self.bins = np.full(len(self.rates.values), -1)  # unknown
+        self.scores = np.zeros(len(settings.edges) + 1)
+
+    @classmethod
+    def check(cls, settings: GdroSettings, config: Any) -> None:
+        """Raise ConfigError for edges that are not in order, and for sizes that the usual one is not among."""
+        if settings.edges != sorted(set(settings.edges)) or not 0 < settings.edges[0] <= settings.edges[-1] < 1:
+            raise ConfigError(f"gdro.edges: {settings.edges} do not rise between 0 and 1; fix: gdro.edges=[0.4, 0.75]")
+        size = config.training_settings.group_size
+        if settings.enabled and settings.rollouts and not settings.min_size <= size <= settings.max_size:
+            raise ConfigError(
+                f"gdro.min_size: training.group_size={size} is not between {settings.min_size} and "
+                f"gdro.max_size={settings.max_size}; fix: gdro.min_size=2 gdro.max_size={3 * size}"
+            )
+
+    def shape_prompts(self, prompts: list[Prompt], step: int) -> list[Prompt]:
+        """Give each query its size."""
+        if not self.settings.rollouts:
+            return prompts
+        sizes = self.sizes(self.factors([prompt.uid for prompt in prompts]))
+        return [replace(prompt, size=size) for prompt, size in zip(prompts, sizes, strict=True)]
+
+    def factors(self, uids: list[str]) -> np.ndarray:
+        """Return ω of the queries' bins, float [n]; of one that was never sampled, the mean over all bins."""
+        bins = self.bins[[self.rates.index[uid] for uid in uids]]
+        omega = np.exp(self.settings.eta * self.scores)
+        factors: np.ndarray = np.where(bins < 0, omega.mean(), omega[bins])
+        return factors
+
+    def sizes(self, factors: np.ndarray) -> list[int]:
+        """Divide the step's responses in proportion, within the bounds; the rest goes to large remainders."""
+        budget = self.services.config.training_settings.group_size * len(factors)
+        shares = budget * factors / factors.sum()
+        sizes = np.clip(np.floor(shares).astype(int), self.settings.min_size, self.settings.max_size)
+        order = np.argsort(-(shares - sizes), kind="stable")
+        ordered = sizes[order]
+        spread(ordered, np.ones(len(ordered), bool), budget - int(ordered.sum()), self.settings.max_size)
+        while ordered.sum() > budget:  # the least sizes were more than the shares of the easiest
+            ordered[int(np.argmax(ordered))] -= 1
+        sizes[order] = ordered
+        return [int(size) for size in sizes]
+
+    def advantages(self, group: Group, advantages: np.ndarray) -> "np.ndarray | list[np.ndarray]":
+        """Multiply them by the bin's factor."""
+        if not self.settings.weights:
+            return advantages
+        factor = min(float(self.factors([group.prompt.uid])[0]), self.settings.max_weight)
+        return [advantage * factor for advantage in advantages] if isinstance(advantages, list) else advantages * factor
+
+    def update_history(self, batch: StepBatch) -> None:
+        """Score the bins by what failed in them, and move queries between bins."""
+        outcomes = plain_outcomes(batch)
+        failed: dict[int, list[float]] = {}
+        self.rates.observe(outcomes)
+        for uid, correct in outcomes.items():
+            query = self.rates.index[uid]
+            self.bins[query] = self.bin(float(self.rates.values[query]), int(self.bins[query]))
+            failed.setdefault(int(self.bins[query]), []).append(1.0 - float(correct.mean()))
+        for number, shares in failed.items():
+            self.scores[number] += self.settings.beta * (float(np.mean(shares)) - self.scores[number])
+        self.metrics["gdro/hardest"], self.metrics["gdro/easiest"] = float(self.scores[0]), float(self.scores[-1])
+        self.metrics["gdro/largest"] = largest_group(batch)
+
+    def bin(self, rate: float, old: int) -> int:
+        """Return the bin of a pass rate; near an edge the old one stays."""
+        edges, slack = self.settings.edges, self.settings.hysteresis
+        new = int(np.searchsorted(edges, rate, side="right"))
+        if old < 0 or new == old:
+            return new
+        edge = edges[old] if new > old else edges[old - 1]
+        return new if abs(rate - edge) > slack else old
+
+    def state(self) -> State:
+        """Return rates and bins of the queries, and the bins' scores."""
+        return {"rates": self.rates.values, "bins": self.bins, "scores": self.scores}, {}
+
+    def restore(self, arrays: dict[str, np.ndarray], state: dict[str, Any]) -> None:
+        """Put them back; those of other data or other bins start anew."""
+        same = len(arrays.get("rates", ())) == len(self.bins) and len(arrays.get("scores", ())) == len(self.scores)
+        if same:
+            self.rates.restore(arrays["rates"])
+            self.bins, self.scores = np.array(arrays["bins"], int), np.array(arrays["scores"], float)

@@ -1,0 +1,94 @@
+"""GRESO: an epoch that skips queries whose last groups taught nothing, more often the longer that has been so."""
+
+from typing import Any
+
+import numpy as np
+
+from algorithms.grpo.mechanism import Services, Settings, State, StepBatch, setting
+from algorithms.grpo.query_sampler import EpochSampler
+from algorithms.methods.pass_rates import plain_outcomes
+
+_LEAST = 0.01  # of all probabilities to be sampled, in the authors' code
+
+
+class GresoSettings(Settings):
+    """Skip queries whose last groups were all correct or all incorrect, with a probability that grows."""
+
+    explore: float = setting(
+        0.5, "At first, the probability to sample a query again whose last group was homogeneous (p).", gt=0, lt=1
+    )
+    target: float = setting(
+        0.25,
+        "Share of homogeneous groups that p is steered to: a third all correct, the rest all incorrect.",
+        ge=0,
+        le=1,
+    )
+    step_size: float = setting(0.01, "How far p moves in a step towards the target.", ge=0, lt=1)
+    lowest: float = setting(0.05, "The least that p falls to.", gt=0, lt=1)
+    highest: float = setting(0.95, "The most that p rises to.", gt=0, lt=1)
+
+
+class GresoSampler(EpochSampler):
+    """Goes through the epoch, and samples a query with probability `max(p^z, 0.01)`, else skips it.
+
+    z is how many groups in a row, up to the newest, were all correct (then p is `p_easy`), or all incorrect (`p_hard`).
+    Once an epoch is over each step moves both: down by `step_size` where the share of such groups is at least its
+    target, else up.
+
+    Source: arXiv 2506.02177, and the authors' code, whose defaults these are. There a group counts as all incorrect up
+    to a pass rate of 0.11. The authors sample further queries until the step is full: `training.max_resample_rounds`.
+    """
+
+    section = "greso"
+    settings_class = GresoSettings
+    tags = {"greso/p_easy": 0.0, "greso/p_hard": 0.0, "greso/skipped": 0.0}
+    settings: GresoSettings
+
+    def __init__(self, settings: GresoSettings, services: Services) -> None:
+        super().__init__(settings, services)
+        self.index = {uid: number for number, uid in enumerate(self.uids)}
+        self.runs = np.zeros(len(self.uids), np.int64)  # z; below 0 of groups all incorrect
+        self.p = np.full(2, settings.explore)  # easy, hard
+
+    def choose(self, count: int, step: int, occasion: int = 0) -> list[str]:
+        """Return the next `count` queries that are not skipped; `drawn` counts those that are, too."""
+        rng, keeps = self.services.rng(self.section, step, occasion), self.keeps()
+        chosen: list[str] = []
+        passed = 0
+        for uid in self.stream(self.drawn):
+            if len(chosen) == count:
+                break
+            passed += 1
+            if rng.random() < keeps[self.index[uid]]:
+                chosen.append(uid)
+        self.drawn += passed - count
+        return chosen
+
+    def keeps(self) -> np.ndarray:
+        """Return the probability that each query is sampled when its turn comes, float [N]."""
+        p = np.where(self.runs > 0, *self.p)
+        return np.maximum(p ** np.abs(self.runs), _LEAST)
+
+    def update_history(self, batch: StepBatch) -> None:
+        """Count runs of homogeneous groups, and steer both p."""
+        outcomes = plain_outcomes(batch)
+        kinds = np.array([(correct.all(), not correct.any()) for correct in outcomes.values()], bool).reshape(-1, 2)
+        for uid, (easy, hard) in zip(outcomes, kinds, strict=True):
+            run = self.runs[self.index[uid]]
+            self.runs[self.index[uid]] = max(run, 0) + 1 if easy else min(run, 0) - 1 if hard else 0
+        if self.drawn > len(self.uids) and outcomes:
+            shares = kinds.mean(0)
+            targets = self.settings.target * np.array([1 / 3, 2 / 3])
+            moved = self.p + np.where(shares >= targets, -1, 1) * self.settings.step_size
+            self.p = np.clip(moved, self.settings.lowest, self.settings.highest)
+        self.metrics["greso/p_easy"], self.metrics["greso/p_hard"] = map(float, self.p)
+        self.metrics["greso/skipped"] = float(1 - self.keeps().mean())
+
+    def state(self) -> State:
+        """Return the runs of all queries, and both p."""
+        return {"runs": self.runs, "p": self.p}, {}
+
+    def restore(self, arrays: dict[str, np.ndarray], state: dict[str, Any]) -> None:
+        """Put them back; those of other data start anew."""
+        if len(arrays.get("runs", ())) == len(self.uids):
+            self.runs, self.p = np.array(arrays["runs"], np.int64), np.array(arrays["p"], float)

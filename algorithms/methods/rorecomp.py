@@ -1,0 +1,133 @@
+"""RoRecomp: train on short correct and long incorrect responses at once, and on the others later."""
+
+import itertools
+from typing import Any
+
+import numpy as np
+
+from algorithms.grpo.mechanism import Group, Mechanism, Prompt, Sample, Services, Settings, State, StepBatch, setting
+from algorithms.grpo.types import to_entry, to_sample
+from algorithms.history.entry import ReplayEntry
+
+COMPENSATION = "compensation"
+
+
+class RoRecompSettings(Settings):
+    """Priority for short correct and long incorrect responses. The numbers are ours: the paper's were not found."""
+
+    enabled: bool = setting(True, "Whether to recompose steps.")
+    share: float = setting(
+        0.5,
+        "Share of a group's shortest correct responses, and of its longest incorrect ones (α).",
+        gt=0,
+        lt=1,
+    )
+    buffer: int = setting(128, "Responses that the buffer of the others has to hold before they are trained on.", ge=1)
+
+
+class RoRecomp(Mechanism):
+    """Takes advantages over whole groups, and trains on the priority responses of each; the others go to a buffer.
+
+    When the buffer holds `buffer` responses, the oldest so many join the next step under their stored log-probs and
+    advantages, as replayed ones, and leave it. Groups without an advantage leave nothing.
+
+    Source: arXiv 2509.25958 (abstract and reviews: the two batches, a first-in-first-out buffer). Ours: the share, and
+    that it is taken group by group; the buffer's size; and that its responses join a step's optimizer steps, where the
+    paper makes one of their own.
+    """
+
+    section = "rorecomp"
+    settings_class = RoRecompSettings
+    tags = {"rorecomp/priority": 0.0, "rorecomp/buffer": 0.0, "rorecomp/compensated": 0.0}
+    settings: RoRecompSettings
+
+    def __init__(self, settings: RoRecompSettings, services: Services) -> None:
+        super().__init__(settings, services)
+        self.buffer: list[tuple[ReplayEntry, np.ndarray]] = []  # with the advantages of their tokens
+        self.later: list[tuple[Sample, np.ndarray]] = []  # of the running step
+
+    def compose(self, batch: StepBatch) -> None:
+        """Begin a step."""
+        self.later = []
+
+    def advantages(self, group: Group, advantages: np.ndarray) -> "np.ndarray | list[np.ndarray]":
+        """Silence what is not of priority, and keep its advantages."""
+        values = [np.asarray(value, np.float32) for value in advantages]
+        if not any(value.any() for value in values):
+            return advantages
+        first = priority(
+            np.array([sample.rollout.response_length for sample in group.samples]),
+            np.array([sample.rollout.correct for sample in group.samples]),
+            self.settings.share,
+        )
+        kept = [first[place] or sample.replayed for place, sample in enumerate(group.samples)]
+        for sample, value, keep in zip(group.samples, values, kept, strict=True):
+            if not keep:
+                self.later.append((sample, np.broadcast_to(value, sample.rollout.response_length).copy()))
+        return [value if keep else value * 0 for value, keep in zip(values, kept, strict=True)]
+
+    def before_update(self, batch: StepBatch) -> None:
+        """Let the oldest of a full buffer join the step."""
+        for (uid, _), waiting in itertools.groupby(self.due(), key=lambda one: (one[0].uid, one[0].step)):
+            joining = Group(Prompt(uid, COMPENSATION))
+            for entry, advantages in waiting:
+                joining.samples.append(to_sample(entry, len(batch.groups)))
+                joining.samples[-1].advantages = advantages
+            batch.groups.append(joining)
+        self.metrics["rorecomp/compensated"] = float(len(self.due()))
+
+    def due(self) -> list[tuple[ReplayEntry, np.ndarray]]:
+        """Return the responses whose turn it is."""
+        return self.buffer[: self.settings.buffer] if len(self.buffer) >= self.settings.buffer else []
+
+    def update_history(self, batch: StepBatch) -> None:
+        """Forget what was trained on, and keep what was not."""
+        batch.groups = [group for group in batch.groups if group.prompt.context != COMPENSATION]
+        del self.buffer[: len(self.due())]
+        self.buffer += [
+            (to_entry(sample, batch.step), advantages)
+            for sample, advantages in self.later
+            if sample.old_logprobs is not None and sample.is_finite
+        ]
+        fresh = sum(len(group.fresh) for group in batch.groups)
+        self.metrics["rorecomp/priority"] = 1.0 - len(self.later) / max(1, fresh)
+        self.metrics["rorecomp/buffer"] = float(len(self.buffer))
+        self.later = []
+
+    def state(self) -> State:
+        """Return the buffer, its sequences one after another."""
+        entries = [entry for entry, _ in self.buffer]
+        kinds: dict[str, Any] = {"tokens": np.int32, "loss_mask": bool, "old_logprobs": np.float32}
+        arrays = {name: _joined([getattr(entry, name) for entry in entries], kind) for name, kind in kinds.items()}
+        arrays["advantages"] = _joined([advantages for _, advantages in self.buffer], np.float32)
+        arrays["lengths"] = np.array([len(entry.tokens) for entry in entries], np.int64)
+        names = ("uid", "context", "reward", "correct", "truncated", "step", "text")
+        return arrays, {"entries": [{name: getattr(entry, name) for name in names} for entry in entries]}
+
+    def restore(self, arrays: dict[str, np.ndarray], state: dict[str, Any]) -> None:
+        """Put it back."""
+        self.buffer, starts = [], np.cumsum(arrays.get("lengths", np.zeros(0, np.int64)))[:-1]
+        if not state.get("entries"):
+            return
+        masks = np.split(arrays["loss_mask"], starts)
+        own = np.cumsum([int(mask.sum()) for mask in masks])[:-1]
+        parts = (np.split(arrays["tokens"], starts), masks, *(np.split(arrays[name], own) for name in _OF_TOKENS))
+        for entry, tokens, mask, logprobs, advantages in zip(state["entries"], *parts, strict=True):
+            kept = ReplayEntry(tokens=tokens, loss_mask=mask, old_logprobs=logprobs, **entry)
+            self.buffer.append((kept, np.array(advantages, np.float32)))
+
+
+_OF_TOKENS = ("old_logprobs", "advantages")
+
+
+def priority(lengths: np.ndarray, correct: np.ndarray, share: float) -> np.ndarray:
+    """Choose the shortest correct and the longest incorrect responses: bool [G]; at least one of each kind there is."""
+    chosen = np.zeros(len(lengths), bool)
+    for kind, order in ((correct, np.argsort(lengths, kind="stable")), (~correct, np.argsort(-lengths, kind="stable"))):
+        places = [place for place in order if kind[place]]
+        chosen[places[: int(np.ceil(share * len(places)))]] = True
+    return chosen
+
+
+def _joined(parts: list[np.ndarray], dtype: Any) -> np.ndarray:
+    return np.concatenate([*parts, np.zeros(0, dtype)]).astype(dtype)

@@ -1,0 +1,67 @@
+"""Presets that choose queries, sizes and stored responses: each acts in short runs, and is resumed exactly."""
+
+import pytest
+import torch
+
+from algorithms.config.errors import ConfigError
+from algorithms.config.files import configs_folder
+from algorithms.config.loading import load
+from algorithms.grpo.config import GRPOConfig
+from algorithms.r3_grpo.config import R3GRPOConfig
+from algorithms.train.checkpoint import load_checkpoint, save_checkpoint
+from tests.hand_made import small_pool
+
+from .conftest import preset
+from .test_whole_runs import SMALL, fired, steps, weights
+
+# By preset: the metrics that show that it acted, and settings with which it does in a few steps.
+ACTS = {
+    "vade": (("posterior/mixed",), ()),
+    "greso": (("greso/skipped", "sampling/refills"), ("training.max_resample_rounds=2",)),
+    "vas": (("vas/mixed",), ("vas.interval=2",)),
+    "window": (("groups/count",), ()),
+    "adcl": (("adcl/measured", "adcl/pass_rate"), ("adcl.interval=1", "adcl.responses=2")),
+    "self": (("self_filter/kept",), ()),
+    "knapsack": (("knapsack/mixed",), ()),
+    "gdro": (("gdro/hardest",), ("gdro.beta=0.9",)),
+    "rlep": (("replay/added", "replay/added_correct"), ()),
+    "luffy": (("replay/added_correct",), ()),
+    "exgrpo": (("replay/added_correct", "exgrpo/candidates"), ("exgrpo.start=0",)),
+    "rorecomp": (("rorecomp/compensated", "rorecomp/buffer"), ("rorecomp.buffer=4",)),
+}
+WITH_REPLAY = ("rlep", "luffy", "exgrpo")
+
+
+@pytest.mark.parametrize("task", ["quickstart", "deepscaler_r1_1p5b"])
+@pytest.mark.parametrize("name", ACTS)
+def test_a_preset_goes_on_top_of_any_task_and_of_r3(name, task):
+    files = [configs_folder() / f"{task}.yaml", configs_folder() / f"{name}.yaml"]
+    config, _ = load(files, [], GRPOConfig)
+    config.check_settings()
+    if name in WITH_REPLAY:  # R³ has replay already: its section says all
+        with pytest.raises(ConfigError, match="two methods have a section replay; fix: name each method once"):
+            load(files, [], R3GRPOConfig)
+        load(files, ["training.mechanisms=[]"], R3GRPOConfig)[0].check_settings()
+    else:
+        load(files, [], R3GRPOConfig)[0].check_settings()
+
+
+@pytest.mark.parametrize("name", ACTS)
+def test_a_preset_acts_and_is_resumed_exactly(build, tmp_path, name):
+    tags, settings = ACTS[name]
+    pool = f"environment.data={small_pool(tmp_path, 8)}"
+
+    def made():
+        return build(preset(name, pool, *SMALL, "training.lr=3e-4", *settings))
+
+    whole = made()
+    first = steps(whole, 5)
+    path = save_checkpoint(whole, tmp_path / "checkpoints")
+    expected = steps(whole, 3)
+    resumed = made()
+    load_checkpoint(resumed, path)
+    assert steps(resumed, 3) == expected
+    assert all(torch.equal(tensor, weights(resumed)[key]) for key, tensor in weights(whole).items())
+    assert fired([*first, *expected], *tags)
+    responses = [sum(len(group.fresh) for group in whole.batch.rolled_out)]
+    assert name not in ("knapsack", "gdro", "vade", "vas") or responses == [5 * 4], "the budget of a step is kept"
