@@ -142,7 +142,7 @@ def test_shaped_tokens_have_the_objective_f_of_r_and_the_others_their_own(shapin
             expected -= row.weight * objective
             slopes.append(-row.weight * slope)
             place += 1
-    assert float(value) == pytest.approx(expected, rel=1e-5)
+    assert value.item() == pytest.approx(expected, rel=1e-5)
     assert logprobs.grad.numpy() == pytest.approx(np.array(slopes), rel=1e-4, abs=1e-7)
     parts = [
         token_loss(logprobs.detach()[part], inputs.part(part), settings)[0] for part in (slice(0, 5), slice(5, 12))
