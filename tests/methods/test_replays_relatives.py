@@ -12,9 +12,10 @@ from algorithms.config.sections import TrainingSettings
 from algorithms.grpo.samples import training_samples
 from algorithms.grpo.types import Group, Prompt, Sample, StepBatch
 from algorithms.history.store import ReplayHistory
-from algorithms.learner.batch import LossInputs, TrainingSample
+from algorithms.learner.batch import TrainingSample
 from algorithms.learner.equal_rows import merge_equal_rows
 from algorithms.learner.loss import LossSettings
+from algorithms.learner.loss_inputs import LossInputs
 from algorithms.learner.update import token_loss
 from algorithms.methods.rorecomp import COMPENSATION, priority
 from algorithms.rollout.types import Request, Sampling
