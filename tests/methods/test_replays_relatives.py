@@ -118,9 +118,11 @@ def rows(shaping):
             TrainingSample(
                 tokens=np.arange(2 + length, dtype=np.int32),
                 loss_mask=mask,
-                advantages=float(rng.normal()),
+                advantages=1.0 if number == 1 else float(rng.normal()),
                 weight=0.1 * (number + 1),
-                old_logprobs=-rng.random(length).astype(np.float32),
+                old_logprobs=-(rng.random(length) + 3.0 * (number == 1)).astype(
+                    np.float32
+                ),  # clipped but for its shape
                 sampling_logprobs=None if number else np.zeros(length, np.float32),
                 shaping=shaping if number == 1 else 0.0,
             )
@@ -134,17 +136,19 @@ def test_shaped_tokens_have_the_objective_f_of_r_and_the_others_their_own(shapin
     inputs = LossInputs.of(made_rows, torch.device("cpu"))
     assert (inputs.shaping is None) == (shaping == 0)
     logprobs = torch.tensor(-np.random.default_rng(4).random(12), dtype=torch.float32, requires_grad=True)
-    value, _ = token_loss(logprobs, inputs, settings)
+    value, sums = token_loss(logprobs, inputs, settings)
     value.backward()
-    expected, slopes, place = 0.0, [], 0
+    expected, slopes, place, clipped = 0.0, [], 0, 0
     for row in made_rows:
         for old in row.old_logprobs:
             objective, slope = by_hand(logprobs[place].item(), float(old), row.advantages, row.shaping)
             expected -= row.weight * objective
             slopes.append(-row.weight * slope)
+            clipped += slope == 0
             place += 1
     assert value.item() == pytest.approx(expected, rel=1e-5)
     assert logprobs.grad.numpy() == pytest.approx(np.array(slopes), rel=1e-4, abs=1e-7)
+    assert int(sums["clipped"]) == clipped > 0, "no shaped token is clipped"
     parts = [
         token_loss(logprobs.detach()[part], inputs.part(part), settings)[0] for part in (slice(0, 5), slice(5, 12))
     ]
