@@ -104,7 +104,7 @@ class StagedAlgorithm(Algorithm):
 
     def _set_up_mechanisms(self, config: GRPOConfig) -> None:
         training, uids = config.training_settings, self.uids(Split.TRAIN)
-        self.kinds = (*self.mechanisms, *named_mechanisms(training))
+        self.kinds = (*self.mechanisms, *named_mechanisms(training, self.mechanisms))
         sampler = query_sampler(training)
         wants_history = any(kind.uses_history for kind in (*enabled(self.kinds, config), sampler))
         self.history = open_history(config, None) if wants_history else None

@@ -113,7 +113,7 @@ class GRPOConfig(BaseConfig):
         training, evaluation = self.training_settings, self.evaluation_settings
         check_loss(training)
         if self.TRAINS:  # an evaluation loads nothing that a run's file names
-            check_plugins(self, (*self.MECHANISMS, *named_mechanisms(training)))
+            check_plugins(self, (*self.MECHANISMS, *named_mechanisms(training, self.MECHANISMS)))
         if not self.in_evaluation:  # RLlib's copy for runners of its own, which there are none of
             check_policy_lag(training, self.env_runners_settings)
         responses = training.queries_per_step * training.group_size
@@ -155,10 +155,11 @@ class GRPOConfig(BaseConfig):
         if not self.TRAINS:  # nor does an evaluation load what a run's file names
             return {}
         methods = (query_sampler(training), advantage_estimator(training), load_objective(training.objective))
-        for kind in (*named_mechanisms(training), query_sampler(training)):
+        mechanisms = named_mechanisms(training, self.MECHANISMS)
+        for kind in (*mechanisms, query_sampler(training)):
             if not kind.section and kind.state is not Mechanism.state:
                 raise ConfigError(f"training: {kind.__name__} has a state and no section; fix: section = 'a name'")
-        named = [kind for kind in (*named_mechanisms(training), *methods) if kind.section]
+        named = [kind for kind in (*mechanisms, *methods) if kind.section]
         sections = [kind.section for kind in (*self.MECHANISMS, *named)]
         if twice := [section for section in dict.fromkeys(sections) if sections.count(section) > 1]:
             fix = "name each method once, or give one another section"
@@ -180,7 +181,7 @@ class GRPOConfig(BaseConfig):
         return [kind.section for kind in self._enabled()]
 
     def _enabled(self) -> list[type[Mechanism]]:
-        named = named_mechanisms(self.training_settings) if self.TRAINS else []
+        named = named_mechanisms(self.training_settings, self.MECHANISMS) if self.TRAINS else []
         return enabled((*self.MECHANISMS, *named), self)
 
     def validate(self) -> None:

@@ -3,7 +3,7 @@
 Methods live in layers above this one, so they stand here as `module:Class`, as a user's own do in a configuration.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from algorithms.config.base import BaseConfig
@@ -42,8 +42,8 @@ QUERY_SAMPLERS: Mapping[str, str] = MappingProxyType(
 )
 
 
-def named_mechanisms(training: TrainingSettings) -> list[type[Mechanism]]:
-    """Load the classes of `training.mechanisms`.
+def named_mechanisms(training: TrainingSettings, own: Sequence[type[Mechanism]] = ()) -> list[type[Mechanism]]:
+    """Load the classes of `training.mechanisms`, but for those that are an algorithm's own: a preset may name them.
 
     Raises:
         ConfigError: one cannot be loaded, or is named twice.
@@ -51,7 +51,7 @@ def named_mechanisms(training: TrainingSettings) -> list[type[Mechanism]]:
     found = [load_plugin("training.mechanisms", name, Mechanism, MECHANISMS) for name in training.mechanisms]
     if len(set(found)) < len(found):
         raise ConfigError(f"training.mechanisms: {training.mechanisms} names one twice; fix: name each once")
-    return found
+    return [kind for kind in found if kind not in own]
 
 
 def query_sampler(training: TrainingSettings) -> type[QuerySampler]:

@@ -193,9 +193,11 @@ def test_the_line_of_a_method_that_cannot_be_had(config_class, mechanisms, line)
     assert "\n" not in str(raised.value)
 
 
-def test_a_method_that_the_algorithm_has_is_not_named_a_second_time():
-    with pytest.raises(ConfigError, match=r"^training\.mechanisms: two methods have a section replay; fix: "):
-        R3GRPOConfig().training(mechanisms=["replay"])
+def test_a_method_that_the_algorithm_has_may_be_named_and_is_there_once():
+    """So a preset that names it goes on top of any algorithm."""
+    config = R3GRPOConfig().training(mechanisms=["replay"])
+    config.check_settings()
+    assert config.enabled_mechanisms() == R3GRPOConfig().enabled_mechanisms()
 
 
 def test_grpo_takes_the_librarys_mechanisms_by_name():
