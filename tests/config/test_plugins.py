@@ -182,7 +182,7 @@ def test_another_setting_of_section_training_leaves_them_alone():
         (["broken_method:X"], "training.mechanisms: 'broken_method:X': broken_method cannot be imported (OSError: "),
         (["own_methods:Bonsu"], "training.mechanisms: 'own_methods:Bonsu': own_methods has no class Bonsu "),
         (["own_methods:Neither"], "training.mechanisms: 'own_methods:Neither': own_methods has no class Neither "),
-        (["replya"], "training.mechanisms: 'replya' is not one of replay, reflection, ranking, or a class; "),
+        (["replya"], "training.mechanisms: 'replya' is not one of replay, reflection, ranking, "),
     ],
 )
 def test_the_line_of_a_method_that_cannot_be_had(config_class, mechanisms, line):

@@ -223,8 +223,10 @@ def test_over_several_optimizer_steps_each_auxiliary_sample_is_dealt_once():
             tokens=np.full(4, sample.uid), loss_mask=mask, response_length=2, sampling_logprobs=np.ones(2)
         )
         sample.advantages, sample.old_logprobs, sample.replayed = 1.0, np.ones(2), False
+        sample.anchors, sample.entropy_bonus = np.ones(2), 0.5
     dealt = [deal_auxiliary(samples, number, 3) for number in range(3)]
     assert sorted(int(row.tokens[0]) for rows in dealt for row in rows) == list(range(5))
     rows = [row for each in dealt for row in each]
     assert {row.weight for row in rows} == {3 / 10}
     assert all(row.old_logprobs is None and row.sampling_logprobs is None for row in rows)
+    assert all(row.anchors is None and row.entropy_bonus == 0 for row in rows), "those are of the step's own rows"

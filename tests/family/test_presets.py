@@ -50,7 +50,7 @@ def test_the_command_line_takes_a_task_and_a_preset(capsys):
 
 
 def test_no_two_presets_are_the_same():
-    settings = [(preset(m).training_settings, preset(m).reward_settings) for m in MEMBERS]
+    settings = [preset(m).to_sections() for m in MEMBERS]
     assert all(one != other for i, one in enumerate(settings) for other in settings[:i])
 
 
