@@ -2,18 +2,30 @@
 
 import abc
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
 import gymnasium
 from gymnasium.error import ResetNeeded
 
+from r3env.queries import Queries, Query, QueryList, variants_of
 from r3env.spaces import UnicodeText
 from r3env.spelling import nearest
 
-_OPTIONS = ("uid", "failed_attempt")
+__all__ = [
+    "REFLECTION_GUIDANCE",
+    "REFLECTION_STEPS",
+    "Queries",
+    "Query",
+    "QueryList",
+    "Reason",
+    "Verdict",
+    "VerifiableEnv",
+]
+
+_OPTIONS = ("uid", "failed_attempt", "variant")
 
 REFLECTION_STEPS = """\
 The answer above is not correct. Before you answer again, work through these steps:
@@ -57,69 +69,6 @@ class Verdict:
     def trusted(self) -> bool:
         """Whether the verifier reached an opinion; after a timeout or an error nothing is known."""
         return self.reason not in (Reason.TIMEOUT, Reason.ERROR)
-
-
-@dataclass(frozen=True, slots=True)
-class Query:
-    """One problem.
-
-    Args:
-        uid: Stable name.
-        problem: Its text.
-        answer: The reference answer.
-        level: How hard it is, if known.
-        info: Further columns of the data, by the names that `columns` gives them: hints, solutions, variants.
-    """
-
-    uid: str
-    problem: str
-    answer: str
-    level: str = ""
-    info: Mapping[str, Any] = field(default_factory=dict, hash=False)
-
-
-class Queries(Mapping[str, Query], abc.ABC):
-    """Queries by uid, in an order; each one may be read or generated when it is needed."""
-
-    @abc.abstractmethod
-    def uid_at(self, index: int) -> str:
-        """The uid of the query at this place of the order."""
-
-    @abc.abstractmethod
-    def __len__(self) -> int:
-        """How many there are."""
-
-    @abc.abstractmethod
-    def __getitem__(self, uid: str) -> Query:
-        """The query of this uid; KeyError if there is none."""
-
-    def __iter__(self) -> Iterator[str]:
-        return (self.uid_at(index) for index in range(len(self)))
-
-
-class QueryList(Queries):
-    """Queries that are all in memory."""
-
-    def __init__(self, queries: Sequence[Query]) -> None:
-        """Index the queries.
-
-        Raises:
-            ValueError: Two have the same uid.
-        """
-        self._by_uid = {query.uid: query for query in queries}
-        self._uids = list(self._by_uid)
-        if len(self._uids) < len(queries):
-            raise ValueError("two queries of the same uid")
-
-    def uid_at(self, index: int) -> str:
-        """The uid of the query at this place of the order."""
-        return self._uids[index]
-
-    def __len__(self) -> int:
-        return len(self._uids)
-
-    def __getitem__(self, uid: str) -> Query:
-        return self._by_uid[uid]
 
 
 class VerifiableEnv(gymnasium.Env[str, str], abc.ABC):
@@ -186,6 +135,17 @@ class VerifiableEnv(gymnasium.Env[str, str], abc.ABC):
         """The first user turn: the problem, then the instruction."""
         return f"{query.problem}\n\n{self.instruction}" if self.instruction else query.problem
 
+    def variant(self, query: Query, name: str) -> Query:
+        """Another form of a query, such as a choice of answers; what is prompted and verified in the query's place.
+
+        Raises:
+            ValueError: the query has no such form.
+        """
+        variants = variants_of(query)
+        if name not in variants:
+            raise ValueError(f"query {query.uid!r} has no variant {name!r}; the nearest is {nearest(name, variants)}")
+        return variants[name]
+
     def feedback(self, query: Query, response: str, verdict: Verdict) -> str:
         """The user turn after a rejected response; must not give the reference answer away."""
         return self.reflection_guidance
@@ -240,14 +200,15 @@ class VerifiableEnv(gymnasium.Env[str, str], abc.ABC):
         Args:
             seed: Seeds the sampling of queries, as in any Gymnasium environment.
             options: `uid` names the query (without it one is sampled). `failed_attempt` is an earlier response
-                to it: the episode then begins with the turn after that response.
+                to it: the episode then begins with the turn after that response. `variant` names another form of
+                the query, see `variant`.
 
         Returns:
             The user turn, and an info with `uid`. After a `failed_attempt` the user turn is the reflection
             guidance and `conversation` holds the turns before it.
 
         Raises:
-            ValueError: An unknown uid or option key, or an attempt that is not text.
+            ValueError: An unknown uid, option key or variant, or an attempt that is not text.
         """
         options = options or {}
         known = (*_OPTIONS, "hint") if self.takes_hint else _OPTIONS
@@ -261,6 +222,8 @@ class VerifiableEnv(gymnasium.Env[str, str], abc.ABC):
         named = None if uid is None else self.query(uid)
         super().reset(seed=seed)
         query = named or self._sample()
+        if options.get("variant"):
+            query = self.variant(query, str(options["variant"]))
         self._current, self._turns_left = query, self.max_turns
         info: dict[str, Any] = {"uid": query.uid}
         if attempt is None:

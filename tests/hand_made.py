@@ -28,10 +28,10 @@ def answer(request: Request, *, prompt: Sequence[int], response: Sequence[int], 
 
 
 def small_pool(folder: Path, count: int) -> str:
-    """A file of training problems of all lengths, so few that queries come back soon."""
-    queries = load_queries("embedded:train")
+    """A file of training problems of all lengths with their hints and forms, so few that queries come back soon."""
+    queries = load_queries("embedded:train", columns={"hints": "hints", "variants": "variants"})
     chosen = queries[:: len(queries) // count][:count]
     path = folder / "pool.jsonl"
-    rows = [{"uid": q.uid, "problem": q.problem, "answer": q.answer} for q in chosen]
+    rows = [{"uid": q.uid, "problem": q.problem, "answer": q.answer, **q.info} for q in chosen]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return str(path)

@@ -111,6 +111,30 @@ class BaseConfig(AlgorithmConfig):
         """Name the mechanisms whose switch is on."""
         return []
 
+    @property
+    def needs_reference(self) -> bool:
+        """Whether learners keep the model that the run began with."""
+        return self.training_settings.beta > 0
+
+    @property
+    def teacher_setting(self) -> str:
+        """Name the setting, `section.key`, of the teacher that learners load; empty where there is none."""
+        return ""
+
+    @property
+    def teacher_settings(self) -> RLModuleSettings | None:
+        """Return which frozen teacher learners load beside the policy; None: none."""
+        return None
+
+    @property
+    def teacher_parameters(self) -> int:
+        """Return the teacher's size, once it has been looked at; 0 where there is none."""
+        return self._measured.get("teacher_parameters") or 0
+
+    def measured_teacher(self, parameters: int) -> None:
+        """Note `teacher_parameters`."""
+        self._measured["teacher_parameters"] = parameters
+
     def apply(self, sections: Mapping[str, Any]) -> Self:
         """Set `{"section": {"key": value}}`, as a configuration file has it.
 

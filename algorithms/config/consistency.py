@@ -11,11 +11,6 @@ def check_loss(training: TrainingSettings) -> None:
     Raises:
         ConfigError: one line with the setting and the fix.
     """
-    if training.objective == "cispo" and training.dual_clip is not None:
-        raise ConfigError(
-            "training.dual_clip: has no effect with training.objective=cispo, which bounds every weight already; "
-            "fix: training.dual_clip=null"
-        )
     if training.kl_in == "reward" and not training.beta:
         raise ConfigError(
             "training.kl_in: reward has no effect with training.beta=0; fix: training.beta=0.01, or training.kl_in=loss"

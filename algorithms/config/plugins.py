@@ -17,10 +17,12 @@ class Plugin:
     Attributes:
         section: its section of the configuration; "" for one without settings.
         settings_class: that section's settings.
+        per_token: whether it gives tokens of one response different advantages.
     """
 
     section: ClassVar[str] = ""
     settings_class: ClassVar[type[Settings]] = Settings
+    per_token: ClassVar[bool] = False
 
     @classmethod
     def check(cls, settings: Any, config: Any) -> None:

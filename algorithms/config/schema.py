@@ -234,7 +234,7 @@ def _describe(annotation: Any, metadata: list[Any]) -> str:
             return item.words
     members = [member for member in _members(annotation) if member is not types.NoneType]
     if len(members) < len(_members(annotation)):
-        return f"{_describe(members[0], metadata)}, or null"
+        return f"{' or '.join(_describe(member, metadata) for member in members)}, or null"
     limits = " and ".join(_limits(metadata))
     if get_origin(annotation) is Annotated:
         return _describe(get_args(annotation)[0], [*get_args(annotation)[1:], *metadata])

@@ -245,6 +245,12 @@ class RewardSettings(Settings):
 
     length_bonus: float = setting(1.0, "Weight of the bonus for short correct responses.", hparam=True, ge=0)
     length_bonus_max_tokens: int = setting(32768, "Length in tokens from which on there is no bonus.", ge=1)
+    length_bonus_std_floor: float = setting(
+        0.1,
+        "Least standard deviation that advantages of a group are divided by in which the bonus alone sets correct "
+        "responses apart; 0: answers that differ by few tokens push as hard as right against wrong.",
+        ge=0,
+    )
     overlong_penalty: float = setting(
         0.0,
         "What a response at the length limit loses, right or wrong (DAPO's soft punishment, 1 of whose points is 0.5 "
@@ -265,7 +271,9 @@ class HistorySettings(Settings):
     """What was answered to each query before; kept while a mechanism reads it."""
 
     capacity: int | None = setting(
-        8, "Correct responses, and as many incorrect ones, that are kept per query, the newest; null: all.", ge=1
+        8,
+        "Correct responses, and as many incorrect ones, that are kept per query and context, the newest; null: all.",
+        ge=1,
     )
     dedupe: bool = setting(True, "Whether a response that is stored already is stored again (false) or not (true).")
     window: int | None = setting(
@@ -343,6 +351,20 @@ class BenchmarksSettings(Settings):
         None, "Folder of an earlier evaluation: only problems that were (nearly) never solved in it are asked."
     )
     solved_at_most: int = setting(1, "How many right answers a problem of `hard_for` may have had.", ge=0)
+    confidence: bool = setting(
+        False,
+        "Whether to measure the log-prob of a token behind each answer, and to report how well it tells correct from "
+        "incorrect ones, and the majority weighted by it.",
+    )
+    confidence_token: int | str | None = setting(None, "The token, as `laser.token`.")
+    confidence_beta: float = setting(
+        0.1, "What a nat of it is worth in an answer's weight.", affects=Affects.MEASUREMENT, gt=0
+    )
+    confidence_reference: float | None = setting(
+        None,
+        "Log-prob at which the weight is 0, such as `laser/reference` of a run; null: the lowest of the benchmark's.",
+        affects=Affects.MEASUREMENT,
+    )
 
 
 SECTIONS: Mapping[str, type[Settings]] = MappingProxyType(

@@ -2,7 +2,7 @@
 
 import argparse
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +12,16 @@ from algorithms.evaluate.config import EvaluateConfig, check_limits, check_refle
 from algorithms.evaluate.console import print_comparison, print_scores
 from algorithms.evaluate.problems import make_environment, sampling_seed, select_problems
 from algorithms.evaluate.results import PART, RESPONSES, SCORES, open_results, stored_part_size
+from algorithms.evaluation.confidence import Scale
 from algorithms.evaluation.fingerprint import digest_model, digest_problems
 from algorithms.evaluation.metrics import benchmark_scores
 from algorithms.evaluation.responses import ResponseFolder
 from algorithms.evaluation.resumable import part_size, parts, sample_parts
 from algorithms.evaluation.sampling import evaluation_sampling, make_truncator
+from algorithms.models.causal_lm import read_config
 from algorithms.models.names import context_length, fetch_model, resolve_model
 from algorithms.models.tokenizer import load_tokenizer
+from algorithms.models.unused_token import unused_token
 from algorithms.preflight.ray_session import start_ray
 from algorithms.rollout.attempts import AttemptTruncator
 from algorithms.rollout.types import Sampling
@@ -79,7 +82,7 @@ def evaluate(arguments: argparse.Namespace) -> Path:
                 cut,
                 folder,
                 samples=evaluation.samples,
-                sampling=evaluation_sampling(evaluation, training),
+                sampling=replace(evaluation_sampling(evaluation, training), asked_token=_asked_token(config)),
                 truncator=_truncator(config, environment),
                 seed=sampling_seed(seed, benchmarks),
                 on_progress=counter.update,
@@ -88,7 +91,8 @@ def evaluate(arguments: argparse.Namespace) -> Path:
         responses = folder.read()
     except ValueError as error:
         raise ConfigError(str(error)) from error
-    scores = benchmark_scores(responses, evaluation.k, benchmarks.limits)
+    scale = Scale(benchmarks.confidence_beta, benchmarks.confidence_reference) if benchmarks.confidence else None
+    scores = benchmark_scores(responses, evaluation.k, benchmarks.limits, scale)
     write_json(path / SCORES, _plain(scores))
     print_scores(scores, path)
     return path
@@ -98,9 +102,22 @@ def _truncator(config: EvaluateConfig, environment: VerifiableEnv) -> AttemptTru
     """Make what shortens attempts for second tries; None, and no tokenizer is read, where there are none."""
     if not config.evaluation_settings.reflection:
         return None
+    return make_truncator(config, _tokenizer(config), environment, context_length(config.rl_module_settings))
+
+
+def _asked_token(config: EvaluateConfig) -> int | None:
+    """Return the token whose log-prob behind an answer is its confidence; None where none is wanted."""
+    settings, module = config.benchmarks_settings, config.rl_module_settings
+    if not settings.confidence:
+        return None
+    model = read_config(resolve_model(module.model), module.revision, module.trust_remote_code).get_text_config()
+    wanted, name = settings.confidence_token, "benchmarks.confidence_token"
+    return unused_token(_tokenizer(config), model.vocab_size, wanted, name)
+
+
+def _tokenizer(config: EvaluateConfig) -> Any:
     module = config.rl_module_settings
-    tokenizer = load_tokenizer(resolve_model(module.model), module.revision, module.trust_remote_code)
-    return make_truncator(config, tokenizer, environment, context_length(module))
+    return load_tokenizer(resolve_model(module.model), module.revision, module.trust_remote_code)
 
 
 def _plain(scores: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:

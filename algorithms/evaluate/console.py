@@ -30,6 +30,12 @@ def print_scores(scores: Mapping[str, Any], folder: Path) -> None:
     for benchmark, one in scores.items():
         if len(one["levels"]) > 1:
             console.print(level_table(benchmark, one["levels"]))
+        if found := one.get("confidence"):
+            console.print(
+                f"{benchmark}: confidence tells a correct answer from an incorrect one with AUC {found['auc']:.3f} "
+                f"({found['asked']:.0f} finished answers; mean {found['correct']:.2f} and {found['incorrect']:.2f})",
+                highlight=False,
+            )
         if one["ungraded"]:
             console.print(f"{benchmark}: {one['ungraded']} responses could not be graded and count as wrong")
     if any(score.low is not None for one in scores.values() for score in one["scores"].values()):

@@ -90,6 +90,9 @@ def read_settings(path: Path) -> dict[str, Any]:
 def _migrate(settings: dict[str, Any]) -> dict[str, Any]:
     """Return settings of any earlier version as they are written today."""
     benchmarks, environment = settings.get("benchmarks") or {}, settings.get("environment") or {}
+    if benchmarks:  # a folder of before answers had a confidence
+        benchmarks.setdefault("confidence", False)
+        benchmarks.setdefault("confidence_token", None)
     if benchmarks.get("hard_for"):  # a folder of before it was written down as an absolute one
         benchmarks["hard_for"] = str(Path(benchmarks["hard_for"]).expanduser().resolve())
     options = environment.get("options") or {}

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from algorithms.evaluation.confidence import UNGRADED, Scale
 from algorithms.evaluation.responses import Response
 from algorithms.utils.statistics import Score, score
 from r3env.core import Reason
@@ -94,6 +95,29 @@ def majority_correct(answers: Sequence[str | None], correct: Sequence[bool], k: 
     return float(_chances(draws[:, :-1]).mean())
 
 
+def weighted_majority_correct(
+    answers: Sequence[str | None], correct: Sequence[bool], weights: Sequence[float]
+) -> float:
+    """Return the chance that the answer of the greatest weight is correct; votes and ties as in `majority_correct`.
+
+    Where no answer has a weight, all have the same.
+
+    Args:
+        answers: the final answer of each sample; None where there is none, or none that counts.
+        correct: whether it is right.
+        weights: of each sample, at least 0.
+
+    Source: LaSeR, arXiv 2510.14943.
+    """
+    votes: dict[str | None, float] = {None: 0.0}  # None: all that are right
+    silent = not any(weight > 0 for answer, weight in zip(answers, weights, strict=True) if answer is not None)
+    for answer, is_right, weight in zip(answers, correct, weights, strict=True):
+        if is_right or answer is not None:
+            spelt = None if is_right or answer is None else _spelt(answer)
+            votes[spelt] = votes.get(spelt, 0.0) + (1.0 if silent else weight)
+    return float(_chances(np.array([list(votes.values())])).item())
+
+
 @functools.lru_cache(4096)
 def _spelt(answer: str) -> str:
     """Return the spelling that is compared; cached, as every k needs the same answers."""
@@ -112,7 +136,6 @@ def _chances(votes: np.ndarray) -> np.ndarray:
 
 
 NO_SHARES = ("mean_tokens",)
-UNGRADED = ("timeout", "error", "environment_error")
 Metrics = dict[str, float]
 
 
@@ -137,7 +160,12 @@ class Outcome(Protocol):
 
 
 def per_problem(
-    problem: Sequence[Response], ks: Sequence[int], limits: Sequence[int] = (), *, votes: bool = True
+    problem: Sequence[Response],
+    ks: Sequence[int],
+    limits: Sequence[int] = (),
+    *,
+    votes: bool = True,
+    scale: Scale | None = None,
 ) -> Metrics:
     """Return what is measured of one problem, by name.
 
@@ -148,6 +176,7 @@ def per_problem(
         limits: response limits in tokens for which the same is reported. A response that is longer would have been cut
             off there; one that is shorter would have been the same.
         votes: whether maj@k is reported.
+        scale: of the weights of the weighted majority over all answers, which is reported beside it; None: it is not.
     """
     count = len(problem)
     reflected = all(response.reflected_correct is not None for response in problem)
@@ -159,6 +188,8 @@ def per_problem(
         correct = [response.correct for response in problem]
         values |= {f"maj@{k}": majority_correct(voted, correct, k) for k in ks if 2 < k < count}
         values[f"maj@{count}"] = majority_correct(voted, correct)
+        if scale is not None:
+            values[f"weighted_maj@{count}"] = weighted_majority_correct(voted, correct, scale.weights(problem))
     values |= _means(problem)
     for limit in limits:
         within = sum(response.correct and response.tokens <= limit for response in problem)
@@ -208,21 +239,24 @@ def by_problem(responses: Sequence[Response], benchmark: str) -> dict[str, list[
 
 
 def benchmark_scores(
-    responses: Sequence[Response], ks: Sequence[int], limits: Sequence[int] = ()
+    responses: Sequence[Response], ks: Sequence[int], limits: Sequence[int] = (), scale: Scale | None = None
 ) -> dict[str, dict[str, Any]]:
     """Return by benchmark `problems`, `samples`, `ungraded`, `scores`, `levels` (pass@1 by level) and `by_problem`.
+
+    With a scale also `confidence`, see `Scale.summarize`.
 
     Args:
         responses: of all benchmarks.
         ks: for which k pass@k is reported.
         limits: see `per_problem`.
+        scale: of the answers' confidences, where they were asked for.
     """
     table = {}
     for benchmark in dict.fromkeys(response.benchmark for response in responses):
         problems = by_problem(responses, benchmark)
         flat = [response for problem in problems.values() for response in problem]
-        votes = have_votes(flat)
-        measured = {uid: per_problem(problem, ks, limits, votes=votes) for uid, problem in problems.items()}
+        votes, own = have_votes(flat), scale and scale.of(flat)
+        measured = {uid: per_problem(problem, ks, limits, votes=votes, scale=own) for uid, problem in problems.items()}
         table[benchmark] = {
             "problems": len(problems),
             "samples": len(flat) // len(problems),
@@ -230,7 +264,7 @@ def benchmark_scores(
             "scores": _scores(list(measured.values())),
             "levels": _levels(problems, {uid: values["pass@1"] for uid, values in measured.items()}),
             "by_problem": measured,
-        }
+        } | ({"confidence": own.summarize(flat)} if own else {})
     return table
 
 

@@ -24,6 +24,7 @@ _SCHEMA = pa.schema(
         ("tokens", pa.int32()),
         ("reflected_response", pa.string()),
         ("reflected_correct", pa.bool_()),
+        ("asked_logprob", pa.float64()),
     ]
 )
 
@@ -40,6 +41,7 @@ class Response:
         verdict: the grader's reason; `timeout` and the like count as incorrect.
         reflected_response: the second try after a wrong one; None where there was none.
         reflected_correct: correct at first or on the second try.
+        asked_logprob: of the token that stands for confidence behind the answer; None: not asked, or not finished.
     """
 
     benchmark: str
@@ -55,6 +57,7 @@ class Response:
     tokens: int
     reflected_response: str | None = None
     reflected_correct: bool | None = None
+    asked_logprob: float | None = None
 
 
 class ResponseFolder:

@@ -106,4 +106,5 @@ def _response(answer: Answer, environment: VerifiableEnv) -> Response:
         tokens=first.response_length,
         reflected_response=last_text(second) if second else None,
         reflected_correct=answer.reflected_correct,
+        asked_logprob=first.asked_logprob,
     )

@@ -134,7 +134,8 @@ class Sampler:
         return dict(zip(wrong, self.rollout(requests) if requests else [], strict=True))
 
     def _request(self, number: int, draw: Draw, prompt: Prompt) -> Request:
-        return Request(number, prompt, draw.problem, self.seed_of(draw), self.sampling, Split.EVALUATION)
+        sampling = replace(self.sampling, asked_token=None) if draw.second else self.sampling
+        return Request(number, prompt, draw.problem, self.seed_of(draw), sampling, Split.EVALUATION)
 
     def _attempt(self, rollout: Rollout) -> Attempt:
         """Return a rollout as the attempt of a second turn that has room for its answer."""

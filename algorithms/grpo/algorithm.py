@@ -7,20 +7,17 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import torch
 
 from algorithms.grpo.advantages import AdvantageEstimator
 from algorithms.grpo.base import StagedAlgorithm
 from algorithms.grpo.config import GRPOConfig
 from algorithms.grpo.mechanism import Mechanism
 from algorithms.grpo.metrics import correction_metrics, learner_rates, update_metrics
-from algorithms.grpo.registry import build_estimator
 from algorithms.grpo.rewards import length_bonus_reward, overlong_penalty
-from algorithms.grpo.samples import deal_auxiliary, measuring_row, minibatches, training_samples
+from algorithms.grpo.samples import deal_auxiliary, measuring_row, minibatches, training_rows
 from algorithms.grpo.types import Group, Sample, StepBatch, to_entry
 from algorithms.history.store import ReplayHistory
 from algorithms.learner.group import learner_facts, update_learners
-from algorithms.learner.kl import kl_estimates
 from algorithms.learner.loss import LossSettings
 from algorithms.rollout.types import Context, Rollout
 from algorithms.utils.rng import RngStream, rng_for
@@ -71,18 +68,19 @@ class GRPO(StagedAlgorithm):
         These are the ones whose values a mechanism or the advantage estimator reads before the update; `update_policy`
         measures the rest.
         """
-        readers: tuple[Mechanism | AdvantageEstimator, ...] = (*self.active, build_estimator(self.config))
+        readers: tuple[Mechanism | AdvantageEstimator, ...] = (*self.active, self.estimator)
         asked = (sample for group in batch.groups for reader in readers for sample in reader.needs(group))
         needed = list({id(sample): sample for sample in asked}.values())
         self.score_samples(needed, entropy=True)
 
     def shape_rewards(self, batch: StepBatch) -> None:
         """Reward correctness with a length bonus, less what an overlong response loses."""
-        for sample in batch.fresh:
-            sample.length_penalty = self.overlong_penalty(sample.rollout)
-            sample.reward = self.outcome_reward(sample.rollout) + sample.length_penalty
-        if self.config.training_settings.kl_in == "reward":
-            self.charge_kl(batch)
+        for group in batch.rolled_out:
+            given = 0 if group.prompt.begun is None else len(group.prompt.begun)  # a part of the response
+            for sample in group.fresh:
+                length = given + sample.rollout.response_length
+                sample.length_penalty = self.overlong_penalty(length)
+                sample.reward = self.outcome_reward(sample.rollout, length) + sample.length_penalty
         for mechanism in self.active:
             for group in batch.groups:
                 mechanism.rewards(group)
@@ -94,11 +92,15 @@ class GRPO(StagedAlgorithm):
 
     def compute_advantages(self, batch: StepBatch) -> None:
         """Normalize rewards within each baseline group: Eq. 1 and Eq. 3, or what `training.advantage` names."""
-        estimator = build_estimator(self.config)
+        for mechanism in self.active:
+            mechanism.before_advantages(batch)
+        rewards = self.config.reward_settings
         for group in baseline_groups(batch.groups):
+            if rewards.length_bonus and differs_by_length_alone(group):
+                group.std_floor = rewards.length_bonus_std_floor
             for mechanism in self.active:
                 mechanism.normalize(group)
-            advantages: Any = estimator.advantages(group)
+            advantages: Any = self.estimator.advantages(group)
             for mechanism in self.active:
                 advantages = mechanism.advantages(group, advantages)
             for sample, advantage in zip(group.samples, advantages, strict=True):
@@ -115,24 +117,24 @@ class GRPO(StagedAlgorithm):
         training = self.config.training_settings
         rng = rng_for(self.seed, batch.step, RngStream.MINIBATCH)
         first_step = batch.step * training.minibatches + 1
-        auxiliary = [sample for mechanism in self.active for sample in mechanism.auxiliary(batch)]
+        auxiliary = [mechanism.auxiliary(batch) for mechanism in self.active]
         dealt = minibatches(batch.groups, training.minibatches, rng)
-        later = [sample for samples in dealt[1:] for _, sample in samples if sample.old_logprobs is None]
-        self.score_samples(later, entropy=True)
-        for sample in later:
-            sample.shed_entropies(keep=self.keeps_entropies)
+        if not dealt and any(auxiliary):
+            dealt = [[]]
+        self.measure_samples([sample for samples in dealt[1:] for _, sample in samples])
         untrained = self.untrained_samples(batch)
         if not dealt:
             self.score_samples(untrained)
         statistics = []
-        for number, samples in enumerate(dealt, first_step):
+        rows_of = training_rows(dealt, training, self.config.env_runners_settings.max_response_tokens)
+        for number, (samples, rows) in enumerate(zip(dealt, rows_of, strict=True), first_step):
             lr = training.lr * min(1.0, number / max(1, training.warmup_steps))
-            rows = training_samples(samples, training, self.config.env_runners_settings.max_response_tokens)
             measured = [sample for _, sample in samples]
             if number == first_step:
                 rows += [measuring_row(sample) for sample in untrained]
                 measured += untrained
-            rows += deal_auxiliary(auxiliary, number - first_step, training.minibatches)
+            for own in auxiliary:  # each mechanism's mean is its own
+                rows += deal_auxiliary(own, number - first_step, len(dealt))
             statistics.append(update_learners(self.learner_group, rows, lr, entropies=self.keeps_entropies))
             self.skipped_steps.observe(statistics[-1].skipped_steps > 0, rows)
             for index, logprobs in statistics[-1].old_logprobs.items():
@@ -152,10 +154,10 @@ class GRPO(StagedAlgorithm):
 
         It is written while the engines get their weights; the step ends when both are done.
         """
-        if self.history is not None:
-            self.history.write_in_background(functools.partial(write_history, self.history, batch))
         for mechanism in self.active:
             mechanism.update_history(batch)
+        if self.history is not None:
+            self.history.write_in_background(functools.partial(write_history, self.history, batch))
 
     def sync_weights(self, batch: StepBatch) -> None:
         """Give the workers the new policy; what they are rolling out meanwhile goes on with it."""
@@ -172,46 +174,31 @@ class GRPO(StagedAlgorithm):
 
     # -- What the stages are made of. ------------------------------------------------------------------------------
 
-    def charge_kl(self, batch: StepBatch) -> None:
-        """Set what the fresh responses pay for their distance from the reference: `beta` times their tokens' KL."""
-        training = self.config.training_settings
-        fresh = [sample for group in batch.groups for sample in group.fresh]
-        unscored = [sample for sample in fresh if sample.old_logprobs is None]
-        self.score_samples(unscored, entropy=True)
-        for sample in unscored:
-            sample.shed_entropies(keep=self.keeps_entropies)
-        references = self.score_reference(fresh)
-        for sample, reference in zip(fresh, references, strict=True):
-            own, first = (torch.from_numpy(np.asarray(each, np.float64)) for each in (sample.old_logprobs, reference))
-            sample.kl = float(kl_estimates(own, first, training.kl_estimator).sum())
-            sample.kl_cost = training.beta * sample.kl
-
-    def outcome_reward(self, rollout: Rollout) -> float:
+    def outcome_reward(self, rollout: Rollout, length: int) -> float:
         """Return what the environment paid; a correct response earns the length bonus on top."""
         if not rollout.correct:
             return rollout.reward
         reward = self.config.reward_settings
         bonus = length_bonus_reward(
             True,
-            rollout.response_length,
+            length,
             length_bonus=reward.length_bonus,
             length_bonus_max_tokens=reward.length_bonus_max_tokens,
         )
         return rollout.reward * bonus
 
-    def overlong_penalty(self, rollout: Rollout) -> float:
-        """Return what a response loses for its length, as a number that is not positive."""
+    def overlong_penalty(self, length: int) -> float:
+        """Return what a response of so many tokens loses, as a number that is not positive."""
         reward, limit = self.config.reward_settings, self.config.env_runners_settings.max_response_tokens
-        return overlong_penalty(
-            rollout.response_length, limit=limit, share=reward.overlong_share, penalty=reward.overlong_penalty
-        )
+        return overlong_penalty(length, limit=limit, share=reward.overlong_share, penalty=reward.overlong_penalty)
 
     def untrained_samples(self, batch: StepBatch) -> list[Sample]:
         """Return the samples that are stored but not trained on, where they have no log-probs yet."""
         if self.history is None:
             return []
         dropped = [sample for group in batch.dropped for sample in group.samples]
-        return [sample for sample in (*batch.for_history, *dropped) if sample.old_logprobs is None]
+        left_out = [sample for group in batch.rolled_out for sample in group.left_out]
+        return [sample for sample in (*batch.for_history, *dropped, *left_out) if sample.old_logprobs is None]
 
 
 def write_history(history: ReplayHistory, batch: StepBatch) -> None:
@@ -223,6 +210,12 @@ def write_history(history: ReplayHistory, batch: StepBatch) -> None:
             for sample in group.fresh:
                 history.record(group.prompt.uid, sample.rollout.correct, sample.reward)
     history.commit()
+
+
+def differs_by_length_alone(group: Group) -> bool:
+    """Tell whether all are correct and paid the same by the environment: what remains is the length bonus."""
+    rollouts = [sample.rollout for sample in group.samples]
+    return all(rollout.correct for rollout in rollouts) and len({rollout.reward for rollout in rollouts}) == 1
 
 
 def baseline_groups(groups: Sequence[Group]) -> list[Group]:

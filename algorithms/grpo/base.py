@@ -17,12 +17,14 @@ from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
 
 from algorithms.evaluation.fingerprint import digest_model
 from algorithms.evaluation.sampling import Evaluation, evaluate_policy, make_truncator
+from algorithms.grpo.advantages import AdvantageEstimator
 from algorithms.grpo.config import GRPOConfig
 from algorithms.grpo.mechanism import Mechanism, Services
 from algorithms.grpo.metrics import advantage_metrics, group_metrics, time_split
 from algorithms.grpo.monitors import MismatchWatch, SkippedSteps
 from algorithms.grpo.query_sampler import fingerprint
 from algorithms.grpo.registry import (
+    BUILT_IN,
     build_estimator,
     build_mechanisms,
     enabled,
@@ -35,12 +37,15 @@ from algorithms.grpo.samples import scoring_row
 from algorithms.grpo.state import history_savepoint, open_history, pack_states, restore_states
 from algorithms.grpo.types import Sample, StepBatch
 from algorithms.history.store import FILE_NAME as HISTORY_FILE
+from algorithms.learner.forward import ScoringModel
 from algorithms.learner.group import learner_facts, score_rows, set_version
 from algorithms.models.names import fetch_model, resolve_model
 from algorithms.models.tokenizer import ModelConfigs, load_tokenizer
 from algorithms.preflight.check import measure_engine
+from algorithms.preflight.teacher import fetch_teacher
 from algorithms.rollout.attempts import AttemptTruncator, context_of
 from algorithms.rollout.env_runner import environment_makers
+from algorithms.rollout.rendering import PromptRenderer
 from algorithms.rollout.scheduler import OnProgress
 from algorithms.rollout.types import Sampling, Split
 from algorithms.rollout.workers import RolloutWorkers
@@ -77,7 +82,10 @@ class StagedAlgorithm(Algorithm):
             torch.set_num_threads(config.env_runners_settings.num_threads)
         module = config.rl_module_settings
         fetch_model(module)  # not everybody comes through the command, which has done it
+        fetch_teacher(config)
         self.model_configs, self.model_fingerprint = ModelConfigs.read(module), digest_model(module)
+        teacher = config.teacher_settings
+        self.teacher_fingerprint = None if teacher is None else digest_model(teacher)
         measure_engine(config)
         super().setup(config)
         self.tokenizer = load_tokenizer(resolve_model(module.model), module.revision, module.trust_remote_code)
@@ -104,7 +112,7 @@ class StagedAlgorithm(Algorithm):
 
     def _set_up_mechanisms(self, config: GRPOConfig) -> None:
         training, uids = config.training_settings, self.uids(Split.TRAIN)
-        self.kinds = (*self.mechanisms, *named_mechanisms(training, self.mechanisms))
+        self.kinds = (*BUILT_IN, *self.mechanisms, *named_mechanisms(training, self.mechanisms))
         sampler = query_sampler(training)
         wants_history = any(kind.uses_history for kind in (*enabled(self.kinds, config), sampler))
         self.history = open_history(config, None) if wants_history else None
@@ -123,6 +131,14 @@ class StagedAlgorithm(Algorithm):
                 limit=limit,
             ),
             opened_history=self.history,
+            measure=self.measure_samples,
+            score_under=self.score_under,
+            render=PromptRenderer.of(
+                config, self.tokenizer, self.environments[Split.TRAIN], context_of(self.model_configs.model)
+            ).render,
+            opened_tokenizer=self.tokenizer,
+            vocabulary=self.model_configs.model.get_text_config().vocab_size,
+            context=context_of(self.model_configs.model),
         )
         self.sampler = sampler(settings_of(sampler, config), self.services)
         self.query_fingerprint = fingerprint(uids)
@@ -134,7 +150,7 @@ class StagedAlgorithm(Algorithm):
             training,
             self.sampling(),
             self.seed,
-            build_estimator(config),
+            self.estimator,
         )
 
     def sampling(self) -> Sampling:
@@ -153,16 +169,28 @@ class StagedAlgorithm(Algorithm):
             sample.old_logprobs, sample.entropies = logprobs, entropies
             sample.entropy = None if entropies is None else float(entropies.sum())
 
-    def score_reference(self, samples: Sequence[Sample]) -> list[np.ndarray]:
-        """Return the log-probs of samples under the reference of the KL penalty, float32 [L] each."""
+    def measure_samples(self, samples: Sequence[Sample]) -> None:
+        """Fill in log-probs where there are none yet, and the sum of the entropies."""
+        unscored = [sample for sample in samples if sample.old_logprobs is None]
+        self.score_samples(unscored, entropy=True)
+        for sample in unscored:
+            sample.shed_entropies(keep=self.keeps_entropies)
+
+    def score_under(self, samples: Sequence[Sample], under: ScoringModel) -> list[np.ndarray]:
+        """Return the log-probs of samples under a model, float32 [L] each, and leave the samples as they are."""
         rows = [scoring_row(sample) for sample in samples]
-        return [found for found, _ in score_rows(self.learner_group, rows, entropy=False, reference=True)]
+        return [found for found, _ in score_rows(self.learner_group, rows, entropy=False, under=under)]
+
+    @functools.cached_property
+    def estimator(self) -> AdvantageEstimator:
+        """The estimator that `training.advantage` names."""
+        return build_estimator(self.config)
 
     def begin_step(self) -> None:
         """Note the state that a step begins in, which is what is saved until it changes something."""
         # The last step's rollouts go before this step's come: together they would double the memory.
         self.batch = StepBatch(self.steps_done)
-        self.stage_seconds, self.step_started = {}, time.perf_counter()
+        self.stage_seconds, self.step_started, self.cpu_started = {}, time.perf_counter(), time.process_time()
         self.began = self.counters()
         self.services.step = self.steps_done
         for mechanism in self.active:
@@ -192,6 +220,7 @@ class StagedAlgorithm(Algorithm):
             "throughput/samples_per_s": len(lengths) / seconds,
             "throughput/generated_tokens": float(self.generated_tokens),
             "time/step": seconds,
+            "time/cpu": time.process_time() - self.cpu_started,
             "run/epoch": self.sampler.drawn / len(self.services.uids),
         }
         for tag, value in batch.record.items():
@@ -291,11 +320,12 @@ class StagedAlgorithm(Algorithm):
             "skipped_in_a_row": self.skipped_steps.in_a_row,
             "queries": self.query_fingerprint,
             "model": self.model_fingerprint,
+            "teacher": self.teacher_fingerprint,
         }
 
     def _keeps_its_first_model(self) -> bool:
         """Return whether the model that the run began with is needed for as long as it trains."""
-        return self.config.rl_module_settings.lora_rank > 0 or self.config.training_settings.beta > 0
+        return self.config.rl_module_settings.lora_rank > 0 or self.config.needs_reference
 
     def keep_state_in(self, folder: Path) -> None:
         """Keep what grows with the run, and what a failure leaves, in files of this folder; call it before training."""
@@ -331,6 +361,11 @@ class StagedAlgorithm(Algorithm):
             _logger.warning(
                 "rl_module.model is another model than the one that the run began with: the adapter, or the penalty of "
                 "training.beta, is on top of other weights, and the run is not what it would have been"
+            )
+        if self.teacher_fingerprint and state.get("teacher") not in (None, self.teacher_fingerprint):
+            _logger.warning(
+                "%s is another model than when the checkpoint was made: the run goes on with what is there now",
+                self.config.teacher_setting,
             )
         self.source.restart(state)
         self.stage = None

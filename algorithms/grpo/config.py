@@ -180,6 +180,26 @@ class GRPOConfig(BaseConfig):
         """Name the mechanisms whose switch is on."""
         return [kind.section for kind in self._enabled()]
 
+    @property
+    def needs_reference(self) -> bool:
+        """Whether learners keep the model that the run began with: for a KL penalty, or for a mechanism."""
+        return super().needs_reference or any(kind.uses_reference for kind in self._enabled())
+
+    @property
+    def teacher_setting(self) -> str:
+        """Name the setting of the teacher that learners load."""
+        return next((f"{kind.section}.teacher" for kind in self._enabled() if kind.uses_teacher), "")
+
+    @property
+    def teacher_settings(self) -> RLModuleSettings | None:
+        """Return which frozen teacher learners load: that of the mechanism that uses one."""
+        section = self.teacher_setting.partition(".")[0]
+        if not section:
+            return None
+        own: Any = getattr(self, f"{section}_settings")
+        changes = {"model": own.teacher, "revision": own.teacher_revision, "lora_rank": 0, "lora_targets": []}
+        return self.rl_module_settings.changed("rl_module", changes)
+
     def _enabled(self) -> list[type[Mechanism]]:
         named = named_mechanisms(self.training_settings, self.MECHANISMS) if self.TRAINS else []
         return enabled((*self.MECHANISMS, *named), self)

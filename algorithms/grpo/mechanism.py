@@ -8,7 +8,7 @@ is all that a mechanism of one's own needs; docs/extend.md shows one.
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 import numpy as np
 
@@ -21,6 +21,8 @@ from algorithms.utils.rng import RngStream, rng_for
 from r3env.core import Query
 
 if TYPE_CHECKING:  # loads Ray
+    from transformers import PreTrainedTokenizerBase
+
     from algorithms.config.base import BaseConfig
     from algorithms.rollout.attempts import AttemptTruncator
 
@@ -36,6 +38,18 @@ class Scorer(Protocol):
     def __call__(self, samples: Sequence[Sample], *, entropy: bool = False) -> None: ...
 
 
+class OtherScorer(Protocol):
+    """Returns samples' log-probs under a model, float32 [L] each; changes nothing in the samples."""
+
+    def __call__(
+        self, samples: Sequence[Sample], under: Literal["policy", "reference", "teacher"]
+    ) -> list[np.ndarray]: ...
+
+
+def _not_there(*_: Any, **__: Any) -> Any:
+    raise RuntimeError("no algorithm is behind these services: what scores and renders is not there")
+
+
 @dataclass
 class Services:
     """What mechanisms may ask for; they never see the algorithm.
@@ -49,6 +63,13 @@ class Services:
         truncator: makes what shortens quoted attempts to so many tokens; None: to what the context has room for.
         opened_history: responses to each query; there if an enabled mechanism says `uses_history`.
         step: the one that is running.
+        measure: fills in the log-probs of samples that have none yet, and the sum of their entropies.
+        score_under: see `OtherScorer`. For `reference` the class says `uses_reference`, for `teacher` `uses_teacher`.
+        render: gives the tokens of a first prompt, int32 [P], as an env runner would write them; None: its environment
+            fails, or it leaves less room in the model's context than so many tokens.
+        opened_tokenizer: of the policy.
+        vocabulary: rows of the policy's output head.
+        context: tokens that the policy's context has; None: no bound.
     """
 
     config: "BaseConfig"
@@ -59,6 +80,19 @@ class Services:
     truncator: "Callable[[int | None], AttemptTruncator]"
     opened_history: ReplayHistory | None = field(default=None)
     step: int = 0
+    measure: Callable[[Sequence[Sample]], None] = _not_there
+    score_under: OtherScorer = _not_there
+    render: Callable[[Prompt, int], np.ndarray | None] = _not_there
+    opened_tokenizer: "PreTrainedTokenizerBase | None" = None
+    vocabulary: int = 0
+    context: int | None = None
+
+    @property
+    def tokenizer(self) -> "PreTrainedTokenizerBase":
+        """The policy's tokenizer."""
+        if self.opened_tokenizer is None:
+            raise RuntimeError("these services have no tokenizer; fix: Services(opened_tokenizer=…)")
+        return self.opened_tokenizer
 
     @property
     def history(self) -> ReplayHistory:
@@ -82,17 +116,27 @@ class Mechanism(Plugin):
         settings_class: the section's settings, with a switch `enabled`.
         tags: its metrics, with their values in a step in which it did nothing or is off.
         uses_history: whether `services.history` has to be open.
-        conflicts: sections of mechanisms that it does not go together with.
+        uses_reference: whether it reads log-probs under the model that the run began with.
+        uses_teacher: whether it reads those under another model: setting `teacher` of its section, a folder, Hub id or
+            embedded model, at `teacher_revision`.
+        conflicts: sections of mechanisms that it does not go together with, and why, as half a sentence.
         metrics: what it reports of the running step, by tag; begins as a copy of `tags`.
     """
 
     tags: ClassVar[Mapping[str, float]] = {}
     uses_history: ClassVar[bool] = False
-    conflicts: ClassVar[frozenset[str]] = frozenset()
+    uses_reference: ClassVar[bool] = False
+    uses_teacher: ClassVar[bool] = False
+    conflicts: ClassVar[Mapping[str, str]] = {}
 
     def __init__(self, settings: Any, services: Services) -> None:
         self.settings, self.services = settings, services
         self.metrics: dict[str, float] = dict(self.tags)
+
+    @classmethod
+    def is_enabled(cls, settings: Any, config: "BaseConfig") -> bool:
+        """Return whether its switch is on."""
+        return bool(getattr(settings, "enabled", True))
 
     @classmethod
     def extra_prompts(cls, settings: Any, queries: int) -> int:
@@ -115,7 +159,10 @@ class Mechanism(Plugin):
         return []
 
     def follow_up(self, groups: Sequence[Group], round: int) -> list[Prompt]:
-        """Return prompts to roll out after these groups came in; `round` counts from 1."""
+        """Return prompts to roll out after these groups came in; `round` counts from 1 in each step.
+
+        `groups` is the list of the step so far, and grows with it; a group keeps the `Prompt` object that it is of.
+        """
         return []
 
     def is_informative(self, group: Group) -> bool:
@@ -132,6 +179,9 @@ class Mechanism(Plugin):
 
     def compose(self, batch: StepBatch) -> None:
         """Change which samples the groups hold."""
+
+    def before_advantages(self, batch: StepBatch) -> None:
+        """Score, for all groups at once, what `advantages` reads; members and rewards are final, but for `kl_cost`."""
 
     def normalize(self, group: Group) -> None:
         """Set the group's `std_scale` and `std_floor`; its members are final."""

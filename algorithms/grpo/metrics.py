@@ -60,6 +60,8 @@ def update_metrics(groups: Sequence[Group], steps: Sequence[UpdateStatistics]) -
         "policy/loss": sum(step.loss for step in steps) / max(len(steps), 1),
         "policy/entropy": _entropy(groups),
         "policy/clip_fraction": total.clipped / max(total.tokens, 1.0),
+        "replay/clip_fraction": total.replayed_clipped / max(total.replayed_tokens, 1.0),
+        "replay/ratio_max": total.max_replayed_ratio,
         "policy/grad_norm": float(np.mean([step.grad_norm for step in steps])) if steps else 0.0,
         "policy/kl": total.kl / max(len(steps), 1) + _kl_of_rewards(groups),
         "policy/skipped_steps": sum(step.skipped_steps for step in steps),
@@ -93,8 +95,8 @@ def _entropy(groups: Sequence[Group]) -> float:
 
 
 def _kl_of_rewards(groups: Sequence[Group]) -> float:
-    """Mean over the fresh samples' tokens of the KL that rewards pay for; 0 where it is in the loss."""
-    fresh = [sample for group in groups for sample in group.fresh]
+    """Mean over the tokens of what rewards pay of the KL; 0 where it is in the loss."""
+    fresh = [sample for group in groups for sample in group.trained]
     tokens = sum(sample.rollout.response_length for sample in fresh)
     return sum(sample.kl for sample in fresh) / max(tokens, 1)
 

@@ -2,7 +2,7 @@
 
 import hashlib
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -64,6 +64,19 @@ class EpochSampler(QuerySampler):
     def choose(self, count: int, step: int, occasion: int = 0) -> list[str]:
         """Return the next `count` queries; a batch may span two epochs."""
         return list(itertools.islice(self.stream(self.drawn), count))
+
+    def choose_where(self, count: int, keep: Callable[[str], bool]) -> list[str]:
+        """Return the next `count` queries that `keep` is true of; `drawn` counts those that it is not, too."""
+        chosen: list[str] = []
+        passed = 0
+        for uid in self.stream(self.drawn):
+            if len(chosen) == count:
+                break
+            passed += 1
+            if keep(uid):
+                chosen.append(uid)
+        self.drawn += passed - count
+        return chosen
 
     def stream(self, position: int) -> Iterator[str]:
         """Yield the queries from a position of the stream on, without end."""

@@ -7,15 +7,18 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from algorithms.config.base import BaseConfig
-from algorithms.config.errors import ConfigError
+from algorithms.config.errors import ConfigError, shown
 from algorithms.config.plugins import Plugin, load_plugin
 from algorithms.config.schema import Settings
 from algorithms.config.sections import SECTIONS, TrainingSettings
 from algorithms.grpo.advantages import ADVANTAGES, AdvantageEstimator
+from algorithms.grpo.kl_reward import KLReward
 from algorithms.grpo.mechanism import Mechanism, Services
 from algorithms.grpo.query_sampler import QuerySampler
 from algorithms.learner.loss import OBJECTIVES, load_objective
 
+# What a setting of section `training` switches on; they come before all others.
+BUILT_IN: tuple[type[Mechanism], ...] = (KLReward,)
 MECHANISMS: Mapping[str, str] = MappingProxyType(
     {
         "replay": "algorithms.r3_grpo.replay:Replay",
@@ -27,6 +30,15 @@ MECHANISMS: Mapping[str, str] = MappingProxyType(
         "knapsack": "algorithms.methods.knapsack:Knapsack",
         "gdro": "algorithms.methods.gdro:Gdro",
         "rorecomp": "algorithms.methods.rorecomp:RoRecomp",
+        "sdpo": "algorithms.methods.sdpo:SDPO",
+        "opd": "algorithms.methods.opd:OPD",
+        "ace": "algorithms.methods.ace:ACE",
+        "prefix_rl": "algorithms.methods.prefix_rl:PrefixRL",
+        "cog_drift": "algorithms.methods.cog_drift:CogDrift",
+        "fission": "algorithms.methods.fission:Fission",
+        "scaf_grpo": "algorithms.methods.scaf_grpo:ScafGrpo",
+        "laser": "algorithms.methods.laser:Laser",
+        "dph_rl": "algorithms.methods.dph_rl:DphRl",
     }
 )
 QUERY_SAMPLERS: Mapping[str, str] = MappingProxyType(
@@ -91,7 +103,7 @@ def settings_of(kind: type[Plugin], config: BaseConfig) -> object:
 
 def enabled(kinds: "tuple[type[Mechanism], ...]", config: BaseConfig) -> list[type[Mechanism]]:
     """Return the mechanisms whose switch is on, in order."""
-    return [kind for kind in kinds if getattr(settings_of(kind, config), "enabled", True)]
+    return [kind for kind in kinds if kind.is_enabled(settings_of(kind, config), config)]
 
 
 def check_plugins(config: BaseConfig, mechanisms: "tuple[type[Mechanism], ...]") -> None:
@@ -109,11 +121,38 @@ def check_plugins(config: BaseConfig, mechanisms: "tuple[type[Mechanism], ...]")
     ):
         kind.check(settings_of(kind, config), config)
     active = [*enabled(mechanisms, config), query_sampler(training)]
+    _check_ratio(training, [*active, advantage_estimator(training)])
+    _check_teachers([kind for kind in active if kind.uses_teacher], config)
     on = {kind.section for kind in active}
     for kind in active:
-        for other in sorted(kind.conflicts & on):
+        for other in sorted(kind.conflicts.keys() & on):
             switch = "training.query_sampler" if issubclass(kind, QuerySampler) else f"{kind.section}.enabled"
-            raise ConfigError(f"{switch}: does not go together with {other}; fix: {other}.enabled=false")
+            why = kind.conflicts[other]
+            raise ConfigError(f"{switch}: does not go together with {other}: {why}; fix: {other}.enabled=false")
+
+
+def _check_teachers(kinds: list[type[Mechanism]], config: BaseConfig) -> None:
+    """Raise ConfigError where mechanisms name different teachers: learners hold one."""
+    for kind in kinds[1:]:
+        first, own = (getattr(settings_of(each, config), "teacher", None) for each in (kinds[0], kind))
+        if own != first:
+            raise ConfigError(
+                f"{kind.section}.teacher: {shown(own)} is not that of {kinds[0].section}, and learners hold one; "
+                f"fix: {kind.section}.teacher={first}"
+            )
+
+
+def _check_ratio(training: TrainingSettings, active: Sequence[type[Plugin]]) -> None:
+    """Refuse one ratio for all tokens of a response where tokens have advantages of their own: it evens them out."""
+    kind = next((kind for kind in active if kind.per_token), None)
+    shared = "ratio_level" if training.ratio_level == "sequence" else ""
+    shared = "objective" if load_objective(training.objective).shares_ratio else shared
+    if kind is not None and shared:
+        better = "token" if shared == "ratio_level" else "clip"
+        raise ConfigError(
+            f"training.{shared}: {getattr(training, shared)} has one ratio for a response, and {kind.section} gives "
+            f"its tokens advantages of their own; fix: training.{shared}={better}"
+        )
 
 
 def build_mechanisms(kinds: "tuple[type[Mechanism], ...]", services: Services) -> list[Mechanism]:

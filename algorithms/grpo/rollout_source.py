@@ -136,9 +136,7 @@ class RolloutSource:
                 self._workers.abandon(plan.ticket)
         self._plans.clear()
         self._sampler.drawn = state["query_position"]
-        self._repeated = {
-            each["step"]: Begun(each["queries"], each.get("sizes", ())) for each in state.get("under_way", ())
-        }
+        self._repeated = {each["step"]: Begun.from_data(each) for each in state.get("under_way", ())}
         self._sampler.taken = {step: list(begun.queries) for step, begun in self._repeated.items()}
 
     def _begin_steps(self, step: int) -> Plan:
@@ -174,8 +172,8 @@ class RolloutSource:
         prompts = [Prompt(uid) for uid in queries]
         for mechanism in self._mechanisms:
             prompts = mechanism.shape_prompts(prompts, step)
-        if repeated and repeated.sizes:  # what they were made of may have been learned from since
-            prompts = [replace(prompt, size=size) for prompt, size in zip(prompts, repeated.sizes, strict=True)]
+        if repeated:  # what they were made of may have been learned from since
+            prompts = repeated.shape(prompts)
         begun = Begun.of(queries, prompts)
         prompts += [prompt for mechanism in self._mechanisms for prompt in mechanism.prompts(queries, step)]
         return Plan(step, begun, prompts, self._requests(prompts, step, RngStream.ROLLOUT))

@@ -24,25 +24,48 @@ def minibatches(groups: Sequence[Group], count: int, rng: np.random.Generator) -
 def training_samples(
     samples: Sequence[tuple[int, Sample]], training: TrainingSettings, max_response_tokens: int
 ) -> list[TrainingSample]:
-    """Make the rows of one optimizer step, their token weights normalized over all of it."""
-    lengths = np.array([sample.rollout.response_length for _, sample in samples])
-    group_ids = np.array([group for group, _ in samples])
-    weights = loss_weights(
-        lengths, group_ids, loss_aggregation=training.loss_aggregation, max_response_tokens=max_response_tokens
-    )
-    return [_row(sample, float(weight)) for (_, sample), weight in zip(samples, weights, strict=True)]
+    """Make the rows of a training step with one optimizer step, their token weights normalized over all of it."""
+    return training_rows([samples], training, max_response_tokens)[0]
+
+
+def training_rows(
+    dealt: Sequence[Sequence[tuple[int, Sample]]], training: TrainingSettings, max_response_tokens: int
+) -> list[list[TrainingSample]]:
+    """Make the rows of each optimizer step of a training step.
+
+    Token weights are normalized over an optimizer step. Means over a group's responses are those of the whole training
+    step: a shuffled mini-batch holds few members of a group, and how many is chance.
+    """
+
+    def weights_of(samples: Sequence[tuple[int, Sample]]) -> np.ndarray:
+        lengths = np.array([sample.rollout.response_length for _, sample in samples])
+        return loss_weights(
+            lengths,
+            np.array([group for group, _ in samples]),
+            loss_aggregation=training.loss_aggregation,
+            max_response_tokens=max_response_tokens,
+        )
+
+    if training.loss_aggregation == "response" and dealt:
+        whole: np.ndarray = weights_of([pair for samples in dealt for pair in samples]) * len(dealt)
+        weights = np.split(whole, np.cumsum([len(samples) for samples in dealt])[:-1])
+    else:
+        weights = [weights_of(samples) for samples in dealt]
+    return [
+        [_row(sample, float(weight)) for (_, sample), weight in zip(samples, own, strict=True)]
+        for samples, own in zip(dealt, weights, strict=True)
+    ]
 
 
 def deal_auxiliary(samples: Sequence[Sample], minibatch: int, minibatches: int) -> list[TrainingSample]:
-    """Make the rows of one optimizer step that have an objective of their own: the mean over all their tokens.
+    """Make the rows of one optimizer step that have an objective of their own: the mean over all tokens of `samples`.
 
-    They carry no log-probs of a sampling policy, so that their ratio is 1 and their gradient that of
-    `advantages · log-prob`.
+    They carry no log-probs of a sampling policy: their gradient is that of `advantages · log-prob`, in every loss.
     """
     weight = minibatches / max(1, sum(sample.rollout.response_length for sample in samples))
     rows = (_row(sample, weight) for sample in samples[minibatch::minibatches])
     plain: dict[str, Any] = {"old_logprobs": None, "sampling_logprobs": None, "anchors": None}
-    plain |= {"entropy_bonus": 0.0, "shaping": 0.0}
+    plain |= {"entropy_bonus": 0.0, "shaping": 0.0, "dual_clip": 0.0}
     return [replace(row, **plain) for row in rows]
 
 
@@ -58,6 +81,7 @@ def _row(sample: Sample, weight: float) -> TrainingSample:
         anchors=sample.anchors,
         entropy_bonus=sample.entropy_bonus,
         shaping=sample.shaping,
+        dual_clip=sample.dual_clip,
     )
 
 

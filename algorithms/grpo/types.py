@@ -1,14 +1,14 @@
 """A step's data between stages: samples in groups, groups in a batch. No Ray, no torch."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from algorithms.history.entry import ReplayEntry
 from algorithms.rollout.conversation import last_written
-from algorithms.rollout.types import Prompt, Rollout
+from algorithms.rollout.types import Context, Prompt, Rollout, Written
 
 
 @dataclass
@@ -29,6 +29,8 @@ class Sample:
         entropy_bonus: what a nat of a token's entropy is worth in the loss.
         replayed: retrieved from history, not sampled in this step.
         shaping: γ of the shaped ratio of its tokens, see `algorithms.learner.batch.TrainingSample`; 0: none.
+        dual_clip: bound on the ratio of its tokens where the advantage is negative; 0: none but the loss's.
+        borrowed: sampled in this step for another group, which counts it among its fresh ones.
     """
 
     rollout: Rollout
@@ -45,6 +47,8 @@ class Sample:
     entropy_bonus: float = 0.0
     replayed: bool = False
     shaping: float = 0.0
+    dual_clip: float = 0.0
+    borrowed: bool = False
 
     def shed_entropies(self, *, keep: bool) -> None:
         """Keep its tokens' entropies in half precision, or not at all."""
@@ -74,16 +78,24 @@ class Group:
     Args:
         std_scale: α of Eq. 3, the factor on the standard deviation; a number, or float [G].
         std_floor: the least standard deviation to divide by.
+        left_out: of the step's policy too, but not trained on; history and metrics count them.
     """
 
     prompt: Prompt
     samples: list[Sample] = field(default_factory=list)
     std_scale: "float | np.ndarray" = 1.0
     std_floor: float = 0.0
+    left_out: list[Sample] = field(default_factory=list)
 
     @property
     def fresh(self) -> list[Sample]:
-        """The samples of this step's policy."""
+        """The samples of this step's policy to the group's own prompt."""
+        own = [sample for sample in self.samples if not sample.replayed and not sample.borrowed]
+        return [*own, *self.left_out]
+
+    @property
+    def trained(self) -> list[Sample]:
+        """The samples of this step's policy that are trained on, whatever their prompt."""
         return [sample for sample in self.samples if not sample.replayed]
 
     @property
@@ -140,20 +152,36 @@ class Begun:
     Args:
         queries: the step's own.
         sizes: of their prompts; empty: `training.group_size` for all.
+        variants: of their prompts; empty: none has one.
     """
 
     queries: Sequence[str]
     sizes: Sequence[int | None] = ()
+    variants: Sequence[str] = ()
 
     @classmethod
     def of(cls, queries: Sequence[str], prompts: Sequence[Prompt]) -> "Begun":
-        """Note the queries, and the sizes of their prompts if there is any."""
-        sizes = [prompt.size for prompt in prompts]
-        return cls(queries, sizes if any(sizes) else ())
+        """Note the queries, and sizes and variants of their prompts if there are any."""
+        sizes, variants = [prompt.size for prompt in prompts], [prompt.variant for prompt in prompts]
+        return cls(queries, sizes if any(sizes) else (), variants if any(variants) else ())
+
+    @classmethod
+    def from_data(cls, data: Mapping[str, Any]) -> "Begun":
+        """Take back what `as_data` gave."""
+        return cls(data["queries"], data.get("sizes", ()), data.get("variants", ()))
+
+    def shape(self, prompts: Sequence[Prompt]) -> list[Prompt]:
+        """Give prompts of the same queries their sizes and variants again."""
+        shaped = list(prompts)
+        if self.sizes:
+            shaped = [replace(each, size=size) for each, size in zip(shaped, self.sizes, strict=True)]
+        pairs = zip(shaped, self.variants or [""] * len(shaped), strict=True)
+        return [each if each.variant == variant else each.in_form(variant) for each, variant in pairs]
 
     def as_data(self, step: int) -> dict[str, Any]:
         """Return it as plain data."""
-        return {"step": step, "queries": list(self.queries)} | ({"sizes": list(self.sizes)} if self.sizes else {})
+        shapes = {"sizes": list(self.sizes), "variants": list(self.variants)}
+        return {"step": step, "queries": list(self.queries)} | {name: each for name, each in shapes.items() if each}
 
 
 def to_entry(sample: Sample, step: int) -> ReplayEntry:
@@ -200,3 +228,31 @@ def to_sample(entry: ReplayEntry, group: int) -> Sample:
         messages=({"role": "assistant", "content": entry.text} if entry.text else last_written(entry.loss_mask),),
     )
     return Sample(rollout, reward=entry.reward, old_logprobs=entry.old_logprobs, replayed=True)
+
+
+def with_prompt_of(sample: Sample, plain: Rollout) -> Sample:
+    """Return a response as if it had answered another rollout's prompt, without log-probs.
+
+    Args:
+        sample: whose later turns, if it has any, do not repeat its prompt.
+        plain: an answer to that prompt, a plain one.
+    """
+    start, messages = sample.rollout.prompt_length, sample.rollout.messages
+    prompt = plain.tokens[: plain.prompt_length]
+    mask = np.concatenate([np.zeros(len(prompt), bool), sample.rollout.loss_mask[start:]])
+    rollout = Rollout(
+        request_id=-1,
+        uid=sample.rollout.uid,
+        group=sample.rollout.group,
+        context=Context.PLAIN,
+        tokens=np.concatenate([prompt, sample.rollout.tokens[start:]]),
+        loss_mask=mask,
+        sampling_logprobs=np.zeros(np.count_nonzero(mask), np.float32),
+        reward=sample.rollout.reward,
+        correct=sample.rollout.correct,
+        truncated=sample.rollout.truncated,
+        verdict=sample.rollout.verdict,
+        weights_version=sample.rollout.weights_version,
+        messages=tuple(last_written(mask) if isinstance(last, Written) else last for last in messages[-1:]),
+    )
+    return Sample(rollout, reward=sample.reward)

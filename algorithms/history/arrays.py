@@ -13,6 +13,8 @@ STATE_FORMAT = 3
 _SCALARS = {"reward": np.float64, "correct": np.bool_, "truncated": np.bool_, "step": np.int64}
 _STRINGS = ("context", "text")
 
+_FACTS = ("uid", "context", "reward", "correct", "truncated", "step", "text")
+
 Outcome = tuple[str, bool, float]
 
 
@@ -92,3 +94,31 @@ def _encoded(name: str, strings: Sequence[str]) -> dict[str, np.ndarray]:
 def _decoded(name: str, arrays: dict[str, np.ndarray]) -> list[str]:
     joined, offsets = arrays[f"{name}_utf8"].tobytes(), arrays[f"{name}_offsets"].tolist()
     return [joined[start:end].decode("utf-8", "surrogatepass") for start, end in pairwise(offsets)]
+
+
+def pack_entries(entries: Sequence[ReplayEntry]) -> tuple[dict[str, np.ndarray], list[dict[str, Any]]]:
+    """Return some entries as arrays, their sequences one after another, and what fits JSON of each."""
+    arrays = {name: joined([getattr(entry, name) for entry in entries], dtype) for name, dtype in SEQUENCES.items()}
+    arrays["lengths"] = np.array([len(entry.tokens) for entry in entries], np.int64)
+    return arrays, [{name: getattr(entry, name) for name in _FACTS} for entry in entries]
+
+
+def unpack_entries(arrays: Mapping[str, np.ndarray], facts: Sequence[Mapping[str, Any]]) -> list[ReplayEntry]:
+    """Give back what `pack_entries` got."""
+    if not facts:
+        return []
+    starts = np.cumsum(arrays["lengths"])[:-1]
+    masks = np.split(arrays["loss_mask"], starts)
+    own = split_tokens(arrays["old_logprobs"], masks)
+    rows = zip(facts, np.split(arrays["tokens"], starts), masks, own, strict=True)
+    return [ReplayEntry(tokens=t, loss_mask=m, old_logprobs=o, **fact) for fact, t, m, o in rows]
+
+
+def split_tokens(values: np.ndarray, masks: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Split values of response tokens by response."""
+    return np.split(values, np.cumsum([int(mask.sum()) for mask in masks])[:-1])
+
+
+def joined(parts: Sequence[np.ndarray], dtype: Any) -> np.ndarray:
+    """Concatenate arrays of any number, none included."""
+    return np.concatenate([*parts, np.zeros(0, dtype)]).astype(dtype)

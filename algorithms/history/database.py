@@ -96,12 +96,13 @@ class HistoryDatabase:
         )
         self._stored += 1
 
-    def trim(self, uid: str, correct: bool, capacity: int) -> None:
-        """Remove the oldest entries of a pool beyond its capacity."""
+    def trim(self, uid: str, correct: bool, context: str, capacity: int) -> None:
+        """Remove the oldest entries of a pool's context beyond the capacity."""
         pool = self._query(uid), correct
         surplus = self._connection.execute(
-            "SELECT age, event FROM pools WHERE query=? AND correct=? ORDER BY age DESC LIMIT -1 OFFSET ?",
-            (*pool, capacity),
+            "SELECT age, event FROM pools WHERE query=? AND correct=? AND context=? "
+            "ORDER BY age DESC LIMIT -1 OFFSET ?",
+            (*pool, context, capacity),
         ).fetchall()
         for age, event in surplus:
             self._remove(*pool, age, event)

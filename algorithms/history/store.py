@@ -33,7 +33,8 @@ _logger = logging.getLogger(__name__)
 class ReplayHistory:
     """Responses and outcome statistics by query.
 
-    Each query has two first-in-first-out pools, so that no flood of failures evicts a success. With `dedupe`,
+    Each query has first-in-first-out pools: successes and failures of each context apart, so that no flood of failures
+    evicts a success, and none of hinted or reflected responses the plain ones. With `dedupe`,
     a response that repeats the context and the response tokens of a stored one takes its place, age included:
     its log-probs are fresher, and repetition does not make it outlive rarer responses.
 
@@ -97,11 +98,11 @@ class ReplayHistory:
         return len(self._database)
 
     def add(self, entry: ReplayEntry) -> None:
-        """Store a response; a full pool loses its oldest. Counts for no statistic: see `record`."""
+        """Store a response; a full pool loses the oldest of its context. Counts for no statistic: see `record`."""
         digest = hashlib.blake2b(entry.response_tokens.tobytes(), digest_size=16).digest() if self.dedupe else None
         self._database.add(entry, digest)
         if self.capacity is not None:
-            self._database.trim(entry.uid, entry.correct, self.capacity)
+            self._database.trim(entry.uid, entry.correct, entry.context, self.capacity)
 
     def record(self, uid: str, correct: bool, reward: float) -> None:
         """Count the outcome of one plain attempt, stored or not.

@@ -43,6 +43,7 @@ class TrainingSample:
         anchors: float32 [L], what a nat of distance from the old policy costs each token in the loss; None: nothing.
         entropy_bonus: what a nat of a token's entropy is worth in the loss.
         shaping: γ of the shaped ratio `r / (r + γ)` that stands in the objective's place; 0: the objective.
+        dual_clip: bound on the ratio where the advantage is negative; 0: none but the loss's.
     """
 
     tokens: np.ndarray
@@ -55,6 +56,7 @@ class TrainingSample:
     anchors: np.ndarray | None = None
     entropy_bonus: float = 0.0
     shaping: float = 0.0
+    dual_clip: float = 0.0
 
     @property
     def on_policy(self) -> bool:
@@ -86,6 +88,11 @@ class TrainingSample:
     def unscored(self) -> bool:
         """Whether this is an on-policy row that no scoring pass has seen: the update computes its log-probs."""
         return self.on_policy and self.old_logprobs is None
+
+    @property
+    def is_direct(self) -> bool:
+        """Whether its objective is its advantages times its log-probs: no policy has sampled it, as far as it says."""
+        return self.old_logprobs is None and not self.on_policy and bool(np.any(self.advantages))
 
     def has_gradient(self, beta: float) -> bool:
         """Whether the loss has a gradient on this row, with the KL term's coefficient `beta`."""

@@ -49,6 +49,7 @@ def _identity(row: TrainingSample) -> object:
         None if row.anchors is None else row.anchors.tobytes(),
         row.entropy_bonus,
         row.shaping,
+        row.dual_clip,
     )
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -21,6 +21,9 @@ from algorithms.learner.chunked_logprobs import chunked_logprobs
 from algorithms.learner.packing import packed_microbatches, padded_microbatches
 from algorithms.learner.prompt_groups import shared_microbatches
 from algorithms.learner.sharding import agreed_passes, compute_device
+
+# The policy, the model that it began as, or another one that is frozen.
+ScoringModel = Literal["policy", "reference", "teacher"]
 
 
 @dataclass(frozen=True)

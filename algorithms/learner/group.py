@@ -15,6 +15,7 @@ from ray.rllib.core.learner.training_data import TrainingData
 from algorithms.learner.batch import TrainingSample
 from algorithms.learner.equal_rows import merge_equal_rows
 from algorithms.learner.flops import LearnerFacts, scoring_costs, update_costs
+from algorithms.learner.forward import ScoringModel
 from algorithms.learner.learner import GRPOLearner
 from algorithms.learner.prompt_groups import assign_groups, prompt_groups
 from algorithms.learner.update import UpdateStatistics
@@ -69,11 +70,12 @@ def _of_all(values: dict[int, np.ndarray], owners: Sequence[int]) -> dict[int, n
 
 
 def score_rows(
-    learner_group: LearnerGroup, rows: Sequence[TrainingSample], *, entropy: bool, reference: bool = False
+    learner_group: LearnerGroup, rows: Sequence[TrainingSample], *, entropy: bool, under: ScoringModel = "policy"
 ) -> list[tuple[np.ndarray, np.ndarray | None]]:
     """Return log-probs (and entropies) of each row's response tokens under the current policy, float32 [L].
 
-    With `reference` they are those under the reference of the KL term, which learners have if `training.beta` is set.
+    `under` names another model: `reference`, which learners have where `BaseConfig.needs_reference` says so, or
+    `teacher`, which they have where there are `BaseConfig.teacher_settings`.
 
     Raises:
         LearnerDied: a learner is gone, or out of memory; any other error of a learner is raised as it is.
@@ -86,14 +88,12 @@ def score_rows(
     parts = [[rows[i] for i in indices] for indices in shares]
     if learner_group.is_local:
         with _learner_errors(learner_group):
-            scored = [_local_learner(learner_group).score(parts[0], entropy=entropy, reference=reference)]
+            scored = [_local_learner(learner_group).score(parts[0], entropy=entropy, under=under)]
     else:
         references = [ray.put(part) for part in parts]
         scored = each_learner(
             learner_group,
-            lambda learner: learner.score(
-                ray.get(references[learner._learner_index]), entropy=entropy, reference=reference
-            ),
+            lambda learner: learner.score(ray.get(references[learner._learner_index]), entropy=entropy, under=under),
         )
     results: dict[int, tuple[np.ndarray, np.ndarray | None]] = {}
     for indices, part in zip(shares, scored, strict=True):

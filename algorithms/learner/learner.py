@@ -16,13 +16,15 @@ from algorithms.config.base import BaseConfig
 from algorithms.learner.attention import shares_prompts, try_packed_attention, try_shared_prompts
 from algorithms.learner.batch import TrainingSample
 from algorithms.learner.flops import LearnerFacts, ModelShape, update_costs
-from algorithms.learner.forward import ForwardSettings, score
+from algorithms.learner.forward import ForwardSettings, ScoringModel, score
 from algorithms.learner.loss import LossSettings, load_objective
 from algorithms.learner.model import WithoutAdapter
 from algorithms.learner.optimizer import make_adamw, step_threads, threads
 from algorithms.learner.sharding import clip_gradients, compute_device, reshard, shard, sum_gradients
 from algorithms.learner.update import UpdateStatistics, accumulate_gradients
 from algorithms.learner.weights import LearnerTensors
+from algorithms.models.causal_lm import load_causal_lm
+from algorithms.models.names import errors_named, resolve_model
 from algorithms.utils.starting import READY, report_stage
 
 
@@ -35,6 +37,7 @@ class GRPOLearner(LearnerTensors, TorchLearner):
 
     config: BaseConfig
     reference: Any = None
+    teacher: Any = None
     # Why micro-batches are padded although `learners.packing` is on; "" where they are not.
     padded_because: str = ""
     # Why each response's prompt is computed again although `learners.share_prompts` is on.
@@ -49,16 +52,17 @@ class GRPOLearner(LearnerTensors, TorchLearner):
         report_stage("learner", READY)
 
     def _map_module_to_device(self, module: Any) -> None:
-        """Place the policy, in shards or whole, and for a KL term its reference: the model as loaded."""
+        """Place the policy, in shards or whole, and what is frozen beside it: the model as loaded, and a teacher."""
         lm, device = module[DEFAULT_MODULE_ID].lm, torch.device(str(self._device))
         if self.config.learners_settings.packing:
             self.padded_because = try_packed_attention(lm)
             if self.config.learners_settings.share_prompts and not self.padded_because:
                 self.unshared_because = try_shared_prompts(lm)
-        if self.config.training_settings.beta > 0:
+        if self.config.needs_reference:
             adapted = self.config.rl_module_settings.lora_rank > 0
             self.reference = WithoutAdapter(lm) if adapted else copy.deepcopy(lm).eval().requires_grad_(False)
-        for model in (lm, self.reference):
+        self.teacher = self._load_teacher()
+        for model in (lm, self.reference, self.teacher):
             if not isinstance(model, torch.nn.Module):
                 continue
             if self.sharded:
@@ -66,6 +70,19 @@ class GRPOLearner(LearnerTensors, TorchLearner):
                 shard(model, device, dtype=dtype, offload=self.config.learners_settings.offload)
             else:
                 model.to(device)
+
+    def _load_teacher(self) -> Any:
+        """Load the frozen model of a mechanism that `uses_teacher`, in the compute dtype."""
+        settings, learners = self.config.teacher_settings, self.config.learners_settings
+        if settings is None:
+            return None
+        with errors_named(self.config.teacher_setting):
+            teacher = load_causal_lm(
+                resolve_model(settings.model), settings.dtype, settings.revision, settings.trust_remote_code
+            )
+        if learners.packing and not try_packed_attention(teacher) and learners.share_prompts:
+            try_shared_prompts(teacher)
+        return teacher.eval().requires_grad_(False)
 
     @property
     def sharded(self) -> bool:
@@ -161,11 +178,14 @@ class GRPOLearner(LearnerTensors, TorchLearner):
         shared = shares_prompts(self.lm)
         return LearnerFacts(model, name, dtype, beta, self.padded_because, shared, self.unshared_because)
 
-    def score(self, rows: list[TrainingSample], *, entropy: bool, reference: bool = False) -> list[tuple[Any, Any]]:
-        """Return log-probs and entropies of each row's response tokens under the current policy, or the reference."""
+    def score(
+        self, rows: list[TrainingSample], *, entropy: bool, under: ScoringModel = "policy"
+    ) -> list[tuple[Any, Any]]:
+        """Return log-probs and entropies of each row's response tokens under the current policy, or a frozen model."""
         self.lm.eval()
-        model = self.reference if reference else None
-        scored = score(self.lm, rows, self.forward_settings, entropy=entropy, model=model)
+        batches_of = self.teacher if under == "teacher" else self.lm
+        model = self.reference if under == "reference" else None
+        scored = score(batches_of, rows, self.forward_settings, entropy=entropy, model=model)
         self._release_gathered_weights()
         return scored
 
@@ -184,7 +204,7 @@ class GRPOLearner(LearnerTensors, TorchLearner):
         return super().get_state(*args, **kwargs)
 
     def _release_gathered_weights(self) -> None:
-        for model in (self.lm, self.reference):
+        for model in (self.lm, self.reference, self.teacher):
             if isinstance(model, torch.nn.Module):
                 reshard(model)
 

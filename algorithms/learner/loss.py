@@ -87,6 +87,7 @@ class Objective(Plugin):
     Attributes:
         takes_dual_clip: whether `training.dual_clip` is for it.
         takes_sequence_ratio: whether `training.ratio_level: sequence` is.
+        shares_ratio: whether all tokens of a response share one ratio.
 
     Raises:
         ConfigError: an option that `settings_class` does not have, or a value that it does not take.
@@ -94,6 +95,7 @@ class Objective(Plugin):
 
     takes_dual_clip: ClassVar[bool] = True
     takes_sequence_ratio: ClassVar[bool] = True
+    shares_ratio: ClassVar[bool] = False
 
     def __init__(self, options: Mapping[str, Any] | None = None) -> None:
         self.settings: Any = self.settings_class().changed(self.section, options or {})
@@ -102,11 +104,11 @@ class Objective(Plugin):
     def check(cls, settings: Any, config: Any) -> None:
         """Raise ConfigError for a setting of section `training` that it does not take."""
         training = config.training_settings
-        line = f"has no effect with training.objective={training.objective}; fix: training."
+        line = f"has no effect with training.objective={training.objective}"
         if training.dual_clip is not None and not cls.takes_dual_clip:
-            raise ConfigError(f"training.dual_clip: {line}dual_clip=null")
+            raise ConfigError(f"training.dual_clip: {line}, which bounds ratios itself; fix: training.dual_clip=null")
         if training.ratio_level == "sequence" and not cls.takes_sequence_ratio:
-            raise ConfigError(f"training.ratio_level: sequence {line}ratio_level=token")
+            raise ConfigError(f"training.ratio_level: sequence {line}; fix: training.ratio_level=token")
 
     def token_objective(
         self, ratio: torch.Tensor, logprobs: torch.Tensor, advantages: torch.Tensor, settings: LossSettings
@@ -175,6 +177,8 @@ class Cispo(Objective):
     Source: CISPO, arXiv 2506.13585.
     """
 
+    takes_dual_clip = False
+
     def token_objective(
         self, ratio: torch.Tensor, logprobs: torch.Tensor, advantages: torch.Tensor, settings: LossSettings
     ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -214,6 +218,9 @@ def policy_loss(
     importance: torch.Tensor | None = None,
     copies: torch.Tensor | None = None,
     shaping: torch.Tensor | None = None,
+    dual_clip: torch.Tensor | None = None,
+    direct: torch.Tensor | None = None,
+    replayed: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
     """Sum the loss of weighted tokens: minus the objective `settings.objective`, by default `-min(r·A, clip(r)·A)`.
 
@@ -230,6 +237,10 @@ def policy_loss(
         importance: float [N], of `importance_weights`; 1 for replayed rows. None: all 1.
         copies: float [N], how many tokens each stands for in `clipped`. None: 1.
         shaping: float [N], γ of the tokens whose objective is `r / (r + γ) · A`, without a clip; 0 of all others.
+        dual_clip: float [N], bound on the ratio of tokens whose advantage is negative, for objectives that take
+            `training.dual_clip`; 0: none but that one.
+        direct: float [N], 1 of the tokens whose objective is their own `r · A`, whatever `settings` say; 0 of others.
+        replayed: bool [N], which tokens `replayed_clipped` counts. None: none.
 
     Returns:
         The loss, a scalar to minimize, and detached unweighted sums over the N tokens: `tokens`, `clipped` (tokens
@@ -250,17 +261,26 @@ def policy_loss(
     log_ratio = token_log_ratio if settings.ratio_level == "token" else over_rows(torch.mean, token_log_ratio, lengths)
     ratio = log_ratio.clamp(max=MAX_LOG_RATIO).exp()
     objective, clipped = settings.objective_instance.response_objective(ratio, logprobs, advantages, settings, lengths)
+    if dual_clip is not None and settings.objective_instance.takes_dual_clip:
+        floor = dual_clip * advantages
+        beyond = (dual_clip > 0) & (advantages < 0) & (objective < floor)
+        objective, clipped = torch.where(beyond, floor, objective), clipped | beyond
     if shaping is not None:
         shaped = ratio / (ratio + torch.where(shaping > 0, shaping, 1.0)) * advantages
         objective, clipped = torch.where(shaping > 0, shaped, objective), clipped & (shaping == 0)
+    if direct is not None:
+        own = token_log_ratio.clamp(max=MAX_LOG_RATIO).exp() * advantages
+        objective, clipped = torch.where(direct > 0, own, objective), clipped & (direct == 0)
     check_flat(logprobs, objective, clipped)
     scale = weights.detach() if importance is None else weights.detach() * importance.detach()
     loss = -(scale * objective).sum()
     with torch.no_grad():
         bounded = token_log_ratio.clamp(max=MAX_LOG_RATIO)
+        counted = clipped.float() if copies is None else clipped * copies
         sums = {
             "tokens": torch.tensor(float(logprobs.numel()), device=logprobs.device),
-            "clipped": (clipped.float() if copies is None else clipped * copies).sum(),
+            "clipped": counted.sum(),
+            "replayed_clipped": torch.zeros_like(loss) if replayed is None else (counted * replayed).sum(),
             "ratio": ratio.sum(),
             "ratio_deviation": (ratio - 1.0).abs().sum(),
             "kl": (bounded.exp() - 1.0 - bounded).sum(),

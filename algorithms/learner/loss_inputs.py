@@ -24,6 +24,8 @@ class LossInputs:
         anchors: float32, of |log-ratio|; None where no row has any.
         bonuses: float32, weight and coefficient of a token's entropy; None where no row has any.
         shaping: float32, γ of each token's shaped ratio, 0 where there is none; None where no row has one.
+        dual_clip: float32, bound on tokens' ratios where the advantage is negative; 0: none; None where no row has one.
+        direct: float32, 1 on tokens of rows with an objective of their own, advantage times log-prob; None: no row.
     """
 
     old_logprobs: torch.Tensor
@@ -36,6 +38,8 @@ class LossInputs:
     anchors: torch.Tensor | None = None
     bonuses: torch.Tensor | None = None
     shaping: torch.Tensor | None = None
+    dual_clip: torch.Tensor | None = None
+    direct: torch.Tensor | None = None
 
     @classmethod
     def of(
@@ -57,6 +61,8 @@ class LossInputs:
             anchors=_flat_if_any([row.anchors for row in rows], rows, device),
             bonuses=_flat_if_any([row.weight * row.entropy_bonus or None for row in rows], rows, device),
             shaping=_flat_if_any([row.shaping or None for row in rows], rows, device),
+            dual_clip=_flat_if_any([row.dual_clip or None for row in rows], rows, device),
+            direct=_flat_if_any([float(row.is_direct) or None for row in rows], rows, device),
         )
 
     def part(self, tokens: slice) -> "LossInputs":
@@ -73,6 +79,8 @@ class LossInputs:
             None if self.anchors is None else self.anchors[tokens],
             None if self.bonuses is None else self.bonuses[tokens],
             None if self.shaping is None else self.shaping[tokens],
+            None if self.dual_clip is None else self.dual_clip[tokens],
+            None if self.direct is None else self.direct[tokens],
         )
 
 

@@ -19,7 +19,7 @@ from algorithms.learner.forward import (
     token_batch,
 )
 from algorithms.learner.kl import kl_penalty
-from algorithms.learner.loss import LossSettings, policy_loss
+from algorithms.learner.loss import MAX_LOG_RATIO, LossSettings, policy_loss
 from algorithms.learner.loss_inputs import LossInputs
 from algorithms.learner.sharding import agreed_passes
 from algorithms.learner.token_weights import importance_weights
@@ -45,6 +45,9 @@ class UpdateStatistics:
     tokens: float = 0.0
     trained_tokens: float = 0.0
     clipped: float = 0.0
+    replayed_tokens: float = 0.0
+    replayed_clipped: float = 0.0
+    max_replayed_ratio: float = 0.0
     kl: float = 0.0
     max_logp_mismatch: float = 0.0
     max_ratio_deviation: float = 0.0
@@ -59,7 +62,7 @@ class UpdateStatistics:
     entropy: dict[int, float] = field(default_factory=dict)
 
     BY_ROW = ("old_logprobs", "entropies", "entropy")
-    MAXIMA = ("max_logp_mismatch", "max_ratio_deviation", "grad_norm", "skipped_steps", "seconds")
+    MAXIMA = ("max_logp_mismatch", "max_ratio_deviation", "max_replayed_ratio", "grad_norm", "skipped_steps", "seconds")
 
     def merge(self, other: "UpdateStatistics") -> "UpdateStatistics":
         """Add sums, take the larger maxima, and the rows of both."""
@@ -252,11 +255,13 @@ def token_loss(
 
     Returns:
         A scalar to minimize, without what entropies are worth; and `loss`, `kl` (weighted sums), `clipped` (tokens),
-        `max_logp_mismatch` (of the log-probs of policy and engine, over rows that no scoring pass has seen) and
+        `replayed_tokens`, `replayed_clipped`, `max_replayed_ratio` (of rows of other steps, with log-probs of their
+        own), `max_logp_mismatch` (of the log-probs of policy and engine, over rows that no scoring pass has seen) and
         `max_ratio_deviation` (of the ratio from 1).
     """
     own = logprobs.detach()
     unscored, on_policy = inputs.old_logprobs.isnan(), ~inputs.sampling_logprobs.isnan()
+    replayed = ~unscored & ~on_policy
     old_logprobs = torch.where(unscored, own, inputs.old_logprobs)
     sampling_logprobs = torch.where(on_policy, inputs.sampling_logprobs, old_logprobs)
     importance = None
@@ -273,6 +278,9 @@ def token_loss(
         importance=importance,
         copies=inputs.copies,
         shaping=inputs.shaping,
+        dual_clip=inputs.dual_clip,
+        direct=inputs.direct,
+        replayed=replayed,
     )
     kl = torch.zeros_like(value)
     if inputs.reference_logprobs is not None:
@@ -285,6 +293,9 @@ def token_loss(
     return value, {
         "loss": value.detach(),
         "clipped": sums["clipped"],
+        "replayed_tokens": (replayed * inputs.copies).sum(),
+        "replayed_clipped": sums["replayed_clipped"],
+        "max_replayed_ratio": ((own - old_logprobs).clamp(max=MAX_LOG_RATIO).exp() * replayed).max(),
         "kl": kl.detach(),
         "max_logp_mismatch": mismatch.max(),
         "max_ratio_deviation": (own - old_logprobs).exp().sub(1).abs().max(),

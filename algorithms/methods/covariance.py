@@ -43,7 +43,7 @@ class Covariance(Mechanism):
 
     def before_update(self, batch: StepBatch) -> None:
         """Hold back tokens of the step's groups: advantages are final, weights have not changed."""
-        samples = [sample for group in batch.groups for sample in group.fresh if sample.rollout.response_length]
+        samples = [sample for group in batch.groups for sample in group.trained if sample.rollout.response_length]
         if not samples:
             return
         lengths = [sample.rollout.response_length for sample in samples]

@@ -42,13 +42,13 @@ class EntropyBonus(Mechanism):
         """Give the step's fresh samples the coefficient."""
         applied = self.coefficient if self.below else 0.0
         for group in batch.groups:
-            for sample in group.fresh:
+            for sample in group.trained:
                 sample.entropy_bonus = applied
         self.metrics["entropy_bonus/coefficient"] = applied
 
     def update_history(self, batch: StepBatch) -> None:
         """Move the coefficient by the step's entropy, if it has been measured."""
-        if self.settings.target is None or not any(group.fresh for group in batch.groups):
+        if self.settings.target is None or not any(group.trained for group in batch.groups):
             return
         self.below = bool(batch.record["policy/entropy"] < self.settings.target)
         moved = self.coefficient + (self.settings.step if self.below else -self.settings.step)

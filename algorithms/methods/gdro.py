@@ -8,7 +8,7 @@ import numpy as np
 from algorithms.config.errors import ConfigError
 from algorithms.grpo.mechanism import Group, Mechanism, Prompt, Services, Settings, State, StepBatch, setting
 from algorithms.methods.knapsack import spread
-from algorithms.methods.pass_rates import PassRates, largest_group, plain_outcomes
+from algorithms.methods.pass_rates import PassRates, check_sizes, largest_group, plain_outcomes
 
 
 class GdroSettings(Settings):
@@ -56,11 +56,8 @@ class Gdro(Mechanism):
         if settings.edges != sorted(set(settings.edges)) or not 0 < settings.edges[0] <= settings.edges[-1] < 1:
             raise ConfigError(f"gdro.edges: {settings.edges} do not rise between 0 and 1; fix: gdro.edges=[0.4, 0.75]")
         size = config.training_settings.group_size
-        if settings.enabled and settings.rollouts and not settings.min_size <= size <= settings.max_size:
-            raise ConfigError(
-                f"gdro.min_size: training.group_size={size} is not between {settings.min_size} and "
-                f"gdro.max_size={settings.max_size}; fix: gdro.min_size=2 gdro.max_size={3 * size}"
-            )
+        if settings.enabled and settings.rollouts:
+            check_sizes(size, settings.min_size, settings.max_size, cls.section)
 
     def shape_prompts(self, prompts: list[Prompt], step: int) -> list[Prompt]:
         """Give each query its size."""

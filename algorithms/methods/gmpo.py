@@ -21,6 +21,7 @@ class Gmpo(Objective):
     """
 
     takes_dual_clip = takes_sequence_ratio = False
+    shares_ratio = True
 
     def response_objective(
         self,

@@ -51,18 +51,9 @@ class GresoSampler(EpochSampler):
         self.p = np.full(2, settings.explore)  # easy, hard
 
     def choose(self, count: int, step: int, occasion: int = 0) -> list[str]:
-        """Return the next `count` queries that are not skipped; `drawn` counts those that are, too."""
+        """Return the next `count` queries that are not skipped."""
         rng, keeps = self.services.rng(self.section, step, occasion), self.keeps()
-        chosen: list[str] = []
-        passed = 0
-        for uid in self.stream(self.drawn):
-            if len(chosen) == count:
-                break
-            passed += 1
-            if rng.random() < keeps[self.index[uid]]:
-                chosen.append(uid)
-        self.drawn += passed - count
-        return chosen
+        return self.choose_where(count, lambda uid: bool(rng.random() < keeps[self.index[uid]]))
 
     def keeps(self) -> np.ndarray:
         """Return the probability that each query is sampled when its turn comes, float [N]."""

@@ -2,17 +2,13 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 
-from algorithms.config.errors import ConfigError
 from algorithms.grpo.advantages import AdvantageEstimator, group_advantages, mean_advantages
 from algorithms.grpo.mechanism import Group, Sample, Settings, setting
 from algorithms.rollout.types import Turn
-
-if TYPE_CHECKING:  # loads Ray
-    from algorithms.config.base import BaseConfig
 
 EPS = 1e-6
 Place = tuple[int, int]  # a member of the group, and a turn of it
@@ -41,23 +37,16 @@ class HGPOAdvantage(AdvantageEstimator):
     GRPO's. A later turn without a state, and a replayed response, which has no turns, get the episode's part alone.
     Rewards of turns are the environment's own: shaping reaches only the episode's part.
 
-    Source: HGPO, arXiv 2602.22817, through a copy of the authors' file, whose exponents count from k + 2 where notes on
-    Eq. 7 have k + 1; the latter is taken. GiGPO, arXiv 2505.10978: `history: 0`, `episode_weight: 1`. The originals
-    train each turn as a sequence of its own; here it is part of its episode's.
+    Source: HGPO, arXiv 2602.22817, through notes on Eq. 7 and two copies of the authors' file, one of which counts
+    exponents from k + 2. GiGPO, arXiv 2505.10978, through copies of the authors' file: `history: 0`,
+    `episode_weight: 1`; `normalize: mean` is its other mode, and its deviation the sample's. The originals train each
+    turn as a sequence of its own; here it is part of its episode's.
     """
 
     section = "hgpo"
     settings_class = HGPOSettings
+    per_token = True
     settings: HGPOSettings
-
-    @classmethod
-    def check(cls, settings: HGPOSettings, config: "BaseConfig") -> None:
-        """Raise ConfigError where neither turns nor episodes count."""
-        if config.training_settings.ratio_level == "sequence":
-            raise ConfigError(
-                "training.ratio_level: sequence has one ratio for a response, and training.advantage=hgpo an advantage "
-                "for each turn; fix: training.ratio_level=token"
-            )
 
     def is_informative(self, group: Group) -> bool:
         """Return whether turns of the group differ, whatever came of them in the end."""

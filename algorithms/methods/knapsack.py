@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from algorithms.config.errors import ConfigError
 from algorithms.grpo.mechanism import Mechanism, Prompt, Services, Settings, State, StepBatch, setting
-from algorithms.methods.pass_rates import PassRates, largest_group, plain_outcomes
+from algorithms.methods.pass_rates import PassRates, check_sizes, largest_group, mixed_share, plain_outcomes
 
 
 class KnapsackSettings(Settings):
@@ -40,7 +39,7 @@ class Knapsack(Mechanism):
     section = "knapsack"
     settings_class = KnapsackSettings
     tags = {"knapsack/largest": 0.0, "knapsack/mixed": 0.0}
-    conflicts = frozenset({"gdro"})
+    conflicts = {"gdro": "both decide how many responses each of a step's queries gets"}
     settings: KnapsackSettings
 
     def __init__(self, settings: KnapsackSettings, services: Services) -> None:
@@ -51,11 +50,8 @@ class Knapsack(Mechanism):
     def check(cls, settings: KnapsackSettings, config: Any) -> None:
         """Raise ConfigError for a least size that the step's responses do not suffice for."""
         size = config.training_settings.group_size
-        if settings.enabled and not settings.min_size <= size <= settings.max_size:
-            raise ConfigError(
-                f"knapsack.min_size: training.group_size={size} is not between {settings.min_size} and "
-                f"knapsack.max_size={settings.max_size}; fix: knapsack.min_size=2 knapsack.max_size=128"
-            )
+        if settings.enabled:
+            check_sizes(size, settings.min_size, settings.max_size, cls.section)
 
     def shape_prompts(self, prompts: list[Prompt], step: int) -> list[Prompt]:
         """Give each query its size."""
@@ -83,8 +79,7 @@ class Knapsack(Mechanism):
         outcomes = plain_outcomes(batch)
         self.rates.observe(outcomes)
         self.metrics["knapsack/largest"] = largest_group(batch)
-        mixed = [0 < correct.mean() < 1 for correct in outcomes.values()]
-        self.metrics["knapsack/mixed"] = float(np.mean(mixed)) if mixed else 0.0
+        self.metrics["knapsack/mixed"] = mixed_share(outcomes)
 
     def state(self) -> State:
         """Return the pass rates."""

@@ -19,6 +19,25 @@ def plain_outcomes(batch: StepBatch) -> dict[str, np.ndarray]:
     return {uid: np.array(correct) for uid, correct in found.items() if correct}
 
 
+def mixed_share(outcomes: Mapping[str, np.ndarray]) -> float:
+    """Return the share of queries whose responses were neither all correct nor all incorrect; 0 without queries."""
+    mixed = [bool(correct.any()) and not correct.all() for correct in outcomes.values()]
+    return float(np.mean(mixed)) if mixed else 0.0
+
+
+def check_sizes(usual: int, least: int, most: int, section: str) -> None:
+    """Check that the usual group size is one of those that queries may get.
+
+    Raises:
+        ConfigError: it is not.
+    """
+    if not least <= usual <= most:
+        raise ConfigError(
+            f"{section}.min_size: training.group_size={usual} is not between {least} and {section}.max_size={most}; "
+            f"fix: {section}.min_size=2 {section}.max_size={max(128, usual)}"
+        )
+
+
 def largest_group(batch: StepBatch) -> float:
     """Return the size of a step's largest plain group."""
     plain = (group for group in batch.rolled_out if group.prompt.context == Context.PLAIN)

@@ -28,6 +28,7 @@ class ZVPAdvantage(AdvantageEstimator):
 
     section = "rl_zvp"
     settings_class = ZVPSettings
+    per_token = True
     divides_by_std = True
     settings: ZVPSettings
 

@@ -7,6 +7,7 @@ import numpy as np
 
 from algorithms.grpo.mechanism import Group, Mechanism, Prompt, Sample, Services, Settings, State, StepBatch, setting
 from algorithms.grpo.types import to_entry, to_sample
+from algorithms.history.arrays import joined, pack_entries, split_tokens, unpack_entries
 from algorithms.history.entry import ReplayEntry
 
 COMPENSATION = "compensation"
@@ -89,35 +90,23 @@ class RoRecomp(Mechanism):
             for sample, advantages in self.later
             if sample.old_logprobs is not None and sample.is_finite
         ]
-        fresh = sum(len(group.fresh) for group in batch.groups)
+        fresh = sum(len(group.trained) for group in batch.groups)
         self.metrics["rorecomp/priority"] = 1.0 - len(self.later) / max(1, fresh)
         self.metrics["rorecomp/buffer"] = float(len(self.buffer))
         self.later = []
 
     def state(self) -> State:
         """Return the buffer, its sequences one after another."""
-        entries = [entry for entry, _ in self.buffer]
-        kinds: dict[str, Any] = {"tokens": np.int32, "loss_mask": bool, "old_logprobs": np.float32}
-        arrays = {name: _joined([getattr(entry, name) for entry in entries], kind) for name, kind in kinds.items()}
-        arrays["advantages"] = _joined([advantages for _, advantages in self.buffer], np.float32)
-        arrays["lengths"] = np.array([len(entry.tokens) for entry in entries], np.int64)
-        names = ("uid", "context", "reward", "correct", "truncated", "step", "text")
-        return arrays, {"entries": [{name: getattr(entry, name) for name in names} for entry in entries]}
+        arrays, facts = pack_entries([entry for entry, _ in self.buffer])
+        arrays["advantages"] = joined([advantages for _, advantages in self.buffer], np.float32)
+        return arrays, {"entries": facts}
 
     def restore(self, arrays: dict[str, np.ndarray], state: dict[str, Any]) -> None:
         """Put it back."""
-        self.buffer, starts = [], np.cumsum(arrays.get("lengths", np.zeros(0, np.int64)))[:-1]
-        if not state.get("entries"):
-            return
-        masks = np.split(arrays["loss_mask"], starts)
-        own = np.cumsum([int(mask.sum()) for mask in masks])[:-1]
-        parts = (np.split(arrays["tokens"], starts), masks, *(np.split(arrays[name], own) for name in _OF_TOKENS))
-        for entry, tokens, mask, logprobs, advantages in zip(state["entries"], *parts, strict=True):
-            kept = ReplayEntry(tokens=tokens, loss_mask=mask, old_logprobs=logprobs, **entry)
-            self.buffer.append((kept, np.array(advantages, np.float32)))
-
-
-_OF_TOKENS = ("old_logprobs", "advantages")
+        entries = unpack_entries(arrays, state.get("entries", []))
+        masks = [entry.loss_mask for entry in entries]
+        advantages = split_tokens(arrays["advantages"], masks) if entries else []
+        self.buffer = [(entry, np.array(own, np.float32)) for entry, own in zip(entries, advantages, strict=True)]
 
 
 def priority(lengths: np.ndarray, correct: np.ndarray, share: float) -> np.ndarray:
@@ -127,7 +116,3 @@ def priority(lengths: np.ndarray, correct: np.ndarray, share: float) -> np.ndarr
         places = [place for place in order if kind[place]]
         chosen[places[: int(np.ceil(share * len(places)))]] = True
     return chosen
-
-
-def _joined(parts: list[np.ndarray], dtype: Any) -> np.ndarray:
-    return np.concatenate([*parts, np.zeros(0, dtype)]).astype(dtype)

@@ -30,7 +30,7 @@ class SelfFilter(Mechanism):
     section = "self_filter"
     settings_class = SelfSettings
     tags = {"self_filter/kept": 0.0, "self_filter/greedy_correct": 0.0}
-    conflicts = frozenset({"knapsack", "gdro"})
+    conflicts = dict.fromkeys(("knapsack", "gdro"), "both decide how many responses each of a step's queries gets")
     settings: SelfSettings
 
     @classmethod

@@ -6,7 +6,7 @@ import numpy as np
 
 from algorithms.grpo.mechanism import Services, Settings, State, StepBatch, setting
 from algorithms.grpo.query_sampler import QuerySampler
-from algorithms.methods.pass_rates import PassRates, plain_outcomes
+from algorithms.methods.pass_rates import PassRates, mixed_share, plain_outcomes
 from algorithms.rollout.types import Context
 
 _LONGEST = 3  # of the n-grams
@@ -83,8 +83,7 @@ class VasSampler(QuerySampler):
         if (batch.step + 1) % self.settings.interval == 0:
             self.weights = self.scores()
         self.metrics["vas/weight"] = float(self.weights.mean())
-        mixed = [0 < correct.mean() < 1 for correct in outcomes.values()]
-        self.metrics["vas/mixed"] = float(np.mean(mixed)) if mixed else 0.0
+        self.metrics["vas/mixed"] = mixed_share(outcomes)
 
     def state(self) -> State:
         """Return what is known of all queries, and the weights that are drawn by."""

@@ -51,19 +51,10 @@ class WindowSampler(EpochSampler):
             )
 
     def choose(self, count: int, step: int, occasion: int = 0) -> list[str]:
-        """Return the next `count` queries of the window; `drawn` counts those that are skipped, too."""
+        """Return the next `count` queries of the window."""
         distance = self.distances()
         allowed = {self.uids[query] for query in np.flatnonzero(distance <= distance.min())}
-        chosen: list[str] = []
-        passed = 0
-        for uid in self.stream(self.drawn):
-            if len(chosen) == count:
-                break
-            passed += 1
-            if uid in allowed:
-                chosen.append(uid)
-        self.drawn += passed - count
-        return chosen
+        return self.choose_where(count, allowed.__contains__)
 
     def distances(self) -> np.ndarray:
         """Return how far each query's rate is outside the window, float [N]; 0 within it and where it is unknown."""

@@ -5,6 +5,7 @@ import os
 import re
 import ssl
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from algorithms.config.base import BaseConfig
     from algorithms.config.machine import RLModuleSettings
 
-EMBEDDED = ("tiny",)
+EMBEDDED = ("tiny", "teacher")
 _WHERE = "rl_module.model"
 _HUB_ID = re.compile(r"\w[\w.-]*(?:/\w[\w.-]*)?")
 _TOKENIZER_FILES = (
@@ -32,7 +33,7 @@ _ADAPTER = "adapter_config.json"
 _FETCH = "fetch it where the Hub can be reached, into this machine's cache (`hf download ID`)"
 _PICKLED = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 _HUB_TIMEOUT_S = 5.0
-_BYTES = {"float32": 4, "bfloat16": 2}
+BYTES = {"float32": 4, "bfloat16": 2}
 
 
 @dataclass(frozen=True)
@@ -58,11 +59,21 @@ class ModelFacts:
 
     def weight_bytes(self, dtype: str) -> int:
         """Return the bytes of one copy of the weights."""
-        return self.parameters * _BYTES[dtype]
+        return self.parameters * BYTES[dtype]
 
     def cache_bytes(self, tokens: int, dtype: str) -> int:
         """Return the bytes of keys and values of so many tokens, if all layers attend to everything."""
-        return 2 * self.layers * self.kv_heads * self.head_size * tokens * _BYTES[dtype]
+        return 2 * self.layers * self.kv_heads * self.head_size * tokens * BYTES[dtype]
+
+
+@contextmanager
+def errors_named(setting: str) -> Iterator[None]:
+    """Have errors about a model name another setting than the policy's."""
+    try:
+        yield
+    except ConfigError as error:
+        line = str(error).replace("rl_module.model", setting).replace("rl_module.revision", f"{setting}_revision")
+        raise ConfigError(line) from error
 
 
 def resolve_model(name: str) -> str:
@@ -83,17 +94,17 @@ def resolve_model(name: str) -> str:
 def validate_model(config: "BaseConfig", *, unreachable_ok: bool = False) -> ModelFacts | None:
     """Check that the configured model exists, is complete and is a causal language model.
 
-    Args:
-        config: the configuration.
-        unreachable_ok: whether a Hub model may be neither cached nor reachable.
-
     Returns:
-        The model's size; None if it could not be reached.
+        The model's size; None if it could not be reached, which is an error unless `unreachable_ok`.
 
     Raises:
         ConfigError: one line that names `rl_module.model`.
     """
-    settings = config.rl_module_settings
+    return check_model(config.rl_module_settings, unreachable_ok=unreachable_ok)
+
+
+def check_model(settings: "RLModuleSettings", *, unreachable_ok: bool = False) -> ModelFacts | None:
+    """Check a model by its settings, see `validate_model`."""
     path = resolve_model(settings.model)
     if os.path.isdir(path):
         _check_folder(Path(path), settings.model)

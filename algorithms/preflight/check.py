@@ -38,6 +38,7 @@ from algorithms.preflight.memory import (
     validate_resources,
     vllm_is_installed,
 )
+from algorithms.preflight.teacher import fetch_teacher, validate_teacher, validate_teacher_context
 from algorithms.preflight.vllm_models import validate_vllm_model
 
 if TYPE_CHECKING:
@@ -71,9 +72,11 @@ def validate_start(config: "BaseConfig") -> None:
         _logger.warning(problem)
     model = validate_model(config)
     environment = validate_environment(config)
+    teacher = validate_teacher(config, model)
     if model is not None:
-        validate_sequences(config, model, environment)
+        validate_teacher_context(config, teacher, model, validate_sequences(config, model, environment).longest)
     fetch_model(config.rl_module_settings)
+    fetch_teacher(config)
 
 
 def measure_engine(config: "BaseConfig") -> None:
@@ -129,8 +132,11 @@ def check(config: "BaseConfig", run_settings: "RunSettings") -> list[str]:
     """
     config.check_settings()
     model = validate_model(config, unreachable_ok=True)
+    teacher = validate_teacher(config, model, unreachable_ok=True)
     environment = validate_environment(config, fetch=False)
     use = None if model is None else validate_sequences(config, model, environment)
+    if model is not None and use is not None:
+        validate_teacher_context(config, teacher, model, use.longest)
     lines = [*_run_lines(config, run_settings), *_place_lines(config), *gpu_lines(config, model)]
     lines += _model_lines(config, model, use, responses_at_once(config, environment.held_out))
     lines += _data_lines(config, environment)
@@ -206,6 +212,9 @@ def _model_lines(
     )
     if model.text_of:
         yield "", f"the text alone of {model.text_of}: trained, saved and exported without its other parts"
+    if config.teacher_settings is not None:
+        size = f"{config.teacher_parameters:,} parameters, frozen" if config.teacher_parameters else _NOT_CACHED
+        yield "teacher", f"{config.teacher_settings.model}: {size}"
     activations = activation_bytes(config, model, use)
     yield "learner memory", _learner_memory(config, model, use, activations)
     yield "engine memory", _engine_memory(config, model, use, at_once)

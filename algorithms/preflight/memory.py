@@ -15,7 +15,7 @@ from algorithms.config.placement import (
     shares_gpu,
     transfer_kind,
 )
-from algorithms.models.names import ModelFacts
+from algorithms.models.names import BYTES, ModelFacts
 from algorithms.preflight.installation import validate_driver, validate_engine_gpus
 
 if TYPE_CHECKING:
@@ -120,8 +120,10 @@ def learner_bytes(config: "BaseConfig", model: ModelFacts) -> dict[str, int]:
         parts = {f"frozen {dtype} weights": model.weight_bytes(dtype)}
     else:
         parts = {"float32 weights": master, "gradients": master, "Adam moments": _ADAM_MOMENTS * master}
-        if config.training_settings.beta > 0:
+        if config.needs_reference:
             parts["reference"] = master
+    if config.teacher_parameters:
+        parts["teacher"] = config.teacher_parameters * BYTES[dtype]
     learners = config.learners_settings
     if learners.sharding == "fsdp":
         where = " in CPU memory" if learners.offload else ""

@@ -2,7 +2,6 @@
 
 import logging
 import math
-from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -11,6 +10,7 @@ from pydantic import field_validator
 
 from algorithms.config.errors import ConfigError
 from algorithms.grpo.mechanism import Group, Mechanism, Sample, Services, Settings, StepBatch, setting
+from algorithms.r3_grpo.truncation_watch import TruncationWatch
 
 if TYPE_CHECKING:  # loads Ray
     from algorithms.config.base import BaseConfig
@@ -28,6 +28,9 @@ class RankingSettings(Settings):
     """Structural entropy ranking reward (SERR): an order among responses of a group without a correct one."""
 
     enabled: bool = setting(True, "Whether to rank.", hparam=True)
+    order: Literal["entropy", "random"] = setting(
+        "entropy", "What ranks them: the structure of their entropies, or chance, as a control."
+    )
     top_fraction: float = setting(0.2, "Share of a response's tokens that its entropy peak is the mean of.", gt=0, le=1)
     max_reward: float = setting(
         0.1,
@@ -45,7 +48,7 @@ class RankingSettings(Settings):
     )
     std_floor: float = setting(
         0.5,
-        "Least standard deviation that advantages of a group without a correct response are divided by.",
+        "Least standard deviation that advantages of a group in which responses were ranked are divided by.",
         ge=0,
         hparam=True,
     )
@@ -61,7 +64,7 @@ class Ranking(Mechanism):
 
     section = "ranking"
     settings_class = RankingSettings
-    tags = {"ranking/ranked": 0.0}
+    tags = {"ranking/ranked": 0.0, "ranking/groups": 0.0, "ranking/ordered": 0.0}
     settings: RankingSettings
 
     def __init__(self, settings: RankingSettings, services: Services) -> None:
@@ -109,15 +112,19 @@ class Ranking(Mechanism):
             max_reward=self.settings.max_reward,
             scope=self.settings.scope,
             baseline=self.settings.baseline,
+            rng=self._chance() if self.settings.order == "random" else None,
         )
         for index in np.flatnonzero(ranked):
             sample = group.samples[index]
             sample.shaped_reward = float(rewards[index]) + sample.length_penalty
         self.metrics["ranking/ranked"] += float(ranked.sum())
+        if ranked.sum() > 1:
+            self.metrics["ranking/groups"] += 1.0
+            self.metrics["ranking/ordered"] += float(np.ptp(rewards[ranked]) > 0)
 
     def normalize(self, group: Group) -> None:
-        """Keep groups that stayed without a correct member from being pushed as hard as mixed ones."""
-        if not group.any_correct:
+        """Keep groups that were ranked, and stayed without a correct member, from being pushed like mixed ones."""
+        if self.is_informative(group):
             group.std_floor = self.settings.std_floor
 
     def update_history(self, batch: StepBatch) -> None:
@@ -126,6 +133,10 @@ class Ranking(Mechanism):
         shares = np.mean(fresh, axis=0) if fresh else np.full(2, np.nan)
         if warning := self.truncation_watch.observe(float(shares[0]), float(shares[1])):
             _logger.warning(warning)
+
+    def _chance(self) -> np.random.Generator:
+        """Make the stream that draws a group's ranks."""
+        return self.services.rng(self.section, self.services.step, int(self.metrics["ranking/groups"]))
 
     def _check_order(self, group: Group) -> None:
         """Warn once when an environment pays a correct answer no more than the best truncated one earns."""
@@ -194,6 +205,7 @@ def ranked_rewards(
     max_reward: float,
     scope: Scope,
     baseline: Baseline,
+    rng: np.random.Generator | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Apply SERR to one group: rank its unverifiable responses if none of its responses is correct.
 
@@ -211,6 +223,7 @@ def ranked_rewards(
         max_reward: see `structural_entropy_rewards`; below the smallest reward of a correct response.
         scope: rank only `truncated` responses (Algorithm 1) or `all` of them.
         baseline: `finished_wrong` and `centered` shift, `paper` does not.
+        rng: draws the ranks in place of the entropies: a control; None: entropies rank.
 
     Returns:
         float64 [G], the new rewards, and bool [G], which responses were ranked. A group with a correct member
@@ -241,6 +254,8 @@ def ranked_rewards(
             raise ValueError(f"response {index} is to be ranked, but its entropies were not computed")
         chosen.append(entropies)
     values = structural_entropy_rewards(chosen, top_fraction=top_fraction, max_reward=max_reward)
+    if rng is not None and len(values) > 1:
+        values = max_reward * rng.permutation(len(values)) / (len(values) - 1)
     if len(values) > 1:
         values = values - SHIFTS[baseline] * max_reward
     shaped[ranked] = values
@@ -274,34 +289,3 @@ def _peaks_and_means(token_entropies: Sequence[np.ndarray], top_fraction: float)
 def _mean(values: np.ndarray) -> float:
     """Average around the first value: exact for equal ones, so that constant responses of any length tie."""
     return float(values[0] + (values - values[0]).mean())
-
-
-class TruncationWatch:
-    """Compares the last `window` steps with the `window` steps before.
-
-    Args:
-        window: steps on each side.
-        rise: how much the truncated share must have risen to be told.
-        fall: how much the correct share must have fallen.
-    """
-
-    def __init__(self, window: int = 10, rise: float = 0.1, fall: float = 0.02) -> None:
-        self._rise, self._fall, self._window = rise, fall, window
-        self._steps: deque[tuple[float, float]] = deque(maxlen=2 * window)
-
-    def observe(self, truncated: float, correct: float) -> str | None:
-        """Take one step's shares; returns a warning, at most once in a window, or None."""
-        self._steps.append((truncated, correct))
-        if len(self._steps) < 2 * self._window:
-            return None
-        shares = np.array(self._steps)
-        before, now = shares[: self._window].mean(axis=0), shares[self._window :].mean(axis=0)
-        if now[0] - before[0] < self._rise or before[1] - now[1] < self._fall:
-            return None
-        for _ in range(self._window):
-            self._steps.popleft()
-        return (
-            f"truncated answers rose from {before[0]:.0%} to {now[0]:.0%} while correct ones fell from {before[1]:.0%} "
-            f"to {now[1]:.0%} over the last {self._window} steps; a larger env_runners.max_response_tokens gives "
-            "answers room to end, ranking.baseline=finished_wrong or ranking.enabled=false does not pay for running on"
-        )

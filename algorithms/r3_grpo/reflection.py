@@ -18,8 +18,9 @@ from algorithms.grpo.mechanism import (
     StepBatch,
     setting,
 )
-from algorithms.rollout.conversation import last_written
-from algorithms.rollout.types import NEW_CONTEXT, Attempt, Context, Rollout, Written
+from algorithms.grpo.prompt_share import draw_at_most, most_in_share
+from algorithms.grpo.types import with_prompt_of
+from algorithms.rollout.types import NEW_CONTEXT, Attempt, Context
 
 GROUPS = 32
 ENOUGH = 8
@@ -63,6 +64,13 @@ class ReflectionSettings(Settings):
         "Whether a correct reflected answer also enters the history as an answer to the bare query.",
         hparam=True,
     )
+    distill_gap: float | None = setting(
+        None,
+        "Nats per token that such an answer may lose in log-prob without the attempt that it was given after: one that "
+        "speaks of the attempt loses many; null: any number.",
+        gt=0,
+        hparam=True,
+    )
 
 
 class Reflection(Mechanism):
@@ -76,6 +84,7 @@ class Reflection(Mechanism):
         "reflection/correct": 0.0,
         "reflection/pays": 1.0,
         "reflection/distilled": 0.0,
+        "reflection/distill_gap": 0.0,
     }
     uses_history = True
     settings: ReflectionSettings
@@ -83,13 +92,13 @@ class Reflection(Mechanism):
     def __init__(self, settings: ReflectionSettings, services: Services) -> None:
         super().__init__(settings, services)
         self.gain = ReflectionGain()
+        self.distilled: list[tuple[Sample, Sample]] = []
         self.truncator = services.truncator(settings.max_attempt_tokens)
 
     @classmethod
     def extra_prompts(cls, settings: ReflectionSettings, queries: int) -> int:
         """Count the reflection prompts of a step at most; a query gets one."""
-        share = settings.max_share
-        return queries if share >= 0.5 else math.floor(share * queries / (1 - share) + 1e-9)
+        return min(queries, most_in_share(settings.max_share, queries))
 
     @classmethod
     def quoted_tokens(cls, settings: ReflectionSettings, response_limit: int) -> int:
@@ -111,16 +120,22 @@ class Reflection(Mechanism):
         return prompts
 
     def before_update(self, batch: StepBatch) -> None:
-        """Hand correct reflected answers to the history as answers to the bare query, too."""
+        """Hand correct reflected answers to the history as answers to the bare query, too.
+
+        Those that `distill_gap` leaves out are known after the update, which scores them.
+        """
         if self.settings.distill:
-            distilled = distilled_samples(batch.rolled_out)
-            batch.for_history += distilled
-            self.metrics["reflection/distilled"] = float(len(distilled))
+            self.distilled = distilled_samples(batch.rolled_out)
+            batch.for_history += [bare for _, bare in self.distilled]
 
     def update_history(self, batch: StepBatch) -> None:
-        """Compare reflected answers with the plain ones to the same queries in the same step."""
+        """Keep the distilled answers that do without the attempt, and learn what reflection gains.
+
+        Reflected answers are compared with the plain ones to the same queries in the same step.
+        """
+        self._keep_distilled(batch)
         shares: dict[str, dict[str, float]] = {Context.PLAIN: {}, Context.REFLECTION: {}}
-        for group in batch.groups:
+        for group in batch.rolled_out:
             if group.prompt.context in shares:
                 correct = [sample.rollout.correct for sample in group.fresh]
                 shares[group.prompt.context][group.prompt.uid] = float(np.mean(correct))
@@ -129,6 +144,16 @@ class Reflection(Mechanism):
             self.gain.observe(reflected[uid], plain[uid])
         self.metrics["reflection/correct"] = float(np.mean(list(reflected.values()))) if reflected else 0.0
         self.metrics["reflection/pays"] = float(self.gain.positive)
+
+    def _keep_distilled(self, batch: StepBatch) -> None:
+        """Measure what distilled answers lose without the attempt, and drop those that lose too much."""
+        gaps = {id(bare): distillation_gap(reflected, bare) for reflected, bare in self.distilled}
+        limit = math.inf if self.settings.distill_gap is None else self.settings.distill_gap
+        dropped = {key for key, gap in gaps.items() if gap > limit}
+        batch.for_history = [sample for sample in batch.for_history if id(sample) not in dropped]
+        self.metrics["reflection/distilled"] = float(len(gaps) - len(dropped))
+        self.metrics["reflection/distill_gap"] = float(np.mean(list(gaps.values()))) if gaps else 0.0
+        self.distilled = []
 
     def state(self) -> State:
         """Return what reflection gained lately."""
@@ -188,18 +213,7 @@ def share_limit(hard: Sequence[str], batch_size: int, max_share: float, rng: np.
     Raises:
         ValueError: `max_share` or `batch_size` is out of range.
     """
-    if not 0.0 <= max_share <= 1.0:
-        raise ValueError(f"max_share must lie within [0, 1], got {max_share}")
-    if batch_size < 0:
-        raise ValueError(f"batch_size must not be negative, got {batch_size}")
-    if max_share == 1.0:
-        return list(hard)
-    # 0.6 · 2 / (1 - 0.6) is 2.9999999999999996 in floats: a whole number must not lose a prompt to rounding.
-    allowed = math.floor(max_share * batch_size / (1.0 - max_share) + 1e-9)
-    if len(hard) <= allowed:
-        return list(hard)
-    chosen = np.sort(rng.choice(len(hard), size=allowed, replace=False))
-    return [hard[index] for index in chosen]
+    return draw_at_most(hard, most_in_share(max_share, batch_size), rng)
 
 
 class ReflectionGain:
@@ -233,37 +247,33 @@ class ReflectionGain:
         self._groups.extend((reflected, plain) for reflected, plain in groups)
 
 
-def distilled_samples(groups: Sequence[Group]) -> list[Sample]:
-    """Return correct reflected answers under the bare prompt, their log-probs still to be computed there."""
+def distillation_gap(reflected: Sample, bare: Sample) -> float:
+    """Return the nats per token by which a reflected answer is likelier after the attempt than under the bare prompt.
+
+    Args:
+        reflected: the answer as it was sampled.
+        bare: the same tokens under the bare prompt, with `old_logprobs`.
+
+    Returns:
+        The mean over tokens; infinite where the policy gave no numbers, 0 without tokens.
+
+    Source: ours.
+    """
+    if bare.old_logprobs is None:
+        return math.inf
+    after = reflected.rollout.sampling_logprobs
+    gap = float(np.sum(after.astype(np.float64) - bare.old_logprobs)) / max(1, len(after))
+    return gap if math.isfinite(gap) else math.inf
+
+
+def distilled_samples(groups: Sequence[Group]) -> list[tuple[Sample, Sample]]:
+    """Return correct reflected answers, each beside itself under the bare prompt, without log-probs there."""
     plain = {group.prompt.uid: group.samples[0].rollout for group in groups if group.prompt.context == Context.PLAIN}
     return [
-        strip_reflection(sample, plain[group.prompt.uid])
+        (sample, with_prompt_of(sample, plain[group.prompt.uid]))
         for group in groups
         if group.prompt.context == Context.REFLECTION and group.prompt.uid in plain
         for sample in group.fresh
         # What later turns were conditioned on would be the reflection prompt again.
         if sample.rollout.correct and NEW_CONTEXT not in sample.rollout.tokens
     ]
-
-
-def strip_reflection(reflected: Sample, plain: Rollout) -> Sample:
-    """Return a reflected answer as if it had been given to the bare prompt, without log-probs."""
-    start, messages = reflected.rollout.prompt_length, reflected.rollout.messages
-    prompt = plain.tokens[: plain.prompt_length]
-    mask = np.concatenate([np.zeros(len(prompt), bool), reflected.rollout.loss_mask[start:]])
-    rollout = Rollout(
-        request_id=-1,
-        uid=reflected.rollout.uid,
-        group=reflected.rollout.group,
-        context=Context.PLAIN,
-        tokens=np.concatenate([prompt, reflected.rollout.tokens[start:]]),
-        loss_mask=mask,
-        sampling_logprobs=np.zeros(np.count_nonzero(mask), np.float32),
-        reward=reflected.rollout.reward,
-        correct=reflected.rollout.correct,
-        truncated=reflected.rollout.truncated,
-        verdict=reflected.rollout.verdict,
-        weights_version=reflected.rollout.weights_version,
-        messages=tuple(last_written(mask) if isinstance(last, Written) else last for last in messages[-1:]),
-    )
-    return Sample(rollout, reward=reflected.reward)

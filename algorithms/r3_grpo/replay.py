@@ -56,6 +56,13 @@ class ReplaySettings(Settings):
         hparam=True,
         ge=0,
     )
+    dual_clip: float | None = setting(
+        None,
+        "Bound on the ratio of replayed tokens whose advantage is negative, for objectives that take "
+        "`training.dual_clip`; null: that one alone.",
+        gt=1,
+        hparam=True,
+    )
     std_scale: float = setting(
         1.0, "Factor on the standard deviation of a mixed group (α of Eq. 3).", gt=0, hparam=True
     )
@@ -116,7 +123,7 @@ class Replay(Mechanism):
         if replayed and self.settings.ratio == "recomputed":
             self.services.score(replayed)
         for sample in replayed:
-            sample.shaping = self.settings.shaping
+            sample.shaping, sample.dual_clip = self.settings.shaping, self.settings.dual_clip or 0.0
             if self.settings.ratio == "probability":
                 sample.old_logprobs = np.zeros(sample.rollout.response_length, np.float32)
         self.metrics["replay/added"] = float(len(replayed))

@@ -93,8 +93,8 @@ class AttemptTruncator:
         self._tokenizer, self._limit, self._rerender = tokenizer, limit, chat_format.rerender
         self._drops_reasoning = chat_format.rerender and chat.drops_reasoning(tokenizer, chat_format)
         self._gap = np.array(tokenizer.encode(GAP_TEXT, add_special_tokens=False), np.int32)
-        second_turn = len(chat.second_turn(tokenizer, guidance, chat_format)) + max_response_tokens
-        self._room = None if context is None else context - second_turn
+        self._format, self._context, self._answer = chat_format, context, max_response_tokens
+        self._room = self._room_before(guidance)
 
     @classmethod
     def of(
@@ -120,20 +120,38 @@ class AttemptTruncator:
         """Decode the policy's last turn; tokens int32 [T], mask bool [T]."""
         return decoded(tokens, last_written(loss_mask), self._tokenizer)
 
-    def truncate(self, attempt: Attempt) -> Attempt:
-        """Return the attempt, its middle cut out where it is too long."""
+    def shorten(self, text: str, limit: int) -> str:
+        """Return a text, its middle cut out where it has more than so many tokens."""
+        tokens = np.array(self._tokenizer.encode(text, add_special_tokens=False), np.int32)
+        kept = cut_attempt(tokens, limit, self._gap)
+        return text if len(kept) == len(tokens) else response_text(self._tokenizer, kept.tolist())
+
+    def truncate(self, attempt: Attempt, following: str = "") -> Attempt:
+        """Return the attempt, its middle cut out where it is too long.
+
+        Args:
+            attempt: what is quoted.
+            following: text of the turn after it; empty: the guidance.
+        """
         written = attempt.response_tokens
         if self._rerender:  # its text is what counts
             text = answer_of(attempt.text) if self._drops_reasoning else attempt.text
             written = np.array(self._tokenizer.encode(text, add_special_tokens=False), np.int32)
-        quoted = cut_attempt(written, self._limit_after(len(attempt.prompt_tokens)), self._gap)
+        room = self._room_before(following) if following else self._room
+        quoted = cut_attempt(written, self._limit_after(len(attempt.prompt_tokens), room), self._gap)
         if len(quoted) == len(written):
             return attempt
         text = response_text(self._tokenizer, quoted.tolist())
         return replace(attempt, response_tokens=quoted, text=text)
 
-    def _limit_after(self, prompt_length: int) -> int | None:
+    def _room_before(self, following: str) -> int | None:
+        """Tokens that prompt and attempt may have before a turn of this text and an answer to it."""
+        if self._context is None:
+            return None
+        return self._context - len(chat.second_turn(self._tokenizer, following, self._format)) - self._answer
+
+    def _limit_after(self, prompt_length: int, room: int | None) -> int | None:
         limits = [] if self._limit is None else [self._limit]
-        if self._room is not None:
-            limits.append(max(0, self._room - prompt_length))
+        if room is not None:
+            limits.append(max(0, room - prompt_length))
         return min(limits, default=None)

@@ -32,6 +32,8 @@ class Episode:
         logprobs: of the policy's own tokens only.
         written: the policy's own turns by their place in `messages`.
         state: of the observation that the next turn answers, by the environment's name for it.
+        asking: it has ended, and a token behind its response is being measured.
+        asked_logprob: what that gave.
     """
 
     request: Request
@@ -52,6 +54,8 @@ class Episode:
     verdict: str = "no_answer"
     error: str | None = None
     done: bool = False
+    asking: bool = False
+    asked_logprob: float | None = None
 
     def append_context(self, tokens: Sequence[int]) -> None:
         """Add tokens that the policy did not write."""
@@ -113,6 +117,7 @@ class Episode:
             messages=tuple(self._carried(place) for place in range(len(self.messages))),
             error=self.error,
             turns=tuple(self.turns),
+            asked_logprob=self.asked_logprob,
         )
 
     def _carried(self, place: int) -> dict[str, str] | Written:
@@ -154,27 +159,43 @@ class Turns:
 
     def begin(self, episode: Episode) -> None:
         """Reset the environment and write the first prompt."""
-        request, environment = episode.request, episode.environment
         try:
-            takes_hint = bool(request.prompt.hint and getattr(environment.unwrapped, "takes_hint", False))
-            text, info = environment.reset(seed=request.seed % 2**31, options=_options(request.prompt, takes_hint))
-            if request.prompt.hint and not takes_hint:
-                text = f"{text}\n\n{request.prompt.hint}"
-            messages = [*info.get("conversation", ()), {"role": "user", "content": text}]
-            episode.messages = [dict(message) for message in chat.with_system(messages, self.chat_format.system)]
-            episode.state = _text(info, "state")
-            self._append_context(episode, self._first_prompt(request.prompt, episode.messages))
+            self.open(episode)
         except BaseException as error:  # a user's environment may raise or return anything; it is this episode's data
             episode.fail("environment_error", f"reset: {error!r}")
 
+    def open(self, episode: Episode) -> None:
+        """Do what `begin` does, and raise whatever goes wrong."""
+        request, environment = episode.request, episode.environment
+        takes_hint = bool(request.prompt.hint and getattr(environment.unwrapped, "takes_hint", False))
+        text, info = environment.reset(seed=request.seed % 2**31, options=_options(request.prompt, takes_hint))
+        if request.prompt.attempt is not None:
+            text = request.prompt.feedback or text
+        if request.prompt.hint and not takes_hint:
+            text = f"{text}\n\n{request.prompt.hint}"
+        messages = [*info.get("conversation", ()), {"role": "user", "content": text}]
+        episode.messages = [dict(message) for message in chat.with_system(messages, self.chat_format.system)]
+        episode.state = _text(info, "state")
+        self._append_context(episode, self._first_prompt(request.prompt, episode.messages))
+
     def generation_request(self, episode: Episode) -> GenerationRequest:
         """Make the request for the episode's next response."""
+        context = np.array(episode.tokens[episode.context_start :], np.int32)
+        if episode.asking:
+            return GenerationRequest(context, 0, episode.request.sampling, episode.request.sampling.asked_token)
         turn = len(episode.turns)
         seed = np.random.SeedSequence([episode.request.seed, turn]).generate_state(1, np.uint64)[0]
-        sampling, room = episode.request.sampling, self._room(episode)
+        sampling = episode.request.sampling
+        begun = 0 if turn else len(_begun(episode.request.prompt))  # counts as a part of the response
+        room = min(self._room(episode), max(1, sampling.max_response_tokens - begun))
         if room < sampling.max_response_tokens:
             sampling = replace(sampling, max_response_tokens=room)
-        return GenerationRequest(np.array(episode.tokens[episode.context_start :], np.int32), int(seed), sampling)
+        return GenerationRequest(context, int(seed), sampling)
+
+    def may_ask(self, episode: Episode) -> bool:
+        """Return whether a token behind the response is to be measured: the policy has ended it, and there is room."""
+        finished = episode.error is None and not episode.truncated and bool(episode.mask) and episode.mask[-1]
+        return episode.request.sampling.asked_token is not None and finished and self._room(episode) > 1
 
     def step(self, episode: Episode, completion: Completion) -> None:
         """Step the environment with a response; unless that ends the episode, write the next prompt."""
@@ -240,6 +261,8 @@ def _options(prompt: Prompt, takes_hint: bool) -> dict[str, Any]:
     options: dict[str, Any] = {"uid": prompt.uid}
     if prompt.attempt is not None:
         options["failed_attempt"] = prompt.attempt.text
+    if prompt.variant:
+        options["variant"] = prompt.variant
     if prompt.hint and takes_hint:
         options["hint"] = prompt.hint
     return options

@@ -210,6 +210,11 @@ class EpisodeRunner:
         completions = self.engine.step()
         self.engine_seconds += time.perf_counter() - started
         for key, completion in completions:
+            if self._running[key].asking:
+                self._running[key].asked_logprob = float(completion.logprobs[0])
+                self._put_back(self._running[key])
+                self._finish(self._running[key])
+                continue
             if not completion.versions:
                 completion = replace(completion, versions=((self.engine.weights_version, len(completion.tokens)),))
             self.generated_tokens += len(completion.tokens)
@@ -262,15 +267,22 @@ class EpisodeRunner:
             self._finished.append(episode.given_up(error).rollout(self.engine.weights_version))
 
     def _take_stepped(self, episode: Episode) -> None:
+        if episode.done and self._is_running(episode) and self._turns.may_ask(episode):
+            episode.asking = True
+            self._ready.append(episode)
+            return
         if episode.done or not self._is_running(episode):
             self._put_back(episode)
         if not self._is_running(episode):
             return
         if episode.done:
-            del self._running[episode.request.id]
-            self._finished.append(episode.rollout(self.engine.weights_version))
+            self._finish(episode)
         else:
             self._ready.append(episode)
+
+    def _finish(self, episode: Episode) -> None:
+        del self._running[episode.request.id]
+        self._finished.append(episode.rollout(self.engine.weights_version))
 
     def _next_waiting(self) -> Episode:
         key = next(iter(self._waiting))

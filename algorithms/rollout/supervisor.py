@@ -143,18 +143,19 @@ class WorkerSupervisor:
         except StaleWeights as error:
             self._failure = error
 
-    def lose(self, runner: RemoteRunner, reason: str, *, kill: bool = True) -> None:
+    def lose(self, runner: RemoteRunner, reason: str, *, kill: bool = True, dismiss: bool = False) -> None:
         """Take a runner out of service, and take back what it held.
 
         Args:
             runner: which one.
             reason: why, in words.
             kill: whether its process may be there still. Otherwise it is killed only if it answers again.
+            dismiss: whether a process in its place may have begun with what it held.
         """
         held = len(runner.held)
         _logger.warning("env runner %d %s; it is replaced, its %d requests go to others", runner.number, reason, held)
         self._losses.count(f"env runner {runner.number} {reason}")
-        comeback = self._put_out_of_service(runner, lost=True, old_pid=runner.pid)
+        comeback = self._put_out_of_service(runner, lost=True, old_pid=runner.pid, dismiss=dismiss)
         if kill:
             comeback.kill_process()
         self._fill_places()
@@ -166,9 +167,7 @@ class WorkerSupervisor:
             StaleWeights: it has happened too often in a row.
         """
         self._note_stale(runner, found)
-        self._orphans += runner.held.values()
-        runner.dismiss()
-        self._put_out_of_service(runner, lost=False)
+        self._put_out_of_service(runner, lost=False, dismiss=True)
 
     def progressed(self) -> None:
         """Rollouts came back: the losses so far were not in vain."""
@@ -192,8 +191,12 @@ class WorkerSupervisor:
         for runner in self.up():
             runner.take_weights(version, state)
 
-    def _put_out_of_service(self, runner: RemoteRunner, *, lost: bool, old_pid: int | None = None) -> Comeback:
+    def _put_out_of_service(
+        self, runner: RemoteRunner, *, lost: bool, old_pid: int | None = None, dismiss: bool = False
+    ) -> Comeback:
         self._orphans += runner.held.values()
+        if dismiss:
+            runner.dismiss()
         runner.held.clear()
         runner.to_withdraw.clear()
         runner.calls.clear()
@@ -257,9 +260,7 @@ class WorkerSupervisor:
     def _note_process(self, runner: RemoteRunner, pid: int) -> None:
         """Another process than before has none of the weights."""
         if runner.pid not in (None, pid):
-            self._orphans += runner.held.values()
-            runner.dismiss()  # it may have begun with them, and is not killed
-            self.lose(runner, "died and came back unseen", kill=False)
+            self.lose(runner, "died and came back unseen", kill=False, dismiss=True)
         runner.pid = pid
 
     def _take_step_back(self, runner: RemoteRunner, reference: Any) -> None:

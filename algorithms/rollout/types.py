@@ -1,7 +1,7 @@
 """Requests to env runners and the rollouts that they return: plain frozen data, numpy only."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 import numpy as np
@@ -55,10 +55,13 @@ class Prompt:
         context: names what a response is conditioned on; any text.
         attempt: an earlier attempt, as a turn of its own in front of the user turn.
         hint: text that joins the user turn.
-        begun: int32 [B], the beginning of the assistant turn, which the policy continues; never trained on.
+        begun: int32 [B], the beginning of the assistant turn, which the policy continues; never trained on. It counts
+            as a part of the response that `Sampling.max_response_tokens` limits.
         size: responses to sample; None: `training.group_size`.
         baseline: groups of a step that name the same one are normalized together; None: the group alone.
         greedy: whether each token is the most likely one, in place of sampling; to measure, not to train on.
+        variant: another form of the query, by the environment's name for it; empty: the query itself.
+        feedback: what the user turn after the attempt says; empty: the environment says it.
     """
 
     uid: str
@@ -69,15 +72,26 @@ class Prompt:
     size: int | None = None
     baseline: str | None = None
     greedy: bool = False
+    variant: str = ""
+    feedback: str = ""
+
+    def in_form(self, variant: str) -> "Prompt":
+        """Return the plain prompt of a variant, or of the query itself; a variant is a context of its name."""
+        return replace(self, variant=variant, context=variant or Context.PLAIN)
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """How an engine samples tokens."""
+    """How an engine samples tokens.
+
+    Args:
+        asked_token: its log-prob right behind a finished response is measured, at temperature 1; None: nothing is.
+    """
 
     temperature: float = 1.0
     top_p: float = 1.0
     max_response_tokens: int = 64
+    asked_token: int | None = None
 
 
 @dataclass(frozen=True)
@@ -163,6 +177,7 @@ class Rollout:
         error: set when the environment failed or grading timed out: the rollout leaves its group.
         turns: of the policy, those that the environment has judged.
         versions: of the weights that sampled each of the policy's tokens; empty: all are of `weights_version`.
+        asked_logprob: of `Sampling.asked_token` behind the response; None: not asked, not finished, or no room for it.
     """
 
     request_id: int
@@ -181,6 +196,7 @@ class Rollout:
     error: str | None = None
     turns: tuple[Turn, ...] = ()
     versions: VersionSpans = ()
+    asked_logprob: float | None = None
 
     @property
     def version_spans(self) -> VersionSpans:

@@ -140,6 +140,21 @@ def mean_score(benchmarks: Sequence[Sequence[float]], *, share: bool = True) -> 
     return Score(mean, *bootstrap_interval([np.asarray(one, np.float64) for one in benchmarks]))
 
 
+def area_under_curve(scores: np.ndarray, positive: np.ndarray) -> float:
+    """Return the chance that a positive has a higher score than a negative, ties as a half; 0.5 without one of both.
+
+    Args:
+        scores: float [n].
+        positive: bool [n].
+    """
+    scores, positive = np.asarray(scores, np.float64), np.asarray(positive, bool)
+    ones, others = scores[positive], np.sort(scores[~positive])
+    if not len(ones) or not len(others):
+        return 0.5
+    below = np.searchsorted(others, ones, side="left") + np.searchsorted(others, ones, side="right")
+    return float(below.mean() / (2 * len(others)))
+
+
 def bootstrap_interval(strata: Sequence[np.ndarray], resamples: int = 2_000, seed: int = 0) -> tuple[float, float]:
     """Return the 95 % percentile interval of the mean over strata of their means.
 

@@ -40,14 +40,18 @@ def _r3(name: str, *settings: str) -> Arm:
     return Arm(name, "r3_grpo", settings=settings)
 
 
-# Presets that choose queries, group sizes and stored responses.
-_CHOOSING = "vade greso vas window adcl self knapsack gdro rlep luffy exgrpo rorecomp".split()
+# Presets that are arms as they are.
+_PRESETS = """
+dapo dr_grpo gspo cispo rloo ngrpo w_reinforce rl_zvp sapo dppo gmpo clip_cov kl_cov entropy_bonus hgpo gigpo
+vade greso vas window adcl self knapsack gdro rlep luffy exgrpo rorecomp
+sdpo opd ace laser dph_rl
+prefix_rl cog_drift fission scaf_grpo egsr
+""".split()
 
 ARMS: Mapping[str, Arm] = {
     arm.name: arm
     for arm in (
         Arm("grpo", "grpo"),
-        Arm("dapo", "grpo", "dapo.yaml"),
         _r3("r3"),
         _r3("r3-no-ccr", _WITHOUT_CCR),
         _r3("r3-no-isr", _WITHOUT_ISR),
@@ -57,7 +61,12 @@ ARMS: Mapping[str, Arm] = {
         _r3("serr", _WITHOUT_CCR, _WITHOUT_ISR),
         Arm("r3-paper", "r3_grpo", "paper.yaml"),
         _r3("r3-no-distill", "reflection.distill=false"),
-        *(Arm(name, "grpo", f"{name}.yaml") for name in _CHOOSING),
+        # Controls: the ranking without an order, with one by chance, alone; a second turn without a history.
+        _r3("r3-flat", "ranking.top_fraction=1"),
+        _r3("r3-random-rank", "ranking.order=random"),
+        _r3("flat-penalty", _WITHOUT_CCR, _WITHOUT_ISR, "ranking.top_fraction=1"),
+        Arm("grpo-two-turn", "grpo", settings=("environment.max_turns=2",)),
+        *(Arm(name, "grpo", f"{name}.yaml") for name in _PRESETS),
         # The same method with the other engine: what it learns must not depend on who samples.
         _r3("r3-vllm", "env_runners.engine=vllm", "env_runners.vllm={max_model_len: 256, enforce_eager: true}"),
     )

@@ -1,6 +1,6 @@
 """curves.png of an ablation: arms as lines, 95 % bands over seeds, along generated tokens and along steps."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,10 +14,8 @@ from algorithms.train.curves import STYLE
 from algorithms.utils.files import replaced_whole
 from benchmarks.ablation.intervals import half_width
 from benchmarks.ablation.learned import PASS_AT_1, Curve, Learnt
+from benchmarks.looks import looks
 
-# Okabe and Ito's palette, told apart with any color vision; arms beyond it repeat the colors with other lines.
-PALETTE = ("#000000", "#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-LINES = ("-", "--", ":")
 _POINTS = 60
 
 
@@ -77,7 +75,7 @@ def draw(results: Mapping[str, Sequence[Learnt]], path: Path) -> Path:
 def _draw_panel(axes: Axes, panel: Panel, results: Mapping[str, Sequence[Learnt]]) -> None:
     axes.set_title(panel.title)
     top = 0.0
-    for (_, runs), (color, line) in zip(results.items(), _looks(), strict=False):
+    for (_, runs), (color, line) in zip(results.items(), looks(list(results)).values(), strict=True):
         curves = [curve for curve in map(panel.curve, runs) if panel.name in curve.values]
         if not curves:
             continue
@@ -117,15 +115,10 @@ def _running_mean(values: np.ndarray, half: int = 3) -> np.ndarray:
 
 def _draw_legend(axes: Axes, results: Mapping[str, Sequence[Learnt]]) -> None:
     axes.axis("off")
-    for (arm, runs), (color, line) in zip(results.items(), _looks(), strict=False):
+    for (arm, runs), (color, line) in zip(results.items(), looks(list(results)).values(), strict=True):
         axes.plot([], [], color=color, linestyle=line, linewidth=2.5, label=f"{arm} ({len(runs)})")
     axes.legend(loc="upper left", title="arm (seeds)", alignment="left", fontsize=10)
     axes.text(0.03, 0.02, "bands: 95 % interval of the mean over seeds", transform=axes.transAxes, fontsize=8)
-
-
-def _looks() -> Iterator[tuple[str, str]]:
-    while True:
-        yield from ((color, line) for line in LINES for color in PALETTE)
 
 
 def _short(value: float, _: int) -> str:

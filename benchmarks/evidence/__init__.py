@@ -1,1 +1,1 @@
-"""A fair test of each mechanism: bases that fail often, tasks where a failed attempt in the context helps."""
+"""Tasks built for R³: bases that fail often, and that were taught to use a failed attempt in the context."""

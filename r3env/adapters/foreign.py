@@ -65,7 +65,7 @@ class ForeignEnv(VerifiableEnv):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
         """Begin an episode, as `VerifiableEnv.reset` does."""
         observation, info = super().reset(seed=seed, options=options)
-        self._start(self.query(info["uid"]))
+        self._start(self._current or self.query(info["uid"]))
         return observation, info
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:

@@ -91,6 +91,21 @@ def left_to_do(attempt: str) -> Chain | None:
     return None
 
 
+def hint_levels(chain: Chain) -> list[str]:
+    """Eight hints, the least help first: what is added and what is taken away, then longer and longer partial work.
+
+    Of `7+1+9-5-2` the first four say ever more of `7+1+9=17 5+2=7`, the last four of `7+1=8+9=17-5=12-2=10`.
+    """
+    plus = [chain.first, *(term for term in chain.terms if term > 0)]
+    minus = [-term for term in chain.terms if term < 0]
+    added = _expression(plus[0], plus[1:])
+    taken = _expression(minus[0], minus[1:]) if minus else "0"
+    known = [added, f"={sum(plus)}", f" {taken}", f"={sum(minus)}"]
+    work = [str(chain.first), *(f"{t:+d}={total}" for t, total in zip(chain.terms, chain.totals[1:], strict=True))]
+    knowledge = ["".join(known[:part]) for part in range(1, 5)]
+    return knowledge + ["".join(work[: 1 + -(-part * len(chain.terms) // 4)]) for part in range(1, 5)]
+
+
 def _expression(total: int, terms: Sequence[int]) -> str:
     return str(total) + "".join(f"{term:+d}" for term in terms)
 

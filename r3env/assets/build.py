@@ -15,10 +15,11 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM, GenerationConfig, Qwen2Config, Qwen2Tokenizer
 
-from r3env.assets.arithmetic import Chain, random_chain
+from r3env.assets.arithmetic import Chain, hint_levels, random_chain
 from r3env.assets.lessons import RESPONSE_LIMIT, Lesson, Teacher
 from r3env.assets.report import Question, measure
 from r3env.assets.tokenizer import build_tokenizer
+from r3env.assets.variants import variants
 from r3env.grading import grade
 
 LENGTHS = range(5, 17)
@@ -43,7 +44,7 @@ def main() -> None:
     arguments.out.mkdir(parents=True, exist_ok=True)
 
     training, held_out = make_problems(arguments.seed)
-    write_problems(arguments.out / "train.jsonl", training)
+    write_problems(arguments.out / "train.jsonl", training, help=True)
     write_problems(arguments.out / "heldout.jsonl", held_out)
     tokenizer = build_tokenizer()
     model = new_model(tokenizer)
@@ -79,17 +80,19 @@ def make_problems(seed: int) -> tuple[list[Chain], list[Chain]]:
     return training, held_out
 
 
-def write_problems(path: Path, chains: list[Chain]) -> None:
-    """One JSON object a line: uid, problem, answer, level (how many numbers)."""
+def write_problems(path: Path, chains: list[Chain], *, help: bool = False) -> None:
+    """One JSON object a line: uid, problem, answer, level (how many numbers), and hints and easier forms if wanted."""
     with path.open("w", encoding="utf-8") as file:
         for index, chain in enumerate(chains):
             length = len(chain.terms) + 1
-            row = {
+            row: dict[str, Any] = {
                 "uid": f"{path.stem}-{index:03d}",
                 "problem": str(chain),
                 "answer": str(chain.answer),
                 "level": str(length),
             }
+            if help:
+                row |= {"hints": hint_levels(chain), "variants": variants(row["problem"], row["answer"])}
             file.write(json.dumps(row) + "\n")
 
 
@@ -117,32 +120,44 @@ def new_model(tokenizer: Qwen2Tokenizer) -> Any:
 
 def warm_start(model: Any, lessons: Sequence[tuple[int, Iterator[tuple[torch.Tensor, ...]]]]) -> None:
     """Supervised learning on the lessons, each so many steps of batches, one after another."""
-    optimizer = torch.optim.AdamW(model.parameters(), weight_decay=0.01, betas=(0.9, 0.98))
+    optimizer = adamw(model)
     total, step, started = sum(steps for steps, _ in lessons), 0, time.monotonic()
     model.train()
     for steps, batches in lessons:
         for _ in range(steps):
             decay = (total - step) / (total * (1 - DECAY_FROM))
-            optimizer.param_groups[0]["lr"] = LEARNING_RATE * min(1.0, (step + 1) / WARM_UP, max(0.05, decay))
-            tokens, labels, positions, mask = next(batches)
-            hidden = model.get_decoder()(input_ids=tokens, position_ids=positions, attention_mask=mask)
-            targets = labels[:, 1:]
-            chosen = targets != -100
-            logits = model.get_output_embeddings()(hidden.last_hidden_state[:, :-1][chosen])
-            loss = torch.nn.functional.cross_entropy(logits, targets[chosen])
-            optimizer.zero_grad()
-            loss.backward()
-            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            optimizer.step()
+            rate = LEARNING_RATE * min(1.0, (step + 1) / WARM_UP, max(0.05, decay))
+            loss = learn(model, optimizer, next(batches), rate)
             step += 1
             if step % 50 == 0:
                 elapsed = time.monotonic() - started
                 left = elapsed / step * (total - step)
                 print(
-                    f"warm start {step}/{total}  loss {loss.item():.3f}  {elapsed:.0f} s, {left:.0f} s left",
+                    f"warm start {step}/{total}  loss {loss:.3f}  {elapsed:.0f} s, {left:.0f} s left",
                     flush=True,
                 )
     model.eval()
+
+
+def adamw(model: Any) -> torch.optim.Optimizer:
+    """Make the optimizer of supervised learning."""
+    return torch.optim.AdamW(model.parameters(), weight_decay=0.01, betas=(0.9, 0.98))
+
+
+def learn(model: Any, optimizer: torch.optim.Optimizer, batch: tuple[torch.Tensor, ...], rate: float) -> float:
+    """Take one step on a batch of `fill_rows`; returns the cross-entropy of its responses."""
+    optimizer.param_groups[0]["lr"] = rate
+    tokens, labels, positions, mask = batch
+    hidden = model.get_decoder()(input_ids=tokens, position_ids=positions, attention_mask=mask)
+    targets = labels[:, 1:]
+    chosen = targets != -100
+    logits = model.get_output_embeddings()(hidden.last_hidden_state[:, :-1][chosen])
+    loss = torch.nn.functional.cross_entropy(logits, targets[chosen])
+    optimizer.zero_grad()
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+    return loss.item()
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ def measure(model: Any, tokenizer: Qwen2Tokenizer, problems: Sequence[Question],
     failed attempt at another problem: a model that uses what the attempt says does best after its own.
     """
     prompts = [first_turn(tokenizer, [{"role": "user", "content": question.text}]) for question in problems]
-    responses = _sample(model, tokenizer, [prompt for prompt in prompts for _ in range(SAMPLES)], limit)
+    responses = sample(model, tokenizer, [prompt for prompt in prompts for _ in range(SAMPLES)], limit)
     grid = [responses[i * SAMPLES : (i + 1) * SAMPLES] for i in range(len(problems))]
     solved = [[_correct(tokenizer, one, r) for r in row] for one, row in zip(problems, grid, strict=True)]
     counts = [sum(row) for row in solved]
@@ -71,7 +71,7 @@ def _second_tries(
     }
     result: dict[str, float] = {"problems": len(chosen)}
     for name, asked in contexts.items():
-        responses = _sample(model, tokenizer, [prompt for prompt in asked for _ in range(SAMPLES)], limit)
+        responses = sample(model, tokenizer, [prompt for prompt in asked for _ in range(SAMPLES)], limit)
         right = [_correct(tokenizer, problems[chosen[i // SAMPLES]], r) for i, r in enumerate(responses)]
         result[name] = sum(right) / max(len(right), 1)
     return result
@@ -94,8 +94,8 @@ def _by_length(problems: Sequence[Question], counts: Sequence[int]) -> dict[str,
 
 
 @torch.inference_mode()
-def _sample(model: Any, tokenizer: Qwen2Tokenizer, prompts: Sequence[list[int]], limit: int) -> list[list[int]]:
-    """One response a prompt, at temperature 1, cut at the limit."""
+def sample(model: Any, tokenizer: Qwen2Tokenizer, prompts: Sequence[list[int]], limit: int) -> list[list[int]]:
+    """Sample one response a prompt, at temperature 1, cut at the limit."""
     order = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))
     responses: dict[int, list[int]] = {}
     for start in range(0, len(order), BATCH):

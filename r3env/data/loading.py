@@ -5,7 +5,7 @@ import json
 import logging
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from r3env.core import Query
@@ -80,6 +80,15 @@ class Selection:
             if value is not None and value < 1:
                 raise ValueError(f"{name} must be at least 1, it is {value}")
 
+    def same(self, one: Query, other: Query) -> bool:
+        """Whether two rows of one uid are one query: they may differ in what nobody asked for."""
+        if self.whole_row or not self.optional:
+            return one == other
+        return replace(one, info=self._asked_for(one)) == replace(other, info=self._asked_for(other))
+
+    def _asked_for(self, query: Query) -> dict[str, Any]:
+        return {name: each for name, each in query.info.items() if name not in (self.optional or ())}
+
     def too_long(self, query: Query) -> bool:
         """Whether the length limit leaves this query out."""
         if self.max_prompt_length is None:
@@ -102,8 +111,8 @@ def load_queries(
     """Load the queries of a data set, without exact duplicates, into a list; `load_table` keeps them on disk.
 
     Args:
-        source: A local .jsonl, .json, .parquet or .csv file, `embedded:train`, `embedded:heldout`, `preset:NAME`, or
-            a Hub id `owner/name[:configuration][@revision][#split]`.
+        source: A local .jsonl, .json, .parquet or .csv file, `embedded:train` (`heldout`, `variants`), `preset:NAME`,
+            or a Hub id `owner/name[:configuration][@revision][#split]`.
         columns: See `Selection`.
         split: Split of a Hub data set; None for the one in `source`, else the preset's, else `train`.
         limit: See `Selection`.
@@ -134,7 +143,7 @@ def load_table(source: Source, selection: Selection | None = None) -> tuple[Quer
             counts.too_long += 1
             continue
         known = table.add(query, number)
-        if known is not None and known[0] != query:
+        if known is not None and not selection.same(known[0], query):
             problem = f"uid {query.uid!r} already names other content in row {known[1]}"
             raise DataError.at(source.text, problem, "give each problem its own uid", row=number)
         counts.duplicates += known is not None

@@ -8,7 +8,7 @@ from typing import Literal, Self
 from r3env.data.presets import PRESETS, Preset, find_preset
 from r3env.spelling import nearest
 
-EMBEDDED = ("train", "heldout")
+EMBEDDED = ("train", "heldout", "variants")
 FILE_TYPES = (".jsonl", ".json", ".parquet", ".csv")
 _HUB_ID = re.compile(
     r"(?P<name>[\w.-]+/[\w.-]+)(?::(?P<configuration>[\w.-]+))?(?:@(?P<revision>[\w./-]+))?(?:#(?P<split>[^#]+))?"

@@ -9,8 +9,11 @@ from r3env.data.loading import Selection, load_table
 from r3env.data.shared import load_shared, source_state
 from r3env.data.sources import parse_source
 from r3env.grading import grade
+from r3env.queries import VARIANTS
 
 EMBEDDED_TRAINING_PROBLEMS = "embedded:train"
+HINTS = "hints"  # a row's hints by level
+KEPT = (HINTS, VARIANTS)  # in `Query.info`, where a row has them
 MATH_INSTRUCTION = "Please reason step by step, and put your final answer within \\boxed{}."
 
 
@@ -81,7 +84,7 @@ class MathEnv(VerifiableEnv):
         return grade(response, query.answer, timeout_s=self.grading_timeout_s)
 
     def _selection(self) -> Selection:
-        return Selection(self.columns, self.limit, self.max_prompt_length, self._prompt_length)
+        return Selection(self.columns, self.limit, self.max_prompt_length, self._prompt_length, optional=KEPT)
 
     def _prompt_length(self, query: Query) -> int:
         prompt = self.prompt(query)

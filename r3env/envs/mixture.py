@@ -95,6 +95,7 @@ class MixtureEnv(VerifiableEnv):
             reflection_guidance=max((part.reflection_guidance for part in self.parts.values()), key=len),
             max_turns=max(part.max_turns for part in self.parts.values()),
         )
+        self.takes_hint = any(part.takes_hint for part in self.parts.values())
         self._running: tuple[str, VerifiableEnv] | None = None
 
     def load_queries(self) -> Queries:
@@ -127,7 +128,9 @@ class MixtureEnv(VerifiableEnv):
         gymnasium.Env.reset(self, seed=seed)
         name, _, inner = (self._sample().uid if uid is None else uid).partition("/")
         part_seed = int(self.np_random.integers(2**31)) if seed is None else seed
+        hint = "" if self.parts[name].takes_hint else options.pop("hint", "")
         observation, info = self.parts[name].reset(seed=part_seed, options={**options, "uid": inner})
+        observation = f"{observation}\n\n{hint}" if hint else observation
         self._running = name, self.parts[name]
         return observation, {**info, "uid": f"{name}/{inner}"}
 

@@ -1,13 +1,22 @@
 """Which arms a command line asks for."""
 
+from pathlib import Path
+
 import pytest
 
 from algorithms.config.errors import ConfigError
+from algorithms.config.files import read_sections
 from benchmarks.ablation.arms import ARMS, chosen_arms
+from tests.shipped_files import training_files
 
 
 def test_shipped_arms_come_in_the_order_asked_for():
     assert chosen_arms(["r3", "grpo"], [], None) == [ARMS["r3"], ARMS["grpo"]]
+
+
+def test_every_preset_that_says_how_to_train_is_an_arm():
+    methods = {file.stem for file in training_files() if not {"base", "environment"} & read_sections(file).keys()}
+    assert methods <= {Path(arm.method or "grpo").stem for arm in ARMS.values()}
 
 
 def test_each_leave_one_out_and_single_arm_sets_its_mechanisms_off():
@@ -54,7 +63,7 @@ def test_a_file_gives_arms_their_own_settings_which_come_last(tmp_path):
     [
         (["grop"], [], None, r"--arms: no arm 'grop'; did you mean grpo\?"),
         ([], ["mine"], None, "--arm: 'mine' defines no arm; fix: --arm NAME=BASE:"),
-        ([], ["mine=r4"], None, r"--arm: no arm 'r4'; there is: grpo, dapo"),
+        ([], ["mine=r4"], None, r"--arm: no arm 'r4'; there is: grpo, r3, "),
         ([], ["r3=grpo"], None, "--arm: there is an arm r3 already; fix: another name"),
         ([], [], "r3-no-cr: {replay.k: 2}", r"no arm 'r3-no-cr'; did you mean r3-no-ccr\?"),
         ([], [], "r3: 2", "r3: 2 is no mapping; fix: r3: {training.lr: 1e-4}"),

@@ -25,7 +25,7 @@ PAPER: dict[str, dict[str, Any]] = {
         "enabled": True,
         "threshold": 0.25,
         "statistic": "reward",
-        "min_attempts": None,
+        "min_attempts": 1,
         "max_share": 1.0,
         "max_attempt_tokens": None,
         "adaptive": False,

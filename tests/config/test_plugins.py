@@ -27,7 +27,7 @@ class BonusSettings(Settings):
 
 class Bonus(Mechanism):
     section, settings_class, tags = "bonus", BonusSettings, {"bonus/paid": -1.0}
-    conflicts = frozenset({"ranking"})
+    conflicts = {"ranking": "both rank"}
 
 
 class Other(Mechanism):
@@ -49,7 +49,7 @@ class Stride(QuerySampler):
 
 
 class Picky(Stride):
-    conflicts = frozenset({"reflection"})
+    conflicts = {"reflection": "both ask again"}
 
 
 class Runs(Mechanism):
@@ -209,7 +209,9 @@ def test_two_that_do_not_go_together_are_refused_and_only_if_both_are_on():
     config = named().apply({"ranking": {"enabled": True}})
     with pytest.raises(ConfigError) as raised:
         config.check_settings()
-    assert str(raised.value) == "bonus.enabled: does not go together with ranking; fix: ranking.enabled=false"
+    assert (
+        str(raised.value) == "bonus.enabled: does not go together with ranking: both rank; fix: ranking.enabled=false"
+    )
     config.apply({"bonus": {"enabled": False}}).check_settings()
     named().check_settings()
 

@@ -53,7 +53,7 @@ def test_commands_name_modules_files_and_settings_that_exist(page):
         if module.partition(".")[0] not in ("algorithms", "benchmarks", "r3env"):
             continue
         assert importlib.util.find_spec(module) is not None, f"{page.name}: python -m {module}"
-        for word, following in zip(words, [*words[1:], ""], strict=True):
+        for word, following in zip(words, [*words, ""][1:], strict=True):
             if word == "--config" and not following.isupper() and following.startswith("configs/"):
                 assert (ROOT / following).is_file(), f"{page.name}: {following}"
             section, dot, rest = word.partition("=")[0].partition(".")

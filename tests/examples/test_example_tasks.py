@@ -6,13 +6,19 @@ import gymnasium
 import pytest
 from gymnasium.utils.env_checker import check_env
 
+from examples.counter_game import CounterGame
 from examples.guess_number import GuessNumber
+from examples.hinted_sums import HintedSums
+from examples.retrieve_answer import RetrieveAnswer
 from examples.sort_digits import SortDigits
 from examples.write_function import WriteFunction
 from r3env.inspect import main as inspect
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 IDS = ["sort_digits:SortDigits-v0", "guess_number:GuessNumber-v0", "write_function:WriteFunction-v0"]
+IDS += ["retrieve_answer:RetrieveAnswer-v0"]
+IDS += ["counter_game:CounterGame-v0", "hinted_sums:HintedSums-v0"]
+TASKS = [SortDigits, GuessNumber, WriteFunction, CounterGame, HintedSums, RetrieveAnswer]
 
 
 @pytest.mark.parametrize("name", IDS)
@@ -20,7 +26,7 @@ def test_made_by_id_without_arguments(name):
     check_env(gymnasium.make(f"examples.{name}").unwrapped)
 
 
-@pytest.mark.parametrize("environment", [SortDigits, GuessNumber, WriteFunction])
+@pytest.mark.parametrize("environment", TASKS)
 def test_held_out_queries_are_others(environment):
     train, held_out = (set(environment(data=data).uids) for data in ("train", "heldout"))
     assert train and held_out and not train & held_out
@@ -60,7 +66,7 @@ def test_a_game_ends_after_its_last_guess():
 
 
 @pytest.mark.parametrize("data", ["train", "heldout"])
-@pytest.mark.parametrize("environment", [SortDigits, GuessNumber, WriteFunction])
+@pytest.mark.parametrize("environment", TASKS)
 def test_the_gold_of_every_query_passes_its_own_verifier(environment, data):
     env = environment(data=data)
     for query in env.queries.values():
@@ -109,3 +115,52 @@ def test_a_sandbox_that_does_not_start_says_nothing_about_the_answer(monkeypatch
     monkeypatch.setattr("examples.sandbox._CHILD", "raise SystemExit(1)")
     env = WriteFunction()
     assert env.verify(env.query("double"), "```python\ndouble = abs\n```").reason == "error"
+
+
+def played(env, *turns):
+    """What each turn of a game is told, pays and leaves behind."""
+    _, info = env.reset(options={"uid": "16-to-12"})
+    found = [("", 0.0, info["state"])]
+    for turn in turns:
+        _, reward, _, _, info = env.step(turn)
+        found.append((info.get("feedback", ""), reward, info["state"]))
+    return found[1:]
+
+
+def test_a_counter_follows_commands_and_wrong_ones_are_diagnosed_and_cost():
+    env = CounterGame("heldout", max_turns=5)
+    at = "The counter is at {}, and not at 12.".format
+    assert played(env, "I begin:\n/2 +9", "*3", "", "+9\nso /2 *2 *2", "what is left is\n-9 -9 -2") == [
+        (at(17), 0.0, "17"),
+        (f"There is no command *3. {at(17)}", -0.1, "17"),
+        (f"There is no command in the last line of your turn. {at(17)}", -0.1, "17"),
+        (f"17 is odd: /2 cannot be carried out. {at(17)}", -0.1, "17"),
+        (f"-9 would leave the counter at -1. {at(8)} It is set back to 16.", -0.1, "8"),
+    ]
+    assert played(env, "-5", "+1") == [(at(11), 0.0, "11"), ("", 1.0, "12")]
+
+
+def test_more_than_three_commands_are_not_carried_out():
+    ((said, reward, state),) = played(CounterGame("heldout"), "-1 -1 -2 +1 -1")
+    assert said.startswith("Only the first 3 commands") and (reward, state) == (-0.1, "12")
+    assert "not at" not in said
+
+
+def test_a_game_begins_anew_after_a_failed_attempt_and_says_so():
+    env = CounterGame("heldout")
+    text, info = env.reset(options={"uid": "16-to-12", "failed_attempt": "+1"})
+    assert text == "That did not reach 12. The counter is set back to 16. Try again." and info["state"] == "16"
+
+
+def test_hints_of_a_sum_tell_ever_more_and_keep_its_answer():
+    env = HintedSums()
+    uid = "7-5+7+8-5-2+9-5-2+8-6+6-9+8+1"
+    shown = [env.reset(options={"uid": uid, "hint": hint})[0] for hint in env.query(uid).info["hints"]]
+    assert shown[0] == f"{uid}\n\n7+7+8+9+8+6+8+1=54"
+    assert shown[1] == f"{uid}\n\n7+7+8+9+8+6+8+1=54 5+5+2+5+2+6+9=34"
+    assert shown[2:] == ["17-5-2+9-5-2+8-6+6-9+8+1", "14-2+8-6+6-9+8+1", "14+6-9+8+1", "19+1"]
+    assert env.reset(options={"uid": uid})[0] == uid
+    for query in list(env.queries.values())[:20]:
+        left = query.info["hints"][2:]
+        assert all(eval(each) == int(query.answer) for each in left)
+        assert sorted(left, key=len, reverse=True) == left

@@ -5,17 +5,24 @@ import os
 import subprocess
 import sys
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import ray
 
+from algorithms.config.files import configs_folder
+from algorithms.config.loading import load
+from algorithms.grpo.config import GRPOConfig
 from algorithms.r3_grpo.config import R3GRPOConfig
 from algorithms.rollout.conversation import conversation
 from algorithms.train.main import main
 
 SORT_DIGITS = "examples.sort_digits:SortDigits-v0"
 GUESS_NUMBER = "examples.guess_number:GuessNumber-v0"
+RETRIEVE_ANSWER = "examples.retrieve_answer:RetrieveAnswer-v0"
 WRITE_FUNCTION = "examples.write_function:WriteFunction-v0"
+COUNTER_GAME = "examples.counter_game:CounterGame-v0"
+HINTED_SUMS = "examples.hinted_sums:HintedSums-v0"
 OWN_DATA = ("environment.data=train", "evaluation.data=heldout")
 
 
@@ -77,6 +84,78 @@ def test_every_turn_of_a_game_is_in_the_tokens_and_only_the_policys_are_trained(
     assert len(samples) == 8
     for sample in samples:
         check_episode(sample.rollout, algorithm.tokenizer)
+
+
+def example(file, name, *overrides):
+    """A method's preset on an example, small."""
+    files = [configs_folder() / "quickstart.yaml", configs_folder() / f"{file}.yaml"]
+    own = [f"environment.id={name}", "environment.data=train", "evaluation.data=heldout"]
+    small = ["training.queries_per_step=4", "training.group_size=4", "training.minibatches=1"]
+    return load(files, [*own, *small, *overrides], GRPOConfig)[0]
+
+
+@pytest.fixture
+def trained_by(ray_session):
+    """Trains an algorithm for some steps; returns it with the groups and metrics of each."""
+    algorithms = []
+
+    def train(config, steps=1):
+        algorithms.append(config.build_algo())
+        seen = []
+        for _ in range(steps):
+            algorithms[-1].train()
+            batch = algorithms[-1].batch
+            seen.append((batch.rolled_out, batch.record))
+        return algorithms[-1], seen
+
+    yield train
+    for algorithm in algorithms:
+        algorithm.stop()
+
+
+def test_what_the_game_says_of_a_failure_is_the_next_user_turn(trained_by):
+    config = example("fission", COUNTER_GAME, "environment.max_turns=2", "env_runners.max_response_tokens=12")
+    algorithm, ((groups, record),) = trained_by(config)
+    split = [group for group in groups if group.prompt.context == "fission"]
+    assert record["fission/prompts"] == record["fission/feedback"] == len(split) == 4
+    failures = {}
+    for group in groups:
+        for sample in group.fresh:
+            if group.prompt.context == "plain":
+                failures[sample.rollout.tokens.tobytes()] = sample.rollout.turns[-1].feedback
+    for group in split:
+        attempt = group.prompt.attempt
+        whole = np.concatenate([attempt.prompt_tokens, attempt.response_tokens]).astype(np.int32)
+        said = failures[whole.tobytes()]
+        assert "The counter is at" in said and "It is set back to" in said
+        for sample in group.fresh:
+            begun = sample.rollout.tokens[: sample.rollout.prompt_length]
+            assert begun[: len(whole)].tolist() == whole.tolist()
+            user_turn = algorithm.tokenizer.decode(begun[len(whole) :].tolist(), skip_special_tokens=True)
+            assert user_turn.strip() == said
+
+
+def test_turns_of_one_counter_are_compared_and_wrong_commands_lose(trained_by):
+    config = example("gigpo", COUNTER_GAME, "environment.max_turns=3", "env_runners.max_response_tokens=24")
+    _, seen = trained_by(config.training(group_size=8), steps=2)
+    states, told_apart = set(), 0
+    for groups, _ in seen:
+        for group in groups:
+            assert len({sample.rollout.turns[0].state for sample in group.samples}) == 1, "all begin at the start"
+            states |= {turn.state for sample in group.samples for turn in sample.rollout.turns}
+            first = [(s.rollout.turns[0].reward, float(s.advantages[0])) for s in group.samples]
+            told_apart += any(advantage for _, advantage in first)
+    assert told_apart and len(states) > len(seen) * 4, "commands move the counter"
+
+
+def test_hints_help_the_embedded_model_with_sums_that_it_cannot_do(trained_by):
+    config = example("scaf_grpo", HINTED_SUMS, "scaf_grpo.warmup=0", "env_runners.max_response_tokens=48")
+    _, seen = trained_by(config, steps=3)
+    total = {tag: sum(record[f"scaf_grpo/{tag}"] for _, record in seen) for tag in ("unsolved", "solved", "replaced")}
+    assert total["unsolved"] >= 4 and 2 * total["solved"] >= total["unsolved"]
+    assert total["replaced"] == total["solved"]
+    hinted = [sample for groups, _ in seen for group in groups if group.prompt.hint for sample in group.fresh]
+    assert len(hinted) > total["solved"], "not each level helps"
 
 
 def check_episode(rollout, tokenizer):

@@ -13,6 +13,7 @@ from tests.hand_made import small_pool
 from .conftest import preset
 from .test_whole_runs import SMALL, fired, steps, weights
 
+LONG = ("env_runners.max_response_tokens=40",)  # room to finish
 # By preset: the metrics that show that it acted, and settings with which it does in a few steps.
 ACTS = {
     "vade": (("posterior/mixed",), ()),
@@ -27,6 +28,16 @@ ACTS = {
     "luffy": (("replay/added_correct",), ()),
     "exgrpo": (("replay/added_correct", "exgrpo/candidates"), ("exgrpo.start=0",)),
     "rorecomp": (("rorecomp/compensated", "rorecomp/buffer"), ("rorecomp.buffer=4",)),
+    "prefix_rl": (
+        ("prefix_rl/prompts", "prefix_rl/flawed", "prefix_rl/correct"),
+        ("prefix_rl.threshold=1", "prefix_rl.flawed=0.4", "env_runners.max_response_tokens=40"),
+    ),
+    "cog_drift": (("cog_drift/variants", "cog_drift/moved", "cog_drift/open"), ()),
+    "fission": (("fission/prompts", "fission/correct"), LONG),
+    "scaf_grpo": (("scaf_grpo/solved", "scaf_grpo/replaced"), ("scaf_grpo.warmup=0", *LONG)),
+    "egsr": (("scaf_grpo/solved", "scaf_grpo/replaced"), LONG),
+    "laser": (("laser/loss", "laser/mixed"), (*LONG, "laser.warmup=1", "laser.min_std=0.001")),
+    "dph_rl": (("dph_rl/kept", "dph_rl/rehearsed"), (*LONG, "dph_rl.solved=0.25")),
 }
 
 

@@ -7,16 +7,17 @@ import pytest
 import torch
 
 from algorithms.config.sections import TrainingSettings
+from algorithms.grpo import algorithm as algorithm_module
 from algorithms.grpo.advantages import group_advantages
 from algorithms.grpo.config import GRPOConfig
 from algorithms.grpo.mechanism import Mechanism
 from algorithms.grpo.query_sampler import EpochSampler
 from algorithms.grpo.rollout_source import MOST_FOLLOW_UPS, RolloutSource
-from algorithms.grpo.samples import deal_auxiliary, training_samples
+from algorithms.grpo.samples import deal_auxiliary, minibatches, training_rows, training_samples
 from algorithms.grpo.types import Group, Prompt, StepBatch
 from algorithms.learner.forward import ForwardSettings
 from algorithms.learner.loss import LossSettings
-from algorithms.learner.update import accumulate_gradients
+from algorithms.learner.update import UpdateStatistics, accumulate_gradients
 from algorithms.rollout.types import Sampling
 from tests.hand_made import answer
 
@@ -215,6 +216,24 @@ def test_auxiliary_samples_add_the_gradient_of_their_weighted_log_probs_and_leav
     assert relative_error(without, expected) > 0.1
 
 
+@pytest.mark.parametrize("aggregation", ["response", "token", "constant"])
+def test_a_response_weighs_in_its_mini_batch_what_the_aggregation_says(lm, aggregation):
+    """Over a training step, mean over groups of the mean over responses, however they are shuffled."""
+    groups = as_groups(hand_made(lm, own=0.0, shared=0.0))
+    dealt = minibatches(groups, 3, np.random.default_rng(0))
+    rows = training_rows(dealt, TrainingSettings(loss_aggregation=aggregation), RESPONSE_LIMIT)
+    assert [len(part) for part in rows] == [3, 3, 2]
+    for part in rows:
+        lengths = [row.response_length for row in part]
+        expected = {
+            "response": [3 / (2 * 4 * length) for length in lengths],
+            "token": [1 / sum(lengths)] * len(part),
+            "constant": [1 / (len(part) * RESPONSE_LIMIT)] * len(part),
+        }
+        np.testing.assert_allclose([row.weight for row in part], expected[aggregation])
+    assert training_rows([], TrainingSettings(loss_aggregation=aggregation), RESPONSE_LIMIT) == []
+
+
 def test_over_several_optimizer_steps_each_auxiliary_sample_is_dealt_once():
     samples = [SimpleNamespace(uid=number) for number in range(5)]
     for sample in samples:
@@ -223,10 +242,72 @@ def test_over_several_optimizer_steps_each_auxiliary_sample_is_dealt_once():
             tokens=np.full(4, sample.uid), loss_mask=mask, response_length=2, sampling_logprobs=np.ones(2)
         )
         sample.advantages, sample.old_logprobs, sample.replayed, sample.shaping = 1.0, np.ones(2), False, 0.5
-        sample.anchors, sample.entropy_bonus = np.ones(2), 0.5
+        sample.anchors, sample.entropy_bonus, sample.dual_clip = np.ones(2), 0.5, 3.0
     dealt = [deal_auxiliary(samples, number, 3) for number in range(3)]
     assert sorted(int(row.tokens[0]) for rows in dealt for row in rows) == list(range(5))
     rows = [row for each in dealt for row in each]
     assert {row.weight for row in rows} == {3 / 10}
     assert all(row.old_logprobs is None and row.sampling_logprobs is None and row.shaping == 0 for row in rows)
-    assert all(row.anchors is None and row.entropy_bonus == 0 for row in rows)
+    assert all(row.anchors is None and row.entropy_bonus == row.dual_clip == 0 for row in rows)
+
+
+class Auxiliary(Base):
+    """Rows of its own."""
+
+    def __init__(self, samples):
+        super().__init__()
+        self.samples = samples
+
+    def auxiliary(self, batch):
+        return self.samples
+
+
+@pytest.mark.parametrize("minibatches", [1, 2])
+def test_each_mechanisms_auxiliary_samples_are_a_mean_of_their_own(lm, monkeypatch, minibatches):
+    """The rows of one weigh the same whether another mechanism has rows or not, and none of them is lost."""
+    samples = as_groups(hand_made(lm, own=1.0, shared=0.0, engine=1.0))[0].samples
+    for sample in samples:
+        sample.advantages = 1.0
+    parts = samples[:1], samples[1:]
+
+    def rows_of(*mechanisms, groups=()):
+        stages = staged(*mechanisms)
+        stages.config = GRPOConfig().training(minibatches=minibatches)
+        stages.history, stages.keeps_entropies, stages.learner_group, seen = None, False, None, []
+        stages.score_samples = lambda samples, **_: None
+
+        def update(group, rows, lr, *, entropies):
+            seen.extend(rows)
+            return UpdateStatistics()
+
+        monkeypatch.setattr(algorithm_module, "update_learners", update)
+        monkeypatch.setattr(algorithm_module, "learner_facts", lambda group: None)
+        monkeypatch.setattr(algorithm_module, "learner_rates", lambda *_: {})
+        monkeypatch.setattr(algorithm_module, "update_metrics", lambda *_: {"policy/logp_mismatch_mean": 0.0})
+        monkeypatch.setattr(algorithm_module, "correction_metrics", lambda *_: {})
+        stages.skipped_steps = stages.mismatch_watch = SimpleNamespace(observe=lambda *_: None)
+        stages.update_policy(StepBatch(0, groups=list(groups)))
+        return {row.tokens.tobytes(): row.weight for row in seen if not row.on_policy}
+
+    alone = [rows_of(Auxiliary(part), groups=rewarded(lm)) for part in parts]
+    together = rows_of(*map(Auxiliary, parts), groups=rewarded(lm))
+    assert together == {**alone[0], **alone[1]} and len(together) == 4
+    for part, weights in zip(parts, alone, strict=True):
+        tokens = sum(sample.rollout.response_length for sample in part)
+        assert list(weights.values()) == pytest.approx([minibatches / tokens] * len(part))
+    rest = rows_of(Auxiliary(samples))
+    total = sum(sample.rollout.response_length for sample in samples)
+    assert list(rest.values()) == pytest.approx([1 / total] * 4), "a step without groups has them too"
+
+
+@pytest.mark.parametrize("other", [{"ratio_level": "sequence"}, {"objective": "gmpo"}, {"objective": "sapo"}], ids=str)
+def test_auxiliary_samples_have_the_gradient_of_their_own_objective_in_every_loss(lm, other):
+    """Tokens of one response with unlike advantages, which a ratio or a mean of the response would even out."""
+    (sample, *_) = as_groups(hand_made(lm, own=1.0, shared=0.0, engine=1.0))[0].samples
+    sample.advantages = np.linspace(-1, 2, sample.rollout.response_length).astype(np.float32)
+    lm.zero_grad(set_to_none=True)
+    loss = LossSettings.of(TrainingSettings(importance_cap=0.0, **other))
+    accumulate_gradients(lm, deal_auxiliary([sample], 0, 1), ForwardSettings(token_budget=64), loss)
+    found = gradients_of(lm)
+    (logprobs(lm, sample) * torch.tensor(sample.advantages)).mean().neg().backward()
+    assert relative_error(found, gradients_of(lm)) < 1e-3

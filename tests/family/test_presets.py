@@ -9,24 +9,25 @@ from algorithms.config.loading import load
 from algorithms.grpo.config import ConfigError, GRPOConfig
 from algorithms.r3_grpo.config import R3GRPOConfig
 from algorithms.train.main import main
+from benchmarks.ablation.arms import ARMS
 
 from .conftest import MEMBERS, preset
+from .test_whole_runs import resumed_exactly
 
-SMALL = ("training.queries_per_step=4", "training.group_size=8", "training.warmup_steps=0")
+PRESETS = sorted({arm.method.removesuffix(".yaml") for arm in ARMS.values() if arm.method and arm.algorithm == "grpo"})
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("member", MEMBERS)
-def test_a_preset_trains_the_embedded_model(build, member):
-    algorithm = build(preset(member, *SMALL, "env_runners.max_response_tokens=40"))
-    trained = 0.0
-    for _ in range(2):
-        algorithm.train()
-        record = algorithm.batch.record
-        trained += record["policy/trained_tokens"]
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_preset_trains_ten_steps_of_the_quickstart_and_resumes_exactly(build, tmp_path, name):
+    def config():
+        return preset(name, "env_runners.max_response_tokens=48", "training.queries_per_step=4")
+
+    records, *_ = resumed_exactly(build, config, tmp_path / "checkpoints", before=6, after=4)
+    assert len(records) == 10 and sum(record["policy/trained_tokens"] for record in records) > 0
+    for record in records:
         assert math.isfinite(record["policy/loss"]) and record["policy/skipped_steps"] == 0
         assert record["policy/is_bounded"] == 0, "engine and trainer agree in float32"
-    assert trained > 0
 
 
 @pytest.mark.parametrize("member", MEMBERS)
@@ -64,12 +65,21 @@ def test_later_presets_leave_nothing_of_earlier_ones():
         assert (found["training"], found["reward"]) == (alone["training"], alone["reward"])
 
 
+@pytest.mark.parametrize("other", PRESETS)
+def test_the_paper_to_its_letter_takes_nothing_over_from_another_preset(other):
+    files = [configs_folder() / f"{name}.yaml" for name in ("deepscaler_r1_1p5b", other, "paper")]
+    both = load(files, [], R3GRPOConfig)[0].to_sections()
+    alone = load([files[0], files[2]], [], R3GRPOConfig)[0].to_sections()
+    for section in ("training", "reward", "history", "replay", "reflection", "ranking"):
+        assert both[section] == alone[section], section
+
+
 @pytest.mark.parametrize(
     ("overrides", "line"),
     [
         (
             ["training.objective=cispo", "training.dual_clip=3"],
-            "training.dual_clip: has no effect with training.objective=cispo, which bounds every weight already; "
+            "training.dual_clip: has no effect with training.objective=cispo, which bounds ratios itself; "
             "fix: training.dual_clip=null",
         ),
         (

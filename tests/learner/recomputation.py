@@ -14,6 +14,8 @@ class Recomputed:
     gradients: dict[str, torch.Tensor]
     clipped: int
     kl: float
+    replayed_clipped: int
+    max_replayed_ratio: float
 
 
 def recompute(
@@ -34,6 +36,7 @@ def recompute(
     all_samples = [sample for group in groups for sample in group.samples]
     total_tokens = sum(int(sample.rollout.loss_mask.sum()) for sample in all_samples)
     objective, penalty, clipped = torch.zeros(()), torch.zeros(()), 0
+    replayed_clipped, largest = 0, 0.0
     for group in groups:
         for sample in group.samples:
             length = int(sample.rollout.loss_mask.sum())
@@ -52,8 +55,10 @@ def recompute(
                 bounded = min(max(ratio.item(), 1 - clip_low), 1 + clip_high)
                 advantage = sample.advantage
                 term = ratio * advantage
+                largest = max(largest, ratio.item() * sample.replayed)
                 if bounded * advantage < ratio.item() * advantage:
                     term, clipped = torch.tensor(bounded * advantage), clipped + 1
+                    replayed_clipped += sample.replayed
                 if importance_cap and not sample.replayed:
                     term = term * min(math.exp(old - float(sample.rollout.sampling_logprobs[place])), importance_cap)
                 objective = objective + scale * term
@@ -64,7 +69,7 @@ def recompute(
     loss.backward()
     gradients = {name: p.grad.clone() for name, p in lm.named_parameters() if p.grad is not None}
     lm.zero_grad(set_to_none=True)
-    return Recomputed(loss.item(), gradients, clipped, penalty.item())
+    return Recomputed(loss.item(), gradients, clipped, penalty.item(), replayed_clipped, largest)
 
 
 def token_logprobs(lm: Any, rollout: Any, temperature: float) -> dict[int, torch.Tensor]:

@@ -168,3 +168,32 @@ def test_refuses_rows_that_do_not_add_up():
     flat = torch.zeros(3)
     with pytest.raises(ValueError, match="lengths add up to 4, there are 3 tokens"):
         policy_loss(flat, flat, flat, flat, settings=LossSettings(), lengths=[2, 2])
+
+
+@repeatable
+@given(rows(), st.sampled_from([1.1, 1.5]))
+def test_a_rows_own_dual_clip_is_that_of_the_settings_and_leaves_other_rows_alone(drawn, bound):
+    lengths, columns = drawn
+    own = torch.zeros(len(columns[0]), dtype=torch.float64)
+    own[: sum(lengths[:1])] = bound
+    logprobs = columns[0].clone().requires_grad_(True)
+    loss, sums = policy_loss(logprobs, *columns[1:], settings=LossSettings(**CLIP), lengths=lengths, dual_clip=own)
+    loss.backward()
+    split = [(lengths[:1], slice(0, lengths[0]), bound), (lengths[1:], slice(lengths[0], None), None)]
+    parts = [
+        by_hand(some, [column[tokens] for column in columns], LossSettings(**CLIP, dual_clip=dual_clip))
+        for some, tokens, dual_clip in split
+    ]
+    assert loss.item() == pytest.approx(sum(value for value, _, _ in parts), abs=1e-9)
+    np.testing.assert_allclose(logprobs.grad.numpy(), [slope for _, row, _ in parts for slope in row], atol=1e-9)
+    assert sums["clipped"].item() == sum(clipped for _, _, clipped in parts)
+
+
+@pytest.mark.parametrize("objective", ["cispo", "sapo", "dppo", "gmpo"])
+def test_an_objective_that_bounds_ratios_itself_takes_no_rows_dual_clip(objective):
+    columns = [torch.tensor([0.0, 0.0]), torch.full((2,), -3.0), -torch.ones(2), torch.ones(2)]
+    settings = LossSettings(objective=objective)
+    plain, bounded = (
+        policy_loss(*columns, settings=settings, lengths=[2], dual_clip=own)[0] for own in (None, torch.full((2,), 1.1))
+    )
+    assert plain == bounded

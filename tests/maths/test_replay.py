@@ -81,6 +81,17 @@ def test_a_flood_of_failures_keeps_the_one_success():
     assert len(history) == 9
 
 
+def test_a_flood_of_another_context_keeps_the_plain_ones():
+    history = ReplayHistory(capacity=2)
+    for correct in (True, False):
+        history.add(entry(response=(1,), correct=correct, step=1))
+        for step in range(2, 6):
+            history.add(entry(response=(step,), correct=correct, context="prefix", step=step))
+    assert steps(drawable(history, correct_group=False)) == [1, 4, 5]
+    assert history.sample_failure("q", rng()).step == 1
+    assert len(history) == 6
+
+
 def test_without_a_capacity_nothing_is_evicted():
     history = ReplayHistory(capacity=None)
     for step in range(100):

@@ -1,6 +1,6 @@
 """When the truncation warning speaks."""
 
-from algorithms.r3_grpo.ranking import TruncationWatch
+from algorithms.r3_grpo.truncation_watch import TruncationWatch
 
 
 def _warnings(shares):

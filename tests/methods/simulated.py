@@ -52,6 +52,19 @@ class Workers:
         return answer(request, prompt=[1], response=response, correct=draw < self.rates[request.uid])
 
 
+class Quoter:
+    """Quotes whole attempts; a token's text is its number."""
+
+    def text(self, tokens, loss_mask):
+        return " ".join(str(token) for token in tokens[loss_mask])
+
+    def shorten(self, text, limit):
+        return text[:limit]
+
+    def truncate(self, attempt, following=""):
+        return attempt
+
+
 def services(uids=UIDS, seed=0, config=None, info=lambda uid: {}, **more):
     """What mechanisms may ask for."""
     return Services(
@@ -60,7 +73,7 @@ def services(uids=UIDS, seed=0, config=None, info=lambda uid: {}, **more):
         uids=uids,
         query=lambda uid: Query(uid, "1 + 1", "2", info=info(uid)),
         score=more.pop("score", print),
-        truncator=print,
+        truncator=lambda limit: Quoter(),
         **more,
     )
 
@@ -86,9 +99,9 @@ def _sample(uid, outcome, replayed):
 class Run:
     """Steps of a source, a sampler and mechanisms, as the algorithm makes them."""
 
-    def __init__(self, sampler="epoch", mechanisms=(), settings=None, rates=None, **training):
+    def __init__(self, sampler="epoch", mechanisms=(), settings=None, rates=None, info=lambda uid: {}, **training):
         self.training = TrainingSettings(**{"group_size": 4, "queries_per_step": 5} | training)
-        given = services(config=SimpleNamespace(training_settings=self.training))
+        given = services(config=SimpleNamespace(training_settings=self.training), info=info)
         settings = settings or {}
         self.workers, self.services = Workers(rates), given
         self.sampler = made(sampler, given, **settings.get(sampler, {}))

@@ -4,6 +4,11 @@ import pytest
 
 from .simulated import Run
 
+
+def hinted(uid):
+    return {"hints": ["more", "and more"]}
+
+
 CHOOSERS = {
     "epoch": {},
     "posterior": {"sampler": "posterior"},
@@ -15,6 +20,8 @@ CHOOSERS = {
     "self_filter": {"mechanisms": ["self_filter"]},
     "knapsack": {"mechanisms": ["knapsack"]},
     "gdro": {"mechanisms": ["gdro"]},
+    "fission": {"mechanisms": ["fission"]},
+    "scaf_grpo": {"mechanisms": ["scaf_grpo"], "settings": {"scaf_grpo": {"warmup": 2}}, "info": hinted},
     "posterior and knapsack": {"sampler": "posterior", "mechanisms": ["knapsack"]},
 }
 OWN_ROUNDS = {"adcl", "self_filter"}  # refuse dynamic sampling

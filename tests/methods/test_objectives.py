@@ -134,7 +134,7 @@ def test_a_threshold_of_ones_own_replaces_the_divergences():
 @pytest.mark.parametrize("objective", ["sapo", "dppo", "gmpo"])
 def test_what_an_objective_does_not_take_is_one_line(objective):
     with pytest.raises(
-        ConfigError, match=rf"^training.dual_clip: has no effect with training.objective={objective}; fix"
+        ConfigError, match=rf"^training.dual_clip: has no effect with training.objective={objective}, which bounds"
     ):
         load(None, [f"training.objective={objective}", "training.dual_clip=3"], GRPOConfig)
     overrides = [f"training.objective={objective}", "training.ratio_level=sequence"]

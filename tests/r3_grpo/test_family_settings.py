@@ -1,5 +1,7 @@
 """The three mechanisms under the settings of GRPO's relatives: advantages, overlong penalty, dynamic sampling."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -36,6 +38,24 @@ def test_where_nothing_is_divided_unsolved_groups_push_as_little_as_their_ranks_
         one.shaped_reward = reward
     found = advantages(stub(training={"advantage": kind}), group)
     assert found == pytest.approx([0.05, -0.05] if kind == "mean" else [0.1, -0.1])
+
+
+@pytest.mark.parametrize("floor", [0.1, 0.0])
+def test_correct_answers_that_differ_by_few_tokens_push_little(stub, floor):
+    """200 of 32,768 tokens apart: with the bonus as the only difference, the deviation alone makes it a full push."""
+
+    def of(*samples):
+        algorithm = stub(reward={"length_bonus": 1.0, "length_bonus_std_floor": floor})
+        algorithm.shape_rewards(batch_of(group := plain_group(*samples)))
+        return advantages(algorithm, group)
+
+    apart = 100 / 32768
+    push = apart / (max(apart, floor) + 1e-4)
+    assert of(sample(range(100), True), sample(range(300), True)) == pytest.approx([push, -push])
+    assert of(sample([10], True), sample([11])) == pytest.approx([1, -1], abs=1e-3)
+    paid_more = sample([10], True)
+    paid_more.rollout = replace(paid_more.rollout, reward=1.02)
+    assert of(paid_more, sample([11], True)) == pytest.approx([1, -1], abs=0.02)
 
 
 def shaped(algorithm, *samples):

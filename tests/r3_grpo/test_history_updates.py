@@ -1,9 +1,12 @@
 """What a step writes to the history."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from algorithms.r3_grpo.reflection import strip_reflection
+from algorithms.grpo.types import with_prompt_of
+from algorithms.r3_grpo.reflection import distillation_gap
 from algorithms.rollout.types import Context
 
 from .conftest import (
@@ -102,9 +105,32 @@ def test_without_distillation_nothing_enters_under_the_bare_prompt(stub):
 
 def test_a_bare_sample_takes_the_plain_rollouts_prompt_and_nothing_else_of_it():
     answer = reflected([20, 21], True, logprob=-7.0)
-    bare = strip_reflection(answer, sample([10, 11, 12], prompt=(7, 8, 9)).rollout)
+    bare = with_prompt_of(answer, sample([10, 11, 12], prompt=(7, 8, 9)).rollout)
     assert bare.rollout.tokens.tolist() == [7, 8, 9, 20, 21]
     assert bare.rollout.loss_mask.tolist() == [False] * 3 + [True] * 2
     assert bare.rollout.context == Context.PLAIN
     assert bare.rollout.correct and bare.reward == 1.0
     assert bare.old_logprobs is None
+
+
+@pytest.mark.parametrize(("limit", "kept"), [(None, 2), (0.3, 1), (0.05, 0)])
+def test_an_answer_that_lives_on_the_attempt_is_not_distilled(stub, limit, kept):
+    """Each answer's log-probs after the attempt lie so many nats a token above those under the bare prompt."""
+    algorithm = stub(reflection={"distill_gap": limit})
+    answers = [reflected([20, 21], True), reflected([22, 23], True)]
+    for answer, gap in zip(answers, (0.1, 0.5), strict=True):
+        logprobs = np.full(2, logprob_under(PROMPT) + gap, np.float32)
+        answer.rollout = replace(answer.rollout, sampling_logprobs=logprobs)
+    store(algorithm, [plain_group(sample([10])), reflection_group(*answers)])
+    distilled = [e.response_tokens.tolist() for e in stored(algorithm.history) if e.correct and e.context == "plain"]
+    assert distilled == [[20, 21], [22, 23]][:kept]
+    assert algorithm.metric("reflection/distilled") == kept
+    assert algorithm.metric("reflection/distill_gap") == pytest.approx(0.3)
+
+
+def test_an_answer_without_log_probs_under_the_bare_prompt_loses_everything():
+    answer = reflected([20, 21], True)
+    bare = with_prompt_of(answer, sample([10]).rollout)
+    assert distillation_gap(answer, bare) == np.inf
+    bare.old_logprobs = np.array([np.nan, 0.0], np.float32)
+    assert distillation_gap(answer, bare) == np.inf

@@ -131,3 +131,19 @@ def test_a_run_that_trains_for_days_knows_the_context_from_its_own_copy_of_the_c
     long = np.zeros(2048, np.int32)
     turn = len(chat.next_turn(tokenizer, [], GUIDANCE))
     assert len(truncator.truncate(attempt_of(long, 3, "")).response_tokens) == context - 3 - turn - ANSWER_ROOM
+
+
+def test_a_longer_turn_after_the_attempt_leaves_less_room_for_it(truncator, failure, tokenizer):
+    said = "Nine is not what is left of it."
+    context = len(PROMPT) + LENGTH + len(chat.second_turn(tokenizer, GUIDANCE)) + ANSWER_ROOM
+    whole, cut = (truncator(context=context).truncate(of(failure), following) for following in ("", said))
+    assert len(whole.response_tokens) == LENGTH
+    more = len(chat.second_turn(tokenizer, said)) - len(chat.second_turn(tokenizer, GUIDANCE))
+    check_cut(cut, failure, LENGTH - more, tokenizer)
+
+
+def test_a_text_is_shortened_in_its_middle(truncator, tokenizer):
+    text = "0123456789" * 20
+    assert truncator().shorten(text, 1000) == text and truncator().shorten("", 16) == ""
+    short = truncator().shorten(text, 40)
+    assert len(tokenizer.encode(short, add_special_tokens=False)) == 40 and GAP_TEXT in short

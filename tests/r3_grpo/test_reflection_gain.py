@@ -91,3 +91,10 @@ def test_a_step_compares_a_querys_reflected_answers_with_its_plain_ones(stub):
     assert algorithm.the(Reflection).gain.state() == [(1.0, 0.5)]
     assert algorithm.metric("reflection/correct") == pytest.approx(0.5)
     assert algorithm.metric("reflection/pays") == 1.0
+
+
+def test_groups_that_dynamic_sampling_dropped_count(stub):
+    algorithm = stub()
+    solved = reflection_group(reflected([12], correct=True), reflected([13], correct=True))
+    finish(algorithm, plain_group(sample([10]), sample([11], correct=True)), dropped=[solved])
+    assert algorithm.the(Reflection).gain.state() == [(1.0, 0.5)]

@@ -10,7 +10,7 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 from algorithms.config.sections import TrainingSettings
 from algorithms.grpo.metrics import update_metrics
 from algorithms.grpo.samples import scoring_row, training_samples
-from algorithms.grpo.types import Group, Prompt, to_entry, to_sample
+from algorithms.grpo.types import Group, Prompt, StepBatch, to_entry, to_sample
 from algorithms.history.store import ReplayHistory
 from algorithms.learner.forward import ForwardSettings, score
 from algorithms.learner.update import LossSettings, accumulate_gradients
@@ -117,3 +117,21 @@ def test_replayed_rows_say_nothing_of_the_engines_mismatch(lm):
     statistics = accumulate_gradients(lm, rows_of([fresh, replayed]), FORWARD, LossSettings())
     assert statistics.max_logp_mismatch < 1e-5
     assert statistics.max_ratio_deviation > 0.5
+
+
+@pytest.mark.parametrize(("bound", "is_pushed"), [(None, True), (30.0, True), (3.0, False)])
+def test_a_failure_that_the_policy_came_to_write_more_is_pushed_down_as_far_as_the_bound(lm, stub, bound, is_pushed):
+    """The stored log-probs lie 3 nats below the policy's: a ratio of 20."""
+    algorithm = stub(replay={"dual_clip": bound})
+    (failure,) = scored(lm, [sample([10, 11])])
+    failure.old_logprobs = failure.old_logprobs - 3
+    algorithm.history.add(to_entry(failure, 1))
+    group = Group(Prompt("q"), [sample([20], True)])
+    algorithm.compose_groups(StepBatch(5, groups=[group]))
+    (replayed,) = (one for one in group.samples if one.replayed)
+    replayed.advantages = -1.0
+    statistics = accumulate_gradients(
+        lm, training_samples([(0, replayed)], TrainingSettings(), 16), FORWARD, LossSettings()
+    )
+    assert any(parameter.grad.any() for parameter in lm.parameters() if parameter.grad is not None) == is_pushed
+    assert statistics.replayed_clipped == (0 if is_pushed else 2)

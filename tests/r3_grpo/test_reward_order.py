@@ -1,6 +1,9 @@
 import logging
 
+import numpy as np
 import pytest
+
+from algorithms.r3_grpo.ranking import Ranking
 
 from .conftest import batch_of, plain_group, sample
 
@@ -42,3 +45,38 @@ def test_what_is_in_order_is_not_told(warned, paid, ranking):
 
 def test_nothing_is_worth_less_than_nothing(warned):
     assert len(warned(-0.5, baseline="finished_wrong")) == 1
+
+
+@pytest.mark.parametrize(("second", "ordered"), [([0.0, 0.8], 1.0), ([0.5, 2.0], 0.0), ([0.0, 1.0], 0.0)])
+def test_it_counts_the_groups_in_which_entropies_order_responses(stub, second, ordered):
+    """One dominates where its peak is higher and its mean is lower."""
+    algorithm = stub()
+    members = [sample([10, 11], truncated=True), sample([12, 13], truncated=True), sample([14])]
+    for member, entropies in zip(members, ([0.5, 0.5], second, [0.1]), strict=True):
+        member.entropies = np.array(entropies)
+    algorithm.shape_rewards(batch_of(plain_group(*members)))
+    assert algorithm.metric("ranking/groups") == 1 and algorithm.metric("ranking/ranked") == 2
+    assert algorithm.metric("ranking/ordered") == ordered
+
+
+@pytest.mark.parametrize(("truncated", "floor"), [(2, 0.5), (1, 0.0), (0, 0.0)])
+def test_the_deviation_has_a_floor_where_responses_were_ranked(stub, truncated, floor):
+    """Partial credit and penalties for length alone are compared as in GRPO."""
+    group = plain_group(*(sample([10 + place], truncated=place < truncated) for place in range(3)))
+    stub().the(Ranking).normalize(group)
+    assert group.std_floor == floor
+
+
+def test_ranks_by_chance_are_the_same_rewards_in_another_order_and_repeat(stub):
+    def rewards(order, step=5):
+        algorithm = stub(ranking={"order": order})
+        algorithm.services.step = step
+        members = [sample([10 + place], truncated=True) for place in range(6)]
+        for place, member in enumerate(members):
+            member.entropies = np.array([0.5 - place / 20, 0.5 + place / 50])
+        algorithm.shape_rewards(batch_of(plain_group(*members)))
+        return [member.shaped_reward for member in members]
+
+    assert rewards("random") == rewards("random") != rewards("random", step=6)
+    assert sorted(rewards("random")) == pytest.approx(np.linspace(-0.1, 0, 6))
+    assert len(set(rewards("entropy"))) > 1

@@ -82,3 +82,23 @@ def test_bad_arguments_are_refused_at_once() -> None:
         MathEnv(grading_timeout_s=0)
     with pytest.raises(ValueError, match="max_turns"):
         MathEnv(max_turns=-1)
+
+
+def test_hints_are_kept_where_rows_have_them(tmp_path: Path) -> None:
+    rows = [{"uid": "a", "problem": "1+1", "answer": "2", "hints": ["count"], "note": "easy"}]
+    rows += [{"uid": "b", "problem": "1+2", "answer": "3"}]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    env = MathEnv(str(tmp_path / "rows.jsonl"))
+    assert [env.query(uid).info for uid in ("a", "b")] == [{"hints": ["count"]}, {}]
+
+
+def test_the_embedded_problems_have_eight_levels_of_hints_that_end_at_the_answer() -> None:
+    env = MathEnv()
+    for query in env.queries.values():
+        levels = query.info["hints"]
+        assert len(levels) == 8 and levels[-1].endswith(f"={query.answer}")
+        added, taken = levels[3].split()
+        left = [eval(side.partition("=")[0]) - int(side.partition("=")[2]) for side in (added, taken)]
+        assert left == [0, 0] and eval(f"{added.partition('=')[2]}-{taken.partition('=')[2]}") == int(query.answer)
+        assert all(longer.startswith(shorter) for shorter, longer in zip(levels[4:], levels[5:], strict=False))
+    assert not any(query.info for query in MathEnv("embedded:heldout").queries.values())

@@ -72,6 +72,14 @@ def test_exact_duplicates_are_dropped_and_the_limit_counts_what_is_left(tmp_path
         load_queries(path, limit=0)
 
 
+def test_rows_that_differ_in_what_nobody_asked_for_are_duplicates(tmp_path: Path) -> None:
+    path = jsonl(tmp_path / "a.jsonl", [ROWS[0] | {"hints": "Count."}, ROWS[0] | {"hints": "Add."}])
+    table, counts = load_table(parse_source(path), Selection(optional=("hints",)))
+    assert (len(table), counts.duplicates) == (1, 1)
+    with pytest.raises(DataError, match="already names other content"):
+        load_table(parse_source(path), Selection({"hints": "hints"}))
+
+
 def test_columns_can_be_mapped_and_numbers_become_text(tmp_path: Path) -> None:
     rows = [{"id": 7, "question": " What? ", "final": 2.5, "hardness": 3}]
     columns = {"uid": "id", "problem": "question", "answer": "final", "level": "hardness"}

@@ -263,3 +263,35 @@ def test_a_response_gets_the_room_that_is_left(runner_with, engine, tokenizer):
     assert max(len(rollout.tokens) for rollout in rollouts if rollout.truncated) == engine.context_length
     (without_room,) = runner_with(LongWinded, words=600).rollout(requests_of(["long"], sampling=hot))
     assert "no room" in without_room.error and not len(without_room.tokens)
+
+
+@pytest.mark.parametrize("turns", [1, 3])
+def test_a_token_behind_a_finished_response_is_measured_and_sampled_from_nothing(math, policy, patient, turns):
+    uids = MathEnv("embedded:train").uids[-8:]
+    settings = {"max_turns": turns, "reflection_guidance": REFLECTION_GUIDANCE}
+    asked = Sampling(0.8, 1.0, LIMIT, asked_token=192)
+    runner = math(**settings)
+    rollouts = runner.rollout(requests_of(uids, sampling=asked))
+    plain = math(**settings).rollout(requests_of(uids, sampling=Sampling(0.8, 1.0, LIMIT)))
+    assert [r.tokens.tolist() for r in rollouts] == [r.tokens.tolist() for r in plain]
+    assert all(rollout.asked_logprob is None for rollout in plain)
+    assert runner.generated_tokens == sum(rollout.response_length for rollout in rollouts)
+    finished = [rollout for rollout in rollouts if not rollout.truncated]
+    assert finished
+    for rollout in rollouts:
+        if rollout.truncated:
+            assert rollout.asked_logprob is None
+        else:
+            expected = logprobs(policy, rollout.tokens, np.array([192], np.int32), 1.0)[0]
+            assert rollout.asked_logprob == pytest.approx(expected, abs=1e-4)
+
+
+def test_without_room_for_the_token_it_is_not_asked(runner_with, monkeypatch):
+    runner = runner_with(Agreeable)
+    request = requests_of(["a"], sampling=Sampling(0.0, 1.0, LIMIT, asked_token=192))
+    (rollout,) = runner.rollout(request)
+    assert rollout.asked_logprob is not None
+    for spare, there in ((2, True), (1, False)):
+        monkeypatch.setattr(runner._turns, "context_length", len(rollout.tokens) + spare)
+        (again,) = runner.rollout(request)
+        assert (again.asked_logprob is not None) == there and again.tokens.tolist() == rollout.tokens.tolist()

@@ -2,9 +2,11 @@
 
 import gymnasium
 import numpy as np
+import pytest
 
 from algorithms.rollout.conversation import conversation
-from algorithms.rollout.types import Attempt, Prompt, Request, Sampling
+from algorithms.rollout.episode import Episode, Turns
+from algorithms.rollout.types import Attempt, Prompt, Request, Sampling, Turn
 from r3env import chat
 from r3env.core import Query, Reason, Verdict, VerifiableEnv
 
@@ -96,6 +98,16 @@ def test_a_hint_after_an_attempt_joins_the_turn_that_follows_it(runner_with, tok
     assert [message["content"] for message in rollout.messages[:-1]] == [PROBLEM, r"\boxed{9}", user_turn]
 
 
+def test_feedback_stands_in_the_place_of_the_turn_that_follows_an_attempt(runner_with, tokenizer):
+    prompt, response = first_turn(tokenizer, PROBLEM), ids(tokenizer, r"\boxed{9}").tolist()
+    attempt = Attempt(np.array(prompt, np.int32), np.array(response, np.int32), r"\boxed{9}")
+    rollout = one(runner_with(Judged), attempt=attempt, feedback="One too many.")
+    assert prompt_of(rollout) == prompt + response + chat.next_turn(tokenizer, response, "One too many.")
+    assert [message["content"] for message in rollout.messages[:-1]] == [PROBLEM, r"\boxed{9}", "One too many."]
+    alone = one(runner_with(Judged), feedback="One too many.")
+    assert prompt_of(alone) == prompt, "there is nothing that it is about"
+
+
 def test_a_begun_answer_is_context_and_the_environment_reads_it_with_the_rest(runner_with, tokenizer, policy):
     begun = ids(tokenizer, "7+1=")
     Judged.read.clear()
@@ -112,6 +124,16 @@ def test_a_begun_answer_is_context_and_the_environment_reads_it_with_the_rest(ru
     start = rollout.prompt_length
     expected = logprobs(policy, rollout.tokens[:start], rollout.tokens[start:])[rollout.loss_mask[start:]]
     assert np.abs(rollout.sampling_logprobs - expected).max() < 3e-4
+
+
+@pytest.mark.parametrize(("begun", "left"), [(0, 48), (33, 15), (80, 1)])
+def test_a_begun_answer_and_what_follows_are_one_response_within_the_limit(tokenizer, begun, left):
+    prompt = Prompt("q", begun=np.full(begun, 5, np.int32))
+    episode, turns = Episode(Request(0, prompt, 0, 1, SAMPLING), Judged(), 0), Turns(tokenizer, None)
+    turns.begin(episode)
+    assert turns.generation_request(episode).sampling.max_response_tokens == left
+    episode.turns.append(Turn(0, 1))
+    assert turns.generation_request(episode).sampling.max_response_tokens == 48, "a later turn begins with nothing"
 
 
 def test_a_begun_answer_needs_room(runner_with, engine):

@@ -61,3 +61,25 @@ def test_rllibs_own_checkpoint_of_shards_is_refused(config, build, tmp_path):
     algorithm = build(config.learners(num_learners=1, sharding="fsdp"))
     with pytest.raises(NotImplementedError, match="the run's checkpoints"):
         algorithm.learner_group.get_state()
+
+
+@pytest.mark.parametrize("sharding", ["none", "fsdp"])
+def test_two_learners_score_under_frozen_models_as_one_does(config, build, sharding):
+    """A teacher in both, in shards or whole; the reference too, though there is no penalty."""
+    config.training(mechanisms=["opd", "ace"], beta=0.0)
+    two = build(config.copy().learners(num_learners=2, sharding=sharding, token_budget=64))
+    one = build(config.copy())
+    for algorithm in (one, two):
+        algorithm.train()  # the policy is no longer its reference
+    scores = {}
+    for under in ("policy", "reference", "teacher"):
+        mine, others = (
+            score_rows(algorithm.learner_group, tiny_rows(), entropy=False, under=under) for algorithm in (one, two)
+        )
+        assert max(abs(a - b).max() for (a, _), (b, _) in zip(mine, others, strict=True)) < 1e-3
+        scores[under] = [logprobs for logprobs, _ in mine]
+    for under in ("reference", "teacher"):
+        pairs = zip(scores[under], scores["policy"], strict=True)
+        assert max(abs(a - b).max() for a, b in pairs) > (1e-2 if under == "teacher" else 1e-5)
+    for tag in ("opd/gap_size", "ace/factor"):
+        assert one.batch.record[tag] == pytest.approx(two.batch.record[tag], rel=1e-2)

@@ -26,11 +26,14 @@ class GenerationRequest:
     Args:
         tokens: int32 [P], the whole context.
         seed: the only source of randomness of this response, so that batching does not change what is sampled.
+        asked: nothing is sampled; the completion is this token alone, with its log-prob at temperature 1. The context
+            needs room for two tokens.
     """
 
     tokens: np.ndarray
     seed: int
     sampling: Sampling
+    asked: int | None = None
 
 
 @dataclass(frozen=True)

@@ -124,7 +124,10 @@ class _DecodingBatch:
         self.engine = engine
         device = engine.device
         sampling = [request.sampling for request in requests]
-        self.limits = torch.tensor([s.max_response_tokens for s in sampling], device=device)
+        limits = [1 if r.asked is not None else r.sampling.max_response_tokens for r in requests]
+        self.limits = torch.tensor(limits, device=device)
+        asked = [-1 if request.asked is None else request.asked for request in requests]
+        self.asked = torch.tensor(asked, device=device) if max(asked) >= 0 else None
         self.temperatures = torch.tensor([s.temperature for s in sampling], device=device, dtype=torch.float32)
         top_p = torch.tensor([s.top_p for s in sampling], device=device, dtype=torch.float32)
         self.top_p = top_p if bool((top_p < 1).any()) else None
@@ -184,6 +187,10 @@ class _DecodingBatch:
     def _sample(self, step: int, active: torch.Tensor) -> torch.Tensor:
         top_p = None if self.top_p is None else self.top_p[self.rows]
         token, logprob = sample_tokens(self.logits, self.uniforms[self.rows, step], self.temperatures[self.rows], top_p)
+        if step == 0 and self.asked is not None:  # all rows are there yet
+            own = self.logits.float().log_softmax(-1).gather(-1, self.asked.clamp(min=0)[:, None])[:, 0]
+            token = torch.where(self.asked >= 0, self.asked, token)
+            logprob = torch.where(self.asked >= 0, own, logprob)
         rows = self.rows[active]
         self.tokens[rows, step] = token[active].to(torch.int32)
         self.logprobs[rows, step] = logprob[active]

@@ -204,7 +204,11 @@ class VLLMEngine(Engine):
         salt = str(self._updates) if self.keeps_cache else None
         parameters = copy(self._parameters_of(request.sampling))  # to check and complete them anew takes longer
         parameters.seed = request.seed % 2**63
-        return self._prompt(request.tokens.tolist(), cache_salt=salt), parameters
+        if request.asked is None:
+            return self._prompt(request.tokens.tolist(), cache_salt=salt), parameters
+        # Log-probs of a prompt are those at temperature 1, whatever is sampled behind it; the cache keeps none of them.
+        parameters.max_tokens, parameters.prompt_logprobs, parameters.skip_reading_prefix_cache = 1, 0, True
+        return self._prompt([*request.tokens.tolist(), request.asked], cache_salt=salt), parameters
 
     def _make_parameters(self, sampling: Sampling) -> Any:
         """Sampling parameters with a seed, which vLLM takes as a sign that each request has its own."""
@@ -232,7 +236,7 @@ class VLLMEngine(Engine):
         for output in outputs:
             self.prompt_tokens += len(output.prompt_token_ids)
             self.cached_prompt_tokens += output.num_cached_tokens or 0
-        completions = [(int(output.request_id), _completion(output.outputs[0])) for output in outputs]
+        completions = [(int(output.request_id), _completion(output)) for output in outputs]
         self._running.difference_update(key for key, _ in completions)
         return completions
 
@@ -277,7 +281,12 @@ def _shapes_of_state(model: str, revision: str | None, trust_remote_code: bool) 
 
 
 def _completion(output: Any) -> Completion:
-    """The sampled tokens' log-probs are the only ones: with `logprobs=0` vLLM keeps no others."""
+    """The sampled tokens' log-probs are the only ones: with `logprobs=0` vLLM keeps no others. Or what was asked."""
+    if output.prompt_logprobs:
+        token = output.prompt_token_ids[-1]
+        logprob = np.array([output.prompt_logprobs[-1][token].logprob], np.float32)
+        return Completion(np.array([token], np.int32), logprob, FinishReason.LENGTH)
+    output = output.outputs[0]
     reason = FinishReason.LENGTH if output.finish_reason == "length" else FinishReason.STOP
     return Completion(
         np.array(output.token_ids, np.int32),

@@ -1,0 +1,92 @@
+"""Fission-GRPO: a failed trajectory of this step, and what the environment says of it, become a prompt of their own."""
+
+from collections.abc import Sequence
+
+from algorithms.grpo.mechanism import Group, Mechanism, Prompt, Services, Settings, StepBatch, setting
+from algorithms.grpo.prompt_share import draw_at_most, most_in_share
+from algorithms.rollout.types import Attempt, Context, Rollout
+
+FISSION = "fission"
+
+
+class FissionSettings(Settings):
+    """Train on recovering from this step's failures. The numbers are ours: the authors' were not found."""
+
+    enabled: bool = setting(True, "Whether to split failures off.")
+    failures: int = setting(1, "Failures of a group that become prompts at most, drawn uniformly.", ge=1)
+    size: int | None = setting(None, "Responses to each such prompt (G'); null: `training.group_size`.", ge=2)
+    max_share: float = setting(0.5, "Share of a step's prompts that may be such prompts; 1: no limit.", ge=0, le=1)
+    max_attempt_tokens: int | None = setting(
+        2048,
+        "Length that a quoted trajectory is cut to, head and tail kept; null: cut only at the context limit.",
+        ge=2,
+    )
+    max_feedback_tokens: int = setting(512, "Length that the environment's feedback is cut to.", ge=16)
+
+
+class Fission(Mechanism):
+    """Rolls out `[x; τ; f]` once more: the query, a failed response of this step, and the environment's feedback to it.
+
+    Each such prompt has a group of its own, whose rewards are normalized alone. τ is the whole response, of several
+    turns all of them, token for token; with `rl_module.earlier_turns: rendered` its last turn alone. f is the feedback
+    of its last turn (`Turn.feedback`), and becomes the user turn; without one that turn is what the environment says
+    after a failed attempt. There is one round: what fails again is not split again. The environment begins anew behind
+    the trajectory.
+
+    Source: Fission-GRPO, arXiv 2601.15625, through notes; the authors' repository has no code. There an error simulator
+    that was fine-tuned for it writes f, every failure is split, and prompts wait in a buffer, last in, first out, so
+    that fresh ones come first. Ours: the environment writes f, the limits, and that prompts are answered in the step of
+    their failure or never, so that there is nothing to buffer. The rewards' schedule is the environment's business.
+    """
+
+    section = "fission"
+    settings_class = FissionSettings
+    tags = {"fission/prompts": 0.0, "fission/feedback": 0.0, "fission/correct": 0.0}
+    settings: FissionSettings
+
+    def __init__(self, settings: FissionSettings, services: Services) -> None:
+        super().__init__(settings, services)
+        self.truncator = services.truncator(settings.max_attempt_tokens)
+        self.seen = self.plain = self.split = 0  # of the running step: groups, plain ones of these, prompts made
+
+    @classmethod
+    def extra_prompts(cls, settings: FissionSettings, queries: int) -> int:
+        """Count the prompts of a step at most."""
+        return min(queries * settings.failures, most_in_share(settings.max_share, queries))
+
+    @classmethod
+    def quoted_tokens(cls, settings: FissionSettings, response_limit: int) -> int:
+        """Count the tokens of a quoted trajectory and of the feedback to it at most."""
+        return min(response_limit, settings.max_attempt_tokens or response_limit) + settings.max_feedback_tokens
+
+    def follow_up(self, groups: Sequence[Group], round: int) -> list[Prompt]:
+        """Return a prompt for failures of the plain groups that came in since the last round."""
+        if round == 1:
+            self.seen = self.plain = self.split = 0
+        new = [group for group in groups[self.seen :] if group.prompt.context == Context.PLAIN]
+        self.seen, self.plain = len(groups), self.plain + len(new)
+        rng, failed = self.services.rng(self.section, self.services.step, round), []
+        for group in new:
+            failures = [sample.rollout for sample in group.samples if not sample.rollout.correct]
+            failed += draw_at_most(failures, self.settings.failures, rng)
+        allowed = most_in_share(self.settings.max_share, self.plain) - self.split
+        prompts = [self._prompt(rollout) for rollout in draw_at_most(failed, allowed, rng)]
+        self.split += len(prompts)
+        self.metrics["fission/prompts"] += len(prompts)
+        self.metrics["fission/feedback"] += sum(bool(prompt.feedback) for prompt in prompts)
+        return prompts
+
+    def update_history(self, batch: StepBatch) -> None:
+        """Report how often the policy recovers."""
+        groups = [group for group in batch.rolled_out if group.prompt.context == FISSION]
+        correct = [sample.rollout.correct for group in groups for sample in group.fresh]
+        self.metrics["fission/correct"] = sum(correct) / max(1, len(correct))
+
+    def _prompt(self, rollout: Rollout) -> Prompt:
+        said = rollout.turns[-1].feedback if rollout.turns else ""
+        feedback = self.truncator.shorten(said, self.settings.max_feedback_tokens)
+        text = self.truncator.text(rollout.tokens, rollout.loss_mask)
+        length = rollout.prompt_length
+        attempt = Attempt(rollout.tokens[:length], rollout.tokens[length:], text)
+        attempt = self.truncator.truncate(attempt, feedback)
+        return Prompt(rollout.uid, FISSION, attempt=attempt, feedback=feedback, size=self.settings.size)

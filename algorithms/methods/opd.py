@@ -1,0 +1,69 @@
+"""On-policy distillation: a teacher says of each token that the policy wrote how much likelier it would have been."""
+
+from typing import Annotated
+
+import numpy as np
+from pydantic import Field
+
+from algorithms.grpo.mechanism import Group, Mechanism, Services, Settings, StepBatch, setting
+from algorithms.methods.views import bounded, gap_metrics, per_token
+
+
+class OPDSettings(Settings):
+    """Distill a teacher into the policy on the policy's own responses."""
+
+    enabled: bool = setting(True, "Whether to distill.")
+    teacher: Annotated[str, Field(min_length=1)] = setting(
+        "embedded:teacher",
+        "The teacher: a folder in Hugging Face's format, a model's id on the Hub, or `embedded:teacher`, which solves "
+        "the quickstart's problems. It has to write in the policy's tokens; learners hold it beside the policy.",
+    )
+    teacher_revision: str | None = setting(
+        None, "Branch, tag or commit of a teacher on the Hub; null: its main branch."
+    )
+    coefficient: float = setting(1.0, "What a nat between teacher and policy is worth as an advantage.", gt=0)
+    reward: float = setting(0.0, "What the advantage of the reward counts beside it; 0: the teacher alone.", ge=0)
+    cap: float | None = setting(10.0, "Nats that a token's difference counts at most; null: no bound (ours).", gt=0)
+
+
+class OPD(Mechanism):
+    """Gives each token that the policy wrote the advantage `coefficient · (log π_T - log π) + reward · A`.
+
+    π_T is a frozen teacher behind the same tokens, π the policy at the step's start, A what the estimator gave. The
+    mean of the first part over the policy's own samples is -KL(π ‖ π_T): its policy gradient lowers the reverse KL,
+    token by token. Replayed responses are not the policy's own samples, and keep `reward · A` alone.
+
+    Source: the reverse-KL form of on-policy distillation, general knowledge of the field (arXiv 2306.13649), and the
+    abstract of VLA-OPD: "dense, token-level supervision on the student's self-generated trajectories". Ours: the
+    mixture with the reward, and the cap.
+    """
+
+    section = "opd"
+    settings_class = OPDSettings
+    per_token = True
+    tags = {"opd/gap": 0.0, "opd/gap_size": 0.0, "opd/capped": 0.0}
+    uses_teacher = True
+    settings: OPDSettings
+
+    def __init__(self, settings: OPDSettings, services: Services) -> None:
+        super().__init__(settings, services)
+        self.gaps: dict[int, np.ndarray] = {}  # of the step's fresh samples, by their id
+
+    def is_informative(self, group: Group) -> bool:
+        """Return True: a teacher has something to say about any response."""
+        return True
+
+    def before_advantages(self, batch: StepBatch) -> None:
+        """Score the step's responses under policy and teacher."""
+        samples = [sample for group in batch.groups for sample in group.trained]
+        self.services.measure(samples)
+        found = self.services.score_under(samples, "teacher")
+        gaps = [theirs - sample.old_logprobs for sample, theirs in zip(samples, found, strict=True)]
+        self.gaps = {id(sample): bounded(gap, self.settings.cap) for sample, gap in zip(samples, gaps, strict=True)}
+        self.metrics |= gap_metrics(self.section, gaps, self.settings.cap)
+
+    def advantages(self, group: Group, advantages: np.ndarray) -> "np.ndarray | list[np.ndarray]":
+        """Return the mixture, a value per token."""
+        parts = zip(group.samples, per_token(advantages, group.samples), strict=True)
+        reward, coefficient = np.float32(self.settings.reward), np.float32(self.settings.coefficient)
+        return [reward * own + coefficient * self.gaps.get(id(sample), np.float32(0.0)) for sample, own in parts]

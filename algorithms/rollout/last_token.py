@@ -1,0 +1,24 @@
+"""One more token behind a finished response, whose log-prob says something about it."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from algorithms.rollout.types import NEW_CONTEXT, Rollout
+
+
+def is_finished(rollout: Rollout) -> bool:
+    """Return whether the policy ended its last turn itself, and nothing stands behind it."""
+    return bool(len(rollout.loss_mask)) and not rollout.truncated and bool(rollout.loss_mask[-1])
+
+
+def extended(rollout: Rollout, token: int) -> Rollout:
+    """Return the last context of a rollout with one more token, which counts as the only one that the policy wrote."""
+    places = np.flatnonzero(rollout.tokens == NEW_CONTEXT)
+    start = int(places[-1]) + 1 if len(places) else 0
+    tokens = np.append(rollout.tokens[start:], np.int32(token)).astype(np.int32)
+    mask = np.zeros(len(tokens), bool)
+    mask[-1] = True
+    return replace(
+        rollout, tokens=tokens, loss_mask=mask, sampling_logprobs=np.zeros(1, np.float32), versions=(), turns=()
+    )

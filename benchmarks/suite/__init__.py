@@ -1,0 +1,1 @@
+"""The registered suite: does a method help where groups are silent?"""

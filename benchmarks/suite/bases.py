@@ -1,0 +1,209 @@
+"""A base of a task: supervised learning on answers, with a checkpoint where its pass@1 is that of a difficulty."""
+
+import functools
+import json
+import random
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from tokenizers import AddedToken
+
+from algorithms.utils.files import write_json
+from benchmarks.suite.protocol import Difficulty, Filter, Recipe, Skill
+from benchmarks.suite.tasks import (
+    DEVELOPMENT_SEED,
+    HELD_OUT_SEED,
+    SUPERVISED_SEED,
+    TRAINING_SEED,
+    Problems,
+    problems,
+)
+from r3env.assets.arithmetic import REFLECTION_GUIDANCE
+from r3env.assets.build import LEARNING_RATE, WARM_UP, adamw, learn, new_model
+from r3env.assets.lessons import Example, fill_rows
+from r3env.assets.report import sample
+from r3env.assets.tokenizer import build_tokenizer
+from r3env.chat import first_turn, next_turn
+from r3env.envs.reasoning_gym import extract_tagged_answer
+from r3env.envs.reasoning_gym_scoring import may_be_scored
+
+RESPONSE_LIMIT = 40
+ROWS, ROW_TOKENS = 12, 256
+# Problems that supervised learning draws from, and those of them that a base fails at on its way.
+POOL, FAILURES = 20_000, 128
+
+
+@dataclass(frozen=True)
+class Spec:
+    """Which base.
+
+    Args:
+        task: of reasoning-gym.
+        skill: whether second turns are taught, on the base's own sampled failures.
+        replicate: another one has other weights to begin with, and other examples.
+    """
+
+    task: str
+    skill: Skill
+    replicate: int
+
+    @property
+    def name(self) -> str:
+        """The folder's name."""
+        return f"{self.task}-{self.skill}-{self.replicate}"
+
+    @property
+    def seed(self) -> int:
+        """Of weights and examples; a replicate of the other skill begins with other weights, too."""
+        return 2 * self.replicate + (self.skill == "own_failures")
+
+
+@dataclass
+class Made:
+    """What became of a base.
+
+    Args:
+        curve: (supervised step, pass@1 on the development problems) of each measurement.
+        taken: supervised step of each difficulty's checkpoint; one that no measurement fell into is missing.
+    """
+
+    curve: list[tuple[int, float]] = field(default_factory=list)
+    taken: dict[Difficulty, int] = field(default_factory=dict)
+
+    @property
+    def best(self) -> float:
+        """The highest pass@1 that was measured."""
+        return max((accuracy for _, accuracy in self.curve), default=0.0)
+
+
+def make(spec: Spec, recipe: Recipe, limits: Filter, folder: Path, *, wanted: Sequence[Difficulty]) -> Made:
+    """Make a base, with a model folder for each difficulty that it passes through; or read what was made.
+
+    It learns until the last wanted difficulty is taken, or without any until it has shown that it learns the task.
+
+    Args:
+        spec: which.
+        recipe: how.
+        limits: which problems are kept from it.
+        folder: gets `DIFFICULTY/` and `base.json`.
+        wanted: difficulties.
+    """
+    file = folder / "base.json"
+    if file.is_file():
+        stored = json.loads(file.read_text(encoding="utf-8"))
+        return Made([(step, accuracy) for step, accuracy in stored["curve"]], stored["taken"])
+    torch.manual_seed(spec.seed)
+    pupil = Pupil(spec, limits)
+    made, optimizer, started = Made(), adamw(pupil.model), time.monotonic()
+    for step in range(1, recipe.steps + 1):
+        if spec.skill == "own_failures" and step % recipe.interval == 1 and step > 1:
+            pupil.fail(recipe.interval)
+        share = recipe.second_turns if pupil.failures else 0.0
+        batch = fill_rows(functools.partial(pupil.example, share), ROWS, ROW_TOKENS)
+        loss = learn(pupil.model, optimizer, batch, LEARNING_RATE * min(1.0, step / WARM_UP))
+        if step % recipe.interval:
+            continue
+        accuracy = pupil.accuracy(recipe.problems)
+        made.curve.append((step, accuracy))
+        for difficulty, (low, high) in recipe.bands.items():
+            if difficulty in wanted and difficulty not in made.taken and low <= accuracy <= high:
+                made.taken[difficulty] = step
+                pupil.save(folder / difficulty)
+        print(f"{spec.name} {step}/{recipe.steps}  loss {loss:.3f}  {accuracy:.3f}  {time.monotonic() - started:.0f} s")
+        if made.best >= recipe.learnable and not set(wanted) - set(made.taken):
+            break
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(file, {"curve": made.curve, "taken": made.taken})
+    return made
+
+
+class Pupil:
+    """A model, what it is taught, and what it gets wrong.
+
+    Args:
+        failures: (prompt, its own wrong response, the right answer), the newest; empty without that skill.
+    """
+
+    def __init__(self, spec: Spec, limits: Filter) -> None:
+        self.task, self.rng = spec.task, random.Random(spec.seed)
+        self.tokenizer = build_tokenizer()
+        self.tokenizer.add_tokens([AddedToken(text, normalized=False) for text in ("<answer>", "</answer>")])
+        self.model = new_model(self.tokenizer)
+        kept_from_it = [
+            entry["question"]
+            for seed, size in ((TRAINING_SEED, limits.training), (HELD_OUT_SEED, limits.held_out))
+            for entry in problems(spec.task, seed, size).entries
+        ]
+        self.development = problems(spec.task, DEVELOPMENT_SEED, limits.held_out * 4)
+        self.kept_from_it = {*kept_from_it, *(entry["question"] for entry in self.development.entries)}
+        self.pool = problems(spec.task, SUPERVISED_SEED + spec.seed, 1).dataset
+        self.failures: list[tuple[list[int], list[int], str]] = []
+        self.drawn = 0
+
+    def example(self, second_turns: float) -> Example:
+        """Draw the next example: an answer, or one after an own failed attempt."""
+        if self.rng.random() < second_turns:
+            prompt, attempt, answer = self.rng.choice(self.failures)
+            return Example(
+                prompt + attempt + next_turn(self.tokenizer, attempt, REFLECTION_GUIDANCE), self._answered(answer)
+            )
+        entry = self._draw()
+        return Example(self._prompt(entry), self._answered(entry["answer"]))
+
+    def fail(self, count: int) -> None:
+        """Sample answers to fresh problems, and keep the wrong ones."""
+        entries = [self._draw() for _ in range(max(count, FAILURES))]
+        prompts, responses = self._respond(entries)
+        self.failures = [
+            (prompt, response, entry["answer"])
+            for entry, prompt, response in zip(entries, prompts, responses, strict=True)
+            if not self._is_right(self.development, entry, response)
+        ]
+
+    def accuracy(self, count: int) -> float:
+        """Return pass@1 on development problems, one answer each."""
+        entries = [self.development.entries[index % len(self.development.entries)] for index in range(count)]
+        _, responses = self._respond(entries)
+        right = [self._is_right(self.development, *pair) for pair in zip(entries, responses, strict=True)]
+        return sum(right) / len(right)
+
+    def save(self, folder: Path) -> None:
+        """Write the model folder."""
+        self.model.save_pretrained(folder)
+        self.tokenizer.save_pretrained(folder)
+
+    def _respond(self, entries: Sequence[dict[str, Any]]) -> tuple[list[list[int]], list[list[int]]]:
+        prompts = [self._prompt(entry) for entry in entries]
+        self.model.eval()
+        responses = sample(self.model, self.tokenizer, prompts, RESPONSE_LIMIT)
+        self.model.train()
+        return prompts, responses
+
+    def _is_right(self, drawn: Problems, entry: dict[str, Any], response: list[int]) -> bool:
+        text = str(self.tokenizer.decode(response, skip_special_tokens=True))
+        answer = extract_tagged_answer(text) if response[-1] == self.tokenizer.eos_token_id else None
+        if answer is None or not may_be_scored(self.task, entry, answer):
+            return False
+        try:
+            return drawn.score(answer, entry) >= 1
+        except Exception:  # some scorers raise over an answer that they cannot read
+            return False
+
+    def _draw(self) -> dict[str, Any]:
+        """Draw the next problem that nobody is tested on."""
+        while True:
+            self.drawn += 1
+            entry: dict[str, Any] = self.pool[self.drawn]
+            if entry["question"] not in self.kept_from_it:
+                return entry
+
+    def _prompt(self, entry: dict[str, Any]) -> list[int]:
+        return first_turn(self.tokenizer, [{"role": "user", "content": entry["question"]}])
+
+    def _answered(self, answer: str) -> list[int]:
+        tokens = self.tokenizer.encode(f"<answer>{answer}</answer>", add_special_tokens=False)
+        return [*tokens, self.tokenizer.eos_token_id]

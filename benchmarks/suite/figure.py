@@ -1,0 +1,156 @@
+"""The figures of the suite: pass@1 over generated tokens, and performance profiles."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import matplotlib
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter, Formatter, MaxNLocator, PercentFormatter
+
+from algorithms.train.curves import STYLE
+from algorithms.utils.files import replaced_whole
+from benchmarks.looks import looks
+from benchmarks.suite.records import Run, areas
+from benchmarks.suite.statistics import DRAWS, base_weights, performance_profile, stratified_mean
+from benchmarks.suite.table import REFERENCE
+
+_POINTS = 121
+# What is drawn of some runs: from their places [runs], and their weights [draws, runs] for its draws.
+_Line = Callable[[np.ndarray, np.ndarray | None], np.ndarray]
+
+
+def draw_curves(
+    runs: Sequence[Run],
+    path: Path,
+    *,
+    tokens: float | None = None,
+    reference: str = REFERENCE,
+    draws: int = DRAWS,
+    seed: int = 0,
+) -> Path:
+    """Draw each arm's held-out pass@1 over generated tokens, every task weighing the same; replaces the PNG whole.
+
+    The band holds 95 % of the bootstrap draws at each point. Runs are straight between evaluations, and not smoothed.
+
+    Args:
+        runs: of any phase; those of the test are drawn.
+        path: the PNG to write.
+        tokens: right end; by default as far as all runs have got.
+        reference: the arm that is on top and first in the legend.
+        draws: bootstrap draws.
+        seed: of their generator.
+
+    Returns:
+        `path`.
+
+    Raises:
+        ValueError: no test run, one that ends before `tokens`, or a task and difficulty with a single base.
+    """
+    runs = _of_the_test(runs)
+    end = min(float(run.tokens[-1]) for run in runs)
+    if tokens is not None and tokens > end:
+        raise ValueError(f"a run ends at {end:g} tokens, before {tokens:g}")
+    where = np.linspace(0, end if tokens is None else tokens, _POINTS)
+    values = np.array([np.interp(where, run.tokens, run.pass_at_1) for run in runs])
+    tasks = np.array([run.task for run in runs])
+
+    def mean(members: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
+        return stratified_mean(values[members], tasks[members], weights)
+
+    labels = "Held-out pass@1, mean over tasks", "generated tokens"
+    weights = _weights(runs, draws, seed)
+    return _draw(path, labels, where, _lines(runs, reference, weights, mean), EngFormatter(sep=""))
+
+
+def draw_profiles(
+    runs: Sequence[Run],
+    path: Path,
+    *,
+    tokens: float | None = None,
+    hold: bool = False,
+    reference: str = REFERENCE,
+    draws: int = DRAWS,
+    seed: int = 0,
+) -> Path:
+    """Draw each arm's share of runs whose area over generated tokens is above a threshold; replaces the PNG whole.
+
+    Args:
+        runs: of any phase; those of the test are drawn.
+        path: the PNG to write.
+        tokens: budget, as in the report.
+        hold: keep the last value of a run that ended before the budget.
+        reference: the arm that is on top and first in the legend.
+        draws: bootstrap draws of the 95 % bands.
+        seed: of their generator.
+
+    Returns:
+        `path`.
+
+    Raises:
+        ValueError: as `draw_curves`; with `hold` a run may end before `tokens`.
+    """
+    runs = _of_the_test(runs)
+    scores = areas(runs, "tokens", tokens, hold=hold)
+    where = np.linspace(0, max(0.01, 1.02 * scores.max()), _POINTS)
+
+    def share(members: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
+        return performance_profile(scores[members], where, weights)
+
+    labels = "Share of runs above a threshold", "threshold: mean held-out pass@1 over generated tokens"
+    weights = _weights(runs, draws, seed)
+    return _draw(path, labels, where, _lines(runs, reference, weights, share), PercentFormatter(1.0, decimals=0))
+
+
+def _of_the_test(runs: Sequence[Run]) -> list[Run]:
+    found = sorted((run for run in runs if run.phase == "test"), key=lambda run: run.name)
+    if not found:
+        raise ValueError("no test run to draw")
+    return found
+
+
+def _weights(runs: Sequence[Run], draws: int, seed: int) -> np.ndarray:
+    return base_weights([run.stratum for run in runs], [run.cluster for run in runs], draws, seed)
+
+
+def _lines(
+    runs: Sequence[Run], reference: str, weights: np.ndarray, line: _Line
+) -> dict[str, tuple[int, np.ndarray, np.ndarray]]:
+    """Arm → its number of runs, its line [points], and the ends of its band [2, points]; the reference comes first."""
+    arms = np.array([run.arm for run in runs])
+    found = {}
+    for arm in sorted(set(arms.tolist()), key=lambda arm: (arm != reference, arm)):
+        members = np.flatnonzero(arms == arm)
+        ends = np.quantile(line(members, weights[:, members]), (0.025, 0.975), axis=0)
+        found[arm] = len(members), line(members, None), ends
+    return found
+
+
+def _draw(
+    path: Path,
+    labels: tuple[str, str],
+    where: np.ndarray,
+    lines: dict[str, tuple[int, np.ndarray, np.ndarray]],
+    formatter: Formatter,
+) -> Path:
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(8, 4.5))
+        figure.set_layout_engine("constrained")
+        axes = figure.subplots()
+        for place, (arm, (color, line)) in enumerate(looks(list(lines)).items()):
+            count, values, (low, high) = lines[arm]
+            above = 3 - place / len(lines)
+            axes.fill_between(where, low, high, color=color, alpha=0.12, linewidth=0, zorder=above)
+            label = f"{arm} ({count})"
+            axes.plot(where, values, color=color, linestyle=line, linewidth=1.8, label=label, zorder=above)
+        axes.set_title(labels[0])
+        axes.set_xlabel(labels[1])
+        axes.set_xlim(float(where[0]), float(where[-1]))
+        axes.set_ylim(bottom=0)
+        axes.xaxis.set_major_locator(MaxNLocator(nbins=6))
+        axes.xaxis.set_major_formatter(formatter)
+        axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+        figure.legend(loc="outside right upper", title="arm (runs)\nbands: 95 %", alignment="left")
+        with replaced_whole(path) as temporary:
+            figure.savefig(temporary, format="png")
+    return path

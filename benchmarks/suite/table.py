@@ -1,0 +1,178 @@
+"""The report of the suite, as Markdown: the reference arm against every other one, and what every task gave."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from benchmarks.suite.records import DIFFICULTIES, FINAL, Run, areas
+from benchmarks.suite.statistics import DRAWS, MARGIN, Comparison, Estimate, compare, stratified_mean
+
+REFERENCE = "r3"
+_AXES = {"tokens": "generated tokens", "cpu_s": "CPU seconds"}
+
+
+def report(
+    runs: Sequence[Run],
+    planned: int,
+    *,
+    tokens: float | None = None,
+    cpu_s: float | None = None,
+    hold: bool = False,
+    reference: str = REFERENCE,
+    draws: int = DRAWS,
+    seed: int = 0,
+) -> str:
+    """Return the page; before all planned runs are in, it compares nothing.
+
+    Args:
+        runs: of any phase; those of the test count.
+        planned: how many runs the test has.
+        tokens: budget of generated tokens for every run; by default, for each task, difficulty and skill, where
+            its shortest run ends.
+        cpu_s: budget of CPU seconds, likewise.
+        hold: keep the last value of a run that ended before a budget that is given.
+        reference: the arm that the others are compared with.
+        draws: bootstrap draws.
+        seed: of their generator.
+
+    Raises:
+        ValueError: more runs than planned; an arm with two learning rates; arms over different bases; a task and
+            difficulty with a single base; or a budget behind the end of a run without `hold`.
+    """
+    runs = sorted((run for run in runs if run.phase == "test"), key=lambda run: run.name)
+    if len(runs) > planned:
+        raise ValueError(f"{len(runs)} test runs of {planned} planned: none is added after the plan")
+    _check_rates(runs)
+    arms = sorted({run.arm for run in runs}, key=lambda arm: (arm != reference, arm))
+    parts = ["# Suite\n", _origin(runs)]
+    if len(runs) < planned:
+        parts.append(f"interim: {len(runs)} of {planned} runs; no conclusions before all are in\n")
+    elif runs:
+        for axis, budget in (("tokens", tokens), ("cpu_s", cpu_s)):
+            scores = areas(runs, axis, budget, hold=hold)
+            found = compare_runs(runs, scores, reference, draws=draws, seed=seed)
+            parts += [
+                f"## Area over {_AXES[axis]}\n",
+                _meaning(axis, budget, reference),
+                _comparison(found, runs, arms),
+            ]
+        parts.append(_legend(len(arms) - 1, draws))
+    if runs:
+        parts += ["## Every task\n", _tasks(runs, arms), "## At the end of a run\n", _ends(runs, arms)]
+    return "\n".join(parts)
+
+
+def compare_runs(
+    runs: Sequence[Run], scores: np.ndarray, reference: str = REFERENCE, *, draws: int = DRAWS, seed: int = 0
+) -> Comparison:
+    """Compare arms on one score a run, with bases resampled within each task and difficulty.
+
+    Bases of both skills are drawn from together, so a skill may have a single base. What skill does to a difference
+    then counts as spread between bases: intervals are rather too wide.
+
+    Args:
+        runs: those of the test, all of them.
+        scores: [runs].
+        reference: the arm that the others are compared with.
+        draws: bootstrap draws.
+        seed: of their generator.
+
+    Raises:
+        ValueError: arms over different bases, or a task and difficulty with a single base.
+    """
+    return compare(
+        scores,
+        [run.arm for run in runs],
+        [run.stratum for run in runs],
+        [run.cluster for run in runs],
+        reference,
+        cells=[run.cell for run in runs],
+        draws=draws,
+        seed=seed,
+    )
+
+
+def _check_rates(runs: Sequence[Run]) -> None:
+    rates: dict[str, float] = {}
+    for run in runs:
+        if rates.setdefault(run.arm, run.lr) != run.lr:
+            raise ValueError(
+                f"{run.arm} has learning rates {rates[run.arm]:g} and {run.lr:g}: in the test an arm has one"
+            )
+
+
+def _origin(runs: Sequence[Run]) -> str:
+    origins = {"protocol": {run.protocol for run in runs}, "commit": {run.commit for run in runs}}
+    facts = [f"{len({run.task for run in runs})} tasks", f"{len(runs)} runs"]
+    facts += [f"{kind} {', '.join(sorted(f'`{value[:12]}`' for value in of))}" for kind, of in origins.items() if of]
+    return "; ".join(facts) + ".\n"
+
+
+def _meaning(axis: str, budget: float | None, reference: str) -> str:
+    where = (
+        "the shortest run of the same task, difficulty and skill" if budget is None else f"{budget:,.0f} {_AXES[axis]}"
+    )
+    return (
+        f"Mean held-out pass@1 from the start to {where}; interquartile mean over all runs and tasks. Differences are "
+        f"{reference} minus the arm.\n"
+    )
+
+
+def _comparison(found: Comparison, runs: Sequence[Run], arms: Sequence[str]) -> str:
+    rows = []
+    for arm in arms:
+        cells = [arm, str(sum(run.arm == arm for run in runs)), _estimate(found.levels[arm])]
+        if arm in found.differences:
+            other = found.differences[arm]
+            cells += [_estimate(other.iqm, "+"), _p(other.p_holm), _estimate(other.improvement), other.verdict]
+        rows.append(cells + ["–"] * (7 - len(cells)))
+    reference = arms[0]
+    headings = ["arm", "runs", "IQM [95 %]", f"{reference} minus arm [95 %]", "p (Holm)"]
+    return _markdown([*headings, f"P({reference} > arm) [95 %]", f"{reference} is"], rows)
+
+
+def _legend(others: int, draws: int) -> str:
+    return (
+        f"Intervals: {draws:,} bootstrap draws of bases within each task and difficulty, the same bases for every arm; "
+        f"not adjusted for their number. p: two-sided, Holm-adjusted over the {others} other arms, each table apart; "
+        f"`ahead` and `behind` are p < 0.05. Equivalent within {MARGIN}: the 90 % interval lies within ±{MARGIN}. P: "
+        "chance that a run of the one is above a run of the other in the same task, ties counting half.\n"
+    )
+
+
+def _tasks(runs: Sequence[Run], arms: Sequence[str]) -> str:
+    cells = sorted({(run.task, DIFFICULTIES.index(run.difficulty), run.skill) for run in runs})
+    rows = []
+    for task, level, skill in cells:
+        here = [run for run in runs if (run.task, run.difficulty, run.skill) == (task, DIFFICULTIES[level], skill)]
+        finals = [[run.final["pass@1"] for run in here if run.arm == arm] for arm in arms]
+        before = np.mean([run.pass_at_1[0] for run in here])
+        means = [f"{np.mean(values):.3f}" if values else "–" for values in finals]
+        rows.append([task, DIFFICULTIES[level], skill, str(len(here)), f"{before:.3f}", *means])
+    title = "Final held-out pass@1, mean over runs; `before` is the base's.\n\n"
+    return title + _markdown(["task", "difficulty", "skill", "runs", "before", *arms], rows, texts=3)
+
+
+def _ends(runs: Sequence[Run], arms: Sequence[str]) -> str:
+    rows = []
+    for arm in arms:
+        own = [run for run in runs if run.arm == arm]
+        values = np.array([[*(run.final[name] for name in FINAL), run.tokens[-1], run.cpu_s[-1]] for run in own])
+        *final, tokens, cpu_s = stratified_mean(values, [run.cell for run in own])
+        rows.append([arm, str(len(own)), *(f"{value:.3f}" for value in final), f"{tokens:,.0f}", f"{cpu_s:,.0f}"])
+    title = "Means, every task, difficulty and skill weighing the same; entropy in nats per token.\n\n"
+    return title + _markdown(["arm", "runs", *FINAL, "generated tokens", "CPU seconds"], rows)
+
+
+def _estimate(estimate: Estimate, sign: str = "") -> str:
+    value, low, high = (f"{number:{sign}.3f}" for number in estimate)
+    return f"{value} [{low}, {high}]"
+
+
+def _p(value: float) -> str:
+    return "< 0.001" if value < 0.001 else f"{value:.3f}"
+
+
+def _markdown(headings: Sequence[str], rows: Sequence[Sequence[str]], texts: int = 1) -> str:
+    ruler = [*["---"] * texts, *["---:"] * (len(headings) - texts)]
+    return "".join("| " + " | ".join(cells) + " |\n" for cells in (headings, ruler, *rows))

@@ -1,0 +1,52 @@
+"""The recipe of the embedded teacher: `python -m r3env.assets.teacher`. A few minutes on two cores, seeded.
+
+The embedded model, shown further problems that are all worked by running totals. It is what `embedded:teacher` names,
+for on-policy distillation without another download. Writes `teacher/`, in bfloat16.
+"""
+
+import argparse
+import json
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from r3env.assets.build import ROWS, warm_start
+from r3env.assets.lessons import RESPONSE_LIMIT, Lesson, Teacher
+from r3env.assets.report import Question, measure
+from r3env.grading import grade
+
+LESSON = Lesson(500, range(5, 17), reflection=0.2, ways=(1.0, 0.0, 0.0))
+ASSETS = Path(__file__).parent
+
+
+def main() -> None:
+    """Make the teacher and print what it can do on the held-out problems."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, default=ASSETS)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--seed", type=int, default=1)
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    torch.manual_seed(arguments.seed)
+
+    rows = [json.loads(line) for line in (ASSETS / "heldout.jsonl").read_text(encoding="utf-8").splitlines()]
+    tokenizer: Any = AutoTokenizer.from_pretrained(ASSETS / "tiny")
+    model: Any = AutoModelForCausalLM.from_pretrained(ASSETS / "tiny", dtype=torch.float32)
+    lessons = Teacher(tokenizer, {row["problem"] for row in rows}, arguments.seed)
+    warm_start(model, [(LESSON.steps, lessons.batches(LESSON, ROWS))])
+    model.to(torch.bfloat16).save_pretrained(arguments.out / "teacher")
+    tokenizer.save_pretrained(arguments.out / "teacher")
+    model.float()
+    questions = [Question(row["problem"], partial(_is_right, row["answer"]), int(row["level"])) for row in rows]
+    print(json.dumps(measure(model, tokenizer, questions, RESPONSE_LIMIT), indent=1))
+
+
+def _is_right(answer: str, response: str) -> bool:
+    return grade(response, answer).correct
+
+
+if __name__ == "__main__":
+    main()

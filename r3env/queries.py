@@ -1,0 +1,99 @@
+"""What is asked: a query, its other forms, and queries by uid, however they are kept."""
+
+import abc
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+VARIANTS = "variants"  # the name in `Query.info`
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """One problem.
+
+    Args:
+        uid: Stable name.
+        problem: Its text.
+        answer: The reference answer.
+        level: How hard it is, if known.
+        info: Further columns of the data, by the names that `columns` gives them: hints, solutions, variants.
+    """
+
+    uid: str
+    problem: str
+    answer: str
+    level: str = ""
+    info: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+
+def variants_of(query: Query) -> dict[str, Query]:
+    """Other forms of a query by name, as `info["variants"]` has them: `{name: {"problem": …, "answer": …}}`.
+
+    They keep the query's uid, and its answer where they name none. The column may be an object or JSON text.
+
+    Raises:
+        ValueError: it is neither, or a variant has no problem.
+    """
+    given = query.info.get(VARIANTS) or {}
+    try:
+        forms = json.loads(given) if isinstance(given, str) else given
+        # A column of a table has every name in every row.
+        return {name: _variant(query, form) for name, form in forms.items() if form}
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"{VARIANTS} of query {query.uid!r} is no object of objects with a `problem` ({error!r})"
+        ) from error
+
+
+def _variant(query: Query, form: Mapping[str, Any]) -> Query:
+    """Return a form of a query; raises ValueError if it has no problem."""
+    problem, answer = form["problem"], form.get("answer")
+    if problem in (None, ""):
+        raise ValueError("an empty problem")
+    return replace(query, problem=str(problem), answer=query.answer if answer in (None, "") else str(answer))
+
+
+class Queries(Mapping[str, Query], abc.ABC):
+    """Queries by uid, in an order; each one may be read or generated when it is needed."""
+
+    @abc.abstractmethod
+    def uid_at(self, index: int) -> str:
+        """The uid of the query at this place of the order."""
+
+    @abc.abstractmethod
+    def __len__(self) -> int:
+        """How many there are."""
+
+    @abc.abstractmethod
+    def __getitem__(self, uid: str) -> Query:
+        """The query of this uid; KeyError if there is none."""
+
+    def __iter__(self) -> Iterator[str]:
+        return (self.uid_at(index) for index in range(len(self)))
+
+
+class QueryList(Queries):
+    """Queries that are all in memory."""
+
+    def __init__(self, queries: Sequence[Query]) -> None:
+        """Index the queries.
+
+        Raises:
+            ValueError: Two have the same uid.
+        """
+        self._by_uid = {query.uid: query for query in queries}
+        self._uids = list(self._by_uid)
+        if len(self._uids) < len(queries):
+            raise ValueError("two queries of the same uid")
+
+    def uid_at(self, index: int) -> str:
+        """The uid of the query at this place of the order."""
+        return self._uids[index]
+
+    def __len__(self) -> int:
+        return len(self._uids)
+
+    def __getitem__(self, uid: str) -> Query:
+        return self._by_uid[uid]

@@ -1,0 +1,144 @@
+"""Any two mechanisms on short runs of the embedded model: they compose, or one line says why not."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from algorithms.config.errors import ConfigError
+from algorithms.grpo import algorithm as grpo
+from algorithms.grpo.registry import MECHANISMS
+from tests.hand_made import small_pool
+
+from .conftest import preset
+from .test_whole_runs import check_same, resumed_exactly, steps
+
+# What lets each act within a few steps of eight problems, and the metric that shows it.
+ACTS = {
+    "replay": ("replay/added",),
+    "reflection": ("reflection/prompts", "reflection.min_attempts=1", "reflection.threshold=0.6"),
+    "ranking": ("ranking/ranked",),
+    "covariance": ("covariance/tokens", "covariance.share=0.1", "covariance.low=0.0001", "covariance.high=50"),
+    "entropy_bonus": ("entropy_bonus/coefficient", "entropy_bonus.target=50", "entropy_bonus.step=0.01"),
+    "self_filter": ("self_filter/kept",),
+    "knapsack": ("knapsack/largest",),
+    "gdro": ("gdro/largest",),
+    "rorecomp": ("rorecomp/buffer",),
+    "sdpo": ("sdpo/solutions",),
+    "opd": ("opd/gap_size",),
+    "ace": ("ace/shift",),
+    "prefix_rl": ("prefix_rl/prompts", "prefix_rl.threshold=1", "prefix_rl.flawed=0.4"),
+    "cog_drift": ("cog_drift/variants", "cog_drift.formats=[fill_in,open_ended]"),
+    "fission": ("fission/prompts",),
+    "scaf_grpo": ("scaf_grpo/replaced", "scaf_grpo.warmup=0"),
+    "laser": ("laser/loss", "laser.warmup=1", "laser.min_std=0.001"),
+    "dph_rl": ("dph_rl/rehearsed", "dph_rl.solved=0.25"),
+}
+BEFORE = AFTER = MINIBATCHES = 2
+PAIRS = list(itertools.combinations(ACTS, 2))
+
+
+@pytest.fixture(scope="module")
+def pool(tmp_path_factory):
+    """Eight problems with hints and easier forms: a query comes back every other step."""
+    return small_pool(tmp_path_factory.mktemp("pairs"), 8)
+
+
+@pytest.fixture
+def configured(pool):
+    """Makes the configuration of GRPO with some mechanisms that act, and others that are off."""
+
+    def make(*names, off=()):
+        settings = [
+            f"environment.data={pool}",
+            f"training.mechanisms=[{','.join((*names, *off))}]",
+            "training.beta=0",
+            "training.queries_per_step=5",
+            "training.group_size=4",
+            f"training.minibatches={MINIBATCHES}",
+            "env_runners.max_response_tokens=24",
+            *(setting for name in names for setting in ACTS[name][1:]),
+            *(f"{name}.enabled=false" for name in off),
+        ]
+        return preset("grpo", *settings)
+
+    return make
+
+
+@pytest.fixture
+def updates(monkeypatch):
+    """For each training step, the rows of its optimizer steps."""
+    seen, update, update_policy = [], grpo.update_learners, grpo.GRPO.update_policy
+
+    def begin(algorithm, batch):
+        seen.append([])
+        update_policy(algorithm, batch)
+
+    def keep(learner_group, rows, lr, **more):
+        seen[-1].append(rows)
+        return update(learner_group, rows, lr, **more)
+
+    monkeypatch.setattr(grpo.GRPO, "update_policy", begin)
+    monkeypatch.setattr(grpo, "update_learners", keep)
+    return seen
+
+
+def test_every_mechanism_of_the_library_is_in_the_pairs():
+    assert set(ACTS) == set(MECHANISMS)
+
+
+@pytest.mark.parametrize("name", ACTS)
+def test_it_acts_alone_and_resumes_exactly(build, configured, tmp_path, name):
+    records, *_ = resumed_exactly(build, lambda: configured(name), tmp_path / "checkpoints", BEFORE, AFTER)
+    assert any(record[ACTS[name][0]] for record in records)
+
+
+@pytest.mark.parametrize("name", ACTS)
+def test_switches_of_the_others_change_nothing_of_it(build, configured, name):
+    alone, beside = build(configured(name)), build(configured(name, off=[other for other in ACTS if other != name]))
+    records, expected = steps(beside, 3), steps(alone, 3)
+    assert [{tag: record[tag] for tag in expected[0]} for record in records] == expected
+    check_same(beside, alone)
+
+
+def test_with_all_of_them_off_it_is_grpo_bit_for_bit(build, configured):
+    off, plain = build(configured(off=list(ACTS))), build(configured())
+    records, expected = steps(off, 3), steps(plain, 3)
+    assert off.history is None and len(off.active) == 1
+    assert [{tag: record[tag] for tag in expected[0]} for record in records] == expected
+    check_same(off, plain)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pair", PAIRS, ids="+".join)
+def test_two_of_them_compose_or_are_refused_in_one_line(build, configured, updates, tmp_path, pair):
+    try:
+        configured(*pair).validate()
+    except ConfigError as error:
+        assert "\n" not in str(error) and "fix:" in str(error) and all(name in str(error) for name in pair)
+        return
+    records, whole, _ = resumed_exactly(build, lambda: configured(*pair), tmp_path / "checkpoints", BEFORE, AFTER)
+    numbers = [value for record in records for value in record.values() if not isinstance(value, str)]
+    assert np.isfinite(numbers).all()
+    for minibatches in updates:
+        check_rows(minibatches)
+    samples = [sample for group in whole.batch.groups for sample in group.samples]
+    assert all(np.shape(sample.advantages) in ((), (sample.rollout.response_length,)) for sample in samples)
+    last = [row for rows in updates[-1] for row in rows if is_weighed(row)]
+    assert [row.on_policy for row in last].count(False) == sum(sample.replayed for sample in samples)
+    assert len(last) == len(samples)
+
+
+def is_weighed(row):
+    """Whether a row is one of a group: not only measured, and without an objective of its own."""
+    return row.copies > 0 and (row.on_policy or row.old_logprobs is not None)
+
+
+def check_rows(minibatches):
+    """Weights of a training step sum to its optimizer steps; a replayed row has log-probs, and no importance weight."""
+    weighed = [row for rows in minibatches for row in rows if is_weighed(row)]
+    if weighed:
+        assert sum(row.weight * row.response_length for row in weighed) == pytest.approx(len(minibatches), rel=1e-5)
+    for row in weighed:
+        assert len(row.sampling_logprobs if row.on_policy else row.old_logprobs) == row.response_length
+        assert row.old_logprobs is None or np.isfinite(row.old_logprobs).all()
