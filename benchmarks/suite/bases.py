@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tokenizers import AddedToken
 
 from algorithms.utils.files import write_json
 from benchmarks.suite.protocol import Difficulty, Filter, Recipe, Skill
@@ -20,13 +19,14 @@ from benchmarks.suite.tasks import (
     SUPERVISED_SEED,
     TRAINING_SEED,
     Problems,
+    plain,
     problems,
+    tokenizer_of,
 )
 from r3env.assets.arithmetic import REFLECTION_GUIDANCE
 from r3env.assets.build import LEARNING_RATE, WARM_UP, adamw, learn, new_model
 from r3env.assets.lessons import Example, fill_rows
 from r3env.assets.report import sample
-from r3env.assets.tokenizer import build_tokenizer
 from r3env.chat import first_turn, next_turn
 from r3env.envs.reasoning_gym import extract_tagged_answer
 from r3env.envs.reasoning_gym_scoring import may_be_scored
@@ -116,6 +116,8 @@ def make(spec: Spec, recipe: Recipe, limits: Filter, folder: Path, *, wanted: Se
         print(f"{spec.name} {step}/{recipe.steps}  loss {loss:.3f}  {accuracy:.3f}  {time.monotonic() - started:.0f} s")
         if made.best >= recipe.learnable and not set(wanted) - set(made.taken):
             break
+        if step >= recipe.hopeless[0] and made.best < recipe.hopeless[1]:
+            break
     folder.mkdir(parents=True, exist_ok=True)
     write_json(file, {"curve": made.curve, "taken": made.taken})
     return made
@@ -129,9 +131,8 @@ class Pupil:
     """
 
     def __init__(self, spec: Spec, limits: Filter) -> None:
-        self.task, self.rng = spec.task, random.Random(spec.seed)
-        self.tokenizer = build_tokenizer()
-        self.tokenizer.add_tokens([AddedToken(text, normalized=False) for text in ("<answer>", "</answer>")])
+        self.task, self.rng = plain(spec.task), random.Random(spec.seed)
+        self.tokenizer = tokenizer_of(problems(spec.task, TRAINING_SEED, limits.training))
         self.model = new_model(self.tokenizer)
         kept_from_it = [
             entry["question"]

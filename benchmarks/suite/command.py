@@ -69,36 +69,45 @@ def check_registered(protocol: Protocol) -> None:
 def screen(protocol: Protocol, out: Path, parallel: int) -> None:
     """Filter reasoning-gym's tasks in their order until enough are in, and write down every one that was looked at."""
     found = tasks.read_screened(registered.SCREENED)
-    known = {one.name for one in found}
+    known = {tasks.plain(one.name) for one in found}
     wanted = sum(protocol.tasks.values())
     names = deque(name for name in tasks.names() if name not in known)
-    waiting: deque[Future[tasks.Screened]] = deque()
+    waiting: deque[Future[list[tasks.Screened]]] = deque()
     # Spawned: a fork would inherit torch's threads.
     with ProcessPoolExecutor(parallel, multiprocessing.get_context("spawn"), max_tasks_per_child=1) as pool:
         while sum(one.reason is None for one in found) < wanted and (names or waiting):
             while names and len(waiting) < parallel:
                 waiting.append(pool.submit(screened, names.popleft(), protocol, out))
-            found.append(waiting.popleft().result())
+            for one in waiting.popleft().result():
+                found.append(one)
+                inside = sum(one.reason is None for one in found)
+                print(f"{one.name}: {one.reason or 'in'} ({inside} of {wanted})", flush=True)
             tasks.write_screened(found, registered.SCREENED)
-            inside = sum(one.reason is None for one in found)
-            print(f"{found[-1].name}: {found[-1].reason or 'in'} ({inside} of {wanted})", flush=True)
         for future in waiting:
             future.cancel()
 
 
-def screened(name: str, protocol: Protocol, out: Path) -> tasks.Screened:
-    """Filter one task: by its problems, then by whether a base learns it."""
+def screened(name: str, protocol: Protocol, out: Path) -> list[tasks.Screened]:
+    """Filter one task, with its own defaults and then at levels of its curriculum, up to the first that is in."""
     import torch
 
     torch.set_num_threads(1)
-    one = tasks.screen(name, protocol.filter)
+    found: list[tasks.Screened] = []
+    for variant in tasks.variants(name, protocol.filter):
+        found.append(_taught(tasks.screen(variant, protocol.filter), protocol, out))
+        if found[-1].reason is None:
+            break
+    return found
+
+
+def _taught(one: tasks.Screened, protocol: Protocol, out: Path) -> tasks.Screened:
+    """Leave a task out that a base does not learn, or that it learns with no checkpoint at some difficulty."""
     if one.reason is not None:
         return one
-    spec = Spec(name, "none", 0)
-    folder = out / "bases" / spec.name
-    made = make(spec, protocol.recipe, protocol.filter, folder, wanted=protocol.difficulties)
-    if made.best < protocol.recipe.learnable:
-        return replace(one, reason=f"not learned: pass@1 {made.best:.2f} after {protocol.recipe.steps} steps")
+    spec, recipe = Spec(one.name, "none", 0), protocol.recipe
+    made = make(spec, recipe, protocol.filter, out / "bases" / spec.name, wanted=protocol.difficulties)
+    if made.best < recipe.learnable:
+        return replace(one, reason=f"not learned: pass@1 {made.best:.2f} after {made.curve[-1][0]} steps")
     if missed := [difficulty for difficulty in protocol.difficulties if difficulty not in made.taken]:
         return replace(one, reason=f"its base passes over {', '.join(missed)}")
     return one

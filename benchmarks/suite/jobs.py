@@ -15,7 +15,7 @@ from benchmarks.ablation.arms import ARMS, Arm
 from benchmarks.ablation.plan import Job, Task, plan
 from benchmarks.suite.bases import RESPONSE_LIMIT, Spec
 from benchmarks.suite.protocol import Difficulty, Phase, Protocol
-from benchmarks.suite.tasks import HELD_OUT_SEED, TRAINING_SEED, Screened
+from benchmarks.suite.tasks import HELD_OUT_SEED, TRAINING_SEED, Screened, generated
 from r3env.assets.arithmetic import REFLECTION_GUIDANCE
 
 
@@ -122,14 +122,14 @@ def settings(run: Planned, protocol: Protocol, base: Path) -> dict[str, Any]:
     task: dict[str, dict[str, Any]] = {
         "environment": {
             "id": "r3env/ReasoningGym-v0",
-            "data": f"{run.spec.task}#seed={TRAINING_SEED},size={limits.training}",
+            "data": generated(run.spec.task, TRAINING_SEED, limits.training),
             "instruction": "",
             "reflection_guidance": REFLECTION_GUIDANCE,
             "options": {"partial_credit": False},
         },
         "rl_module": {"model": str(base / run.difficulty)},
         "env_runners": {"max_response_tokens": RESPONSE_LIMIT},
-        "evaluation": {"data": f"{run.spec.task}#seed={HELD_OUT_SEED},size={limits.held_out}"},
+        "evaluation": {"data": generated(run.spec.task, HELD_OUT_SEED, limits.held_out)},
     }
     for section, values in protocol.settings.items():
         task[section] = {**task.get(section, {}), **values}

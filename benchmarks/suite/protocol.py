@@ -28,14 +28,16 @@ class Filter(_Part):
     """Which tasks are in: no judgment, only numbers.
 
     Args:
-        prompt_characters: of the longest prompt drawn.
+        levels: of a task's curriculum that are tried, in this order, when it is not in with its own defaults.
+        prompt_tokens: of the longest prompt drawn; text that all prompts of a task share is one token a piece.
         answer_characters: of the longest answer.
         guess_share: of the most frequent answer, at most.
         training: problems to train on.
         held_out: problems to evaluate on; none of them among the former.
     """
 
-    prompt_characters: int
+    levels: tuple[int, ...]
+    prompt_tokens: int
     answer_characters: int
     guess_share: float
     training: int
@@ -48,6 +50,7 @@ class Recipe(_Part):
     Args:
         steps: of supervised learning at most; a task that is not at `learnable` by then is left out.
         learnable: pass@1 that it has to reach.
+        hopeless: (supervised step, pass@1): a task below it by then is left out at once.
         bands: pass@1 between which a difficulty's checkpoint lies; the first one in it is taken.
         interval: supervised steps between measurements.
         problems: development problems that each is measured on, one answer each.
@@ -56,6 +59,7 @@ class Recipe(_Part):
 
     steps: int
     learnable: float
+    hopeless: tuple[int, float]
     bands: dict[Difficulty, tuple[float, float]]
     interval: int
     problems: int

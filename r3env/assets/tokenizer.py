@@ -1,5 +1,7 @@
 """The embedded model's tokenizer: bytes, so that any text can be written, and numbers and signed digits as tokens."""
 
+from collections.abc import Sequence
+
 from tokenizers import AddedToken, pre_tokenizers
 from transformers import Qwen2Tokenizer
 
@@ -13,7 +15,12 @@ CHAT_TEMPLATE = (
 )
 
 
-def build_tokenizer() -> Qwen2Tokenizer:
+NUMBERS = [str(number) for number in range(10, MAX_TOTAL + 1)]
+SIGNED = [f"{sign}{digit}" for sign in "+-" for digit in range(10)]
+WORDS = [*NUMBERS, *SIGNED, "\\boxed{", REFLECTION_GUIDANCE]
+
+
+def build_tokenizer(words: Sequence[str] = WORDS) -> Qwen2Tokenizer:
     """Byte-level BPE without merges, and added tokens.
 
     The class is Qwen2's own, and the extra tokens are added ones: for a Qwen2 model `AutoTokenizer` brings Qwen2's
@@ -30,9 +37,6 @@ def build_tokenizer() -> Qwen2Tokenizer:
         extra_special_tokens=list(ROLES),
         model_max_length=1024,
     )
-    numbers = [str(number) for number in range(10, MAX_TOTAL + 1)]
-    signed = [f"{sign}{digit}" for sign in "+-" for digit in range(10)]
-    words = [*numbers, *signed, "\\boxed{", REFLECTION_GUIDANCE]
     tokenizer.add_tokens([AddedToken(word, normalized=False) for word in words])
     tokenizer.chat_template = CHAT_TEMPLATE
     return tokenizer
