@@ -77,7 +77,8 @@ WRONG = [
     (
         "reward",
         {"zz": 1},
-        "reward.zz: no such setting; there is: length_bonus, length_bonus_max_tokens, length_bonus_std_floor, overlong_penalty, overlong_share",
+        "reward.zz: no such setting; there is: length_bonus, length_bonus_max_tokens, length_bonus_std_floor, "
+        "overlong_penalty, overlong_share",
     ),
 ]
 CONTRADICTIONS = [
