@@ -1,9 +1,16 @@
-"""What a base is taught, and what counts as correct."""
+"""What a base is taught, what counts as correct, and what a worker leaves."""
+
+import json
 
 import pytest
+import torch
 
+from benchmarks.suite import bases
 from benchmarks.suite import protocol as registered
-from benchmarks.suite.bases import Pupil, Spec
+from benchmarks.suite.bases import Made, Pupil, Spec, make
+from benchmarks.suite.jobs import Planned, key_of
+from benchmarks.suite.worker import stored, work
+from r3env.assets.lessons import Example
 
 PROTOCOL, _ = registered.read()
 LIMITS = PROTOCOL.filter.model_copy(update={"training": 8, "held_out": 4})
@@ -35,3 +42,74 @@ def test_second_turns_show_its_own_wrong_answers_and_then_the_right_one(pupil):
     prompt, attempt, answer = next(one for one in pupil.failures if example.prompt[: len(one[0])] == one[0])
     assert example.prompt[len(prompt) :][: len(attempt)] == attempt
     assert example.response == pupil._answered(answer)
+
+
+class Slow:
+    """A pupil that gets a tenth of a percent better with each measurement, and writes no weights."""
+
+    failures = ()
+    model = torch.nn.Linear(1, 1)
+
+    def __init__(self, spec, limits):
+        self.measured = 0
+
+    def example(self, share):
+        return Example([1], [1])
+
+    def fail(self, count):
+        pass
+
+    def accuracy(self, count):
+        self.measured += 1
+        return self.measured / 1000
+
+    def save(self, folder):
+        folder.mkdir(parents=True)
+
+
+@pytest.fixture
+def slow_pupil(monkeypatch):
+    monkeypatch.setattr(bases, "Pupil", Slow)
+    monkeypatch.setattr(bases, "learn", lambda *_: 0.0)
+
+
+def test_a_difficulty_is_taken_where_pass_at_1_first_lies_in_its_band(slow_pupil, tmp_path):
+    recipe = PROTOCOL.recipe.model_copy(
+        update={"steps": 90, "interval": 10, "hopeless": (90, 0), "bands": {"blind": (0.002, 0.012), "medium": (1, 1)}}
+    )
+    made = make(SPEC, recipe, LIMITS, tmp_path, wanted=["blind", "medium"])
+    assert made == Made([(step, step / 10000) for step in range(10, 100, 10)], {"blind": 20})
+    assert (tmp_path / "blind").is_dir() and not (tmp_path / "medium").exists()
+    assert make(SPEC, recipe, LIMITS, tmp_path, wanted=[]) == made, "read, not made again"
+
+
+def test_a_hopeless_base_is_given_up(slow_pupil, tmp_path):
+    recipe = PROTOCOL.recipe.model_copy(update={"interval": 10, "hopeless": (40, 0.005)})
+    assert make(SPEC, recipe, LIMITS, tmp_path, wanted=["medium"]).curve[-1] == (40, 0.004)
+
+
+@pytest.mark.slow
+def test_a_base_and_its_runs_are_made_once_and_each_leaves_a_record(tmp_path):
+    update = {"steps": 40, "learnable": 0.0, "bands": {"medium": (0.0, 1.0)}, "interval": 20, "problems": 32}
+    settings = {**PROTOCOL.settings, "evaluation": {"samples": 8, "k": [1, 8], "interval": 1}}
+    protocol = PROTOCOL.model_copy(
+        update={
+            "filter": LIMITS,
+            "recipe": PROTOCOL.recipe.model_copy(update=update),
+            "difficulties": ("medium",),
+            "tokens": 200,
+            "settings": settings,
+        }
+    )
+    runs = [Planned("test", SPEC, "medium", arm, 1e-4) for arm in ("grpo", "r3")]
+    records = tmp_path / "suite.jsonl"
+    for planned in (runs[:1], runs):
+        work(SPEC, planned, protocol, "digest", tmp_path / "out", records)
+    found = stored(records)
+    assert [key_of(record) for record in found] == [run.key for run in runs]
+    for record in found:
+        assert record["supervised_steps"] == 20 and record["protocol"] == "digest"
+        assert [point["step"] for point in record["curve"]][0] == 0 and record["curve"][-1]["tokens"] >= 200
+        assert record["curve"][-1]["cpu_s"] > 0 and 0 <= record["final"]["pass@1"] <= record["final"]["pass@8"] <= 1
+    assert json.loads((tmp_path / "out/bases" / SPEC.name / "base.json").read_text())["taken"] == {"medium": 20}
+    assert not list(tmp_path.glob("out/runs/**/checkpoints"))
