@@ -96,15 +96,17 @@ def write_problems(path: Path, chains: list[Chain], *, help: bool = False) -> No
             file.write(json.dumps(row) + "\n")
 
 
-def new_model(tokenizer: Qwen2Tokenizer) -> Any:
+def new_model(
+    tokenizer: Qwen2Tokenizer, *, hidden_size: int = 128, layers: int = 4, heads: int = 4, intermediate_size: int = 384
+) -> Any:
     """A small Qwen2 with random weights."""
     config = Qwen2Config(
         vocab_size=len(tokenizer),
-        hidden_size=128,
-        num_hidden_layers=4,
-        num_attention_heads=4,
+        hidden_size=hidden_size,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
         num_key_value_heads=2,
-        intermediate_size=384,
+        intermediate_size=intermediate_size,
         max_position_embeddings=1024,
         tie_word_embeddings=True,
         bos_token_id=None,
