@@ -17,6 +17,8 @@ LOG := $(VENV)/install.log
 PIP := $(RUN) pip install --quiet --no-input --disable-pip-version-check --constraint constraints.txt
 EXTRAS := dev,bench,cluster,reasoning-gym,gem,skyrl-gym
 EXTRAS_GPU := $(EXTRAS),vllm
+# The extra ifeval, without what it asks for: gem-llm pins an older NLTK, which does as well.
+CHECKS := if-verifiable emoji immutabledict langdetect syllapy
 INPUTS := pyproject.toml setup.py constraints.txt
 
 # pip's warnings stay in the log; its last lines are shown only when it fails.
@@ -51,6 +53,7 @@ else
 	@echo "Installing r3-grpo, its tools and TRL into $(VENV) (two to four minutes)"
 	@$(call quietly,$(PIP) --editable '.[$(EXTRAS)]')
 endif
+	@$(call quietly,$(PIP) --no-deps $(CHECKS))
 	@touch $(VENV)/.core $@
 
 install: $(VENV)/.everything ## .venv with everything that the tests and benchmarks need, vLLM and TRL included

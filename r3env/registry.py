@@ -15,6 +15,7 @@ MATH_ID = "r3env/Math-v0"
 REASONING_GYM_ID = "r3env/ReasoningGym-v0"
 MIXTURE_ID = "r3env/Mixture-v0"
 FUNCTION_ID = "r3env/Function-v0"
+CHOICE_ID = "r3env/Choice-v0"
 
 _WRAPPER = " was raised from the environment creator"
 
@@ -25,6 +26,7 @@ for _id, _entry_point in (
     (REASONING_GYM_ID, "r3env.envs.reasoning_gym:ReasoningGymEnv"),
     (MIXTURE_ID, "r3env.envs.mixture:MixtureEnv"),
     (FUNCTION_ID, "r3env.envs.function:FunctionEnv"),
+    (CHOICE_ID, "r3env.envs.choice:ChoiceEnv"),
 ):
     if _id not in gymnasium.registry:
         gymnasium.register(id=_id, entry_point=_entry_point)

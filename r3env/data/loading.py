@@ -184,6 +184,8 @@ def _columns(source: Source, given: Mapping[str, str]) -> dict[str, str]:
 
 def _query(source: Source, number: int, row: Row, columns: Mapping[str, str], selection: Selection) -> Query:
     preset = source.preset
+    if preset and preset.pose:
+        row = {**row, **_posed(source, number, row, preset.pose)}
     problem = _cell(source, number, row, columns.get("problem", "problem"))
     column = columns.get("answer", "answer")
     if preset and column in row:
@@ -201,6 +203,14 @@ def _query(source: Source, number: int, row: Row, columns: Mapping[str, str], se
     info = {**_optional_info(source, number, row, selection.optional), **info}
     identity = json.dumps(info, sort_keys=True) if selection.whole_row and info else ""
     return Query(uid or _content_hash(problem, answer, identity), problem, answer, level, info)
+
+
+def _posed(source: Source, number: int, row: Row, pose: Callable[[Row], Mapping[str, Any]]) -> Mapping[str, Any]:
+    try:
+        return pose(row)
+    except KeyError as error:
+        _value(source, number, row, str(error.args[0]))
+        raise
 
 
 def _cell(source: Source, number: int, row: Row, column: str) -> str:

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
+from r3env.data import choices
+
 Cell = Any
 
 
@@ -25,6 +27,8 @@ class Preset:
         context: Column with text that belongs before the problem, often empty.
         only: Columns that must have a certain value, for example to leave out problems with pictures. A row
             without the column is kept.
+        pose: Makes columns of a row anew from several of them, such as a problem with its options; it reads columns
+            as `row[name]`, so that a missing one is named.
     """
 
     hub_id: str
@@ -34,6 +38,7 @@ class Preset:
     answer: Callable[[Cell], Cell] = field(default=lambda cell: cell)
     context: str | None = None
     only: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    pose: Callable[[Mapping[str, Cell]], Mapping[str, Cell]] | None = None
 
 
 def _after_hashes(cell: Cell) -> Cell:
@@ -149,6 +154,26 @@ PRESETS: Mapping[str, Preset] = MappingProxyType(
             context="context",
             only=MappingProxyType({"modality": "Text-only"}),
         ),
+        # Columns Question, Correct Answer, Incorrect Answer 1 to 3, Record ID, High-level domain, Subdomain and many
+        # more; configurations gpqa_main, gpqa_diamond, gpqa_extended; split train; gated (its dataset card;
+        # simple-evals reads the same columns from a CSV file). For `r3env/Choice-v0`.
+        "gpqa": Preset(
+            "Idavidrein/gpqa",
+            {"problem": "Question", "answer": "answer", "uid": "Record ID", "level": "High-level domain"},
+            configuration="gpqa_diamond",
+            pose=choices.gpqa,
+        ),
+        # Columns question_id (a number), question, options (a list of up to ten), answer (a letter), answer_index,
+        # cot_content, category, src; splits test and validation (its dataset card). For `r3env/Choice-v0`.
+        "mmlu-pro": Preset(
+            "TIGER-Lab/MMLU-Pro",
+            {"problem": "question", "answer": "answer", "uid": "question_id", "level": "category"},
+            split="test",
+            pose=choices.mmlu_pro,
+        ),
+        # Columns key (a number), prompt, instruction_id_list (a list), kwargs (a list of objects with null where an
+        # instruction does not take one); split train (its dataset card). For `r3env/Function-v0`, without answers.
+        "ifeval": Preset("google/IFEval", {"problem": "prompt", "uid": "key"}),
     }
 )
 

@@ -1,5 +1,6 @@
 """configs/eval_paper.yaml asks the paper's five benchmarks with its settings."""
 
+import pytest
 import yaml
 
 from algorithms.config.loading import load
@@ -58,10 +59,11 @@ OF_A_RUN = {
 }
 
 
-def test_what_a_run_was_trained_with_does_not_change_what_is_asked(tmp_path):
+@pytest.mark.parametrize("file", ["configs/eval_paper.yaml", "configs/eval_choice.yaml", "configs/eval_ifeval.yaml"])
+def test_what_a_run_was_trained_with_does_not_change_what_is_asked(file, tmp_path):
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(OF_A_RUN))
     asked = []
-    for files in (["configs/eval_paper.yaml"], [tmp_path / "config.yaml", "configs/eval_paper.yaml"]):
+    for files in ([file], [tmp_path / "config.yaml", file]):
         config, run = load(files, [], EvaluateConfig)
         asked.append({"run": run.model_dump(), **config.to_sections()})
     assert bearing_on_answers(*asked) == {}

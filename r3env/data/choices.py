@@ -1,0 +1,37 @@
+"""Questions with options as problems: the options are lettered and stand below the question."""
+
+import hashlib
+import random
+from collections.abc import Mapping, Sequence
+from string import ascii_uppercase
+from typing import Any
+
+Row = Mapping[str, Any]
+
+
+def gpqa(row: Row) -> dict[str, Any]:
+    """Pose a row of GPQA, whose columns tell the correct option from the three others.
+
+    The order of the options is shuffled by the question, so that a problem is the same in every run.
+    """
+    question = row["Question"]
+    if not isinstance(question, str):
+        return {"Question": None}
+    correct, *others = (row[f"{kind}"] for kind in ("Correct Answer", *(f"Incorrect Answer {i}" for i in (1, 2, 3))))
+    options = [correct, *others]
+    seed = int.from_bytes(hashlib.sha256(question.encode("utf-8", "surrogatepass")).digest()[:8])
+    random.Random(seed).shuffle(options)
+    return {"Question": posed(question, options), "answer": ascii_uppercase[options.index(correct)]}
+
+
+def mmlu_pro(row: Row) -> dict[str, Any]:
+    """Pose a row of MMLU-Pro, whose `options` are a list of up to ten, and whose `answer` is a letter."""
+    if not isinstance(row["question"], str) or not isinstance(row["options"], Sequence):
+        return {"question": None}
+    return {"question": posed(row["question"], row["options"])}
+
+
+def posed(question: str, options: Sequence[Any]) -> str:
+    """Return the question with its options below it, one a line."""
+    lettered = [f"{letter}) {str(option).strip()}" for letter, option in zip(ascii_uppercase, options, strict=False)]
+    return f"{question.strip()}\n\n" + "\n".join(lettered)

@@ -1,0 +1,87 @@
+"""Questions with options: how they are posed, and which letter a response chooses."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from r3env.core import Reason
+from r3env.data.choices import gpqa
+from r3env.data.loading import load_queries
+from r3env.data.sources import DataError
+from r3env.envs.choice import ChoiceEnv, chosen_letter
+
+SAMPLES = Path(__file__).parent / "samples"
+
+
+def env(name, **arguments):
+    return ChoiceEnv(str(SAMPLES / f"{name}.jsonl"), preset=name, **arguments)
+
+
+def test_the_instruction_stands_before_the_question_and_its_lettered_options():
+    prompt, _ = env("mmlu-pro").reset(options={"uid": "9001"})
+    before, question, options = prompt.split("\n\n")
+    assert "LETTER is one of ABCDE." in before and question == "How many sides has a heptagon?"
+    assert options.split("\n") == ["A) 5", "B) 6", "C) 7", "D) 8", "E) 9"]
+    assert env("mmlu-pro", instruction="").reset(options={"uid": "9001"})[0] == f"{question}\n\n{options}"
+
+
+def test_options_of_gpqa_are_shuffled_by_the_question_and_the_letter_follows():
+    queries = load_queries(str(SAMPLES / "gpqa.jsonl"), preset="gpqa")
+    assert [(query.uid, query.level) for query in queries] == [("rec9001", "Physics"), ("rec9002", "Chemistry")]
+    for query, right in zip(queries, ("1 m/s", "C4H10"), strict=True):
+        assert f"\n{query.answer}) {right}" in query.problem
+
+
+@given(st.text(min_size=1))
+def test_the_right_option_stands_behind_its_letter(question):
+    row = {
+        "Question": question,
+        "Correct Answer": "right",
+        **{f"Incorrect Answer {i}": f"wrong {i}" for i in (1, 2, 3)},
+    }
+    posed = gpqa(row)
+    assert f"\n{posed['answer']}) right" in posed["Question"] and gpqa(row) == posed
+
+
+def test_a_missing_column_is_named(tmp_path):
+    file = tmp_path / "a.jsonl"
+    file.write_text('{"Question": "?", "Correct Answer": "a", "Incorrect Answer 1": "b"}\n')
+    with pytest.raises(DataError, match="row 1: no column 'Incorrect Answer 2'"):
+        load_queries(str(file), preset="gpqa")
+
+
+@pytest.mark.parametrize(
+    ("response", "letter"),
+    [
+        ("It floats.\nAnswer: B", "B"),
+        ("Answer: A\nNo, wait.\nAnswer: C", "C"),
+        ("**Answer: D**", "D"),
+        ("**Answer**: $E$", "E"),
+        ("Answer: (B)", "B"),
+        ("answer: B) because it floats", "B"),
+        ("Answer: \\boxed{C}", "C"),
+        ("Answer: $\\boxed{\\text{J}}$", "J"),
+        ("so \\boxed{B}", "B"),
+        ("so \\boxed{\\text{(B)}}", "B"),
+        ("<think>Answer: A</think>Answer: B", "B"),
+        ("<think>Answer: A", None),
+        ("<think>Answer: A</think>so it is so", None),
+        ("Answer: Both are right", None),
+        ("The answer is B", None),
+        ("so \\boxed{12}", None),
+        ("", None),
+    ],
+)
+def test_the_letter_that_a_response_chooses(response, letter):
+    assert chosen_letter(response) == letter
+
+
+@pytest.mark.parametrize(
+    ("response", "reason"), [("Answer: C", Reason.EQUAL), ("Answer: B", Reason.DIFFERENT), ("7", Reason.NO_ANSWER)]
+)
+def test_a_response_is_judged_by_its_letter(response, reason):
+    one = env("mmlu-pro")
+    verdict = one.verify(one.queries["9001"], response)
+    assert (verdict.reason, verdict.correct) == (reason, reason is Reason.EQUAL)
