@@ -17,8 +17,10 @@ LOG := $(VENV)/install.log
 PIP := $(RUN) pip install --quiet --no-input --disable-pip-version-check --constraint constraints.txt
 EXTRAS := dev,bench,cluster,reasoning-gym,gem,skyrl-gym
 EXTRAS_GPU := $(EXTRAS),vllm
-# The extra ifeval, without what it asks for: gem-llm pins an older NLTK, which does as well.
-CHECKS := if-verifiable emoji immutabledict langdetect syllapy
+# Two extras without all that they ask for: gem-llm pins an older NLTK than IFEval's checks want, which does as well, and
+# OpenEnv's web pages need a gradio that excludes our pandas.
+ALONE := if-verifiable emoji immutabledict langdetect syllapy openenv-core
+BESIDE := fastmcp websockets
 INPUTS := pyproject.toml setup.py constraints.txt
 
 # pip's warnings stay in the log; its last lines are shown only when it fails.
@@ -53,7 +55,7 @@ else
 	@echo "Installing r3-grpo, its tools and TRL into $(VENV) (two to four minutes)"
 	@$(call quietly,$(PIP) --editable '.[$(EXTRAS)]')
 endif
-	@$(call quietly,$(PIP) --no-deps $(CHECKS))
+	@$(call quietly,$(PIP) --no-deps $(ALONE) && $(PIP) $(BESIDE))
 	@touch $(VENV)/.core $@
 
 install: $(VENV)/.everything ## .venv with everything that the tests and benchmarks need, vLLM and TRL included

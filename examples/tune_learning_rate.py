@@ -47,10 +47,10 @@ def search(
         folder: gets Tune's files.
     """
     config, run = load("configs/quickstart.yaml", settings, R3GRPOConfig)
-    first_rung = config.evaluation_interval
+    first_rung = config.evaluation_interval or steps
     tuner = tune.Tuner(
         R3GRPO,
-        param_space=config.training(lr=rates).debugging(seed=run.seed),
+        param_space=config.training(lr=rates).debugging(seed=run.seed),  # type: ignore[arg-type]  # RLlib's own way
         tune_config=tune.TuneConfig(
             metric=PASS_AT_1,
             mode="max",

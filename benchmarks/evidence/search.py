@@ -62,7 +62,7 @@ def moves(numbers: tuple[int, ...]) -> list[tuple[str, tuple[int, ...]]]:
 
 def random_line(rng: random.Random, numbers: tuple[int, ...]) -> tuple[str, int | None]:
     """Play at random; returns the line and the last number, or None where no move was left."""
-    played = []
+    played: list[str] = []
     while len(numbers) > 1:
         possible = moves(numbers)
         if not possible:

@@ -30,6 +30,11 @@ SKYRL = (
     "environment.id=r3env.adapters.skyrl_gym:SkyRLGym-v0",
     "environment.options={name: gsm8k_multi_turn, extras: {max_turns: 2}}",
 )
+OPENENV = (
+    "environment.id=r3env.adapters.openenv:OpenEnv-v0",
+    "environment.data=train",
+    "evaluation.data=heldout",
+)
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +48,17 @@ def test_one_step(package, environment, tmp_path, request):
     if importlib.util.find_spec(package) is None:
         pytest.skip(f"{package} is not installed")
     request.getfixturevalue("ray_session")
+    one_step(environment, tmp_path)
+
+
+def test_one_step_on_a_server_of_openenv(openenv_server, tmp_path, request):
+    pytest.importorskip("openenv", reason="openenv-core is not installed")
+    request.getfixturevalue("ray_session")
+    with openenv_server(16) as url:
+        one_step([*OPENENV, f"environment.options={{url: '{url}', size: 4}}"], tmp_path)
+
+
+def one_step(environment, tmp_path):
     assert main("r3_grpo", [*environment, *SMALL, f"run.dir={tmp_path}"]) == 0
     row = json.loads((tmp_path / "run" / "metrics.jsonl").read_text())
     assert row["rollout/prompts_completed"] == row["rollout/prompts_expected"] == 2

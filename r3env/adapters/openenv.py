@@ -1,0 +1,162 @@
+"""Environments behind an OpenEnv server by `r3env.adapters.openenv:OpenEnv-v0`.
+
+A query is a seed, which the server's `reset` gets. Each episode has a session of its own, over the WebSocket that
+OpenEnv's client opens: a server has to hold as many as there are concurrent episodes (`max_concurrent_envs`).
+"""
+
+import contextlib
+import json
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import gymnasium
+
+from r3env.adapters.foreign import ForeignEnv, Reply
+from r3env.core import Queries, Query, QueryList
+from r3env.data.shared import load_shared
+
+FIRST_SEEDS = {"train": 0, "heldout": 1_000_000}
+_FULL = "CAPACITY_REACHED"
+_RETRY_S = 0.2
+
+
+class OpenEnvEnv(ForeignEnv):
+    """Episodes of an environment that an OpenEnv server runs."""
+
+    def __init__(
+        self,
+        url: str = "http://localhost:8000",
+        *,
+        data: str = "train",
+        size: int = 256,
+        action: str = "message",
+        observation: str | None = None,
+        options: Mapping[str, Any] | None = None,
+        timeout_s: float = 60.0,
+        **arguments: Any,
+    ) -> None:
+        """Make the environment; the server is asked when the first problem is needed.
+
+        Args:
+            url: Of the server.
+            data: `train` or `heldout`, which share no seed.
+            size: Queries, that is, seeds.
+            action: Field of the server's action that takes the response.
+            observation: Field of its observation that becomes the user turn; None for its only text.
+            options: Further arguments of `reset`.
+            timeout_s: Seconds to connect, to be answered, and to wait for a session while the server is full.
+            arguments: Of `ForeignEnv`; the server decides on the number of turns.
+
+        Raises:
+            ImportError: openenv-core is not installed.
+            ValueError: An unknown `data`, or a number that is not positive.
+        """
+        super().__init__(**arguments)
+        if data not in FIRST_SEEDS:
+            raise ValueError(f"data must be train or heldout, it is {data!r}")
+        for name, value in (("size", size), ("timeout_s", timeout_s)):
+            if not value > 0:
+                raise ValueError(f"{name} must be positive, it is {value!r}")
+        self.url, self.data, self.size, self.timeout_s = url, data, size, timeout_s
+        self.action, self.observation, self.options = action, observation, dict(options or {})
+        self._client_class = _import_client()
+        self._session: Any = None
+
+    def load_queries(self) -> Queries:
+        """One query a seed, whose text is the server's first observation; asked once for all environments alike."""
+        key = ("openenv", self.url, self.data, self.size, self.observation, repr(sorted(self.options.items())))
+        return load_shared(key, lambda: QueryList(self._make_queries()))
+
+    def begin(self, query: Query) -> None:
+        """Reset a session of the server to the query's seed.
+
+        Raises:
+            ConnectionError: There is no server, or it stays full.
+        """
+        self._reset(int(query.uid.rpartition("/")[2]))
+
+    def reply(self, response: str) -> Reply:
+        """Send the response as an action; the session ends with the episode."""
+        result = self._session.step({self.action: response})
+        reply = Reply(self._text(result.observation), float(result.reward or 0.0), bool(result.done))
+        if reply.done:
+            self.close()
+        return reply
+
+    def close(self) -> None:
+        """End the session."""
+        session, self._session = self._session, None
+        if session is not None:
+            with contextlib.suppress(Exception):  # one that is broken has ended
+                session.close()
+
+    def _make_queries(self) -> list[Query]:
+        first = FIRST_SEEDS[self.data]
+        try:
+            queries = [Query(f"{self.data}/{seed}", self._reset(seed), "") for seed in range(first, first + self.size)]
+            again = self._reset(first)
+        finally:
+            self.close()
+        if again != queries[0].problem:
+            raise ValueError(f"{self.url} begins in another way each time, whatever the seed: no group can share it")
+        return queries
+
+    def _reset(self, seed: int) -> str:
+        """Begin an episode in the running session, or in a new one; returns the first user turn."""
+        deadline = time.monotonic() + self.timeout_s
+        while True:
+            try:
+                if self._session is None:
+                    self._session = self._connect()
+                return self._text(self._session.reset(seed=seed, **self.options).observation)
+            except Exception as error:
+                self.close()
+                if not _is_full(error):
+                    raise
+                if time.monotonic() > deadline:
+                    raise ConnectionError(
+                        f"{self.url} holds no further session; fix: serve it with a larger max_concurrent_envs, or "
+                        "roll out fewer episodes at once"
+                    ) from error
+                time.sleep(_RETRY_S)
+
+    def _connect(self) -> Any:
+        client = self._client_class(self.url, connect_timeout_s=self.timeout_s, message_timeout_s=self.timeout_s)
+        session = client.sync()
+        session.connect()
+        return session
+
+    def _text(self, observation: Mapping[str, Any]) -> str:
+        """Return the user turn that the observation is.
+
+        Raises:
+            ValueError: It has no such field, or several texts.
+        """
+        if self.observation is not None:
+            if self.observation not in observation:
+                fields = ", ".join(observation) or "none"
+                raise ValueError(f"observation: the server's has no field {self.observation!r}; it has {fields}")
+            value = observation[self.observation]
+            return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        texts = {name: value for name, value in observation.items() if isinstance(value, str)}
+        if len(texts) != 1:
+            found = ", ".join(texts) or "none"
+            raise ValueError(f"observation: name the field that the policy reads; the server's texts are {found}")
+        return next(iter(texts.values()))
+
+
+def _is_full(error: Exception) -> bool:
+    """Whether a server turned a session away: it says so and hangs up, and either may be seen first."""
+    return _FULL in str(error) or type(error).__name__ == "ConnectionClosedOK"
+
+
+def _import_client() -> Any:
+    try:
+        from openenv.core.generic_client import GenericEnvClient
+    except ImportError as error:
+        raise ImportError(f"openenv-core cannot be imported ({error}): pip install -e '.[openenv]'") from error
+    return GenericEnvClient
+
+
+gymnasium.register("OpenEnv-v0", OpenEnvEnv)
