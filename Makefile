@@ -1,4 +1,4 @@
-# Everything goes into .venv; nothing outside this folder changes. `make` alone prints what there is.
+# Everything is installed into .venv. `make` alone prints what there is.
 SHELL := bash
 .DEFAULT_GOAL := help
 .PHONY: help install quickstart test test-slow test-gpu test-all browser lint audit bench
