@@ -2,7 +2,7 @@
 
 import abc
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -83,13 +83,19 @@ class VerifiableEnv(gymnasium.Env[str, str], abc.ABC):
     `state`, in that of `reset` and `step`, identifies the state that the next response starts from: turns of the same
     state are compared with each other.
 
+    Where the policy may call tools, the info of `reset` has `tools`, which the chat template shows the policy; the info
+    of `step` has `messages`, the turns of tools that follow in place of a user turn. Each has `role`, `name` and
+    `content`. `counts`, in that of `step`, has numbers that are added up over an episode, by name.
+
     Attributes:
+        tools: what the info of `reset` has as `tools`: `{"type": "function", "function": {…}}` for each.
         takes_hint: whether `prompt` places `self.hint`, text that a method gives for this episode, by itself; else it
             is appended to the first user turn.
     """
 
     takes_hint: bool = False
     hint: str = ""
+    tools: Sequence[Mapping[str, Any]] = ()
 
     def __init__(
         self,

@@ -16,6 +16,7 @@ REASONING_GYM_ID = "r3env/ReasoningGym-v0"
 MIXTURE_ID = "r3env/Mixture-v0"
 FUNCTION_ID = "r3env/Function-v0"
 CHOICE_ID = "r3env/Choice-v0"
+TOOLS_ID = "r3env/Tools-v0"
 
 _WRAPPER = " was raised from the environment creator"
 
@@ -27,6 +28,7 @@ for _id, _entry_point in (
     (MIXTURE_ID, "r3env.envs.mixture:MixtureEnv"),
     (FUNCTION_ID, "r3env.envs.function:FunctionEnv"),
     (CHOICE_ID, "r3env.envs.choice:ChoiceEnv"),
+    (TOOLS_ID, "r3env.envs.tools:ToolEnv"),
 ):
     if _id not in gymnasium.registry:
         gymnasium.register(id=_id, entry_point=_entry_point)

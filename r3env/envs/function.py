@@ -4,7 +4,6 @@ import functools
 import math
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from r3env.core import REFLECTION_STEPS, Queries, Query, Reason, Verdict
@@ -14,6 +13,7 @@ from r3env.envs.function_calls import ARGUMENTS, TRL_ARGUMENTS
 from r3env.envs.function_loading import Parameters
 from r3env.envs.math import MathEnv
 from r3env.grading.grader import pool_size
+from r3env.named_functions import check_names
 from r3env.registry import OptionError
 from r3env.sandbox.process import ProcessDiedError, ProcessTamperedError, ProcessTimeoutError
 from r3env.sandbox.subprocess_scorer import ScorerRaisedError, SubprocessScorer
@@ -170,21 +170,10 @@ def _parameters(required: Sequence[str], optional: Sequence[str], **flags: bool)
 
 
 def _names(reward: str | Sequence[str] | None) -> tuple[str, ...]:
-    listed = [reward] if isinstance(reward, str) else [] if reward is None else reward
-    names = tuple(listed) if isinstance(listed, list | tuple) else (listed,)
-    if not names:
-        raise OptionError("reward", "names no function; fix: environment.options.reward=my_module:my_function")
-    for name in names:
-        place, colon, function = name.rpartition(":") if isinstance(name, str) else ("", "", "")
-        if not (colon and place.strip() and all(part.isidentifier() for part in function.split("."))):
-            raise OptionError("reward", f"{name!r} is not of the form module:function or path/to/file.py:function")
-    return tuple(_absolute(name) for name in names)
-
-
-def _absolute(name: str) -> str:
-    """The name, of a file with its folders: a child that has been there for long may be in another one."""
-    place, _, function = name.rpartition(":")
-    return f"{Path(place).expanduser().resolve()}:{function}" if place.endswith(".py") else name
+    try:
+        return check_names(reward, "environment.options.reward=my_module:my_function")
+    except ValueError as error:
+        raise OptionError("reward", str(error)) from None
 
 
 def _weights(weights: Sequence[float] | None, names: Sequence[str]) -> tuple[float, ...]:

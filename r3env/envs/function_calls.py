@@ -12,7 +12,8 @@ from functools import partial
 from typing import Any
 
 from r3env.core import Reason, Verdict
-from r3env.envs.function_loading import RewardFunction, RewardLoadError, describe, load
+from r3env.envs.function_loading import RewardFunction, load
+from r3env.named_functions import FunctionLoadError, describe
 
 # What every function may take; the other arguments are columns.
 ARGUMENTS = ("problem", "response", "answer", "uid", "level")
@@ -41,7 +42,7 @@ def make_description(names: tuple[str, ...]) -> Callable[[], dict[str, Any]]:
     """Import the functions, and return what says of each what it takes, or of the first bad one why."""
     try:
         functions = load(names)
-    except RewardLoadError as error:
+    except FunctionLoadError as error:
         said: dict[str, Any] = {"error": str(error)}
     else:
         said = {"functions": [asdict(function.parameters) for function in functions]}

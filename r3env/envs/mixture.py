@@ -95,6 +95,7 @@ class MixtureEnv(VerifiableEnv):
             reflection_guidance=max((part.reflection_guidance for part in self.parts.values()), key=len),
             max_turns=max(part.max_turns for part in self.parts.values()),
         )
+        self.tools = max((part.tools for part in self.parts.values()), key=lambda tools: len(str(tools)))
         self.takes_hint = any(part.takes_hint for part in self.parts.values())
         self._running: tuple[str, VerifiableEnv] | None = None
 

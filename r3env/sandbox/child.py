@@ -20,7 +20,7 @@ from r3env.sandbox.process import ProcessDiedError, ProcessTamperedError, Proces
 Message = dict[str, Any]
 
 _GRACE_S = 1.0
-_LONGEST_REPLY = 1 << 16
+_LONGEST_REPLY = 1 << 18
 
 
 def open_pipes() -> tuple[Connection, Connection]:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import IO, Any
 
 _START_LIMIT_S = 120.0
-_LONGEST_REPLY = 1 << 17
+_LONGEST_REPLY = 1 << 19
 _PACKAGE_ROOT = str(Path(__file__).resolve().parents[2])
 
 

@@ -71,7 +71,7 @@ class SubprocessScorer:
         return float(reply["score"])
 
     def ask(self, maker: str, made_from: Sequence[Any], *arguments: Any, timeout_s: float) -> dict[str, Any]:
-        """Return the mapping that the scorer returns: plain JSON data of at most 64 KB; see `call`.
+        """Return the mapping that the scorer returns: plain JSON data of at most 256 KB; see `call`.
 
         Raises:
             ProcessTimeoutError, ProcessDiedError, ProcessTamperedError, ScorerRaisedError: as `call` does.

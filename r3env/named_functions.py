@@ -1,0 +1,111 @@
+"""Functions of the user's by their names, `module:function` or `path/to/file.py:function`, with errors of one line.
+
+They are imported in child processes alone: importing may do anything.
+"""
+
+import importlib
+import importlib.util
+import sys
+import traceback
+import zlib
+from collections.abc import Callable, Sequence
+from functools import reduce
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from r3env.spelling import nearest
+
+_LONGEST_ERROR = 400
+_START_FIX = "start from the folder that holds it, or put that folder on PYTHONPATH"
+_PACKAGE = Path(__file__).parent
+
+
+class FunctionLoadError(Exception):
+    """A function that cannot be used; the message is one line."""
+
+
+def check_names(names: Any, example: str) -> tuple[str, ...]:
+    """Return names of functions, those of files with their folders: a child may be in another folder.
+
+    Args:
+        names: one, or several.
+        example: what to write, for the error of an empty list.
+
+    Raises:
+        ValueError: there is none, or one has another form; the message names no setting.
+    """
+    listed = [names] if isinstance(names, str) else [] if names is None else names
+    found = tuple(listed) if isinstance(listed, Sequence) else (listed,)
+    if not found:
+        raise ValueError(f"names no function; fix: {example}")
+    for name in found:
+        place, colon, function = name.rpartition(":") if isinstance(name, str) else ("", "", "")
+        if not (colon and place.strip() and all(part.isidentifier() for part in function.split("."))):
+            raise ValueError(f"{name!r} is not of the form module:function or path/to/file.py:function")
+    return tuple(_absolute(name) for name in found)
+
+
+def _absolute(name: str) -> str:
+    place, _, function = name.rpartition(":")
+    return f"{Path(place).expanduser().resolve()}:{function}" if place.endswith(".py") else name
+
+
+def load_function(name: str) -> Callable[..., Any]:
+    """Import a function by its name.
+
+    Raises:
+        FunctionLoadError: it cannot be imported, or is no function.
+    """
+    place, _, attributes = name.rpartition(":")
+    module = _module(name, place)
+    try:
+        function = reduce(getattr, attributes.split("."), module)
+    except AttributeError:
+        known = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
+        raise FunctionLoadError(
+            f"{name}: {place} has no {attributes}; the nearest is {nearest(attributes, known)}"
+        ) from None
+    if not callable(function) or isinstance(function, type):
+        kind = "a class" if isinstance(function, type) else f"a {type(function).__name__}"
+        raise FunctionLoadError(f"{name}: is {kind}, not a function; fix: name a function, or a callable object")
+    loaded: Callable[..., Any] = function
+    return loaded
+
+
+def _module(name: str, place: str) -> ModuleType:
+    is_file = place.endswith(".py")
+    if is_file and not Path(place).is_file():
+        raise FunctionLoadError(f"{name}: there is no such file; fix: start from the folder that it is named from")
+    try:
+        return _from_file(Path(place)) if is_file else importlib.import_module(place)
+    except ModuleNotFoundError as error:
+        if error.name and f"{place}.".startswith(f"{error.name}."):
+            raise FunctionLoadError(f"{name}: there is no module {error.name}; fix: {_START_FIX}") from None
+        raise FunctionLoadError(f"{name}: importing it fails: {describe(error)}") from None
+    except (Exception, SystemExit) as error:
+        raise FunctionLoadError(f"{name}: importing it fails: {describe(error)}") from None
+
+
+def _from_file(path: Path) -> ModuleType:
+    """Import a file as a script finds its neighbors: its folder comes first."""
+    sys.path.insert(0, str(path.parent))
+    name = f"function_{zlib.crc32(bytes(path))}_{path.stem}"  # a file may be called like any module
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def describe(error: BaseException) -> str:
+    """Say in one line what was raised, and where in the user's code."""
+    text = " ".join(f"{type(error).__name__}: {error}".split())[:_LONGEST_ERROR].rstrip(": ")
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not _is_ours(frame.filename)]
+    return f"{text} ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else text
+
+
+def _is_ours(file: str) -> bool:
+    folder = Path(file).parent
+    return _PACKAGE in Path(file).parents or file.startswith("<frozen") or folder.name == "importlib"
