@@ -7,7 +7,7 @@ What contents spell is never a control token.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from r3env.control_tokens import mark_control_tokens
@@ -21,6 +21,7 @@ __all__ = [
     "first_turn",
     "mark_control_tokens",
     "next_turn",
+    "next_turns",
     "second_turn",
     "with_system",
 ]
@@ -28,6 +29,8 @@ __all__ = [
 # Stands for the response while the template is rendered. Letters only, so that no template trims or escapes
 # it, and no reasoning tags, so that none strips it.
 _SENTINEL = "THEASSISTANTTURNENDSHERE"
+# With these models close a turn that calls a tool, whatever the template closes turns with: Llama's and gpt-oss'.
+_ENDS_OF_CALLS = ("<|eom_id|>", "<|call|>")
 _EXCHANGE = ({"role": "user", "content": "Q"}, {"role": "assistant", "content": _SENTINEL})
 
 
@@ -40,11 +43,13 @@ class ChatFormat:
         system: text of a system turn in front; None: none but the environment's or the template's own.
         rerender: whether a later turn's prompt is the whole conversation rendered anew, as a chat server does:
             templates of reasoning models then drop the reasoning of earlier turns.
+        tools: what the policy may call, as `tools=` of the template: `{"type": "function", "function": {…}}` for each.
     """
 
     template_kwargs: Mapping[str, Any] = field(default_factory=dict)
     system: str | None = None
     rerender: bool = False
+    tools: Sequence[Mapping[str, Any]] = ()
 
 
 DEFAULT_FORMAT = ChatFormat()
@@ -72,8 +77,9 @@ def first_turn(
     Returns:
         Token ids, the template's generation prompt included.
     """
-    prompt = mark_control_tokens(tokenizer, with_system(messages, chat_format.system))
+    prompt = mark_control_tokens(tokenizer, with_system(messages, chat_format.system), chat_format.tools)
     if getattr(tokenizer, "chat_template", None):
+        chat_format = replace(chat_format, tools=prompt.tools)
         return prompt.encode(tokenizer, _render(tokenizer, prompt.messages, chat_format))
     text = "".join(message["content"] + "\n" for message in prompt.messages)
     tokens = prompt.encode(tokenizer, text, add_special_tokens=True)
@@ -86,28 +92,42 @@ def next_turn(
 ) -> list[int]:
     """The tokens to append to a response so that a user turn follows and the policy can write again.
 
+    See `next_turns`, of which this is the case of one user turn.
+    """
+    return next_turns(tokenizer, response_tokens, [{"role": "user", "content": user_text}], chat_format)
+
+
+def next_turns(
+    tokenizer: Any,
+    response_tokens: Sequence[int],
+    messages: Sequence[Mapping[str, str]],
+    chat_format: ChatFormat = DEFAULT_FORMAT,
+) -> list[int]:
+    """The tokens to append to a response so that some turns follow and the policy can write again.
+
     The response itself is only looked at, to see whether it closes its turn: a finished response holds the
     end-of-turn token already, a truncated one lacks it and gets it.
 
     Args:
         tokenizer: A tokenizer of `transformers`.
         response_tokens: Token ids of the policy's turn.
-        user_text: Content of the user turn.
-        chat_format: Gives the variables of the template.
+        messages: The turns, each with `role`, `user` or `tool`, and `content`.
+        chat_format: Gives the variables of the template, and the tools.
 
     Returns:
-        Token ids: the end of the policy's turn unless it is there, the user turn, the generation prompt.
+        Token ids: the end of the policy's turn unless it is there, the turns, the generation prompt.
 
     Raises:
         ValueError: The chat template drops the assistant's turns.
     """
-    turn = mark_control_tokens(tokenizer, [{"role": "user", "content": user_text}])
+    turns = mark_control_tokens(tokenizer, messages, chat_format.tools)
     if not getattr(tokenizer, "chat_template", None):
-        return turn.encode(tokenizer, f"\n{turn.messages[0]['content']}\n")
-    _, found, following = _render(tokenizer, [*_EXCHANGE, *turn.messages], chat_format).partition(_SENTINEL)
+        return turns.encode(tokenizer, "".join(f"\n{message['content']}\n" for message in turns.messages))
+    chat_format = replace(chat_format, tools=turns.tools)
+    _, found, following = _render(tokenizer, [*_EXCHANGE, *turns.messages], chat_format).partition(_SENTINEL)
     if not found:
         raise ValueError("the tokenizer's chat template drops the assistant's turns; another one is needed")
-    tokens = turn.encode(tokenizer, following)
+    tokens = turns.encode(tokenizer, following)
     if not len(response_tokens):
         return tokens
     return tokens[_closing_tokens(tokenizer, tokens, int(response_tokens[-1]), chat_format) :]
@@ -158,7 +178,8 @@ def _closing_tokens(tokenizer: Any, tokens: Sequence[int], last: int, chat_forma
     if place is None:
         return 0
     # gpt-oss closes the last turn with another token than earlier ones: what is sampled stays, and stands for both.
-    return place + 1 if last == tokens[place] or last == end_of_turn(tokenizer, chat_format) else 0
+    closes = last in (tokens[place], end_of_turn(tokenizer, chat_format)) or tokenizer.decode([last]) in _ENDS_OF_CALLS
+    return place + 1 if closes else 0
 
 
 def _first_control_token(tokenizer: Any, tokens: Sequence[int]) -> int | None:
@@ -180,7 +201,10 @@ def _render(
     add_generation_prompt: bool = True,
 ) -> str:
     copies = [template_message(tokenizer, message) for message in messages]
+    variables = dict(chat_format.template_kwargs)
+    if chat_format.tools:
+        variables["tools"] = [dict(tool) for tool in chat_format.tools]
     rendered = tokenizer.apply_chat_template(
-        copies, tokenize=False, add_generation_prompt=add_generation_prompt, **chat_format.template_kwargs
+        copies, tokenize=False, add_generation_prompt=add_generation_prompt, **variables
     )
     return str(rendered)

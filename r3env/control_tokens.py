@@ -2,12 +2,14 @@
 
 import functools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 # Marks that people write in prompts, and mean: as tokens they are what the policy itself opens and closes with.
 _REASONING = frozenset({"<think>", "</think>"})
+# Marks that the policy itself writes around its calls: in its own turns they are the tokens that it sampled.
+_OF_POLICY = frozenset({"<tool_call>", "</tool_call>"})
 
 
 @dataclass(frozen=True)
@@ -18,11 +20,13 @@ class MarkedMessages:
         messages: as they were, with marks.
         mark: regular expression of a mark; None where there is none.
         texts: the spelling behind each mark, by the mark.
+        tools: as they were, with marks.
     """
 
     messages: tuple[dict[str, str], ...]
     mark: str | None
     texts: Mapping[str, str]
+    tools: tuple[dict[str, Any], ...] = ()
 
     def encode(self, tokenizer: Any, rendered: str, *, add_special_tokens: bool = False) -> list[int]:
         """Tokens of rendered text, whose control tokens are those that the template wrote and no others."""
@@ -40,32 +44,59 @@ class MarkedMessages:
         return tokens
 
 
-def mark_control_tokens(tokenizer: Any, messages: Sequence[Mapping[str, str]]) -> MarkedMessages:
-    """Put marks where the contents of messages spell a control token of the tokenizer.
+def mark_control_tokens(
+    tokenizer: Any, messages: Sequence[Mapping[str, str]], tools: Sequence[Mapping[str, Any]] = ()
+) -> MarkedMessages:
+    """Put marks where the contents of messages, or tools, spell a control token of the tokenizer.
 
     Control tokens are the tokenizer's special tokens and the added ones that its chat template writes, but for
-    `<think>` and `</think>`.
+    `<think>` and `</think>`, and in the policy's turns `<tool_call>` and `</tool_call>`.
 
     Args:
         tokenizer: of `transformers`.
         messages: each with `role` and `content`.
+        tools: what each is called, does and takes, in text, lists and mappings.
     """
-    copies = tuple(dict(message) for message in messages)
+    copies, schemas = tuple(dict(message) for message in messages), tuple(dict(tool) for tool in tools)
     spelling = _spelling(tokenizer, getattr(tokenizer, "chat_template", None))
-    if spelling is None or not any(spelling.search(message["content"]) for message in copies):
-        return MarkedMessages(copies, None, {})
-    contents = "".join(message["content"] for message in copies)
+    contents = "".join([*(message["content"] for message in copies), *_strings(schemas)])
+    if spelling is None or not spelling.search(contents):
+        return MarkedMessages(copies, None, {}, schemas)
     letter = next(chr(code) for code in range(0xE000, 0xF900) if chr(code) not in contents)
     texts: dict[str, str] = {}
 
-    def marked(found: re.Match[str]) -> str:
+    def marked(found: re.Match[str], kept: frozenset[str] = frozenset()) -> str:
+        if found[0] in kept:
+            return found[0]
         mark = f"{letter}{len(texts)}{letter}"
         texts[mark] = found[0]
         return mark
 
     for message in copies:
-        message["content"] = spelling.sub(marked, message["content"])
-    return MarkedMessages(copies, rf"{letter}\d+{letter}", texts)
+        kept = _OF_POLICY if message["role"] == "assistant" else frozenset[str]()
+        message["content"] = spelling.sub(functools.partial(marked, kept=kept), message["content"])
+    schemas = tuple(_in_strings(schema, functools.partial(spelling.sub, marked)) for schema in schemas)
+    return MarkedMessages(copies, rf"{letter}\d+{letter}", texts, schemas)
+
+
+def _strings(value: Any) -> Iterator[str]:
+    """All texts in lists and mappings, with a break between what might join to a spelling."""
+    if isinstance(value, str):
+        yield f"\n{value}"
+    elif isinstance(value, Mapping):
+        yield from _strings([*value.keys(), *value.values()])
+    elif isinstance(value, list | tuple):
+        for one in value:
+            yield from _strings(one)
+
+
+def _in_strings(value: Any, change: Callable[[str], str]) -> Any:
+    """Lists and mappings with every text in them changed."""
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, Mapping):
+        return {_in_strings(key, change): _in_strings(one, change) for key, one in value.items()}
+    return [_in_strings(one, change) for one in value] if isinstance(value, list | tuple) else value
 
 
 @functools.lru_cache(8)

@@ -83,5 +83,6 @@ def validate_engine(config: EvaluateConfig, environment: VerifiableEnv, uids: Se
         prompts=longest_first(user_prompts(environment, uids)),
         guidance=environment.reflection_guidance,
         max_turns=environment.max_turns,
+        tools=environment.tools,
     )
     validate_sequences(config, model, facts)

@@ -1,6 +1,7 @@
 """Whether the chat template takes what the configuration gives it, and the first prompt as the model sees it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from algorithms.config.errors import ConfigError, nearest, shown
@@ -15,6 +16,7 @@ _KWARGS = "rl_module.chat_template_kwargs"
 # The trainer's own arguments: given twice, they would be an error in the middle of a run.
 _TAKEN = frozenset({"messages", "add_generation_prompt", "continue_final_message"})
 _SHOWN = 1200
+_RESULT = "THERESULTSTANDSHERE"  # stands for what a tool returns while the template is rendered
 
 
 def check_chat(config: "BaseConfig", tokenizer: Any) -> None:
@@ -42,6 +44,32 @@ def check_chat(config: "BaseConfig", tokenizer: Any) -> None:
         raise ConfigError(f"environment.system: the chat template of {model} leaves out the system turn; {fix}")
 
 
+def check_tools(config: "BaseConfig", tokenizer: Any, form: chat.ChatFormat) -> None:
+    """Check that the template shows the policy its tools, and what they return.
+
+    Raises:
+        ConfigError: one line with the setting and the fix.
+    """
+    if not form.tools:
+        return
+    name = str(form.tools[0]["function"]["name"])
+    try:
+        shown_tools = str(tokenizer.decode(chat.first_turn(tokenizer, [{"role": "user", "content": "Q"}], form)))
+        turn = {"role": "tool", "name": name, "content": _RESULT}
+        shown_result = str(tokenizer.decode(chat.next_turns(tokenizer, [], [turn], form)))
+    except Exception as error:  # a template is a program that somebody else wrote
+        problem = f"refuses tools ({next(iter(str(error).splitlines()), type(error).__name__)})"
+    else:
+        if name in shown_tools and _RESULT in shown_result:
+            return
+        problem = "leaves out the tools" if name not in shown_tools else "leaves out the turns of tools"
+    model = shown(config.rl_module_settings.model)
+    raise ConfigError(
+        f"environment.options.tools: the chat template of {model} {problem}; fix: a model whose template has them, "
+        "such as Qwen/Qwen3-0.6B"
+    )
+
+
 def _check_kwargs(config: "BaseConfig", tokenizer: Any) -> None:
     module = config.rl_module_settings
     if not module.chat_template_kwargs:
@@ -67,18 +95,22 @@ def _variables(tokenizer: Any) -> set[str]:
     return set(jinja2.meta.find_undeclared_variables(environment.parse(template))) - environment.globals.keys()
 
 
-def prompt_lines(config: "BaseConfig", prompt: str) -> Iterator[tuple[str, str]]:
+def prompt_lines(
+    config: "BaseConfig", prompt: str, tools: Sequence[Mapping[str, Any]] = ()
+) -> Iterator[tuple[str, str]]:
     """Yield the lines that show a first prompt, line breaks as they are; a long one is cut in the middle.
 
     Args:
         config: names the model, which is at hand.
         prompt: the first user turn; empty where no query was read.
+        tools: what the policy may call.
     """
     if not prompt:
         return
     module = config.rl_module_settings
     tokenizer = load_tokenizer(resolve_model(module.model), module.revision, module.trust_remote_code)
-    tokens = chat.first_turn(tokenizer, [{"role": "user", "content": prompt}], chat_format(config))
+    form = replace(chat_format(config), tools=tools)
+    tokens = chat.first_turn(tokenizer, [{"role": "user", "content": prompt}], form)
     text = str(tokenizer.decode(tokens))
     if len(text) > _SHOWN:
         text = f"{text[: _SHOWN // 2]}\n[...]\n{text[-_SHOWN // 2 :]}"

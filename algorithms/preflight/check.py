@@ -141,7 +141,7 @@ def check(config: "BaseConfig", run_settings: "RunSettings") -> list[str]:
     lines += _model_lines(config, model, use, responses_at_once(config, environment.held_out))
     lines += _data_lines(config, environment)
     if model is not None:
-        lines += prompt_lines(config, environment.first_prompt)
+        lines += prompt_lines(config, environment.first_prompt, environment.tools)
     return [f"{name:<{_WIDTH}}{text}".rstrip() for name, text in lines]
 
 

@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from algorithms.config.errors import ConfigError, shown
@@ -121,7 +121,7 @@ def _measured(config: "BaseConfig", environment: EnvironmentFacts, *, several: b
     if not environment.prompts:
         return 0, 0, -1
     from algorithms.models.tokenizer import chat_format, load_tokenizer, stop_token_ids
-    from algorithms.preflight.chat_template import check_chat
+    from algorithms.preflight.chat_template import check_chat, check_tools
     from r3env import chat
 
     module = config.rl_module_settings
@@ -129,7 +129,8 @@ def _measured(config: "BaseConfig", environment: EnvironmentFacts, *, several: b
     try:
         tokenizer = load_tokenizer(model, module.revision, module.trust_remote_code)
         check_chat(config, tokenizer)
-        form = chat_format(config)
+        form = replace(chat_format(config), tools=environment.tools)
+        check_tools(config, tokenizer, form)
         longest = _most_tokens(tokenizer, environment.prompts)
         contents = [[{"role": "user", "content": text}] for text in longest]
         prompts = [chat.first_turn(tokenizer, content, form) for content in contents]

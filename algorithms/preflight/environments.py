@@ -1,8 +1,9 @@
 """Whether the configured environment can be made and its problems read: known before anything starts."""
 
+import contextlib
 import importlib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,6 +37,7 @@ class EnvironmentFacts:
         guidance: the user turn that asks for a second attempt.
         max_turns: answers that the policy may give in an episode.
         first_prompt: the first user turn of the first query.
+        tools: what the policy may call, see `VerifiableEnv.tools`.
     """
 
     queries: int | None
@@ -44,6 +46,7 @@ class EnvironmentFacts:
     guidance: str = ""
     max_turns: int = 1
     first_prompt: str = ""
+    tools: Sequence[Mapping[str, Any]] = ()
 
 
 def validate_environment(config: "BaseConfig", *, fetch: bool = True) -> EnvironmentFacts:
@@ -56,14 +59,21 @@ def validate_environment(config: "BaseConfig", *, fetch: bool = True) -> Environ
     Raises:
         ConfigError: one line that names `environment.id`, the constructor's argument or the data.
     """
+    _check_id(config.environment_settings.id)
+    with contextlib.ExitStack() as opened:
+        return _facts(config, fetch, opened)
+
+
+def _facts(config: "BaseConfig", fetch: bool, opened: contextlib.ExitStack) -> EnvironmentFacts:
     settings, evaluation = config.environment_settings, config.evaluation_settings
-    _check_id(settings.id)
     arguments = settings.constructor_arguments()
     environment = _make(settings.id, arguments, "environment")
+    opened.callback(environment.close)
     uids = _queries(environment, "environment", settings.data, fetch)
     prompts, held_out_uids = user_prompts(environment, uids or ()), uids
     if evaluation.environment_arguments():
         held_out = _make(settings.id, evaluation.held_out(arguments), "evaluation")
+        opened.callback(held_out.close)
         held_out_uids = _queries(held_out, "evaluation", evaluation.data or settings.data, fetch)
         prompts += user_prompts(held_out, held_out_uids or ())
         if evaluation.data and uids and held_out_uids:
@@ -75,6 +85,7 @@ def validate_environment(config: "BaseConfig", *, fetch: bool = True) -> Environ
         guidance=environment.reflection_guidance,
         max_turns=environment.max_turns,
         first_prompt=environment.prompt(environment.query(uids[0])) if uids else "",
+        tools=environment.tools,
     )
 
 

@@ -1,8 +1,9 @@
 """One episode in progress: its tokens, its conversation and what its environment has returned so far."""
 
-import functools
+import json
 import math
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
@@ -12,6 +13,7 @@ import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from algorithms.rollout.engines.base import Completion, FinishReason, GenerationRequest
+from algorithms.rollout.turn_tokens import TurnTokens
 from algorithms.rollout.types import NEW_CONTEXT, Prompt, Request, Rollout, Split, Turn, Written
 from r3env import chat
 from r3env.reasoning import response_text
@@ -31,6 +33,8 @@ class Episode:
         mask: True on the policy's own tokens.
         logprobs: of the policy's own tokens only.
         written: the policy's own turns by their place in `messages`.
+        tools: what the policy may call, as JSON; empty: none.
+        counts: what the environment has counted so far.
         state: of the observation that the next turn answers, by the environment's name for it.
         asking: it has ended, and a token behind its response is being measured.
         asked_logprob: what that gave.
@@ -47,6 +51,8 @@ class Episode:
     messages: list[dict[str, str]] = field(default_factory=list)
     written: dict[int, Written] = field(default_factory=dict)
     turns: list[Turn] = field(default_factory=list)
+    tools: str = ""
+    counts: Counter[str] = field(default_factory=Counter)
     state: str = ""
     reward: float = 0.0
     correct: bool = False
@@ -93,6 +99,7 @@ class Episode:
             logprobs=logprobs,
             messages=list(self.messages),
             turns=turns,
+            counts=Counter(self.counts),
         )
         copy.fail("environment_error", error)
         return copy
@@ -118,6 +125,7 @@ class Episode:
             error=self.error,
             turns=tuple(self.turns),
             asked_logprob=self.asked_logprob,
+            counts=dict(self.counts),
         )
 
     def _carried(self, place: int) -> dict[str, str] | Written:
@@ -128,8 +136,6 @@ class Episode:
 
 # Verdicts that do not judge the answer: their rollouts leave the group.
 UNTRUSTED_VERDICTS = frozenset({"timeout", "error"})
-# The samples of a prompt begin together, and guidance is mostly the same text: to tokenize it once is enough.
-REMEMBERED_TURNS = 256
 
 
 class Turns:
@@ -153,9 +159,7 @@ class Turns:
         self.tokenizer = tokenizer
         self.context_length = context_length
         self.chat_format = chat_format
-        cached = functools.lru_cache(REMEMBERED_TURNS)
-        self._first_turn = cached(functools.partial(_first_turn, tokenizer, chat_format))
-        self._next_turn = cached(functools.partial(_next_turn, tokenizer, chat_format))
+        self._tokens = TurnTokens(tokenizer, chat_format)
 
     def begin(self, episode: Episode) -> None:
         """Reset the environment and write the first prompt."""
@@ -176,7 +180,8 @@ class Turns:
         messages = [*info.get("conversation", ()), {"role": "user", "content": text}]
         episode.messages = [dict(message) for message in chat.with_system(messages, self.chat_format.system)]
         episode.state = _text(info, "state")
-        self._append_context(episode, self._first_prompt(request.prompt, episode.messages))
+        episode.tools = json.dumps(info["tools"], ensure_ascii=False) if info.get("tools") else ""
+        self._append_context(episode, self._first_prompt(request.prompt, episode))
 
     def generation_request(self, episode: Episode) -> GenerationRequest:
         """Make the request for the episode's next response."""
@@ -211,24 +216,26 @@ class Turns:
             reward = float(reward)
             if not math.isfinite(reward):
                 raise ValueError(f"reward {reward} is not a finite number")
+            episode.counts.update(info.get("counts") or {})
             if not _judge(episode, start, reward, info):
                 return
             episode.done = episode.done or terminated or truncated
             if not episode.done:
-                episode.messages.append({"role": "user", "content": observation})
-                self._ask_again(episode, completion, observation)
+                following = info.get("messages") or [{"role": "user", "content": observation}]
+                episode.messages += [dict(message) for message in following]
+                self._ask_again(episode, completion, following)
             feedback = _text(info, "feedback") or ("" if episode.done else observation)
             episode.turns[-1] = replace(episode.turns[-1], feedback=feedback)
             episode.state = _text(info, "state")
         except BaseException as error:  # see begin
             episode.fail("environment_error", f"step: {error!r}")
 
-    def _ask_again(self, episode: Episode, completion: Completion, observation: str) -> None:
-        """Write the next turn's prompt: behind what is there, or all of it anew."""
+    def _ask_again(self, episode: Episode, completion: Completion, following: Sequence[Mapping[str, str]]) -> None:
+        """Write the next turns and their prompt: behind what is there, or all of it anew."""
         if not self.chat_format.rerender:
-            self._append_context(episode, self._next_turn(_last(completion.tokens), observation))
+            self._append_context(episode, self._tokens.following(completion.tokens, following, episode.tools))
             return
-        tokens = self._first_turn(_hashable(episode.messages))
+        tokens = self._tokens.first(episode.messages, episode.tools)
         self._check_room(len(tokens))
         episode.new_context(tokens)
 
@@ -244,14 +251,15 @@ class Turns:
         """Tokens that the model's context has left."""
         return (self.context_length or sys.maxsize) - len(episode.tokens) + episode.context_start
 
-    def _first_prompt(self, prompt: Prompt, messages: Sequence[Mapping[str, str]]) -> Sequence[int]:
+    def _first_prompt(self, prompt: Prompt, episode: Episode) -> Sequence[int]:
+        messages = episode.messages
         if prompt.attempt is None or self.chat_format.rerender:
             if prompt.attempt is not None and all(message["role"] != "assistant" for message in messages):
                 raise ValueError("the environment's info has no `conversation` with the attempt to render anew")
-            before = self._first_turn(_hashable(messages))
+            before = self._tokens.first(messages, episode.tools)
         else:
             tokens, response = prompt.attempt.prompt_tokens, prompt.attempt.response_tokens
-            following = self._next_turn(_last(response), messages[-1]["content"])
+            following = self._tokens.following(response, messages[-1:], episode.tools)
             before = (*tokens.tolist(), *response.tolist(), *following)
         return (*before, *_begun(prompt))
 
@@ -276,29 +284,6 @@ def _begun(prompt: Prompt) -> list[int]:
 def _text(info: Mapping[str, Any], key: str) -> str:
     value = info.get(key)
     return "" if value is None else str(value)
-
-
-def _first_turn(
-    tokenizer: PreTrainedTokenizerBase,
-    chat_format: chat.ChatFormat,
-    messages: tuple[tuple[tuple[str, str], ...], ...],
-) -> tuple[int, ...]:
-    return tuple(chat.first_turn(tokenizer, [dict(message) for message in messages], chat_format))
-
-
-def _hashable(messages: Sequence[Mapping[str, str]]) -> tuple[tuple[tuple[str, str], ...], ...]:
-    return tuple(tuple(message.items()) for message in messages)
-
-
-def _next_turn(
-    tokenizer: PreTrainedTokenizerBase, chat_format: chat.ChatFormat, response_end: tuple[int, ...], user_text: str
-) -> tuple[int, ...]:
-    return tuple(chat.next_turn(tokenizer, response_end, user_text, chat_format))
-
-
-def _last(tokens: np.ndarray) -> tuple[int, ...]:
-    """All that a next turn needs of the response: the token that closes its turn, or does not."""
-    return tuple(tokens[-1:].tolist())
 
 
 def _judge(episode: Episode, start: int, reward: float, info: Mapping[str, Any]) -> bool:

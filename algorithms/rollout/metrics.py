@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from algorithms.rollout.scheduler import DispatchReport
 from algorithms.rollout.types import Request, Rollout
 
+# Names in `Rollout.counts`, as environments with tools count them.
+TOOL_CALLS, FAILED_TOOL_CALLS = "tool_calls", "failed_tool_calls"
 GRADING_COUNTS = ("unread", "screened", "restarts")
 
 
@@ -22,6 +24,25 @@ def completion_metrics(requests: Sequence[Request], rollouts: Sequence[Rollout])
         "grading/errors": float(verdicts["error"]),
         "grading/no_answer": float(verdicts["no_answer"]),
         "rollout/environment_errors": float(verdicts["environment_error"]),
+        **tool_metrics(rollouts),
+    }
+
+
+def tool_metrics(rollouts: Sequence[Rollout]) -> dict[str, float]:
+    """Say how often the policy called tools, and how many of its calls failed; nothing where there are no tools.
+
+    `tools/calls` is the mean of an episode, `tools/failed` the share of the calls, and `tools/used` that of the
+    episodes with a call.
+    """
+    counted = [rollout.counts for rollout in rollouts if TOOL_CALLS in rollout.counts]
+    if not counted:
+        return {}
+    calls = [counts[TOOL_CALLS] for counts in counted]
+    failed = sum(counts.get(FAILED_TOOL_CALLS, 0) for counts in counted)
+    return {
+        "tools/calls": sum(calls) / len(calls),
+        "tools/used": sum(count > 0 for count in calls) / len(calls),
+        "tools/failed": failed / max(sum(calls), 1),
     }
 
 

@@ -178,6 +178,7 @@ class Rollout:
         turns: of the policy, those that the environment has judged.
         versions: of the weights that sampled each of the policy's tokens; empty: all are of `weights_version`.
         asked_logprob: of `Sampling.asked_token` behind the response; None: not asked, not finished, or no room for it.
+        counts: what the environment counted in all turns, `info["counts"]`, such as calls of tools.
     """
 
     request_id: int
@@ -197,6 +198,7 @@ class Rollout:
     turns: tuple[Turn, ...] = ()
     versions: VersionSpans = ()
     asked_logprob: float | None = None
+    counts: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def version_spans(self) -> VersionSpans:

@@ -203,5 +203,3 @@ def _check_count(option: str, value: Any, most: float = math.inf) -> None:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
-
-

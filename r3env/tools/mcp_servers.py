@@ -254,7 +254,9 @@ def _chosen(name: str, schemas: list[Schema], wanted: Sequence[str] | None) -> l
     by_name = {schema["function"]["name"]: schema for schema in schemas}
     for tool in wanted or ():
         if tool not in by_name:
-            raise OptionError("mcp_servers", f"{name}: it has no tool {tool!r}; the nearest is {nearest(tool, by_name)}")
+            raise OptionError(
+                "mcp_servers", f"{name}: it has no tool {tool!r}; the nearest is {nearest(tool, by_name)}"
+            )
     return schemas if wanted is None else [by_name[tool] for tool in wanted]
 
 
