@@ -20,6 +20,7 @@ from r3env.tools.results import ToolResult, ToolSource, failure, name_of
 
 # Results of tools come back from other processes as JSON, of which a character takes up to 12 bytes of 256 KB.
 MOST_CHARACTERS = 20_000
+_LONGEST_NAME = 100  # of a tool that does not exist
 CALLS, FAILED_CALLS = "tool_calls", "failed_tool_calls"
 
 
@@ -144,19 +145,18 @@ class ToolEnv(VerifiableEnv):
     def _result(self, call: ToolCall, number: int) -> ToolResult:
         """Make a call, the so-manieth of its response from 0; whatever goes wrong is the result."""
         self._calls += 1
-        return self._called(call, number).shortened(self.max_output_characters)
-
-    def _called(self, call: ToolCall, number: int) -> ToolResult:
+        most, source = self.max_output_characters, self._sources.get(call.name)
         if call.problem:
-            return failure(call.problem)
-        if number >= self.max_calls_per_turn:
-            return failure(f"one response may have {self.max_calls_per_turn} calls; this one was not made")
-        if self._calls > self.max_calls:
-            return failure(f"all {self.max_calls} calls are used up; answer now")
-        source = self._sources.get(call.name)
-        if source is None:
-            return failure(f"there is no tool {call.name!r}; there are {', '.join(self._sources)}")
-        return source.call(call, timeout_s=self.call_timeout_s, most=self.max_output_characters)
+            problem = call.problem
+        elif number >= self.max_calls_per_turn:
+            problem = f"one response may have {self.max_calls_per_turn} calls; this one was not made"
+        elif self._calls > self.max_calls:
+            problem = f"all {self.max_calls} calls are used up; answer now"
+        elif source is None:
+            problem = f"there is no tool {call.name[:_LONGEST_NAME]!r}; there are {', '.join(self._sources)}"
+        else:
+            return source.call(call, timeout_s=self.call_timeout_s, most=most)
+        return failure(problem).shortened(most)
 
 
 def _open(

@@ -58,10 +58,10 @@ def call(function: Callable[..., Any], arguments: Mapping[str, Any], most: int) 
     Args:
         function: may be a coroutine function.
         arguments: by name.
-        most: Characters of the result that are of use.
+        most: Longest text, in characters.
 
     Returns:
-        `text`, cut to so many characters, and whether the function `failed`.
+        `text`, of a longer one the beginning, and whether the function `failed`.
     """
     try:
         value = function(**arguments)

@@ -41,7 +41,7 @@ class FunctionTools:
     def call(self, call: ToolCall, *, timeout_s: float, most: int) -> ToolResult:
         """Call a function, see `ToolSource.call`."""
         if problem := argument_problem(self._parameters[call.name], call.arguments):
-            return failure(f"{call.name}: {problem}")
+            return failure(f"{call.name}: {problem}").shortened(most)
         try:
             said = _shared_caller(tuple(sys.path)).ask(
                 f"{_CHILD}:make_caller",
@@ -55,7 +55,7 @@ class FunctionTools:
         except (ProcessDiedError, ProcessTamperedError):
             return failure(f"{call.name} ended its process")
         except ScorerRaisedError as error:
-            return failure(f"{call.name}: {error}")
+            return failure(f"{call.name}: {error}").shortened(most)
         return failure(str(said["text"])) if said["failed"] else ToolResult(str(said["text"]))
 
     def close(self) -> None:

@@ -80,7 +80,7 @@ class McpTools:
 
     def call(self, call: ToolCall, *, timeout_s: float, most: int) -> ToolResult:
         """Call a tool of the server, see `ToolSource.call`."""
-        return self._server.call(call, timeout_s)
+        return self._server.call(call, timeout_s).shortened(most)
 
     def close(self) -> None:
         """Give the server up; it ends if no other environment uses it."""
@@ -219,7 +219,9 @@ def _result(answered: Any) -> ToolResult:
     text = "\n".join(blocks)
     if not blocks and answered.structured_content is not None:
         text = json.dumps(answered.structured_content, ensure_ascii=False)
-    return failure(text) if answered.is_error else ToolResult(text)
+    if answered.is_error and not text.startswith("Error"):
+        return failure(text)
+    return ToolResult(text, answered.is_error)
 
 
 def _why(error: BaseException, log: Any) -> str:

@@ -39,7 +39,7 @@ class ToolSource(Protocol):
         Args:
             call: well formed, by the name of one of `schemas`.
             timeout_s: Seconds that the tool may take.
-            most: Characters of a result that are of use; a longer one may come as it is.
+            most: Longest result, in characters; of a longer one the beginning, see `shorten`.
         """
 
     def close(self) -> None:
