@@ -1,11 +1,13 @@
-"""Learn to call a calculator: a tool, and a base that gives up more often than it calls.
+r"""Learn to call a calculator: a tool, and a base that gives up more often than it calls.
 
     python -m examples.calculator runs/calculator
     python -m algorithms.grpo environment.id=r3env/Tools-v0 environment.options.tools=[examples.calculator:multiply] \
         environment.data=runs/calculator/train.jsonl evaluation.data=runs/calculator/heldout.jsonl \
-        rl_module.model=runs/calculator env_runners.max_response_tokens=12 run.steps=10
+        environment.instruction="''" environment.max_turns=3 rl_module.model=runs/calculator \
+        env_runners.max_response_tokens=12 training.lr=1e-3 training.warmup_steps=0 run.steps=12
 
-The first command teaches the base in half a minute on one core, and writes its folder and the problems.
+The first command teaches the base in half a minute on one core, and writes its folder and the problems. Watch
+`tools/used` in the metrics, the share of episodes that call.
 """
 
 import argparse

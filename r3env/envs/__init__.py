@@ -1,1 +1,1 @@
-"""The environments of this package: mathematics, reasoning-gym, mixtures; start at `math.py`."""
+"""The environments of this package: mathematics, reward functions, tools, reasoning-gym, mixtures; start at `math.py`."""
