@@ -1,1 +1,1 @@
-"""The environments of this package: mathematics, reward functions, tools, reasoning-gym, mixtures; start at `math.py`."""
+"""The environments of this package: mathematics, rewards, tools, reasoning-gym, mixtures; start at `math.py`."""

@@ -97,7 +97,7 @@ class Server:
 
     def __init__(self, command: ServerCommand) -> None:
         self._command = command
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # an environment may be closed by garbage collection, in the middle of anything
         self._schemas: list[Schema] | None = None
         self._client: Any = None
         self._stop: asyncio.Event | None = None
@@ -197,7 +197,8 @@ class Server:
         if ended is None or self._stop is None:
             return
         _loop().call_soon_threadsafe(self._stop.set)
-        concurrent.futures.wait([ended], _CLOSING_LIMIT_S)
+        if asyncio._get_running_loop() is None:  # else this is the thread that ends it
+            concurrent.futures.wait([ended], _CLOSING_LIMIT_S)
 
 
 async def _list_tools(client: Any) -> list[Schema]:
@@ -293,7 +294,7 @@ def _loop_of(process: int) -> asyncio.AbstractEventLoop:
 
 _CLOSED = Server(ServerCommand(""))  # in the place of one that was given up
 _servers: dict[tuple[int, ServerCommand], tuple[Server, int]] = {}
-_servers_lock = threading.Lock()
+_servers_lock = threading.RLock()
 
 
 def _acquire(command: ServerCommand) -> Server:
