@@ -39,7 +39,7 @@ CHAT_TEMPLATE = (
 TOOLS = [{"type": "function", "function": {"name": "multiply", "parameters": {"properties": {"a": {}, "b": {}}}}}]
 NUMBERS = range(10, 40)
 LESSONS = ((200, 1.0), (60, 0.15))  # steps, and the share of first turns that call
-ROWS, ROW_TOKENS = 16, 64
+ROWS, ROW_TOKENS = 12, 64
 TRAINING, HELD_OUT = 400, 60
 
 

@@ -1,0 +1,244 @@
+"""One MCP server process and the connection to it, by the package `mcp`, for any number of threads.
+
+A server is shared by all environments of a process that name it in the same way: it is started when the first of them
+is made, and ended with the last one. One that has died, or that answers nothing any more, is started again by the next
+call.
+"""
+
+import asyncio
+import concurrent.futures
+import functools
+import json
+import os
+import tempfile
+import threading
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from r3env.tools.calls import ToolCall
+from r3env.tools.results import Schema, ToolResult, failure, timed_out
+
+_START_LIMIT_S, _CLOSING_LIMIT_S = 60.0, 30.0
+_GRACE_S = 5.0
+_LAST_WORDS = 300
+_GONE = -32000  # the protocol's code of a connection that is closed
+_TIMEOUT = -32001  # and of an answer that does not come
+
+T = TypeVar("T")
+
+
+class ServerStartError(Exception):
+    """A server that could not be started; the message is one line."""
+
+
+@dataclass(frozen=True)
+class ServerCommand:
+    """How to start a server.
+
+    Args:
+        command: the program.
+        args: of the program.
+        env: variables beside the few that servers get anyway (HOME, PATH, USER and the like).
+        cwd: its folder; empty: this process's.
+    """
+
+    command: str
+    args: tuple[str, ...] = ()
+    env: tuple[tuple[str, str], ...] = ()
+    cwd: str = ""
+
+
+class Server:
+    """A server process and the connection to it, for any number of threads.
+
+    Args:
+        command: how to start it.
+    """
+
+    def __init__(self, command: ServerCommand) -> None:
+        self.command = command
+        self._lock = threading.RLock()  # an environment may be closed by garbage collection, in the middle of anything
+        self._schemas: list[Schema] | None = None
+        self._client: Any = None
+        self._stop: asyncio.Event | None = None
+        self._ended: concurrent.futures.Future[None] | None = None
+
+    def schemas(self) -> list[Schema]:
+        """What its tools are called, do and take; raises ServerStartError if it cannot be started."""
+        with self._lock:
+            self._require_client()
+            assert self._schemas is not None
+            return self._schemas
+
+    def call(self, call: ToolCall, timeout_s: float) -> ToolResult:
+        """Call a tool; whatever goes wrong is the result."""
+        from mcp import MCPError
+
+        client = None
+        try:
+            with self._lock:
+                client = self._require_client()
+            request = client.call_tool(call.name, dict(call.arguments), read_timeout_seconds=timeout_s)
+            return _result(_run(request, timeout_s + _GRACE_S))
+        except ServerStartError as error:
+            return failure(f"{call.name}: its server is gone, and {error}")
+        except (MCPError, TimeoutError) as error:
+            code = getattr(error, "code", _TIMEOUT)
+            if code == _TIMEOUT:
+                if not self._answers(client, timeout_s):
+                    self._drop(client)
+                return timed_out(call.name, timeout_s)
+            if code == _GONE:
+                self._drop(client)
+                return failure(f"{call.name}: its server has ended")
+            return failure(f"{call.name}: {error}")
+        except Exception as error:  # a server may answer anything
+            self._drop(client)
+            return failure(f"{call.name}: {type(error).__name__}: {error}")
+
+    def close(self) -> None:
+        """End the server: politely, then by force."""
+        with self._lock:
+            self._end()
+
+    def _require_client(self) -> Any:
+        if self._client is not None:
+            return self._client
+        ready: concurrent.futures.Future[Any] = concurrent.futures.Future()
+        self._ended = asyncio.run_coroutine_threadsafe(self._serve(ready), _loop())
+        try:
+            self._client, self._schemas = ready.result(_START_LIMIT_S)
+        except BaseException as error:
+            self._ended.cancel()
+            if isinstance(error, TimeoutError):
+                raise ServerStartError(f"it was not ready after {_START_LIMIT_S:.0f} s") from None
+            raise
+        return self._client
+
+    async def _serve(self, ready: "concurrent.futures.Future[Any]") -> None:
+        """Keep the connection open until it is to be closed: who opens it has to close it, in the same task."""
+        from mcp import Client, StdioServerParameters, stdio_client
+
+        self._stop = asyncio.Event()
+        command = self.command
+        parameters = StdioServerParameters(
+            command=command.command, args=list(command.args), env=dict(command.env), cwd=command.cwd or None
+        )
+        with tempfile.TemporaryFile("w+", errors="replace") as log:
+            try:
+                async with Client(stdio_client(parameters, errlog=log)) as client:
+                    ready.set_result((client, await _list_tools(client)))
+                    await self._stop.wait()
+            except BaseException as error:
+                if ready.done():
+                    raise
+                ready.set_exception(ServerStartError(f"{command.command} could not be started: {_why(error, log)}"))
+
+    def _answers(self, client: Any, timeout_s: float) -> bool:
+        """Whether the server answers a ping, be it that it knows none."""
+        from mcp import MCPError
+
+        try:
+            _run(client.session.send_ping(), timeout_s)
+        except MCPError as error:
+            return error.code not in (_GONE, _TIMEOUT)
+        except Exception:
+            return False
+        return True
+
+    def _drop(self, client: Any) -> None:
+        """End a server that is of no more use; the next call starts another."""
+        with self._lock:
+            if client is not None and client is self._client:  # else another thread has done that
+                self._end()
+
+    def _end(self) -> None:
+        ended, self._client, self._ended = self._ended, None, None
+        if ended is None or self._stop is None:
+            return
+        _loop().call_soon_threadsafe(self._stop.set)
+        if asyncio._get_running_loop() is None:  # else this is the thread that ends it
+            concurrent.futures.wait([ended], _CLOSING_LIMIT_S)
+
+
+async def _list_tools(client: Any) -> list[Schema]:
+    found: list[Schema] = []
+    page = None
+    while True:
+        listed = await client.list_tools(cursor=page)
+        for tool in listed.tools:
+            function = {"name": tool.name, "description": tool.description or "", "parameters": tool.input_schema}
+            found.append({"type": "function", "function": function})
+        page = listed.next_cursor
+        if page is None:
+            return found
+
+
+def _result(answered: Any) -> ToolResult:
+    """What a server answered as text: its text blocks, and of others what they are."""
+    blocks = [block.text if block.type == "text" else f"[{block.type}]" for block in answered.content]
+    text = "\n".join(blocks)
+    if not blocks and answered.structured_content is not None:
+        text = json.dumps(answered.structured_content, ensure_ascii=False)
+    if answered.is_error and not text.startswith("Error"):
+        return failure(text)
+    return ToolResult(text, answered.is_error)
+
+
+def _why(error: BaseException, log: Any) -> str:
+    """In one line why a server did not start: what it wrote last, else what was raised."""
+    log.seek(0)
+    said = " ".join(log.read().split())[-_LAST_WORDS:]
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return said or f"{type(error).__name__}: {' '.join(str(error).split())}"
+
+
+def _run(work: Coroutine[Any, Any, T], timeout_s: float) -> T:
+    """Wait in this thread for what the connections' thread does."""
+    future = asyncio.run_coroutine_threadsafe(work, _loop())
+    try:
+        return future.result(timeout_s)
+    except TimeoutError:
+        future.cancel()
+        raise
+
+
+def _loop() -> asyncio.AbstractEventLoop:
+    return _loop_of(os.getpid())  # a forked process has none of the threads of the one that it was forked from
+
+
+@functools.lru_cache(maxsize=1)
+def _loop_of(process: int) -> asyncio.AbstractEventLoop:
+    """The event loop of the thread that talks to all servers of a process."""
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, name="mcp", daemon=True).start()
+    return loop
+
+
+_servers: dict[tuple[int, ServerCommand], tuple[Server, int]] = {}
+_servers_lock = threading.RLock()
+
+
+def acquire(command: ServerCommand) -> Server:
+    """The server of this process that is started like this, with one user more."""
+    with _servers_lock:
+        server, users = _servers.get((os.getpid(), command), (None, 0))
+        server = server or Server(command)
+        _servers[os.getpid(), command] = server, users + 1
+        return server
+
+
+def release(server: Server) -> None:
+    """One user less; the last one ends the server."""
+    with _servers_lock:
+        key = (os.getpid(), server.command)
+        known, users = _servers.get(key, (None, 0))
+        if known is not server:
+            return
+        if users > 1:
+            _servers[key] = server, users - 1
+            return
+        del _servers[key]
+    server.close()
