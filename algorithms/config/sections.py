@@ -50,7 +50,12 @@ class RunSettings(Settings):
         "The checkpoint with the highest value of this metric stays as well, if it was measured at a checkpoint's "
         "step; null: no such.",
     )
-    log_conversations: int = setting(2, "Sample conversations written to TensorBoard at every step.", ge=0)
+    trackers: list[Literal["tensorboard", "wandb", "mlflow", "trackio"]] = setting(
+        ["tensorboard"],
+        "Where metrics, sample conversations, settings and the summary go beside the run directory's own files "
+        "(docs/trackers.md); `[]`: nowhere.",
+    )
+    log_conversations: int = setting(2, "Sample conversations sent to the trackers at every step.", ge=0)
     save_rollouts: bool = setting(True, "Whether to write every step's rollouts to `rollouts/*.parquet`.")
     save_tokens: bool = setting(
         True,

@@ -101,7 +101,9 @@ def files_text(path: Path) -> str:
         ("checkpoints", run.checkpoints_folder),
     )
     lines = [f"  {name:<12}{file}" for name, file in files if file.exists()]
-    return "\n".join([*lines, f"  {'TensorBoard':<12}tensorboard --logdir {shlex.quote(str(path.parent))}"])
+    if any(path.glob("events.out.tfevents.*")):
+        lines.append(f"  {'TensorBoard':<12}tensorboard --logdir {shlex.quote(str(path.parent))}")
+    return "\n".join(lines)
 
 
 def _measures(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:

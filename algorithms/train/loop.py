@@ -1,10 +1,11 @@
 """The training command's loop: evaluate, train, evaluate, and leave a run directory that can be read and resumed."""
 
+import contextlib
 import functools
 import logging
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -27,10 +28,11 @@ from algorithms.train.closing_table import HELD_OUT, print_closing_table
 from algorithms.train.curves import draw_curves
 from algorithms.train.interrupts import InterruptBetweenSteps, interrupt_on_sigterm
 from algorithms.train.recorder import Recorder
-from algorithms.train.resume import StoredRun, changed_measurement, reading_history
+from algorithms.train.resume import StoredRun, changed_measurement, changed_training, reading_history
 from algorithms.train.rollout_files import rollout_rows, sample_conversations, write_rollouts
 from algorithms.train.run_directory import SIDES, RunDirectory
 from algorithms.train.token_pieces import TokenPieces
+from algorithms.train.trackers.tracker import Outcome
 from algorithms.utils.process import native_stderr_held_back
 from algorithms.utils.progress import Counter, Progress
 from algorithms.utils.starting import ShownStart
@@ -47,10 +49,11 @@ def train(config: GRPOConfig, run: RunSettings, *, name: str) -> RunDirectory:
     print(f"run directory: {directory.path}", file=sys.stderr)
     with directory.locked():
         session = _Session(config, run, directory)
-        session.record_settings()
-        session.evaluate_before()
-        session.run_steps()
-        session.close()
+        with session.recorded():
+            session.record_settings()
+            session.evaluate_before()
+            session.run_steps()
+            session.close()
     return directory
 
 
@@ -63,9 +66,10 @@ def resume(stored: StoredRun, config: GRPOConfig, run: RunSettings, *, name: str
         CheckpointError: the checkpoint does not fit the settings, or the history is damaged.
     """
     session = _Session(config, run, stored.directory)
-    session.resume_from(stored.checkpoint, to_yaml(config, run, algorithm=name))
-    session.run_steps()
-    session.close()
+    with session.recorded():
+        session.resume_from(stored.checkpoint, to_yaml(config, run, algorithm=name))
+        session.run_steps()
+        session.close()
     return stored.directory
 
 
@@ -95,12 +99,14 @@ class _Session:
             else:
                 self.algo.start_again()
         self.recorded_until = self.algo.steps_done
-        self._restore_results(changed_measurement(self.directory.config_file.read_text(encoding="utf-8"), config_yaml))
+        before = self.directory.config_file.read_text(encoding="utf-8")
+        self._restore_results(changed_measurement(before, config_yaml))
         self.directory.write_config(config_yaml)
         self.checkpoints.delete_after(self.algo.steps_done)
         self.directory.truncate_after(self.algo.steps_done)
         if checkpoint is None:
             self.record_settings()
+        self.recorder.resume_settings(self._settings(), changed=changed_training(before, config_yaml))
         print(f"resumed {self.directory.path} after step {self.algo.steps_done}", file=sys.stderr)
         if "before" not in self.evaluations and not self.algo.steps_done:
             self.evaluate_before()
@@ -108,17 +114,29 @@ class _Session:
     @functools.cached_property
     def recorder(self) -> Recorder:
         """Where metrics go; opened for the first one, after a resume has truncated the files."""
-        return Recorder(self.directory, self.recorded_until)
+        return Recorder(self.directory, self.recorded_until, self.run.trackers)
 
     @functools.cached_property
     def pieces(self) -> TokenPieces:
         """Cuts responses at their tokens, with a cache over all steps."""
         return TokenPieces(self.algo.tokenizer)
 
+    @contextlib.contextmanager
+    def recorded(self) -> Iterator[None]:
+        """Finish what trackers are sent, however the block ends."""
+        try:
+            yield
+        except BaseException as error:
+            if "recorder" in vars(self):
+                self.recorder.close(Outcome.of(error))
+            raise
+
     def record_settings(self) -> None:
-        """Record the settings for TensorBoard's HPARAMS page."""
-        settings = yaml.safe_load(self.directory.config_file.read_text(encoding="utf-8"))
-        self.recorder.record_settings(settings, self.algo.config.sections)
+        """Record the settings of a run that starts."""
+        self.recorder.record_settings(self._settings(), self.algo.config.sections)
+
+    def _settings(self) -> dict[str, Any]:
+        return dict(yaml.safe_load(self.directory.config_file.read_text(encoding="utf-8")))
 
     def evaluate_before(self) -> None:
         """Measure the held-out accuracy of the untrained model."""
@@ -158,7 +176,6 @@ class _Session:
         """Evaluate, write summary and curves, and print the closing table."""
         self.algo.abandon_rollouts()
         self._evaluate("after")
-        self.recorder.close()
         sides = {side: self.evaluations.get(side, {}) for side in SIDES}
         summary = {
             "algorithm": type(self.algo).__name__,
@@ -168,6 +185,8 @@ class _Session:
             "eval": {side: evaluation.get("metrics", {}) for side, evaluation in sides.items()},
         }
         self.directory.write_summary(summary)
+        self.recorder.record_summary(summary)
+        self.recorder.close()
         draw_curves(self.directory.read_metrics(), summary, self.directory.curves_file, self.problems)
         correct = [evaluation.get("correct", {}) for evaluation in sides.values()]
         print_closing_table(summary, self.directory.path, *correct, problems=self.problems)

@@ -51,6 +51,7 @@ def _run(algorithm: str, arguments: argparse.Namespace) -> int:
     from algorithms.preflight.check import check, validate_start
     from algorithms.train.loop import resume, train
     from algorithms.train.resume import StoredRun, check_kept_settings
+    from algorithms.train.trackers.registry import check_trackers
 
     with contextlib.ExitStack() as held:
         stored = None
@@ -63,6 +64,7 @@ def _run(algorithm: str, arguments: argparse.Namespace) -> int:
         config, run = load(file, arguments.overrides, _config_class(algorithm))
         if stored:
             check_kept_settings(stored.directory.config_file, config)
+        check_trackers(run.trackers)
         if arguments.check:
             print("\n".join(check(config, run)))
             return DONE

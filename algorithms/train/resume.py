@@ -124,6 +124,12 @@ def changed_measurement(before: str, after: str) -> list[str]:
     return sorted(key for key in old.keys() & new.keys() if old[key] != new[key])
 
 
+def changed_training(before: str, after: str) -> bool:
+    """Whether two configurations, as YAML, may train differently: whether more than the section `run` differs."""
+    old, new = yaml.safe_load(before), yaml.safe_load(after)
+    return {**old, "run": None} != {**new, "run": None}
+
+
 def _measurement(config_yaml: str) -> dict[str, object]:
     """Return the settings that an evaluation's numbers depend on, beside the weights."""
     values = {section: entries for section, entries in yaml.safe_load(config_yaml).items() if section in SECTIONS}

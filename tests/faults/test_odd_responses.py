@@ -8,9 +8,10 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from algorithms.rollout.conversation import last_text
 from algorithms.rollout.types import Context
-from algorithms.train.recorder import Recorder, conversation_markdown
+from algorithms.train.recorder import Recorder
 from algorithms.train.rollout_files import read_rollouts, rollout_rows, sample_conversations, write_rollouts
 from algorithms.train.run_directory import RunDirectory
+from algorithms.train.trackers.conversations import conversation_markdown
 
 # Means over responses of a kind that a step may have none of.
 MAY_BE_UNDEFINED = {"response/mean_tokens_correct", "response/mean_tokens_wrong"}

@@ -10,8 +10,9 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.plugin_util import markdown_to_safe_html
 from tensorboard.summary.writer import event_file_writer
 
-from algorithms.train.recorder import MAX_CHARACTERS, Recorder, conversation_markdown, literal
+from algorithms.train.recorder import Recorder
 from algorithms.train.run_directory import RunDirectory
+from algorithms.train.trackers.conversations import MAX_CHARACTERS, conversation_markdown, literal
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,48 @@
+"""Reads what an offline run of Weights & Biases left in its `.wandb` files."""
+
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+# A file begins with 7 bytes of its own. What follows is LevelDB's log: blocks of 32 KiB, in which a record, or a part
+# of one, has a header of checksum, length and kind. https://github.com/google/leveldb/blob/main/doc/log_format.md
+_FILE_HEADER, _BLOCK = 7, 32768
+_HEADER = struct.Struct("<IHB")
+_WHOLE, _LAST = 1, 4
+
+
+def stored_points(path: Path) -> set[tuple[str, int]]:
+    """Return the tags and steps that a `.wandb` file holds; what a killed process did not finish is left out."""
+    from google.protobuf.message import DecodeError
+    from wandb.proto.wandb_internal_pb2 import Record
+
+    points = set()
+    for content in _records(path.read_bytes()):
+        record = Record()
+        try:
+            record.ParseFromString(content)
+        except DecodeError:
+            break
+        if record.WhichOneof("record_type") == "history":
+            history = record.history
+            points |= {(item.nested_key[0] if item.nested_key else item.key, history.step.num) for item in history.item}
+    return points
+
+
+def _records(content: bytes) -> Iterator[bytes]:
+    position, begun = _FILE_HEADER, b""
+    while position + _HEADER.size <= len(content):
+        room = _BLOCK - position % _BLOCK
+        if room < _HEADER.size:
+            position += room
+            continue
+        _, length, kind = _HEADER.unpack_from(content, position)
+        position += _HEADER.size
+        part = content[position : position + length]
+        if not 1 <= kind <= _LAST or len(part) < length:
+            return
+        position += length
+        begun += part
+        if kind in (_WHOLE, _LAST):
+            yield begun
+            begun = b""

@@ -1,0 +1,77 @@
+"""Weights & Biases: a run on its server, or offline in the run's own folder."""
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+from algorithms.train.run_directory import RunDirectory
+from algorithms.train.trackers.tracker import CONVERSATIONS, PROJECT, Outcome, Tracker, flat
+from algorithms.train.trackers.wandb_files import stored_points
+
+
+class WandbRun(Tracker):
+    """A run of wandb. Its step is the training step; a step appears on the server when the next one begins."""
+
+    name = package = "wandb"
+
+    def __init__(self, client: Any, points: set[tuple[str, int]]) -> None:
+        self._client = client
+        self._points = points
+        # Online the server knows how far the run is. Offline nobody does, but for the files.
+        self._sent_until = -1 if client.offline else client.starting_step - 1
+        self.last_step = max([self._sent_until, *(step for _, step in points)])
+
+    @classmethod
+    def open(cls, run: RunDirectory, stored: Mapping[str, str]) -> Self:
+        """Begin or continue a run; without WANDB_DIR its files lie in the run's folder."""
+        import wandb
+
+        folder = os.environ.get("WANDB_DIR") or str(run.path)
+        client = wandb.init(
+            project=stored.get("project") or os.environ.get("WANDB_PROJECT") or PROJECT,
+            entity=stored.get("entity"),
+            id=stored.get("id"),
+            name=None if stored else os.environ.get("WANDB_NAME") or run.name,
+            dir=folder,
+            resume="allow",
+            reinit="create_new",
+            settings=wandb.Settings(console="off"),
+        )
+        points: set[tuple[str, int]] = set()
+        if stored and client.offline:
+            for file in (Path(folder) / "wandb").glob(f"offline-run-*/run-{client.id}.wandb"):
+                points |= stored_points(file)
+        return cls(client, points)
+
+    def identity(self) -> dict[str, str]:
+        """Return id, project and entity."""
+        found = {"id": self._client.id, "project": self._client.project, "entity": self._client.entity}
+        return {key: value for key, value in found.items() if value}
+
+    def holds(self, tag: str, step: int) -> bool:
+        """Whether the server is beyond this step, or an earlier offline file has the point."""
+        return step <= self._sent_until or (tag, step) in self._points
+
+    def settings(self, config: Mapping[str, Any]) -> None:
+        """Set the run's configuration."""
+        self._client.config.update(dict(config), allow_val_change=True)
+
+    def scalars(self, step: int, values: Mapping[str, float], time_s: float) -> None:
+        """Log numbers at a step."""
+        self._client.log(dict(values), step=step)
+
+    def conversations(self, step: int, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Log a `wandb.Table`."""
+        import wandb
+
+        table = wandb.Table(columns=list(rows[0]), data=[list(row.values()) for row in rows])
+        self._client.log({CONVERSATIONS: table}, step=step)
+
+    def summary(self, summary: Mapping[str, Any]) -> None:
+        """Set `summary/…` in the run's summary."""
+        self._client.summary.update(flat(summary, "/", "summary/"))
+
+    def close(self, outcome: Outcome) -> None:
+        """Finish the run."""
+        self._client.finish(exit_code=0 if outcome is Outcome.FINISHED else 1)
