@@ -1,4 +1,4 @@
-"""metrics.jsonl: one JSON object a line, one line a step."""
+"""Files such as metrics.jsonl: one JSON object a line, one line a step."""
 
 import json
 import os
@@ -13,7 +13,7 @@ def append(path: Path, row: Mapping[str, Any]) -> None:
     """Add one row; it is on the disk when this returns.
 
     Raises:
-        TypeError: a value is neither number, text nor None.
+        TypeError: a value is nothing that JSON has.
     """
     line, is_new = _line(row), not path.exists()
     with path.open("a", encoding="utf-8", newline="\n") as file:

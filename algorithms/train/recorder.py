@@ -7,6 +7,7 @@ from typing import Any, Self
 
 from algorithms.config.schema import Sections
 from algorithms.rollout.types import Rollout
+from algorithms.train import metrics_file
 from algorithms.train.run_directory import RunDirectory
 from algorithms.train.trackers.conversations import conversation_rows
 from algorithms.train.trackers.delivery import Delivery
@@ -68,11 +69,13 @@ class Recorder:
         """
         before = self._run.read_evaluation().get("before") or {}
         first = {f"eval/{name}": value for name, value in (before.get("metrics") or {}).items()}
-        stored = [({"step": before.get("step", 0), **first}), *self._run.read_metrics()]
+        stored = [{"step": before.get("step", 0), **first}, *self._run.read_metrics()]
+        shown = {line["step"]: line["rows"] for line in metrics_file.read(self._run.conversations_file)}
         for delivery in self._deliveries:
             delivery.settings(config)
             for row in stored:
                 delivery.scalars(row["step"], _numbers(row))
+                delivery.conversations(row["step"], shown.get(row["step"], []))
             if changed and delivery.tracker.last_step > self._start_step:
                 _logger.warning(
                     "run.trackers: %s keeps steps %d to %d as they were before the settings changed",
@@ -118,6 +121,7 @@ class Recorder:
             self._events.conversations(step, rollouts)
         if self._deliveries:
             rows = conversation_rows(step, rollouts)
+            metrics_file.append(self._run.conversations_file, {"step": step, "rows": rows})
             for delivery in self._deliveries:
                 delivery.conversations(step, rows)
 

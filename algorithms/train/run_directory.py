@@ -37,6 +37,7 @@ class RunDirectory:
     history.sqlite   past rollouts, for replay and reflection
     .lock            held by the process that trains here
     evaluation.json  summary.json  curves.png  and TensorBoard's event files
+    trackers.json    conversations.jsonl: with other trackers, their runs, and the conversations sent to them
     ```
 
     Make one with `create` or `open`.
@@ -47,6 +48,7 @@ class RunDirectory:
         self.name = path.name
         self.config_file = path / "config.yaml"
         self.metrics_file = path / "metrics.jsonl"
+        self.conversations_file = path / "conversations.jsonl"
         self.rollouts_folder = path / "rollouts"
         self.checkpoints_folder = path / CHECKPOINTS
         self.evaluation_file = path / "evaluation.json"
@@ -147,8 +149,9 @@ class RunDirectory:
         return metrics_file.read(self.metrics_file)
 
     def truncate_after(self, step: int) -> None:
-        """Delete metrics and rollouts of the steps after `step`, which a resumed run repeats."""
-        metrics_file.keep_until(self.metrics_file, step)
+        """Delete metrics, conversations and rollouts of the steps after `step`, which a resumed run repeats."""
+        for rows in (self.metrics_file, self.conversations_file):
+            metrics_file.keep_until(rows, step)
         for file in self.rollouts_folder.glob("step-*.parquet"):
             if int(file.stem.removeprefix("step-")) > step:
                 file.unlink()

@@ -7,9 +7,29 @@ import os
 import signal
 import sys
 
+from dataclasses import dataclass
+
 from algorithms.train import checkpoints, loop
 from algorithms.train.main import main
 from tests.runs.stand_in import StandIn, load, save
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """What trackers see of a rollout."""
+
+    messages: tuple[dict[str, str], ...]
+    uid: str = "a"
+    context: str = "plain"
+    reward: float = 1.0
+    verdict: str = "equal"
+
+
+def conversations(groups, count, tokenizer):
+    """Two conversations, with all that a table may trip over."""
+    texts = ['4, "four"\n<b>é', "\udc80"]
+    turns = [({"role": "user", "content": "2+2?"}, {"role": "assistant", "content": text}) for text in texts]
+    return [Rollout(messages) for messages in turns][:count]
 
 
 class GRPO(StandIn):
@@ -29,5 +49,6 @@ class GRPO(StandIn):
 if __name__ == "__main__":
     GRPO.last = int(sys.argv[1])
     loop._build = lambda config, seed: GRPO(config)
+    loop.sample_conversations = conversations
     loop.load_checkpoint, checkpoints.save_checkpoint = load, save
     sys.exit(main("grpo", sys.argv[2:]))

@@ -31,7 +31,7 @@ class Delivery:
         self.tracker, self._patience_s = tracker, patience_s
         self._incoming: queue.SimpleQueue[Callable[[], None] | Outcome] = queue.SimpleQueue()
         self._undelivered: deque[Callable[[], None]] = deque()
-        self._warned = False
+        self._warned = self._closed = False
         self._thread = threading.Thread(target=self._deliver_all, name=f"tracker {tracker.name}", daemon=True)
         self._thread.start()
 
@@ -54,6 +54,9 @@ class Delivery:
 
     def close(self, outcome: Outcome) -> None:
         """Wait until all is delivered, but not for ever; warn of what is not. A second call does nothing."""
+        if self._closed:
+            return
+        self._closed = True
         self._incoming.put(outcome)
         self._thread.join(self._patience_s)
         late = self._thread.is_alive()
@@ -64,7 +67,6 @@ class Delivery:
                 self.tracker.name,
                 reason,
             )
-            self._undelivered.clear()
 
     def _send_scalars(self, step: int, values: Mapping[str, float], time_s: float) -> None:
         missing = {tag: value for tag, value in values.items() if not self.tracker.holds(tag, step)}

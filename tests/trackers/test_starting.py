@@ -1,0 +1,126 @@
+"""Trackers that cannot start end the command in one line; those that fail later do not."""
+
+import json
+import shutil
+import socket
+import sqlite3
+from contextlib import closing
+
+import pytest
+
+from algorithms.config.errors import ConfigError
+from algorithms.train.main import main
+from algorithms.train.recorder import Recorder
+from algorithms.train.run_directory import RunDirectory
+from algorithms.train.trackers.mlflow_run import metric_name
+from algorithms.train.trackers.registry import TRACKERS, check_trackers
+
+from .stores import mlflow_points, mlflow_runs, wandb_points
+
+
+@pytest.fixture
+def closed_port():
+    """A port of this machine on which nobody listens."""
+    with socket.socket() as reserved:
+        reserved.bind(("127.0.0.1", 0))
+        yield reserved.getsockname()[1]
+
+
+def error_of(capsys, *arguments):
+    code = main("grpo", list(arguments))
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert code == 2 and line.startswith("error: run.trackers: "), line
+    return line
+
+
+@pytest.mark.parametrize("name", TRACKERS)
+def test_one_that_is_not_installed_is_named_with_the_command_that_installs_it(name, monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr(TRACKERS[name], "package", "no_such_package")
+    line = error_of(capsys, f"run.trackers=[{name}]", f"run.dir={tmp_path}")
+    assert f"{name} is not installed; fix: pip install -e '.[{name}]'" in line
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("name", "variable"), [("mlflow", "MLFLOW_TRACKING_URI"), ("trackio", "TRACKIO_SERVER_URL")])
+def test_a_server_that_is_down_ends_the_command_before_a_run_directory_is_made(
+    name, variable, closed_port, monkeypatch, capsys, tmp_path
+):
+    pytest.importorskip(name)
+    monkeypatch.setenv(variable, f"http://127.0.0.1:{closed_port}")
+    line = error_of(capsys, f"run.trackers=[{name}]", f"run.dir={tmp_path}")
+    assert f"{name} cannot be started" in line and "refused" in line and "docs/trackers.md" in line
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_tracker_that_nobody_knows_is_a_wrong_value():
+    with pytest.raises(ConfigError, match="run.trackers"):
+        from algorithms.config.loading import load
+        from algorithms.grpo.config import GRPOConfig
+
+        load(None, ["run.trackers=[tensorbord]"], GRPOConfig)
+
+
+def test_without_trackers_the_run_directory_is_all_that_there_is(tmp_path):
+    run = RunDirectory.create(tmp_path, "run", "")
+    with Recorder(run, trackers=[]) as recorder:
+        recorder.record_settings({"algorithm": "grpo"})
+        recorder.record({"step": 1, "reward/mean": 0.5})
+        recorder.record_evaluation(1, {"eval/pass@1": 0.5})
+    assert {path.name for path in run.path.iterdir()} == {"config.yaml", "metrics.jsonl", "rollouts", "checkpoints"}
+    check_trackers(["tensorboard"])
+
+
+def test_a_run_that_gets_a_tracker_later_is_in_it_from_its_beginning(offline):
+    run = RunDirectory.create(offline, "run", "")
+    with Recorder(run, trackers=[]) as recorder:
+        for step in (1, 2):
+            recorder.record({"step": step, "reward/mean": step / 2})
+    run.write_evaluation({"before": {"step": 0, "metrics": {"pass@1": 0.25}}})
+    for last in (2, 3):
+        with Recorder(run, last, trackers=["wandb"]) as recorder:
+            recorder.resume_settings({"algorithm": "grpo"}, changed=False)
+            recorder.record({"step": last + 1, "reward/mean": (last + 1) / 2})
+    assert wandb_points(run.path, "reward/mean") == [(1, 0.5), (2, 1.0), (3, 1.5), (4, 2.0)]
+    assert wandb_points(run.path, "eval/pass@1") == [(0, 0.25)]
+
+
+@pytest.mark.slow  # MLflow makes its tables
+def test_a_database_that_breaks_during_a_run_does_not_end_it_and_misses_nothing_once_it_is_whole(offline, caplog):
+    database, run = offline / "mlflow.db", RunDirectory.create(offline, "run", "")
+    recorder = Recorder(run, trackers=["mlflow"])
+    recorder.record_settings({"algorithm": "grpo", "run": {"seed": 1}})
+    recorder.record({"step": 1, "run/wall_s": 0.5})
+    with closing(sqlite3.connect(database)) as connection:
+        while not connection.execute("SELECT * FROM metrics").fetchall():
+            pass
+        connection.execute("ALTER TABLE metrics RENAME TO elsewhere")
+        for step in (2, 3):
+            recorder.record({"step": step, "run/wall_s": step / 2})
+        while not caplog.records:
+            pass
+        connection.execute("ALTER TABLE elsewhere RENAME TO metrics")
+    recorder.close()
+    (warning,) = [record.getMessage() for record in caplog.records if "run.trackers" in record.getMessage()]
+    assert "mlflow failed" in warning and "the run goes on" in warning
+    assert [row["step"] for row in run.read_metrics()] == [1, 2, 3]
+    assert mlflow_points(database, "run/wall_s") == [(1, 0.5), (2, 1.0), (3, 1.5)]
+    # Made again with other settings, its steps stay as they were, and are said to.
+    run.truncate_after(1)
+    with Recorder(run, 1, trackers=["mlflow"]) as recorder:
+        recorder.resume_settings({"algorithm": "grpo", "run": {"seed": 2}}, changed=True)
+        recorder.record({"step": 2, "run/wall_s": 9.0})
+        recorder.record({"step": 4, "run/wall_s": 2.0})
+    assert "mlflow keeps steps 2 to 3 as they were before the settings changed" in caplog.text
+    assert mlflow_points(database, "run/wall_s") == [(1, 0.5), (2, 1.0), (3, 1.5), (4, 2.0)]
+    assert mlflow_runs(database) == [("run", "FINISHED")]
+    # A tracked run that is gone is not begun anew in silence.
+    (run.path / "trackers.json").write_text(json.dumps({"mlflow": {"id": "0" * 32}}))
+    with pytest.raises(ConfigError, match="run.trackers: mlflow cannot be started"):
+        Recorder(run, 1, trackers=["mlflow"])
+    shutil.rmtree(run.path)
+
+
+def test_tags_become_names_that_mlflow_takes():
+    assert metric_name("eval/pass@1") == "eval/pass_at_1"
+    assert metric_name("reward/mean") == "reward/mean"
+    assert metric_name("méthode/α>0") == "m_thode/__0"
