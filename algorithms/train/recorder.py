@@ -8,6 +8,7 @@ from typing import Any, Self
 from algorithms.config.schema import Sections
 from algorithms.rollout.types import Rollout
 from algorithms.train import metrics_file
+from algorithms.train.gauges import Gauges
 from algorithms.train.run_directory import RunDirectory
 from algorithms.train.trackers.conversations import conversation_rows
 from algorithms.train.trackers.delivery import Delivery
@@ -37,6 +38,7 @@ class Recorder:
 
     def __init__(self, run: RunDirectory, start_step: int = 0, trackers: Sequence[str] = (TENSORBOARD,)) -> None:
         self._run = run
+        self._gauges = Gauges(run.name)
         self._start_step = start_step
         self._deliveries: list[Delivery] = []
         try:
@@ -95,6 +97,7 @@ class Recorder:
         """
         self._run.append_metrics(row)
         values = plain(row)
+        self._gauges.set({"step": values["step"], **_numbers(values)})
         if self._events:
             self._events.scalars(values["step"], _numbers(values))
         for delivery in self._deliveries:
@@ -110,6 +113,7 @@ class Recorder:
             results: full tag (`eval/pass@1`) → number.
         """
         values = _numbers(plain(results))
+        self._gauges.set(values)
         if self._events:
             self._events.evaluation(step, values)
         for delivery in self._deliveries:

@@ -6,7 +6,6 @@ python -m tests.trackers.tracked_run STEP ARGUMENT …; step 0: it is never kill
 import os
 import signal
 import sys
-
 from dataclasses import dataclass
 
 from algorithms.train import checkpoints, loop

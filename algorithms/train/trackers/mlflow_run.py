@@ -11,7 +11,7 @@ from typing import Any, Self
 import yaml
 
 from algorithms.train.run_directory import RunDirectory
-from algorithms.train.trackers.tracker import CONVERSATIONS, PROJECT, Outcome, Tracker, check_reachable, flat
+from algorithms.train.trackers.tracker import CONVERSATIONS, PROJECT, Outcome, Tracker, flat
 
 _STATUS = {Outcome.FINISHED: "FINISHED", Outcome.FAILED: "FAILED", Outcome.INTERRUPTED: "KILLED"}
 _MAX_PARAM, _PARAMS_AT_ONCE = 500, 100  # what every server takes
@@ -21,17 +21,13 @@ class MlflowRun(Tracker):
     """A run of MLflow. Each call has reached the server, or the database, when it returns."""
 
     name = package = "mlflow"
+    address_variable = "MLFLOW_TRACKING_URI"
 
     def __init__(self, client: Any, run_id: str, own_uri: str, *, resumed: bool) -> None:
         self._client, self._id, self._own_uri, self._resumed = client, run_id, own_uri, resumed
         self._held: dict[str, set[int]] = {}
         if resumed:
             self.last_step = max(self._steps_of("run/wall_s"), default=-1)
-
-    @classmethod
-    def check(cls) -> None:
-        """Raise OSError where nobody listens at MLFLOW_TRACKING_URI; the client itself would try for minutes."""
-        check_reachable(os.environ.get("MLFLOW_TRACKING_URI"))
 
     @classmethod
     def open(cls, run: RunDirectory, stored: Mapping[str, str]) -> Self:

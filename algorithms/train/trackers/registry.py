@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from algorithms.config.errors import ConfigError
 from algorithms.train.run_directory import RunDirectory
 from algorithms.train.trackers.mlflow_run import MlflowRun
-from algorithms.train.trackers.trackio_run import TrackioRun
 from algorithms.train.trackers.tracker import Tracker
+from algorithms.train.trackers.trackio_run import TrackioRun
 from algorithms.train.trackers.wandb_run import WandbRun
 from algorithms.utils.files import write_json
 

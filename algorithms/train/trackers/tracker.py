@@ -1,5 +1,6 @@
 """What every tracker does. One file each implements it with the tracker's own client."""
 
+import os
 import socket
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -33,16 +34,25 @@ class Tracker(ABC):
     Attributes:
         name: as `run.trackers` has it, which is also the extra that installs it.
         package: what has to be installed.
+        address_variable: environment variable that names its server.
         last_step: the last step that the tracked run holds from earlier processes; -1 for none.
     """
 
     name: ClassVar[str]
     package: ClassVar[str]
+    address_variable: ClassVar[str]
     last_step: int = -1
 
     @classmethod
     def check(cls) -> None:
-        """Raise where it is known without a client that the tracker cannot be reached; the message says why."""
+        """Raise OSError where nobody listens at the server that the environment names.
+
+        A client would try for minutes. Addresses that are not of http are not checked.
+        """
+        parts = urlsplit(os.environ.get(cls.address_variable) or "")
+        if parts.scheme in ("http", "https") and parts.hostname:
+            port = parts.port or (443 if parts.scheme == "https" else 80)
+            socket.create_connection((parts.hostname, port), timeout=_PATIENCE_S).close()
 
     @classmethod
     @abstractmethod
@@ -92,11 +102,3 @@ def flat(values: Mapping[str, Any], separator: str = ".", prefix: str = "") -> d
         else:
             found[f"{prefix}{key}"] = value
     return found
-
-
-def check_reachable(address: str | None) -> None:
-    """Raise OSError where nobody listens at an http address: a client would try for minutes. Others are not checked."""
-    parts = urlsplit(address or "")
-    if parts.scheme in ("http", "https") and parts.hostname:
-        port = parts.port or (443 if parts.scheme == "https" else 80)
-        socket.create_connection((parts.hostname, port), timeout=_PATIENCE_S).close()

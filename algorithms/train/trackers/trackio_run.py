@@ -10,7 +10,7 @@ from typing import Any, Self
 import yaml
 
 from algorithms.train.run_directory import RunDirectory
-from algorithms.train.trackers.tracker import CONVERSATIONS, PROJECT, Outcome, Tracker, check_reachable, flat
+from algorithms.train.trackers.tracker import CONVERSATIONS, PROJECT, Outcome, Tracker, flat
 
 _SUMMARY = "summary"
 
@@ -19,15 +19,11 @@ class TrackioRun(Tracker):
     """A run of Trackio. The client writes from a thread of its own, and warns itself of what it cannot send."""
 
     name = package = "trackio"
+    address_variable = "TRACKIO_SERVER_URL"
 
     def __init__(self, client: Any, points: set[tuple[str, int]], sent_until: int) -> None:
         self._client, self._points, self._sent_until = client, points, sent_until
         self.last_step = max([sent_until, *(step for _, step in points)])
-
-    @classmethod
-    def check(cls) -> None:
-        """Raise OSError where nobody listens at TRACKIO_SERVER_URL."""
-        check_reachable(os.environ.get("TRACKIO_SERVER_URL"))
 
     @classmethod
     def open(cls, run: RunDirectory, stored: Mapping[str, str]) -> Self:

@@ -14,6 +14,7 @@ class WandbRun(Tracker):
     """A run of wandb. Its step is the training step; a step appears on the server when the next one begins."""
 
     name = package = "wandb"
+    address_variable = "WANDB_BASE_URL"
 
     def __init__(self, client: Any, points: set[tuple[str, int]]) -> None:
         self._client = client
