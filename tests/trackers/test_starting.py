@@ -41,11 +41,15 @@ def test_one_that_is_not_installed_is_named_with_the_command_that_installs_it(na
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(("name", "variable"), [("mlflow", "MLFLOW_TRACKING_URI"), ("trackio", "TRACKIO_SERVER_URL")])
+@pytest.mark.parametrize(
+    ("name", "variable"),
+    [("mlflow", "MLFLOW_TRACKING_URI"), ("trackio", "TRACKIO_SERVER_URL"), ("wandb", "WANDB_BASE_URL")],
+)
 def test_a_server_that_is_down_ends_the_command_before_a_run_directory_is_made(
     name, variable, closed_port, monkeypatch, capsys, tmp_path
 ):
     pytest.importorskip(name)
+    monkeypatch.delenv("WANDB_MODE", raising=False)
     monkeypatch.setenv(variable, f"http://127.0.0.1:{closed_port}")
     line = error_of(capsys, f"run.trackers=[{name}]", f"run.dir={tmp_path}")
     assert f"{name} cannot be started" in line and "refused" in line and "docs/trackers.md" in line

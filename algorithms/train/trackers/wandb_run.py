@@ -24,6 +24,12 @@ class WandbRun(Tracker):
         self.last_step = max([self._sent_until, *(step for _, step in points)])
 
     @classmethod
+    def check(cls) -> None:
+        """Raise OSError where nobody listens at WANDB_BASE_URL, if wandb is online."""
+        if os.environ.get("WANDB_MODE", "online") == "online":
+            super().check()
+
+    @classmethod
     def open(cls, run: RunDirectory, stored: Mapping[str, str]) -> Self:
         """Begin or continue a run; without WANDB_DIR its files lie in the run's folder."""
         import wandb
