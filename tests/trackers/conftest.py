@@ -23,4 +23,5 @@ def offline(tmp_path, monkeypatch):
         pytest.importorskip(package)
     for name, value in surroundings(tmp_path).items():
         monkeypatch.setenv(name, value)
+    monkeypatch.chdir(tmp_path)  # beside a database MLflow writes its files into the current folder
     return tmp_path

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import SCALARS, EventAccumulator
@@ -42,7 +43,8 @@ def folder(tmp_path_factory):
     def start(*arguments):
         return subprocess.run(
             [sys.executable, "-m", "tests.trackers.tracked_run", *arguments],
-            env=os.environ | surroundings(folder),
+            env=os.environ | surroundings(folder) | {"PYTHONPATH": str(Path(__file__).parents[2])},
+            cwd=folder,  # beside a database MLflow writes its files into the current folder
             capture_output=True,
             text=True,
             timeout=600,
