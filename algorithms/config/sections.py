@@ -50,6 +50,12 @@ class RunSettings(Settings):
         "The checkpoint with the highest value of this metric stays as well, if it was measured at a checkpoint's "
         "step; null: no such.",
     )
+    restarts: int = setting(
+        0,
+        "How often in a row a run that died is started again from its last checkpoint without a new one "
+        "(docs/restarts.md); 0: never.",
+        ge=0,
+    )
     log_conversations: int = setting(2, "Sample conversations written to TensorBoard at every step.", ge=0)
     save_rollouts: bool = setting(True, "Whether to write every step's rollouts to `rollouts/*.parquet`.")
     save_tokens: bool = setting(

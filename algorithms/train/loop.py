@@ -30,6 +30,7 @@ from algorithms.train.recorder import Recorder
 from algorithms.train.resume import StoredRun, changed_measurement, reading_history
 from algorithms.train.rollout_files import rollout_rows, sample_conversations, write_rollouts
 from algorithms.train.run_directory import SIDES, RunDirectory
+from algorithms.train.supervised import DIRECTORY, report
 from algorithms.train.token_pieces import TokenPieces
 from algorithms.utils.process import native_stderr_held_back
 from algorithms.utils.progress import Counter, Progress
@@ -45,6 +46,7 @@ def train(config: GRPOConfig, run: RunSettings, *, name: str) -> RunDirectory:
     """Train from the start in a new run directory; returns it."""
     directory = RunDirectory.create(run.dir, run.name or name, to_yaml(config, run, algorithm=name))
     print(f"run directory: {directory.path}", file=sys.stderr)
+    report(DIRECTORY, str(directory.path))
     with directory.locked():
         session = _Session(config, run, directory)
         session.record_settings()
@@ -101,6 +103,7 @@ class _Session:
         self.directory.truncate_after(self.algo.steps_done)
         if checkpoint is None:
             self.record_settings()
+        report(DIRECTORY, str(self.directory.path))
         print(f"resumed {self.directory.path} after step {self.algo.steps_done}", file=sys.stderr)
         if "before" not in self.evaluations and not self.algo.steps_done:
             self.evaluate_before()

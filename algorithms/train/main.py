@@ -15,6 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from algorithms.train.exit_codes import DONE, FAILED, INTERRUPTED, in_one_line
+from algorithms.train.restarts import wanted_restarts
+from algorithms.train.supervised import ERROR, end_with_supervisor, is_supervised, report
+from algorithms.train.supervisor import supervise
 from algorithms.utils.process import prepare
 
 if TYPE_CHECKING:
@@ -91,15 +94,29 @@ def _help(parser: argparse.ArgumentParser, algorithm: str, arguments: argparse.N
 def run_and_leave(algorithm: str, argv: Sequence[str]) -> NoReturn:
     """Run the training command, then end the process however that went."""
     try:
-        code = main(algorithm, argv)
+        restarts = _restarts(algorithm, argv)
+        command = [sys.executable, "-m", "algorithms.train", algorithm]
+        code = supervise(command, argv, restarts) if restarts else main(algorithm, argv)
     except SystemExit as end:  # argparse's, and that of Ray's own handler of SIGTERM while the algorithm is built
         code = end.code if isinstance(end.code, int) else FAILED
     except KeyboardInterrupt:  # another one, while the first was answered
         code = INTERRUPTED
-    except Exception:
+    except Exception as error:
         traceback.print_exc()
+        report(ERROR, traceback.format_exception_only(error)[0].splitlines()[0])
         code = FAILED
     _leave(code)
+
+
+def _restarts(algorithm: str, argv: Sequence[str]) -> int:
+    """Return how often this process has to start the run again, as its supervisor; 0 where it is the run itself."""
+    if is_supervised():
+        end_with_supervisor()
+        return 0
+    arguments = _parser(algorithm).parse_intermixed_args(argv)
+    if arguments.help or arguments.check:
+        return 0
+    return wanted_restarts(arguments.config or (), arguments.overrides, arguments.resume)
 
 
 def _leave(code: int) -> NoReturn:
