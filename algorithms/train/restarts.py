@@ -1,42 +1,11 @@
 """Whether a run that died is started again, when, and what is said about it. Pure: supervisor.py has the processes."""
 
 import signal
-from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-import yaml
-
-from algorithms.config.errors import ConfigError
-from algorithms.config.files import file_layers
 from algorithms.train.exit_codes import DONE, INTERRUPTED, WRONG_INPUT
-from algorithms.train.run_directory import run_of
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 5.0, 300.0
-_OVERRIDE = "run.restarts="
-
-
-def wanted_restarts(files: Sequence[str], overrides: Sequence[str], resumed: str | None) -> int:
-    """Return `run.restarts` as the training command will read it; 0 where it will refuse its input.
-
-    Args:
-        files: what `--config` names.
-        overrides: `section.key=value`.
-        resumed: what `--resume` names.
-    """
-    sources = [run_of(Path(resumed)) / "config.yaml"] if resumed else [Path(file).expanduser() for file in files]
-    value: object = 0
-    try:
-        for layer in file_layers(*sources):
-            section = layer.sections.get("run")
-            value = section.get("restarts", value) if isinstance(section, dict) else value
-        for text in overrides:
-            value = yaml.safe_load(text.removeprefix(_OVERRIDE)) if text.startswith(_OVERRIDE) else value
-    except (ConfigError, yaml.YAMLError):
-        return 0
-    return value if isinstance(value, int) and value > 0 else 0
-
-
 @dataclass(frozen=True)
 class Ending:
     """How a run's process ended.

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from algorithms.train.restarts import FIRST_PAUSE_S, LONGEST_PAUSE_S, Ending, Restarts, wanted_restarts
+from algorithms.config.errors import ConfigError
+from algorithms.train.first_look import begun_run, wanted_restarts
+from algorithms.train.restarts import FIRST_PAUSE_S, LONGEST_PAUSE_S, Ending, Restarts
 
 ROOT = Path(__file__).parents[2]
 KILLED = -signal.SIGKILL
@@ -108,9 +110,19 @@ def test_wrong_input_is_left_to_the_run_to_refuse(files, overrides):
     assert wanted_restarts([], ["run.restarts=3"], str(files / "no_run")) == 0
 
 
+def test_a_run_is_continued_if_it_was_begun_and_found_by_its_name(files):
+    where = f"run.dir={files / 'runs'}"
+    assert begun_run([], [where, "run.name=a"]) == files / "runs" / "a"
+    assert begun_run([], [where, "run.name=b"]) is None
+    (files / "named.yaml").write_text(f"run: {{dir: {files / 'runs'}, name: a}}\n")
+    assert begun_run([str(files / "named.yaml")], []) == files / "runs" / "a"
+    with pytest.raises(ConfigError, match=r"^run\.name: .*fix: "):
+        begun_run([], [where])
+
+
 def test_the_supervisor_imports_neither_ray_nor_torch():
     code = (
-        "import sys; from algorithms.train import main, restarts; restarts.wanted_restarts(['configs/dapo.yaml'], [], "
+        "import sys; from algorithms.train import first_look, main; first_look.wanted_restarts(['configs/dapo.yaml'], [], "
         "None); print([name for name in ('ray', 'torch', 'vllm', 'pandas') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
