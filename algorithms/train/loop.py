@@ -34,6 +34,7 @@ from algorithms.train.supervised import DIRECTORY, report
 from algorithms.train.token_pieces import TokenPieces
 from algorithms.utils.process import native_stderr_held_back
 from algorithms.utils.progress import Counter, Progress
+from algorithms.utils.provenance import code_commit, code_version
 from algorithms.utils.starting import ShownStart
 
 # Where evaluation.json keeps an evaluation before training that no longer compares with the one after.
@@ -168,6 +169,7 @@ class _Session:
             "steps": self.algo.steps_done,
             "generated_tokens": self.algo.generated_tokens,
             "wall_s": round(self._wall_s(), 1),
+            "code": {"version": code_version(), "commit": code_commit()},
             "eval": {side: evaluation.get("metrics", {}) for side, evaluation in sides.items()},
         }
         self.directory.write_summary(summary)
