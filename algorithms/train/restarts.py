@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from algorithms.train.exit_codes import DONE, INTERRUPTED, WRONG_INPUT
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 5.0, 300.0
+
+
 @dataclass(frozen=True)
 class Ending:
     """How a run's process ended.

@@ -150,7 +150,9 @@ def test_the_card_holds_settings_evaluation_with_intervals_and_the_commit(run):
     expected = [*wilson_of_none(15), shares.mean, shares.low, shares.high]
     assert [float(cell) for cell in row] == pytest.approx(expected, abs=6e-4)
     assert "| mean_tokens | 1,234.5 | 1,234.5 |" in text
-    assert re.search(r"^Change of pass@1: \+0\.500 \[\+0\.\d+, \+0\.\d+\], paired over 15 problems: rose\.$", text, re.M)
+    assert re.search(
+        r"^Change of pass@1: \+0\.500 \[\+0\.\d+, \+0\.\d+\], paired over 15 problems: rose\.$", text, re.M
+    )
     rows = ("`run.seed` | `7`", "`run.steps` | `2`", "`training.lr` | `0.0001`", "`replay.k` | `1`")
     assert all(f"| {row} |" in text for row in rows)
     assert "r3-grpo 0.1.0, commit `abc123`" in text
