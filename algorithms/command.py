@@ -1,4 +1,4 @@
-"""The console command `r3-grpo`: `r3-grpo …` is `python -m algorithms.r3_grpo …`, `r3-grpo evaluate …` the evaluation."""
+"""The console command: `r3-grpo …` is `python -m algorithms.r3_grpo …`, `r3-grpo evaluate …` the evaluation."""
 
 import os
 import sys

@@ -22,6 +22,7 @@ from .schemas import RAY_JOB, SBATCH, SKY_TASK, WORKFLOW
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+SKY_ID = "sky-managed-2026-11-23-01-02-03-123456_r3-grpo_1-0"  # the same after each recovery
 IN_THE_IMAGE = "/opt/r3-grpo/"
 FILES = {"deploy/kuberay.yaml": RAY_JOB, "deploy/skypilot.yaml": SKY_TASK, ".github/workflows/ci.yml": WORKFLOW}
 
@@ -89,10 +90,10 @@ def test_every_volume_of_a_pod_is_mounted_and_there():
 
 def test_the_sky_task_runs_a_training_on_the_gpus_that_it_asks_for():
     task = read("deploy/skypilot.yaml")
-    words = shlex.split(task["run"].split("r3-grpo ", 1)[1].replace("\\\n", " "))
-    config, run = training_config(words)
+    script = task["run"].replace("\\\n", " ").replace("$SKYPILOT_TASK_ID", SKY_ID)
+    config, run = training_config(shlex.split(script.split("r3-grpo ", 1)[1]))
     assert gpus(config) == int(task["resources"]["accelerators"].rpartition(":")[2]) * task["num_nodes"]
-    assert run.dir.startswith(tuple(task["volumes"])) and run.name == "$SKYPILOT_TASK_ID"
+    assert run.dir.startswith(tuple(task["volumes"])) and run.name == SKY_ID
     for script in (task["setup"], task["run"]):
         assert subprocess.run(["bash", "-n"], input=script, text=True).returncode == 0
 

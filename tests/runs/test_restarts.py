@@ -120,12 +120,17 @@ def test_a_run_is_continued_if_it_was_begun_and_found_by_its_name(files):
         begun_run([], [where])
 
 
+WITHOUT_RAY = """
+import sys
+from algorithms.train import first_look, main
+
+first_look.wanted_restarts(["configs/dapo.yaml"], [], None)
+print([name for name in ("ray", "torch", "vllm", "pandas") if name in sys.modules])
+"""
+
+
 def test_the_supervisor_imports_neither_ray_nor_torch():
-    code = (
-        "import sys; from algorithms.train import first_look, main; first_look.wanted_restarts(['configs/dapo.yaml'], [], "
-        "None); print([name for name in ('ray', 'torch', 'vllm', 'pandas') if name in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", WITHOUT_RAY], cwd=ROOT, capture_output=True, text=True)
     assert done.stdout == "[]\n", done.stderr
 
 
