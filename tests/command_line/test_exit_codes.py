@@ -101,7 +101,8 @@ def test_wrong_input_is_one_line_that_names_it_and_exit_code_2(capsys, files, mo
 
 def test_a_run_that_was_begun_is_continued_with_its_own_configuration(capsys, tmp_path):
     (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "config.yaml").write_text("run: {name: mine}\ntraining: {queries_per_step: 3}\n")
+    stored = "run: {name: mine}\ntraining: {queries_per_step: 3}\nenv_runners: {max_response_tokens: 64}\n"
+    (tmp_path / "mine" / "config.yaml").write_text(stored)
     start = ["--continue", f"run.dir={tmp_path}", "training.queries_per_step=5", "--check"]
     assert main("r3_grpo", [*start, "run.name=mine"]) == 0
     assert re.search(r"\b3 prompt groups", capsys.readouterr().out)
