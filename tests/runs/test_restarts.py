@@ -1,5 +1,6 @@
 """When a run that died is started again: the decision, and the supervisor's processes with a small run of their own."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -192,6 +193,9 @@ def start(tmp_path):
     for process in processes:
         process.kill()
         process.communicate()
+    for pid in (file.read_text() for file in (tmp_path / "waiting", tmp_path / "left") if file.exists()):
+        with contextlib.suppress(ProcessLookupError):  # what a failed test leaves
+            os.kill(int(pid), signal.SIGKILL)
 
 
 def starts(folder: Path) -> list[str]:
