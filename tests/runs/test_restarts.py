@@ -162,7 +162,7 @@ for word in words[number - 1].split(","):
         (here / "pid").rename(here / "waiting")
         time.sleep(1000)
     elif word == "leave":
-        left = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"])
+        left = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)", str(here)])
         (here / "left").write_text(str(left.pid))
     else:
         sys.exit(int(word))
@@ -194,8 +194,9 @@ def start(tmp_path):
         process.kill()
         process.communicate()
     for pid in (file.read_text() for file in (tmp_path / "waiting", tmp_path / "left") if file.exists()):
-        with contextlib.suppress(ProcessLookupError):  # what a failed test leaves
-            os.kill(int(pid), signal.SIGKILL)
+        with contextlib.suppress(OSError):  # what a failed test leaves, and not who has its number now
+            if str(tmp_path) in Path(f"/proc/{pid}/cmdline").read_text():
+                os.kill(int(pid), signal.SIGKILL)
 
 
 def starts(folder: Path) -> list[str]:
