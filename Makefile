@@ -91,9 +91,15 @@ lint: install ## ruff check, ruff format --check, lint-imports, mypy
 	@$(VENV)/bin/lint-imports --no-logo --no-cache
 	@$(RUN) mypy
 
-audit: install ## known vulnerabilities of the pinned packages (needs the network)
-	@$(RUN) pip install --quiet --disable-pip-version-check pip-audit
-	@$(RUN) pip_audit --requirement constraints.txt --no-deps --disable-pip
+AUDIT := $(RUN) pip_audit --no-deps --disable-pip --progress-spinner off --requirement
+
+# A database that knows nothing of an old pip's flaws is none: it would pass every package unseen. docs/security.md holds
+# what was gone through by hand where none answers.
+audit: install ## known vulnerabilities of the pinned packages, where a database of advisories answers
+	@$(PIP) pip-audit
+	@if $(AUDIT) <(echo pip==19.0) --format json 2>/dev/null | grep -q '"id": *"[A-Z]'; then \
+	  $(AUDIT) constraints.txt; \
+	else echo "audit: not done, no database of advisories answers"; fi
 
 BENCHMARKS := grading data stepping history packing learner rollout scale weights vs_trl
 

@@ -1,6 +1,6 @@
 """`python -m algorithms.export RUN OUT`: a run's policy as a Hugging Face folder, for transformers and vLLM.
 
-Exit codes: 0 done, 2 wrong input (one line names it).
+`--push USER/NAME` puts it on the Hub as well, with a model card. Exit codes: 0 done, 2 wrong input (one line names it).
 """
 
 import argparse
@@ -13,6 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
+
+from algorithms.publish.card import model_card
+from algorithms.publish.hub import CARD, PublishError, check_name, push
 
 if TYPE_CHECKING:
     import torch
@@ -75,16 +78,38 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("out", metavar="OUT", type=Path, help="a folder that does not exist or is empty")
     parser.add_argument("--step", type=int, help="of the checkpoint; default: the last")
     parser.add_argument("--dtype", choices=("float32", "bfloat16", "float16"), default="float32")
+    parser.add_argument("--push", metavar="USER/NAME", help="upload OUT to this repository of the Hub, with a card")
+    parser.add_argument("--private", action="store_true", help="with --push: make a new repository a private one")
     arguments = parser.parse_args(argv)
+    if arguments.private and not arguments.push:
+        parser.error("--private: belongs to --push")
     try:
+        if arguments.push:
+            check_name(arguments.push)
         checkpoint = export(arguments.run, arguments.out, step=arguments.step, dtype=arguments.dtype)
-    except ExportError as error:
+        address = _published(arguments, checkpoint) if arguments.push else None
+    except (ExportError, PublishError) as error:
         print(f"error: {error}", file=sys.stderr)
         return WRONG_INPUT
     print(f"{checkpoint.name} of {arguments.run} is in {arguments.out}, in {arguments.dtype}{_left_out(arguments.out)}")
     for line in _chat_lines(chat_settings(arguments.run), arguments.out):
         print(line)
+    if address:
+        print(f"published at {address}")
     return DONE
+
+
+def _published(arguments: argparse.Namespace, checkpoint: Path) -> str:
+    """Write the card and upload all of OUT; returns the address."""
+    step = int(checkpoint.name.removeprefix("step_"))
+    name = arguments.push.rpartition("/")[2]
+    try:
+        card = model_card(arguments.run, step, name=name, dtype=arguments.dtype)
+    except ValueError as error:
+        raise ExportError(f"{error}; the export is in {arguments.out}, without a card") from error
+    (arguments.out / CARD).write_text(card, encoding="utf-8")
+    message = f"Step {step} of {arguments.run.resolve().name}"
+    return push(arguments.out, arguments.push, private=arguments.private, message=message)
 
 
 def _left_out(out: Path) -> str:

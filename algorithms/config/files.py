@@ -4,15 +4,17 @@ import io
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from algorithms.config.base import BaseConfig
 from algorithms.config.errors import ConfigError, nearest, shown
-from algorithms.config.sections import RunSettings
+
+if TYPE_CHECKING:  # reading a file needs no Ray
+    from algorithms.config.base import BaseConfig
+    from algorithms.config.sections import RunSettings
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,7 @@ def _text_or_none(name: object) -> str | None:
     return name if isinstance(name, str) else None
 
 
-def to_yaml(config: BaseConfig, run: RunSettings, *, algorithm: str) -> str:
+def to_yaml(config: "BaseConfig", run: "RunSettings", *, algorithm: str) -> str:
     """The whole configuration as a file that `load` reads back to the same settings.
 
     Args:

@@ -50,6 +50,12 @@ class RunSettings(Settings):
         "The checkpoint with the highest value of this metric stays as well, if it was measured at a checkpoint's "
         "step; null: no such.",
     )
+    restarts: int = setting(
+        0,
+        "How often in a row a run that died is started again from its last checkpoint without a new one "
+        "(docs/restarts.md); 0: never.",
+        ge=0,
+    )
     trackers: list[Literal["tensorboard", "wandb", "mlflow", "trackio"]] = setting(
         ["tensorboard"],
         "Where metrics, sample conversations, settings and the summary go beside the run directory's own files "

@@ -3,7 +3,6 @@
 import contextlib
 import json
 import math
-import re
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 
 from algorithms.grpo.base import StagedAlgorithm
 from algorithms.train.checkpoint import damage, save_checkpoint
+from algorithms.train.run_directory import checkpoint_steps
 from algorithms.utils.errors import CheckpointError
 
 
@@ -84,8 +84,7 @@ class Checkpoints:
 
     def _steps(self) -> list[int]:
         """List the steps of all checkpoints, damaged ones included; each got its name when it was complete."""
-        found = (re.fullmatch(r"step_(\d{6,})", path.name) for path in self.folder.glob("step_*"))
-        return sorted(int(match[1]) for match in found if match)
+        return checkpoint_steps(self.folder)
 
     def _states(self) -> dict[int, dict[str, Any]]:
         """Read the states by step, without damaged ones: a resume from one of those reports the damage."""

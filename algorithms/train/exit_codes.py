@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from safetensors import SafetensorError
 
+from algorithms.train.supervised import ERROR, report
 from algorithms.utils.errors import InputError, RunError
 
 DONE, FAILED, WRONG_INPUT, INTERRUPTED = 0, 1, 2, 130
@@ -30,6 +31,7 @@ def in_one_line(run: Callable[[], int], retry: str) -> int:
             raise
         code, line = ending
         print(line, file=sys.stderr)
+        report(ERROR, line)
         return code
 
 

@@ -31,10 +31,12 @@ from algorithms.train.recorder import Recorder
 from algorithms.train.resume import StoredRun, changed_measurement, changed_training, reading_history
 from algorithms.train.rollout_files import rollout_rows, sample_conversations, write_rollouts
 from algorithms.train.run_directory import SIDES, RunDirectory
+from algorithms.train.supervised import DIRECTORY, report
 from algorithms.train.token_pieces import TokenPieces
 from algorithms.train.trackers.tracker import Outcome
 from algorithms.utils.process import native_stderr_held_back
 from algorithms.utils.progress import Counter, Progress
+from algorithms.utils.provenance import code_commit, code_version
 from algorithms.utils.starting import ShownStart
 
 # Where evaluation.json keeps an evaluation before training that no longer compares with the one after.
@@ -47,6 +49,7 @@ def train(config: GRPOConfig, run: RunSettings, *, name: str) -> RunDirectory:
     """Train from the start in a new run directory; returns it."""
     directory = RunDirectory.create(run.dir, run.name or name, to_yaml(config, run, algorithm=name))
     print(f"run directory: {directory.path}", file=sys.stderr)
+    report(DIRECTORY, str(directory.path))
     with directory.locked():
         session = _Session(config, run, directory)
         with session.recorded():
@@ -107,6 +110,7 @@ class _Session:
         if checkpoint is None:
             self.record_settings()
         self.recorder.resume_settings(self._settings(), changed=changed_training(before, config_yaml))
+        report(DIRECTORY, str(self.directory.path))
         print(f"resumed {self.directory.path} after step {self.algo.steps_done}", file=sys.stderr)
         if "before" not in self.evaluations and not self.algo.steps_done:
             self.evaluate_before()
@@ -182,6 +186,7 @@ class _Session:
             "steps": self.algo.steps_done,
             "generated_tokens": self.algo.generated_tokens,
             "wall_s": round(self._wall_s(), 1),
+            "code": {"version": code_version(), "commit": code_commit()},
             "eval": {side: evaluation.get("metrics", {}) for side, evaluation in sides.items()},
         }
         self.directory.write_summary(summary)

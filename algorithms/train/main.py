@@ -14,7 +14,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
+from algorithms.config.errors import ConfigError
 from algorithms.train.exit_codes import DONE, FAILED, INTERRUPTED, in_one_line
+from algorithms.train.first_look import begun_run, wanted_restarts
+from algorithms.train.supervised import ERROR, end_with_supervisor, is_supervised, report
+from algorithms.train.supervisor import supervise
 from algorithms.utils.process import prepare
 
 if TYPE_CHECKING:
@@ -34,11 +38,10 @@ def main(algorithm: str, argv: Sequence[str] | None = None) -> int:
     Returns:
         The exit code.
     """
-    parser = _parser(algorithm)
-    arguments = parser.parse_intermixed_args(argv)
+    arguments = _parser(algorithm).parse_intermixed_args(argv)
     try:
         if arguments.help:
-            return in_one_line(lambda: _help(parser, algorithm, arguments), retry="ask for --help again")
+            return in_one_line(lambda: _help(algorithm, arguments), retry="ask for --help again")
         return in_one_line(lambda: _run(algorithm, arguments), retry="resume with --resume")
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
@@ -46,13 +49,14 @@ def main(algorithm: str, argv: Sequence[str] | None = None) -> int:
 
 
 def _run(algorithm: str, arguments: argparse.Namespace) -> int:
-    from algorithms.config.errors import ConfigError
     from algorithms.config.loading import load
     from algorithms.preflight.check import check, validate_start
     from algorithms.train.loop import resume, train
     from algorithms.train.resume import StoredRun, check_kept_settings
     from algorithms.train.trackers.registry import check_trackers
 
+    if arguments.continue_run:
+        _choose_begun(arguments)
     with contextlib.ExitStack() as held:
         stored = None
         if arguments.resume:
@@ -76,13 +80,21 @@ def _run(algorithm: str, arguments: argparse.Namespace) -> int:
     return DONE
 
 
-def _help(parser: argparse.ArgumentParser, algorithm: str, arguments: argparse.Namespace) -> int:
+def _choose_begun(arguments: argparse.Namespace) -> None:
+    """Have `--continue` be `--resume` where the run was begun: its own configuration holds, as given then."""
+    if arguments.resume:
+        raise ConfigError("--continue: finds the run to resume by run.name; fix: without --resume")
+    if begun := begun_run(arguments.config or (), arguments.overrides):
+        arguments.resume, arguments.config, arguments.overrides = str(begun), None, []
+
+
+def _help(algorithm: str, arguments: argparse.Namespace) -> int:
     """Print the command line and every setting, those of the methods that files and overrides name included."""
     from algorithms.config.loading import known_sections, load
     from algorithms.config.schema import describe, describe_default
 
     config, _ = load(arguments.config, arguments.overrides, _config_class(algorithm))
-    print(parser.format_help())
+    print(_parser(algorithm).format_help())
     for section, model in known_sections(config).items():
         print(f"{section}: {next(iter((model.__doc__ or '').splitlines()), '')}")
         for key, field in model.model_fields.items():
@@ -93,15 +105,32 @@ def _help(parser: argparse.ArgumentParser, algorithm: str, arguments: argparse.N
 def run_and_leave(algorithm: str, argv: Sequence[str]) -> NoReturn:
     """Run the training command, then end the process however that went."""
     try:
-        code = main(algorithm, argv)
+        restarts = _restarts(algorithm, argv)
+        command = [sys.executable, "-m", "algorithms.train", algorithm]
+        code = supervise(command, argv, restarts) if restarts else main(algorithm, argv)
     except SystemExit as end:  # argparse's, and that of Ray's own handler of SIGTERM while the algorithm is built
         code = end.code if isinstance(end.code, int) else FAILED
     except KeyboardInterrupt:  # another one, while the first was answered
         code = INTERRUPTED
-    except Exception:
+    except Exception as error:
         traceback.print_exc()
+        report(ERROR, traceback.format_exception_only(error)[0].splitlines()[0])
         code = FAILED
     _leave(code)
+
+
+def _restarts(algorithm: str, argv: Sequence[str]) -> int:
+    """Return how often this process has to start the run again, as its supervisor; 0 where it is the run itself."""
+    if is_supervised():
+        end_with_supervisor()
+        return 0
+    arguments = _parser(algorithm).parse_intermixed_args(argv)
+    if arguments.help or arguments.check:
+        return 0
+    if arguments.continue_run:
+        with contextlib.suppress(ConfigError):  # the run itself refuses it
+            _choose_begun(arguments)
+    return wanted_restarts(arguments.config or (), arguments.overrides, arguments.resume)
 
 
 def _leave(code: int) -> NoReturn:
@@ -145,6 +174,13 @@ def _parser(algorithm: str) -> argparse.ArgumentParser:
         help="a YAML file; may be repeated, a later file wins; default: quickstart.yaml, or none for your own model",
     )
     parser.add_argument("--resume", metavar="RUN", help="resume a run directory from its last checkpoint")
+    parser.add_argument(
+        "--continue",
+        dest="continue_run",
+        action="store_true",
+        help="resume the run that run.dir and run.name name if it was begun, else begin it: for a job that a cluster "
+        "starts again",
+    )
     parser.add_argument(
         "--check", action="store_true", help="print what would run where and how much memory it needs, and exit"
     )

@@ -17,7 +17,7 @@ from algorithms.config.sections import SECTIONS
 from algorithms.grpo.config import GRPOConfig
 from algorithms.train.checkpoints import Checkpoints
 from algorithms.train.exit_codes import is_disk_full
-from algorithms.train.run_directory import CHECKPOINTS, RunDirectory
+from algorithms.train.run_directory import CHECKPOINTS, RunDirectory, run_of
 from algorithms.utils.errors import CheckpointError
 
 _FIXES = (
@@ -60,7 +60,7 @@ class StoredRun:
         """
         chosen = path if path.parent.name == CHECKPOINTS else None
         try:
-            directory = RunDirectory.open(chosen.parents[1] if chosen else path)
+            directory = RunDirectory.open(run_of(path))
         except ValueError as error:
             raise CheckpointError(str(error)) from error
         if (trained_by := algorithm_of(directory.config_file)) not in (None, name):

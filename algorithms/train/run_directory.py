@@ -191,6 +191,17 @@ class RunDirectory:
         write_json(self.summary_file, summary)
 
 
+def run_of(path: Path) -> Path:
+    """Return the run directory that `path` names: itself, or that of one of its checkpoints."""
+    return path.parents[1] if path.parent.name == CHECKPOINTS else path
+
+
+def checkpoint_steps(folder: Path) -> list[int]:
+    """List the steps of the complete checkpoints in a run's `checkpoints` folder, ascending, damaged ones included."""
+    found = (re.fullmatch(r"step_(\d{6,})", path.name) for path in folder.glob("step_*"))
+    return sorted(int(match[1]) for match in found if match)
+
+
 def _new_folder(parent: Path, name: str) -> Path:
     """Make a folder of that name, or of the first one with a number that is free; its own name is on the disk."""
     missing = [folder for folder in (parent, *parent.parents) if not folder.exists()]

@@ -15,6 +15,7 @@ UPLOADED = ("algorithms", "r3env", "configs", ".gitignore", ".rayignore")
 
 # A task beside the checkout's own files: an actor finds it only if the upload reached its node.
 TASK = """
+import os, pathlib, signal
 import gymnasium
 from r3env.core import Query, Reason, Verdict, VerifiableEnv
 
@@ -28,7 +29,22 @@ class Doubling(VerifiableEnv):
         return Verdict(correct, Reason.EQUAL if correct else Reason.DIFFERENT)
 
 
+class Deadly(Doubling):
+    '''Kills its process once, in the step after the first.'''
+
+    def __init__(self, run, **rest):
+        super().__init__(**rest)
+        self.run = pathlib.Path(run)
+
+    def verify(self, query, response):
+        if (self.run / "metrics.jsonl").exists() and not (self.run / "killed").exists():
+            (self.run / "killed").touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().verify(query, response)
+
+
 gymnasium.register("Doubling-v0", entry_point=Doubling)
+gymnasium.register("Deadly-v0", entry_point=Deadly)
 """
 
 TWO_STEPS = [

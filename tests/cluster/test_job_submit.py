@@ -36,6 +36,15 @@ def test_a_submitted_job_trains_and_leaves_its_run_where_it_was_told_to(submit, 
     assert "doubling.py" in uploaded
 
 
+def test_a_job_whose_driver_is_killed_starts_it_again(submit, head, tmp_path):
+    deadly = ["environment.id=doubling:Deadly-v0", f"environment.options.run={tmp_path / 'job'}"]
+    job = submit(*deadly, f"run.dir={tmp_path}", "run.restarts=1", "run.checkpoint_every=1")
+    assert job.returncode == 0, job.stdout + job.stderr
+    assert "restart 1: killed by SIGKILL" in job.stdout and "after step 1 in" in job.stdout
+    assert (tmp_path / "job" / "killed").exists()
+    assert [row["step"] for row in steps(tmp_path / "job")] == [1, 2]
+
+
 def test_a_failing_job_says_so_with_its_exit_code(submit, tmp_path):
     job = submit(f"run.dir={tmp_path}", "training.group_sise=4")
     assert job.returncode != 0

@@ -1,5 +1,6 @@
 """Wrong input: exit code 2 and one last line that names it; `--check`: 0, and nothing is started."""
 
+import re
 import subprocess
 import sys
 from importlib.resources import files as files_of
@@ -73,6 +74,8 @@ WRONG = {
     "resumed run's data": (["--resume", "{files}/stopped", "evaluation.data=nope.jsonl"], "nope.jsonl"),
     "resumed run's model": (["--resume", "{files}/stopped", "rl_module.model=./nope"], "rl_module.model"),
     "resumed run's configuration": (["--resume", "{files}/stopped", "--config", "x.yaml"], "--config"),
+    "run to continue": (["--continue"], "run.name: --continue"),
+    "run to continue and to resume": (["--continue", "run.name=stopped", "--resume", "x"], "--continue"),
     "run to resume": (["--resume", "{files}/nothing"], "nothing"),
     "folder that is no run": (["--resume", "{files}/no_run"], "no_run"),
     "damaged checkpoint": (["--resume", "{files}/damaged"], "manifest.json is missing"),
@@ -94,6 +97,17 @@ def test_wrong_input_is_one_line_that_names_it_and_exit_code_2(capsys, files, mo
     assert "error: " in lines[-1]
     assert len([line for line in lines if "error" in line.lower()]) == 1
     assert not (files / "runs").exists()
+
+
+def test_a_run_that_was_begun_is_continued_with_its_own_configuration(capsys, tmp_path):
+    (tmp_path / "mine").mkdir()
+    stored = "run: {name: mine}\ntraining: {queries_per_step: 3}\nenv_runners: {max_response_tokens: 64}\n"
+    (tmp_path / "mine" / "config.yaml").write_text(stored)
+    start = ["--continue", f"run.dir={tmp_path}", "training.queries_per_step=5", "--check"]
+    assert main("r3_grpo", [*start, "run.name=mine"]) == 0
+    assert re.search(r"\b3 prompt groups", capsys.readouterr().out)
+    assert main("r3_grpo", [*start, "run.name=new"]) == 0
+    assert re.search(r"\b5 prompt groups", capsys.readouterr().out)
 
 
 def test_grpo_has_no_settings_of_the_mechanisms(capsys):

@@ -4,6 +4,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tarfile
 import zipfile
 from pathlib import Path
 
@@ -11,6 +12,22 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.slow
+TASK = """
+import gymnasium
+from r3env.core import Query, Reason, Verdict, VerifiableEnv
+
+
+class Doubling(VerifiableEnv):
+    def load_queries(self):
+        return [Query(uid=str(n), problem=f"{n}+{n}", answer=str(2 * n)) for n in range(1, 10)]
+
+    def verify(self, query, response):
+        correct = str(query.answer) in response
+        return Verdict(correct, Reason.EQUAL if correct else Reason.DIFFERENT)
+
+
+gymnasium.register("Doubling-v0", entry_point=Doubling)
+"""
 
 
 def run(*command: str | Path, cwd: Path) -> str:
@@ -24,15 +41,21 @@ def run(*command: str | Path, cwd: Path) -> str:
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory) -> Path:
+def distributions(tmp_path_factory) -> Path:
+    """A folder with the source distribution, and the wheel that was built from it."""
     # From a copy: setuptools leaves build/ and an egg-info folder in the tree, and packs what lies there.
     tree = tmp_path_factory.mktemp("tree") / "r3-grpo"
     for name in ("algorithms", "r3env", "configs"):
         shutil.copytree(ROOT / name, tree / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, tree)
-    run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", tree / "dist", cwd=tree)
-    (built,) = (tree / "dist").glob("*.whl")
+    run(sys.executable, "-m", "build", "--no-isolation", "--outdir", tree / "dist", cwd=tree)
+    return tree / "dist"
+
+
+@pytest.fixture(scope="module")
+def wheel(distributions) -> Path:
+    (built,) = distributions.glob("*.whl")
     return built
 
 
@@ -53,11 +76,11 @@ def elsewhere(wheel, tmp_path_factory) -> Path:
         sys.executable,
         "-m",
         "pip",
+        "--python",
+        python,
         "install",
         "--quiet",
         "--no-deps",
-        "--target",
-        packages,
         wheel,
         cwd=folder,
     )
@@ -100,15 +123,29 @@ def test_the_installed_wheel_is_what_runs_and_finds_its_configs(elsewhere):
     assert (Path(configs) / "quickstart.yaml").is_file()
 
 
+def test_the_source_distribution_has_what_builds_the_wheel_and_no_runs(distributions):
+    (built,) = distributions.glob("*.tar.gz")
+    with tarfile.open(built) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    assert {"setup.py", "pyproject.toml", "LICENSE", "README.md", "configs/quickstart.yaml"} <= names
+    assert not [name for name in names if name.startswith(("runs", "tests", ".venv", "build"))]
+
+
+def test_the_console_command_has_the_version_of_the_wheel(elsewhere, wheel):
+    said = run(elsewhere / "venv/bin/r3-grpo", "--version", cwd=elsewhere).strip()
+    assert wheel.name.startswith(f"r3_grpo-{said}-")
+
+
 def test_the_installed_wheel_checks_its_default_configuration(elsewhere):
-    run(elsewhere / "venv/bin/python", "-m", "algorithms.r3_grpo", "--check", cwd=elsewhere)
+    shown = run(elsewhere / "venv/bin/r3-grpo", "train", "--check", cwd=elsewhere)
+    assert "embedded:tiny" in shown
 
 
-def test_the_installed_wheel_trains_a_step_from_another_folder(elsewhere):
+def test_the_console_command_trains_a_step_with_a_task_of_the_folder_that_it_is_in(elsewhere):
+    (elsewhere / "mine.py").write_text(TASK)  # beside the run, as with `python -m`
     run(
-        elsewhere / "venv/bin/python",
-        "-m",
-        "algorithms.r3_grpo",
+        elsewhere / "venv/bin/r3-grpo",
+        "environment.id=mine:Doubling-v0",
         "run.steps=1",
         "run.dir=runs",
         "run.name=from-the-wheel",

@@ -1,0 +1,46 @@
+"""The console command: `r3-grpo …` is `python -m algorithms.r3_grpo …`, `r3-grpo evaluate …` the evaluation."""
+
+import os
+import sys
+from typing import NoReturn
+
+# The first word, if it is one of these, and the module that it starts.
+COMMANDS = {
+    "train": "algorithms.r3_grpo",
+    "grpo": "algorithms.grpo",
+    "evaluate": "algorithms.evaluate",
+    "report": "algorithms.report",
+    "export": "algorithms.export",
+    "inspect": "r3env.inspect",
+    "check-data": "r3env.check",
+}
+_HELP = """\
+r3-grpo [train] …   python -m algorithms.r3_grpo …, R³-GRPO; without arguments: the quickstart
+{others}
+r3-grpo --version   the installed version
+
+r3-grpo WORD --help shows what each takes, r3-grpo train --help every setting.
+"""
+
+
+def module_and_arguments(arguments: list[str]) -> tuple[str, list[str]]:
+    """Return the module that `r3-grpo` starts, and its arguments."""
+    if arguments and arguments[0] in COMMANDS:
+        return COMMANDS[arguments[0]], arguments[1:]
+    return COMMANDS["train"], arguments
+
+
+def main() -> NoReturn:
+    """Become the Python process of a command: the working folder is on its path, as with `python -m`."""
+    arguments = sys.argv[1:]
+    if arguments in (["--version"], ["-V"]):
+        from importlib.metadata import version
+
+        print(version("r3-grpo"))
+        sys.exit(0)
+    if arguments in (["--help"], ["-h"]):
+        others = [f"r3-grpo {word:<11} python -m {module} …" for word, module in COMMANDS.items() if word != "train"]
+        print(_HELP.format(others="\n".join(others)), end="")
+        sys.exit(0)
+    module, rest = module_and_arguments(arguments)
+    os.execv(sys.executable, [sys.executable, "-m", module, *rest])

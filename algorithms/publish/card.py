@@ -1,0 +1,163 @@
+"""A model card: base, method, settings, evaluation with intervals, and the code that trained it."""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from algorithms.config.schema import Settings, hyperparameters
+from algorithms.config.sections import SECTIONS, RunSettings
+from algorithms.train.closing_table import HELD_OUT
+from algorithms.train.run_directory import RunDirectory
+from algorithms.utils.provenance import code_commit, code_version
+from algorithms.utils.statistics import FEWEST_PROBLEMS, paired_bootstrap, score
+
+TAGS = ("reinforcement-learning", "grpo", "r3-grpo", "ray")
+_KNOWN: dict[str, type[Settings]] = {"run": RunSettings, **SECTIONS}
+_ALSO = {"run": {"steps"}}
+_METHODS = {"r3_grpo": "R³-GRPO (replay, reflection, ranking rewards)", "grpo": "GRPO"}
+
+
+def model_card(run: Path, step: int, *, name: str, dtype: str) -> str:
+    """Return the README.md of an exported model, in the Hub's form.
+
+    It lists the settings that are columns of TensorBoard's HPARAMS page, and numbers and switches of methods: no path,
+    no option, and no secret that somebody may have put into another setting.
+
+    Args:
+        run: the run directory.
+        step: of the exported checkpoint. Evaluations of other steps do not belong to it and stay out.
+        name: what the card calls the model.
+        dtype: of the weights.
+
+    Raises:
+        ValueError: a file of the run is damaged.
+    """
+    directory = RunDirectory(run)
+    config = _read(directory.config_file)
+    algorithm = str(config.get("algorithm") or "")
+    base = _setting(config, "rl_module", "model")
+    on_hub = isinstance(base, str) and base.count("/") == 1 and not base.startswith((".", "/", "~", "embedded:"))
+    front: dict[str, Any] = {"library_name": "transformers", "pipeline_tag": "text-generation", "tags": list(TAGS)}
+    if on_hub:
+        front |= {"base_model": base}
+    lines = [
+        "---",
+        yaml.safe_dump(front, sort_keys=False).rstrip(),
+        "---",
+        f"# {name}",
+        "",
+        f"{_base(base, on_hub)} trained for {step:,} steps with {_METHODS.get(algorithm, algorithm or 'GRPO')}. "
+        f"Weights in {dtype}.",
+        "",
+        "## Evaluation",
+        "",
+        *_evaluation(directory, config, step),
+        "",
+        "## Settings",
+        "",
+        *_settings(config),
+        "",
+        "## Code",
+        "",
+        *_code(_read(directory.summary_file)),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _base(base: object, on_hub: bool) -> str:
+    if on_hub or (isinstance(base, str) and base.startswith("embedded:")):
+        return f"`{base}`"
+    return "A model from a folder"
+
+
+def _evaluation(directory: RunDirectory, config: Mapping[str, Any], step: int) -> Iterator[str]:
+    stored = directory.read_evaluation()
+    sides = {side: stored[side] for side in ("before", "after") if side in stored}
+    if "after" in sides and sides["after"].get("step") != step:
+        del sides["after"]
+    if "after" not in sides:
+        yield f"This checkpoint, of step {step}, was not evaluated by its run."
+        return
+    problems = HELD_OUT if _setting(config, "evaluation", "data") else "training"
+    samples = _setting(config, "evaluation", "samples")
+    count = len(sides["after"].get("correct", {}))
+    yield f"{count} {problems} problems, {samples} answers each, in the run itself. In brackets: 95 % intervals,"
+    yield "bootstrap over problems."
+    yield ""
+    yield f"| measure | {' | '.join(sides)} |"
+    yield f"|---|{'---|' * len(sides)}"
+    measures = dict.fromkeys(name for side in sides.values() for name in side.get("metrics", {}))
+    for measure in measures:
+        cells = (_cell(measure, side) for side in sides.values())
+        yield f"| {measure} | {' | '.join(cells)} |"
+    correct = [side.get("correct", {}) for side in sides.values()]
+    change = paired_bootstrap(*correct) if len(correct) == 2 else None
+    if change is not None:
+        yield ""
+        yield (
+            f"Change of pass@1: {change.mean:+.3f} [{change.low:+.3f}, {change.high:+.3f}], paired over "
+            f"{change.problems} problems: {change.trend.value}."
+        )
+
+
+def _cell(measure: str, side: Mapping[str, Any]) -> str:
+    value = side.get("metrics", {}).get(measure)
+    if not isinstance(value, int | float):
+        return ""
+    shares = list(side.get("correct", {}).values())
+    if measure == "pass@1" and len(shares) >= FEWEST_PROBLEMS:
+        interval = score(shares)
+        return f"{value:.3f} [{interval.low:.3f}, {interval.high:.3f}]"
+    return f"{value:.3f}" if abs(value) <= 1 else f"{value:,.1f}"
+
+
+def _settings(config: Mapping[str, Any]) -> Iterator[str]:
+    if not config:
+        yield "The run has no config.yaml."
+        return
+    yield "| setting | value |"
+    yield "|---|---|"
+    for section, values in config.items():
+        for key, value in _shown(section, values if isinstance(values, dict) else {}):
+            yield f"| `{section}.{key}` | `{str(value).replace('|', '&#124;')}` |"
+
+
+def _shown(section: str, values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """The settings of a section that belong on a card; of a method's own section its switch and its numbers."""
+    known = _KNOWN.get(section)
+    if known is not None:
+        marked = {name.partition(".")[2] for name in hyperparameters({section: known})} | _ALSO.get(section, set())
+        for key in (key for key in values if key in marked):
+            if isinstance(values[key], bool | int | float | str) and not Path(str(values[key])).is_absolute():
+                yield key, values[key]
+        return
+    for key, value in values.items():
+        if isinstance(value, bool | int | float) and (key == "enabled" or values.get("enabled", True)):
+            yield key, value
+
+
+def _code(summary: Mapping[str, Any]) -> Iterator[str]:
+    trained = summary.get("code") or {}
+    now = {"version": code_version(), "commit": code_commit()}
+    what = "Trained" if trained else "Exported"
+    found = trained or now
+    yield f"{what} with r3-grpo {found.get('version') or 'of an unknown version'}, commit `{found.get('commit')}`."
+
+
+def _setting(config: Mapping[str, Any], section: str, key: str) -> Any:
+    return (config.get(section) or {}).get(key)
+
+
+def _read(file: Path) -> dict[str, Any]:
+    """An object of YAML or JSON; empty where there is no such file."""
+    if not file.is_file():
+        return {}
+    text = file.read_text(encoding="utf-8")
+    try:
+        content = json.loads(text) if file.suffix == ".json" else yaml.safe_load(text)
+    except (ValueError, yaml.YAMLError) as error:
+        raise ValueError(f"{file}: cannot be read ({' '.join(str(error).split())})") from error
+    return content if isinstance(content, dict) else {}

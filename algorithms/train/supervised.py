@@ -1,0 +1,47 @@
+"""A run's side of its supervisor: it reports where it is and why it failed, and ends when the supervisor does."""
+
+import contextlib
+import ctypes
+import os
+import signal
+import sys
+from pathlib import Path
+
+from algorithms.utils.files import write_text
+
+# `PID:FOLDER` of the supervisor. Whatever else inherits the variable has another parent.
+VARIABLE = "R3_GRPO_SUPERVISOR"
+DIRECTORY, ERROR = "directory", "error"
+_PR_SET_PDEATHSIG = 1
+
+
+def is_supervised() -> bool:
+    """Whether a supervisor started this process."""
+    return _folder() is not None
+
+
+def end_with_supervisor() -> None:
+    """Have this process get a SIGTERM when its supervisor dies, however that happens: nothing else would stop it."""
+    if not is_supervised() or not sys.platform.startswith("linux"):
+        return
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    if not is_supervised():  # it died just now
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+def report(name: str, text: str) -> None:
+    """Report something to the supervisor, if there is one.
+
+    Args:
+        name: `DIRECTORY`, the run directory that can be resumed from now on, or `ERROR`, why the run fails.
+        text: one line.
+    """
+    folder = _folder()
+    if folder is not None:
+        with contextlib.suppress(OSError):  # a full disk: the run is more than what is said about it
+            write_text(folder / name, text)
+
+
+def _folder() -> Path | None:
+    supervisor, _, folder = os.environ.get(VARIABLE, "").partition(":")
+    return Path(folder) if supervisor == str(os.getppid()) else None
