@@ -13,6 +13,7 @@ from benchmarks.ablation.plan import Job
 
 PASS_AT_1 = "pass@1"
 TOKENS = "throughput/generated_tokens"
+CPU = "time/cpu"
 
 
 @dataclass(frozen=True)
@@ -119,3 +120,9 @@ def learned(job: Job) -> Learnt:
         ),
         training=Curve.of([(row["step"], row[TOKENS], row) for row in rows]),
     )
+
+
+def cpu_until(training: Curve, steps: np.ndarray) -> np.ndarray:
+    """Return the CPU seconds of the training steps up to each of `steps`, evaluations not among them."""
+    total = np.concatenate([[0.0], np.cumsum(training.values[CPU])])
+    return total[np.searchsorted(training.steps, steps, side="right")]

@@ -4,13 +4,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from algorithms.utils.files import write_json, write_text
 from benchmarks.ablation.figure import draw
 from benchmarks.ablation.intervals import Interval, t_interval
-from benchmarks.ablation.learned import Learnt, learned
+from benchmarks.ablation.learned import CPU, Learnt, cpu_until, learned
 from benchmarks.ablation.plan import Job
 from benchmarks.ablation.stored import State, state
 from benchmarks.ablation.table import differences, places, table
+
+# Counts whose sums over a run say what a mechanism had to do.
+TOTALS = ("ranking/groups", "ranking/ordered", "replay/added", "reflection/prompts")
 
 
 def write_results(jobs: Sequence[Job], codes: Mapping[str, int], out: Path) -> str:
@@ -74,9 +79,11 @@ def _run(run: Learnt) -> dict[str, Any]:
         "steps": run.steps,
         "generated_tokens": run.tokens,
         "wall_s": run.wall_s,
+        "totals": {tag: float(np.nansum(run.training.values[tag])) for tag in TOTALS if tag in run.training.values},
         "evaluations": {
             "step": curve.steps.astype(int).tolist(),
             "generated_tokens": curve.tokens.astype(int).tolist(),
+            **({"cpu_s": cpu_until(run.training, curve.steps).round(3).tolist()} if CPU in run.training.values else {}),
             **{name: values.tolist() for name, values in curve.values.items()},
         },
     }

@@ -8,18 +8,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from filelock import FileLock
 
 from algorithms.train.metrics_file import drop_torn_line
-from benchmarks.ablation.learned import Curve, learned
+from benchmarks.ablation.learned import cpu_until, learned
 from benchmarks.ablation.plan import CONFIGS, Job
 from benchmarks.ablation.stored import State, state
 from benchmarks.suite.bases import Made, Spec, make
 from benchmarks.suite.jobs import Planned, job, key_of
 from benchmarks.suite.protocol import Protocol
-
-CPU = "time/cpu"
 
 
 def work(spec: Spec, runs: Sequence[Planned], protocol: Protocol, digest: str, out: Path, records: Path) -> None:
@@ -107,12 +104,6 @@ def record(run: Planned, one: Job, made: Made, digest: str) -> dict[str, Any]:
         "protocol": digest,
         "commit": commit(),
     }
-
-
-def cpu_until(training: Curve, steps: np.ndarray) -> np.ndarray:
-    """Return the CPU seconds of the training steps up to each of `steps`, evaluations not among them."""
-    total = np.concatenate([[0.0], np.cumsum(training.values[CPU])])
-    return total[np.searchsorted(training.steps, steps, side="right")]
 
 
 def commit() -> str:

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 from algorithms.config.errors import ConfigError
-from benchmarks.ablation.learned import Curve
+from benchmarks.ablation.learned import Curve, cpu_until
 from benchmarks.suite import command
 from benchmarks.suite import protocol as registered
 from benchmarks.suite.bases import Spec
 from benchmarks.suite.jobs import Planned, chosen, job, key_of, planned
 from benchmarks.suite.tasks import Screened
-from benchmarks.suite.worker import append, cpu_until, stored
+from benchmarks.suite.worker import append, stored
 from r3env.assets import build
 
 DRAFT, DIGEST = registered.read()
