@@ -15,7 +15,7 @@ BROWSER := $(VENV)/browser
 RUN := $(VENV)/bin/python -m
 LOG := $(VENV)/install.log
 PIP := $(RUN) pip install --quiet --no-input --disable-pip-version-check --constraint constraints.txt
-EXTRAS := dev,bench,cluster,reasoning-gym,gem,skyrl-gym,mcp,wandb,mlflow,trackio
+EXTRAS := dev,bench,cluster,reasoning-gym,gem,skyrl-gym,mcp,agents,wandb,mlflow,trackio
 EXTRAS_GPU := $(EXTRAS),vllm
 # Two extras without all that they ask for: gem-llm pins an older NLTK than IFEval's checks want, which does as well, and
 # OpenEnv's web pages need a gradio that excludes our pandas.

@@ -91,9 +91,12 @@ class VerifiableEnv(gymnasium.Env[str, str], abc.ABC):
         tools: what the info of `reset` has as `tools`: `{"type": "function", "function": {…}}` for each.
         takes_hint: whether `prompt` places `self.hint`, text that a method gives for this episode, by itself; else it
             is appended to the first user turn.
+        takes_completions: whether it runs an agent, as `r3env.envs.agent.AgentEnv` does: `reset` then takes the option
+            `policy`, and the env runner calls `complete` in place of `step`.
     """
 
     takes_hint: bool = False
+    takes_completions: bool = False
     hint: str = ""
     tools: Sequence[Mapping[str, Any]] = ()
 

@@ -1,6 +1,6 @@
 """Functions of the user's by their names, `module:function` or `path/to/file.py:function`, with errors of one line.
 
-They are imported in child processes alone: importing may do anything.
+Importing may do anything: all but agents are imported in child processes alone.
 """
 
 import importlib

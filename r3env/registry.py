@@ -17,6 +17,7 @@ MIXTURE_ID = "r3env/Mixture-v0"
 FUNCTION_ID = "r3env/Function-v0"
 CHOICE_ID = "r3env/Choice-v0"
 TOOLS_ID = "r3env/Tools-v0"
+AGENT_ID = "r3env/Agent-v0"
 
 _WRAPPER = " was raised from the environment creator"
 
@@ -29,6 +30,7 @@ for _id, _entry_point in (
     (FUNCTION_ID, "r3env.envs.function:FunctionEnv"),
     (CHOICE_ID, "r3env.envs.choice:ChoiceEnv"),
     (TOOLS_ID, "r3env.envs.tools:ToolEnv"),
+    (AGENT_ID, "r3env.envs.agent:AgentEnv"),
 ):
     if _id not in gymnasium.registry:
         gymnasium.register(id=_id, entry_point=_entry_point)

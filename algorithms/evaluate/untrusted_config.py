@@ -19,7 +19,7 @@ from algorithms.evaluate.config import EvaluateConfig
 # Those with a module run its code, and some that come with r3env (GEM's, SkyRL's) run what a policy writes.
 _OWN_ENVIRONMENTS = "r3env/"
 # What names code that r3env's own environments run; a mixture hands its own on to its parts.
-_REWARD = "options.reward"
+_FUNCTIONS = ("options.reward", "options.agent", "options.tools", "options.mcp_servers")
 
 
 def withhold_options(files: Sequence[str]) -> list[str]:
@@ -41,7 +41,7 @@ def withheld_notes(run_file: Path, config: EvaluateConfig) -> list[str]:
 
 
 def check_environments(run_file: Path, config: EvaluateConfig, files: Sequence[str], overrides: Sequence[str]) -> None:
-    """Refuse a run's environments that are not r3env's own, and its reward functions; nothing is imported yet.
+    """Refuse a run's environments that are not r3env's own, and functions that those call; nothing is imported yet.
 
     Args:
         run_file: the run's.
@@ -54,18 +54,21 @@ def check_environments(run_file: Path, config: EvaluateConfig, files: Sequence[s
     """
     described = config.environment_settings.model_dump()
     said = [one for section in _sections_of_the_user(files, overrides) for one in _environments("environment", section)]
-    ids, rewards = ([values.get(key) for _, values in said] for key in ("id", _REWARD))
+    repeated = {key: [values.get(key) for _, values in said] for key in ("id", *_FUNCTIONS)}
     for place, values in _environments("environment", described):
-        name, reward = values.get("id"), values.get(_REWARD)
+        name = values.get("id")
         own = isinstance(name, str) and name.startswith(_OWN_ENVIRONMENTS) and ":" not in name
-        if name is not None and not own and name not in ids:
+        if name is not None and not own and name not in repeated["id"]:
             raise ConfigError(
                 f"{run_file}: {place}.id: {shown(name)} is not one of {_OWN_ENVIRONMENTS}…, and may run code of its "
                 f"own; {_repeat(f'{place}.id', name)}"
             )
-        if own and reward is not None and reward not in rewards:
-            place = f"{place}.{_REWARD}"
-            raise ConfigError(f"{run_file}: {place}: {shown(reward)} names code to run; {_repeat(place, reward)}")
+        for key in _FUNCTIONS if own else ():
+            function = values.get(key)
+            if function is not None and function not in repeated[key]:
+                where = f"{place}.{key}"
+                fix = _repeat(where, function)
+                raise ConfigError(f"{run_file}: {where}: {shown(function)} names code to run; {fix}")
 
 
 def _repeat(name: str, value: Any) -> str:
@@ -109,12 +112,12 @@ def _sections_of_the_user(files: Sequence[str], overrides: Sequence[str]) -> Ite
 
 
 def _environments(place: str, described: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield the id and the reward functions of an environment and those of a mixture's parts, with its dotted name."""
+    """Yield the id and the functions of an environment and those of a mixture's parts, with its dotted name."""
     if not isinstance(described, Mapping):
         return
     options = described.get("options")
     options = options if isinstance(options, Mapping) else {}
-    yield place, {"id": described.get("id"), _REWARD: options.get("reward")}
+    yield place, {"id": described.get("id"), **{key: options.get(key.partition(".")[2]) for key in _FUNCTIONS}}
     parts = options.get("environments")
     for part, value in parts.items() if isinstance(parts, Mapping) else ():
         yield from _environments(f"{place}.options.environments.{part}", value)

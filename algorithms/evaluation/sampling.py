@@ -7,7 +7,7 @@ from typing import Any
 from algorithms.config.base import BaseConfig
 from algorithms.config.sections import EvaluationSettings
 from algorithms.evaluation.metrics import Metrics, summarize
-from algorithms.rollout.attempts import AttemptTruncator, attempt_of
+from algorithms.rollout.attempts import AttemptTruncator
 from algorithms.rollout.conversation import last_text
 from algorithms.rollout.types import (
     Attempt,
@@ -140,7 +140,8 @@ class Sampler:
     def _attempt(self, rollout: Rollout) -> Attempt:
         """Return a rollout as the attempt of a second turn that has room for its answer."""
         assert self.truncator is not None
-        return self.truncator.truncate(attempt_of(rollout.tokens, rollout.prompt_length, last_text(rollout)))
+        attempt = self.truncator.attempt(rollout.tokens, rollout.loss_mask, last_text(rollout))
+        return self.truncator.truncate(attempt)
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from algorithms.grpo.mechanism import Group, Mechanism, Prompt, Services, Settings, StepBatch, setting
 from algorithms.grpo.prompt_share import draw_at_most, most_in_share
-from algorithms.rollout.types import Attempt, Context, Rollout
+from algorithms.rollout.types import Context, Rollout
 
 FISSION = "fission"
 
@@ -86,7 +86,6 @@ class Fission(Mechanism):
         said = rollout.turns[-1].feedback if rollout.turns else ""
         feedback = self.truncator.shorten(said, self.settings.max_feedback_tokens)
         text = self.truncator.text(rollout.tokens, rollout.loss_mask)
-        length = rollout.prompt_length
-        attempt = Attempt(rollout.tokens[:length], rollout.tokens[length:], text)
+        attempt = self.truncator.attempt(rollout.tokens, rollout.loss_mask, text)
         attempt = self.truncator.truncate(attempt, feedback)
         return Prompt(rollout.uid, FISSION, attempt=attempt, feedback=feedback, size=self.settings.size)

@@ -20,7 +20,7 @@ from algorithms.grpo.mechanism import (
 )
 from algorithms.grpo.prompt_share import draw_at_most, most_in_share
 from algorithms.grpo.types import with_prompt_of
-from algorithms.rollout.types import NEW_CONTEXT, Attempt, Context
+from algorithms.rollout.types import NEW_CONTEXT, Context
 
 GROUPS = 32
 ENOUGH = 8
@@ -111,9 +111,8 @@ class Reflection(Mechanism):
         for uid in self._chosen(queries, rng):
             failure = self.services.history.sample_failure(uid, rng)
             if failure is not None:
-                length = failure.prompt_length
                 text = failure.text or self.truncator.text(failure.tokens, failure.loss_mask)
-                attempt = Attempt(failure.tokens[:length], failure.tokens[length:], text)
+                attempt = self.truncator.attempt(failure.tokens, failure.loss_mask, text)
                 prompts.append(Prompt(uid, Context.REFLECTION, attempt=self.truncator.truncate(attempt)))
         self.metrics["reflection/prompts"] = float(len(prompts))
         self.metrics["reflection/history_lag"] = float(step - self.services.step)

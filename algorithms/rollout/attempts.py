@@ -8,7 +8,7 @@ from transformers import PretrainedConfig, PreTrainedTokenizerBase
 
 from algorithms.config.base import BaseConfig
 from algorithms.models.tokenizer import chat_format
-from algorithms.rollout.conversation import decoded, last_written
+from algorithms.rollout.conversation import decoded, last_context, last_written
 from algorithms.rollout.types import Attempt
 from r3env import chat
 from r3env.reasoning import answer_of, response_text
@@ -125,6 +125,20 @@ class AttemptTruncator:
         tokens = np.array(self._tokenizer.encode(text, add_special_tokens=False), np.int32)
         kept = cut_attempt(tokens, limit, self._gap)
         return text if len(kept) == len(tokens) else response_text(self._tokenizer, kept.tolist())
+
+    def attempt(self, tokens: np.ndarray, loss_mask: np.ndarray, text: str) -> Attempt:
+        """Make a conversation the failed attempt of a second turn, whole.
+
+        Of several contexts it is the last one. Where conversations are rendered anew, the text alone is quoted.
+
+        Args:
+            tokens: int32 [T].
+            loss_mask: bool [T], True on the policy's own.
+            text: of its last turn.
+        """
+        start = 0 if self._rerender else last_context(tokens)
+        tokens, own = tokens[start:], loss_mask[start:]
+        return attempt_of(tokens, int(own.argmax()) if own.any() else len(own), text)
 
     def truncate(self, attempt: Attempt, following: str = "") -> Attempt:
         """Return the attempt, its middle cut out where it is too long.

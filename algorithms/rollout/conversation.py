@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from algorithms.rollout.types import Rollout, Written
+from algorithms.rollout.types import NEW_CONTEXT, Rollout, Written
 from r3env.reasoning import response_text
 
 if TYPE_CHECKING:  # slow to import, and the mathematics of the step have no use for it
@@ -44,6 +44,12 @@ def last_written(loss_mask: np.ndarray) -> Written:
         return Written(len(loss_mask), len(loss_mask))
     gaps = np.flatnonzero(np.diff(own) > 1)
     return Written(int(own[gaps[-1] + 1] if len(gaps) else own[0]), int(own[-1]) + 1)
+
+
+def last_context(tokens: np.ndarray) -> int:
+    """Return where the last context of a rollout's tokens starts, int32 [T]; mostly there is one."""
+    places = np.flatnonzero(tokens == NEW_CONTEXT)
+    return int(places[-1]) + 1 if len(places) else 0
 
 
 def decoded(tokens: np.ndarray, turn: Written, tokenizer: "PreTrainedTokenizerBase | None") -> str:

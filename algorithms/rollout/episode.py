@@ -1,138 +1,31 @@
-"""One episode in progress: its tokens, its conversation and what its environment has returned so far."""
+"""Takes an episode from turn to turn: the tokens of prompts, and what the environment makes of responses."""
 
+import functools
 import json
 import math
 import sys
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from dataclasses import replace
+from typing import Any
 
-import gymnasium
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
-from algorithms.rollout.engines.base import Completion, FinishReason, GenerationRequest
+from algorithms.rollout.agent_turns import (
+    CHANGED_PREFIXES,
+    chat_completion,
+    next_turn_of,
+    policy_for,
+    takes_completions,
+    token_limit,
+)
+from algorithms.rollout.engines.base import Completion, GenerationRequest
+from algorithms.rollout.episode_record import Episode
 from algorithms.rollout.turn_tokens import TurnTokens
-from algorithms.rollout.types import NEW_CONTEXT, Prompt, Request, Rollout, Split, Turn, Written
+from algorithms.rollout.types import Prompt, Turn, Written
 from r3env import chat
+from r3env.agents.types import NextTurn
 from r3env.reasoning import response_text
-
-
-@dataclass
-class Episode:
-    """Turned into a `Rollout` when it ends.
-
-    Args:
-        request: what is run.
-        environment: runs it, and no other episode meanwhile.
-        place: episodes are submitted to the engine in this order.
-        versions: of the weights that sampled the policy's tokens, as in `Rollout`.
-        tokens: as in `Rollout`, prompt and turns so far.
-        context_start: the next response follows `tokens[context_start:]`.
-        mask: True on the policy's own tokens.
-        logprobs: of the policy's own tokens only.
-        written: the policy's own turns by their place in `messages`.
-        tools: what the policy may call, as JSON; empty: none.
-        counts: what the environment has counted so far.
-        state: of the observation that the next turn answers, by the environment's name for it.
-        asking: it has ended, and a token behind its response is being measured.
-        asked_logprob: what that gave.
-    """
-
-    request: Request
-    environment: gymnasium.Env[str, str]
-    place: int
-    versions: list[tuple[int, int]] = field(default_factory=list)
-    tokens: list[int] = field(default_factory=list)
-    context_start: int = 0
-    mask: list[bool] = field(default_factory=list)
-    logprobs: list[float] = field(default_factory=list)
-    messages: list[dict[str, str]] = field(default_factory=list)
-    written: dict[int, Written] = field(default_factory=dict)
-    turns: list[Turn] = field(default_factory=list)
-    tools: str = ""
-    counts: Counter[str] = field(default_factory=Counter)
-    state: str = ""
-    reward: float = 0.0
-    correct: bool = False
-    truncated: bool = False
-    verdict: str = "no_answer"
-    error: str | None = None
-    done: bool = False
-    asking: bool = False
-    asked_logprob: float | None = None
-
-    def append_context(self, tokens: Sequence[int]) -> None:
-        """Add tokens that the policy did not write."""
-        self.tokens += tokens
-        self.mask += [False] * len(tokens)
-
-    def new_context(self, tokens: Sequence[int]) -> None:
-        """Have the next response follow these tokens and nothing else."""
-        self.append_context([NEW_CONTEXT, *tokens])
-        self.context_start = len(self.tokens) - len(tokens)
-
-    def append_response(self, completion: Completion) -> None:
-        """Add the policy's turn. The mask grows last: `given_up` may look in between."""
-        for version, count in completion.versions:
-            last = self.versions.pop() if self.versions and self.versions[-1][0] == version else (version, 0)
-            self.versions.append((version, last[1] + count))
-        self.tokens += completion.tokens.tolist()
-        self.logprobs += completion.logprobs.tolist()
-        self.mask += [True] * len(completion.tokens)
-        self.truncated = completion.finish_reason is FinishReason.LENGTH
-
-    def fail(self, verdict: str, error: str) -> None:
-        """End the episode without an outcome."""
-        self.done, self.correct, self.verdict, self.error = True, False, verdict, error
-
-    def given_up(self, error: str) -> Self:
-        """Copy the episode as failed, whatever a thread that still runs the original does to it."""
-        turns, mask = list(self.turns), list(self.mask)
-        tokens, logprobs = self.tokens[: len(mask)], self.logprobs[: sum(mask)]
-        copy = replace(
-            self,
-            versions=list(self.versions),
-            tokens=tokens,
-            mask=mask,
-            logprobs=logprobs,
-            messages=list(self.messages),
-            turns=turns,
-            counts=Counter(self.counts),
-        )
-        copy.fail("environment_error", error)
-        return copy
-
-    def rollout(self, current_version: int) -> Rollout:
-        """Return the episode as plain data; one that failed before its first response gets the current version."""
-        request = self.request
-        return Rollout(
-            request_id=request.id,
-            uid=request.uid,
-            group=request.group,
-            context=request.context,
-            tokens=np.array(self.tokens, np.int32),
-            loss_mask=np.array(self.mask, bool),
-            sampling_logprobs=np.array(self.logprobs, np.float32),
-            reward=self.reward,
-            correct=self.correct,
-            truncated=self.truncated,
-            verdict=self.verdict,
-            weights_version=min((version for version, _ in self.versions), default=current_version),
-            versions=tuple(self.versions) if len(self.versions) > 1 else (),
-            messages=tuple(self._carried(place) for place in range(len(self.messages))),
-            error=self.error,
-            turns=tuple(self.turns),
-            asked_logprob=self.asked_logprob,
-            counts=dict(self.counts),
-        )
-
-    def _carried(self, place: int) -> dict[str, str] | Written:
-        """A turn as the rollout has it: what is trained on is carried as tokens, and not as text beside them."""
-        own = self.written.get(place) if self.request.split is Split.TRAIN else None
-        return self.messages[place] if own is None else own
-
 
 # Verdicts that do not judge the answer: their rollouts leave the group.
 UNTRUSTED_VERDICTS = frozenset({"timeout", "error"})
@@ -172,7 +65,13 @@ class Turns:
         """Do what `begin` does, and raise whatever goes wrong."""
         request, environment = episode.request, episode.environment
         takes_hint = bool(request.prompt.hint and getattr(environment.unwrapped, "takes_hint", False))
-        text, info = environment.reset(seed=request.seed % 2**31, options=_options(request.prompt, takes_hint))
+        options = _options(request.prompt, takes_hint)
+        if takes_completions(environment):
+            options["policy"] = policy_for(request.sampling, functools.partial(self._problem, episode))
+        text, info = environment.reset(seed=request.seed % 2**31, options=options)
+        episode.asked = next_turn_of(info)
+        if episode.asked is not None:
+            episode.counts[CHANGED_PREFIXES] = 0
         if request.prompt.attempt is not None:
             text = request.prompt.feedback or text
         if request.prompt.hint and not takes_hint:
@@ -192,9 +91,9 @@ class Turns:
         seed = np.random.SeedSequence([episode.request.seed, turn]).generate_state(1, np.uint64)[0]
         sampling = episode.request.sampling
         begun = 0 if turn else len(_begun(episode.request.prompt))  # counts as a part of the response
-        room = min(self._room(episode), max(1, sampling.max_response_tokens - begun))
+        room = min(self._room(episode), max(1, sampling.max_response_tokens - begun), token_limit(episode.asked))
         if room < sampling.max_response_tokens:
-            sampling = replace(sampling, max_response_tokens=room)
+            sampling = replace(sampling, max_response_tokens=int(room))
         return GenerationRequest(context, int(seed), sampling)
 
     def may_ask(self, episode: Episode) -> bool:
@@ -212,7 +111,7 @@ class Turns:
         if not begun:  # else the text has more than what the policy wrote
             episode.written[len(episode.messages) - 1] = Written(start, len(episode.tokens))
         try:
-            observation, reward, terminated, truncated, info = episode.environment.step(text)
+            observation, reward, terminated, truncated, info = self._answer(episode, start, text, completion)
             reward = float(reward)
             if not math.isfinite(reward):
                 raise ValueError(f"reward {reward} is not a finite number")
@@ -220,7 +119,9 @@ class Turns:
             if not _judge(episode, start, reward, info):
                 return
             episode.done = episode.done or terminated or truncated
-            if not episode.done:
+            if not episode.done and episode.asked is not None:
+                self._append_request(episode, info)
+            elif not episode.done:
                 following = info.get("messages") or [{"role": "user", "content": observation}]
                 episode.messages += [dict(message) for message in following]
                 self._ask_again(episode, completion, following)
@@ -230,6 +131,16 @@ class Turns:
         except BaseException as error:  # see begin
             episode.fail("environment_error", f"step: {error!r}")
 
+    def _answer(
+        self, episode: Episode, start: int, text: str, completion: Completion
+    ) -> tuple[str, Any, bool, bool, dict[str, Any]]:
+        """Step the environment; one that runs an agent gets the response with all that is known of it."""
+        environment: Any = episode.environment
+        if episode.asked is None:
+            return environment.step(text)
+        prompt = episode.tokens[episode.context_start : start]
+        return environment.unwrapped.complete(chat_completion(self.tokenizer, text, prompt, completion))
+
     def _ask_again(self, episode: Episode, completion: Completion, following: Sequence[Mapping[str, str]]) -> None:
         """Write the next turns and their prompt: behind what is there, or all of it anew."""
         if not self.chat_format.rerender:
@@ -238,6 +149,41 @@ class Turns:
         tokens = self._tokens.first(episode.messages, episode.tools)
         self._check_room(len(tokens))
         episode.new_context(tokens)
+
+    def _append_request(self, episode: Episode, info: Mapping[str, Any]) -> None:
+        """Write an agent's request behind the turn that it follows, or into a context of its own."""
+        episode.asked = asked = next_turn_of(info)
+        if asked is None:
+            raise ValueError("the environment's info has no `next_turn`, the agent's next request")
+        tokens, behind = self._request_tokens(episode, asked)
+        episode.messages += [dict(message) for message in (asked.messages if asked.follows is None else asked.new)]
+        episode.counts[CHANGED_PREFIXES] += asked.follows is None
+        if behind:
+            self._append_context(episode, tokens)
+            return
+        self._check_room(len(tokens))
+        episode.new_context(tokens)
+
+    def _request_tokens(self, episode: Episode, asked: NextTurn) -> tuple[Sequence[int], bool]:
+        """Tokens of an agent's request, and whether they go behind what is there.
+
+        What the policy sampled stays as it was sampled: behind an earlier turn a context begins with its very tokens.
+        """
+        if asked.follows is None or self.chat_format.rerender:
+            return self._tokens.first(asked.messages), False
+        start, end = episode.spans[asked.follows]
+        following = self._tokens.following(np.array(episode.tokens[end - 1 : end], np.int32), asked.new)
+        behind = end == len(episode.tokens)
+        return (following if behind else (*episode.tokens[start:end], *following)), behind
+
+    def _problem(self, episode: Episode, asked: NextTurn) -> str | None:
+        """Why an agent's request cannot be answered; None: it can."""
+        try:
+            tokens, behind = self._request_tokens(episode, asked)
+            self._check_room(len(tokens) + (len(episode.tokens) - episode.context_start if behind else 0))
+        except Exception as error:  # a template is a program of somebody else's, and may refuse anything
+            return f"the conversation cannot be continued: {error}"
+        return None
 
     def _append_context(self, episode: Episode, tokens: Sequence[int]) -> None:
         self._check_room(len(episode.tokens) - episode.context_start + len(tokens))
@@ -294,7 +240,9 @@ def _judge(episode: Episode, start: int, reward: float, info: Mapping[str, Any])
         why = _text(info, "feedback")
         episode.fail(episode.verdict, f"the answer could not be graded: {episode.verdict}{why and f': {why}'}")
         return False
-    if episode.truncated and correct:
+    if episode.truncated and correct and episode.asked is not None:
+        episode.truncated = False  # an agent knows what it makes of an unfinished response
+    elif episode.truncated and correct:
         # A box in an unfinished response does not count.
         correct, reward, episode.verdict, episode.done = False, 0.0, "truncated", True
     episode.reward += reward

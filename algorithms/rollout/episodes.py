@@ -10,9 +10,11 @@ from typing import Any
 import gymnasium
 from transformers import PreTrainedTokenizerBase
 
+from algorithms.rollout.agent_turns import give_up
 from algorithms.rollout.engines.base import Engine
 from algorithms.rollout.env_threads import SteppingThreads, Work
-from algorithms.rollout.episode import Episode, Turns
+from algorithms.rollout.episode import Turns
+from algorithms.rollout.episode_record import Episode
 from algorithms.rollout.types import OnProgress, Request, Rollout, Split
 from r3env.chat import DEFAULT_FORMAT, ChatFormat
 
@@ -260,6 +262,8 @@ class EpisodeRunner:
         for work in self._threads.overdue(self._step_timeout_s):
             self._threads.give_up(work)
             episode = self._stepping.pop(work, None)
+            if episode is not None:
+                give_up(episode.environment)
             if episode is None or not self._is_running(episode):
                 continue
             del self._running[episode.request.id]

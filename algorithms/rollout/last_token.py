@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from algorithms.rollout.types import NEW_CONTEXT, Rollout
+from algorithms.rollout.conversation import last_context
+from algorithms.rollout.types import Rollout
 
 
 def is_finished(rollout: Rollout) -> bool:
@@ -14,9 +15,7 @@ def is_finished(rollout: Rollout) -> bool:
 
 def extended(rollout: Rollout, token: int) -> Rollout:
     """Return the last context of a rollout with one more token, which counts as the only one that the policy wrote."""
-    places = np.flatnonzero(rollout.tokens == NEW_CONTEXT)
-    start = int(places[-1]) + 1 if len(places) else 0
-    tokens = np.append(rollout.tokens[start:], np.int32(token)).astype(np.int32)
+    tokens = np.append(rollout.tokens[last_context(rollout.tokens) :], np.int32(token)).astype(np.int32)
     mask = np.zeros(len(tokens), bool)
     mask[-1] = True
     return replace(

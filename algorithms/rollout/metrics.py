@@ -3,6 +3,7 @@
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 
+from algorithms.rollout.agent_turns import CHANGED_PREFIXES
 from algorithms.rollout.scheduler import DispatchReport
 from algorithms.rollout.types import Request, Rollout
 
@@ -25,7 +26,14 @@ def completion_metrics(requests: Sequence[Request], rollouts: Sequence[Rollout])
         "grading/no_answer": float(verdicts["no_answer"]),
         "rollout/environment_errors": float(verdicts["environment_error"]),
         **tool_metrics(rollouts),
+        **agent_metrics(rollouts),
     }
+
+
+def agent_metrics(rollouts: Sequence[Rollout]) -> dict[str, float]:
+    """Count the requests of agents that began another sample of their episode; nothing where there are no agents."""
+    changed = [rollout.counts[CHANGED_PREFIXES] for rollout in rollouts if CHANGED_PREFIXES in rollout.counts]
+    return {"rollout/changed_prefixes": float(sum(changed))} if changed else {}
 
 
 def tool_metrics(rollouts: Sequence[Rollout]) -> dict[str, float]:

@@ -164,7 +164,8 @@ class Rollout:
     Args:
         context: of the prompt.
         tokens: int32 [T], prompt and all turns; with `rl_module.earlier_turns: rendered` each later turn after
-            `NEW_CONTEXT` and the conversation rendered anew.
+            `NEW_CONTEXT` and the conversation rendered anew; likewise a turn of an agent that went back or changed what
+            stood before.
         loss_mask: bool [T], True on tokens that the policy wrote in this episode.
         sampling_logprobs: float32 [L], the engine's log-prob of each policy token at the sampling temperature.
         reward: what the environment paid in all turns, before shaping.

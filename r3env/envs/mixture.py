@@ -10,6 +10,7 @@ import gymnasium
 import numpy as np
 from gymnasium.error import ResetNeeded
 
+from r3env.agents.types import Completion
 from r3env.core import Queries, Query, Verdict, VerifiableEnv
 from r3env.data.shared import load_shared
 from r3env.registry import make_env
@@ -97,6 +98,7 @@ class MixtureEnv(VerifiableEnv):
         )
         self.tools = max((part.tools for part in self.parts.values()), key=lambda tools: len(str(tools)))
         self.takes_hint = any(part.takes_hint for part in self.parts.values())
+        self.takes_completions = any(part.takes_completions for part in self.parts.values())
         self._running: tuple[str, VerifiableEnv] | None = None
 
     def load_queries(self) -> Queries:
@@ -130,6 +132,8 @@ class MixtureEnv(VerifiableEnv):
         name, _, inner = (self._sample().uid if uid is None else uid).partition("/")
         part_seed = int(self.np_random.integers(2**31)) if seed is None else seed
         hint = "" if self.parts[name].takes_hint else options.pop("hint", "")
+        if not self.parts[name].takes_completions:
+            options.pop("policy", None)
         observation, info = self.parts[name].reset(seed=part_seed, options={**options, "uid": inner})
         observation = f"{observation}\n\n{hint}" if hint else observation
         self._running = name, self.parts[name]
@@ -137,18 +141,30 @@ class MixtureEnv(VerifiableEnv):
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
         """Judge a response by its part; see `VerifiableEnv.step`."""
-        if self._running is None:
-            raise ResetNeeded("no episode is running: call reset() before step()")
-        name, part = self._running
-        observation, reward, terminated, truncated, info = part.step(action)
-        if "uid" in info:
-            info = {**info, "uid": f"{name}/{info['uid']}"}
-        return observation, reward, terminated, truncated, info
+        return self._step("step", action)
+
+    def complete(self, completion: Completion) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        """Answer the request of the agent that a part runs; see `r3env.envs.agent.AgentEnv`."""
+        return self._step("complete", completion)
+
+    def abandon(self) -> None:
+        """Let nobody wait for the agent that a part runs; see `r3env.envs.agent.AgentEnv`."""
+        if self._running is not None and self._running[1].takes_completions:
+            self._running[1].abandon()  # type: ignore[attr-defined]  # what takes completions has it
 
     def close(self) -> None:
         """Close the parts."""
         for part in self.parts.values():
             part.close()
+
+    def _step(self, method: str, action: Any) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        if self._running is None:
+            raise ResetNeeded("no episode is running: call reset() before step()")
+        name, part = self._running
+        observation, reward, terminated, truncated, info = getattr(part, method)(action)
+        if "uid" in info:
+            info = {**info, "uid": f"{name}/{info['uid']}"}
+        return observation, reward, terminated, truncated, info
 
     def _inner(self, query: Query) -> tuple[VerifiableEnv, Query]:
         name, _, uid = query.uid.partition("/")

@@ -145,12 +145,16 @@ REWARD = f"{MODULE}:reward"
 FUNCTION = {"id": "r3env/Function-v0", "options": {"reward": REWARD}}
 TWO = ["examples.rewards:short", REWARD]
 OF_PART = {"options": {"environments": {"part": FUNCTION}}}
+AGENT = {"id": "r3env/Agent-v0", "options": {"agent": REWARD}}
+TOOLS = {"id": "r3env/Tools-v0", "options": {"tools": REWARD}}
 
 
 @pytest.mark.parametrize(
     ("environment", "setting", "value"),
     [
         (FUNCTION, "environment.options.reward", REWARD),
+        (AGENT, "environment.options.agent", REWARD),
+        (TOOLS, "environment.options.tools", REWARD),
         ({"id": "r3env/Function", "options": {"reward": REWARD}}, "environment.options.reward", REWARD),
         ({"env": "r3env/Function-v0", "options": {"reward": REWARD}}, "environment.options.reward", REWARD),
         ({"id": "r3env/Function-v0", "options": {"reward": TWO}}, "environment.options.reward", json.dumps(TWO)),
@@ -162,7 +166,7 @@ OF_PART = {"options": {"environments": {"part": FUNCTION}}}
         ),
     ],
 )
-def test_a_reward_function_that_the_run_names_is_not_imported_unless_the_user_names_it(
+def test_a_function_that_the_run_names_is_not_imported_unless_the_user_names_it(
     environment, setting, value, shared, marker, tmp_path, capsys
 ):
     asked = ["--model", str(shared({"environment": environment})), "--out", str(tmp_path / "out")]
@@ -176,6 +180,14 @@ def test_a_reward_function_that_the_run_names_is_not_imported_unless_the_user_na
     assert main([*asked, say_so]) == 2
     assert marker.exists(), "imported; it has no such function"
     assert f"has no {REWARD.partition(':')[2]}" in capsys.readouterr().err
+
+
+def test_a_server_that_the_run_names_is_not_started(shared, marker, tmp_path, capsys):
+    servers = {"mine": {"command": "touch", "args": [str(marker)]}}
+    run = shared({"environment": {"id": "r3env/Tools-v0", "options": {"mcp_servers": servers}}})
+    assert main(["--model", str(run), "--out", str(tmp_path / "out")]) == 2
+    assert not marker.exists()
+    assert "environment.options.mcp_servers: " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("setting", ["mechanisms", "query_sampler", "advantage", "objective"])

@@ -13,6 +13,7 @@ from algorithms.grpo.registry import MECHANISMS, QUERY_SAMPLERS
 from algorithms.grpo.rollout_source import RolloutSource
 from algorithms.grpo.state import pack_states, restore_states
 from algorithms.grpo.types import Group, Prompt, Sample, StepBatch
+from algorithms.rollout.attempts import attempt_of
 from algorithms.rollout.types import Context, Sampling
 from r3env.core import Query
 from tests.hand_made import answer
@@ -60,6 +61,9 @@ class Quoter:
 
     def shorten(self, text, limit):
         return text[:limit]
+
+    def attempt(self, tokens, loss_mask, text):
+        return attempt_of(tokens, int(loss_mask.argmax()), text)
 
     def truncate(self, attempt, following=""):
         return attempt

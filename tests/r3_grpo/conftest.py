@@ -13,6 +13,7 @@ from algorithms.grpo.types import Group, Prompt, Sample, StepBatch
 from algorithms.history.store import ReplayHistory
 from algorithms.r3_grpo.algorithm import R3GRPO
 from algorithms.r3_grpo.config import R3GRPOConfig
+from algorithms.rollout.attempts import attempt_of
 from algorithms.rollout.types import Attempt, Context, Rollout
 from r3env.core import Query
 
@@ -43,7 +44,10 @@ def fake_services(config: R3GRPOConfig) -> Services:
         uids=["q"],
         query=lambda uid: Query(uid, "?", "!"),
         score=score,
-        truncator=lambda limit: SimpleNamespace(truncate=lambda attempt: attempt),
+        truncator=lambda limit: SimpleNamespace(
+            attempt=lambda tokens, mask, text: attempt_of(tokens, int(mask.argmax()), text),
+            truncate=lambda attempt: attempt,
+        ),
         opened_history=ReplayHistory(capacity=None, dedupe=False),
     )
 

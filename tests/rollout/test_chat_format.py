@@ -12,7 +12,8 @@ from algorithms.models.tokenizer import load_tokenizer, stop_token_ids
 from algorithms.rollout.attempts import GAP_TEXT, AttemptTruncator
 from algorithms.rollout.conversation import conversation
 from algorithms.rollout.engines.base import Completion, FinishReason
-from algorithms.rollout.episode import Episode, Turns
+from algorithms.rollout.episode import Turns
+from algorithms.rollout.episode_record import Episode
 from algorithms.rollout.episodes import EpisodeRunner
 from algorithms.rollout.types import NEW_CONTEXT, Attempt, Prompt, Request, Sampling, Split
 from r3env import chat

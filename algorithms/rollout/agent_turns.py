@@ -1,0 +1,58 @@
+"""What an environment that runs an agent gets of the engine's side, and says of its requests."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import gymnasium
+from transformers import PreTrainedTokenizerBase
+
+from algorithms.rollout.engines.base import Completion
+from algorithms.rollout.types import Sampling
+from r3env.agents.types import Completion as ChatCompletion
+from r3env.agents.types import NextTurn, Policy
+
+# In `Rollout.counts` of an agent's episode: its requests, beyond the first, that continue no conversation.
+CHANGED_PREFIXES = "changed_prefixes"
+
+
+def takes_completions(environment: gymnasium.Env[str, str]) -> bool:
+    """Return whether an environment runs agents: it hands completions on to them, and their requests to us."""
+    return bool(getattr(environment.unwrapped, "takes_completions", False))
+
+
+def policy_for(sampling: Sampling, problem: Callable[[NextTurn], str | None]) -> Policy:
+    """Return how an agent can ask the policy in an episode that is sampled like this."""
+    return Policy(sampling.temperature, sampling.top_p, sampling.max_response_tokens, problem)
+
+
+def next_turn_of(info: Mapping[str, Any]) -> NextTurn | None:
+    """Return the request that an info holds; None in that of an environment without an agent."""
+    turn = info.get("next_turn")
+    return turn if isinstance(turn, NextTurn) else None
+
+
+def token_limit(turn: NextTurn | None) -> float:
+    """Return the most tokens that an agent wants in answer to a request; infinite where it sets no limit."""
+    return math.inf if turn is None or turn.max_tokens is None else turn.max_tokens
+
+
+def chat_completion(
+    tokenizer: PreTrainedTokenizerBase, text: str, prompt: Sequence[int], completion: Completion
+) -> ChatCompletion:
+    """Return a completion as an agent gets it."""
+    tokens = completion.tokens.tolist()
+    return ChatCompletion(
+        text=text,
+        finish_reason=str(completion.finish_reason),
+        prompt_tokens=prompt,
+        tokens=tokens,
+        logprobs=completion.logprobs.tolist(),
+        pieces=[str(tokenizer.decode([token])) for token in tokens],
+    )
+
+
+def give_up(environment: gymnasium.Env[str, str]) -> None:
+    """Let an agent that nobody waits for any longer have no more answers."""
+    if takes_completions(environment):
+        environment.unwrapped.abandon()  # type: ignore[attr-defined]  # what takes completions has it

@@ -1,0 +1,1 @@
+"""Agents that reach the policy as a chat endpoint of their own, on localhost."""

@@ -1,0 +1,134 @@
+"""An agent's episode between threads: requests on one side, the environment that has them answered on the other."""
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from queue import SimpleQueue
+from typing import Any
+
+from r3env.agents.protocol import RequestError
+from r3env.agents.types import ChatRequest, Completion, Policy
+
+GONE = 410  # clients do not try again after it
+
+
+@dataclass(eq=False)
+class Pending:
+    """A request that waits for its answer.
+
+    Args:
+        request: what is asked.
+        number: of the turn that answers it.
+    """
+
+    request: ChatRequest
+    number: int = 0
+    _completion: Completion | None = None
+    _error: RequestError | None = None
+    _over: threading.Event = field(default_factory=threading.Event)
+
+    def answer(self, completion: Completion, number: int) -> None:
+        """Let the request have this answer."""
+        self._completion, self.number = completion, number
+        self._over.set()
+
+    def refuse(self, error: RequestError) -> None:
+        """Let the request fail."""
+        self._error = error
+        self._over.set()
+
+    def wait(self) -> Completion:
+        """Wait for the answer.
+
+        Raises:
+            RequestError: it was refused.
+        """
+        self._over.wait()
+        if self._completion is None:
+            raise self._error or RequestError("no answer", status=GONE)
+        return self._completion
+
+
+@dataclass(frozen=True)
+class Finished:
+    """An agent has come to its end.
+
+    Args:
+        result: what it returned.
+        error: what it raised.
+    """
+
+    result: Any = None
+    error: BaseException | None = None
+
+
+class SessionClosed(Exception):
+    """Nobody waits for this episode any longer."""
+
+
+class Session:
+    """The requests of one agent, and its end, in the order in which they come.
+
+    Args:
+        policy: how the policy can be asked.
+    """
+
+    def __init__(self, policy: Policy) -> None:
+        self.policy = policy
+        self._events: SimpleQueue[Pending | Finished | None] = SimpleQueue()
+        self._lock = threading.Lock()
+        self._pending: set[Pending] = set()
+        self._closed = False
+
+    def start(self, agent: Callable[[], Any]) -> None:
+        """Run the agent in a thread of its own, which no deadline can end and no exit waits for."""
+        threading.Thread(target=self._run, args=(agent,), name="agent", daemon=True).start()
+
+    def ask(self, request: ChatRequest) -> tuple[Completion, int]:
+        """Have a request answered, and wait for it; returns the answer and its number in the episode.
+
+        Raises:
+            RequestError: it is refused, or the episode is over.
+        """
+        pending = Pending(request)
+        with self._lock:
+            if self._closed:
+                raise _over()
+            self._pending.add(pending)
+        self._events.put(pending)
+        try:
+            return pending.wait(), pending.number
+        finally:
+            with self._lock:
+                self._pending.discard(pending)
+
+    def next(self) -> Pending | Finished:
+        """Wait for the agent's next request, or for its end.
+
+        Raises:
+            SessionClosed: by another thread.
+        """
+        event = self._events.get()
+        if event is None:
+            raise SessionClosed("the episode was given up")
+        return event
+
+    def close(self) -> None:
+        """Refuse what is asked from now on, and what waits for an answer."""
+        with self._lock:
+            self._closed = True
+            pending = list(self._pending)
+        for each in pending:
+            each.refuse(_over())
+        self._events.put(None)
+
+    def _run(self, agent: Callable[[], Any]) -> None:
+        try:
+            finished = Finished(agent())
+        except BaseException as error:  # an agent may raise anything, and call exit()
+            finished = Finished(error=error)
+        self._events.put(finished)
+
+
+def _over() -> RequestError:
+    return RequestError("the episode is over", status=GONE, code="episode_over")

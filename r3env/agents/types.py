@@ -1,0 +1,88 @@
+"""What passes between an agent's requests and whoever samples for them: plain frozen data."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+Message = Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class ChatRequest:
+    """What an agent sent to the endpoint.
+
+    Args:
+        messages: the conversation, each with `role` and `content`; the last one is not the policy's.
+        max_tokens: the most tokens that it wants; None: as many as the run allows.
+        logprobs: whether the answer lists its tokens with their log-probs.
+        token_ids: whether the answer lists the ids of its tokens and of its prompt's, as vLLM's server does.
+    """
+
+    messages: tuple[Message, ...]
+    max_tokens: int | None = None
+    logprobs: bool = False
+    token_ids: bool = False
+
+
+@dataclass(frozen=True)
+class NextTurn:
+    """Where a request stands in its episode.
+
+    Args:
+        messages: the whole conversation of the request.
+        follows: the policy's turn, counted from 0 over the episode, that the conversation continues unchanged; None: it
+            continues none, and begins a context of its own.
+        known: how many of the messages end with that turn; the others are new.
+        max_tokens: as in `ChatRequest`.
+    """
+
+    messages: tuple[Message, ...]
+    follows: int | None = None
+    known: int = 0
+    max_tokens: int | None = None
+
+    @property
+    def new(self) -> tuple[Message, ...]:
+        """The messages that follow what stands already."""
+        return self.messages[self.known :]
+
+
+@dataclass(frozen=True)
+class Completion:
+    """What the policy wrote in answer to a request.
+
+    Args:
+        text: without the token that ends the turn.
+        finish_reason: `stop` or `length`.
+        prompt_tokens: ids of the whole context that was sampled after.
+        tokens: ids that were sampled, the one that ends the turn included.
+        logprobs: of these, at the run's temperature.
+        pieces: the text of each of these.
+    """
+
+    text: str
+    finish_reason: str = "stop"
+    prompt_tokens: Sequence[int] = ()
+    tokens: Sequence[int] = ()
+    logprobs: Sequence[float] = ()
+    pieces: Sequence[str] = ()
+
+
+def _fits(turn: NextTurn) -> None:
+    """No bound is known."""
+
+
+@dataclass(frozen=True)
+class Policy:
+    """How the policy can be asked in an episode; without a run behind it, anything goes.
+
+    Args:
+        temperature: that the run samples at; None: any.
+        top_p: likewise.
+        max_tokens: the most tokens of an answer; None: no bound.
+        problem: says why a turn cannot be answered, such as for want of room in the model's context; None: it can.
+    """
+
+    temperature: float | None = None
+    top_p: float | None = None
+    max_tokens: int | None = None
+    problem: Callable[[NextTurn], str | None] = _fits

@@ -1,0 +1,51 @@
+"""Training on episodes of an agent that asks the policy over its endpoint."""
+
+import math
+
+import numpy as np
+import pytest
+
+from algorithms.rollout import episodes
+from algorithms.rollout.types import NEW_CONTEXT
+from algorithms.train.checkpoint import load_checkpoint, save_checkpoint
+
+from .runs_of import largest_difference, train, weights
+
+pytest.importorskip("openai")
+
+
+@pytest.fixture
+def agents(r3_config, small_pool, monkeypatch):
+    """Two opinions of each problem, with replay and reflection beside them."""
+    # However slow this machine is: which turns share a batch must not depend on it.
+    monkeypatch.setattr(episodes, "PATIENCE_S", math.inf)
+    options = {"agent": "examples.two_opinions:solve", "data": small_pool, "instruction": ""}
+    return (
+        r3_config.environment("r3env/Agent-v0", env_config=options)
+        .reflection(min_attempts=1, threshold=0.9)
+        .training(queries_per_step=4)
+        .evaluation(data=None)
+    )
+
+
+@pytest.mark.slow
+def test_agents_are_trained_and_a_resumed_run_is_the_uninterrupted_one(agents, build, tmp_path):
+    whole = build(agents.copy())
+    before = weights(whole)
+    train(whole, 1)
+    path = save_checkpoint(whole, tmp_path)
+    expected = train(whole, 2)
+    resumed = build(agents.copy())
+    load_checkpoint(resumed, path)
+    assert train(resumed, 2) == expected
+    assert largest_difference(weights(whole), weights(resumed)) == 0.0
+    assert largest_difference(before, weights(whole)) > 0
+    for record in expected:
+        assert record["rollout/environment_errors"] == 0 and record["policy/logp_mismatch_max"] < 1e-3
+    samples = [sample for group in whole.batch.rolled_out for sample in group.fresh]
+    # Each episode has its second opinion in a context of its own, and is one member of its group.
+    assert all(np.count_nonzero(sample.rollout.tokens == NEW_CONTEXT) >= 1 for sample in samples)
+    assert expected[-1]["rollout/changed_prefixes"] == len(samples)
+    assert {sample.rollout.context for sample in samples} == {"plain", "reflection"}
+    (size,) = {len(group.fresh) for group in whole.batch.rolled_out}
+    assert size == whole.config.training_settings.group_size
