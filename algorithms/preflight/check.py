@@ -46,13 +46,14 @@ if TYPE_CHECKING:
     from algorithms.config.sections import RunSettings
 
 
-__all__ = ["check", "validate_environment", "validate_model", "validate_start"]
+__all__ = ["NOT_ENOUGH", "check", "validate_environment", "validate_model", "validate_start"]
 
 _NOT_CACHED = "not checked: not in the local cache"
 _NOT_FETCHED = "not checked: a data set on the Hub"
 _WIDTH = 16
+NOT_ENOUGH = "NOT ENOUGH"
 _LESS_MEMORY = (
-    ": NOT ENOUGH; fix: rl_module.gradient_checkpointing=true, a smaller learners.token_budget, or fewer responses at "
+    f": {NOT_ENOUGH}; fix: rl_module.gradient_checkpointing=true, a smaller learners.token_budget, or fewer responses at "
     "a time (env_runners.max_num_seqs)"
 )
 
@@ -188,7 +189,7 @@ def _has(config: "BaseConfig", there: Resources) -> str:
     # A Ray of this machine alone is started with as many CPU slots as the actors ask for.
     few_cpus = needed.cpus > there.cpus and there.where != "this machine"
     if few_cpus or needed.gpus > there.gpus:
-        return f"{text}: NOT ENOUGH"
+        return f"{text}: {NOT_ENOUGH}"
     return f"{text}: NONE IS USED; fix: {USE_A_GPU}" if leaves_gpus_idle(config, there) else text
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from algorithms.config.errors import ConfigError
-from algorithms.train.exit_codes import DONE, FAILED, INTERRUPTED, in_one_line
+from algorithms.train.exit_codes import DONE, FAILED, INTERRUPTED, WRONG_INPUT, in_one_line
 from algorithms.train.first_look import begun_run, wanted_restarts
 from algorithms.train.supervised import ERROR, end_with_supervisor, is_supervised, report
 from algorithms.train.supervisor import supervise
@@ -50,7 +50,7 @@ def main(algorithm: str, argv: Sequence[str] | None = None) -> int:
 
 def _run(algorithm: str, arguments: argparse.Namespace) -> int:
     from algorithms.config.loading import load
-    from algorithms.preflight.check import check, validate_start
+    from algorithms.preflight.check import NOT_ENOUGH, check, validate_start
     from algorithms.train.loop import resume, train
     from algorithms.train.resume import StoredRun, check_kept_settings
     from algorithms.train.trackers.registry import check_trackers
@@ -70,8 +70,9 @@ def _run(algorithm: str, arguments: argparse.Namespace) -> int:
             check_kept_settings(stored.directory.config_file, config)
         check_trackers(run.trackers)
         if arguments.check:
-            print("\n".join(check(config, run)))
-            return DONE
+            lines = check(config, run)
+            print("\n".join(lines))
+            return WRONG_INPUT if any(f": {NOT_ENOUGH}" in line for line in lines) else DONE
         validate_start(config)
         if stored:
             resume(stored, config, run, name=algorithm)

@@ -124,12 +124,19 @@ def test_a_wrong_key_through_the_real_command(run_command, algorithm):
     assert line.startswith("error: training.lerning_rate: no such setting")
 
 
+def test_check_of_what_this_machine_cannot_hold_ends_with_2(capsys):
+    assert main("r3_grpo", ["--check"]) == 0
+    assert main("r3_grpo", ["learners.num_learners=1", "learners.num_gpus_per_learner=64", "--check"]) == 2
+    assert "64 GPUs for actors; this machine has" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("config", training_files(), ids=lambda file: file.stem)
 def test_check_describes_every_shipped_configuration(capsys, config):
     names_a_task = {"base", "environment"} & read_sections(config).keys()
     files = [config] if names_a_task else [configs_folder() / "quickstart.yaml", config]
-    assert main("r3_grpo", [*(f"--config={file}" for file in files), "--check"]) == 0
+    code = main("r3_grpo", [*(f"--config={file}" for file in files), "--check"])
     captured = capsys.readouterr()
+    assert code == (2 if ": NOT ENOUGH" in captured.out else 0)
     for name in ("algorithm", "driver", "env runners", "learners", "model", "environment", "evaluation"):
         assert f"\n{name} " in f"\n{captured.out}"
     assert "error" not in captured.err
