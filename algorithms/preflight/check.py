@@ -53,8 +53,8 @@ _NOT_FETCHED = "not checked: a data set on the Hub"
 _WIDTH = 16
 NOT_ENOUGH = "NOT ENOUGH"
 _LESS_MEMORY = (
-    f": {NOT_ENOUGH}; fix: rl_module.gradient_checkpointing=true, a smaller learners.token_budget, or fewer responses at "
-    "a time (env_runners.max_num_seqs)"
+    f": {NOT_ENOUGH}; fix: rl_module.gradient_checkpointing=true, a smaller learners.token_budget, or fewer responses "
+    "at a time (env_runners.max_num_seqs)"
 )
 
 _logger = logging.getLogger(__name__)

@@ -52,6 +52,10 @@ class ChoiceEnv(MathEnv):
         letters = "".join(_OPTION.findall(query.problem)) or "ABCD"
         return f"{self.instruction.replace('{letters}', letters)}\n\n{query.problem}"
 
+    def reference_response(self, query: Query) -> str:
+        """The letter, as the instruction asks for it."""
+        return f"Answer: {query.answer}"
+
     def verify(self, query: Query, response: str) -> Verdict:
         """Compare the letter that the response chooses with the reference."""
         letter = chosen_letter(response)

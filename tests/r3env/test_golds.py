@@ -1,5 +1,7 @@
 """The reference answers of every registered environment pass its own verifier."""
 
+from pathlib import Path
+
 import gymnasium
 import pytest
 
@@ -9,8 +11,14 @@ from r3env.core import VerifiableEnv
 IDS = [env_id for env_id in gymnasium.registry if env_id.startswith("r3env/")]
 
 
-# Rewards are in `examples`.
-NEEDED = {r3env.FUNCTION_ID: {"reward": "examples.rewards:last_number"}}
+QUESTIONS = str(Path(__file__).parent / "samples" / "mmlu-pro.jsonl")
+# Rewards, tools and agents are in `examples`.
+NEEDED = {
+    r3env.FUNCTION_ID: {"reward": "examples.rewards:last_number"},
+    r3env.CHOICE_ID: {"data": QUESTIONS, "preset": "mmlu-pro"},
+    "r3env/Tools-v0": {"tools": "examples.calculator:multiply"},
+    "r3env/Agent-v0": {"agent": "examples.two_opinions:solve"},
+}
 
 
 def test_all_of_ours_are_looked_at() -> None:
@@ -21,6 +29,8 @@ def test_all_of_ours_are_looked_at() -> None:
 def test_every_gold_passes(env_id: str) -> None:
     if env_id == r3env.REASONING_GYM_ID:
         pytest.importorskip("reasoning_gym")
+    if env_id == "r3env/Agent-v0":
+        pytest.importorskip("openai")
     env = gymnasium.make(env_id, **NEEDED.get(env_id, {})).unwrapped
     assert isinstance(env, VerifiableEnv)
     wrong = [

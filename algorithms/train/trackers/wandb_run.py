@@ -1,7 +1,9 @@
 """Weights & Biases: a run on its server, or offline in the run's own folder."""
 
 import os
+import time
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Self
 
@@ -35,6 +37,8 @@ class WandbRun(Tracker):
         import wandb
 
         folder = os.environ.get("WANDB_DIR") or str(run.path)
+        if stored:
+            _wait_for_a_name_of_its_own(Path(folder) / "wandb", stored["id"])
         client = wandb.init(
             project=stored.get("project") or os.environ.get("WANDB_PROJECT") or PROJECT,
             entity=stored.get("entity"),
@@ -82,3 +86,9 @@ class WandbRun(Tracker):
     def close(self, outcome: Outcome) -> None:
         """Finish the run."""
         self._client.finish(exit_code=0 if outcome is Outcome.FINISHED else 1)
+
+
+def _wait_for_a_name_of_its_own(folder: Path, run_id: str) -> None:
+    """Wait while a session of the run that began in this very second has the files that the next one would write."""
+    while list(folder.glob(f"*run-{datetime.now():%Y%m%d_%H%M%S}-{run_id}")):
+        time.sleep(0.05)
