@@ -9,7 +9,14 @@ from .conftest import rows
 
 PAGE = Path(__file__).parents[2] / "docs" / "reading-the-curves.md"
 # Written only where a setting or a device asks for them.
-CONDITIONAL = {"eval/pass@1_after_reflection", "throughput/mfu", "tools/calls", "tools/used", "tools/failed"}
+CONDITIONAL = {
+    "eval/pass@1_after_reflection",
+    "throughput/mfu",
+    "tools/calls",
+    "tools/used",
+    "tools/failed",
+    "rollout/changed_prefixes",
+}
 
 pytestmark = pytest.mark.slow
 

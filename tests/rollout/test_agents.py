@@ -254,25 +254,6 @@ def test_a_second_turn_after_a_failed_attempt_begins_with_its_tokens(run, tokeni
     assert "not correct" in said and "Solve 1+2." in said
 
 
-@pytest.mark.slow
-@pytest.mark.vllm
-def test_vllm_answers_agents_while_others_decode(vllm_engine, tokenizer, policy):
-    def agent(query, base_url, model):
-        talk = Chat(base_url, model)
-        talk.say(query.problem)
-        talk.say("Again.", max_tokens=5)
-        talk.messages[2] = {"role": "assistant", "content": "9"}
-        talk.say("Sure?")
-        return "3"
-
-    runner = EpisodeRunner(vllm_engine, tokenizer, dict.fromkeys(Split, lambda: OneQuery(agent=agent)), 4)
-    rollouts = runner.rollout([Request(i, Prompt("q"), i, 10 + i, SAMPLING) for i in range(8)])
-    for rollout in rollouts:
-        assert rollout.error is None and rollout.correct and rollout.counts["changed_prefixes"] == 1
-        assert len(rollout.turns) == 3 and rollout.turns[1].end - rollout.turns[1].start <= 5
-        check_logprobs(rollout, policy)
-
-
 # -- What goes wrong ---------------------------------------------------------------------------------------------------
 
 

@@ -14,7 +14,7 @@ _WHOLE, _LAST = 1, 4
 def stored_points(path: Path) -> set[tuple[str, int]]:
     """Return the tags and steps that a `.wandb` file holds; what a killed process did not finish is left out."""
     from google.protobuf.message import DecodeError
-    from wandb.proto.wandb_internal_pb2 import Record
+    from wandb.proto.wandb_internal_pb2 import Record  # type: ignore[attr-defined]  # made at run time
 
     points = set()
     for content in _records(path.read_bytes()):
