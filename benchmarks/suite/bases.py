@@ -132,15 +132,14 @@ class Pupil:
 
     def __init__(self, spec: Spec, limits: Filter) -> None:
         self.task, self.rng = plain(spec.task), random.Random(spec.seed)
-        self.tokenizer = tokenizer_of(problems(spec.task, TRAINING_SEED, limits.training))
+        training = problems(spec.task, TRAINING_SEED, limits.training)
+        self.tokenizer = tokenizer_of(training)
         self.model = new_model(self.tokenizer)
-        kept_from_it = [
-            entry["question"]
-            for seed, size in ((TRAINING_SEED, limits.training), (HELD_OUT_SEED, limits.held_out))
-            for entry in problems(spec.task, seed, size).entries
-        ]
+        held_out = problems(spec.task, HELD_OUT_SEED, limits.held_out)
         self.development = problems(spec.task, DEVELOPMENT_SEED, limits.held_out * 4)
-        self.kept_from_it = {*kept_from_it, *(entry["question"] for entry in self.development.entries)}
+        self.kept_from_it = {
+            entry["question"] for drawn in (training, held_out, self.development) for entry in drawn.entries
+        }
         self.pool = problems(spec.task, SUPERVISED_SEED + spec.seed, 1).dataset
         self.failures: list[tuple[list[int], list[int], str]] = []
         self.drawn = 0

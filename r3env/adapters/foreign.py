@@ -8,6 +8,7 @@ from gymnasium.error import ResetNeeded
 
 from r3env.core import Query, Reason, Verdict, VerifiableEnv
 
+FIRST_SEEDS = {"train": 0, "heldout": 1_000_000}
 _ROUNDING = 1e-6
 
 
@@ -89,3 +90,47 @@ class ForeignEnv(VerifiableEnv):
         solved = self._paid >= self.correct_at - _ROUNDING if reply.correct is None else reply.correct
         correct = reply.done and solved
         return reply, Verdict(correct, Reason.EQUAL if correct else Reason.DIFFERENT, reply.reward)
+
+
+class SeededEnv(ForeignEnv):
+    """Episodes of an environment that a seed begins: a query is a seed, and its text the first observation.
+
+    Args:
+        source: what the environment is called in an error.
+        prefix: of the uids, before the seed.
+        data: `train` or `heldout`, which share no seed.
+        size: queries, that is, seeds.
+        arguments: of `ForeignEnv`.
+
+    Raises:
+        ValueError: an unknown `data`, or a `size` that is not positive.
+    """
+
+    def __init__(self, source: str, *, prefix: str, data: str, size: int, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        if data not in FIRST_SEEDS:
+            raise ValueError(f"data must be train or heldout, it is {data!r}")
+        if size < 1:
+            raise ValueError(f"size must be positive, at least 1, it is {size}")
+        self.source, self.prefix, self.data, self.size = source, prefix, data, size
+
+    @abc.abstractmethod
+    def observe(self, seed: int) -> str:
+        """Return the first observation of an episode that the seed begins."""
+
+    def _make_queries(self) -> list[Query]:
+        """Observe how each seed begins.
+
+        Raises:
+            ValueError: the same seed begins in another way each time.
+        """
+        first = FIRST_SEEDS[self.data]
+        texts = [self.observe(seed) for seed in range(first, first + self.size)]
+        if self.observe(first) != texts[0]:
+            raise ValueError(f"{self.source} begins in another way each time, whatever the seed: no group can share it")
+        return [Query(f"{self.prefix}/{seed}", text, "") for seed, text in enumerate(texts, first)]
+
+
+def seed_of(query: Query) -> int:
+    """Return the seed that a query of `SeededEnv` is."""
+    return int(query.uid.rpartition("/")[2])

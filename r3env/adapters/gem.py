@@ -15,16 +15,14 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from r3env.adapters.foreign import ForeignEnv, Reply
+from r3env.adapters.foreign import Reply, SeededEnv, seed_of
 from r3env.core import Queries, Query, QueryList
 from r3env.data.shared import load_shared
-
-FIRST_SEEDS = {"train": 0, "heldout": 1_000_000}
 
 _global_random = threading.RLock()
 
 
-class GemEnv(ForeignEnv):
+class GemEnv(SeededEnv):
     """Episodes of one of GEM's environments.
 
     GEM draws from Python's and numpy's global generators, so its environments take turns within a process.
@@ -52,12 +50,8 @@ class GemEnv(ForeignEnv):
             ImportError: gem-llm is not installed.
             ValueError: An unknown name or `data`, or a `size` that is not positive.
         """
-        super().__init__(**arguments)
-        if data not in FIRST_SEEDS:
-            raise ValueError(f"data must be train or heldout, it is {data!r}")
-        if size < 1:
-            raise ValueError(f"size must be at least 1, it is {size}")
-        self.name, self.data, self.size, self.options = name, data, size, dict(options or {})
+        super().__init__(name, prefix=name, data=data, size=size, **arguments)
+        self.name, self.options = name, dict(options or {})
         gem = _import_gem()
         with _seeded(0):
             self._gem = gem.make(name, **self.options)
@@ -70,7 +64,7 @@ class GemEnv(ForeignEnv):
 
     def begin(self, query: Query) -> None:
         """Reset GEM's environment to the query's seed."""
-        with _seeded(seed := _seed(query)):
+        with _seeded(seed := seed_of(query)):
             self._gem.reset(seed=seed)
             self._random = _state()
 
@@ -87,21 +81,11 @@ class GemEnv(ForeignEnv):
         if hasattr(self._gem, "close"):
             self._gem.close()
 
-    def _make_queries(self) -> list[Query]:
-        first = FIRST_SEEDS[self.data]
-        queries = [self._query(seed) for seed in range(first, first + self.size)]
-        if self._query(first) != queries[0]:
-            raise ValueError(f"{self.name} begins in another way each time, whatever the seed: no group can share it")
-        return queries
-
-    def _query(self, seed: int) -> Query:
+    def observe(self, seed: int) -> str:
+        """Return GEM's first observation."""
         with _seeded(seed):
             text, _ = self._gem.reset(seed=seed)
-        return Query(f"{self.name}/{seed}", text.strip(), "")
-
-
-def _seed(query: Query) -> int:
-    return int(query.uid.rpartition("/")[2])
+        return str(text).strip()
 
 
 def _import_gem() -> ModuleType:

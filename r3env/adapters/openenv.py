@@ -12,16 +12,15 @@ from typing import Any
 
 import gymnasium
 
-from r3env.adapters.foreign import ForeignEnv, Reply
+from r3env.adapters.foreign import Reply, SeededEnv, seed_of
 from r3env.core import Queries, Query, QueryList
 from r3env.data.shared import load_shared
 
-FIRST_SEEDS = {"train": 0, "heldout": 1_000_000}
 _FULL = "CAPACITY_REACHED"
 _RETRY_S = 0.2
 
 
-class OpenEnvEnv(ForeignEnv):
+class OpenEnvEnv(SeededEnv):
     """Episodes of an environment that an OpenEnv server runs."""
 
     def __init__(
@@ -52,13 +51,10 @@ class OpenEnvEnv(ForeignEnv):
             ImportError: openenv-core is not installed.
             ValueError: An unknown `data`, or a number that is not positive.
         """
-        super().__init__(**arguments)
-        if data not in FIRST_SEEDS:
-            raise ValueError(f"data must be train or heldout, it is {data!r}")
-        for name, value in (("size", size), ("timeout_s", timeout_s)):
-            if not value > 0:
-                raise ValueError(f"{name} must be positive, it is {value!r}")
-        self.url, self.data, self.size, self.timeout_s = url, data, size, timeout_s
+        super().__init__(url, prefix=data, data=data, size=size, **arguments)
+        if not timeout_s > 0:
+            raise ValueError(f"timeout_s must be positive, it is {timeout_s!r}")
+        self.url, self.timeout_s = url, timeout_s
         self.action, self.observation, self.options = action, observation, dict(options or {})
         self._client_class = _import_client()
         self._session: Any = None
@@ -66,7 +62,7 @@ class OpenEnvEnv(ForeignEnv):
     def load_queries(self) -> Queries:
         """One query a seed, whose text is the server's first observation; asked once for all environments alike."""
         key = ("openenv", self.url, self.data, self.size, self.observation, repr(sorted(self.options.items())))
-        return load_shared(key, lambda: QueryList(self._make_queries()))
+        return load_shared(key, self._ask_for_queries)
 
     def begin(self, query: Query) -> None:
         """Reset a session of the server to the query's seed.
@@ -74,7 +70,7 @@ class OpenEnvEnv(ForeignEnv):
         Raises:
             ConnectionError: There is no server, or it stays full.
         """
-        self._reset(int(query.uid.rpartition("/")[2]))
+        self.observe(seed_of(query))
 
     def reply(self, response: str) -> Reply:
         """Send the response as an action; the session ends with the episode."""
@@ -91,18 +87,13 @@ class OpenEnvEnv(ForeignEnv):
             with contextlib.suppress(Exception):  # one that is broken has ended
                 session.close()
 
-    def _make_queries(self) -> list[Query]:
-        first = FIRST_SEEDS[self.data]
+    def _ask_for_queries(self) -> QueryList:
         try:
-            queries = [Query(f"{self.data}/{seed}", self._reset(seed), "") for seed in range(first, first + self.size)]
-            again = self._reset(first)
+            return QueryList(self._make_queries())
         finally:
             self.close()
-        if again != queries[0].problem:
-            raise ValueError(f"{self.url} begins in another way each time, whatever the seed: no group can share it")
-        return queries
 
-    def _reset(self, seed: int) -> str:
+    def observe(self, seed: int) -> str:
         """Begin an episode in the running session, or in a new one; returns the first user turn."""
         deadline = time.monotonic() + self.timeout_s
         while True:

@@ -17,8 +17,8 @@ def gpqa(row: Row) -> dict[str, Any]:
     question = row["Question"]
     if not isinstance(question, str):
         return {"Question": None}
-    correct, *others = (row[f"{kind}"] for kind in ("Correct Answer", *(f"Incorrect Answer {i}" for i in (1, 2, 3))))
-    options = [correct, *others]
+    correct = row["Correct Answer"]
+    options = [correct, *(row[f"Incorrect Answer {number}"] for number in (1, 2, 3))]
     seed = int.from_bytes(hashlib.sha256(question.encode("utf-8", "surrogatepass")).digest()[:8])
     random.Random(seed).shuffle(options)
     return {"Question": posed(question, options), "answer": ascii_uppercase[options.index(correct)]}
