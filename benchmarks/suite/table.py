@@ -4,8 +4,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from benchmarks.suite.comparison import Comparison, compare
 from benchmarks.suite.records import DIFFICULTIES, FINAL, Run, areas
-from benchmarks.suite.statistics import DRAWS, MARGIN, Comparison, Estimate, compare, stratified_mean
+from benchmarks.suite.statistics import DRAWS, MARGIN, Estimate, stratified_mean
 
 REFERENCE = "r3"
 _AXES = {"tokens": "generated tokens", "cpu_s": "CPU seconds"}

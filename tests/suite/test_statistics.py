@@ -7,17 +7,15 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from benchmarks.suite.comparison import Side, compare, probability_of_improvement
 from benchmarks.suite.statistics import (
     Estimate,
-    Side,
     base_weights,
-    compare,
     equivalent,
     holm,
     interquartile_mean,
     interval,
     performance_profile,
-    probability_of_improvement,
     stratified_mean,
     two_sided_p,
     widen,
