@@ -125,7 +125,7 @@ def train(run: Run, baton: Baton) -> None:
     from algorithms.r3_grpo.config import R3GRPOConfig
 
     classes: dict[str, type[GRPOConfig]] = dict(zip(NAMES, (R3GRPOConfig, GRPOConfig), strict=True))
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+    ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
     overrides = ["run.name=overhead", "evaluation.interval=0", *run.overrides]
     config, settings = load(list(run.files), overrides, classes[run.algorithm])
     config.env_runners(num_threads=run.threads).learners(num_threads=run.threads)

@@ -93,7 +93,7 @@ def main() -> None:
     import torch
 
     own = torch.get_num_threads()
-    ray.init(num_cpus=8, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+    ray.init(address="local", num_cpus=8, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
     variants = [Variant(BASELINE, 1, 1), Variant("2 processes, 1 thread each", 2, 1)]
     if own > 1:
         variants.insert(1, Variant(f"1 process, {own} threads", 1, own))

@@ -148,7 +148,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="write the figures to this file")
     arguments = parser.parse_args()
     prepare()
-    ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+    ray.init(address="local", num_cpus=4, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
     figures = measure(arguments)
     for name, value in figures.items():
         print(f"{name}: {'never' if value is None else f'{value:.1f}'}")

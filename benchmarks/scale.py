@@ -75,6 +75,7 @@ def main() -> None:
         arguments.responses, arguments.sweep, arguments.wall_s = 65536, [1, 4, 16, 64, 256], 45.0
         arguments.steady_engines, arguments.real_actors = [64, 256], 16
     ray.init(
+        address="local",  # never a cluster that this machine happens to be in
         num_cpus=32,
         include_dashboard=False,
         log_to_driver=False,

@@ -195,7 +195,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args(argv)
-    ray.init(include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+    ray.init(address="local", include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
     try:
         size, results = measure(arguments)
     finally:

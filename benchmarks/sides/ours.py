@@ -14,7 +14,7 @@ def run(task: Task, baton: Baton) -> None:
 
     from algorithms.grpo.config import GRPOConfig
 
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+    ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
     config = (
         GRPOConfig()
         .environment(task.environment, env_config={"instruction": ""} if task.environment.startswith("r3env/") else {})
