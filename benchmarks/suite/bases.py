@@ -33,8 +33,13 @@ from r3env.envs.reasoning_gym_scoring import may_be_scored
 
 RESPONSE_LIMIT = 40
 ROWS, ROW_TOKENS = 12, 256
-# Problems that supervised learning draws from, and those of them that a base fails at on its way.
-POOL, FAILURES = 20_000, 128
+# Problems that a base is asked for its own wrong answers.
+FAILURES = 128
+# Pass@1 is at least the probability of the reference answers. While that is below this, no answers are sampled.
+SAMPLED_FROM = 1e-4
+# Once all wanted checkpoints are taken, only every so many measurements are made: what is left is whether it learns.
+THEN_EVERY = 5
+SCORED_ROWS = 32
 
 
 @dataclass(frozen=True)
@@ -67,7 +72,8 @@ class Made:
     """What became of a base.
 
     Args:
-        curve: (supervised step, pass@1 on the development problems) of each measurement.
+        curve: (supervised step, pass@1 on the development problems) of each measurement; below `SAMPLED_FROM` the
+            probability of the reference answers.
         taken: supervised step of each difficulty's checkpoint; one that no measurement fell into is missing.
     """
 
@@ -105,9 +111,11 @@ def make(spec: Spec, recipe: Recipe, limits: Filter, folder: Path, *, wanted: Se
         share = recipe.second_turns if pupil.failures else 0.0
         batch = fill_rows(functools.partial(pupil.example, share), ROWS, ROW_TOKENS)
         loss = learn(pupil.model, optimizer, batch, LEARNING_RATE * min(1.0, step / WARM_UP))
-        if step % recipe.interval:
+        if step % (recipe.interval if set(wanted) - set(made.taken) else recipe.interval * THEN_EVERY):
             continue
-        accuracy = pupil.accuracy(recipe.problems)
+        accuracy = pupil.reference_probability()
+        if accuracy >= SAMPLED_FROM:
+            accuracy = pupil.accuracy(recipe.problems)
         made.curve.append((step, accuracy))
         for difficulty, (low, high) in recipe.bands.items():
             if difficulty in wanted and difficulty not in made.taken and low <= accuracy <= high:
@@ -163,6 +171,23 @@ class Pupil:
             for entry, prompt, response in zip(entries, prompts, responses, strict=True)
             if not self._is_right(self.development, entry, response)
         ]
+
+    @torch.inference_mode()
+    def reference_probability(self) -> float:
+        """Return the mean probability of the development problems' reference answers, at temperature 1."""
+        pairs = [(self._prompt(entry), self._answered(entry["answer"])) for entry in self.development.entries]
+        pairs.sort(key=lambda pair: len(pair[0]) + len(pair[1]))
+        found: list[float] = []
+        for start in range(0, len(pairs), SCORED_ROWS):
+            rows = pairs[start : start + SCORED_ROWS]
+            whole = [torch.tensor(prompt + answer) for prompt, answer in rows]
+            tokens = torch.nn.utils.rnn.pad_sequence(whole, batch_first=True)  # causal: padding behind changes nothing
+            hidden = self.model.get_decoder()(input_ids=tokens).last_hidden_state
+            for (prompt, answer), states, row in zip(rows, hidden, whole, strict=True):
+                logits = self.model.get_output_embeddings()(states[len(prompt) - 1 : len(row) - 1])
+                chosen = logits.log_softmax(-1).gather(1, torch.tensor(answer)[:, None])
+                found.append(float(chosen.sum().exp()))
+        return sum(found) / len(found)
 
     def accuracy(self, count: int) -> float:
         """Return pass@1 on development problems, one answer each."""

@@ -44,6 +44,17 @@ def test_second_turns_show_its_own_wrong_answers_and_then_the_right_one(pupil):
     assert example.response == pupil._answered(answer)
 
 
+def test_the_probability_of_the_reference_answers_is_that_of_the_model(pupil):
+    expected = []
+    for entry in pupil.development.entries:
+        prompt, answer = pupil._prompt(entry), pupil._answered(entry["answer"])
+        with torch.inference_mode():
+            log_probs = pupil.model(torch.tensor([prompt + answer])).logits[0].log_softmax(-1)
+        at = range(len(prompt) - 1, len(prompt) + len(answer) - 1)
+        expected.append(sum(log_probs[i, token] for i, token in zip(at, answer, strict=True)).exp().item())
+    assert pupil.reference_probability() == pytest.approx(sum(expected) / len(expected), rel=1e-3)
+
+
 class Slow:
     """A pupil that gets a tenth of a percent better with each measurement, and writes no weights."""
 
@@ -59,8 +70,11 @@ class Slow:
     def fail(self, count):
         pass
 
-    def accuracy(self, count):
+    def reference_probability(self):
         self.measured += 1
+        return self.measured / 16000
+
+    def accuracy(self, count):
         return self.measured / 1000
 
     def save(self, folder):
@@ -78,7 +92,8 @@ def test_a_difficulty_is_taken_where_pass_at_1_first_lies_in_its_band(slow_pupil
         update={"steps": 90, "interval": 10, "hopeless": (90, 0), "bands": {"blind": (0.002, 0.012), "medium": (1, 1)}}
     )
     made = make(SPEC, recipe, LIMITS, tmp_path, wanted=["blind", "medium"])
-    assert made == Made([(step, step / 10000) for step in range(10, 100, 10)], {"blind": 20})
+    assert made.curve == [(10, 1 / 16000), *((step, step / 10000) for step in range(20, 100, 10))], "sampled from 1e-4 on"
+    assert made.taken == {"blind": 20}
     assert (tmp_path / "blind").is_dir() and not (tmp_path / "medium").exists()
     assert make(SPEC, recipe, LIMITS, tmp_path, wanted=[]) == made, "read, not made again"
 
