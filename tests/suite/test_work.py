@@ -7,7 +7,7 @@ import torch
 
 from benchmarks.suite import bases
 from benchmarks.suite import protocol as registered
-from benchmarks.suite.bases import Made, Pupil, Spec, make
+from benchmarks.suite.bases import Pupil, Spec, make
 from benchmarks.suite.jobs import Planned, key_of
 from benchmarks.suite.worker import stored, work
 from r3env.assets.lessons import Example
@@ -92,7 +92,7 @@ def test_a_difficulty_is_taken_where_pass_at_1_first_lies_in_its_band(slow_pupil
         update={"steps": 90, "interval": 10, "hopeless": (90, 0), "bands": {"blind": (0.002, 0.012), "medium": (1, 1)}}
     )
     made = make(SPEC, recipe, LIMITS, tmp_path, wanted=["blind", "medium"])
-    assert made.curve == [(10, 1 / 16000), *((step, step / 10000) for step in range(20, 100, 10))], "sampled from 1e-4 on"
+    assert made.curve == [(10, 1 / 16000), *((step, step / 1e4) for step in range(20, 100, 10))], "sampled from 1e-4"
     assert made.taken == {"blind": 20}
     assert (tmp_path / "blind").is_dir() and not (tmp_path / "medium").exists()
     assert make(SPEC, recipe, LIMITS, tmp_path, wanted=[]) == made, "read, not made again"
