@@ -1,4 +1,4 @@
-# One file for both kinds of machine; docs/deploy.md has the commands.
+# One file for both kinds of machine; docs/guides/deploy.md has the commands.
 #   CPU:  docker build -t r3-grpo .
 #   CUDA: docker build -t r3-grpo:cuda --build-arg EXTRAS=vllm,cluster,lora .
 # torch and vLLM bring CUDA's libraries along: the host needs the driver and NVIDIA's container toolkit, no CUDA image.

@@ -93,7 +93,7 @@ lint: install ## ruff check, ruff format --check, lint-imports, mypy
 
 AUDIT := $(RUN) pip_audit --no-deps --disable-pip --progress-spinner off --requirement
 
-# A database that knows nothing of an old pip's flaws is none: it would pass every package unseen. docs/security.md holds
+# A database that knows nothing of an old pip's flaws is none: it would pass every package unseen. docs/operate/security.md holds
 # what was gone through by hand where none answers.
 audit: install ## known vulnerabilities of the pinned packages, where a database of advisories answers
 	@$(PIP) pip-audit

@@ -1,5 +1,5 @@
 #!/bin/bash
-# A run on SLURM, on one node or several: sbatch deploy/slurm.sh (docs/deploy.md). Submit it from the clone.
+# A run on SLURM, on one node or several: sbatch deploy/slurm.sh (docs/guides/deploy.md). Submit it from the clone.
 # Change the resources. CONFIG, RUNS and NAME are variables: sbatch --export=ALL,NAME=mine deploy/slurm.sh. Further
 # arguments are settings: sbatch deploy/slurm.sh run.steps=500
 #SBATCH --job-name=r3-grpo

@@ -32,7 +32,7 @@ class RLModuleSettings(Settings):
         "sampled",
         "What a later turn sees of the conversation: `sampled`, every token that was sampled, reasoning included; "
         "`rendered`, what the chat template makes of it anew, mostly without the reasoning of earlier turns "
-        "(docs/your-own-model-and-data.md).",
+        "(docs/guides/own-model.md).",
         affects=Affects.EVALUATION,
     )
     dtype: Literal["float32", "bfloat16"] = setting(
@@ -114,7 +114,8 @@ class EnvRunnerSettings(Settings):
     weight_transfer: Literal["auto", "object_store", "ipc", "nccl"] = setting(
         "auto",
         "How weights get from the learners to the engines: Ray's object store (works everywhere), CUDA IPC (engine and "
-        "learner on one GPU) or NCCL (on different ones); `auto` takes the best for where they are (docs/cluster.md).",
+        "learner on one GPU) or NCCL (on different ones); `auto` takes the best for where they are "
+        "(docs/guides/cluster.md).",
         affects=Affects.LEARNERS,
     )
     cache_in_flight: Literal["recompute", "keep"] = setting(

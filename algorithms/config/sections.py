@@ -53,13 +53,13 @@ class RunSettings(Settings):
     restarts: int = setting(
         0,
         "How often in a row a run that died is started again from its last checkpoint without a new one "
-        "(docs/restarts.md); 0: never.",
+        "(docs/operate/restarts.md); 0: never.",
         ge=0,
     )
     trackers: list[Literal["tensorboard", "wandb", "mlflow", "trackio"]] = setting(
         ["tensorboard"],
         "Where metrics, sample conversations, settings and the summary go beside the run directory's own files "
-        "(docs/trackers.md); `[]`: nowhere.",
+        "(docs/guides/trackers.md); `[]`: nowhere.",
     )
     log_conversations: int = setting(2, "Sample conversations sent to the trackers at every step.", ge=0)
     save_rollouts: bool = setting(True, "Whether to write every step's rollouts to `rollouts/*.parquet`.")
@@ -83,7 +83,8 @@ class EnvironmentSettings(Settings):
     data: Text | None = setting(
         None,
         "Problems: a jsonl, json, parquet or csv file, `embedded:train`, `embedded:heldout`, a preset such as "
-        "`preset:gsm8k`, or the id of a data set on the Hugging Face Hub (docs/data.md); null: the environment's own.",
+        "`preset:gsm8k`, or the id of a data set on the Hugging Face Hub (docs/reference/data.md); null: the "
+        "environment's own.",
         hparam=True,
     )
     columns: dict[str, str] = setting(
@@ -156,19 +157,20 @@ class TrainingSettings(Settings):
     )
     mechanisms: list[Text] = setting(
         [],
-        "Further methods of your own (docs/extend.md), each `module:Class`, or one of the library's by name: "
+        "Further methods of your own (docs/method/extend.md), each `module:Class`, or one of the library's by name: "
         "`[my_package.hints:Hints]`. Each has a section of its own.",
     )
     query_sampler: Text = setting(
         "epoch",
         "What chooses the queries: `epoch` (a new shuffle each epoch), one of `posterior`, `greso`, `vas`, `window`, "
-        "`adcl` and `exgrpo` (docs/family.md), or `module:Class` of your own.",
+        "`adcl` and `exgrpo` (docs/method/family.md), or `module:Class` of your own.",
     )
     advantage: Text = setting(
         "std",
         "What a reward is worth in its group: its distance from the mean in standard deviations (`std`, GRPO), the "
         "distance itself (`mean`, Dr. GRPO), the distance from the mean of the others (`leave_one_out`, RLOO), one of "
-        "`ngrpo`, `w_reinforce`, `psr`, `nsr`, `rl_zvp` and `hgpo` (docs/family.md), or `module:Class` of your own.",
+        "`ngrpo`, `w_reinforce`, `psr`, `nsr`, `rl_zvp` and `hgpo` (docs/method/family.md), or `module:Class` of your "
+        "own.",
         hparam=True,
     )
     max_resample_rounds: int = setting(
@@ -181,7 +183,7 @@ class TrainingSettings(Settings):
     objective: Text = setting(
         "clip",
         "The surrogate of PPO, whose clip silences tokens (`clip`), CISPO's, whose clip bounds what they weigh "
-        "(`cispo`), one of `sapo`, `dppo` and `gmpo` (docs/family.md), or `module:Class` of your own.",
+        "(`cispo`), one of `sapo`, `dppo` and `gmpo` (docs/method/family.md), or `module:Class` of your own.",
         hparam=True,
     )
     ratio_level: Literal["token", "sequence"] = setting(
@@ -223,7 +225,7 @@ class TrainingSettings(Settings):
     kl_estimator: Literal["k1", "k2", "k3"] = setting(
         "k3",
         "How a token estimates the KL: the values of `k1` and `k3` are unbiased; in the loss `k2` has the KL's "
-        "expected gradient, `k3` that of the KL the other way round, `k1` none (docs/family.md).",
+        "expected gradient, `k3` that of the KL the other way round, `k1` none (docs/method/family.md).",
         hparam=True,
     )
     importance_cap: float = setting(

@@ -37,7 +37,7 @@ __all__ = ["ConfigError", "GRPOConfig"]
 
 
 class GRPOConfig(BaseConfig):
-    """Configuration of GRPO; `docs/config.md` lists every setting.
+    """Configuration of GRPO; `docs/reference/settings.md` lists every setting.
 
     A fluent method takes the settings of its section, and the arguments of RLlib's method of that name.
 

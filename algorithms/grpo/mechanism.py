@@ -2,7 +2,7 @@
 
     from algorithms.grpo.mechanism import Mechanism, Settings, setting
 
-is all that a mechanism of one's own needs; docs/extend.md shows one.
+is all that a mechanism of one's own needs; docs/method/extend.md shows one.
 """
 
 import zlib

@@ -16,7 +16,7 @@ __all__ = ["ConfigError", "R3GRPOConfig"]
 
 
 class R3GRPOConfig(GRPOConfig):
-    """Configuration of R³-GRPO; `docs/config.md` lists every setting.
+    """Configuration of R³-GRPO; `docs/reference/settings.md` lists every setting.
 
     Example:
         `R3GRPOConfig().replay(k=1).reflection(threshold=0.25).ranking(max_reward=0.1).build_algo()`

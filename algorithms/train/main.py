@@ -164,7 +164,7 @@ def _parser(algorithm: str) -> argparse.ArgumentParser:
         prog=f"python -m algorithms.{algorithm}",
         add_help=False,
         description="Train a language model with verifiable rewards. Without arguments: the quickstart.",
-        epilog="Any setting can be given as section.key=value; docs/config.md lists them.",
+        epilog="Any setting can be given as section.key=value; docs/reference/settings.md lists them.",
     )
     parser.add_argument("-h", "--help", action="store_true", help="show this and every setting, and exit")
     parser.add_argument("overrides", nargs="*", metavar="section.key=value", help="settings that replace the file's")

@@ -3,7 +3,8 @@
     python -m benchmarks.ablation --arms grpo,r3 --seeds 5 --tokens 250000 --out runs/ablation
 
 Each run is a process and a run directory `OUT/ARM-SEED`. What is finished is not run again, what was interrupted
-goes on. `OUT/table.md`, `OUT/results.json` and `OUT/curves.png` are rewritten after every run. More: docs/ablation.md.
+goes on. `OUT/table.md`, `OUT/results.json` and `OUT/curves.png` are rewritten after every run. More:
+docs/guides/ablation.md.
 """
 
 import argparse

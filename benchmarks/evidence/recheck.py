@@ -1,4 +1,4 @@
-"""Recompute claims of docs/evidence-log.md from docs/evidence/*.json: `python -m benchmarks.evidence.recheck`."""
+"""Recompute claims of the evidence log from docs/evidence/*.json: `python -m benchmarks.evidence.recheck`."""
 
 import json
 from pathlib import Path

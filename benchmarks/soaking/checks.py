@@ -14,7 +14,7 @@ from benchmarks.soaking.events import event_troubles, odd_steps
 # Numbers that the clock has a part in.
 TIMED = ("time/", "throughput/", "run/wall_s")
 
-# Standard deviation of held-out pass@1 over seeds, as R³'s on the easy task (docs/evidence.md).
+# Standard deviation of held-out pass@1 over seeds, as R³'s on the easy task (docs/results/evidence.md).
 SPREAD_OF_SEEDS = 0.037
 
 

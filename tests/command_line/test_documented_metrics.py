@@ -1,4 +1,4 @@
-"""docs/reading-the-curves.md lists what a run writes: all of it, and nothing else."""
+"""docs/reference/metrics.md lists what a run writes: all of it, and nothing else."""
 
 import re
 from pathlib import Path
@@ -7,7 +7,7 @@ import pytest
 
 from .conftest import rows
 
-PAGE = Path(__file__).parents[2] / "docs" / "reading-the-curves.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "metrics.md"
 # Written only where a setting or a device asks for them.
 CONDITIONAL = {
     "eval/pass@1_after_reflection",

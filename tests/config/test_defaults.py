@@ -1,4 +1,4 @@
-"""The presets set what they promise. (docs/method.md's table of defaults is checked against the code.)"""
+"""The presets set what they promise. (docs/method/r3.md's table of defaults is checked against the code.)"""
 
 from typing import Any
 

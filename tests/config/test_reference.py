@@ -1,4 +1,4 @@
-"""docs/config.md is generated, complete and current."""
+"""docs/reference/settings.md is generated, complete and current."""
 
 from pathlib import Path
 
@@ -8,11 +8,12 @@ from algorithms.evaluate.config import EvaluateConfig
 from algorithms.grpo.registry import all_sections
 from algorithms.train.reference import reference
 
-PAGE = Path(__file__).parents[2] / "docs" / "config.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "settings.md"
 
 
 def test_the_page_is_current():
-    assert PAGE.read_text(encoding="utf-8") == reference(), "run python -m algorithms.train.reference > docs/config.md"
+    again = "run python -m algorithms.train.reference > docs/reference/settings.md"
+    assert PAGE.read_text(encoding="utf-8") == reference(), again
 
 
 def test_every_setting_has_a_row_with_a_sentence_and_every_section_a_heading():

@@ -133,7 +133,7 @@ def test_the_image_gets_what_the_build_reads_and_nothing_else():
 
 
 def test_the_images_extras_are_extras():
-    text = (ROOT / "Dockerfile").read_text() + (ROOT / "docs" / "deploy.md").read_text()
+    text = (ROOT / "Dockerfile").read_text() + (ROOT / "docs" / "guides" / "deploy.md").read_text()
     named = [word for extras in re.findall(r"EXTRAS=([\w,-]+)", text) for word in extras.split(",")]
     assert named and set(named) <= PROJECT["optional-dependencies"].keys()
 

@@ -1,4 +1,4 @@
-"""docs/architecture.md and docs/extend.md have every layer, stage, hook and service, in the code's order."""
+"""The pages on architecture and extending have every layer, stage, hook and service, in the code's order."""
 
 import ast
 import dataclasses
@@ -12,7 +12,7 @@ from algorithms.r3_grpo.algorithm import R3GRPO
 
 from .pages import DOCS, ROOT, text_of
 
-PAGE, EXTEND = DOCS / "architecture.md", DOCS / "extend.md"
+PAGE, EXTEND = DOCS / "method/architecture.md", DOCS / "method/extend.md"
 # Class methods tell --check what a step may cost; the page's prose has them.
 HOOKS = [name for name, value in vars(Mechanism).items() if inspect.isfunction(value) and name != "__init__"]
 
@@ -56,5 +56,5 @@ def test_the_services_are_those_that_there_are():
 
 def test_every_folder_has_its_line():
     folders = {path.parent.name for path in (ROOT / "algorithms").glob("*/__init__.py")}
-    rows = re.findall(r"^\| `(\w+)` \|.*\((\.\./algorithms/[\w/]+\.py)\)", text_of(PAGE), re.MULTILINE)
-    assert folders <= {name for name, home in rows if home.startswith(f"../algorithms/{name}/")}
+    rows = re.findall(r"^\| `(\w+)` \|.*\((\.\./\.\./algorithms/[\w/]+\.py)\)", text_of(PAGE), re.MULTILINE)
+    assert folders <= {name for name, home in rows if home.startswith(f"../../algorithms/{name}/")}

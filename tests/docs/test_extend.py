@@ -1,4 +1,4 @@
-"""docs/extend.md quotes the example as it is, and what it shows works."""
+"""docs/method/extend.md quotes the example as it is, and what it shows works."""
 
 import sys
 
@@ -9,7 +9,7 @@ from algorithms.r3_grpo.config import R3GRPOConfig
 
 from .pages import DOCS, ROOT, fenced
 
-PAGE = DOCS / "extend.md"
+PAGE = DOCS / "method/extend.md"
 MECHANISM, IN_PYTHON, TEST, *METHODS = fenced(PAGE, "python")
 
 

@@ -8,7 +8,7 @@ import yaml
 
 from .pages import DOCS, ROOT, inline_code, links, sections, text_of
 
-PAGE = DOCS / "method.md"
+PAGE = DOCS / "method/r3.md"
 MECHANISMS = ("history", "replay", "reflection", "ranking")
 SECTIONS = sections()
 # What stands in backticks on the page and is neither a setting nor code: values of settings, a package of files.

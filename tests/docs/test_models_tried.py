@@ -8,7 +8,7 @@ from tests.shapes import EVERY_COMMAND, NOT_IN_FLOAT32, PADDED, SHAPES
 
 from .pages import DOCS, text_of
 
-PAGE = DOCS / "your-own-model-and-data.md"
+PAGE = DOCS / "guides/own-model.md"
 
 
 def trained(name: str) -> str:

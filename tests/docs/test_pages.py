@@ -79,4 +79,4 @@ def test_options_of_commands_exist():
 
 def test_the_index_lists_every_page():
     listed = {target.partition("#")[0] for target in links(DOCS / "index.md")}
-    assert {page.name for page in DOCS.glob("*.md")} - {"index.md"} <= listed
+    assert {page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md")} - {"index.md"} <= listed

@@ -1,11 +1,11 @@
-"""docs/troubleshooting.md quotes what the code prints, and has every warning, error of a run and refused setting."""
+"""The page of troubleshooting quotes what the code prints, and has every warning, error and refused setting."""
 
 import re
 
 from .messages import errors_that_end_a_run, fixed_parts, settings_refused, texts, warnings
 from .pages import DOCS, fenced, inline_code, text_of
 
-PAGE = DOCS / "troubleshooting.md"
+PAGE = DOCS / "operate/troubleshooting.md"
 
 
 def quoted() -> list[str]:

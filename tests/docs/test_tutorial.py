@@ -9,7 +9,7 @@ import pytest
 
 from .pages import DOCS, ROOT, command_lines, fenced
 
-PAGE = DOCS / "tutorial.md"
+PAGE = DOCS / "start/tutorial.md"
 SMALL = (
     "run.steps=1",
     "training.queries_per_step=1",

@@ -1,4 +1,4 @@
-"""What docs/evidence-log.md says of its own runs follows from the files beside it."""
+"""What docs/results/evidence-log.md says of its own runs follows from the files beside it."""
 
 import pytest
 

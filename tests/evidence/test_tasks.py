@@ -1,4 +1,4 @@
-"""The tasks of the evidence: their ways of working do what docs/evidence-log.md says of them."""
+"""The tasks of the evidence: their ways of working do what docs/results/evidence-log.md says of them."""
 
 import json
 import random

@@ -93,7 +93,7 @@ def test_panels_have_places_and_numbers_of_their_own_and_a_data_source():
 
 
 def test_what_is_watched_is_a_metric_of_the_documentation():
-    page = (ROOT / "docs" / "reading-the-curves.md").read_text()
+    page = (ROOT / "docs" / "reference" / "metrics.md").read_text()
     named = set(re.findall(r"`([\w/@.]+)`", page))
     assert set(WATCHED) - {"eval/pass@1"} <= named
 

@@ -52,7 +52,7 @@ def test_a_server_that_is_down_ends_the_command_before_a_run_directory_is_made(
     monkeypatch.delenv("WANDB_MODE", raising=False)
     monkeypatch.setenv(variable, f"http://127.0.0.1:{closed_port}")
     line = error_of(capsys, f"run.trackers=[{name}]", f"run.dir={tmp_path}")
-    assert f"{name} cannot be started" in line and "refused" in line and "docs/trackers.md" in line
+    assert f"{name} cannot be started" in line and "refused" in line and "docs/guides/trackers.md" in line
     assert list(tmp_path.iterdir()) == []
 
 

@@ -58,6 +58,6 @@ def others(names: Sequence[str]) -> list[str]:
 def _cannot_start(name: str, error: Exception) -> ConfigError:
     said = next(filter(None, str(error).splitlines()), type(error).__name__)
     return ConfigError(
-        f"run.trackers: {name} cannot be started ({said.rstrip('.')}); fix: see docs/trackers.md for its environment "
-        f"variables, or leave {name} out of run.trackers"
+        f"run.trackers: {name} cannot be started ({said.rstrip('.')}); fix: see docs/guides/trackers.md for its "
+        f"environment variables, or leave {name} out of run.trackers"
     )
