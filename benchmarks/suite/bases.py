@@ -35,8 +35,9 @@ RESPONSE_LIMIT = 40
 ROWS, ROW_TOKENS = 12, 256
 # Problems that a base is asked for its own wrong answers.
 FAILURES = 128
-# Pass@1 is at least the probability of the reference answers. While that is below this, no answers are sampled.
-SAMPLED_FROM = 1e-4
+# Pass@1 is at least the probability of the reference answers. Answers are sampled once that is this part of the least
+# pass@1 that matters.
+SAMPLED_FROM = 0.25
 # Once all wanted checkpoints are taken, only every so many measurements are made: what is left is whether it learns.
 THEN_EVERY = 5
 SCORED_ROWS = 32
@@ -72,8 +73,8 @@ class Made:
     """What became of a base.
 
     Args:
-        curve: (supervised step, pass@1 on the development problems) of each measurement; below `SAMPLED_FROM` the
-            probability of the reference answers.
+        curve: (supervised step, pass@1 on the development problems) of each measurement; where no answers were sampled
+            the probability of the reference answers.
         taken: supervised step of each difficulty's checkpoint; one that no measurement fell into is missing.
     """
 
@@ -113,8 +114,9 @@ def make(spec: Spec, recipe: Recipe, limits: Filter, folder: Path, *, wanted: Se
         loss = learn(pupil.model, optimizer, batch, LEARNING_RATE * min(1.0, step / WARM_UP))
         if step % (recipe.interval if set(wanted) - set(made.taken) else recipe.interval * THEN_EVERY):
             continue
+        least = min([recipe.hopeless[1], *(recipe.bands[one][0] for one in set(wanted) - set(made.taken))])
         accuracy = pupil.reference_probability()
-        if accuracy >= SAMPLED_FROM:
+        if accuracy >= SAMPLED_FROM * least:
             accuracy = pupil.accuracy(recipe.problems)
         made.curve.append((step, accuracy))
         for difficulty, (low, high) in recipe.bands.items():

@@ -72,7 +72,7 @@ class Slow:
 
     def reference_probability(self):
         self.measured += 1
-        return self.measured / 16000
+        return self.measured / 1e4
 
     def accuracy(self, count):
         return self.measured / 1000
@@ -89,10 +89,15 @@ def slow_pupil(monkeypatch):
 
 def test_a_difficulty_is_taken_where_pass_at_1_first_lies_in_its_band(slow_pupil, tmp_path):
     recipe = PROTOCOL.recipe.model_copy(
-        update={"steps": 90, "interval": 10, "hopeless": (90, 0), "bands": {"blind": (0.002, 0.012), "medium": (1, 1)}}
+        update={
+            "steps": 90,
+            "interval": 10,
+            "hopeless": (90, 5e-4),
+            "bands": {"blind": (0.002, 0.012), "medium": (1, 1)},
+        }
     )
     made = make(SPEC, recipe, LIMITS, tmp_path, wanted=["blind", "medium"])
-    assert made.curve == [(10, 1 / 16000), *((step, step / 1e4) for step in range(20, 100, 10))], "sampled from 1e-4"
+    assert made.curve == [(10, 1e-4), *((step, step / 1e4) for step in range(20, 100, 10))], "sampled from 1.25e-4 on"
     assert made.taken == {"blind": 20}
     assert (tmp_path / "blind").is_dir() and not (tmp_path / "medium").exists()
     assert make(SPEC, recipe, LIMITS, tmp_path, wanted=[]) == made, "read, not made again"
