@@ -1,7 +1,7 @@
 # Everything is installed into .venv. `make` alone prints what there is.
 SHELL := bash
 .DEFAULT_GOAL := help
-.PHONY: help install quickstart test test-slow test-gpu test-all browser lint audit bench
+.PHONY: help install quickstart test test-slow test-gpu test-all browser docs lint audit bench
 
 PYTHON ?= python3
 # The build of vLLM: cpu, gpu or none. Only GPU machines have a working nvidia-smi.
@@ -15,7 +15,7 @@ BROWSER := $(VENV)/browser
 RUN := $(VENV)/bin/python -m
 LOG := $(VENV)/install.log
 PIP := $(RUN) pip install --quiet --no-input --disable-pip-version-check --constraint constraints.txt
-EXTRAS := dev,bench,cluster,reasoning-gym,gem,skyrl-gym,mcp,agents,wandb,mlflow,trackio
+EXTRAS := dev,bench,docs,cluster,reasoning-gym,gem,skyrl-gym,mcp,agents,wandb,mlflow,trackio
 EXTRAS_GPU := $(EXTRAS),vllm
 # Two extras without all that they ask for: gem-llm pins an older NLTK than IFEval's checks want, which does as well, and
 # OpenEnv's web pages need a gradio that excludes our pandas.
@@ -84,6 +84,13 @@ $(BROWSER)/chromium: | $(VENV)/.made
 	@npm install --silent --no-audit --no-fund --prefix $(BROWSER) @sparticuz/chromium@153.0.0
 	@cd $(BROWSER) && TMPDIR=$$PWD AWS_LAMBDA_JS_RUNTIME=nodejs22.x node --input-type=module \
 	  -e 'import chromium from "@sparticuz/chromium"; await chromium.executablePath()'
+
+# Diagrams are drawn by a script that the theme would fetch from another host: here it comes from npm, where there is one.
+$(VENV)/site/node_modules: | $(VENV)/.made
+	@npm install --silent --no-audit --no-fund --prefix $(VENV)/site mermaid@11 || echo "npm: not there; diagrams are drawn online only"
+
+docs: install $(VENV)/site/node_modules ## build the site into build/site and serve it on http://localhost:8000 (ARGS=build: only build)
+	@NO_MKDOCS_2_WARNING=1 $(RUN) mkdocs $(or $(ARGS),serve)
 
 lint: install ## ruff check, ruff format --check, lint-imports, mypy
 	@$(RUN) ruff check .

@@ -1,0 +1,61 @@
+"""A page's parts: prose, code, numbers and links."""
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+
+_FENCE = re.compile(r"^(`{3,}).*?^\1`*\s*$", re.DOTALL | re.MULTILINE)
+_SPAN = re.compile(r"(`+)(.+?)\1", re.DOTALL)
+_FORMULA = re.compile(r"\$\$.+?\$\$|\$[^$\n]+\$", re.DOTALL)
+_LINK = re.compile(r"!?\[([^\]]*)\]\(([^)\s]+)\)")
+_NUMBER = re.compile(r"(?<![\w.])[+−-]?\d[\d,]*(?:\.\d+)?%?(?!\w)")
+_BULLET = re.compile(r"^\s*(?:[-*]|\d+\.)\s+")
+_END = re.compile(r"(?<=[.!?:])\s+(?=[A-Z\"'(*\[`\d_])")
+
+
+def frozen(text: str) -> Counter[str]:
+    """Count what an editorial pass leaves as it is: code, numbers outside of it, links.
+
+    Args:
+        text: of a page, or a string of the code.
+    """
+    found: Counter[str] = Counter()
+    without = _FENCE.sub(lambda match: _counted(found, "block", match[0]), text)
+    without = _LINK.sub(lambda match: _counted(found, "link", match[2]) + match[1], without)
+    without = _SPAN.sub(lambda match: _counted(found, "code", match[2]), without)
+    found.update(f"number {number}" for number in _NUMBER.findall(without))
+    return found
+
+
+def _counted(found: Counter[str], kind: str, what: str) -> str:
+    found[f"{kind} {what}"] += 1
+    return " "
+
+
+def sentences(page: str) -> Iterator[str]:
+    """Yield a page's sentences: no code blocks, tables, headings or formulas; code and links as a word each."""
+    text = _FENCE.sub("\n\n", page)
+    text = _FORMULA.sub("X", _LINK.sub(r"\1", _SPAN.sub("X", text)))
+    for paragraph in re.split(r"\n\s*\n", text):
+        for lines in _items(paragraph):
+            for sentence in _END.split(" ".join(lines)):
+                if re.search(r"[A-Za-z]{2}", sentence):
+                    yield sentence.strip()
+
+
+def _items(paragraph: str) -> Iterator[list[str]]:
+    """Cut a paragraph at its bullets; drop tables, headings, comments and pictures."""
+    lines: list[str] = []
+    for line in paragraph.splitlines():
+        if line.lstrip().startswith(("|", "#", "<", "---")):
+            continue
+        if _BULLET.match(line):
+            yield lines
+            lines = []
+        lines.append(_BULLET.sub("", line.strip()))
+    yield lines
+
+
+def words(sentence: str) -> list[str]:
+    """Split a sentence; punctuation stays with its word."""
+    return [word for word in sentence.split() if re.search(r"\w", word)]
