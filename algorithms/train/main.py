@@ -95,11 +95,16 @@ def _help(algorithm: str, arguments: argparse.Namespace) -> int:
     from algorithms.config.schema import describe, describe_default
 
     config, _ = load(arguments.config, arguments.overrides, _config_class(algorithm))
-    print(_parser(algorithm).format_help())
+    lines = [_parser(algorithm).format_help()]
     for section, model in known_sections(config).items():
-        print(f"{section}: {next(iter((model.__doc__ or '').splitlines()), '')}")
+        lines.append(f"{section}: {next(iter((model.__doc__ or '').splitlines()), '')}")
         for key, field in model.model_fields.items():
-            print(f"  {section}.{key}  {describe(field)}; default {describe_default(field)}\n      {field.description}")
+            lines.append(f"  {section}.{key}  {describe(field)}; default {describe_default(field)}")
+            lines.append(f"      {field.description}")
+    try:
+        print("\n".join(lines), flush=True)
+    except BrokenPipeError:  # its reader has seen enough, as `head` has
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return DONE
 
 

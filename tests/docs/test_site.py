@@ -45,4 +45,6 @@ def test_formulas_are_drawn(site):
 
 
 def test_linked_sources_are_pages(site):
-    assert "def training_step" in re.sub(r"<[^>]+>", "", (site / "source/algorithms/grpo/algorithm.py.html").read_text())
+    assert "def training_step" in re.sub(
+        r"<[^>]+>", "", (site / "source/algorithms/grpo/algorithm.py.html").read_text()
+    )
