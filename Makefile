@@ -1,7 +1,7 @@
 # Everything is installed into .venv. `make` alone prints what there is.
 SHELL := bash
 .DEFAULT_GOAL := help
-.PHONY: help install quickstart test test-slow test-gpu test-all browser docs lint audit bench
+.PHONY: help install quickstart test test-slow test-gpu test-all browser docs figures lint audit bench
 
 PYTHON ?= python3
 # The build of vLLM: cpu, gpu or none. Only GPU machines have a working nvidia-smi.
@@ -91,6 +91,9 @@ $(VENV)/site/node_modules: | $(VENV)/.made
 
 docs: install $(VENV)/site/node_modules ## build the site into build/site and serve it on http://localhost:8000 (ARGS=build: only build)
 	@NO_MKDOCS_2_WARNING=1 $(RUN) mkdocs $(or $(ARGS),serve)
+
+figures: install ## make what README and docs show: tables, pictures, printed output (FIGURES='…' picks; minutes)
+	@$(RUN) website.figures $(FIGURES)
 
 lint: install ## ruff check, ruff format --check, lint-imports, mypy
 	@$(RUN) ruff check .

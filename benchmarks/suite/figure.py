@@ -3,14 +3,10 @@
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import matplotlib
 import numpy as np
-from matplotlib.figure import Figure
-from matplotlib.ticker import EngFormatter, Formatter, MaxNLocator, PercentFormatter
+from matplotlib.ticker import EngFormatter, PercentFormatter
 
-from algorithms.train.curves import STYLE
-from algorithms.utils.files import replaced_whole
-from benchmarks.looks import looks
+from benchmarks.looks import Line, draw_lines
 from benchmarks.suite.records import Run, areas
 from benchmarks.suite.statistics import DRAWS, base_weights, performance_profile, stratified_mean
 from benchmarks.suite.table import REFERENCE
@@ -60,7 +56,7 @@ def draw_curves(
 
     labels = "Held-out pass@1, mean over tasks", "generated tokens"
     weights = _weights(runs, draws, seed)
-    return _draw(path, labels, where, _lines(runs, reference, weights, mean), EngFormatter(sep=""))
+    return draw_lines(path, labels, where, _lines(runs, reference, weights, mean), EngFormatter(sep=""))
 
 
 def draw_profiles(
@@ -99,7 +95,7 @@ def draw_profiles(
 
     labels = "Share of runs above a threshold", "threshold: mean held-out pass@1 over generated tokens"
     weights = _weights(runs, draws, seed)
-    return _draw(path, labels, where, _lines(runs, reference, weights, share), PercentFormatter(1.0, decimals=0))
+    return draw_lines(path, labels, where, _lines(runs, reference, weights, share), PercentFormatter(1.0, decimals=0))
 
 
 def _of_the_test(runs: Sequence[Run]) -> list[Run]:
@@ -115,42 +111,12 @@ def _weights(runs: Sequence[Run], draws: int, seed: int) -> np.ndarray:
 
 def _lines(
     runs: Sequence[Run], reference: str, weights: np.ndarray, line: _Line
-) -> dict[str, tuple[int, np.ndarray, np.ndarray]]:
-    """Arm → its number of runs, its line [points], and the ends of its band [2, points]; the reference comes first."""
+) -> dict[str, Line]:
+    """Arm → its line and band; the reference comes first."""
     arms = np.array([run.arm for run in runs])
     found = {}
     for arm in sorted(set(arms.tolist()), key=lambda arm: (arm != reference, arm)):
         members = np.flatnonzero(arms == arm)
         ends = np.quantile(line(members, weights[:, members]), (0.025, 0.975), axis=0)
-        found[arm] = len(members), line(members, None), ends
+        found[arm] = Line(len(members), line(members, None), ends)
     return found
-
-
-def _draw(
-    path: Path,
-    labels: tuple[str, str],
-    where: np.ndarray,
-    lines: dict[str, tuple[int, np.ndarray, np.ndarray]],
-    formatter: Formatter,
-) -> Path:
-    with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(8, 4.5))
-        figure.set_layout_engine("constrained")
-        axes = figure.subplots()
-        for place, (arm, (color, line)) in enumerate(looks(list(lines)).items()):
-            count, values, (low, high) = lines[arm]
-            above = 3 - place / len(lines)
-            axes.fill_between(where, low, high, color=color, alpha=0.12, linewidth=0, zorder=above)
-            label = f"{arm} ({count})"
-            axes.plot(where, values, color=color, linestyle=line, linewidth=1.8, label=label, zorder=above)
-        axes.set_title(labels[0])
-        axes.set_xlabel(labels[1])
-        axes.set_xlim(float(where[0]), float(where[-1]))
-        axes.set_ylim(bottom=0)
-        axes.xaxis.set_major_locator(MaxNLocator(nbins=6))
-        axes.xaxis.set_major_formatter(formatter)
-        axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
-        figure.legend(loc="outside right upper", title="arm (runs)\nbands: 95 %", alignment="left")
-        with replaced_whole(path) as temporary:
-            figure.savefig(temporary, format="png")
-    return path

@@ -37,13 +37,14 @@ def test_the_environment_of_the_readme_trains(tmp_path):
     assert summary["eval"]["before"]["pass@1"] > 0, "the example must be able to reward the model that it trains"
 
 
-def test_the_python_of_the_readme_configures(monkeypatch):
+def test_the_python_of_the_api_page_configures(monkeypatch):
     from algorithms.r3_grpo.config import R3GRPOConfig
 
-    (code,) = re.findall(r"```python\n(from algorithms\.r3_grpo\.config.*?)```", README, re.DOTALL)
+    page = (ROOT / "docs" / "reference" / "api.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"```python\n(from algorithms\.r3_grpo\.config.*?)```", page, re.DOTALL)
     built = []
     monkeypatch.setattr(R3GRPOConfig, "build_algo", lambda config: built.append(config) or _Trained())
-    exec(compile(code, "README.md", "exec"), {})
+    exec(compile(code, "api.md", "exec"), {})
     (config,) = built
     config.check_settings()
     assert config.training_settings.group_size == 8 and config.replay_settings.k == 1

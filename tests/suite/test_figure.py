@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from benchmarks.looks import NAMED, looks
+from benchmarks.looks import NAMED, TITLES, looks
 from benchmarks.suite.figure import draw_curves, draw_profiles
 from benchmarks.suite.records import read
 
@@ -43,7 +43,8 @@ def test_a_line_is_the_mean_of_all_runs_within_its_band(runs, drawn, tmp_path):
     assert axes.get_ylim()[0] == 0
     assert axes.get_xlim() == (0, 10_000)
     for line, band in zip(axes.lines, axes.collections, strict=True):
-        arm, count = line.get_label().split()
+        title, count = line.get_label().rsplit(maxsplit=1)
+        (arm,) = (arm for arm, called in TITLES.items() if called == title)
         own = [run for run in runs if run.arm == arm]
         assert count == f"({len(own)})"
         assert (line.get_color(), line.get_linestyle()) == NAMED[arm]
@@ -59,7 +60,7 @@ def test_a_line_is_the_mean_of_all_runs_within_its_band(runs, drawn, tmp_path):
 def test_every_task_weighs_the_same(runs, drawn, tmp_path):
     few = [run for run in runs if run.task != "task-0" or run.base < 2]
     draw_curves(few, tmp_path / "curves.png", draws=20)
-    (line,) = (line for line in drawn[0].lines if line.get_label().startswith("r3"))
+    (line,) = (line for line in drawn[0].lines if line.get_label().startswith(TITLES["r3"]))
     ends = {
         task: [run.pass_at_1[-1] for run in few if (run.arm, run.task) == ("r3", task)]
         for task in {r.task for r in few}

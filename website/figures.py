@@ -1,0 +1,133 @@
+"""Make what the pages show: `make figures`, or `python -m website.figures [NAME …]`.
+
+A page marks the place: `<!-- figure NAME -->` … `<!-- end -->`. What stands between is replaced by what the figure's
+function returns, and so are pictures. Figures that are `cheap` come from committed records and are tested to be
+current; the others run something, and carry commit and machine.
+"""
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+
+from algorithms.utils.files import write_text
+from algorithms.utils.provenance import code_commit
+
+ROOT = Path(__file__).parent.parent
+IMAGES = ROOT / "docs" / "images"
+STEPS_SHOWN = (1, 40, 80)
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A part of a page that a script makes.
+
+    Args:
+        name: in the page's marks.
+        page: below the project's folder.
+        make: returns the Markdown, and may write pictures.
+        cheap: whether it is made from committed records, in seconds and always the same.
+    """
+
+    name: str
+    page: str
+    make: Callable[[], str]
+    cheap: bool = True
+
+    def marked(self) -> re.Pattern[str]:
+        """Match the part of the page, its content as group 2."""
+        return re.compile(rf"(<!-- figure {re.escape(self.name)} -->\n)(.*?)(<!-- end -->)", re.DOTALL)
+
+    def put(self) -> None:
+        """Replace the part of the page.
+
+        Raises:
+            ValueError: the page does not have it exactly once.
+        """
+        page = ROOT / self.page
+        content = self.make()
+        text, count = self.marked().subn(lambda match: f"{match[1]}{content}\n{match[3]}", page.read_text("utf-8"))
+        if count != 1:
+            raise ValueError(f"{self.page}: has {count} parts <!-- figure {self.name} -->; it should have one")
+        write_text(page, text)
+
+
+def controls() -> str:
+    """Return the table of R³ beside its controls."""
+    from benchmarks.evidence import controls
+
+    return controls.table()
+
+
+def controls_in_short() -> str:
+    """Return the README's table of evidence, and draw its panel."""
+    from benchmarks.evidence import controls
+
+    controls.draw(IMAGES / "controls-tokens.png")
+    return controls.short_table()
+
+
+def quickstart() -> str:
+    """Run the quickstart, return what it printed, and take its curves."""
+    made_by = stamp()
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", "algorithms.r3_grpo"]
+        surroundings = os.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "110"}
+        process = subprocess.run(command, cwd=folder, capture_output=True, text=True, env=surroundings, check=True)
+        (run,) = Path(folder, "runs").iterdir()
+        shutil.copy(run / "curves.png", IMAGES / "quickstart.png")
+    return f"```\n{shortened(process.stdout).rstrip()}\n```\n\n{made_by}"
+
+
+def shortened(printed: str) -> str:
+    """Leave out how a run starts, most of its steps, and where its files are."""
+    lines: list[str] = []
+    for line in printed[printed.index("step 1/") :].splitlines():
+        if line.startswith("  "):
+            break
+        step = re.match(r"step (\d+)/", line)
+        if step is None or int(step[1]) in STEPS_SHOWN:
+            lines.append(line)
+        elif lines[-1] != "…":
+            lines.append("…")
+    return "\n".join(lines)
+
+
+def stamp() -> str:
+    """Say which code and machine made a figure, and when."""
+    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines() if Path("/proc/cpuinfo").exists() else []
+    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    processor = re.sub(r"\((?:R|TM)\)", "", models[0]) if models else "unknown processor"
+    commit, dirty, _ = (code_commit() or "unknown").partition("-dirty")
+    return f"*Commit {commit[:7]}{dirty}, {os.cpu_count()} cores ({processor}), {date.today():%Y-%m-%d}.*"
+
+
+FIGURES = (
+    Figure("quickstart", "README.md", quickstart, cheap=False),
+    Figure("controls-in-short", "README.md", controls_in_short),
+    Figure("controls", "docs/results/evidence.md", controls),
+)
+
+
+def main() -> None:
+    """Make the figures that are named, or all."""
+    by_name = {figure.name: figure for figure in FIGURES}
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(by_name)}; default: all")
+    names = parser.parse_args().names or list(by_name)
+    if unknown := sorted(set(names) - set(by_name)):
+        parser.error(f"there is no {', '.join(unknown)}; fix: of {', '.join(by_name)}")
+    for name in names:
+        print(f"{name}: making it for {by_name[name].page}", flush=True)
+        by_name[name].put()
+
+
+if __name__ == "__main__":
+    main()
