@@ -19,6 +19,7 @@ from pathlib import Path
 
 from algorithms.utils.files import write_text
 from algorithms.utils.provenance import code_commit
+from website.browser import NAMES, Browser, find_browser
 
 ROOT = Path(__file__).parent.parent
 IMAGES = ROOT / "docs" / "images"
@@ -78,12 +79,44 @@ def quickstart() -> str:
     """Run the quickstart, return what it printed, and take its curves."""
     made_by = stamp()
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "algorithms.r3_grpo"]
-        surroundings = os.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "110"}
-        process = subprocess.run(command, cwd=folder, capture_output=True, text=True, env=surroundings, check=True)
+        printed = _run(folder, "algorithms.r3_grpo")
         (run,) = Path(folder, "runs").iterdir()
         shutil.copy(run / "curves.png", IMAGES / "quickstart.png")
-    return f"```\n{shortened(process.stdout).rstrip()}\n```\n\n{made_by}"
+    return f"```\n{shortened(printed).rstrip()}\n```\n\n{made_by}"
+
+
+def report() -> str:
+    """Train R³ and GRPO for twenty steps, and take pictures of their report: its curves, and a group token by token."""
+    program = find_browser()
+    if program is None:
+        raise RuntimeError(f"no browser: none of {', '.join(NAMES)} is there; fix: make browser")
+    made_by = stamp()
+    with tempfile.TemporaryDirectory() as folder:
+        for name in ("r3_grpo", "grpo"):
+            words = ["--config", str(ROOT / "configs" / "quickstart.yaml"), f"run.name={name}", "run.steps=20"]
+            _run(folder, f"algorithms.{name}", *words)
+        _run(folder, "algorithms.report", "runs/r3_grpo", "runs/grpo", "--out", "report.html")
+        browser = Browser(program, folder + "/profile")
+        try:
+            browser.open(Path(folder, "report.html"), width=1120, height=840)
+            browser.screenshot(IMAGES / "report.png")
+            browser.open(Path(folder, "report.html"), width=1120, height=760, fragment="#group=0.20.0")
+            browser.value("document.querySelector('.group').scrollIntoView()")
+            browser.screenshot(IMAGES / "report-tokens.png")
+        finally:
+            browser.close()
+    return (
+        "![Curves of R³ and GRPO](../images/report.png)\n\n"
+        f"![A group, its tokens colored by entropy](../images/report-tokens.png)\n\n{made_by}"
+    )
+
+
+def _run(folder: str, module: str, *words: str) -> str:
+    """Run a command of the library in a folder; returns what it printed."""
+    surroundings = os.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "110"}
+    command = [sys.executable, "-m", module, *words]
+    done = subprocess.run(command, cwd=folder, stdout=subprocess.PIPE, text=True, env=surroundings, check=True)
+    return done.stdout
 
 
 def shortened(printed: str) -> str:
@@ -111,6 +144,7 @@ def stamp() -> str:
 
 FIGURES = (
     Figure("quickstart", "README.md", quickstart, cheap=False),
+    Figure("report", "docs/guides/report.md", report, cheap=False),
     Figure("controls-in-short", "README.md", controls_in_short),
     Figure("controls", "docs/results/evidence.md", controls),
 )

@@ -3,8 +3,8 @@
 import pytest
 
 from algorithms.report.__main__ import main
+from website.browser import NAMES, Browser, find_browser
 
-from .browser import NAMES, Browser, find_browser
 from .runs import HOSTILE, make_run
 
 pytestmark = pytest.mark.skipif(
