@@ -1,6 +1,7 @@
 """Documentation pages as tests read them."""
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 from algorithms.config.schema import Settings
@@ -13,6 +14,9 @@ PAGES = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"
 
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 _CODE = re.compile(r"`([^`\n]+)`")
+_CELL = re.compile(r"(?<!\\)\|")
+# Heads of table columns that hold names of other libraries' settings, some of which look like ours.
+OTHER_LIBRARIES = frozenset({"TRL", "verl"})
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 
 
@@ -35,6 +39,24 @@ def fenced(page: Path, *languages: str) -> list[str]:
 def inline_code(page: Path) -> list[str]:
     """What stands in backticks outside code blocks."""
     return _CODE.findall(_FENCE.sub("", text_of(page)))
+
+
+def own_code(page: Path) -> list[str]:
+    """What stands in backticks outside code blocks, and outside columns of other libraries' names."""
+    return _CODE.findall("\n".join(_own_lines(_FENCE.sub("", text_of(page)))))
+
+
+def _own_lines(text: str) -> Iterator[str]:
+    theirs: set[int] = set()
+    above = ""
+    for line in text.splitlines():
+        cells = _CELL.split(line)
+        if not line.startswith("|"):
+            theirs = set()
+        elif not above.startswith("|"):
+            theirs = {number for number, cell in enumerate(cells) if cell.strip() in OTHER_LIBRARIES}
+        yield "|".join(cell for number, cell in enumerate(cells) if number not in theirs)
+        above = line
 
 
 def links(page: Path) -> list[str]:

@@ -8,7 +8,7 @@ from functools import cache
 
 import pytest
 
-from .pages import DOCS, PAGES, ROOT, command_lines, inline_code, links, sections, text_of
+from .pages import DOCS, PAGES, ROOT, command_lines, links, own_code, sections, text_of
 
 # `section.key`, also with what follows it: `section.key=value`. Files are called so too.
 KEY = re.compile(r"([a-z_]+)\.([a-z_0-9]+)(?:[=:.\[ ].*)?")
@@ -41,10 +41,20 @@ def anchors(page) -> set[str]:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_settings_in_backticks_exist(page):
-    for code in inline_code(page):
+    for code in own_code(page):
         match = KEY.fullmatch(code)
         if match and match[1] in settings() and match[2] not in ("json", "yaml", "sqlite", RLLIBS_OWN):
             assert match[2] in settings()[match[1]], f"{page.name} names {code}"
+
+
+def test_columns_of_other_libraries_may_hold_names_that_look_like_ours(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text(
+        "`run.here`\n\n| verl | here | TRL |\n|---|---|---|\n| `reward.num_workers` | `reward.ours` | `run.a` |\n\n"
+        "| here | note |\n|---|---|\n| `reward.also` | `reward.too` |\n",
+        encoding="utf-8",
+    )
+    assert own_code(page) == ["run.here", "reward.ours", "reward.also", "reward.too"]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -1,0 +1,141 @@
+"""The page for those who know TRL or verl: its names exist, and its two examples say the same on both sides."""
+
+import ast
+import importlib.util
+import json
+import re
+import shlex
+from itertools import pairwise
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from algorithms.config.loading import load
+from algorithms.grpo.config import GRPOConfig
+from algorithms.r3_grpo.config import R3GRPOConfig
+from r3env.envs.function_calls import make_judge
+
+from .pages import DOCS, command_lines, fenced, inline_code, text_of
+
+PAGE = DOCS / "guides/coming-from-trl-or-verl.md"
+SCRIPT, TRLS_REWARD, CONVERT, VERLS_REWARD = fenced(PAGE, "python")
+FROM_TRL, FROM_VERL = fenced(PAGE, "yaml")
+# Arguments of `GRPOTrainer`, and of other releases and trainers.
+OF_THE_TRAINER = {"environment_factory", "eval_dataset", "peft_config", "reward_funcs", "tools", "train_dataset"}
+OF_OTHERS = {"AsyncGRPOTrainer", "max_prompt_length", "max_staleness"}
+
+
+def fields(package: str, file: str, name: str) -> set[str]:
+    """The annotated fields of a class, read without importing its package."""
+    spec = importlib.util.find_spec(package)
+    if spec is None or not spec.submodule_search_locations:
+        pytest.skip(f"{package} is not installed")
+    tree = ast.parse((Path(spec.submodule_search_locations[0]) / file).read_text(encoding="utf-8"))
+    (found,) = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef) and node.name == name]
+    targets = (node.target for node in found.body if isinstance(node, ast.AnnAssign))
+    return {target.id for target in targets if isinstance(target, ast.Name)}
+
+
+def trls_configs() -> set[str]:
+    own = fields("trl", "trainer/grpo_config.py", "GRPOConfig")
+    return own | fields("transformers", "training_args.py", "TrainingArguments")
+
+
+def trl_column() -> list[str]:
+    """Names in the first column of the table of TRL's names, without values."""
+    table = text_of(PAGE).partition("## TRL's names")[2].partition("\n## ")[0]
+    cells = re.findall(r"^\| (`[^|]*?) \|", table, re.MULTILINE)
+    return [code.partition("=")[0] for cell in cells for code in re.findall(r"`([A-Za-z_]\w*(?:=[^`]*)?)`", cell)]
+
+
+def example(tmp_path, monkeypatch, text, config_class=GRPOConfig):
+    monkeypatch.chdir(tmp_path)
+    Path("run.yaml").write_text(text, encoding="utf-8")
+    return load("run.yaml", [], config_class)
+
+
+def test_each_setting_of_trls_grpo_is_on_the_page():
+    named = {code.partition("=")[0] for code in inline_code(PAGE)}
+    assert fields("trl", "trainer/grpo_config.py", "GRPOConfig") <= named
+
+
+def test_each_name_in_trls_column_is_trls():
+    assert set(trl_column()) <= trls_configs() | OF_THE_TRAINER | OF_OTHERS
+
+
+def test_the_script_for_trl_and_its_configuration_are_the_same_run(tmp_path, monkeypatch):
+    calls = (node for node in ast.walk(ast.parse(SCRIPT)) if isinstance(node, ast.Call))
+    (call,) = [call for call in calls if ast.unparse(call.func) == "GRPOConfig"]
+    trl = {keyword.arg: ast.literal_eval(keyword.value) for keyword in call.keywords}
+    assert trl.keys() <= trls_configs()
+    config, run = example(tmp_path, monkeypatch, FROM_TRL)
+    training = config.training_settings
+    responses = trl["per_device_train_batch_size"] * trl["gradient_accumulation_steps"]
+    assert training.queries_per_step * training.group_size == responses and training.minibatches == 1
+    assert training.group_size == trl["num_generations"] and run.steps == trl["max_steps"]
+    assert run.checkpoint_every == trl["save_steps"] and run.trackers == [trl["report_to"]]
+    runners, evaluation = config.env_runners_settings, config.evaluation_settings
+    assert runners.max_response_tokens == trl["max_completion_length"]
+    assert runners.gpu_memory_utilization == trl["vllm_gpu_memory_utilization"]
+    assert evaluation.interval == trl["eval_steps"] and evaluation.samples == trl["num_generations"]
+
+
+def test_the_command_of_verl_and_its_configuration_are_the_same_run(tmp_path, monkeypatch):
+    (command,) = [block for block in fenced(PAGE, "sh") if "verl.trainer" in block]
+    given = dict(word.removeprefix("actor_rollout_ref.").split("=", 1) for word in shlex.split(command) if "=" in word)
+    config, run = example(tmp_path, monkeypatch, FROM_VERL)
+    training, runners = config.training_settings, config.env_runners_settings
+    assert training.queries_per_step == int(given["data.train_batch_size"])
+    assert training.queries_per_step // training.minibatches == int(given["actor.ppo_mini_batch_size"])
+    assert training.group_size == int(given["rollout.n"]) and training.lr == float(given["actor.optim.lr"])
+    assert training.beta == float(given["actor.kl_loss_coef"])
+    assert runners.max_response_tokens == int(given["data.max_response_length"])
+    assert runners.gpu_memory_utilization == float(given["rollout.gpu_memory_utilization"])
+    assert runners.num_env_runners == config.num_learners == int(given["trainer.n_gpus_per_node"])
+    assert config.learners_settings.token_budget == int(given["actor.ppo_max_token_len_per_gpu"])
+    assert config.environment_settings.options["max_prompt_length"] == int(given["data.max_prompt_length"])
+    assert config.rl_module_settings.model == given["model.path"]
+    assert run.steps == int(given["trainer.total_training_steps"])
+    assert run.checkpoint_every == int(given["trainer.save_freq"])
+    assert config.evaluation_settings.interval == int(given["trainer.test_freq"])
+
+
+def test_r3_takes_the_same_files(tmp_path, monkeypatch):
+    for text in (FROM_TRL, FROM_VERL):
+        config, _ = example(tmp_path, monkeypatch, text, R3GRPOConfig)
+        assert config.replay_settings.enabled
+
+
+def test_the_commands_name_the_files_of_the_page():
+    named = {after for words in command_lines(PAGE) for word, after in pairwise(words) if word == "--config"}
+    assert named == {text.partition("\n")[0].removeprefix("# ") for text in (FROM_TRL, FROM_VERL)}
+
+
+def test_both_reward_functions_judge(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "from_trl_rewards.py").write_text(TRLS_REWARD, encoding="utf-8")
+    (tmp_path / "from_verl_rewards.py").write_text(VERLS_REWARD, encoding="utf-8")
+    (tmp_path / "my_reward.py").write_text(
+        "def compute_score(data_source, solution_str, ground_truth, extra_info=None):\n"
+        "    return {'score': float(solution_str.endswith(ground_truth) and data_source == 'sums')}\n",
+        encoding="utf-8",
+    )
+    row = {"problem": "3+4", "answer": "7", "uid": "a", "level": "", "data_source": "sums"}
+    for name in ("from_trl_rewards:exact", "from_verl_rewards:reward"):
+        judge = make_judge((name,), (1.0,), 1.0, None)
+        assert judge(row | {"response": "it is 7"}, "3+4")["score"] == 1.0
+        assert judge(row | {"response": "it is 8"}, "3+4")["score"] == 0.0
+
+
+def test_the_data_of_verl_are_converted(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    prompt = [{"role": "user", "content": "What is 3+4?"}]
+    row = {"prompt": prompt, "reward_model": {"style": "rule", "ground_truth": "7"}, "data_source": "sums"}
+    for name in ("train", "heldout"):
+        pq.write_table(pa.Table.from_pylist([row]), f"{name}.parquet")
+    exec(compile(CONVERT, "convert.py", "exec"), {})
+    wanted = {"problem": "What is 3+4?", "answer": "7", "data_source": "sums"}
+    for name in ("train", "heldout"):
+        assert json.loads(Path(f"{name}.jsonl").read_text(encoding="utf-8")) == wanted
