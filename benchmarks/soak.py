@@ -3,15 +3,18 @@
     python -m benchmarks.soak --minutes 60
     python -m benchmarks.soak --minutes 4 --steps 12 --every 40
 
-Rounds alternate between a run in one process, in which every number must be that of the undisturbed run, and a run
-with two env runners and a learner of their own, whose accuracy must be the undisturbed run's within noise. Faults come
-at random: SIGKILL of every process, SIGTERM once or twice, Ctrl-C, a full disk where a small one may be mounted, and an
-env runner killed or stopped. After each that ends the run it is resumed; an end that no fault explains is a find, as is
-a process that grows. Exit code 1 if anything is not as it should be.
+Rounds take these in turn: a run in one process, in which every number must be that of the undisturbed run; a run with
+two env runners and a learner of their own, whose accuracy must be the undisturbed run's within noise; and runs whose
+policy calls a tool, or is asked by agents over the endpoint, of which all files must be whole. Faults come at random:
+SIGKILL of every process, SIGTERM once or twice, Ctrl-C, a full disk where a small one may be mounted, and an env runner
+killed or stopped. After each that ends the run it is resumed; an end that no fault explains is a find, as is a process
+that grows. Exit code 1 if anything is not as it should be.
 """
 
 import argparse
+import itertools
 import json
+import math
 import random
 import sqlite3
 import sys
@@ -23,17 +26,11 @@ from pathlib import Path
 from benchmarks.soaking import faults
 from benchmarks.soaking.checks import accuracy, troubles
 from benchmarks.soaking.command import Command
+from benchmarks.soaking.kinds import Compared, kinds
 from benchmarks.soaking.memory import SETTLING_STEPS, in_words
 from benchmarks.soaking.rounds import Disturbance, Round, run_round
 
 SETTINGS = ["run.seed=7", "run.checkpoint_every=2"]
-REMOTE = [
-    "env_runners.num_env_runners=2",
-    "env_runners.timeout_s=60",
-    "env_runners.num_cpus_per_env_runner=0.5",
-    "learners.num_learners=1",
-    "learners.num_cpus_per_learner=0.5",
-]
 DISK_MIB = 400
 
 
@@ -47,30 +44,39 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--folder", type=Path, help="where the runs go; default: a temporary folder")
     parser.add_argument("--json", type=Path, help="file for the figures")
     arguments = parser.parse_args(argv)
-    rng = random.Random(arguments.seed)
     with tempfile.TemporaryDirectory(dir=arguments.folder) as name:
-        folder = Path(name)
-        undisturbed = Command(folder / "undisturbed", arguments.steps, _settings(arguments.steps))
-        undisturbed.folder.mkdir()
-        rounds = [run_round(undisturbed, "undisturbed")]
-        reference = _check(rounds[0], undisturbed, None)
-        _print_round(0, rounds[0])
-        deadline = time.monotonic() + 60 * arguments.minutes
-        while reference and time.monotonic() < deadline:
-            remote = len(rounds) % 2 == 0
-            command = Command(
-                folder / f"round{len(rounds)}",
-                arguments.steps,
-                _settings(arguments.steps) + (REMOTE if remote else []),
-            )
-            with faults.small_disk(command.folder, DISK_MIB) as own_disk:
-                disturbance = Disturbance(faults.possible(own_disk, remote), arguments.every, rng)
-                rounds.append(run_round(command, "two runners, a learner" if remote else "one process", disturbance))
-                _check(rounds[-1], command, reference, exact=not remote)
-            _print_round(len(rounds) - 1, rounds[-1])
+        rounds = _soak(Path(name), arguments, random.Random(arguments.seed))
     if arguments.json:
         arguments.json.write_text(json.dumps([vars(one) for one in rounds], indent=1), encoding="utf-8")
     return _close(rounds)
+
+
+def _soak(folder: Path, arguments: argparse.Namespace, rng: random.Random) -> list[Round]:
+    """Run rounds until the time is over; before the first of a task its undisturbed run."""
+    undisturbed: dict[str, Path] = {}
+    rounds: list[Round] = []
+    deadline = math.inf
+    for number, kind in enumerate(itertools.cycle(kinds(folder))):
+        if time.monotonic() >= deadline:
+            break
+        settings = [*_settings(arguments.steps), *kind.settings]
+        if kind.task not in undisturbed:
+            alone = Command(folder / f"undisturbed-{kind.task}", arguments.steps, settings)
+            alone.folder.mkdir()
+            rounds.append(run_round(alone, f"{kind.name}, undisturbed"))
+            reference = _check(rounds[-1], alone, None, "files")
+            _print_round(len(rounds) - 1, rounds[-1])
+            if reference is None:
+                break
+            undisturbed[kind.task] = reference
+        deadline = min(deadline, time.monotonic() + 60 * arguments.minutes)
+        command = Command(folder / f"round{number}", arguments.steps, settings)
+        with faults.small_disk(command.folder, DISK_MIB) as own_disk:
+            disturbance = Disturbance(faults.possible(own_disk, kind.runners), arguments.every, rng)
+            rounds.append(run_round(command, kind.name, disturbance))
+            _check(rounds[-1], command, undisturbed[kind.task], kind.compared)
+        _print_round(len(rounds) - 1, rounds[-1])
+    return rounds
 
 
 def _settings(steps: int) -> list[str]:
@@ -78,7 +84,7 @@ def _settings(steps: int) -> list[str]:
     return [*SETTINGS, f"evaluation.interval={min(SETTLING_STEPS, max(1, steps // 2))}"]
 
 
-def _check(one: Round, command: Command, reference: Path | None, exact: bool = True) -> Path | None:
+def _check(one: Round, command: Command, reference: Path | None, compared: Compared) -> Path | None:
     """Look through what a finished run left; returns its directory, None if there is none that is finished.
 
     Without a reference it is its own: the undisturbed run.
@@ -88,7 +94,7 @@ def _check(one: Round, command: Command, reference: Path | None, exact: bool = T
         one.troubles += ["no finished run"]
         return None
     try:
-        one.troubles += troubles(run, command.steps, reference=reference or run, exact=exact)
+        one.troubles += troubles(run, command.steps, reference=reference or run, compared=compared)
         one.accuracy = accuracy(run)
     except (OSError, ValueError, LookupError, sqlite3.Error) as error:
         one.troubles.append(f"cannot be checked: {type(error).__name__}: {error}")
@@ -107,13 +113,13 @@ def _print_round(number: int, one: Round) -> None:
 
 
 def _close(rounds: Sequence[Round]) -> int:
-    """Print what the rounds come to, the undisturbed one among them, and return the exit code."""
+    """Print what the rounds come to, the undisturbed ones among them, and return the exit code."""
     failed = [one for one in rounds if one.troubles]
     judged = [one for one in rounds if one.growths_mib]
     ever = {kind for one in rounds for kind in one.growths_mib}
     never = sorted({kind for one in rounds for kind in one.unjudged} - ever)
     happened = sum(one.faults.total() for one in rounds)
-    print(f"the undisturbed run and {len(rounds) - 1} rounds, {happened} faults; {len(failed)} failed")
+    print(f"{len(rounds)} rounds, undisturbed ones among them, {happened} faults; {len(failed)} failed")
     print(f"memory was judged in {len(judged)} of {len(rounds)}; never that of: {', '.join(never) or 'none'}")
     return 1 if failed else 0
 

@@ -10,6 +10,7 @@ import numpy as np
 from algorithms.history.store import FILE_NAME as HISTORY
 from algorithms.train.checkpoint import damage
 from benchmarks.soaking.events import event_troubles, odd_steps
+from benchmarks.soaking.kinds import Compared
 
 # Numbers that the clock has a part in.
 TIMED = ("time/", "throughput/", "run/wall_s")
@@ -18,14 +19,14 @@ TIMED = ("time/", "throughput/", "run/wall_s")
 SPREAD_OF_SEEDS = 0.037
 
 
-def troubles(run: Path, steps: int, *, reference: Path, exact: bool) -> list[str]:
+def troubles(run: Path, steps: int, *, reference: Path, compared: Compared) -> list[str]:
     """What is wrong with a finished run, in words.
 
     Args:
         run: its directory.
         steps: that it was to make.
         reference: directory of the undisturbed run with the same seed.
-        exact: whether every number must be the reference's; else its accuracy, within noise.
+        compared: what of it must be the reference's.
     """
     found = []
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
@@ -38,15 +39,21 @@ def troubles(run: Path, steps: int, *, reference: Path, exact: bool) -> list[str
         found.append("no summary.json")
     found += [f"{path.name}: {said}" for path in (run / "checkpoints").glob("step_*") if (said := damage(path))]
     found += _history_troubles(run / HISTORY, rows[-1])
-    theirs = [json.loads(line) for line in (reference / "metrics.jsonl").read_text().splitlines()]
-    if exact and (unlike := [a["step"] for a, b in zip(rows, theirs, strict=False) if _untimed(a) != _untimed(b)]):
-        found.append(f"steps {unlike} differ from those of the undisturbed run")
-    if exact and _entries(run) != _entries(reference):
-        found.append("the history is not the undisturbed run's")
-    if exact and _evaluation(run) != _evaluation(reference):
-        found.append("evaluation.json is not the undisturbed run's")
-    if not exact and (said := _accuracy_trouble(run, reference)):
+    if compared == "accuracy" and (said := _accuracy_trouble(run, reference)):
         found.append(said)
+    return found + (_differences(run, rows, reference) if compared == "numbers" else [])
+
+
+def _differences(run: Path, rows: list[dict[str, Any]], reference: Path) -> list[str]:
+    """Say which numbers are not the undisturbed run's."""
+    found = []
+    theirs = [json.loads(line) for line in (reference / "metrics.jsonl").read_text().splitlines()]
+    if unlike := [a["step"] for a, b in zip(rows, theirs, strict=False) if _untimed(a) != _untimed(b)]:
+        found.append(f"steps {unlike} differ from those of the undisturbed run")
+    if _entries(run) != _entries(reference):
+        found.append("the history is not the undisturbed run's")
+    if _evaluation(run) != _evaluation(reference):
+        found.append("evaluation.json is not the undisturbed run's")
     return found
 
 

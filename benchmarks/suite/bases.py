@@ -1,5 +1,6 @@
 """A base of a task: supervised learning on answers, with a checkpoint where its pass@1 is that of a difficulty."""
 
+import copy
 import functools
 import json
 import random
@@ -38,8 +39,6 @@ FAILURES = 128
 # Pass@1 is at least the probability of the reference answers. Answers are sampled once that is this part of the least
 # pass@1 that matters.
 SAMPLED_FROM = 0.25
-# Once all wanted checkpoints are taken, only every so many measurements are made: what is left is whether it learns.
-THEN_EVERY = 5
 SCORED_ROWS = 32
 
 
@@ -90,7 +89,9 @@ class Made:
 def make(spec: Spec, recipe: Recipe, limits: Filter, folder: Path, *, wanted: Sequence[Difficulty]) -> Made:
     """Make a base, with a model folder for each difficulty that it passes through; or read what was made.
 
-    It learns until the last wanted difficulty is taken, or without any until it has shown that it learns the task.
+        shown = f"{spec.name} {learner.step}/{recipe.steps}  {accuracy:.3f}  {time.monotonic() - started:.0f} s"
+        print(shown, flush=True)
+    measurements, the steps between them are made again, and each is measured.
 
     Args:
         spec: which.
@@ -105,32 +106,66 @@ def make(spec: Spec, recipe: Recipe, limits: Filter, folder: Path, *, wanted: Se
         return Made([(step, accuracy) for step, accuracy in stored["curve"]], stored["taken"])
     torch.manual_seed(spec.seed)
     pupil = Pupil(spec, limits)
-    made, optimizer, started = Made(), adamw(pupil.model), time.monotonic()
-    for step in range(1, recipe.steps + 1):
-        if spec.skill == "own_failures" and step % recipe.interval == 1 and step > 1:
-            pupil.fail(recipe.interval)
-        share = recipe.second_turns if pupil.failures else 0.0
-        batch = fill_rows(functools.partial(pupil.example, share), ROWS, ROW_TOKENS)
-        loss = learn(pupil.model, optimizer, batch, LEARNING_RATE * min(1.0, step / WARM_UP))
-        if step % (recipe.interval if set(wanted) - set(made.taken) else recipe.interval * THEN_EVERY):
+    made, learner, started = Made(), Learner(pupil), time.monotonic()
+    every = recipe.interval
+    learner.keep()
+    while learner.step < recipe.steps:
+        learner.learn(recipe)
+        missing = {one: recipe.bands[one] for one in wanted if one not in made.taken}
+        if learner.step % every:
             continue
-        least = min([recipe.hopeless[1], *(recipe.bands[one][0] for one in set(wanted) - set(made.taken))])
-        accuracy = pupil.reference_probability()
-        if accuracy >= SAMPLED_FROM * least:
-            accuracy = pupil.accuracy(recipe.problems)
-        made.curve.append((step, accuracy))
-        for difficulty, (low, high) in recipe.bands.items():
-            if difficulty in wanted and difficulty not in made.taken and low <= accuracy <= high:
-                made.taken[difficulty] = step
+        accuracy = pupil.measure(recipe, [low for low, _ in missing.values()])
+        last = made.curve[-1][1] if made.curve else 0.0
+        if every > 1 and any(last < low and high < accuracy for low, high in missing.values()):
+            learner.go_back()
+            every = 1
+            continue
+        made.curve.append((learner.step, accuracy))
+        learner.keep()
+        for difficulty, (low, high) in missing.items():
+            if low <= accuracy <= high:
+                made.taken[difficulty] = learner.step
                 pupil.save(folder / difficulty)
-        print(f"{spec.name} {step}/{recipe.steps}  loss {loss:.3f}  {accuracy:.3f}  {time.monotonic() - started:.0f} s")
-        if made.best >= recipe.learnable and not set(wanted) - set(made.taken):
-            break
-        if step >= recipe.hopeless[0] and made.best < recipe.hopeless[1]:
+                every = recipe.interval
+        print(
+            f"{spec.name} {learner.step}/{recipe.steps}  {accuracy:.3f}  {time.monotonic() - started:.0f} s", flush=True
+        )
+        if made.best >= recipe.learnable or (learner.step >= recipe.hopeless[0] and made.best < recipe.hopeless[1]):
             break
     folder.mkdir(parents=True, exist_ok=True)
     write_json(file, {"curve": made.curve, "taken": made.taken})
     return made
+
+
+class Learner:
+    """Supervised learning that can go back to where it was last kept.
+
+    Args:
+        step: made so far.
+    """
+
+    def __init__(self, pupil: "Pupil") -> None:
+        self.pupil, self.optimizer, self.step = pupil, adamw(pupil.model), 0
+
+    def learn(self, recipe: Recipe) -> None:
+        """Take one step."""
+        pupil = self.pupil
+        if pupil.learns_from_failures and self.step % recipe.interval == 0 and self.step:
+            pupil.fail(recipe.interval)
+        self.step += 1
+        share = recipe.second_turns if pupil.failures else 0.0
+        batch = fill_rows(functools.partial(pupil.example, share), ROWS, ROW_TOKENS)
+        learn(pupil.model, self.optimizer, batch, LEARNING_RATE * min(1.0, self.step / WARM_UP))
+
+    def keep(self) -> None:
+        """Remember weights and optimizer."""
+        self._kept = copy.deepcopy((self.step, self.pupil.model.state_dict(), self.optimizer.state_dict()))
+
+    def go_back(self) -> None:
+        """Return to what was kept; examples go on with new ones."""
+        self.step, weights, state = copy.deepcopy(self._kept)
+        self.pupil.model.load_state_dict(weights)
+        self.optimizer.load_state_dict(state)
 
 
 class Pupil:
@@ -142,6 +177,7 @@ class Pupil:
 
     def __init__(self, spec: Spec, limits: Filter) -> None:
         self.task, self.rng = plain(spec.task), random.Random(spec.seed)
+        self.learns_from_failures = spec.skill == "own_failures"
         training = problems(spec.task, TRAINING_SEED, limits.training)
         self.tokenizer = tokenizer_of(training)
         self.model = new_model(self.tokenizer)
@@ -173,6 +209,17 @@ class Pupil:
             for entry, prompt, response in zip(entries, prompts, responses, strict=True)
             if not self._is_right(self.development, entry, response)
         ]
+
+    def measure(self, recipe: Recipe, lows: Sequence[float]) -> float:
+        """Return pass@1 on the development problems, or a bound from below where that cannot matter yet.
+
+        Args:
+            recipe: of the base.
+            lows: the least pass@1 of each difficulty that is still missing.
+        """
+        least = min(recipe.hopeless[1], *lows) if lows else recipe.hopeless[1]
+        bound = self.reference_probability()
+        return bound if bound < SAMPLED_FROM * least else self.accuracy(recipe.problems)
 
     @torch.inference_mode()
     def reference_probability(self) -> float:

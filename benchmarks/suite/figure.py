@@ -109,9 +109,7 @@ def _weights(runs: Sequence[Run], draws: int, seed: int) -> np.ndarray:
     return base_weights([run.stratum for run in runs], [run.cluster for run in runs], draws, seed)
 
 
-def _lines(
-    runs: Sequence[Run], reference: str, weights: np.ndarray, line: _Line
-) -> dict[str, Line]:
+def _lines(runs: Sequence[Run], reference: str, weights: np.ndarray, line: _Line) -> dict[str, Line]:
     """Arm → its line and band; the reference comes first."""
     arms = np.array([run.arm for run in runs])
     found = {}

@@ -7,7 +7,7 @@ import torch
 
 from benchmarks.suite import bases
 from benchmarks.suite import protocol as registered
-from benchmarks.suite.bases import Pupil, Spec, make
+from benchmarks.suite.bases import Made, Pupil, Spec, make
 from benchmarks.suite.jobs import Planned, key_of
 from benchmarks.suite.worker import stored, work
 from r3env.assets.lessons import Example
@@ -56,26 +56,20 @@ def test_the_probability_of_the_reference_answers_is_that_of_the_model(pupil):
 
 
 class Slow:
-    """A pupil that gets a tenth of a percent better with each measurement, and writes no weights."""
+    """A pupil whose pass@1 is its number of steps / 10,000, or another curve, and which writes no weights."""
 
-    failures = ()
-    model = torch.nn.Linear(1, 1)
+    failures, learns_from_failures = (), False
+    curve = staticmethod(lambda step: step / 1e4)
 
     def __init__(self, spec, limits):
-        self.measured = 0
+        self.model = torch.nn.Linear(1, 1, bias=False)
+        self.model.weight.data.zero_()
 
     def example(self, share):
         return Example([1], [1])
 
-    def fail(self, count):
-        pass
-
-    def reference_probability(self):
-        self.measured += 1
-        return self.measured / 1e4
-
-    def accuracy(self, count):
-        return self.measured / 1000
+    def measure(self, recipe, lows):
+        return self.curve(round(self.model.weight.item()))
 
     def save(self, folder):
         folder.mkdir(parents=True)
@@ -83,29 +77,52 @@ class Slow:
 
 @pytest.fixture
 def slow_pupil(monkeypatch):
+    def learn(model, *_):
+        model.weight.data += 1
+
     monkeypatch.setattr(bases, "Pupil", Slow)
-    monkeypatch.setattr(bases, "learn", lambda *_: 0.0)
+    monkeypatch.setattr(bases, "learn", learn)
+
+
+BANDS = {"blind": (0.002, 0.012), "medium": (1, 1)}
+
+
+def recipe_of(**update):
+    return PROTOCOL.recipe.model_copy(
+        update={"steps": 90, "interval": 10, "hopeless": (90, 0.0), "bands": BANDS} | update
+    )
 
 
 def test_a_difficulty_is_taken_where_pass_at_1_first_lies_in_its_band(slow_pupil, tmp_path):
-    recipe = PROTOCOL.recipe.model_copy(
-        update={
-            "steps": 90,
-            "interval": 10,
-            "hopeless": (90, 5e-4),
-            "bands": {"blind": (0.002, 0.012), "medium": (1, 1)},
-        }
-    )
-    made = make(SPEC, recipe, LIMITS, tmp_path, wanted=["blind", "medium"])
-    assert made.curve == [(10, 1e-4), *((step, step / 1e4) for step in range(20, 100, 10))], "sampled from 1.25e-4 on"
-    assert made.taken == {"blind": 20}
+    made = make(SPEC, recipe_of(), LIMITS, tmp_path, wanted=["blind", "medium"])
+    assert made == Made([(step, step / 1e4) for step in range(10, 100, 10)], {"blind": 20})
     assert (tmp_path / "blind").is_dir() and not (tmp_path / "medium").exists()
-    assert make(SPEC, recipe, LIMITS, tmp_path, wanted=[]) == made, "read, not made again"
+    assert make(SPEC, recipe_of(), LIMITS, tmp_path, wanted=[]) == made, "read, not made again"
+
+
+def test_a_band_that_was_jumped_over_is_looked_for_step_by_step(slow_pupil, tmp_path, monkeypatch):
+    monkeypatch.setattr(Slow, "curve", staticmethod(lambda step: 0.0 if step < 14 else (step - 13) / 200))
+    made = make(SPEC, recipe_of(), LIMITS, tmp_path, wanted=["blind"])
+    assert [step for step, _ in made.curve[:7]] == [10, 11, 12, 13, 14, 20, 30]
+    assert made.taken == {"blind": 14}
+
+
+def test_what_never_lies_in_a_band_is_not_taken_and_ends_where_the_task_is_learned(slow_pupil, tmp_path, monkeypatch):
+    monkeypatch.setattr(Slow, "curve", staticmethod(lambda step: 0.0 if step < 14 else 0.5))
+    made = make(SPEC, recipe_of(), LIMITS, tmp_path, wanted=["blind"])
+    assert made.curve[-1] == (14, 0.5) and not made.taken
 
 
 def test_a_hopeless_base_is_given_up(slow_pupil, tmp_path):
-    recipe = PROTOCOL.recipe.model_copy(update={"interval": 10, "hopeless": (40, 0.005)})
-    assert make(SPEC, recipe, LIMITS, tmp_path, wanted=["medium"]).curve[-1][0] == 40
+    recipe = recipe_of(hopeless=(40, 0.005))
+    assert make(SPEC, recipe, LIMITS, tmp_path, wanted=["medium"]).curve[-1] == (40, 0.004)
+
+
+def test_answers_are_sampled_once_the_right_ones_are_likely(pupil, monkeypatch):
+    monkeypatch.setattr(pupil, "accuracy", lambda count: 0.5)
+    for bound, measured in ((4e-4, 4e-4), (6e-4, 0.5)):
+        monkeypatch.setattr(pupil, "reference_probability", lambda bound=bound: bound)
+        assert pupil.measure(recipe_of(hopeless=(40, 0.02)), [0.002, 0.03]) == measured
 
 
 @pytest.mark.slow
