@@ -5,7 +5,9 @@ import errno
 import json
 import os
 import re
+import shutil
 import socket
+import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import count
@@ -72,15 +74,11 @@ class RunDirectory:
         if not name or name in {".", ".."} or re.search(r"[/\\\0]", name):
             raise ConfigError(f"run.name: {shown(name)} can't name a folder; fix: letters, digits, '-', '_' and '.'")
         try:
-            run = cls(_new_folder(Path(parent).expanduser(), name))
+            return cls(_new_folder(Path(parent).expanduser(), name, config_yaml))
         except (OSError, RuntimeError, ValueError) as error:  # a home that nobody has, a null byte
             reason = getattr(error, "strerror", None) or error
             fix = "fix: name a folder that you may write to, or one that can be made"
             raise ConfigError(f"run.dir: {str(parent)!r}: no run can be made there ({reason}); {fix}") from error
-        run.rollouts_folder.mkdir()
-        run.checkpoints_folder.mkdir()
-        run.write_config(config_yaml)
-        return run
 
     @classmethod
     def open(cls, path: str | Path) -> "RunDirectory":
@@ -202,16 +200,36 @@ def checkpoint_steps(folder: Path) -> list[int]:
     return sorted(int(match[1]) for match in found if match)
 
 
-def _new_folder(parent: Path, name: str) -> Path:
-    """Make a folder of that name, or of the first one with a number that is free; its own name is on the disk."""
+def _new_folder(parent: Path, name: str, config_yaml: str) -> Path:
+    """Make a run's folder under that name, or the first one with a number that is free: whole, and on the disk.
+
+    A folder without config.yaml would be no run, and would still take the name that `--continue` knows the run by.
+    """
     missing = [folder for folder in (parent, *parent.parents) if not folder.exists()]
     parent.mkdir(parents=True, exist_ok=True)
-    for number in count(1):
-        path = parent / (name if number == 1 else f"{name}-{number}")
-        with contextlib.suppress(FileExistsError):
-            path.mkdir()
-            break
+    temporary = RunDirectory(parent / f".{uuid.uuid4().hex[:12]}.tmp")
+    try:
+        for folder in (temporary.path, temporary.rollouts_folder, temporary.checkpoints_folder):
+            folder.mkdir()
+        temporary.write_config(config_yaml)
+        path = _renamed(temporary.path, (parent / (f"{name}-{number}" if number > 1 else name) for number in count(1)))
+    except BaseException:
+        shutil.rmtree(temporary.path, ignore_errors=True)
+        raise
     for made in (path, *missing):
         with contextlib.suppress(PermissionError):  # a folder that may be written to and not read cannot be opened
             sync(made.parent)
     return path
+
+
+def _renamed(folder: Path, names: Iterator[Path]) -> Path:
+    """Rename a folder to the first name that is free."""
+    for path in names:
+        if os.path.lexists(path):
+            continue
+        try:
+            return folder.rename(path)
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):  # somebody else was faster
+                raise
+    raise AssertionError("there is always another number")

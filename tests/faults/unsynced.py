@@ -1,21 +1,21 @@
 """What a disk may hold after a power failure: POSIX keeps what was synced, and any part of the rest.
 
-A process is watched while it syncs (`recording`); from its log alone every state is rebuilt that is tried
-(`power_failures`). A sync of a file keeps its content and length, one of a folder the names in it, of what else was
-written any part or nothing may be there, in any order. Nobody else may rely on more, whatever ext4 does.
+A process is watched while it syncs (`watched`, record_syncs.c), and every state is rebuilt from the log alone
+(`power_failures`). A sync of a file keeps its content and length, and a sync of a folder the names in it. Of all else
+that was written, the disk may hold any part, in any order. Real file systems keep more; which, nobody may rely on.
 """
 
-import os
+import hashlib
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
 BLOCK = 512  # bytes that a disk writes whole or not at all
+LARGE = 1 << 20  # bytes
 SOURCE = Path(__file__).with_name("record_syncs.c")
 # By path: the content of a file, None for a folder.
 State = Mapping[str, bytes | None]
@@ -110,12 +110,14 @@ def _states(disk: Disk, sync: Sync) -> Iterator[tuple[str, State]]:
             torn = _torn(long.get(sync.inode, b""), sync.content, odd)
             yield f"every second block of {sync.path}", _walk(root, newest, {**long, sync.inode: torn})
     for folder in sync.tree:
-        if folder.size is None and {n: e.inode for n, e in old[folder.inode].items()} != {
-            n: e.inode for n, e in newest[folder.inode].items()
-        }:
-            kept, lost = {folder.inode: newest[folder.inode]}, {folder.inode: old[folder.inode]}
+        if folder.size is None and not _same(old[folder.inode], newest[folder.inode]):
+            lost, kept = {folder.inode: old[folder.inode]}, {folder.inode: newest[folder.inode]}
             yield f"names in {folder.path!r}", _walk(root, {**newest, **lost}, long)
             yield f"all names but those in {folder.path!r}", _walk(root, {**old, **kept}, long)
+
+
+def _same(one: Names, other: Names) -> bool:
+    return {name: entry.inode for name, entry in one.items()} == {name: entry.inode for name, entry in other.items()}
 
 
 def _stretched(disk: Disk, entry: Entry) -> bytes:
@@ -132,7 +134,9 @@ def _torn(before: bytes, after: bytes, odd: int) -> bytes:
     return bytes(mixed)
 
 
-def _walk(folder: str, names: Mapping[str, Names], contents: Mapping[str, bytes], path: str = "") -> dict[str, bytes | None]:
+def _walk(
+    folder: str, names: Mapping[str, Names], contents: Mapping[str, bytes], path: str = ""
+) -> dict[str, bytes | None]:
     """What can be reached from a folder; a file that was never synced is empty."""
     state: dict[str, bytes | None] = {}
     for name, entry in names.get(folder, {}).items():
@@ -145,14 +149,19 @@ def _walk(folder: str, names: Mapping[str, Names], contents: Mapping[str, bytes]
 
 
 def write_state(state: State, folder: Path) -> None:
-    """Make `folder` hold a state, and nothing else."""
+    """Make `folder` hold a state, and nothing else. Large files are links to one copy: do not write into them."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     for path, content in sorted(state.items()):
         if content is None:
             (folder / path).mkdir()
-        else:
+        elif len(content) < LARGE:
             (folder / path).write_bytes(content)
+        else:
+            copy = folder.with_name(f"{folder.name}-{hashlib.blake2b(content, digest_size=8).hexdigest()}")
+            if not copy.exists():
+                copy.write_bytes(content)
+            (folder / path).hardlink_to(copy)
 
 
 def read_log(log: Path) -> list[Sync]:
