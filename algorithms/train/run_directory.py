@@ -20,7 +20,7 @@ from algorithms.config.errors import ConfigError, shown
 from algorithms.history.store import FILE_NAME
 from algorithms.train import metrics_file
 from algorithms.utils.errors import CheckpointError
-from algorithms.utils.files import plain, sync, write_json, write_text
+from algorithms.utils.files import make_folder, plain, sync_name, write_json, write_text
 
 CHECKPOINTS = "checkpoints"
 SIDES = ("before", "after")
@@ -205,8 +205,7 @@ def _new_folder(parent: Path, name: str, config_yaml: str) -> Path:
 
     A folder without config.yaml would be no run, and would still take the name that `--continue` knows the run by.
     """
-    missing = [folder for folder in (parent, *parent.parents) if not folder.exists()]
-    parent.mkdir(parents=True, exist_ok=True)
+    make_folder(parent)
     temporary = RunDirectory(parent / f".{uuid.uuid4().hex[:12]}.tmp")
     try:
         for folder in (temporary.path, temporary.rollouts_folder, temporary.checkpoints_folder):
@@ -216,9 +215,7 @@ def _new_folder(parent: Path, name: str, config_yaml: str) -> Path:
     except BaseException:
         shutil.rmtree(temporary.path, ignore_errors=True)
         raise
-    for made in (path, *missing):
-        with contextlib.suppress(PermissionError):  # a folder that may be written to and not read cannot be opened
-            sync(made.parent)
+    sync_name(path)
     return path
 
 

@@ -35,7 +35,7 @@ def main_of_all(marks: Path, commands: list[list[str]]) -> int:
         return row
 
     mark("", 0)
-    _Session._step = marked_step  # type: ignore[method-assign]
+    _Session._step = marked_step  # type: ignore[assignment, method-assign]
     return next((code for arguments in commands if (code := main("r3_grpo", arguments))), 0)
 
 

@@ -146,6 +146,12 @@ def test_a_row_of_metrics_is_there_once_it_was_appended(during_and_after, carele
     assert ({state.get("rows") for state in after} == {b'{"step": 1}\n'}) != careless
 
 
+def test_the_folders_of_a_table_are_there_once_it_was_written(during_and_after):
+    write = "files.write_parquet(root / 'new' / 'below' / 'table', [{'n': 1}], pyarrow.schema({'n': 'int8'}))"
+    _, after = during_and_after(write, "import pyarrow")
+    assert all(state.get("new/below/table", b"").endswith(b"PAR1") for state in after)
+
+
 @pytest.mark.parametrize("synchronous", ["FULL", "NORMAL", "OFF"])
 def test_the_history_keeps_what_was_committed_and_would_not_with_fewer_syncs(during_and_after, tmp_path, synchronous):
     change = f"history._connection.execute('COMMIT; ')\nhistory._connection.execute('PRAGMA synchronous={synchronous}')"
