@@ -135,7 +135,7 @@ def resumed(library, whole, tmp_path_factory) -> tuple[dict[str, Path], Recordin
     assert list(found) == list(MOMENTS), "a moment never came"
     again = folder / "disk" / "runs" / "again"
     shutil.copytree(whole.run, again)
-    older = ["--resume", str(again / "checkpoints" / "step_000002"), "run.keep_checkpoints=1"]
+    older = ["--resume", str(again / "checkpoints" / "step_000002"), "run.keep_checkpoints=1", "run.best_metric=null"]
     commands = [*(["--resume", str(run)] for run in found.values()), older]
     return found, recorded(library, again, commands, done=EVERY)
 
