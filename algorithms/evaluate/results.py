@@ -13,7 +13,7 @@ from algorithms.config.loading import known_sections
 from algorithms.config.schema import Affects, affects, replaced
 from algorithms.evaluate.config import EvaluateConfig
 from algorithms.evaluation.resumable import part_size
-from algorithms.utils.files import write_json, write_text
+from algorithms.utils.files import make_folder, write_json, write_text
 
 CONFIG, FINGERPRINT, RESPONSES, SCORES = "evaluation.yaml", "asked.json", "responses", "scores.json"
 PART = "part_size"  # in asked.json: problems of a part, whatever engines there are when it is resumed
@@ -37,7 +37,7 @@ def open_results(path: Path, settings: str, fingerprint: Mapping[str, Any], *, c
     if not (path / CONFIG).exists():
         if path.exists() and any(entry.name != FINGERPRINT for entry in path.iterdir()):
             raise ConfigError(f"--out: {path} is not empty and no evaluation; fix: name another folder")
-        path.mkdir(parents=True, exist_ok=True)
+        make_folder(path)
         write_json(path / FINGERPRINT, fingerprint)
         write_text(path / CONFIG, settings)
         return

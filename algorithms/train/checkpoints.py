@@ -4,7 +4,8 @@ import contextlib
 import json
 import math
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,9 @@ from algorithms.grpo.base import StagedAlgorithm
 from algorithms.train.checkpoint import damage, save_checkpoint
 from algorithms.train.run_directory import checkpoint_steps
 from algorithms.utils.errors import CheckpointError
+from algorithms.utils.files import sync
+
+_DELETED = ".deleted"  # behind the name of one that goes
 
 
 class Checkpoints:
@@ -54,13 +58,31 @@ class Checkpoints:
         steps = self._steps()
         return self.checked(self._path(steps[-1])) if steps else None
 
+    @contextmanager
+    def hidden_after(self, path: Path) -> Iterator[None]:
+        """Hide the checkpoints of later steps while the block goes back to `path`; if it fails they are there again.
+
+        A power failure in the middle finds a history that was taken back, and no checkpoint that needs more of it.
+        """
+        self._delete_leftovers()
+        hidden = [self._hide(step) for step in self._steps() if step > int(path.name.removeprefix("step_"))]
+        self._sync(hidden)
+        try:
+            yield
+        except BaseException:
+            for path in hidden:
+                path.rename(self.folder / path.name.removeprefix(".").removesuffix(_DELETED))
+            self._sync(hidden)
+            raise
+
     def delete_after(self, step: int) -> None:
         """Delete the checkpoints of later steps, the last first, and what a killed process left of any.
 
         Call it where no other process can be saving.
         """
-        for rest in [*self.folder.glob(".step_*.partial"), *self.folder.glob(".step_*.deleted")]:
+        for rest in self.folder.glob(".step_*.partial"):
             shutil.rmtree(rest)
+        self._delete_leftovers()
         for later in reversed(self._steps()):
             if later > step:
                 self._delete(later)
@@ -96,9 +118,21 @@ class Checkpoints:
 
     def _delete(self, step: int) -> None:
         """Delete under another name: what is deleted in part is not taken for a checkpoint. Leftovers go as well."""
-        for rest in self.folder.glob(".step_*.deleted"):
+        self._delete_leftovers()
+        hidden = self._hide(step)
+        self._sync([hidden])  # the name first: the disk may forget files before the name of their folder
+        shutil.rmtree(hidden)
+
+    def _hide(self, step: int) -> Path:
+        return self._path(step).rename(self.folder / f".step_{step:06d}{_DELETED}")
+
+    def _delete_leftovers(self) -> None:
+        for rest in self.folder.glob(f".step_*{_DELETED}"):
             shutil.rmtree(rest)
-        shutil.rmtree(self._path(step).rename(self.folder / f".step_{step:06d}.deleted"))
+
+    def _sync(self, renamed: Sequence[Path]) -> None:
+        if renamed:
+            sync(self.folder)
 
 
 def checkpoints_to_delete(metrics: Mapping[int, Mapping[str, float]], *, keep: int, best_by: str | None) -> list[int]:

@@ -98,7 +98,8 @@ class _Session:
         """Restore the state of the checkpoint, or of the start, and drop what was written later: it is repeated."""
         with reading_history(self.directory):
             if checkpoint is not None:
-                load_checkpoint(self.algo, checkpoint)
+                with self.checkpoints.hidden_after(checkpoint):
+                    load_checkpoint(self.algo, checkpoint)
             else:
                 self.algo.start_again()
         self.recorded_until = self.algo.steps_done

@@ -25,17 +25,15 @@ def append(path: Path, row: Mapping[str, Any]) -> None:
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    """Return the rows in order; none when there is no file yet. A torn last line is left out.
+    """Return the rows in order; none when there is no file yet. A last line that is not whole is left out.
 
     Raises:
         ValueError: a line before the last one is not a JSON object with an integer `step`.
     """
     if not path.exists():
         return []
-    lines = path.read_bytes().split(b"\n")
-    # What follows the last newline is empty, or a line that was never finished.
     rows = []
-    for number, line in enumerate(lines[:-1], start=1):
+    for number, line in enumerate(_whole_lines(path.read_bytes()), start=1):
         try:
             row = json.loads(line)
         except ValueError:
@@ -47,19 +45,28 @@ def read(path: Path) -> list[dict[str, Any]]:
 
 
 def drop_torn_line(path: Path) -> None:
-    """Cut off a last line that was never finished."""
+    """Cut off a last line that is not whole."""
     if not path.exists():
         return
     content = path.read_bytes()
-    if not content.endswith(b"\n"):
+    whole = sum(len(line) + 1 for line in _whole_lines(content))
+    if whole < len(content):
         with path.open("r+b") as file:
-            file.truncate(content.rfind(b"\n") + 1)
+            file.truncate(whole)
 
 
 def keep_until(path: Path, step: int) -> None:
-    """Drop the rows of later steps, and a torn last line with them."""
+    """Drop the rows of later steps, and with them a last line that is not whole."""
     if path.exists():
         write_text(path, "".join(_line(row) for row in read(path) if row["step"] <= step))
+
+
+def _whole_lines(content: bytes) -> list[bytes]:
+    """Cut at newlines; leave out a last line that a kill cut off, or of which a power failure left blocks of zeros."""
+    *lines, rest = content.split(b"\n")
+    if not rest and lines and b"\0" in lines[-1]:
+        lines.pop()
+    return lines
 
 
 def _line(row: Mapping[str, Any]) -> str:

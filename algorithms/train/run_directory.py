@@ -5,7 +5,9 @@ import errno
 import json
 import os
 import re
+import shutil
 import socket
+import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import count
@@ -18,7 +20,7 @@ from algorithms.config.errors import ConfigError, shown
 from algorithms.history.store import FILE_NAME
 from algorithms.train import metrics_file
 from algorithms.utils.errors import CheckpointError
-from algorithms.utils.files import plain, sync, write_json, write_text
+from algorithms.utils.files import make_folder, plain, sync_name, write_json, write_text
 
 CHECKPOINTS = "checkpoints"
 SIDES = ("before", "after")
@@ -72,15 +74,11 @@ class RunDirectory:
         if not name or name in {".", ".."} or re.search(r"[/\\\0]", name):
             raise ConfigError(f"run.name: {shown(name)} can't name a folder; fix: letters, digits, '-', '_' and '.'")
         try:
-            run = cls(_new_folder(Path(parent).expanduser(), name))
+            return cls(_new_folder(Path(parent).expanduser(), name, config_yaml))
         except (OSError, RuntimeError, ValueError) as error:  # a home that nobody has, a null byte
             reason = getattr(error, "strerror", None) or error
             fix = "fix: name a folder that you may write to, or one that can be made"
             raise ConfigError(f"run.dir: {str(parent)!r}: no run can be made there ({reason}); {fix}") from error
-        run.rollouts_folder.mkdir()
-        run.checkpoints_folder.mkdir()
-        run.write_config(config_yaml)
-        return run
 
     @classmethod
     def open(cls, path: str | Path) -> "RunDirectory":
@@ -202,16 +200,33 @@ def checkpoint_steps(folder: Path) -> list[int]:
     return sorted(int(match[1]) for match in found if match)
 
 
-def _new_folder(parent: Path, name: str) -> Path:
-    """Make a folder of that name, or of the first one with a number that is free; its own name is on the disk."""
-    missing = [folder for folder in (parent, *parent.parents) if not folder.exists()]
-    parent.mkdir(parents=True, exist_ok=True)
-    for number in count(1):
-        path = parent / (name if number == 1 else f"{name}-{number}")
-        with contextlib.suppress(FileExistsError):
-            path.mkdir()
-            break
-    for made in (path, *missing):
-        with contextlib.suppress(PermissionError):  # a folder that may be written to and not read cannot be opened
-            sync(made.parent)
+def _new_folder(parent: Path, name: str, config_yaml: str) -> Path:
+    """Make a run's folder under that name, or the first one with a number that is free: whole, and on the disk.
+
+    A folder without config.yaml would be no run, and would still take the name that `--continue` knows the run by.
+    """
+    make_folder(parent)
+    temporary = RunDirectory(parent / f".{uuid.uuid4().hex[:12]}.tmp")
+    try:
+        for folder in (temporary.path, temporary.rollouts_folder, temporary.checkpoints_folder):
+            folder.mkdir()
+        temporary.write_config(config_yaml)
+        path = _renamed(temporary.path, (parent / (f"{name}-{number}" if number > 1 else name) for number in count(1)))
+    except BaseException:
+        shutil.rmtree(temporary.path, ignore_errors=True)
+        raise
+    sync_name(path)
     return path
+
+
+def _renamed(folder: Path, names: Iterator[Path]) -> Path:
+    """Rename a folder to the first name that is free."""
+    for path in names:
+        if os.path.lexists(path):
+            continue
+        try:
+            return folder.rename(path)
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):  # somebody else was faster
+                raise
+    raise AssertionError("there is always another number")

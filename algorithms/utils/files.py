@@ -1,5 +1,6 @@
 """Files that are written whole or not at all, and synced to the disk."""
 
+import contextlib
 import itertools
 import json
 import math
@@ -30,6 +31,20 @@ def replaced_whole(path: Path) -> Iterator[Path]:
         sync(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder, and what is missing above it, unless it is there; all their names are on the disk."""
+    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
+    path.mkdir(parents=True, exist_ok=True)
+    for made in missing:
+        sync_name(made)
+
+
+def sync_name(path: Path) -> None:
+    """Wait until the name of a file or folder is on the disk."""
+    with contextlib.suppress(PermissionError):  # a folder that may be written to and not read cannot be opened
+        sync(path.parent)
 
 
 def sync(path: Path) -> None:
@@ -84,7 +99,7 @@ def write_parquet(path: Path, rows: Iterable[Mapping[str, Any]], schema: "pa.Sch
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     records = ({key: _encodable(value) for key, value in row.items()} for row in rows)
     with replaced_whole(path) as temporary, pq.ParquetWriter(temporary, schema, compression="zstd") as writer:
         while part := list(itertools.islice(records, ROWS_AT_ONCE)):

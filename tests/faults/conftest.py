@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from algorithms.r3_grpo.config import R3GRPOConfig
+from tests.faults.unsynced import compile_recorder
 from tests.own_ray import own_ray
 
 
@@ -16,6 +17,15 @@ from tests.own_ray import own_ray
 def ray_session() -> Iterator[None]:
     with own_ray():
         yield
+
+
+@pytest.fixture(scope="package")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What logs the syncs of a process that it is preloaded into."""
+    found = compile_recorder(tmp_path_factory.mktemp("library"))
+    if found is None:
+        pytest.skip("needs Linux and a C compiler: cc or gcc")
+    return found
 
 
 @pytest.fixture(scope="package")

@@ -107,3 +107,23 @@ def test_a_disk_that_is_full_while_a_checkpoint_is_read_is_not_taken_for_damage(
     settings = SimpleNamespace(rl_module_settings=SimpleNamespace(lora_rank=0))
     with pytest.raises(type(error)):
         one.load_checkpoint(SimpleNamespace(config=settings, learner_group=None), tmp_path)
+
+
+def test_while_the_history_goes_back_to_an_older_one_the_later_ones_are_hidden(tmp_path):
+    checkpoints = Checkpoints(tmp_path)
+    paths = [written(tmp_path, step) for step in (1, 2, 3)]
+    with pytest.raises(KeyboardInterrupt), checkpoints.hidden_after(paths[0]):
+        assert checkpoints.newest() == paths[0]
+        raise KeyboardInterrupt
+    assert checkpoints.newest() == paths[2] == checkpoints.checked(paths[2]), "it did not go back"
+    with checkpoints.hidden_after(paths[1]):
+        assert checkpoints.newest() == paths[1]
+    checkpoints.delete_after(2)
+    assert names(tmp_path) == ["step_000001", "step_000002"]
+
+
+def test_what_an_interrupted_deletion_left_is_in_nobodys_way(tmp_path):
+    written(tmp_path, 2).rename(tmp_path / ".step_000002.deleted")
+    paths = [written(tmp_path, step) for step in (1, 2)]
+    with Checkpoints(tmp_path).hidden_after(paths[0]):
+        assert names(tmp_path) == [".step_000002.deleted", "step_000001"]

@@ -176,9 +176,10 @@ def test_a_disk_that_is_full_is_no_damage(run):
         full.execute("SELECT * FROM t")
 
 
-def test_a_line_that_a_kill_cut_off_is_mended_in_silence(run, command):
+@pytest.mark.parametrize("line", ['{"step": 4, "rew', '{"step": 4, "rew\0\0\0\0\0\0\0\0e/b": 1}\n', "\0\0\0\0\0\0"])
+def test_a_line_that_a_kill_or_a_power_failure_left_in_parts_is_mended_in_silence(run, command, line):
     with run.metrics_file.open("a") as file:
-        file.write('{"step": 4, "rew')
+        file.write(line)
     assert command("--resume", str(run.path), "run.steps=4")[0] == 0
     assert [row["step"] for row in run.read_metrics()] == [1, 2, 3, 4]
 

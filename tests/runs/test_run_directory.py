@@ -84,8 +84,26 @@ def synced(monkeypatch):
 
 
 def test_the_name_of_a_new_run_is_on_the_disk(tmp_path, synced):
-    run = RunDirectory.create(tmp_path / "new" / "runs", "x", "")
-    assert {tmp_path, tmp_path / "new", tmp_path / "new" / "runs", run.path} <= set(synced)
+    RunDirectory.create(tmp_path / "new" / "runs", "x", "")
+    assert {tmp_path, tmp_path / "new", tmp_path / "new" / "runs"} <= set(synced)
+
+
+def test_a_run_that_cannot_be_made_whole_leaves_no_folder_and_no_name_taken(tmp_path, monkeypatch):
+    def full(run, config_yaml):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RunDirectory, "write_config", full)
+        with pytest.raises(ConfigError, match=r"^run\.dir: .*\(No space left on device\); fix: "):
+            RunDirectory.create(tmp_path, "x", "")
+    assert list(tmp_path.iterdir()) == []
+    assert RunDirectory.create(tmp_path, "x", "").name == "x"
+
+
+def test_of_two_that_take_a_name_at_once_one_gets_the_next(tmp_path, monkeypatch):
+    monkeypatch.setattr("os.path.lexists", lambda path: False)  # as it looked a moment ago
+    assert [RunDirectory.create(tmp_path, "x", text).name for text in ("first", "second")] == ["x", "x-2"]
+    assert (tmp_path / "x" / "config.yaml").read_text() == "first"
 
 
 def test_the_name_of_a_new_file_of_metrics_is_on_the_disk(run, synced):
