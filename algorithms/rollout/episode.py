@@ -236,6 +236,7 @@ def _judge(episode: Episode, start: int, reward: float, info: Mapping[str, Any])
     """Take in the environment's judgment of the turn that begins at `start`; returns whether it can be trusted."""
     correct = bool(info.get("correct", reward > 0))
     episode.verdict = str(info.get("verdict", "equal" if correct else "different"))
+    episode.answer = _text(info, "answer") or None
     if episode.verdict in UNTRUSTED_VERDICTS:
         why = _text(info, "feedback")
         episode.fail(episode.verdict, f"the answer could not be graded: {episode.verdict}{why and f': {why}'}")
