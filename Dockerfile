@@ -1,5 +1,5 @@
 # One file for both kinds of machine; docs/guides/deploy.md has the commands.
-#   CPU:  docker build -t r3-grpo .
+#   CPU:  docker build -t r3-grpo --build-arg PIP_EXTRA_INDEX_URL=INDEX .
 #   CUDA: docker build -t r3-grpo:cuda --build-arg EXTRAS=vllm,cluster,lora .
 # torch and vLLM bring CUDA's libraries along: the host needs the driver and NVIDIA's container toolkit, no CUDA image.
 ARG PYTHON=3.12
@@ -7,8 +7,8 @@ FROM python:${PYTHON}-slim-bookworm
 
 # Extras of pyproject.toml, without brackets.
 ARG EXTRAS=cluster
-# Further package index, such as that of torch's CPU build, which has no CUDA libraries (see the README).
-ARG PIP_EXTRA_INDEX_URL=
+# Further package index, such as that of torch's CPU build, which has no CUDA libraries (docs/start/install.md).
+ARG PIP_EXTRA_INDEX_URL
 # What model cards and summaries name as the code: --build-arg COMMIT=$(git rev-parse HEAD)
 ARG COMMIT=
 

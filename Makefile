@@ -38,7 +38,7 @@ $(VENV)/.made:
 	@touch $@
 
 $(VENV)/.core: $(INPUTS) | $(VENV)/.made
-	@echo "Installing r3-grpo and what it needs into $(VENV) (minutes; torch from PyPI brings gigabytes of CUDA: the README says how to take its CPU build)"
+	@echo "Installing r3-grpo and what it needs into $(VENV) (minutes; torch from PyPI brings gigabytes of CUDA: docs/start/install.md says how to take its CPU build)"
 	@$(call quietly,$(PIP) --editable .)
 	@touch $@
 

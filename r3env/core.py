@@ -3,7 +3,7 @@
 import abc
 import contextlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -58,12 +58,15 @@ class Verdict:
         reason: Why.
         score: Partial credit; None where there is only correct and incorrect.
         feedback: Text about this turn, for per-turn credit; it is in the turn's info.
+        answer: The final answer that was read from the response, which maj@k counts; None where it has none, or where
+            answers are no such thing that a majority could give the same. Verdicts are equal whatever it is.
     """
 
     correct: bool
     reason: Reason
     score: float | None = None
     feedback: str = ""
+    answer: str | None = field(default=None, compare=False)
 
     @property
     def trusted(self) -> bool:
@@ -252,7 +255,7 @@ class VerifiableEnv(gymnasium.Env[str, str], abc.ABC):
         Returns:
             The next user turn (empty once the episode is over), the reward, terminated, truncated (always
             False: cutting a response off is the business of whoever generates it), and an info with `uid`,
-            `correct`, `verdict` (the `Reason` as a string), and `feedback` if the verdict has any.
+            `correct`, `verdict` (the `Reason` as a string), and `feedback` and `answer` if the verdict has any.
 
         Raises:
             ResetNeeded: No episode is running.
@@ -270,8 +273,10 @@ class VerifiableEnv(gymnasium.Env[str, str], abc.ABC):
         return observation, self.reward(query, verdict), terminated, False, self._step_info(query, verdict)
 
     def _step_info(self, query: Query, verdict: Verdict) -> dict[str, Any]:
-        info = {"uid": query.uid, "correct": verdict.correct, "verdict": str(verdict.reason)}
-        return {**info, "feedback": verdict.feedback} if verdict.feedback else info
+        info: dict[str, Any] = {"uid": query.uid, "correct": verdict.correct, "verdict": str(verdict.reason)}
+        if verdict.feedback:
+            info["feedback"] = verdict.feedback
+        return info if verdict.answer is None else {**info, "answer": verdict.answer}
 
     def _sample(self) -> Query:
         queries = self.queries

@@ -225,8 +225,9 @@ def _votes(response: Response) -> bool:
 
 
 def have_votes(responses: Sequence[Response]) -> bool:
-    """Return whether the answers that were judged are known: an environment may read them from elsewhere than a box."""
-    return all(one.answer is not None for one in responses if one.correct or one.verdict == Reason.DIFFERENT)
+    """Return whether the answers that were judged are known: not every environment has a single one to read."""
+    judged = (one for one in responses if one.correct or one.verdict in (Reason.DIFFERENT, "truncated"))
+    return all(one.answer is not None for one in judged)
 
 
 def by_problem(responses: Sequence[Response], benchmark: str) -> dict[str, list[Response]]:

@@ -37,7 +37,7 @@ class Response:
         uid: the problem, without its benchmark's name.
         level: its difficulty, where the data have one.
         sample: which of the problem's answers.
-        answer: the final answer in it; None where there is none.
+        answer: the final answer in it, as its environment read it; None where there is none.
         verdict: the grader's reason; `timeout` and the like count as incorrect.
         reflected_response: the second try after a wrong one; None where there was none.
         reflected_correct: correct at first or on the second try.

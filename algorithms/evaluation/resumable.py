@@ -9,7 +9,6 @@ from algorithms.rollout.attempts import AttemptTruncator
 from algorithms.rollout.conversation import conversation, last_text
 from algorithms.rollout.types import OnProgress, Request, Rollout, Sampling
 from r3env.core import VerifiableEnv
-from r3env.grading.extraction import final_answer
 
 ReportingRollout = Callable[[Sequence[Request], OnProgress | None], list[Rollout]]
 
@@ -99,7 +98,7 @@ def _response(answer: Answer, environment: VerifiableEnv) -> Response:
         sample=answer.sample,
         prompt="\n\n".join(message["content"] for message in conversation(first) if message["role"] == "user"),
         response=text,
-        answer=final_answer(text),
+        answer=first.answer,
         correct=first.correct,
         truncated=first.truncated,
         verdict=first.verdict,

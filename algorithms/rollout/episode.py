@@ -80,6 +80,8 @@ class Turns:
         episode.messages = [dict(message) for message in chat.with_system(messages, self.chat_format.system)]
         episode.state = _text(info, "state")
         episode.tools = json.dumps(info["tools"], ensure_ascii=False) if info.get("tools") else ""
+        if episode.asked is not None:
+            episode.tools = episode.asked.tools
         self._append_context(episode, self._first_prompt(request.prompt, episode))
 
     def generation_request(self, episode: Episode) -> GenerationRequest:
@@ -170,9 +172,9 @@ class Turns:
         What the policy sampled stays as it was sampled: behind an earlier turn a context begins with its very tokens.
         """
         if asked.follows is None or self.chat_format.rerender:
-            return self._tokens.first(asked.messages), False
+            return self._tokens.first(asked.messages, asked.tools), False
         start, end = episode.spans[asked.follows]
-        following = self._tokens.following(np.array(episode.tokens[end - 1 : end], np.int32), asked.new)
+        following = self._tokens.following(np.array(episode.tokens[end - 1 : end], np.int32), asked.new, asked.tools)
         behind = end == len(episode.tokens)
         return (following if behind else (*episode.tokens[start:end], *following)), behind
 
@@ -180,6 +182,8 @@ class Turns:
         """Why an agent's request cannot be answered; None: it can."""
         try:
             tokens, behind = self._request_tokens(episode, asked)
+            if asked.tools and asked.follows is None and tokens == self._tokens.first(asked.messages):
+                return "tools: the model's chat template leaves them out; fix: describe them in a message"
             self._check_room(len(tokens) + (len(episode.tokens) - episode.context_start if behind else 0))
         except Exception as error:  # a template is a program of somebody else's, and may refuse anything
             return f"the conversation cannot be continued: {error}"
@@ -236,6 +240,7 @@ def _judge(episode: Episode, start: int, reward: float, info: Mapping[str, Any])
     """Take in the environment's judgment of the turn that begins at `start`; returns whether it can be trusted."""
     correct = bool(info.get("correct", reward > 0))
     episode.verdict = str(info.get("verdict", "equal" if correct else "different"))
+    episode.answer = _text(info, "answer") or None
     if episode.verdict in UNTRUSTED_VERDICTS:
         why = _text(info, "feedback")
         episode.fail(episode.verdict, f"the answer could not be graded: {episode.verdict}{why and f': {why}'}")

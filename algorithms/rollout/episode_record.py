@@ -35,6 +35,7 @@ class Episode:
         state: of the observation that the next turn answers, by the environment's name for it.
         asking: it has ended, and a token behind its response is being measured.
         asked_logprob: what that gave.
+        answer: as in `Rollout`.
     """
 
     request: Request
@@ -61,6 +62,7 @@ class Episode:
     done: bool = False
     asking: bool = False
     asked_logprob: float | None = None
+    answer: str | None = None
 
     def append_context(self, tokens: Sequence[int]) -> None:
         """Add tokens that the policy did not write."""
@@ -127,6 +129,7 @@ class Episode:
             turns=tuple(self.turns),
             asked_logprob=self.asked_logprob,
             counts=dict(self.counts),
+            answer=self.answer,
         )
 
     def _carried(self, place: int) -> dict[str, str] | Written:

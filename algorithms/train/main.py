@@ -50,7 +50,7 @@ def main(algorithm: str, argv: Sequence[str] | None = None) -> int:
 
 def _run(algorithm: str, arguments: argparse.Namespace) -> int:
     from algorithms.config.loading import load
-    from algorithms.preflight.check import NOT_ENOUGH, check, validate_start
+    from algorithms.preflight.check import check, validate_start
     from algorithms.train.loop import resume, train
     from algorithms.train.resume import StoredRun, check_kept_settings
     from algorithms.train.trackers.registry import check_trackers
@@ -70,9 +70,9 @@ def _run(algorithm: str, arguments: argparse.Namespace) -> int:
             check_kept_settings(stored.directory.config_file, config)
         check_trackers(run.trackers)
         if arguments.check:
-            lines = check(config, run)
-            print("\n".join(lines))
-            return WRONG_INPUT if any(f": {NOT_ENOUGH}" in line for line in lines) else DONE
+            report = check(config, run)
+            print("\n".join(report.lines))
+            return DONE if report.enough else WRONG_INPUT
         validate_start(config)
         if stored:
             resume(stored, config, run, name=algorithm)

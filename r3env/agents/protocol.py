@@ -4,21 +4,23 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from r3env.agents.errors import RequestError
+from r3env.agents.tool_calls import name_results, read_calls, read_tools, split_calls
 from r3env.agents.types import ChatRequest, Completion, Message, Policy
 
 MODEL = "policy"
 
 _SAME = 1e-6
-_ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
+_ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant", "tool": "tool"}
 # Of a message; the policy never sees a name.
 _MESSAGE_FIELDS = frozenset({"role", "content", "name"})
+_ROLE_FIELDS = {"assistant": "tool_calls", "tool": "tool_call_id"}
 _READ = frozenset(
-    "model messages temperature top_p max_tokens max_completion_tokens n logprobs return_token_ids".split()
+    "model messages temperature top_p max_tokens max_completion_tokens n logprobs return_token_ids "
+    "stream stream_options tools tool_choice parallel_tool_calls".split()
 )
 # They change nothing that is sampled: an episode has its own seed.
-_WITHOUT_EFFECT = frozenset(
-    "user seed metadata store service_tier prompt_cache_key safety_identifier stream_options".split()
-)
+_WITHOUT_EFFECT = frozenset("user seed metadata store service_tier prompt_cache_key safety_identifier".split())
 # Values that mean the same as leaving a field out.
 _NEUTRAL = {
     "frequency_penalty": (0,),
@@ -30,23 +32,6 @@ _NEUTRAL = {
     "response_format": ({"type": "text"},),
     "modalities": (["text"],),
 }
-
-
-class RequestError(Exception):
-    """A request that is refused.
-
-    Args:
-        message: one line, with the fix.
-        param: the field that is wrong.
-        status: of HTTP.
-        code: for programs.
-    """
-
-    def __init__(self, message: str, param: str | None = None, *, status: int = 400, code: str | None = None) -> None:
-        super().__init__(message)
-        self.status = status
-        kind = "invalid_request_error" if status < 500 else "server_error"
-        self.body = {"error": {"message": message, "type": kind, "param": param, "code": code}}
 
 
 def read_request(body: bytes, policy: Policy) -> ChatRequest:
@@ -76,6 +61,9 @@ def read_request(body: bytes, policy: Policy) -> ChatRequest:
         max_tokens=_max_tokens(fields, policy.max_tokens),
         logprobs=fields.get("logprobs", False) is True,
         token_ids=fields.get("return_token_ids", False) is True,
+        tools=read_tools(fields),
+        stream=_stream(fields),
+        stream_usage=_stream(fields) and _includes_usage(fields.get("stream_options")),
     )
 
 
@@ -87,10 +75,12 @@ def completion_body(request: ChatRequest, completion: Completion, number: int) -
         completion: what the policy wrote.
         number: of the policy's turn in its episode.
     """
+    content, calls = split_calls(completion.text, number) if request.tools else (completion.text, [])
+    message = {"role": "assistant", "content": content}
     choice: dict[str, Any] = {
         "index": 0,
-        "message": {"role": "assistant", "content": completion.text},
-        "finish_reason": completion.finish_reason,
+        "message": message | {"content": content or None, "tool_calls": calls} if calls else message,
+        "finish_reason": "tool_calls" if calls and completion.finish_reason == "stop" else completion.finish_reason,
         "logprobs": {"content": _logprobs(completion), "refusal": None} if request.logprobs else None,
     }
     body: dict[str, Any] = {"id": f"chatcmpl-{number}", "object": "chat.completion", "created": 0, "model": MODEL}
@@ -116,6 +106,17 @@ def _says_nothing(name: str, value: Any) -> bool:
     empty = value is False or value == [] or value == {}
     unread = name not in _READ and (empty or name in _WITHOUT_EFFECT or value in _NEUTRAL.get(name, ()))
     return value is None or unread
+
+
+def _stream(fields: Mapping[str, Any]) -> bool:
+    stream = fields.get("stream", False)
+    if not isinstance(stream, bool):
+        raise RequestError(f"stream: must be true or false, it is {stream!r}", "stream")
+    return stream
+
+
+def _includes_usage(options: Any) -> bool:
+    return isinstance(options, dict) and options.get("include_usage") is True
 
 
 def _check_same(name: str, fields: Mapping[str, Any], own: float | None) -> None:
@@ -154,23 +155,31 @@ def _messages(given: Any) -> tuple[Message, ...]:
     if not isinstance(given, list) or not given:
         raise RequestError("messages: must be a list of at least one message", "messages")
     messages = tuple(_message(place, message) for place, message in enumerate(given))
-    if messages[-1]["role"] != "user":
-        raise RequestError(f"messages: the last one must be the user's, not of role {messages[-1]['role']}", "messages")
-    return messages
+    if messages[-1]["role"] not in ("user", "tool"):
+        text = f"the last one must be the user's or a tool's, not of role {messages[-1]['role']}"
+        raise RequestError(f"messages: {text}", "messages")
+    return name_results(messages)
 
 
 def _message(place: int, given: Any) -> Message:
     where = f"messages[{place}]"
     if not isinstance(given, dict):
         raise RequestError(f"{where}: must be an object with role and content", "messages")
-    for name, value in given.items():
-        if name not in _MESSAGE_FIELDS and value not in (None, "", [], {}):
-            raise RequestError(f"{where}.{name}: not supported by this endpoint; fix: leave it out", "messages")
     role = given.get("role")
     if not isinstance(role, str) or role not in _ROLES:
-        fix = "; fix: say what a tool returned in a user message" if role in ("tool", "function") else ""
-        raise RequestError(f"{where}.role: must be one of {', '.join(_ROLES)}, it is {role!r}{fix}", "messages")
-    return {"role": _ROLES[role], "content": _content(f"{where}.content", given.get("content"))}
+        raise RequestError(f"{where}.role: must be one of {', '.join(_ROLES)}, it is {role!r}", "messages")
+    given = {name: value for name, value in given.items() if value not in (None, [], {})}
+    for name, value in given.items():
+        if name not in _MESSAGE_FIELDS and name != _ROLE_FIELDS.get(role) and value != "":
+            raise RequestError(f"{where}.{name}: not supported by this endpoint; fix: leave it out", "messages")
+    calls = given.get("tool_calls") if role == "assistant" else None
+    content = "" if calls and "content" not in given else _content(f"{where}.content", given.get("content"))
+    message = {"role": _ROLES[role], "content": content}
+    if calls:
+        return message | {"tool_calls": read_calls(f"{where}.tool_calls", calls)}
+    if role == "tool":
+        return message | {"tool_call_id": str(given.get("tool_call_id", ""))}
+    return message
 
 
 def _content(where: str, content: Any) -> str:

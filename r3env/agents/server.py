@@ -12,8 +12,10 @@ import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from r3env.agents.protocol import MODEL, RequestError, completion_body, model_body, models_body, read_request
+from r3env.agents.errors import RequestError
+from r3env.agents.protocol import MODEL, completion_body, model_body, models_body, read_request
 from r3env.agents.session import Session
+from r3env.agents.streaming import as_events
 
 _LARGEST_BODY = 64 << 20
 _BREATH_S = 1.0
@@ -114,9 +116,11 @@ class _Handler(BaseHTTPRequestHandler):
             session = self._sessions.get(key)
             if session is None:
                 raise RequestError("there is no such episode, or it is over", status=410, code="episode_over")
-            self._send(200, of(session, "/".join(rest), body))
+            answer = of(session, "/".join(rest), body)
         except RequestError as error:
             self._send(error.status, error.body)
+        else:
+            self._send(200, answer)
 
     def _size(self) -> int:
         given = self.headers.get("Content-Length") or ("" if self.command == "POST" else "0")
@@ -132,17 +136,20 @@ class _Handler(BaseHTTPRequestHandler):
             return model_body()
         raise _no_such(path)
 
-    def _complete(self, session: Session, path: str, body: bytes) -> dict[str, Any]:
+    def _complete(self, session: Session, path: str, body: bytes) -> dict[str, Any] | bytes:
         if path != "v1/chat/completions":
             raise _no_such(path)
         request = read_request(body, session.policy)
         completion, number = session.ask(request)
-        return completion_body(request, completion, number)
+        answer = completion_body(request, completion, number)
+        return as_events(answer, usage=request.stream_usage) if request.stream else answer
 
-    def _send(self, status: int, body: dict[str, Any]) -> None:
-        data = json.dumps(body).encode()
+    def _send(self, status: int, body: dict[str, Any] | bytes) -> None:
+        """Send an object, or the events of a stream."""
+        data, kind = (body, "text/event-stream") if isinstance(body, bytes) else (None, "application/json")
+        data = json.dumps(body).encode() if data is None else data
         self.send_response(status)
-        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
         self.wfile.write(data)

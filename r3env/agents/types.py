@@ -11,16 +11,23 @@ class ChatRequest:
     """What an agent sent to the endpoint.
 
     Args:
-        messages: the conversation, each with `role` and `content`; the last one is not the policy's.
+        messages: the conversation, each with `role` and `content`; the last one is not the policy's. Those of tools
+            have a `name`, and the policy's may have `tool_calls`, the key of what it called.
         max_tokens: the most tokens that it wants; None: as many as the run allows.
         logprobs: whether the answer lists its tokens with their log-probs.
         token_ids: whether the answer lists the ids of its tokens and of its prompt's, as vLLM's server does.
+        tools: what the policy may call, as JSON; empty: none.
+        stream: whether the answer comes as events.
+        stream_usage: whether the events end with the counts of tokens.
     """
 
     messages: tuple[Message, ...]
     max_tokens: int | None = None
     logprobs: bool = False
     token_ids: bool = False
+    tools: str = ""
+    stream: bool = False
+    stream_usage: bool = False
 
 
 @dataclass(frozen=True)
@@ -33,12 +40,14 @@ class NextTurn:
             continues none, and begins a context of its own.
         known: how many of the messages end with that turn; the others are new.
         max_tokens: as in `ChatRequest`.
+        tools: as in `ChatRequest`.
     """
 
     messages: tuple[Message, ...]
     follows: int | None = None
     known: int = 0
     max_tokens: int | None = None
+    tools: str = ""
 
     @property
     def new(self) -> tuple[Message, ...]:

@@ -10,7 +10,8 @@ from typing import Any
 from gymnasium.error import ResetNeeded
 
 from r3env.agents.branches import Branches
-from r3env.agents.protocol import MODEL, RequestError
+from r3env.agents.errors import RequestError
+from r3env.agents.protocol import MODEL
 from r3env.agents.server import endpoint
 from r3env.agents.session import Finished, Pending, Session
 from r3env.agents.types import Completion, NextTurn, Policy
@@ -164,20 +165,24 @@ class AgentEnv(MathEnv):
             if isinstance(event, Finished):
                 self.close()
                 return event
-            turn = self._branches.place(event.request)
-            error = self._problem(turn)
-            if error is None:
-                self._pending, self._asked = event, turn
-                return turn
-            event.refuse(error)
+            try:
+                turn = self._branches.place(event.request)
+                self._check(turn)
+            except RequestError as error:
+                event.refuse(error)
+                continue
+            self._pending, self._asked = event, turn
+            return turn
 
-    def _problem(self, turn: NextTurn) -> RequestError | None:
+    def _check(self, turn: NextTurn) -> None:
+        """Raise RequestError if a request cannot be answered."""
         assert self._session is not None
         if self._answered >= self.max_turns:
             fix = "fix: ask less often, or set environment.max_turns"
-            return RequestError(f"the episode has had its {self.max_turns} requests; {fix}", code="too_many_requests")
+            raise RequestError(f"the episode has had its {self.max_turns} requests; {fix}", code="too_many_requests")
         problem = self._session.policy.problem(turn)
-        return None if problem is None else RequestError(problem, "messages", code="context_length_exceeded")
+        if problem is not None:
+            raise RequestError(problem, "messages", code="context_length_exceeded")
 
     def _judged(self, result: Any) -> Verdict:
         assert self._current is not None

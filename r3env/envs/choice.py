@@ -62,7 +62,7 @@ class ChoiceEnv(MathEnv):
         if letter is None:
             return Verdict(False, Reason.NO_ANSWER)
         correct = letter == query.answer
-        return Verdict(correct, Reason.EQUAL if correct else Reason.DIFFERENT)
+        return Verdict(correct, Reason.EQUAL if correct else Reason.DIFFERENT, answer=letter)
 
 
 def chosen_letter(response: str) -> str | None:

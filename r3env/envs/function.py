@@ -98,7 +98,8 @@ class FunctionEnv(MathEnv):
             said = shared_judge().ask(
                 f"{_CHILD}:make_judge", made_from, row, self.prompt(query), timeout_s=self.grading_timeout_s
             )
-            return Verdict(bool(said["correct"]), Reason(said["reason"]), said["score"], said["feedback"])
+            reason, answer = Reason(said["reason"]), said["answer"]
+            return Verdict(bool(said["correct"]), reason, said["score"], said["feedback"], answer)
         except ProcessTimeoutError:
             return Verdict(False, Reason.TIMEOUT)
         except ProcessDiedError:

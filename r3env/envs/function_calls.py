@@ -30,12 +30,14 @@ class Opinion:
         correct: Whether the answer is correct, if the function says so.
         reason: Of a verdict.
         feedback: Of a verdict.
+        answer: Of a verdict.
     """
 
     value: float
     correct: bool | None = None
     reason: Reason | None = None
     feedback: str = ""
+    answer: str | None = None
 
 
 def make_description(names: tuple[str, ...]) -> Callable[[], dict[str, Any]]:
@@ -91,7 +93,8 @@ def combine(opinions: Sequence[tuple[float, Opinion]], correct_at: float) -> Ver
     correct = all(opinion.correct for opinion in said) if said else score >= correct_at
     reason = Reason.EQUAL if correct else Reason.DIFFERENT
     reason = next((one.reason for one in said if one.reason and one.correct == correct), reason)
-    return Verdict(correct, reason, score, feedback)
+    answer = next((one.answer for one in said if one.answer is not None), None)
+    return Verdict(correct, reason, score, feedback, answer)
 
 
 def call(function: RewardFunction, row: Mapping[str, Any], prompt: str, messages: bool | None) -> Any:
@@ -128,7 +131,8 @@ def read(value: Any) -> Opinion | None:
         return None
     if isinstance(value, Verdict):
         value_of = value.score if value.score is not None else float(value.correct)
-        return Opinion(_finite(value_of), bool(value.correct), Reason(value.reason), str(value.feedback))
+        answer = None if value.answer is None else str(value.answer)[:LONGEST_FEEDBACK]
+        return Opinion(_finite(value_of), bool(value.correct), Reason(value.reason), str(value.feedback), answer)
     if hasattr(value, "item"):  # a scalar of NumPy or torch
         value = value.item()
     if isinstance(value, bool):

@@ -105,7 +105,7 @@ class ReasoningGymEnv(VerifiableEnv):
             return Verdict(False, Reason.NO_ANSWER, 0.0)
         name, config, entry = cast(GeneratedQueries, self.queries).scorer_arguments(query.uid)
         if not may_be_scored(name, entry, answer):
-            return Verdict(False, Reason.DIFFERENT, 0.0)
+            return Verdict(False, Reason.DIFFERENT, 0.0, answer=answer)
         maker = "r3env.envs.reasoning_gym_scoring:make_scorer"
         try:
             score = shared_scorer().call(maker, (name, config), entry, answer, timeout_s=self.grading_timeout_s)
@@ -116,7 +116,8 @@ class ReasoningGymEnv(VerifiableEnv):
         except (ScorerRaisedError, ProcessTamperedError):
             score = 0.0  # some scorers raise over an answer that they cannot read
         correct = score >= self.threshold
-        return Verdict(correct, Reason.EQUAL if correct else Reason.DIFFERENT, score if self.partial_credit else None)
+        reason, paid = Reason.EQUAL if correct else Reason.DIFFERENT, score if self.partial_credit else None
+        return Verdict(correct, reason, paid, answer=answer)
 
     def reference_response(self, query: Query) -> str:
         """The library's own answer between the tags; of some tasks it gives none."""

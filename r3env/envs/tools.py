@@ -45,15 +45,15 @@ class ToolEnv(VerifiableEnv):
         max_output_characters: int = 4000,
         **arguments: Any,
     ) -> None:
-        """Make the environment; functions are imported once, in a child process, and servers are started.
+        """Make the environment; functions are imported in a child process, and servers are started or connected to.
 
         Args:
             data: As in `r3env/Math-v0`.
             tools: `module:function` or `path/to/file.py:function`, or several of them. The function's docstring and
                 type hints say what it does and takes. It is called with what the policy writes, by name, and returns
                 text or anything that JSON holds.
-            mcp_servers: By a name of yours, how to start a server: `command`, and if wanted `args`, `env`, `cwd`, and
-                `tools`, the names of those that are offered.
+            mcp_servers: By a name of yours, how to start a server: `command`, and if wanted `args`, `env`, `cwd`; or
+                where one runs: `url`, and if wanted `headers`. Of both `tools`, the names of those that are offered.
             reward: As in `r3env/Function-v0`, judges the answer; None: the grader of `r3env/Math-v0` does. A function
                 with arguments `tool_calls=0` and `failed_tool_calls=0` gets how many calls the episode had.
             max_turns: Responses in an episode, calls and answer together. Calls in the last one are not made.
@@ -172,7 +172,9 @@ def _open(
                 raise OptionError("tools", str(error)) from None
             _add(FunctionTools(names), "tools", sources, by_name)
         if servers is not None and not isinstance(servers, Mapping):
-            raise OptionError("mcp_servers", "must map names of yours to how each server is started")
+            raise OptionError(
+                "mcp_servers", "must map names of yours to how each server is started, or to where it runs"
+            )
         for name, described in (servers or {}).items():
             _add(McpTools(name, described), f"mcp_servers.{name}", sources, by_name)
     except BaseException:

@@ -72,10 +72,7 @@ def final_answer(response: str) -> str | None:
         response: Everything that the policy wrote.
     """
     final = final_boxes(response)
-    if final is None:
-        return None
-    alike = len({(box.label, box.content) for box in final.boxes}) == 1
-    return final.boxes[-1].content if alike else as_list(final.boxes)
+    return None if final is None else answer_in(final)
 
 
 def final_boxes(response: str) -> FinalBoxes | None:
@@ -93,6 +90,12 @@ def final_boxes(response: str) -> FinalBoxes | None:
         boxes = (Box("", last),)
         return FinalBoxes(boxes, boxes)
     return _joined(visible, places, last)
+
+
+def answer_in(final: FinalBoxes) -> str:
+    """The answer that the last boxes make; see `final_answer`."""
+    alike = len({(box.label, box.content) for box in final.boxes}) == 1
+    return final.boxes[-1].content if alike else as_list(final.boxes)
 
 
 def as_list(boxes: Sequence[Box], *, labelled: bool = False) -> str:

@@ -12,7 +12,7 @@ from collections import Counter
 
 from r3env.core import Reason, Verdict
 from r3env.grading.cost import too_costly
-from r3env.grading.extraction import final_boxes
+from r3env.grading.extraction import FinalBoxes, answer_in, final_boxes
 from r3env.grading.fast_path import fast_equal
 from r3env.grading.readings import answer_text, gold_readings, repeated_answers, same_elements
 from r3env.grading.verdict_cache import Outcome, VerdictCache
@@ -47,7 +47,8 @@ def grade(response: str, gold: str, *, timeout_s: float = 5.0) -> Verdict:
             to be hopeless, see `r3env.grading.cost`, is a timeout at once, and one that was a timeout before is again.
 
     Returns:
-        A verdict: `equal`, `different`, `no_answer`, or, with nothing known about the answer, `timeout` or `error`.
+        A verdict: `equal`, `different`, `no_answer`, or, with nothing known about the answer, `timeout` or `error`;
+        with the answer, see `r3env.grading.extraction.final_answer`.
 
     Raises:
         ValueError: `timeout_s` is not positive and finite, or the environment variable R3ENV_GRADERS (how many
@@ -56,9 +57,10 @@ def grade(response: str, gold: str, *, timeout_s: float = 5.0) -> Verdict:
     """
     if not 0 < timeout_s < math.inf:
         raise ValueError(f"timeout_s must be positive and finite, it is {timeout_s!r}")
-    reason = _reason(response, gold, timeout_s)
+    answer = final_boxes(response)
+    reason = Reason.NO_ANSWER if answer is None else _reason(answer, gold, timeout_s)
     _count(reason)
-    return Verdict(reason is Reason.EQUAL, reason)
+    return Verdict(reason is Reason.EQUAL, reason, answer=None if answer is None else answer_in(answer))
 
 
 def statistics() -> dict[str, int]:
@@ -87,10 +89,8 @@ def close() -> None:
     _cache.clear()
 
 
-def _reason(response: str, gold: str, timeout_s: float) -> Reason:
-    answer, boxed_gold = final_boxes(response), final_boxes(gold)
-    if answer is None:
-        return Reason.NO_ANSWER
+def _reason(answer: FinalBoxes, gold: str, timeout_s: float) -> Reason:
+    boxed_gold = final_boxes(gold)
     golds = gold_readings(boxed_gold) if boxed_gold else [gold]
     for reference in golds:
         text = answer_text(answer, reference)

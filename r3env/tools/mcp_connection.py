@@ -1,8 +1,8 @@
-"""One MCP server process and the connection to it, by the package `mcp`, for any number of threads.
+"""The connection to one MCP server, by the package `mcp`, for any number of threads.
 
-A server is shared by all environments of a process that name it in the same way: it is started when the first of them
-is made, and ended with the last one. One that has died, or that answers nothing any more, is started again by the next
-call.
+A server is shared by all environments of a process that name it in the same way: it is started, or connected to, when
+the first of them is made, and given up with the last one. One that has died, or that answers nothing any more, is
+started or connected to again by the next call.
 """
 
 import asyncio
@@ -13,10 +13,10 @@ import os
 import tempfile
 import threading
 from collections.abc import Coroutine
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from r3env.tools.calls import ToolCall
+from r3env.tools.mcp_transports import Address, ServerCommand, ServerUrl, connected
 from r3env.tools.results import Schema, ToolResult, failure, timed_out
 
 _START_LIMIT_S, _CLOSING_LIMIT_S = 60.0, 30.0
@@ -24,40 +24,24 @@ _GRACE_S = 5.0
 _LAST_WORDS = 300
 _GONE = -32000  # the protocol's code of a connection that is closed
 _TIMEOUT = -32001  # and of an answer that does not come
+_NO_SESSION = -32600  # over HTTP, of a session that the server does not know: it has been started again
 
 T = TypeVar("T")
 
 
 class ServerStartError(Exception):
-    """A server that could not be started; the message is one line."""
-
-
-@dataclass(frozen=True)
-class ServerCommand:
-    """How to start a server.
-
-    Args:
-        command: the program.
-        args: of the program.
-        env: variables beside the few that servers get anyway (HOME, PATH, USER and the like).
-        cwd: its folder; empty: this process's.
-    """
-
-    command: str
-    args: tuple[str, ...] = ()
-    env: tuple[tuple[str, str], ...] = ()
-    cwd: str = ""
+    """A server that could not be started or reached; the message is one line."""
 
 
 class Server:
-    """A server process and the connection to it, for any number of threads.
+    """A server and the connection to it, for any number of threads.
 
     Args:
-        command: how to start it.
+        address: how to start it, or where it runs.
     """
 
-    def __init__(self, command: ServerCommand) -> None:
-        self.command = command
+    def __init__(self, address: Address) -> None:
+        self.address = address
         self._lock = threading.RLock()  # an environment may be closed by garbage collection, in the middle of anything
         self._schemas: list[Schema] | None = None
         self._client: Any = None
@@ -67,7 +51,7 @@ class Server:
     def schemas(self) -> list[Schema]:
         """What its tools are called, do and take; raises ServerStartError if it cannot be started."""
         with self._lock:
-            self._require_client()
+            self._require_client(_START_LIMIT_S)
             assert self._schemas is not None
             return self._schemas
 
@@ -77,8 +61,7 @@ class Server:
 
         client = None
         try:
-            with self._lock:
-                client = self._require_client()
+            client = self._client_within(_START_LIMIT_S if isinstance(self.address, ServerCommand) else timeout_s)
             request = client.call_tool(call.name, dict(call.arguments), read_timeout_seconds=timeout_s)
             return _result(_run(request, timeout_s + _GRACE_S))
         except ServerStartError as error:
@@ -89,7 +72,7 @@ class Server:
                 if not self._answers(client, timeout_s):
                     self._drop(client)
                 return timed_out(call.name, timeout_s)
-            if code == _GONE:
+            if code == _GONE or (code == _NO_SESSION and isinstance(self.address, ServerUrl)):
                 self._drop(client)
                 return failure(f"{call.name}: its server has ended")
             return failure(f"{call.name}: {error}")
@@ -102,38 +85,42 @@ class Server:
         with self._lock:
             self._end()
 
-    def _require_client(self) -> Any:
+    def _client_within(self, limit_s: float) -> Any:
+        """Return a client; may wait twice as long, for another thread that starts the server as well."""
+        if not self._lock.acquire(timeout=limit_s):
+            raise ServerStartError(f"it was not ready after {limit_s:g} s")
+        try:
+            return self._require_client(limit_s)
+        finally:
+            self._lock.release()
+
+    def _require_client(self, limit_s: float) -> Any:
         if self._client is not None:
             return self._client
         ready: concurrent.futures.Future[Any] = concurrent.futures.Future()
         self._ended = asyncio.run_coroutine_threadsafe(self._serve(ready), _loop())
         try:
-            self._client, self._schemas = ready.result(_START_LIMIT_S)
+            self._client, self._schemas = ready.result(limit_s)
         except BaseException as error:
             self._ended.cancel()
             if isinstance(error, TimeoutError):
-                raise ServerStartError(f"it was not ready after {_START_LIMIT_S:.0f} s") from None
+                raise ServerStartError(f"it was not ready after {limit_s:g} s") from None
             raise
         return self._client
 
     async def _serve(self, ready: "concurrent.futures.Future[Any]") -> None:
         """Keep the connection open until it is to be closed: who opens it has to close it, in the same task."""
-        from mcp import Client, StdioServerParameters, stdio_client
-
         self._stop = asyncio.Event()
-        command = self.command
-        parameters = StdioServerParameters(
-            command=command.command, args=list(command.args), env=dict(command.env), cwd=command.cwd or None
-        )
         with tempfile.TemporaryFile("w+", errors="replace") as log:
             try:
-                async with Client(stdio_client(parameters, errlog=log)) as client:
+                async with connected(self.address, log) as client:
                     ready.set_result((client, await _list_tools(client)))
                     await self._stop.wait()
             except BaseException as error:
                 if ready.done():
                     raise
-                ready.set_exception(ServerStartError(f"{command.command} could not be started: {_why(error, log)}"))
+                failed = "started" if isinstance(self.address, ServerCommand) else "reached"
+                ready.set_exception(ServerStartError(f"{self.address} could not be {failed}: {_why(error, log)}"))
 
     def _answers(self, client: Any, timeout_s: float) -> bool:
         """Whether the server answers a ping, be it that it knows none."""
@@ -148,18 +135,22 @@ class Server:
         return True
 
     def _drop(self, client: Any) -> None:
-        """End a server that is of no more use; the next call starts another."""
+        """End a server that is of no more use; the next call starts another, or connects again."""
         with self._lock:
             if client is not None and client is self._client:  # else another thread has done that
-                self._end()
+                self._end(lost=True)
 
-    def _end(self) -> None:
+    def _end(self, *, lost: bool = False) -> None:
         ended, self._client, self._ended = self._ended, None, None
         if ended is None or self._stop is None:
             return
+        if lost and isinstance(self.address, ServerUrl):  # which would hear no farewell
+            ended.cancel()
+            return
         _loop().call_soon_threadsafe(self._stop.set)
         if asyncio._get_running_loop() is None:  # else this is the thread that ends it
-            concurrent.futures.wait([ended], _CLOSING_LIMIT_S)
+            concurrent.futures.wait([ended], _CLOSING_LIMIT_S if isinstance(self.address, ServerCommand) else _GRACE_S)
+            ended.cancel()
 
 
 async def _list_tools(client: Any) -> list[Schema]:
@@ -217,23 +208,23 @@ def _loop_of(process: int) -> asyncio.AbstractEventLoop:
     return loop
 
 
-_servers: dict[tuple[int, ServerCommand], tuple[Server, int]] = {}
+_servers: dict[tuple[int, Address], tuple[Server, int]] = {}
 _servers_lock = threading.RLock()
 
 
-def acquire(command: ServerCommand) -> Server:
-    """The server of this process that is started like this, with one user more."""
+def acquire(address: Address) -> Server:
+    """The server of this process that is started like this, or runs there, with one user more."""
     with _servers_lock:
-        server, users = _servers.get((os.getpid(), command), (None, 0))
-        server = server or Server(command)
-        _servers[os.getpid(), command] = server, users + 1
+        server, users = _servers.get((os.getpid(), address), (None, 0))
+        server = server or Server(address)
+        _servers[os.getpid(), address] = server, users + 1
         return server
 
 
 def release(server: Server) -> None:
     """One user less; the last one ends the server."""
     with _servers_lock:
-        key = (os.getpid(), server.command)
+        key = (os.getpid(), server.address)
         known, users = _servers.get(key, (None, 0))
         if known is not server:
             return

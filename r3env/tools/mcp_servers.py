@@ -1,4 +1,4 @@
-"""MCP servers as a source of tools: programs that are started here, and speak over stdio; see `mcp_connection.py`."""
+"""MCP servers as a source of tools: programs that are started here, or URLs; see `mcp_connection.py`."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -7,33 +7,38 @@ from typing import Any
 from r3env.registry import OptionError
 from r3env.spelling import nearest
 from r3env.tools.calls import ToolCall
-from r3env.tools.mcp_connection import Server, ServerCommand, ServerStartError, acquire, release
+from r3env.tools.mcp_connection import Server, ServerStartError, acquire, release
+from r3env.tools.mcp_transports import Address, ServerCommand, ServerUrl
 from r3env.tools.results import Schema, ToolResult, failure
 
-_KEYS = ("command", "args", "env", "cwd", "tools")
+_PROGRAM_KEYS = ("command", "args", "env", "cwd", "tools")
+_URL_KEYS = ("url", "headers", "tools")
 
 
 class McpTools:
     """The tools of one server, see `ToolSource`."""
 
     def __init__(self, name: str, described: Mapping[str, Any]) -> None:
-        """Start the server unless it runs, and list its tools.
+        """Start the server or connect to it, unless that has been done, and list its tools.
 
         Args:
             name: of the server, for messages.
-            described: `command`, and if wanted `args`, `env`, `cwd`, and `tools`, the names of those to offer.
+            described: `command`, and if wanted `args`, `env`, `cwd`; or `url`, and if wanted `headers`. Of both
+                `tools`, the names of those to offer.
 
         Raises:
-            OptionError: It is described in another way, cannot be started, or lacks one of the tools.
+            OptionError: It is described in another way, cannot be started or reached, or lacks one of the tools.
         """
-        command, wanted = _read(name, described)
+        address, wanted = _read(name, described)
         _check_installed()
-        self._server: Server | None = acquire(command)
+        self._server: Server | None = acquire(address)
         try:
             self.schemas = _chosen(name, self._server.schemas(), wanted)
         except ServerStartError as error:
             self.close()
-            raise OptionError("mcp_servers", f"{name}: {error}; fix: start the command by hand") from None
+            by_hand = "start the command by hand"
+            fix = by_hand if isinstance(address, ServerCommand) else "start the server there, or correct the url"
+            raise OptionError("mcp_servers", f"{name}: {error}; fix: {fix}") from None
         except OptionError:
             self.close()
             raise
@@ -51,23 +56,33 @@ class McpTools:
             release(server)
 
 
-def _read(name: str, described: Mapping[str, Any]) -> tuple[ServerCommand, Sequence[str] | None]:
+def _read(name: str, described: Mapping[str, Any]) -> tuple[Address, Sequence[str] | None]:
     """Read the description of a server; raises OptionError if it is another."""
-    example = "{command: python, args: [server.py]}"
-    if not isinstance(described, Mapping) or not isinstance(described.get("command"), str):
-        raise OptionError("mcp_servers", f"{name}: must be a mapping with `command`, such as {example}")
+    program, url = "{command: python, args: [server.py]}", "{url: 'http://127.0.0.1:8000/mcp'}"
+    found = [key for key in ("command", "url") if isinstance(described, Mapping) and described.get(key) is not None]
+    if len(found) != 1 or not isinstance(described[found[0]], str):
+        text = f"must be a mapping with `command` or `url`, such as {program} or {url}"
+        raise OptionError("mcp_servers", f"{name}: {text}")
+    known = _URL_KEYS if found == ["url"] else _PROGRAM_KEYS
     for key in described:
-        if key not in _KEYS:
-            raise OptionError("mcp_servers", f"{name}: unknown key {key!r}; the nearest is {nearest(key, _KEYS)}")
+        if key not in known and described[key] is not None:
+            raise OptionError("mcp_servers", f"{name}: unknown key {key!r}; the nearest is {nearest(key, known)}")
     args, wanted = described.get("args") or [], described.get("tools")
     if not isinstance(args, list | tuple) or not isinstance(wanted, list | tuple | None):
-        raise OptionError("mcp_servers", f"{name}: args and tools must be lists, such as {example}")
-    env = described.get("env") or {}
-    if not isinstance(env, Mapping):
-        raise OptionError("mcp_servers", f"{name}: env must be a mapping of names to values")
-    variables = tuple(sorted((str(key), str(value)) for key, value in env.items()))
+        raise OptionError("mcp_servers", f"{name}: args and tools must be lists, such as {program}")
+    if found == ["url"]:
+        if not described["url"].startswith(("http://", "https://")):
+            raise OptionError("mcp_servers", f"{name}: url must begin with http:// or https://, such as {url}")
+        return ServerUrl(described["url"], _pairs(name, "headers", described)), wanted
     cwd = os.path.abspath(os.path.expanduser(str(described.get("cwd") or ".")))
-    return ServerCommand(described["command"], tuple(map(str, args)), variables, cwd), wanted
+    return ServerCommand(described["command"], tuple(map(str, args)), _pairs(name, "env", described), cwd), wanted
+
+
+def _pairs(name: str, key: str, described: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    values = described.get(key) or {}
+    if not isinstance(values, Mapping):
+        raise OptionError("mcp_servers", f"{name}: {key} must be a mapping of names to values")
+    return tuple(sorted((str(name), str(value)) for name, value in values.items()))
 
 
 def _chosen(name: str, schemas: list[Schema], wanted: Sequence[str] | None) -> list[Schema]:

@@ -130,6 +130,13 @@ def test_check_of_what_this_machine_cannot_hold_ends_with_2(capsys):
     assert "64 GPUs for actors; this machine has" in capsys.readouterr().out
 
 
+def test_a_first_prompt_that_reads_like_a_finding_is_none(capsys, tmp_path):
+    (tmp_path / "p.jsonl").write_text('{"problem": "eggs: NOT ENOUGH", "answer": "1"}\n')
+    settings = ["environment.columns={}", "evaluation.data=null", "evaluation.columns={}"]
+    assert main("r3_grpo", [f"environment.data={tmp_path / 'p.jsonl'}", *settings, "--check"]) == 0
+    assert "eggs: NOT ENOUGH" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("config", training_files(), ids=lambda file: file.stem)
 def test_check_describes_every_shipped_configuration(capsys, config):
     names_a_task = {"base", "environment"} & read_sections(config).keys()

@@ -20,7 +20,7 @@ from algorithms.preflight.check import check
 from algorithms.train.loop import _build
 
 config, run = load(None, sys.argv[1:], GRPOConfig)
-print([line for line in check(config, run) if line.startswith("processes")][0])
+print([line for line in check(config, run).lines if line.startswith("processes")][0])
 algorithm = _build(config, 0)
 for _ in range(3):
     algorithm.train()

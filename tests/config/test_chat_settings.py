@@ -73,8 +73,8 @@ def test_a_start_is_refused_too(problems, tiny_model):
 
 def test_the_first_prompt_is_shown_as_the_model_sees_it(problems):
     chosen = config("Be\nbrief.").environment(data=str(problems), instruction="").env_runners(max_response_tokens=8)
-    lines = check(chosen, RUN)
-    assert lines[-2:] == [
+    lines = check(chosen, RUN).lines
+    assert list(lines[-2:]) == [
         "first prompt    <|system|>Be",
         "                brief.<|end|><|user|>1+1<|end|><|assistant|>",
     ]

@@ -42,7 +42,7 @@ def parameters(config: GRPOConfig) -> int:
 
 
 def report(config: GRPOConfig) -> dict[str, str]:
-    lines = check(config, RUN)
+    lines = check(config, RUN).lines
     assert all(len(line.splitlines()) == 1 for line in lines)
     return {line[:16].strip(): line[16:] for line in lines}
 
@@ -57,7 +57,7 @@ def with_a_task(file: Path) -> list[Path]:
 @pytest.mark.parametrize("config_class", [GRPOConfig, R3GRPOConfig])
 def test_every_shipped_configuration_can_be_checked_offline(file, config_class, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    lines = check(*load(with_a_task(file), [], config_class))
+    lines = check(*load(with_a_task(file), [], config_class)).lines
     assert any(line.startswith("model") for line in lines)
     assert not ray.is_initialized()
 
@@ -117,6 +117,7 @@ def test_a_machine_without_the_memory_is_told_what_takes_less(config, monkeypatc
     assert "NOT ENOUGH" not in report(config)["processes"]
     pages = {"SC_PHYS_PAGES": 1000, "SC_PAGE_SIZE": 4096}
     monkeypatch.setattr(os, "sysconf", pages.__getitem__)
+    assert not check(config, RUN).enough
     line = report(config)["processes"]
     assert line.startswith("driver ")
     assert "this machine has 3.9 MiB: NOT ENOUGH; fix: rl_module.gradient_checkpointing=true" in line
@@ -189,16 +190,16 @@ def test_a_response_that_nothing_ends_is_an_error(changed):
 
 
 def test_reflection_that_may_not_fit_is_reported(config):
-    long = "\n".join(check(config.env_runners(max_response_tokens=500), RUN))
+    long = "\n".join(check(config.env_runners(max_response_tokens=500), RUN).lines)
     assert "MORE THAN THE MODEL HAS" in long
-    alone = "\n".join(check(config.reflection(enabled=False), RUN))
+    alone = "\n".join(check(config.reflection(enabled=False), RUN).lines)
     assert "MORE THAN THE MODEL HAS" not in alone
 
 
 def test_missing_gpus_are_reported_by_the_check_and_refused_by_the_start(config, monkeypatch):
     monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
     config.env_runners(num_env_runners=2, num_gpus_per_env_runner=1)
-    assert report(config)["resources"].endswith("and 1 GPU: NOT ENOUGH")
+    assert report(config)["resources"].endswith("and 1 GPU: NOT ENOUGH") and not check(config, RUN).enough
     with pytest.raises(
         ConfigError, match=r"^env_runners\.num_gpus_per_env_runner: .*need 2 GPUs, this machine has 1; "
     ):
@@ -207,7 +208,7 @@ def test_missing_gpus_are_reported_by_the_check_and_refused_by_the_start(config,
 
 
 def on_a_machine_with(gpus, monkeypatch, where="this machine"):
-    for module in ("check", "memory"):
+    for module in ("check", "description", "memory"):
         monkeypatch.setattr(f"algorithms.preflight.{module}.available", lambda: Resources(16, gpus, where))
 
 
@@ -236,7 +237,7 @@ def test_no_gpu_is_missed_where_there_is_none_or_one_is_used(config, monkeypatch
 
 
 def test_a_missing_vllm_is_reported_by_the_check_and_refused_by_the_start(config, monkeypatch):
-    monkeypatch.setattr("algorithms.preflight.check.vllm_is_installed", lambda: False)
+    monkeypatch.setattr("algorithms.preflight.description.vllm_is_installed", lambda: False)
     monkeypatch.setattr("algorithms.preflight.memory.vllm_is_installed", lambda: False)
     config.env_runners(engine="vllm")
     assert "vLLM is not installed here" in report(config)["env runners"]

@@ -68,7 +68,9 @@ def test_only_the_text_counts_and_the_check_says_so(shaped_model, name):
     assert (facts.context, facts.vocabulary) == (CONTEXT, VOCABULARY)
     (whole,) = json.loads((folder / "config.json").read_text())["architectures"]
     assert facts.text_of == whole
-    lines = check(config(folder).environment(data="embedded:train").env_runners(max_response_tokens=64), RunSettings())
+    lines = check(
+        config(folder).environment(data="embedded:train").env_runners(max_response_tokens=64), RunSettings()
+    ).lines
     at = next(place for place, line in enumerate(lines) if line.startswith("model "))
     assert lines[at + 1].strip() == f"the text alone of {whole}: trained, saved and exported without its other parts"
 

@@ -28,7 +28,7 @@ def config(tiny_model, problems):
 
 def report(config):
     """The check's lines by their names."""
-    return {line[:16].strip(): line[16:] for line in check(config, RunSettings())}
+    return {line[:16].strip(): line[16:] for line in check(config, RunSettings()).lines}
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def machine(monkeypatch):
     """A machine with GPUs, as torch and the driver see it."""
 
     def make(*, gpus, driver="580.65.06", cuda="13.0", where="this machine"):
-        for module in ("check", "memory"):
+        for module in ("check", "description", "memory"):
             monkeypatch.setattr(f"algorithms.preflight.{module}.available", lambda: Resources(16, gpus, where))
         monkeypatch.setattr(installation, "found_gpus", lambda: FoundGPUs(driver, 80 * 2**30))
         monkeypatch.setattr(installation, "toolkit", lambda: cuda)

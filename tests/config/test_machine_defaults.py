@@ -93,7 +93,7 @@ def test_the_files_to_copy_are_accepted_where_their_gpus_are(name, gpus, where, 
     config, run = load(
         configs_folder() / f"{name}.yaml", [*overrides, "env_runners.max_response_tokens=400"], R3GRPOConfig
     )
-    lines = check(config, run)
+    lines = check(config, run).lines
     text = "\n".join(lines)
     assert f"this machine has 4 CPUs and {gpus} GPU" in text
     assert "NOT ENOUGH" not in text and "NONE IS USED" not in text
@@ -110,7 +110,8 @@ def test_the_files_to_copy_say_that_a_gpu_is_missing(name, gpus, where, monkeypa
     config, run = load(
         configs_folder() / f"{name}.yaml", [*overrides, "env_runners.max_response_tokens=400"], R3GRPOConfig
     )
-    assert any("NOT ENOUGH" in line for line in check(config, run))
+    report = check(config, run)
+    assert not report.enough and any("NOT ENOUGH" in line for line in report.lines)
 
 
 def test_engines_that_never_rest_do_not_sleep():

@@ -23,7 +23,7 @@ def configured(*overrides):
 
 def test_a_check_names_the_teacher_and_counts_its_memory():
     config, run = configured()
-    lines = check(config, run)
+    lines = check(config, run).lines
     model = validate_model(config)
     parts = learner_bytes(config, model)
     assert parts["teacher"] == model.weight_bytes("float32") and "reference" not in parts
@@ -34,7 +34,7 @@ def test_a_check_names_the_teacher_and_counts_its_memory():
     check(halved, run)
     assert 2 * learner_bytes(halved, model)["teacher"] == parts["teacher"], "frozen, in the type that is computed in"
     without, run = configured("opd.enabled=false")
-    assert "teacher" not in "".join(check(without, run)) and "teacher" not in learner_bytes(without, model)
+    assert "teacher" not in "".join(check(without, run).lines) and "teacher" not in learner_bytes(without, model)
 
 
 def test_a_mechanism_has_learners_keep_a_reference_without_a_penalty():

@@ -56,10 +56,11 @@ def test_pass_at_1_is_told_whatever_k_is_asked_for():
 
 
 @pytest.mark.parametrize(
-    ("right", "verdict", "told"), [(True, "equal", False), (False, "different", False), (False, "no_answer", True)]
+    ("right", "verdict", "told"),
+    [(True, "equal", False), (False, "different", False), (False, "truncated", False), (False, "no_answer", True)],
 )
 def test_no_majority_is_told_where_judged_answers_are_not_known(right, verdict, told):
-    """An environment that reads `<answer>` tags: the box that votes are read from is empty."""
+    """An environment that judges a response as a whole: no answer is read from it."""
     untold = Response("b", "two", None, 4, "p", "<answer>5</answer>", None, right, False, verdict, 4)
     (one,) = benchmark_scores([*TWO_PROBLEMS[:-1], untold], ks=[1]).values()
     assert any(name.startswith("maj@") for name in one["scores"]) is told

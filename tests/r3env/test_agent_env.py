@@ -24,6 +24,11 @@ from r3env.registry import OptionError, make_env
 
 POLICY = Policy(temperature=0.7, top_p=1.0, max_tokens=16)
 QUESTION = [{"role": "user", "content": "1+2"}]
+TOOLS = [{"type": "function", "function": {"name": "f", "description": "F.", "parameters": {"type": "object"}}}]
+CALLED = {
+    "role": "assistant",
+    "tool_calls": [{"id": "mine", "type": "function", "function": {"name": "f", "arguments": "{}"}}],
+}
 AGENT = """
 import json, urllib.request
 
@@ -88,15 +93,24 @@ def refused(served, **fields):
         ),
         ({"max_completion_tokens": 0}, "max_completion_tokens: must be a whole number of at least 1"),
         ({"n": 2}, "n: one completion a request"),
-        ({"stream": True}, "stream: not supported by this endpoint; fix: leave it out"),
+        ({"stream": "yes"}, "stream: must be true or false"),
         ({"stop": ["\n"]}, "stop: not supported"),
-        ({"tools": [{"type": "function"}]}, "tools: not supported"),
+        ({"tools": [{"type": "function"}]}, "tools[0]: must be of the form {"),
+        ({"tools": {"type": "function"}}, "tools: must be a list of {"),
+        ({"tools": TOOLS, "tool_choice": "required"}, 'tool_choice: only "auto" is served; fix: leave it out'),
+        ({"tools": TOOLS, "tool_choice": "none"}, 'tool_choice: only "auto" is served; fix: leave it out'),
+        ({"tools": TOOLS, "parallel_tool_calls": False}, "parallel_tool_calls: only true is served; fix: leave it out"),
+        ({"tools": [{"type": "function", "function": {"name": "f", "strict": True}}]}, "tools[0].function.strict: not"),
+        ({"functions": [{"name": "f"}]}, "functions: not supported by this endpoint; fix: leave it out"),
         ({"frequency_penalty": 0.5}, "frequency_penalty: not supported"),
         ({"response_format": {"type": "json_object"}}, "response_format: not supported"),
         ({"top_logprobs": 3}, "top_logprobs: not supported"),
         ({"messages": []}, "messages: must be a list"),
-        ({"messages": [{"role": "assistant", "content": "3"}]}, "the last one must be the user's"),
-        ({"messages": [{"role": "tool", "content": "3"}]}, "fix: say what a tool returned in a user message"),
+        ({"messages": [{"role": "assistant", "content": "3"}]}, "the last one must be the user's or a tool's"),
+        ({"messages": [{"role": "tool", "content": "3"}]}, "messages[0].tool_call_id: no call with the id '' stands"),
+        ({"messages": [{"role": "function", "content": "3"}]}, "messages[0].role: must be one of"),
+        ({"messages": [CALLED, *QUESTION]}, "fix: pass the answer's tool_calls on unchanged"),
+        ({"messages": [{"role": "assistant", "tool_calls": [{"id": 1}]}]}, "messages[0].tool_calls: must be the"),
         ({"messages": [{"role": ["user"], "content": "3"}]}, "messages[0].role: must be one of"),
         ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "messages[0].content: must be text"),
         ({"messages": [{"role": "user", "content": "3", "tool_calls": [1]}]}, "messages[0].tool_calls: not supported"),
@@ -117,6 +131,7 @@ def test_an_unknown_model_or_path_is_not_found(served):
 
 def test_what_means_nothing_is_taken(served):
     neutral = {"temperature": 0.7, "top_p": 1, "max_tokens": 16, "n": 1, "stream": False, "stop": None, "tools": []}
+    neutral |= {"tool_choice": "none", "parallel_tool_calls": False, "stream_options": None}
     neutral |= {"seed": 3, "user": "me", "presence_penalty": 0.0, "response_format": {"type": "text"}}
     parts = [{"type": "text", "text": "1"}, {"type": "text", "text": "+2"}]
     messages = [

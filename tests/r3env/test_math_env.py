@@ -53,7 +53,7 @@ def test_made_by_id_with_arguments(problems: str) -> None:
     assert observation == f"Halve 1.\n\n{MATH_INSTRUCTION}"
     observation, reward, terminated, _, info = env.step("It is \\boxed{2}.")
     assert (observation, reward, terminated) == (REFLECTION_GUIDANCE, 0.0, False)
-    assert info == {"uid": "half", "correct": False, "verdict": "different"}
+    assert info == {"uid": "half", "correct": False, "verdict": "different", "answer": "2"}
     _, reward, terminated, _, info = env.step("<think>again</think> It is \\boxed{0.5}.")
     assert (reward, terminated, info["correct"]) == (1.0, True, True)
 

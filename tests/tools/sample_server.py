@@ -1,7 +1,11 @@
-"""An MCP server of the tests, as a user would write it: started with `python sample_server.py FILE`."""
+"""An MCP server of the tests, as a user would write it: `python sample_server.py FILE` speaks over stdio.
+
+With a port behind the file it speaks over streamable HTTP, to those who know the secret.
+"""
 
 import os
 import signal
+import socket
 import sys
 import time
 from pathlib import Path
@@ -10,6 +14,7 @@ from mcp.server import MCPServer
 
 server = MCPServer("sample")
 notes: list[str] = []
+SECRET = "Bearer 12"
 
 
 @server.tool()
@@ -51,7 +56,29 @@ def freeze() -> str:
     return "awake"
 
 
+def serve(port: int, started: Path) -> None:
+    """Serve at a port, 0 for any, and write it down once connections are taken."""
+    import uvicorn
+
+    app = server.streamable_http_app()
+
+    async def guarded(scope, receive, send):
+        if scope["type"] == "http" and dict(scope["headers"]).get(b"authorization") != SECRET.encode():
+            await send({"type": "http.response.start", "status": 401, "headers": []})
+            await send({"type": "http.response.body", "body": b""})
+            return
+        await app(scope, receive, send)
+
+    listening = socket.create_server(("127.0.0.1", port))
+    with started.open("a") as file:
+        file.write(f"{listening.getsockname()[1]}\n")
+    uvicorn.Server(uvicorn.Config(guarded, log_level="critical")).run(sockets=[listening])
+
+
 if __name__ == "__main__":
-    with Path(sys.argv[1]).open("a") as started:
-        started.write(f"{os.getpid()}\n")
-    server.run(transport="stdio")
+    if len(sys.argv) > 2:
+        serve(int(sys.argv[2]), Path(sys.argv[1]))
+    else:
+        with Path(sys.argv[1]).open("a") as started:
+            started.write(f"{os.getpid()}\n")
+        server.run(transport="stdio")

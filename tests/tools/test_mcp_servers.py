@@ -142,7 +142,10 @@ def test_many_threads_call_one_server_at_once(begun, log):
 @pytest.mark.parametrize(
     ("server", "text"),
     [
-        ({"command": None}, "must be a mapping with `command`, such as {command: python, args: [server.py]}"),
+        (
+            {"command": None},
+            "must be a mapping with `command` or `url`, such as {command: python, args: [server.py]} or {url: ",
+        ),
         ({"argv": []}, "sample: unknown key 'argv'; the nearest is 'args'"),
         ({"args": "server.py"}, "sample: args and tools must be lists"),
         ({"tools": ["ad"]}, "sample: it has no tool 'ad'; the nearest is 'add'"),

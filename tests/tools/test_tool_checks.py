@@ -40,7 +40,7 @@ def calculator(tmp_path):
 
 
 def test_the_first_prompt_is_shown_with_the_tools(calculator):
-    lines = check(config(calculator, max_turns=2), RUN)
+    lines = check(config(calculator, max_turns=2), RUN).lines
     assert any("<|system|>multiply(a, b)<|end|><|user|>" in line for line in lines)
 
 

@@ -1,0 +1,243 @@
+"""What `--check` prints: who runs where, what that takes, the data, the first prompt."""
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from algorithms.models.names import ModelFacts
+from algorithms.preflight.activations import activation_bytes, microbatch_tokens
+from algorithms.preflight.chat_template import prompt_lines
+from algorithms.preflight.context_window import ContextUse
+from algorithms.preflight.engine_cache import engine_bytes, responses_at_once, room_lines, sequence_bytes
+from algorithms.preflight.environments import EnvironmentFacts
+from algorithms.preflight.installation import installation_lines
+from algorithms.preflight.memory import (
+    LIBRARIES_BYTES,
+    USE_A_GPU,
+    VLLM_BYTES,
+    Resources,
+    available,
+    gpu_lines,
+    learner_bytes,
+    learner_peak,
+    leaves_gpus_idle,
+    reserved,
+    vllm_is_installed,
+)
+
+if TYPE_CHECKING:
+    from algorithms.config.base import BaseConfig
+    from algorithms.config.sections import RunSettings
+
+_NOT_CACHED = "not checked: not in the local cache"
+_NOT_FETCHED = "not checked: a data set on the Hub"
+_WIDTH = 16
+_NOT_ENOUGH = ": NOT ENOUGH"
+_LESS_MEMORY = (
+    f"{_NOT_ENOUGH}; fix: rl_module.gradient_checkpointing=true, a smaller learners.token_budget, or fewer responses "
+    "at a time (env_runners.max_num_seqs)"
+)
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a check has found.
+
+    Args:
+        lines: for people.
+        enough: whether this machine or the cluster has the GPUs, CPU slots and memory, as far as is known.
+    """
+
+    lines: tuple[str, ...]
+    enough: bool
+
+
+class _Row(NamedTuple):
+    """A line of a report: its name, its text, and whether there is enough of what it is about."""
+
+    name: str
+    text: str
+    enough: bool
+
+
+def describe(
+    config: "BaseConfig",
+    run_settings: "RunSettings",
+    environment: EnvironmentFacts,
+    model: ModelFacts | None,
+    use: ContextUse | None,
+) -> Report:
+    """Return what a configuration would start.
+
+    Args:
+        config: of the run.
+        run_settings: of the run.
+        environment: its queries.
+        model: None where it is not at hand.
+        use: of the model's context; None likewise.
+    """
+    rows = [*_run_lines(config, run_settings), *_place_lines(config), *gpu_lines(config, model)]
+    rows += _model_lines(config, model, use, responses_at_once(config, environment.held_out))
+    rows += _data_lines(config, environment)
+    if model is not None:
+        rows += prompt_lines(config, environment.first_prompt, environment.tools)
+    lines = tuple(f"{row[0]:<{_WIDTH}}{row[1]}".rstrip() for row in rows)
+    return Report(lines, all(row.enough for row in rows if isinstance(row, _Row)))
+
+
+def _run_lines(config: "BaseConfig", run: "RunSettings") -> Iterator[tuple[str, str]]:
+    mechanisms = config.enabled_mechanisms()
+    yield (
+        "algorithm",
+        ": ".join(filter(None, [type(config).__name__[: -len("Config")], ", ".join(mechanisms)])),
+    )
+    every = f"every {run.checkpoint_every} steps and at the end" if run.checkpoint_every else "at the end"
+    yield "run", f"{run.dir}/{run.name or 'NAME'}: {run.steps} steps, seed {run.seed}, checkpoint {every}"
+    training = config.training_settings
+    responses = training.queries_per_step * training.group_size
+    yield (
+        "step",
+        f"{training.queries_per_step} prompt groups × {training.group_size} = {responses} responses, "
+        f"{training.minibatches} optimizer step{'s' * (training.minibatches > 1)}",
+    )
+    if more := config.extra_prompts():
+        yield "", f"and up to {more} further groups, {more * training.group_size} responses"
+
+
+def _place_lines(config: "BaseConfig") -> Iterator[_Row | tuple[str, str]]:
+    runners, learners = config.env_runners_settings, config.learners_settings
+    at_home = [("engine", runners.num_env_runners), ("learner", learners.num_learners)]
+    yield "driver", ", ".join(["training loop", *(part for part, actors in at_home if not actors)])
+    engine = f"{runners.engine} engine in {runners.dtype}, {runners.max_num_seqs} responses at a time"
+    if runners.engine == "vllm" and not vllm_is_installed():
+        engine += " (vLLM is not installed here)"
+    each = (runners.num_cpus_per_env_runner, runners.num_gpus_per_env_runner)
+    spares = f" and {_actors(runners.spares, *each)} spare" if runners.spares else ""
+    yield "env runners", f"{_actors(runners.num_env_runners, *each)}{spares}: {engine}"
+    work = f"computing in {config.rl_module_settings.dtype}, micro-batches of {learners.token_budget} tokens"
+    each = (learners.num_cpus_per_learner, learners.num_gpus_per_learner)
+    yield "learners", f"{_actors(learners.num_learners, *each)}: {work}"
+    has, enough = _has(config, available())
+    yield _Row("resources", f"{reserved(config)} for actors; {has}", enough)
+    yield from installation_lines(config)
+
+
+def _has(config: "BaseConfig", there: Resources | None) -> tuple[str, bool]:
+    """Write what there is, and say whether it is enough."""
+    if there is None:
+        return "the cluster is asked when the run joins it", True
+    needed, text = reserved(config), f"{there.where} has {there}"
+    # A Ray of this machine alone is started with as many CPU slots as the actors ask for.
+    few_cpus = needed.cpus > there.cpus and there.where != "this machine"
+    if few_cpus or needed.gpus > there.gpus:
+        return f"{text}{_NOT_ENOUGH}", False
+    return f"{text}: NONE IS USED; fix: {USE_A_GPU}" if leaves_gpus_idle(config, there) else text, True
+
+
+def _actors(count: int, cpus: float, gpus: float) -> str:
+    return f"{count} × ({cpus:g} CPU, {gpus:g} GPU)" if count else "in the driver"
+
+
+def _model_lines(
+    config: "BaseConfig", model: ModelFacts | None, use: ContextUse | None, at_once: int
+) -> Iterator[_Row | tuple[str, str]]:
+    if model is None or use is None:
+        yield "model", f"{config.rl_module_settings.model}: {_NOT_CACHED}"
+        yield "learner memory", "16 bytes a parameter (float32 weights, gradients, Adam moments), without activations"
+        width = 4 if config.env_runners_settings.dtype == "float32" else 2
+        yield "engine memory", f"{width} bytes a parameter, and its cache"
+        return
+    dtype = config.rl_module_settings.dtype
+    yield (
+        "model",
+        f"{model.name}: {model.architecture}, {model.parameters:,} parameters, computing in {dtype}",
+    )
+    if model.text_of:
+        yield "", f"the text alone of {model.text_of}: trained, saved and exported without its other parts"
+    if config.teacher_settings is not None:
+        size = f"{config.teacher_parameters:,} parameters, frozen" if config.teacher_parameters else _NOT_CACHED
+        yield "teacher", f"{config.teacher_settings.model}: {size}"
+    activations = activation_bytes(config, model, use)
+    yield "learner memory", _learner_memory(config, model, use, activations)
+    yield "engine memory", _engine_memory(config, model, use, at_once)
+    if not reserved(config).gpus and activations is not None:
+        yield _Row("processes", *_process_memory(config, model, use, activations, at_once))
+    yield from room_lines(config, model, use.plain)
+    response = config.env_runners_settings.max_response_tokens
+    prompt = f"prompt {use.prompt} + " if use.prompt else ""
+    yield "context", f"{prompt}response {response} = {use.plain} of {model.context or 'unknown'} tokens"
+    if use.longest > use.plain:
+        over = model.context is not None and use.longest > model.context
+        yield (
+            "",
+            f"up to {use.longest} tokens with further turns{': MORE THAN THE MODEL HAS' if over else ''}",
+        )
+
+
+def _learner_memory(config: "BaseConfig", model: ModelFacts, use: ContextUse, activations: int | None) -> str:
+    text = _sum(learner_bytes(config, model))
+    if activations is None:
+        return f"{text}, without activations"
+    tokens, several = microbatch_tokens(config, use)
+    peak = learner_peak(config, model, activations, several=several)
+    return f"{text}; with activations of {tokens} tokens, {_size(activations)}, up to {_size(peak)}"
+
+
+def _engine_memory(config: "BaseConfig", model: ModelFacts, use: ContextUse, at_once: int) -> str:
+    runners, parts = config.env_runners_settings, engine_bytes(config, model, use, at_once)
+    if runners.engine != "vllm":
+        return f"{_sum(parts)} of {at_once} × {use.plain} tokens at most"
+    if "cache" not in parts:
+        return f"{_sum(parts)}, and its cache in the rest of its share of a GPU"
+    whole = parts["cache"] // max(1, sequence_bytes(config, model))
+    length = config.engine_length or model.context
+    return f"{_sum(parts)}: {whole} sequences of {length} tokens at a time, or more shorter"
+
+
+def _process_memory(
+    config: "BaseConfig", model: ModelFacts, use: ContextUse, activations: int, at_once: int
+) -> tuple[str, bool]:
+    """Write what each process takes of this machine's memory where there are no GPUs, and say whether it is enough."""
+    runners, learners = config.env_runners_settings, config.learners_settings
+    engine = sum(engine_bytes(config, model, use, at_once).values()) + (VLLM_BYTES if runners.engine == "vllm" else 0)
+    learner = learner_peak(config, model, activations, several=microbatch_tokens(config, use)[1])
+    driver = (0 if runners.num_env_runners else engine) + (0 if learners.num_learners else learner)
+    processes = [("driver", 1, driver), ("env runner", runners.num_env_runners, engine)]
+    processes.append(("learner", learners.num_learners, learner))
+    texts = [
+        f"{f'{count} × ' if count > 1 else ''}{name} {_size(LIBRARIES_BYTES + size)}"
+        for name, count, size in processes
+        if count
+    ]
+    text = f"{', '.join(texts)} at most, libraries included"
+    there, memory = available(), os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if there is None or there.where != "this machine":
+        return text, True
+    enough = sum(max(count, 0) * (LIBRARIES_BYTES + size) for _, count, size in processes) <= memory
+    return f"{text}; this machine has {_size(memory)}{'' if enough else _LESS_MEMORY}", enough
+
+
+def _data_lines(config: "BaseConfig", environment: EnvironmentFacts) -> Iterator[tuple[str, str]]:
+    settings, evaluation = config.environment_settings, config.evaluation_settings
+    data = f"{settings.id}, {settings.data}" if settings.data else settings.id
+    if environment.queries is None:
+        yield "environment", f"{data}: {_NOT_FETCHED}"
+    else:
+        steps = environment.queries / config.training_settings.queries_per_step
+        yield "environment", f"{data}: {environment.queries} queries, an epoch is {steps:.3g} steps"
+    when = f"before, after and every {evaluation.interval} steps" if evaluation.interval else "before and after"
+    name = evaluation.data or "the training problems"
+    if environment.held_out is None:
+        yield "evaluation", f"{name}: {_NOT_FETCHED}"
+    else:
+        problems = min(environment.held_out, evaluation.limit or environment.held_out)
+        yield "evaluation", f"{name}: {problems} problems × {evaluation.samples} responses, {when}"
+
+
+def _sum(parts: Mapping[str, int]) -> str:
+    return f"{_size(sum(parts.values()))}: {' + '.join(f'{name} {_size(size)}' for name, size in parts.items())}"
+
+
+def _size(count: int) -> str:
+    return f"{count / 2**30:.1f} GiB" if count >= 2**30 else f"{count / 2**20:.1f} MiB"
