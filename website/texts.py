@@ -22,7 +22,7 @@ def frozen(text: str) -> Counter[str]:
     found: Counter[str] = Counter()
     without = _FENCE.sub(lambda match: _counted(found, "block", match[0]), text)
     without = _LINK.sub(lambda match: _counted(found, "link", match[2]) + match[1], without)
-    without = _SPAN.sub(lambda match: _counted(found, "code", match[2]), without)
+    without = _SPAN.sub(lambda match: _counted(found, "code", " ".join(match[2].split())), without)
     found.update(f"number {number}" for number in _NUMBER.findall(without))
     return found
 
