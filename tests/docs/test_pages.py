@@ -34,9 +34,10 @@ def test_links_lead_somewhere(page):
 
 
 def anchors(page) -> set[str]:
-    """The anchors that GitHub gives a page's headings."""
+    """The anchors that GitHub gives a page's headings, and those that a page names itself."""
     headings = re.findall(r"^#+ (.+)$", text_of(page), re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    named = re.findall(r'<a id="([^"]+)"></a>', text_of(page))
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings} | {*named}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
