@@ -2,6 +2,7 @@
 
 import functools
 import logging
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -251,6 +252,13 @@ class StagedAlgorithm(Algorithm):
     def restore_env_runners(self, env_runner_group: Any) -> list[int]:
         """Do nothing: RLlib would restore dead runners with their first weights; `rollout_workers` does it."""
         return []
+
+    def _setup_logdir(self) -> None:
+        """Write into Tune's folder of the trial; outside Tune make none, as RLlib would in ~/ray_results at each start."""
+        if self._storage:
+            super()._setup_logdir()
+        else:
+            self._logdir = tempfile.gettempdir()
 
     def cleanup(self) -> None:
         """Abandon what is being rolled out, then stop actors as RLlib does."""

@@ -34,6 +34,12 @@ def test_same_seed_same_numbers(r3_config, build):
     assert largest_difference(weights(first), weights(second)) == 0.0
 
 
+def test_no_folder_is_made_where_rllib_keeps_results(r3_config, build, tmp_path, monkeypatch):
+    monkeypatch.setattr("ray.tune.trainable.trainable.DEFAULT_STORAGE_PATH", str(tmp_path / "results"))
+    build(r3_config)
+    assert not (tmp_path / "results").exists()
+
+
 def test_another_seed_other_rollouts(r3_config, build):
     first, second = build(r3_config.copy()), build(r3_config.copy().debugging(seed=4))
     assert train(first, 1) != train(second, 1)
