@@ -22,7 +22,7 @@ from r3env.envs.reasoning_gym_tasks import Task
 LEVEL = "-level"
 # Shortest shared text that becomes a token, and how many at most.
 SHARED_CHARACTERS, SHARED_PIECES = 6, 16
-# Some generators search, some of them for minutes a problem.
+# Some generators search, some of them for minutes a problem. CPU seconds: a busy machine changes no verdict.
 GENERATION_S = 60
 # Which problems are drawn for what; a task's held-out problems are the same for every arm and base.
 TRAINING_SEED, HELD_OUT_SEED, DEVELOPMENT_SEED, SUPERVISED_SEED = 1, 1_000_000, 2_000_000, 3_000_000
@@ -84,18 +84,18 @@ def screen(name: str, limits: Filter) -> Screened:
 
 @contextlib.contextmanager
 def _no_longer_than(seconds: int) -> Iterator[None]:
-    """Interrupt what takes longer; for a process's main thread."""
+    """Interrupt what takes more CPU seconds; for a process's main thread."""
 
     def interrupt(*_: object) -> None:
         raise TimeoutError
 
-    before = signal.signal(signal.SIGALRM, interrupt)
-    signal.alarm(seconds)
+    before = signal.signal(signal.SIGPROF, interrupt)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
     try:
         yield
     finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
 
 
 def _measured(name: str, training: "Problems", held_out: "Problems", limits: Filter) -> Screened:
