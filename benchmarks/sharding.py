@@ -77,7 +77,7 @@ def main() -> None:
     parser.add_argument("--vocabulary", type=int, default=32768)
     parser.add_argument("--hidden", type=int, default=512)
     parser.add_argument("--layers", type=int, default=8)
-    parser.add_argument("--tokens", type=int, default=512, help="of each learner's share of a step")
+    parser.add_argument("--tokens", type=int, default=512, help="tokens of each learner's share of a step")
     arguments = parser.parse_args()
     size = Size(arguments.vocabulary, arguments.hidden, arguments.layers, arguments.tokens)
     parameters = sum(parameter.numel() for parameter in _model(size, lora_rank=0).parameters())
