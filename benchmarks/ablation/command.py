@@ -2,8 +2,8 @@
 
     python -m benchmarks.ablation --arms grpo,r3 --seeds 5 --tokens 250000 --out runs/ablation
 
-Each run is a process and a run directory `OUT/ARM-SEED`. Finished runs are kept, interrupted
-runs are resumed. `OUT/table.md`, `OUT/results.json` and `OUT/curves.png` are rewritten after every run. More:
+Each run is a process and a run directory `OUT/ARM-SEED`. Finished runs are kept, interrupted ones resumed.
+`OUT/table.md`, `OUT/results.json` and `OUT/curves.png` are rewritten after every run. More:
 docs/guides/ablation.md.
 """
 
