@@ -81,7 +81,7 @@ def main() -> None:
     arguments = parser.parse_args()
     size = Size(arguments.vocabulary, arguments.hidden, arguments.layers, arguments.tokens)
     parameters = sum(parameter.numel() for parameter in _model(size, lora_rank=0).parameters())
-    table = Table("learners", "hold", "MiB held each", "MiB at the peak", "s a step")
+    table = Table("learners", "hold", "MiB held each", "MiB at the peak", "s per step")
     table.title = f"{parameters / 1e6:.0f}M parameters, {size.tokens} tokens a learner, float32"
     for learners, way in itertools.product(arguments.learners, WAYS):
         with tempfile.TemporaryDirectory() as folder:

@@ -123,7 +123,7 @@ def rollout(arguments: argparse.Namespace, slow_share: float, threads: int) -> t
     seconds = time.perf_counter() - started
     runner.close()
     if any(rollout.error or len(rollout.turns) != arguments.turns for rollout in rollouts):
-        raise RuntimeError(f"episodes went wrong: {next(r.error for r in rollouts if r.error)}")
+        raise RuntimeError(f"episodes failed: {next(r.error for r in rollouts if r.error)}")
     return seconds, clock
 
 

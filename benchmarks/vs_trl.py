@@ -152,7 +152,7 @@ def _ends(comparison: Comparison, name: str) -> np.ndarray:
 
 def tables(comparisons: Mapping[str, Comparison], seconds: float) -> list[Table]:
     """Make the printed tables."""
-    speed = Table(title="Seconds a step: median (sampling; the rest)", title_justify="left")
+    speed = Table(title="Seconds per step: median (sampling; the rest)", title_justify="left")
     columns = ("task", "this project", "the other", "ratio", "10..90 %", "cpu", "tokens", "equal", "arithmetic alone")
     for name in columns:
         speed.add_column(name, justify="left" if name == "task" else "right")

@@ -122,7 +122,7 @@ def adamw(job: Job) -> Outcome:
         if job.on_gpu:
             torch.cuda.empty_cache()
     difference = max(float((a - b).abs().max()) for a, b in zip(*weights.values(), strict=True))
-    parts = [f"{name} {one['seconds']:.3g} s a step" for name, one in found.items()]
+    parts = [f"{name} {one['seconds']:.3g} s per step" for name, one in found.items()]
     if job.on_gpu:
         parts = [f"{part}, {found[name]['gb']:.2f} GB" for part, name in zip(parts, found, strict=True)]
     # Five steps of 1e-3: kernels that round differently stay far below one of them.
