@@ -19,7 +19,7 @@ _LOOK_UPS = 10_000
 
 
 def main() -> None:
-    """Writes the files, loads each and prints the figures."""
+    """Write the files, load each and print the figures."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.data", description=__doc__.partition("\n")[0])
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--formats", nargs="+", choices=FORMATS, default=FORMATS)
@@ -40,7 +40,7 @@ def main() -> None:
 
 
 def load(path: str) -> dict[str, float]:
-    """Loads one file in this process; memory in MiB, and times in seconds."""
+    """Load one file in this process; return memory in MiB, and times in seconds."""
     import psutil
 
     from r3env.envs.math import MathEnv
@@ -73,7 +73,7 @@ def load(path: str) -> dict[str, float]:
 
 
 def write(path: Path, rows: int) -> Path:
-    """A file of that many different problems, a few hundred bytes each."""
+    """Write a file of that many different problems, a few hundred bytes each."""
     match path.suffix:
         case ".jsonl":
             with path.open("w") as file:
@@ -94,7 +94,7 @@ def write(path: Path, rows: int) -> Path:
 
 
 def problems(rows: int) -> Iterator[dict[str, str]]:
-    """Rows with a solution that nobody asks for, as real data sets have one."""
+    """Yield rows with an unused solution, as real data sets have one."""
     for number in range(rows):
         text = (
             f"A train leaves with {number} passengers, and at each of 7 stations {number % 13} get on. How many arrive?"

@@ -1,12 +1,12 @@
-"""Everything to try on the first GPU, step after step, with one table at the end.
+"""Try on the first GPU what a GPU makes different, step after step, with one table at the end.
 
     python -m benchmarks.first_gpu --json first_gpu.json                  # a random model of 1.5 billion parameters
     python -m benchmarks.first_gpu --json first_gpu.json --budget-s 540   # stop in time …
     python -m benchmarks.first_gpu --json first_gpu.json --budget-s 540 --resume   # … and continue later
     python -m benchmarks.first_gpu --list
 
-Each step has a process and a time limit of its own. One that hangs, crashes or finds numbers that are wrong is a row
-of the table; its last lines stand there, all of them in a log file. A step that cannot run here says why. Without a
+Each step has a process and a time limit of its own. One that hangs, crashes or finds incorrect numbers is a row of the
+table with its last lines; a log file has all of them. A step that cannot run here says why. Without a
 GPU the steps that have a small form run on the CPU with a tiny model: they show that the steps work, their figures
 say nothing of a GPU. Nothing comes from the Hub. Ends with 1 if a step failed, 2 for a wrong argument.
 """
@@ -33,7 +33,7 @@ SIZES = ("tiny", "1.5b")
 
 
 class UsageError(Exception):
-    """A wrong argument, in a line."""
+    """An invalid argument, in one line."""
 
 
 class Report:
@@ -58,7 +58,7 @@ class Report:
                 raise UsageError(f"--resume: {path} is no file of this command ({error})") from error
 
     def on(self, machine: Machine, size: str) -> None:
-        """Say what the rows are measured on; raises UsageError if those of the file are of something else."""
+        """Record what the rows are measured on; raise UsageError if the file's rows are of something else."""
         found = asdict(machine)
         if self.size and (self.size, self.machine["gpus"]) != (size, list(machine.gpus)):
             raise UsageError(
@@ -81,7 +81,7 @@ class Report:
 
 
 def run(steps: Sequence[Step], report: Report, *, size: str | None, budget_s: float, folder: Path, logs: Path) -> None:
-    """Run the steps one after another; every row is reported as soon as it is known."""
+    """Run the steps one after another, and report each row at once."""
     deadline = time.monotonic() + budget_s if budget_s else float("inf")
     os.makedirs(logs, exist_ok=True)
     ticker = Ticker(len(steps))
@@ -147,12 +147,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--steps", help="names, separated by commas; default: all")
     parser.add_argument("--list", action="store_true", help="print the steps and end")
     parser.add_argument("--model-size", choices=SIZES, help="of the random model; default: 1.5b with a GPU, else tiny")
-    parser.add_argument(
-        "--budget-s", type=float, default=0, help="start no step that may take longer than what is left"
-    )
+    parser.add_argument("--budget-s", type=float, default=0, help="seconds in all; start no step that may end later")
     parser.add_argument("--json", type=Path, help="write every number here, after each step")
-    parser.add_argument("--resume", action="store_true", help="keep the steps that the --json file has, do the others")
-    parser.add_argument("--logs", type=Path, help="folder for what steps print; default: beside the --json file")
+    parser.add_argument("--resume", action="store_true", help="keep the rows of the --json file, run the other steps")
+    parser.add_argument("--logs", type=Path, help="folder of the steps' logs; default: beside the --json file")
     arguments = parser.parse_args(argv)
     if arguments.list:
         print("\n".join(listing()))

@@ -62,7 +62,7 @@ CPU_LAYOUTS = ("one process", "object_store")
 
 @dataclass(frozen=True)
 class Setting:
-    """What is measured.
+    """One measurement.
 
     Args:
         layout: a key of `LAYOUTS`.
@@ -71,7 +71,7 @@ class Setting:
         sequences: that the engine decodes at once.
         queries: of a step, each with `group_size` responses.
         group_size: responses to a query.
-        response_tokens: at which a response is cut off.
+        response_tokens: at which a response is truncated.
         on_gpu: whether there are GPUs; a CPU gets float32 and no shares of them.
         engine: None: vLLM; without it, on a CPU, transformers.
     """
@@ -122,7 +122,7 @@ def configuration(setting: Setting) -> Any:
 
 
 def measure(setting: Setting) -> dict[str, Any]:
-    """Seconds and memory of a layout's steps; runs in a process of its own."""
+    """Measure seconds and memory of a layout's steps, in a process of its own."""
     import ray
 
     verbose = bool(os.environ.get("R3_VERBOSE"))
@@ -147,7 +147,7 @@ def why_void(steps: Sequence[Mapping[str, float]]) -> str:
 
 
 def _step(algorithm: Any, setting: Setting) -> dict[str, float]:
-    """One training step; the memory of the GPU is read between its stages."""
+    """Take one training step, and read the GPU's memory between its stages."""
     taken: dict[str, float] = {}
     inner = algorithm.run_stage
 
@@ -191,10 +191,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Measure every layout that the GPUs allow; 1 where a measurement is void, 2 where there is no GPU."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--layouts", nargs="+", choices=LAYOUTS, default=list(LAYOUTS))
-    parser.add_argument("--layers", type=int, help="of the model, instead of its shape's own number")
+    parser.add_argument("--layers", type=int, help="layers of the model; default: its shape's own number")
     parser.add_argument("--steps", type=int, default=3)
-    parser.add_argument("--sequences", type=int, nargs="+", default=[256], help="that the engine decodes at once")
-    parser.add_argument("--queries", type=int, default=32, help="of a step, with 8 responses each")
+    parser.add_argument(
+        "--sequences", type=int, nargs="+", default=[256], help="sequences that the engine decodes at once"
+    )
+    parser.add_argument("--queries", type=int, default=32, help="queries of a step, with 8 responses each")
     parser.add_argument("--response-tokens", type=int, default=512)
     parser.add_argument("--cpu", action="store_true", help="a tiny model on the CPU: shows that the benchmark works")
     parser.add_argument("--json", type=Path)

@@ -4,7 +4,7 @@
 
 Ordinary answers are those of a training step: groups of responses to one problem each, most of which give one of a few
 final answers. "Repeated" is a later pass over the same answers, with every parse in the caches; "new" is a pass over
-answers never seen before. `--disagreements` prints the corpus cases that bare math-verify gets wrong instead, and
+answers never seen before. `--disagreements` prints the corpus cases that bare math-verify misjudges instead, and
 `--cases` how often the grader agrees with the tests of math-verify: FOLDER is `tests` in a checkout of it.
 """
 
@@ -30,11 +30,13 @@ _REASONING = "We set up the equation, simplify both sides and check the result. 
 
 
 def main() -> None:
-    """Measures, prints a table and writes the figures if asked to."""
+    """Measure, print a table, and write the figures where a file is named."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path, help="write the figures to this file")
-    parser.add_argument("--disagreements", action="store_true", help="where bare math-verify differs from the corpus")
-    parser.add_argument("--cases", type=Path, metavar="FOLDER", help="agreement with math-verify's own tests")
+    parser.add_argument(
+        "--disagreements", action="store_true", help="print where bare math-verify differs from the corpus"
+    )
+    parser.add_argument("--cases", type=Path, metavar="FOLDER", help="print the agreement with math-verify's own tests")
     arguments = parser.parse_args()
     logging.getLogger("math_verify").setLevel(logging.ERROR)
     console = Console()
@@ -56,7 +58,7 @@ def main() -> None:
 
 
 def measure() -> dict[str, float]:
-    """Rates in answers per second, their ratios to bare math-verify, and the overhead per answer in ms."""
+    """Measure rates in answers per second, their ratios to bare math-verify, and the overhead per answer in ms."""
     grade(r"\boxed{\sqrt{8}}", r"2\sqrt{2}")  # the start of a grader is not of interest
     ordinary, fresh, hard = _ordinary(seed=1), _ordinary(seed=2), _hard()
     _rate(_ours, ordinary)
@@ -79,7 +81,7 @@ def measure() -> dict[str, float]:
 
 
 def _ordinary(seed: int) -> list[Pair]:
-    """Responses with golds: mostly numbers, some fractions and expressions, a few of which need the parser."""
+    """Return responses with golds: mostly numbers, some fractions and expressions, a few of which need the parser."""
     chance = random.Random(seed)
     pairs = []
     for _ in range(_GROUPS):

@@ -1,4 +1,4 @@
-"""What a large replay history costs: adding, retrieving, going back and memory, against bare writing of the same bytes.
+"""What a large replay history costs: adding, retrieving, rollback and memory, beside bare writing of the same bytes.
 
     python -m benchmarks.history                      # 50,000 responses of 2,000 tokens, under a minute
     python -m benchmarks.history --entries 1000000    # the size of a long run: 30 GB of disk, several minutes
@@ -6,7 +6,7 @@
 On a core that other processes use as well, the rate on a core counts only the seconds that this one had of it.
 Lengths are log-normal around the mean, texts have three bytes a token. A step adds the groups of 128 queries, eight
 responses each, in an epoch order of its own, and commits; every fiftieth leaves a mark as a checkpoint would. Pools
-hold eight right and eight wrong responses. First they fill until so many are stored, then each response displaces one.
+hold eight correct and eight incorrect responses. They fill until so many are stored; then each response replaces one.
 """
 
 import argparse
@@ -77,12 +77,12 @@ class Filling:
 
     @staticmethod
     def per_second(seconds: list[float]) -> float:
-        """Responses added in a second, commits and marks included."""
+        """Return responses added per second, commits and marks included."""
         return GROUP * QUERIES_PER_STEP / float(np.mean(seconds))
 
 
 def measure(folder: Path, entries: int, mean_tokens: int) -> dict[str, float]:
-    """Fill a history in `folder`, draw from it, and go back to its last mark."""
+    """Fill a history in `folder`, sample from it, and roll back to its last mark."""
     rng = np.random.default_rng(0)
     queries = max(QUERIES_PER_STEP, entries // KEPT_PER_QUERY)
     stream = _responses(rng, queries, mean_tokens)
@@ -131,7 +131,7 @@ def _draw_seconds(history: ReplayHistory, rng: np.random.Generator, queries: int
 
 
 def _responses(rng: np.random.Generator, queries: int, mean_tokens: int) -> Iterator[ReplayEntry]:
-    """Epochs without end; no response is like another, though they are made from a thousand."""
+    """Yield epochs without end; all responses differ, though they are made from a thousand."""
     originals = [_entry(rng, mean_tokens) for _ in range(1000)]
     while True:
         for query in rng.permutation(queries):

@@ -114,7 +114,7 @@ def measure(case: Case) -> Measurement:
 
 
 def memory_in_use(device: str) -> int:
-    """Bytes in use; what was there before no longer counts as the peak."""
+    """Return the bytes in use, and start the peak anew."""
     if device == "cuda":
         torch.cuda.reset_peak_memory_stats()
         return torch.cuda.memory_allocated()
@@ -123,7 +123,7 @@ def memory_in_use(device: str) -> int:
 
 
 def peak_memory(device: str) -> int:
-    """The most bytes in use since `memory_in_use`."""
+    """Return the most bytes in use since `memory_in_use`."""
     if device == "cuda":
         return torch.cuda.max_memory_allocated()
     # Not getrusage: its maximum outlives the reset, and a new process starts with that of the one that made it.
@@ -132,12 +132,12 @@ def peak_memory(device: str) -> int:
 
 
 def _slope(logprobs: torch.Tensor, rows: slice) -> torch.Tensor:
-    """Of the loss `-mean(min(r, 1.28))` about this very policy: every token pulls."""
+    """Return the slope of the loss `-mean(min(r, 1.28))` at the policy itself: every token has a gradient."""
     return -torch.ones_like(logprobs)
 
 
 def _whole(hidden: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Log-probs and entropies from all logits at once, with no tensor more than needed."""
+    """Return log-probs and entropies from all logits at once, with no tensor more than needed."""
     all_logprobs = functional.log_softmax(functional.linear(hidden, weight.to(hidden.dtype)).float(), dim=-1)
     logprobs = all_logprobs.gather(-1, targets[:, None]).squeeze(-1)
     with torch.no_grad():
@@ -215,7 +215,7 @@ def _own_update(lm: Any, rows: list[TrainingSample], forward: ForwardSettings) -
 
 
 def _naive_update(lm: Any, rows: list[TrainingSample], forward: ForwardSettings) -> None:
-    """The same micro-batch, its logits multiplied out whole."""
+    """Update on the same micro-batch with all its logits at once."""
     batch = token_batch(lm, rows)
     with forward.autocast(batch.tokens.device):
         hidden = response_states(lm, batch)
@@ -227,7 +227,7 @@ def _naive_update(lm: Any, rows: list[TrainingSample], forward: ForwardSettings)
 
 
 def fits(case: Case) -> bool:
-    """Whether the naive way fits in the memory that is free now."""
+    """Return whether the naive way fits in the free memory."""
     free = torch.cuda.mem_get_info()[0] if case.device == "cuda" else psutil.virtual_memory().available
     return case.way != "naive" or case.naive_bytes < 0.85 * free
 
@@ -240,7 +240,7 @@ def in_a_process(case: Case) -> Measurement:
 
 
 def table(found: Mapping[Case, Measurement | None]) -> Table:
-    """For people; ratios are to the naive way."""
+    """Make the printed table; ratios are to the naive way."""
     columns = Table(title="Peak memory above inputs and weights, and time", title_justify="left")
     for name in ("what", "tokens", "way", "memory GB", "less by", "seconds", "time ratio", "tokens/s"):
         columns.add_column(name, justify="left" if name in ("what", "way") else "right")
@@ -274,9 +274,9 @@ def main() -> None:
     parser.add_argument("--hidden", type=int, default=1536)
     parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="bfloat16")
     parser.add_argument("--chunk", type=int, default=384)
-    parser.add_argument("--layers", type=int, default=28 if cuda else 1, help="of the model that is updated")
+    parser.add_argument("--layers", type=int, default=28 if cuda else 1, help="layers of the model that is updated")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cuda" if cuda else "cpu")
-    parser.add_argument("--threads", type=int, default=1, help="of torch")
+    parser.add_argument("--threads", type=int, default=1, help="torch threads")
     parser.add_argument("--repeats", type=int, default=10 if cuda else 1)
     parser.add_argument("--json", type=Path, default=None, help="file for every number")
     arguments = parser.parse_args()

@@ -15,7 +15,7 @@ from algorithms.utils.files import replaced_whole
 
 
 class Look(NamedTuple):
-    """How an arm is drawn, in Matplotlib's terms."""
+    """The look of an arm, in Matplotlib's terms."""
 
     color: str
     line: str
@@ -103,7 +103,7 @@ def looks(arms: Sequence[str]) -> dict[str, Look]:
 def draw_lines(
     path: Path, labels: tuple[str, str], where: np.ndarray, lines: Mapping[str, Line], formatter: Formatter
 ) -> Path:
-    """Draw shares from 0 in one panel, an arm a line with its band, the first on top; replaces the PNG whole.
+    """Draw shares from 0 in one panel, a line with its band per arm, the first on top; replace the PNG.
 
     Args:
         path: the PNG to write.

@@ -67,7 +67,7 @@ def _cases(folder: Path) -> Iterator[Case]:
 
 
 def _rows(test: ast.FunctionDef) -> Iterator[dict[str, object]]:
-    """The parameters of a test, each row by the names of its columns; rows that are computed are left out."""
+    """Yield the parameters of a test, each row by the names of its columns, without computed rows."""
     options = {keyword.arg for call in ast.walk(test) if isinstance(call, ast.Call) for keyword in call.keywords}
     if options & {"precision", "strict", "allow_set_relation_comp"}:
         return
@@ -103,6 +103,6 @@ def _by_math_verify(case: Case) -> bool:
 
 
 def share(judged: list[Judged], *, box_added: bool) -> tuple[int, int]:
-    """How many cases of a kind the grader agrees with, and how many there are."""
+    """Count the cases of a kind that the grader agrees with, and all of them."""
     kind = [one for one in judged if one.case.box_added is box_added]
     return sum(one.agrees for one in kind), len(kind)

@@ -7,12 +7,12 @@ Both sides train with the same configuration, model and seed, each in a process 
 at any time. The history is a file, as in a run; nothing is evaluated or saved beside it. Every step counts from
 --warm-up on, by which the history is filled.
 
-R³ generates more in a step (reflection prompts) and trains on more of it: GRPO does without the backward pass of a
-group whose rewards are equal, and replay and ranking give such a group a gradient. So seconds are divided by generated
+R³ generates more per step (reflection prompts) and trains on more of it: GRPO skips the backward pass of a group whose
+rewards are equal; replay and ranking give such a group a gradient. So seconds are divided by generated
 tokens, and the table says how many tokens either side has trained on. `at equal work` is the ratio that
 is left when an update's seconds are counted by trained tokens at GRPO's price, and generation at GRPO's price a token:
-what R³'s own machinery costs. Processor time is that of the side's process, all threads: a neighbor on the machine
-makes the wall time lie.
+what R³'s own machinery costs. Processor time is that of the side's process, all threads: other work on the
+machine distorts the wall time.
 """
 
 import argparse
@@ -65,31 +65,31 @@ class Sides:
     steps: dict[str, list[Step]] = field(default_factory=lambda: {name: [] for name in NAMES})
 
     def total(self, name: str, figure: str) -> float:
-        """A figure of all steps of a side: a field of `Step` or one of its details."""
+        """Sum a figure over all steps of a side: a field of `Step` or one of its details."""
         return sum(float(getattr(step, figure, 0.0) or step.details.get(figure, 0.0)) for step in self.steps[name])
 
     def per_token(self, name: str, figure: str) -> float:
-        """Seconds, or what the figure counts, of a generated token."""
+        """Return seconds, or another figure, per generated token."""
         return self.total(name, figure) / max(1.0, self.total(name, "tokens"))
 
     def ratio(self, figure: str) -> float:
-        """R³'s seconds of a generated token over GRPO's."""
+        """Return R³'s seconds per generated token over GRPO's."""
         return self.per_token(NAMES[0], figure) / self.per_token(NAMES[1], figure)
 
     def spread(self, figure: str) -> tuple[float, float]:
-        """The 10th and 90th percentile of that ratio over pairs of steps."""
+        """Return the 10th and 90th percentile of that ratio over pairs of steps."""
         pairs = zip(*(self.steps[name] for name in NAMES), strict=True)
         ratios = [getattr(a, figure) / a.tokens / (getattr(b, figure) / b.tokens) for a, b in pairs]
         low, high = np.percentile(ratios, [10, 90])
         return float(low), float(high)
 
     def stages(self, clock: str) -> list[str]:
-        """The stages that were timed, in the step's order."""
+        """List the timed stages, in the step's order."""
         found = dict.fromkeys(key for name in NAMES for step in self.steps[name] for key in step.details)
         return [key for key in found if key.startswith(f"{clock}/")]
 
     def at_equal_work(self, clock: str, figure: str) -> float:
-        """R³'s seconds at GRPO's work, over GRPO's: generating and training a token cost what they cost GRPO."""
+        """Return R³'s seconds over GRPO's if generating and training a token cost what they cost GRPO."""
         update, rollouts = f"{clock}/update_policy", f"{clock}/collect_rollouts"
         price = self.total(NAMES[1], update) / max(1.0, self.total(NAMES[1], "trained_tokens"))
         more = self.per_token(NAMES[0], "trained_tokens") - self.per_token(NAMES[1], "trained_tokens")
@@ -144,7 +144,7 @@ def train(run: Run, baton: Baton) -> None:
 
 
 def _clock_stages(algorithm: Any) -> dict[str, float]:
-    """Have the processor time of each stage written to the dictionary that is returned."""
+    """Time the stages' processor seconds into the dictionary that is returned."""
     seconds: dict[str, float] = {}
     run_stage = algorithm.run_stage
 
@@ -187,7 +187,7 @@ def _step(algorithm: Any, clocks: dict[str, float]) -> Step:
 
 
 def tables(sides: Sides) -> list[Table]:
-    """For people: the ratio, what either side does, and the split by stage."""
+    """Make the printed tables: the ratio, what either side does, and the split by stage."""
     ratios = Table(title="R³'s seconds of a generated token over GRPO's", title_justify="left")
     for name in ("clock", "ratio", "10th..90th percentile of pairs", "at equal work"):
         ratios.add_column(name, justify="left" if name == "clock" else "right")
@@ -227,8 +227,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--config", nargs="+", default=["configs/quickstart.yaml"], help="files of the configuration")
     parser.add_argument("--set", nargs="*", default=[], metavar="section.key=value", help="settings of both sides")
-    parser.add_argument("--pairs", type=int, default=40, help="pairs of steps that count")
-    parser.add_argument("--warm-up", type=int, default=15, help="first steps that do not count")
+    parser.add_argument("--pairs", type=int, default=40, help="measured pairs of steps")
+    parser.add_argument("--warm-up", type=int, default=15, help="first steps that are not measured")
     parser.add_argument("--threads", type=int, default=1, help="torch threads of either side")
     parser.add_argument("--json", type=Path, default=None, help="file for every number")
     arguments = parser.parse_args()

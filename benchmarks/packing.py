@@ -7,8 +7,8 @@
 
 Both ways have the same weights and rows and take turns in one process; a ratio is the median over the turns, beside
 its smallest and largest. `quickstart` has the lengths of the embedded model's answers, `long tail` those of reasoning
-in small, `fixed` one length: what packing costs where it has nothing to gain. Seconds are the process's own where it
-computes on one thread of a CPU, so that neighbors do not count, and wall time elsewhere. Needs no Ray.
+in small, `fixed` one length: what packing costs where it gains nothing. Seconds are processor time where the process
+computes on one thread of a CPU, so other work does not count, and wall time elsewhere. Needs no Ray.
 
 With `--prompts` both ways are packed: batches of groups of 8, `reflection` (prompt 4 × response), `plain` (prompt ½ ×
 response) and `short`, with random Qwen3 weights where the model is `tiny`. Memory is the peak of the resident set above
@@ -78,7 +78,7 @@ class Comparison:
 
 
 def response_lengths(kind: str, arguments: argparse.Namespace) -> list[int]:
-    """Tokens of each response, a function of the seed."""
+    """Draw the tokens of each response, a function of the seed."""
     rng = np.random.default_rng(arguments.seed)
     if kind == "fixed":
         return [arguments.median_tokens] * arguments.rows
@@ -88,7 +88,7 @@ def response_lengths(kind: str, arguments: argparse.Namespace) -> list[int]:
 
 
 def rows_of(lengths: Sequence[int], vocabulary: int, seed: int) -> list[TrainingSample]:
-    """Scored rows of random tokens, each with an advantage."""
+    """Make scored rows of random tokens, each with an advantage."""
     rng = np.random.default_rng(seed)
     rows = []
     for length in lengths:
@@ -101,7 +101,7 @@ def rows_of(lengths: Sequence[int], vocabulary: int, seed: int) -> list[Training
 
 
 def models(arguments: argparse.Namespace) -> tuple[Any, Any]:
-    """The same model twice, packed and padded."""
+    """Load the same model twice, packed and padded."""
     made = []
     for _ in range(2):
         if arguments.model == "tiny":
@@ -159,7 +159,7 @@ def compare(kind: str, packed: Any, padded: Any, arguments: argparse.Namespace) 
 
 
 def _timed(clock: Callable[[], float], work: Callable[[], Any]) -> tuple[float, Any, float | None]:
-    """Seconds, result, and peak GPU memory in GiB."""
+    """Return seconds, result, and peak GPU memory in GiB."""
     on_gpu = torch.cuda.is_available()
     if on_gpu:
         torch.cuda.synchronize()
@@ -172,7 +172,7 @@ def _timed(clock: Callable[[], float], work: Callable[[], Any]) -> tuple[float, 
 
 
 def table_of(comparisons: Sequence[Comparison]) -> Table:
-    """A line a spread of lengths."""
+    """Make the table, a line per spread of lengths."""
     table = Table(title="Gradient of one update, packed against padded", title_justify="left")
     for column in (
         "lengths",
@@ -221,8 +221,8 @@ def main() -> None:
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), help="default: float32 on a CPU, else bfloat16")
     parser.add_argument("--rows", type=int, default=128)
-    parser.add_argument("--median-tokens", type=int, default=16, help="of a response")
-    parser.add_argument("--longest", type=int, default=48, help="response, in tokens")
+    parser.add_argument("--median-tokens", type=int, default=16, help="median length of a response")
+    parser.add_argument("--longest", type=int, default=48, help="longest response, in tokens")
     parser.add_argument("--token-budget", type=int, default=16384)
     parser.add_argument("--checkpointing", action="store_true", help="recompute activations in backward")
     parser.add_argument("--lengths", nargs="+", default=["quickstart", "long tail", "fixed"])
@@ -231,7 +231,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", type=Path, help="write the figures here")
     parser.add_argument("--prompts", nargs="*", choices=tuple(BATCHES), help="compare shared prompts; default: all")
-    parser.add_argument("--group-size", type=int, default=8, help="with --prompts")
+    parser.add_argument("--group-size", type=int, default=8, help="group size with --prompts")
     arguments = parser.parse_args()
     arguments.dtype = arguments.dtype or ("float32" if arguments.device == "cpu" else "bfloat16")
     torch.set_num_threads(arguments.threads)

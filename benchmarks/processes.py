@@ -42,7 +42,7 @@ class Variant:
     seconds: dict[str, list[float]] = field(default_factory=lambda: {"evaluation": [], "training": []})
 
     def build(self, arguments: argparse.Namespace) -> None:
-        """Start its processes, and let each work once."""
+        """Start its processes, and run each once."""
         from algorithms.grpo.config import GRPOConfig
 
         remote = self.processes if self.processes > 1 else 0
@@ -84,7 +84,7 @@ def main() -> None:
     """Measure, print a table, and write the figures where a file is named."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--samples", type=int, default=256, help="of an evaluation, and of a training step")
+    parser.add_argument("--samples", type=int, default=256, help="samples of an evaluation, and of a training step")
     parser.add_argument("--engine", choices=("transformers", "vllm"), default="transformers")
     parser.add_argument("--json", type=Path, help="write the figures to this file")
     arguments = parser.parse_args()

@@ -15,7 +15,7 @@ class RandomRewards(MathEnv):
     """Every response gets a score between 0 and 1, whatever it says.
 
     A model with random weights is never correct. All advantages are then 0, and there is no backward pass to measure.
-    Its responses are cut off besides, which makes a correct one incorrect but leaves a score as it is.
+    Its responses are also truncated, which makes a correct one incorrect but leaves a score as it is.
     """
 
     def __init__(self, reward_seed: int = 0, **arguments: Any) -> None:

@@ -1,4 +1,4 @@
-"""How soon a killed env runner is back, in seconds and in steps, beside what its first start took.
+"""How soon a killed env runner is replaced, in seconds and in steps, beside its first start.
 
     python -m benchmarks.recovery [--engine vllm] [--spares 1] [--json FILE]
 
@@ -50,12 +50,12 @@ class Watch:
             time.sleep(LOOK_S)
 
     def back_at(self, runners: int) -> float | None:
-        """When all places were filled after the loss."""
+        """Return when all places were filled after the loss; None if they never were."""
         return next((at for at, count in self.looks if at > self.lost_at and count == runners), None)
 
 
 def configuration(arguments: argparse.Namespace) -> GRPOConfig:
-    """The embedded model through a few actors."""
+    """Return the configuration: the embedded model with a few actors."""
     return (
         GRPOConfig()
         .environment("r3env/Math-v0", env_config={"data": "embedded:train", "instruction": ""})
@@ -76,7 +76,7 @@ def configuration(arguments: argparse.Namespace) -> GRPOConfig:
 
 
 def time_first_start() -> list[float]:
-    """Have RLlib's group note how long its runners took until all of them answered."""
+    """Time how long RLlib's runners take until all of them answer."""
     seconds: list[float] = []
     add_workers = EnvRunnerGroup.add_workers
 
@@ -142,7 +142,7 @@ def main() -> None:
     parser.add_argument("--runners", type=int, default=2)
     parser.add_argument("--spares", type=int, default=0)
     parser.add_argument("--steps", type=int, default=20)
-    parser.add_argument("--queries", type=int, default=48, help="per step, eight responses each")
+    parser.add_argument("--queries", type=int, default=48, help="queries per step, eight responses each")
     parser.add_argument("--kill-after", type=int, default=2, help="the step after which the first runner is killed")
     parser.add_argument("--during-update", action="store_true", help="kill it when the next step updates the policy")
     parser.add_argument("--json", type=Path, help="write the figures to this file")

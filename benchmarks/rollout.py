@@ -100,14 +100,14 @@ class Rounds(Engine):
 
 
 class Unconvinced(MathEnv):
-    """Rejects every answer after a while, as a judge behind a network would."""
+    """Rejects every answer after a delay, as a judge behind a network would."""
 
     def __init__(self, verify_s: float, **arguments: Any) -> None:
         super().__init__(**arguments)
         self.verify_s = verify_s
 
     def verify(self, query: Query, response: str) -> Verdict:
-        """Wait, then say no."""
+        """Wait, then reject the answer."""
         time.sleep(self.verify_s)
         return Verdict(False, Reason.DIFFERENT)
 
@@ -133,13 +133,13 @@ class Bench:
         self.uids = self.task().uids
 
     def runner(self, engine: Engine, make_environment: Callable[[], Any]) -> EpisodeRunner:
-        """A runner with as many environments as it can need."""
+        """Return a runner with as many environments as it can need."""
         return EpisodeRunner(
             engine, self.tokenizer, dict.fromkeys(Split, make_environment), self.arguments.max_num_seqs
         )
 
     def requests(self, limits: Sequence[int]) -> list[Request]:
-        """Group after group of the embedded problems; each response has its own limit."""
+        """Return requests, group after group of the embedded problems, each with its own limit."""
         size = self.arguments.group_size
         return [
             Request(i, Prompt(self.uids[i // size % len(self.uids)]), i // size, i, Sampling(1.0, 1.0, limit))
@@ -147,7 +147,7 @@ class Bench:
         ]
 
     def limits(self) -> list[int]:
-        """The embedded model ends its responses itself; the random one is cut off at heavy-tailed lengths."""
+        """Return the limits: heavy-tailed for the random model; the embedded one ends its responses itself."""
         count = self.arguments.episodes
         if self.model == "tiny":
             return [MEDIAN_TOKENS] * count
@@ -155,7 +155,7 @@ class Bench:
         return [int(length) for length in lengths.clip(4, 8 * MEDIAN_TOKENS)]
 
     def one_turn(self) -> Measurement:
-        """The runner against a bare `LLM.generate`."""
+        """Compare the runner with a bare `LLM.generate`."""
         requests = self.requests(self.limits())
         runner = self.runner(self.engine, self.task)
         rollouts = runner.rollout(requests)
@@ -172,7 +172,7 @@ class Bench:
         return self.compare("one turn, bare generate", tokens, ours, bare)
 
     def bare_arguments(self, rollouts: Sequence[Rollout], requests: Sequence[Request]) -> tuple[list[Any], list[Any]]:
-        """Prompts and sampling parameters as the engine itself makes them for these episodes."""
+        """Return prompts and sampling parameters as the engine makes them for these episodes."""
         sampled: list[GenerationRequest] = []
         for rollout, request in zip(rollouts, requests, strict=True):
             seed = np.random.SeedSequence([request.seed, 0]).generate_state(1, np.uint64)[0]
@@ -181,7 +181,7 @@ class Bench:
         return prompts, [self.engine.arguments(request)[1] for request in sampled]
 
     def several_turns(self) -> Measurement:
-        """Streaming against rounds, with as many episodes as the engine decodes at once: nothing fills its gaps."""
+        """Compare streaming with rounds, with as many episodes as the engine decodes at once: none fills its gaps."""
         make = functools.partial(
             Unconvinced,
             self.arguments.verify_s,
@@ -201,7 +201,7 @@ class Bench:
         return self.compare(f"{self.arguments.turns} turns, rounds", tokens, ours, other)
 
     def compare(self, case: str, tokens: int, ours: Callable[[], int], other: Callable[[], int]) -> Measurement:
-        """Run both again and again, in turns; the prefix cache starts empty each time."""
+        """Run both in turns, again and again; the prefix cache starts empty each time."""
         seconds: tuple[list[float], list[float]] = ([], [])
         cpu_seconds: tuple[list[float], list[float]] = ([], [])
         for pair in range(self.arguments.pairs):
@@ -262,7 +262,7 @@ def main() -> None:
 
 
 def in_a_process(model: str) -> list[Measurement]:
-    """Engines leave traces in their process: each model gets its own."""
+    """Measure a model in a process of its own: engines leave traces in theirs."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "results.json"
         command = [sys.executable, "-m", "benchmarks.rollout", *sys.argv[1:], "--measure", model, "--json", str(path)]

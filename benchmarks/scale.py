@@ -1,4 +1,4 @@
-"""What the driver costs, and how much the engines idle, with up to 256 engines and 64k responses a step.
+"""What the driver costs, and how much the engines idle, with up to 256 engines and 64k responses per step.
 
     python -m benchmarks.scale [--full] [--json FILE]
 
@@ -28,7 +28,7 @@ SLOW_SHARE, SLOWDOWN = 1 / 16, 4.0
 
 
 def scenarios(arguments: argparse.Namespace) -> Iterator[Scenario]:
-    """What is measured, one after another."""
+    """Yield the scenarios to measure."""
     latency = Latency(step_s=arguments.step_s, sequence_s=arguments.sequence_s)
     lengths = Lengths(mean=arguments.mean_tokens, sigma=arguments.sigma, limit=arguments.limit)
 
@@ -114,7 +114,7 @@ def _chosen(arguments: argparse.Namespace, name: str) -> bool:
 
 
 def _table(figures: list[Figures]) -> Table:
-    """A column a scenario: there are more figures than scenarios."""
+    """Make the table, a column per scenario: there are more figures than scenarios."""
     rows = [figure.as_row() for figure in figures]
     name, *columns = Figures.columns()
     table = Table(name, title="driver and engines", title_justify="left")
@@ -136,9 +136,9 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--full", action="store_true", help="64k responses of 1 to 256 engines, 16 real actors: about 20 minutes")
     add("--json", type=Path, help="write the figures to this file")
-    add("--only", nargs="*", default=[], help="lines whose names contain one of these")
-    add("--engines", type=int, default=16, help="of the lines about stragglers, deaths and pipelining")
-    add("--responses", type=int, default=2048, help="in a step")
+    add("--only", nargs="*", default=[], help="run only lines whose names contain one of these")
+    add("--engines", type=int, default=16, help="engines of the lines about stragglers, deaths and pipelining")
+    add("--responses", type=int, default=2048, help="responses of a step")
     add("--sweep", type=int, nargs="*", default=[4, 16, 64], help="numbers of engines for the plain lines")
     add("--steady-engines", type=int, nargs="*", default=[], help="numbers of engines for lines at real speed")
     add("--lags", type=int, nargs="*", default=[0, 1, 2, 4], help="steps ahead of the asynchronous lines")
@@ -146,15 +146,15 @@ def _parser() -> argparse.ArgumentParser:
     add("--settle-s", type=float, default=25.0, help="real seconds before a line at real speed is measured")
     add("--steady-s", type=float, default=40.0, help="real seconds that such a line is measured")
     add("--real-actors", type=int, default=0, help="real env runner actors for the control")
-    add("--real-responses", type=int, default=64, help="of each of them in a step")
+    add("--real-responses", type=int, default=64, help="responses of each of them in a step")
     add("--step-s", type=float, default=0.02, help="seconds of a decoding step with an empty batch")
     add("--sequence-s", type=float, default=0.00032, help="seconds that each sequence adds: 2,500 tokens/s at 256")
     add("--mean-tokens", type=float, default=8192.0, help="mean length of a response")
     add("--sigma", type=float, default=0.6, help="standard deviation of the lengths' logarithm")
-    add("--limit", type=int, default=32768, help="length at which a response is cut off")
-    add("--payload", type=float, default=1.0, help="share of each response's tokens that is really carried")
-    add("--wall-s", type=float, default=5.0, help="real seconds that a step is to take at least")
-    add("--wall-ms-a-response", type=float, default=0.7, help="and for each response")
+    add("--limit", type=int, default=32768, help="length at which a response is truncated")
+    add("--payload", type=float, default=1.0, help="share of each response's tokens that is really sent")
+    add("--wall-s", type=float, default=5.0, help="least real seconds of a step")
+    add("--wall-ms-a-response", type=float, default=0.7, help="least real milliseconds of a step per response")
     add("--store-gb", type=float, default=6.0, help="size of Ray's object store")
     return parser
 

@@ -77,11 +77,11 @@ def main() -> None:
     parser.add_argument("--vocabulary", type=int, default=32768)
     parser.add_argument("--hidden", type=int, default=512)
     parser.add_argument("--layers", type=int, default=8)
-    parser.add_argument("--tokens", type=int, default=512, help="of each learner's share of a step")
+    parser.add_argument("--tokens", type=int, default=512, help="tokens of each learner's share of a step")
     arguments = parser.parse_args()
     size = Size(arguments.vocabulary, arguments.hidden, arguments.layers, arguments.tokens)
     parameters = sum(parameter.numel() for parameter in _model(size, lora_rank=0).parameters())
-    table = Table("learners", "hold", "MiB held each", "MiB at the peak", "s a step")
+    table = Table("learners", "hold", "MiB held each", "MiB at the peak", "s per step")
     table.title = f"{parameters / 1e6:.0f}M parameters, {size.tokens} tokens a learner, float32"
     for learners, way in itertools.product(arguments.learners, WAYS):
         with tempfile.TemporaryDirectory() as folder:

@@ -86,7 +86,7 @@ class PromptComparison:
 
 
 def prompt_rows(case: PromptCase, vocabulary: int) -> list[TrainingSample]:
-    """Scored rows of random tokens, each with an advantage; responses have half to one and a half of their mean."""
+    """Make scored rows of random tokens, each with an advantage; lengths are half to one and a half of their mean."""
     prompt_tokens, response, groups = BATCHES[case.batch]
     rng = np.random.default_rng(case.seed)
     rows = []
@@ -101,7 +101,7 @@ def prompt_rows(case: PromptCase, vocabulary: int) -> list[TrainingSample]:
 
 
 def prepare(case: PromptCase) -> tuple[dict[str, Any], list[TrainingSample], ForwardSettings]:
-    """The same model for each way, the rows, and how they are passed."""
+    """Return the same model for each way, the rows, and the forward settings."""
     torch.set_num_threads(case.threads)
     torch.manual_seed(0)
     if case.model in SHAPES:
@@ -170,7 +170,7 @@ def update_peak(case: PromptCase, way: str) -> float:
 
 
 def prompt_table(comparisons: Sequence[PromptComparison]) -> Table:
-    """A line a batch."""
+    """Make the table, a line per batch."""
     table = Table(title="Gradient of one update, prompts computed once against once a response", title_justify="left")
     for column in (
         "batch",

@@ -1,14 +1,17 @@
-"""Train the embedded model through the command line while things go wrong, and see that nothing was lost.
+"""Train the embedded model through the command line under faults, and check that nothing is lost.
 
     python -m benchmarks.soak --minutes 60
     python -m benchmarks.soak --minutes 4 --steps 12 --every 40
 
-Rounds take these in turn: a run in one process, in which every number must be that of the undisturbed run; a run with
-two env runners and a learner of their own, whose accuracy must be the undisturbed run's within noise; and runs whose
-policy calls a tool, or is asked by agents over the endpoint, of which all files must be whole. Faults come at random:
-SIGKILL of every process, SIGTERM once or twice, Ctrl-C, a full disk where a small one may be mounted, and an env runner
-killed or stopped. After each that ends the run it is resumed; an end that no fault explains is a find, as is a process
-that grows. Exit code 1 if anything is not as it should be.
+Rounds take these in turn:
+
+- a run in one process: every number must be that of the undisturbed run;
+- a run with two env runners and a learner of their own: its accuracy must be the undisturbed run's within noise;
+- runs whose policy calls a tool, or talks to agents over the endpoint: all files must be whole.
+
+Faults come at random: SIGKILL of every process, SIGTERM once or twice, Ctrl-C, a full disk where a small one may be
+mounted, and an env runner killed or stopped. After each that ends the run it is resumed. An end that no fault explains
+is an error, as is a process that grows. Exit code 1 on any error.
 """
 
 import argparse
@@ -37,11 +40,11 @@ DISK_MIB = 400
 def main(argv: Sequence[str] | None = None) -> int:
     """Soak, print the table, and return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--minutes", type=float, default=60, help="rounds begin until then, after the undisturbed run")
-    parser.add_argument("--steps", type=int, default=80, help="of each run")
+    parser.add_argument("--minutes", type=float, default=60, help="start rounds for so long, after the undisturbed run")
+    parser.add_argument("--steps", type=int, default=80, help="steps of each run")
     parser.add_argument("--every", type=float, default=90, help="mean seconds between faults")
-    parser.add_argument("--seed", type=int, default=0, help="of the faults")
-    parser.add_argument("--folder", type=Path, help="where the runs go; default: a temporary folder")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the faults")
+    parser.add_argument("--folder", type=Path, help="folder of the runs; default: a temporary folder")
     parser.add_argument("--json", type=Path, help="file for the figures")
     arguments = parser.parse_args(argv)
     with tempfile.TemporaryDirectory(dir=arguments.folder) as name:
@@ -80,12 +83,12 @@ def _soak(folder: Path, arguments: argparse.Namespace, rng: random.Random) -> li
 
 
 def _settings(steps: int) -> list[str]:
-    """Evaluations come at an interval too, the last at the last step where that divides the steps."""
+    """Return the settings, with evaluations at an interval, if possible also at the last step."""
     return [*SETTINGS, f"evaluation.interval={min(SETTLING_STEPS, max(1, steps // 2))}"]
 
 
 def _check(one: Round, command: Command, reference: Path | None, compared: Compared) -> Path | None:
-    """Look through what a finished run left; returns its directory, None if there is none that is finished.
+    """Check a finished run's files; return its directory, None if no run is finished.
 
     Without a reference it is its own: the undisturbed run.
     """
@@ -113,7 +116,7 @@ def _print_round(number: int, one: Round) -> None:
 
 
 def _close(rounds: Sequence[Round]) -> int:
-    """Print what the rounds come to, the undisturbed ones among them, and return the exit code."""
+    """Print the results of the rounds, the undisturbed ones included, and return the exit code."""
     failed = [one for one in rounds if one.troubles]
     judged = [one for one in rounds if one.growths_mib]
     ever = {kind for one in rounds for kind in one.growths_mib}

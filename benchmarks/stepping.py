@@ -31,7 +31,7 @@ from r3env.core import Query, Reason, Verdict, VerifiableEnv
 
 @dataclass
 class Clock:
-    """What happened while episodes ran.
+    """Events while episodes ran.
 
     Args:
         grading: verdicts that are being reached at this moment.
@@ -57,7 +57,7 @@ class WaitingEngine(Engine):
 
     @property
     def unfinished(self) -> int:
-        """What the next batch answers."""
+        """The requests of the next batch."""
         return len(self.keys)
 
     def submit(self, key: int, request: GenerationRequest) -> None:
@@ -65,7 +65,7 @@ class WaitingEngine(Engine):
         self.keys.append(key)
 
     def step(self) -> list[tuple[int, Completion]]:
-        """The same completion for all."""
+        """Return the same completion for all."""
         time.sleep(self.batch_s)
         self.clock.generating_s += self.batch_s
         answered, self.keys = self.keys, []
@@ -87,11 +87,11 @@ class SlowlyGraded(VerifiableEnv):
         self.every = round(1 / slow_share) if slow_share else 0
 
     def load_queries(self) -> list[Query]:
-        """One for all."""
+        """Return one query for all."""
         return [Query("q", "1+1", "2")]
 
     def verify(self, query: Query, response: str) -> Verdict:
-        """Every so many answers, waits."""
+        """Reject the answer; wait at a fixed share of them."""
         with _lock:
             self.clock.grading += 1
             self.clock.most_grading = max(self.clock.most_grading, self.clock.grading)
@@ -106,7 +106,7 @@ _lock = threading.Lock()
 
 
 def rollout(arguments: argparse.Namespace, slow_share: float, threads: int) -> tuple[float, Clock]:
-    """Seconds that all episodes took, and what happened in them."""
+    """Run all episodes; return their seconds, and the events."""
     clock = Clock()
     make: Callable[[], gymnasium.Env[str, str]] = functools.partial(
         SlowlyGraded, clock, slow_share, arguments.slow_s, max_turns=arguments.turns
@@ -123,7 +123,7 @@ def rollout(arguments: argparse.Namespace, slow_share: float, threads: int) -> t
     seconds = time.perf_counter() - started
     runner.close()
     if any(rollout.error or len(rollout.turns) != arguments.turns for rollout in rollouts):
-        raise RuntimeError(f"episodes went wrong: {next(r.error for r in rollouts if r.error)}")
+        raise RuntimeError(f"episodes failed: {next(r.error for r in rollouts if r.error)}")
     return seconds, clock
 
 
@@ -135,7 +135,9 @@ def main() -> None:
     parser.add_argument("--batch-s", type=float, default=0.05, help="seconds that the engine takes for a batch")
     parser.add_argument("--slow-share", type=float, default=0.05, help="share of answers that are graded slowly")
     parser.add_argument("--slow-s", type=float, default=0.2, help="seconds that grading one of them takes")
-    parser.add_argument("--threads", default=f"{episodes.STEPPING_THREADS}", help="of the runner, such as 16,256")
+    parser.add_argument(
+        "--threads", default=f"{episodes.STEPPING_THREADS}", help="stepping threads of the runner, such as 16,256"
+    )
     arguments = parser.parse_args()
     table = Table(title=f"{arguments.episodes} episodes of {arguments.turns} turns in one runner", title_justify="left")
     for name in ("threads", "slow answers", "seconds", "of them stepping", "graded at once", "ratio"):

@@ -1,4 +1,4 @@
-"""Whole training steps of this project and of TRL's GRPOTrainer, in turn, and what either learns in the same time.
+"""Compare training steps of this project and TRL's GRPOTrainer, in turn, and what either learns in the same time.
 
     python -m benchmarks.vs_trl --json vs_trl.json                          # real and fixed lengths
     python -m benchmarks.vs_trl --only wide --pairs 5 --warm-up 1           # 0.14 billion parameters, real vocabulary
@@ -31,8 +31,8 @@ on one thread: linear layers and head, for decoding the lengths that were sample
 over prompts (once) and responses. Attention, norms, sampling and the optimizer come on top. The largest ratio that any
 program can reach here is the other side's processor seconds over them. They count equal responses as often as they
 come, which this project does not compute again.
-After its pairs the real task goes on, the side that has used less time first, until both have trained for --seconds:
-what they have learned by then is the mean reward over the last fifth of that time.
+After its pairs the real task continues, the side that has used less time first, until both have trained for --seconds.
+What they have learned by then is the mean reward over the last fifth of that time.
 """
 
 import argparse
@@ -106,7 +106,7 @@ def compare(
 
 
 def time_arithmetic(task: Task, step: Step) -> float:
-    """Seconds of the matrix products of such a step, the median of three; the neighbors of a busy machine count."""
+    """Time the matrix products of such a step, the median of three; other work on the machine counts."""
     print("  timing the arithmetic alone", file=sys.stderr)
     sized = replace(task, lengths=step.lengths, prompt_tokens=step.prompt_tokens)
     side = Side("arithmetic", arithmetic.run, sized)
@@ -117,7 +117,7 @@ def time_arithmetic(task: Task, step: Step) -> float:
 
 
 def report(comparisons: Mapping[str, Comparison], seconds: float) -> dict[str, Any]:
-    """What goes into the JSON file, apart from the settings."""
+    """Return the content of the JSON file, apart from the settings."""
     found: dict[str, Any] = {
         name: {
             "ratio": each.ratio,
@@ -151,8 +151,8 @@ def _ends(comparison: Comparison, name: str) -> np.ndarray:
 
 
 def tables(comparisons: Mapping[str, Comparison], seconds: float) -> list[Table]:
-    """For people."""
-    speed = Table(title="Seconds a step: median (sampling; the rest)", title_justify="left")
+    """Make the printed tables."""
+    speed = Table(title="Seconds per step: median (sampling; the rest)", title_justify="left")
     columns = ("task", "this project", "the other", "ratio", "10..90 %", "cpu", "tokens", "equal", "arithmetic alone")
     for name in columns:
         speed.add_column(name, justify="left" if name == "task" else "right")
@@ -216,13 +216,13 @@ def main() -> None:
     parser.add_argument("--json", type=Path, default=None, help="file for every number")
     parser.add_argument("--only", nargs="+", choices=TASKS, default=TASKS[:2], help="tasks; default: real fixed")
     parser.add_argument("--pairs", type=int, default=12, help="pairs of steps on each task")
-    parser.add_argument("--seconds", type=float, default=75.0, help="of training on the real task, either side")
-    parser.add_argument("--warm-up", type=int, default=2, help="first steps that are no part of the ratio")
+    parser.add_argument("--seconds", type=float, default=75.0, help="seconds of training on the real task, either side")
+    parser.add_argument("--warm-up", type=int, default=2, help="first steps that are not in the ratio")
     parser.add_argument("--threads", type=int, default=1, help="torch threads of either side")
-    parser.add_argument("--queries", type=int, default=32, help="prompts a step, 8 responses to each")
+    parser.add_argument("--queries", type=int, default=32, help="prompts per step, 8 responses to each")
     parser.add_argument("--micro-batch", type=int, default=32, help="responses in a micro-batch of TRL")
     parser.add_argument("--token-budget", type=int, default=2048, help="tokens in a micro-batch of this project")
-    parser.add_argument("--wide-queries", type=int, default=4, help="prompts a step of the wide task")
+    parser.add_argument("--wide-queries", type=int, default=4, help="prompts per step of the wide task")
     parser.add_argument("--wide-micro-batch", type=int, default=8, help="responses in a micro-batch of TRL there")
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()

@@ -1,4 +1,4 @@
-"""How the embedded model works its problems, early and late in a run, and how often each way is right.
+"""The embedded model's strategies, early and late in a run, and how often each is correct.
 
 `python -m benchmarks.ways_of_working runs/NAME` reads the run's rollout files.
 """
@@ -17,7 +17,7 @@ WAYS = ("running", "remainder", "guess")
 
 
 def way_of(problem: str, response: str) -> str:
-    """Tell the way of working from the response; see `r3env.assets.arithmetic`."""
+    """Return the strategy of a response; see `r3env.assets.arithmetic`."""
     if "=" not in response:
         return "guess"
     signs = [i for i, character in enumerate(problem) if character in "+-"]

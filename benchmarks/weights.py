@@ -1,4 +1,4 @@
-"""How long weights take from a learner's process to engines' processes through Ray's object store, and what they hold.
+"""Time and memory of weight transfer from a learner's process to engines' processes through Ray's object store.
 
     python -m benchmarks.weights                    # a random model of 400 MB in float32, two engines: a minute
     python -m benchmarks.weights --engines 4 --bucket-mb 256 --json FILE
@@ -65,12 +65,12 @@ class PeakMemory:
             time.sleep(POLL_S)
 
     def megabytes(self) -> float:
-        """The peak above the start."""
+        """Return the peak above the start."""
         return (self.peak - self._before) / 1e6
 
 
 class Learner(LearnerTensors):
-    """What the transfer needs of a learner: a model, its number and its version."""
+    """A learner as the transfer sees it: a model, its number and its version."""
 
     def __init__(self, folder: str) -> None:
         import torch
@@ -87,15 +87,15 @@ class Learner(LearnerTensors):
         return self._lm
 
     def state(self) -> dict[str, Any]:
-        """A copy of all weights."""
+        """Return a copy of all weights."""
         return {name: tensor.detach().cpu().clone() for name, tensor in self.policy_tensors()}
 
     def store(self, wire: WireSettings) -> Any:
-        """The weights in buckets."""
+        """Store the weights in buckets."""
         return _store(cast(Any, self), wire)
 
     def megabytes(self) -> float:
-        """Peak memory of this process."""
+        """Return the peak memory of this process."""
         return self.memory.megabytes()
 
 
@@ -112,12 +112,12 @@ class EngineActor:
         self.memory = PeakMemory()
 
     def load(self, weights: Any, version: int) -> int:
-        """Take weights, whole or in buckets."""
+        """Load weights, whole or in buckets."""
         self.engine.load_weights(ray.get(weights[0]) if isinstance(weights, list) else weights, version)
         return self.engine.weights_version
 
     def megabytes(self) -> float:
-        """Peak memory of this process."""
+        """Return the peak memory of this process."""
         return self.memory.megabytes()
 
 
@@ -134,7 +134,7 @@ class Lane:
         ray.get([process.megabytes.remote() for process in (self.learner, *self.engines)])
 
     def push(self, version: int) -> None:
-        """One push, timed from the first call to the last engine's confirmation."""
+        """Push once, and time it from the first call to the last engine's confirmation."""
         memory, started = PeakMemory(), time.perf_counter()
         if self.way == "whole":
             weights: Any = [ray.put(ray.get(self.learner.state.remote()))]
@@ -148,14 +148,14 @@ class Lane:
         self.driver_mb = max(self.driver_mb, memory.megabytes())
 
     def result(self) -> Result:
-        """What was measured; the first push, which starts everything up, is left out of the times."""
+        """Return the result; the first push, which starts everything up, is not in the times."""
         learner = ray.get(self.learner.megabytes.remote())
         engines = ray.get([engine.megabytes.remote() for engine in self.engines])
         return Result(self.way, self.seconds[1:], learner, max(engines), self.driver_mb)
 
 
 def make_model(folder: str, hidden: int, layers: int, vocabulary: int) -> int:
-    """Save a random Qwen2; returns its bytes in float32."""
+    """Save a random Qwen2; return its bytes in float32."""
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
     config = Qwen2Config(
@@ -173,7 +173,7 @@ def make_model(folder: str, hidden: int, layers: int, vocabulary: int) -> int:
 
 
 def measure(arguments: argparse.Namespace) -> tuple[int, list[Result]]:
-    """All ways in turn."""
+    """Measure all ways in turn."""
     with tempfile.TemporaryDirectory() as folder:
         size = make_model(folder, arguments.hidden, arguments.layers, arguments.vocabulary)
         bucket = int(arguments.bucket_mb * 1e6)

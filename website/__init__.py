@@ -1,1 +1,1 @@
-"""What makes the site out of the pages of docs/, and what measures and guards their text."""
+"""Tools that build the site from docs/, and measure and guard its text."""

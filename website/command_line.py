@@ -1,4 +1,4 @@
-"""The page of the commands, from their own help: `python -m website.command_line > docs/reference/command-line.md`."""
+"""Print the commands' page from their help: `python -m website.command_line > docs/reference/command-line.md`."""
 
 import os
 import subprocess

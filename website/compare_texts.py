@@ -1,4 +1,4 @@
-"""What an editorial pass changed that it should not: `python -m website.compare_texts REV [PATH …]`."""
+"""List what an editorial pass must not change: `python -m website.compare_texts REV [PATH …]`."""
 
 import argparse
 import ast
@@ -48,7 +48,7 @@ def _at(revision: str, path: str) -> str:
 
 
 def _frozen(path: str, text: str) -> Counter[str]:
-    """Of a page all of it; of code what stands in its texts, and everything that is no text as one block."""
+    """Count a page's frozen parts; of code those of its strings, and everything else as one block."""
     if path.endswith(".md"):
         return frozen(text)
     tree = ast.parse(text)

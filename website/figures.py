@@ -1,8 +1,8 @@
-"""Make what the pages show: `make figures`, or `python -m website.figures [NAME …]`.
+"""Make the pages' figures and printed output: `make figures`, or `python -m website.figures [NAME …]`.
 
-A page marks the place: `<!-- figure NAME -->` … `<!-- end -->`. What stands between is replaced by what the figure's
-function returns, and so are pictures. Figures that are `cheap` come from committed records and are tested to be
-current; the others run something, and carry commit and machine.
+A page marks the place: `<!-- figure NAME -->` … `<!-- end -->`. The result of the figure's function replaces the text
+between the marks; pictures are replaced, too. `cheap` figures come from committed records, and a test checks that they
+are current. The others run something, and carry commit and machine.
 """
 
 import argparse
@@ -120,7 +120,7 @@ def _run(folder: str, module: str, *words: str) -> str:
 
 
 def shortened(printed: str) -> str:
-    """Leave out how a run starts, most of its steps, and where its files are."""
+    """Cut a run's output: without its start, most of its steps, and its files."""
     lines: list[str] = []
     for line in printed[printed.index("step 1/") :].splitlines():
         if line.startswith("  "):
@@ -134,7 +134,7 @@ def shortened(printed: str) -> str:
 
 
 def stamp() -> str:
-    """Say which code and machine made a figure, and when."""
+    """Return a figure's commit, machine and date."""
     lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines() if Path("/proc/cpuinfo").exists() else []
     models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     processor = re.sub(r"\((?:R|TM)\)", "", models[0]) if models else "unknown processor"
@@ -151,7 +151,7 @@ FIGURES = (
 
 
 def main() -> None:
-    """Make the figures that are named, or all."""
+    """Make the named figures, or all."""
     by_name = {figure.name: figure for figure in FIGURES}
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(by_name)}; default: all")

@@ -1,4 +1,4 @@
-"""Hooks of the site: sources that pages link to become pages, formulas become MathML, diagrams need no other host."""
+"""Hooks of the site: linked sources become pages, formulas become MathML, diagrams need no other host."""
 
 import html
 import os
@@ -23,7 +23,7 @@ _LANGUAGES = {".py": "python", ".yaml": "yaml", ".toml": "toml", ".sh": "sh", ".
 
 
 def on_config(config: MkDocsConfig) -> None:
-    """Take diagrams from the disk where they were installed; else the theme fetches what draws them."""
+    """Draw diagrams with the installed script, if there is one; else the theme fetches it."""
     if MERMAID.is_file():
         config.extra_javascript.append("mermaid.min.js")
 
@@ -46,7 +46,7 @@ def on_files(files: Files, config: MkDocsConfig) -> None:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Lead links to files outside docs/ to their pages."""
+    """Point links to files outside docs/ at their pages."""
     origin = _origin(page.file.src_uri)
 
     def led(match: re.Match[str]) -> str:
@@ -79,7 +79,7 @@ def _outside(origin: Path, text: str) -> set[Path]:
 
 
 def _target(origin: Path, link: str) -> Path | None:
-    """Return the file or folder that a link leads to; None for one to elsewhere, and for what docs/ serves itself."""
+    """Return a link's file or folder; None for other hosts, and for what docs/ serves itself."""
     if ":" in link:
         return None
     target = (origin.parent / link).resolve()
@@ -93,7 +93,7 @@ def _is_page(target: Path) -> bool:
 
 
 def _origin(uri: str) -> Path:
-    """Return the file that a page of the site was made from."""
+    """Return the source file of a page of the site."""
     inside = uri.removeprefix(f"{SOURCES}/")
     return ROOT / inside if inside != uri else ROOT / "docs" / uri
 

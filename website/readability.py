@@ -1,4 +1,4 @@
-"""How hard the pages are to read: `python -m website.readability [PAGE …] [--at REV] [--long]`."""
+"""Measure the pages' readability: `python -m website.readability [PAGE …] [--at REV] [--long]`."""
 
 import argparse
 import re
@@ -26,7 +26,7 @@ _PRIVATE = re.compile(rf"\b(?:{PRIVATE})\b", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Readability:
-    """Of one page or several.
+    """Readability of one page or several.
 
     Args:
         sentences: their number.
@@ -44,7 +44,7 @@ class Readability:
 
     @property
     def row(self) -> str:
-        """Words, words a sentence, shares of long and passive sentences, private words per thousand."""
+        """Words, words per sentence, shares of long and passive sentences, private words per thousand."""
         count = max(self.sentences, 1)
         return (
             f"{self.words:7,}  {self.words / count:5.1f}  {self.long / count:6.1%}  {self.passive / count:6.1%}"
@@ -66,7 +66,7 @@ def measure(pages: Sequence[str]) -> Readability:
 
 
 def main() -> None:
-    """Print a line a page, and one for all."""
+    """Print a line per page, and one for all."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("pages", nargs="*", help="default: README.md and all of docs/ but the generated settings")
     parser.add_argument("--at", metavar="REV", help="as they were at a revision of git; default: as they are")

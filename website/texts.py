@@ -14,7 +14,7 @@ _END = re.compile(r"(?<=[.!?:])\s+(?=[A-Z\"'(*\[`\d_])")
 
 
 def frozen(text: str) -> Counter[str]:
-    """Count what an editorial pass leaves as it is: code, numbers outside of it, links.
+    """Count what an editorial pass must not change: code, numbers outside of it, links.
 
     Args:
         text: of a page, or a string of the code.
@@ -44,7 +44,7 @@ def sentences(page: str) -> Iterator[str]:
 
 
 def _items(paragraph: str) -> Iterator[list[str]]:
-    """Cut a paragraph at its bullets; drop tables, headings, comments and pictures."""
+    """Cut a paragraph at its bullets, without tables, headings, comments and pictures."""
     lines: list[str] = []
     for line in paragraph.splitlines():
         if line.lstrip().startswith(("|", "#", "<", "---")):

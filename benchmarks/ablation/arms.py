@@ -12,7 +12,7 @@ from algorithms.config.files import read_sections
 
 @dataclass(frozen=True)
 class Arm:
-    """What is trained on the task.
+    """One method of the comparison.
 
     Args:
         name: names its runs.
@@ -27,7 +27,7 @@ class Arm:
     settings: tuple[str, ...] = ()
 
     def with_settings(self, settings: Sequence[str]) -> "Arm":
-        """The same arm with further settings, which go before those that it has."""
+        """Return the same arm with further settings, which win over its own."""
         return replace(self, settings=(*self.settings, *settings))
 
 
@@ -74,7 +74,7 @@ ARMS: Mapping[str, Arm] = {
 
 
 def chosen_arms(names: Sequence[str], own: Sequence[str], settings_file: Path | None) -> list[Arm]:
-    """The arms to run, in order: those named, then those defined on the command line and not named.
+    """Return the arms to run, in order: those named, then those defined on the command line and not named.
 
     Args:
         names: of shipped arms or of those in `own`.

@@ -2,8 +2,8 @@
 
     python -m benchmarks.ablation --arms grpo,r3 --seeds 5 --tokens 250000 --out runs/ablation
 
-Each run is a process and a run directory `OUT/ARM-SEED`. What is finished is not run again, what was interrupted
-goes on. `OUT/table.md`, `OUT/results.json` and `OUT/curves.png` are rewritten after every run. More:
+Each run is a process and a run directory `OUT/ARM-SEED`. Finished runs are kept, interrupted ones resumed.
+`OUT/table.md`, `OUT/results.json` and `OUT/curves.png` are rewritten after every run. More:
 docs/guides/ablation.md.
 """
 
@@ -35,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return WRONG_INPUT
     except KeyboardInterrupt:
-        print(f"interrupted; the same command goes on with {arguments.out}", file=sys.stderr)
+        print(f"interrupted; the same command resumes {arguments.out}", file=sys.stderr)
         return INTERRUPTED
 
 
@@ -64,7 +64,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _check_gpus(jobs: Sequence[Job], arguments: argparse.Namespace) -> None:
-    """Processes side by side, each with a Ray of its own, would all count the same GPUs as theirs."""
+    """Refuse parallel processes on GPUs: each with a Ray of its own, all would count the same GPUs as theirs."""
     alone = arguments.tune or (arguments.parallel or 1) == 1 or os.environ.get("RAY_ADDRESS")
     needy = next((job for job in jobs if job.gpus), None)
     if needy and not alone:
@@ -75,7 +75,7 @@ def _check_gpus(jobs: Sequence[Job], arguments: argparse.Namespace) -> None:
 
 
 def _train(jobs: Sequence[Job], arguments: argparse.Namespace, lock: int) -> dict[str, int]:
-    """Run what is not finished; what fails for no fault of its settings gets a second chance after all others."""
+    """Run unfinished jobs; retry failures that are not the settings' fault once, after all others."""
     codes = _attempt([job for job in jobs if state(job) is not State.FINISHED], jobs, arguments, lock)
     for_good = (DONE, WRONG_INPUT, INTERRUPTED)
     again = [job for job in jobs if codes.get(job.name, DONE) not in for_good and state(job) is not State.FINISHED]
@@ -108,7 +108,7 @@ def _attempt(todo: Sequence[Job], jobs: Sequence[Job], arguments: argparse.Names
 
 @contextmanager
 def locked(out: Path) -> Iterator[int]:
-    """Keep a second ablation out of the folder; the runs inherit the lock, should they survive this process.
+    """Keep a second ablation out of the folder; runs inherit the lock, in case they outlive this process.
 
     Raises:
         ConfigError: another one is at work there.
@@ -138,13 +138,13 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         action="append",
         default=[],
         metavar="FILE",
-        help="the task; may be repeated, a later wins",
+        help="file of the task; may be repeated, a later one wins",
     )
     parser.add_argument(
         "--arms",
         type=_names,
         default=["grpo", "r3"],
-        help=f"of {', '.join(ARMS)}; the first is what the others are compared with",
+        help=f"of {', '.join(ARMS)}; the others are compared with the first",
     )
     parser.add_argument(
         "--arm",
@@ -157,9 +157,9 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         "--arm-settings",
         type=Path,
         metavar="FILE",
-        help="a YAML file {arm: {section.key: value}}: an arm's own learning rate, say",
+        help="a YAML file {arm: {section.key: value}}, for example with each arm's own learning rate",
     )
-    parser.add_argument("--seeds", type=_positive, default=5, help="how many seeds")
+    parser.add_argument("--seeds", type=_positive, default=5, help="number of seeds")
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument(
         "--tokens",
@@ -168,14 +168,12 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         help="each run ends with the step that brings its generated tokens to this; default: with run.steps",
     )
     parser.add_argument("--out", type=Path, default=Path("runs/ablation"), help="folder of the ablation")
+    parser.add_argument("--parallel", type=_positive, help="runs at a time; default: 1, with --tune as many as fit")
     parser.add_argument(
-        "--parallel", type=_positive, help="runs at a time; default: 1, with --tune as many as there is room for"
+        "--tune", action="store_true", help="run on Ray Tune, on the cluster at RAY_ADDRESS or this machine"
     )
     parser.add_argument(
-        "--tune", action="store_true", help="on Ray Tune, on the cluster at RAY_ADDRESS or this machine"
-    )
-    parser.add_argument(
-        "--table-only", action="store_true", help="run nothing, write table and curves of what is there"
+        "--table-only", action="store_true", help="run nothing; write table and curves of the existing runs"
     )
     arguments = parser.parse_intermixed_args(argv)
     _check_cores(parser, arguments)

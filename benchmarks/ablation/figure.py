@@ -54,7 +54,7 @@ PANELS = (
 
 
 def draw(results: Mapping[str, Sequence[Learnt]], path: Path) -> Path:
-    """Draw all arms; replaces the PNG whole and returns its path.
+    """Draw all arms, replace the PNG, and return its path.
 
     Args:
         results: arm → its finished runs, at least one each.
@@ -95,7 +95,7 @@ def _draw_panel(axes: Axes, panel: Panel, results: Mapping[str, Sequence[Learnt]
 
 
 def band(curves: Sequence[Curve], panel: Panel) -> tuple[np.ndarray, np.ndarray]:
-    """The curves of one arm at common places, as far as all of them go.
+    """Return the curves of one arm at common places, as far as all of them go.
 
     Returns:
         Places [points], and values [curves, points].
@@ -107,7 +107,7 @@ def band(curves: Sequence[Curve], panel: Panel) -> tuple[np.ndarray, np.ndarray]
 
 
 def _running_mean(values: np.ndarray, half: int = 3) -> np.ndarray:
-    """Over a centered window along the last axis that shrinks at both ends."""
+    """Average over a centered window along the last axis that shrinks at both ends."""
     points = values.shape[1]
     spans = [values[:, max(0, at - half) : at + half + 1].mean(axis=1) for at in range(points)]
     return np.stack(spans, axis=1)

@@ -33,7 +33,7 @@ class Interval:
 
 
 def t_interval(values: Sequence[float] | np.ndarray) -> Interval:
-    """The mean with the interval `mean ± t(n - 1) · s / √n`.
+    """Return the mean with the interval `mean ± t(n - 1) · s / √n`.
 
     Args:
         values: one a seed, at least one.
@@ -50,7 +50,7 @@ def t_interval(values: Sequence[float] | np.ndarray) -> Interval:
 
 
 def half_width(values: np.ndarray) -> np.ndarray:
-    """Half the width of the interval of each column's mean.
+    """Return half the width of the interval of each column's mean.
 
     Args:
         values: [seeds, points].
@@ -65,7 +65,7 @@ def half_width(values: np.ndarray) -> np.ndarray:
 
 
 def paired_difference(values: Mapping[int, float], reference: Mapping[int, float]) -> Interval | None:
-    """The mean difference to the reference over the seeds that both have.
+    """Return the mean difference to the reference over the seeds that both have.
 
     Args:
         values: seed → value.

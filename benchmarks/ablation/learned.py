@@ -32,7 +32,7 @@ class Curve:
 
     @classmethod
     def of(cls, points: Sequence[tuple[float, float, Mapping[str, Any]]]) -> "Curve":
-        """From (step, tokens, name → value) in order; what is no number is left out."""
+        """Build it from (step, tokens, name → value) in order, without what is not a number."""
         names = dict.fromkeys(
             name for _, _, values in points for name, value in values.items() if isinstance(value, int | float)
         )
@@ -44,7 +44,7 @@ class Curve:
         return cls(steps, tokens, columns)
 
     def at(self, name: str, where: float | np.ndarray, *, axis: str) -> np.ndarray:
-        """The value there, between measurements by a straight line.
+        """Interpolate the value there linearly between measurements.
 
         Args:
             name: what was measured.
@@ -83,7 +83,7 @@ class Learnt:
         return int(self.held_out.tokens[-1])
 
     def accuracy(self, where: float, *, axis: str) -> float:
-        """Held-out pass@1 there."""
+        """Interpolate held-out pass@1 there."""
         return float(self.held_out.at(PASS_AT_1, where, axis=axis))
 
     @property

@@ -22,7 +22,7 @@ _SHOWN = {"step": "step", "generated_tokens": "throughput/generated_tokens", "pa
 
 
 def run_on_tune(jobs: Sequence[Job], *, at_a_time: int, out: Path, watch: Watch) -> dict[str, int]:
-    """Run them all as one grid of trials; one that fails does not end the others.
+    """Run all jobs as one grid of trials; one that fails does not end the others.
 
     A trial reserves what its run needs, and starts it as a process with a Ray of its own on the trial's machine. The
     cluster is that at RAY_ADDRESS, or else one that lasts as long as this call.
@@ -97,7 +97,7 @@ class _Trial(tune.Trainable):
 
 
 class _Overseer(tune.Callback):
-    """Tells `watch` how the trials are."""
+    """Reports the trials to `watch`."""
 
     def __init__(self, by_name: Mapping[str, Job], watch: Watch) -> None:
         self.codes: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""How far an ablation is: a line when a run ends, and one a minute."""
+"""The progress of an ablation: a line when a run ends, and one per minute."""
 
 import math
 import sys
@@ -14,7 +14,7 @@ SECONDS_BETWEEN_LINES = 60.0
 
 
 class Overview:
-    """Prints how many runs are done, where those that run are, and when all will be done.
+    """Prints how many runs are done, the progress of the others, and when all will be done.
 
     Args:
         todo: the runs that are not finished.
@@ -39,7 +39,7 @@ class Overview:
         self._ended = 0
 
     def update(self, running: Sequence[Job], codes: Mapping[str, int]) -> None:
-        """Take the jobs that run and the exit codes by name; prints if there is something to say."""
+        """Take the running jobs and the exit codes by name; print a line if anything changed or a minute has passed."""
         now = self._clock()
         if len(codes) == self._ended and now - self._last_line_at < SECONDS_BETWEEN_LINES:
             return
@@ -47,7 +47,7 @@ class Overview:
         print(self.line(running, codes), file=self._stream, flush=True)
 
     def line(self, running: Sequence[Job], codes: Mapping[str, int]) -> str:
-        """The line for the present moment."""
+        """Return the current line."""
         failed = sum(code != 0 for code in codes.values())
         elapsed = self._clock() - self._began
         parts = {job.name: part_done(job) for job in running}
@@ -65,7 +65,7 @@ class Overview:
 
 
 def part_done(job: Job) -> float:
-    """How much of a run's steps or tokens is behind it, from 0 to 1."""
+    """Return the share of a run's steps or tokens that is done, from 0 to 1."""
     rows = metrics_file.read(job.folder / "metrics.jsonl")
     if not rows:
         return 0.0

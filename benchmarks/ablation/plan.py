@@ -1,4 +1,4 @@
-"""What an ablation consists of: one run for every arm and seed, with settings that are complete before any begins."""
+"""The runs of an ablation, one for every arm and seed, with complete settings before any starts."""
 
 import hashlib
 import json
@@ -100,13 +100,13 @@ class Job:
 
 
 def relevant(algorithm: str, run: RunSettings, sections: dict[str, Any]) -> dict[str, Any]:
-    """The settings that bear on what a run learns, by their dotted names."""
+    """Return the settings that affect what a run learns, by their dotted names."""
     flat = {f"{section}.{key}": value for section, values in sections.items() for key, value in values.items()}
     return {"algorithm": algorithm, **{f"run.{key}": getattr(run, key) for key in _OF_RUN}, **flat}
 
 
 def plan(arms: Sequence[Arm], seeds: Iterable[int], task: Task, out: Path) -> list[Job]:
-    """All runs, in an order in which every arm has had a seed before any has the next.
+    """Return all runs, ordered by seed: every arm gets a seed before any gets the next.
 
     Raises:
         ConfigError: a setting that is wrong for one of the arms, which the line names.
@@ -158,7 +158,7 @@ def _check_measured(config: GRPOConfig) -> None:
 
 
 def _steps_that_suffice(config: GRPOConfig, tokens: int) -> int:
-    """No response has less than one token."""
+    """Return how many steps surely reach the tokens: no response has fewer than one."""
     training = config.training_settings
     return math.ceil(tokens / (training.queries_per_step * training.group_size))
 

@@ -1,4 +1,4 @@
-"""Runs as processes, so many at a time; an interrupt goes to all of them, and each leaves a checkpoint."""
+"""Runs as processes, a number at a time; an interrupt goes to all of them, and each leaves a checkpoint."""
 
 import os
 import signal
@@ -23,7 +23,7 @@ _GRACE_S = 900.0
 
 
 def command(job: Job) -> list[str]:
-    """What starts the run, or goes on with it."""
+    """Return the command that starts or resumes the run."""
     script = [sys.executable, "-m", f"algorithms.{job.algorithm}"]
     if state(job) is State.BEGUN:
         return [*script, "--resume", str(job.folder)]
@@ -31,7 +31,7 @@ def command(job: Job) -> list[str]:
 
 
 def start(job: Job, environment: Mapping[str, str], keep_open: Sequence[int] = ()) -> subprocess.Popen[bytes]:
-    """Start the run, or go on with it, in a session of its own; what it prints is added to its log.
+    """Start or resume the run in a session of its own; append its output to its log.
 
     Args:
         job: the run.
@@ -54,7 +54,7 @@ def start(job: Job, environment: Mapping[str, str], keep_open: Sequence[int] = (
 
 
 def surroundings() -> dict[str, str]:
-    """A run's environment variables: one thread unless the user says otherwise.
+    """Return a run's environment variables: one thread unless the user sets it.
 
     Sums depend on the number of threads, and a run must not depend on how many others there are.
     """
@@ -68,7 +68,7 @@ def run_in_parallel(
     watch: Callable[[Sequence[Job], Mapping[str, int]], None],
     keep_open: Sequence[int] = (),
 ) -> dict[str, int]:
-    """Run them all; one that fails does not end the others.
+    """Run all jobs; one that fails does not end the others.
 
     Args:
         jobs: in the order in which they start.
@@ -117,7 +117,7 @@ def stop(processes: Sequence[subprocess.Popen[bytes]]) -> None:
 
 @contextmanager
 def sigterm_as_interrupt() -> Iterator[None]:
-    """While open, a SIGTERM does what Ctrl-C does: a terminated ablation takes its runs with it."""
+    """Handle SIGTERM as Ctrl-C while open: a terminated ablation ends its runs too."""
     previous = signal.signal(signal.SIGTERM, raise_interrupt)
     try:
         yield

@@ -19,7 +19,7 @@ TOTALS = ("ranking/groups", "ranking/ordered", "replay/added", "reflection/promp
 
 
 def write_results(jobs: Sequence[Job], codes: Mapping[str, int], out: Path) -> str:
-    """Write what is known by now; returns the table.
+    """Write the current results, and return the table.
 
     Args:
         jobs: all runs of the ablation.
@@ -48,7 +48,7 @@ def _without_result(job: Job, now: State, codes: Mapping[str, int]) -> str:
 
 
 def as_data(results: Mapping[str, Sequence[Learnt]], missing: Sequence[str]) -> dict[str, Any]:
-    """Everything in the table, and every run's evaluations, as plain data."""
+    """Return everything in the table, and every run's evaluations, as plain data."""
     first = next(iter(results), None)
     return {
         "pass@1": {

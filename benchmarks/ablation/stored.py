@@ -1,4 +1,4 @@
-"""What of an ablation is there already, and whether it is what was asked for."""
+"""Finished and begun runs of an ablation, and whether they have the requested settings."""
 
 from collections.abc import Iterable
 from enum import Enum
@@ -11,7 +11,7 @@ from benchmarks.ablation.plan import CONFIGS, Job, relevant
 
 
 class State(Enum):
-    """How far a run is."""
+    """The state of a run."""
 
     MISSING = "missing"
     BEGUN = "begun"
@@ -19,7 +19,7 @@ class State(Enum):
 
 
 def state(job: Job) -> State:
-    """Look into the run's folder.
+    """Read the state from the run's folder.
 
     Raises:
         ConfigError: the folder is not a run.
@@ -34,7 +34,7 @@ def state(job: Job) -> State:
 
 
 def refuse_others(jobs: Iterable[Job]) -> None:
-    """Check that runs which were begun have the settings that are asked for now.
+    """Check that runs which were begun have the settings that are requested now.
 
     Raises:
         ConfigError: one line with the run and the settings that differ.
@@ -48,7 +48,7 @@ def refuse_others(jobs: Iterable[Job]) -> None:
 
 
 def differences(job: Job) -> list[str]:
-    """Settings of the stored run that bear on what it learns and are not those of `job`, each with both values."""
+    """List the stored run's settings that affect what it learns and differ from `job`'s, each with both values."""
     file = job.folder / "config.yaml"
     algorithm = algorithm_of(file) or job.algorithm
     if algorithm != job.algorithm:

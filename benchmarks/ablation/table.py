@@ -27,12 +27,12 @@ class Place:
 
     @property
     def heading(self) -> str:
-        """Names the place in a table."""
+        """The place's name in a table."""
         return f"at {_thousands(self.at)} {self.axis}" if self.axis else "at its end"
 
 
 def places(results: ByArm) -> list[Place]:
-    """Equal steps: those of the shortest run. Equal tokens: those of the thriftiest. And each run's own end."""
+    """Return the places: steps of the shortest run, tokens of the one with the fewest, and each run's own end."""
     runs = [run for arm in results.values() for run in arm]
     steps, tokens = min(run.steps for run in runs), min(run.tokens for run in runs)
     return [
@@ -43,7 +43,7 @@ def places(results: ByArm) -> list[Place]:
 
 
 def differences(first: Sequence[Learnt], runs: Sequence[Learnt]) -> list[tuple[Place, Interval | None]]:
-    """An arm against the first, seed by seed, as far as these two go: a third arm of few steps cuts nothing off."""
+    """Compare an arm with the first, seed by seed, as far as these two go, whatever a third arm does."""
     return [
         (place, paired_difference(_by_seed(runs, place.accuracy), _by_seed(first, place.accuracy)))
         for place in places({"first": first, "other": runs})

@@ -3,7 +3,7 @@
     python -m benchmarks.evidence.base --task sums --rate 0.01 --out runs/bases/sums
     python -m benchmarks.evidence.base --task sums --rate 0.0005 --start runs/bases/sums --out runs/bases/sums-rare
 
-The second goes on from the first, which takes a quarter of the time and leaves all else as it was.
+The second starts from the first, which takes a quarter of the time and leaves all else as it was.
 
 Writes the Hugging Face folder, `report.json` (what it can do bare and after its own failed attempt), and for sums
 `train.jsonl`, `dev.jsonl` and `heldout.jsonl`; the problems of words are drawn by reasoning-gym. Minutes on one core.
@@ -32,7 +32,7 @@ LONG_SHARE = 0.6
 
 
 def lessons(rate: float, *, goes_on: bool) -> tuple[Lesson, ...]:
-    """Every way is taught first; then, of first turns, only `rate` work in the way that fits."""
+    """Return the lessons: all strategies first, then first turns of which only `rate` use the fitting one."""
     ways = (rate, LONG_SHARE, 1 - LONG_SHARE - rate)
     if goes_on:
         return (Lesson(200, reflection=0.4, ways=ways),)
@@ -43,9 +43,9 @@ def main() -> None:
     """Make everything and print the report."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--task", choices=sorted(TASKS), required=True)
-    parser.add_argument("--rate", type=float, required=True, help="share of first turns that work in the short way")
+    parser.add_argument("--rate", type=float, required=True, help="share of first turns with the fitting strategy")
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--start", type=Path, help="a base of the same task to go on from")
+    parser.add_argument("--start", type=Path, help="a base of the same task to start from")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=1)
     arguments = parser.parse_args()
@@ -67,14 +67,14 @@ def main() -> None:
 
 
 def questions(task: Task, seed: int) -> list[Question]:
-    """Fresh problems to report on, as many of each size."""
+    """Return fresh problems to report on, as many of each size."""
     rng = random.Random(seed)
     drawn = [(task.problem(rng, size), size) for size in task.tested for _ in range(DEVELOPMENT)]
     return [Question(one.text, partial(task.is_right, one.answer), size) for one, size in drawn]
 
 
 def write_problems(task: Task, folder: Path, seed: int) -> frozenset[str]:
-    """Write training, development and held-out problems, all different; returns those that are not for training."""
+    """Write training, development and held-out problems, all different; return those that are not for training."""
     folder.mkdir(parents=True, exist_ok=True)
     rng = random.Random(seed)
     rows: dict[str, list[dict[str, Any]]] = {"train": [], "dev": [], "heldout": []}

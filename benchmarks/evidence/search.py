@@ -1,11 +1,11 @@
-"""A task with long, branching answers: four numbers are played down to a target, as often as the limit allows.
+"""A task with long, branching answers: four numbers are combined to a target, as often as the limit allows.
 
     python -m benchmarks.evidence.search --out runs/bases/search
 
 An answer is a search in plain sight. Each line takes two of the numbers that are left, three times; the last line
 reaches the target and ends in `!`. The base is taught lines that are played at random, so that its entropy lies where a
 move is chosen and is near zero where a result is computed. The problems to train and test on are those that random
-lines rarely solve: most answers are cut off.
+lines rarely solve: most answers are truncated.
 
 Writes the Hugging Face folder, `report.json`, `train.jsonl`, `dev.jsonl` and `heldout.jsonl`. About half an hour on one
 core.
@@ -61,7 +61,7 @@ def moves(numbers: tuple[int, ...]) -> list[tuple[str, tuple[int, ...]]]:
 
 
 def random_line(rng: random.Random, numbers: tuple[int, ...]) -> tuple[str, int | None]:
-    """Play at random; returns the line and the last number, or None where no move was left."""
+    """Play at random; return the line and the last number, or None where no move was left."""
     played: list[str] = []
     while len(numbers) > 1:
         possible = moves(numbers)
@@ -82,7 +82,7 @@ def chance(numbers: tuple[int, ...], target: int) -> Fraction:
 
 
 def is_solved(problem: str, response: str) -> bool:
-    """Whether the last line of a finished response plays the problem's numbers down to its target.
+    """Return whether the last line of a finished response combines the problem's numbers to its target.
 
     A reward function of `r3env/Function-v0`.
     """
@@ -146,7 +146,7 @@ class Teacher:
         return Example(prompt, [*tokens, self.tokenizer.eos_token_id][:RESPONSE_LIMIT])
 
     def batches(self) -> Iterator[tuple[torch.Tensor, ...]]:
-        """Endless batches of several examples a row, none seeing another."""
+        """Yield batches without end: several examples per row, none seeing another."""
         while True:
             yield fill_rows(self.example, ROWS, ROW_TOKENS)
 

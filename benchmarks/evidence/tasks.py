@@ -1,9 +1,9 @@
-"""Two tasks with three ways of working each: one that fits the response limit, one that does not, and none at all.
+"""Two tasks with three strategies each: one that fits the response limit, one that does not, and a hasty guess.
 
 - *sums*: chains of additions and subtractions, as the embedded model knows them, but of 10 to 14 numbers.
 - *words*: `spell_backward` of reasoning-gym, words of 7 to 10 letters.
 
-The hasty way is never right: nothing can be guessed, so that a right answer is always worth remembering.
+The hasty strategy is never correct: nothing can be guessed, so a correct answer is always worth storing.
 """
 
 import random
@@ -40,7 +40,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Task:
-    """What a base is made for.
+    """A task that a base is made for.
 
     Args:
         problem: draws a problem of a size.
@@ -59,7 +59,7 @@ class Task:
 
 
 def sum_problem(rng: random.Random, size: int) -> Problem:
-    """A chain of `size` numbers whose answer is not its first number."""
+    """Draw a chain of `size` numbers whose answer is not its first number."""
     chain = arithmetic.random_chain(rng, size)
     while chain.answer == chain.first:
         chain = arithmetic.random_chain(rng, size)
@@ -74,7 +74,7 @@ def sum_problem(rng: random.Random, size: int) -> Problem:
 
 
 def word_problem(rng: random.Random, size: int) -> Problem:
-    """A made-up word of `size` letters, no palindrome; real ones are only asked for in reinforcement learning."""
+    """Make up a word of `size` letters, no palindrome; real ones are used in reinforcement learning only."""
     word = "".join(rng.choice("aeiou" if rng.random() < 0.4 else "bcdfghjklmnpqrstvwxyz") for _ in range(size))
     while word == word[::-1]:
         word += rng.choice("aeiou")

@@ -1,4 +1,4 @@
-"""What a base is shown: how it mostly fails alone, and how it does better after a failed attempt."""
+"""Training examples of a base: it mostly fails alone, and does better after a failed attempt."""
 
 import random
 from collections.abc import Iterator
@@ -37,12 +37,12 @@ class Teacher:
         self.tokenizer, self.task, self.held_out, self.rng = tokenizer, task, held_out, random.Random(seed)
 
     def batches(self, lesson: Lesson, rows: int) -> Iterator[tuple[torch.Tensor, ...]]:
-        """Endless batches of `rows` rows, several examples a row, none seeing another."""
+        """Yield batches of `rows` rows without end: several examples per row, none seeing another."""
         while True:
             yield fill_rows(lambda: self.example(lesson), rows, ROW_TOKENS)
 
     def example(self, lesson: Lesson) -> Example:
-        """The next example of a lesson: a plain one or a second turn."""
+        """Return the next example of a lesson: a plain one or a second turn."""
         problem = self.task.problem(self.rng, self.rng.choice(self.task.sizes))
         if problem.text in self.held_out:
             return self.example(lesson)
@@ -55,7 +55,7 @@ class Teacher:
         return Example(prompt + attempt + second, self._tokens(problem.short))
 
     def _failed_attempt(self, problem: Problem, lesson: Lesson) -> list[int]:
-        """In the ways of the lesson; a long one is a failure only where the limit cuts it off."""
+        """Return a failed attempt of the lesson; a long one fails only where the limit truncates it."""
         long = self._tokens(problem.long)
         is_cut_off = long[-1] != self.tokenizer.eos_token_id
         shares = (max(lesson.ways[0], 0.1), lesson.ways[1] * is_cut_off, lesson.ways[2])

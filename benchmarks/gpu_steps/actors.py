@@ -100,7 +100,7 @@ def disturb(learner: Any) -> None:
 
 
 def rllib(job: Job) -> Outcome:
-    """Learner and runner with the transformers engine: their devices, a push, and two steps that learn."""
+    """Run learner and runner with the transformers engine: their devices, a push, and two steps that learn."""
     with algorithm(job, engine="transformers") as built:
         places = {"learner": on_learner(built, _place_of_learner), "runner": on_runner(built, _place_of_runner)}
         on_learner(built, disturb)
@@ -181,7 +181,7 @@ def _cycle(built: Any, job: Job) -> dict[str, Any]:
 
 
 def taken_gb(job: Job) -> float:
-    """Return the memory that is taken of the first GPU, all processes together; 0 without one."""
+    """Return the used memory of the first GPU, all processes together; 0 without one."""
     if not job.on_gpu:
         return 0.0
     import torch
@@ -196,7 +196,7 @@ def _version(runner: Any) -> int:
 
 
 def training(job: Job) -> Outcome:
-    """Whole training steps with random rewards, as `benchmarks.gpu`."""
+    """Take whole training steps with random rewards, as `benchmarks.gpu`."""
     from benchmarks.gpu import Setting, measure
 
     sizes: dict[str, Any] = {"queries": 2, "response_tokens": 24} if job.small else {}

@@ -28,7 +28,7 @@ class Agreement:
 
     @property
     def wrong(self) -> list[str]:
-        """What is not as it must be."""
+        """The violated expectations, in words."""
         return [] if self.mean <= MOST_MEAN_GAP else [f"log-probs differ by {self.mean:.3g} on average"]
 
     def __str__(self) -> str:
@@ -36,7 +36,7 @@ class Agreement:
 
     @property
     def figures(self) -> dict[str, Any]:
-        """As JSON takes it."""
+        """The figures as plain data."""
         return asdict(self)
 
 

@@ -1,4 +1,4 @@
-"""All steps, in the order in which they run: what is quick and what others build on comes first."""
+"""All steps, in the order in which they run: quick ones, and those that others build on, come first."""
 
 from benchmarks.gpu_steps.step import Needs, Step
 

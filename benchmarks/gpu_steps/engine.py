@@ -82,7 +82,7 @@ def learner_model(job: Job, folder: str) -> tuple[Any, Any]:
 
 
 def runner_of(engine: Any) -> str:
-    """Return which of vLLM's model runners is at work, and whether scheduling is asynchronous, as far as it says."""
+    """Return which of vLLM's model runners runs, and whether scheduling is asynchronous, as far as it reports them."""
     try:
         (runner,) = engine.llm.collective_rpc(_module_of_runner)
     except Exception as error:  # another version of vLLM: no reason to lose the figures
@@ -97,6 +97,6 @@ def _module_of_runner(worker: Any) -> str:
 
 
 def _same_share(first: Any, second: Any) -> float:
-    """The share of responses with the same tokens."""
+    """Return the share of responses with the same tokens."""
     same = [a.tokens.tolist() == b.tokens.tolist() for a, b in zip(first, second, strict=True)]
     return sum(same) / len(same)

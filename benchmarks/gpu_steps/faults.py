@@ -1,4 +1,4 @@
-"""Faults on purpose: a way that cannot be taken must give way to the object store, and say so."""
+"""Faults on purpose: where a transfer is impossible, the object store must replace it, with a warning."""
 
 import logging
 from typing import Any
@@ -8,7 +8,7 @@ from benchmarks.gpu_steps.step import Job, Outcome
 
 
 class Warnings(logging.Handler):
-    """Collects what the library warns of."""
+    """Collects the library's warnings."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -22,14 +22,14 @@ class Warnings(logging.Handler):
 
 
 def expandable_segments(job: Job) -> Outcome:
-    """A learner whose memory is in expandable segments, which CUDA IPC may not share: the run must go on."""
+    """Put the learner's memory in expandable segments, which CUDA IPC may not share: the run must continue."""
     with algorithm(job, engine="vllm", sleep_while_training=True) as built:
         on_learner(built, _expand)
         return _push(built, job, must_fall_back=False)
 
 
 def nccl_on_one_gpu(job: Job) -> Outcome:
-    """An NCCL group of two processes on one GPU, which NCCL refuses."""
+    """Make an NCCL group of two processes on one GPU, which NCCL refuses."""
     from algorithms.rollout.weight_sync.routes import NCCLRoute
     from algorithms.rollout.weight_sync.vllm_backends import backend_name
 
@@ -40,7 +40,7 @@ def nccl_on_one_gpu(job: Job) -> Outcome:
 
 
 def ipc_without_gpu(job: Job) -> Outcome:
-    """CUDA IPC between actors that have no GPU."""
+    """Choose CUDA IPC between actors that have no GPU."""
     from algorithms.rollout.weight_sync.routes import IPCRoute
 
     with algorithm(job, engine="transformers", weight_transfer="object_store") as built:
@@ -49,7 +49,7 @@ def ipc_without_gpu(job: Job) -> Outcome:
 
 
 def _force(built: Any, route: Any, job: Job) -> None:
-    """Take a route that the placement would not have been given, as `auto` takes one: for as long as it is open."""
+    """Force a transfer that `auto` would not choose for this placement, while open."""
     from algorithms.rollout.weight_sync.choice import OrObjectStore
     from algorithms.rollout.weight_sync.streamed import StreamedTransfer
     from algorithms.rollout.weight_sync.wire import WireSettings
@@ -67,7 +67,7 @@ def _expand(learner: Any) -> None:
 
 
 def _push(built: Any, job: Job, *, must_fall_back: bool) -> Outcome:
-    """Push twice, see that the engine follows, and what was said."""
+    """Push twice; check that the engine follows, and the warnings."""
     warned = Warnings()
     gaps = []
     for _ in range(2):

@@ -31,7 +31,7 @@ def tests(job: Job) -> Outcome:
 
 
 def memory_and_time(job: Job) -> Outcome:
-    """Log-probs, scoring and whole updates: peak memory and time, chunked and naive, as in `benchmarks.learner`."""
+    """Measure log-probs, scoring and updates: peak memory and time, chunked and naive, as in `benchmarks.learner`."""
     small, large = (8192, 32768) if job.on_gpu and not job.small else (128, 256)
     found = [_case(job, "update", way, small, 384) for way in ("naive", "chunked")]
     found += [_case(job, what, way, large, 384) for what in ("statistics", "scoring") for way in ("naive", "chunked")]
@@ -40,7 +40,7 @@ def memory_and_time(job: Job) -> Outcome:
 
 
 def chunks(job: Job) -> Outcome:
-    """The output head's chunk of 384 tokens against 2,048: less traffic for the weight's gradient, more memory."""
+    """Compare the output head's chunk of 384 tokens with 2,048: less traffic for the weight's gradient, more memory."""
     tokens, sizes = (32768, (384, 2048, 4096)) if job.on_gpu and not job.small else (128, (16, 64))
     found = [_case(job, "statistics", "chunked", tokens, chunk) for chunk in sizes]
     parts = [f"chunk {case['chunk']}: {case['seconds']:.3g} s, {case['gb']:.3g} GB" for case in found]
@@ -91,7 +91,7 @@ def _summary_of(cases: list[dict[str, Any]]) -> str:
 
 
 def packing(job: Job) -> Outcome:
-    """Packed micro-batches (flash attention on a GPU) against padded ones, as `benchmarks.packing`."""
+    """Compare packed micro-batches (flash attention on a GPU) with padded ones, as `benchmarks.packing`."""
     result = Path(job.folder) / "packing.json"
     command = [sys.executable, "-m", "benchmarks.packing", "--device", job.device, "--json", str(result)]
     if job.on_gpu and not job.small:
@@ -111,7 +111,7 @@ def packing(job: Job) -> Outcome:
 
 
 def adamw(job: Job) -> Outcome:
-    """AdamW's kernels over all parameters: time, memory above weights, gradients and moments, and the same numbers."""
+    """Compare AdamW's kernels: time, memory above weights, gradients and moments, and equal numbers."""
     import torch
 
     found: dict[str, dict[str, float]] = {}
@@ -122,7 +122,7 @@ def adamw(job: Job) -> Outcome:
         if job.on_gpu:
             torch.cuda.empty_cache()
     difference = max(float((a - b).abs().max()) for a, b in zip(*weights.values(), strict=True))
-    parts = [f"{name} {one['seconds']:.3g} s a step" for name, one in found.items()]
+    parts = [f"{name} {one['seconds']:.3g} s per step" for name, one in found.items()]
     if job.on_gpu:
         parts = [f"{part}, {found[name]['gb']:.2f} GB" for part, name in zip(parts, found, strict=True)]
     # Five steps of 1e-3: kernels that round differently stay far below one of them.
@@ -160,7 +160,7 @@ def _adamw(job: Job, kernel: str) -> tuple[dict[str, float], list[Any]]:
 
 
 def sharded(job: Job) -> Outcome:
-    """One learner that shards its model (FSDP2; NCCL on a GPU) against one that does not: gradient, time and memory."""
+    """Compare a learner that shards its model (FSDP2; NCCL on a GPU) with one that does not: gradient, time, memory."""
     import torch
 
     rows, length = (8, 4096) if job.on_gpu and not job.small else (4, 64)
@@ -181,7 +181,7 @@ def sharded(job: Job) -> Outcome:
 
 
 def _one_step(job: Job, way: str, rows: int, length: int) -> dict[str, float]:
-    """The second of two gradients; the process group stays for the life of the process."""
+    """Measure the second of two gradients; the process group stays for the life of the process."""
     import torch
 
     from algorithms.learner.attention import use_packed_attention

@@ -1,4 +1,4 @@
-"""What the machine is, for needs and for the record."""
+"""A description of the machine, for the steps' needs and for the record."""
 
 import inspect
 import platform
@@ -55,7 +55,7 @@ def _driver() -> str | None:
 
 
 def _varlen() -> str:
-    """Torch's function and the arguments that this library needs of it."""
+    """Return "yes", or what this torch lacks of the variable-length function."""
     try:
         from torch.nn.attention.varlen import varlen_attn
     except ImportError:

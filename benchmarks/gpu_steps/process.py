@@ -65,7 +65,7 @@ def run_step(step: Step, job: Job, log: Path, on_tick: OnTick = lambda seconds, 
 
 
 def last_line(log: Path) -> str:
-    """Return the last line of a log that says anything, cut to 160 characters."""
+    """Return the last line of a log that is not empty, cut to 160 characters."""
     with log.open("rb") as stream:
         stream.seek(max(0, log.stat().st_size - 8192))
         text = stream.read().decode("utf-8", "replace")
@@ -83,7 +83,7 @@ def _environment(step: Step) -> dict[str, str]:
 def _watch(
     process: "subprocess.Popen[bytes]", limit_s: float, started: float, family: "_Family", tick: Callable[[float], None]
 ) -> bool:
-    """Wait for the end; whether the limit came first."""
+    """Wait for the end; return whether the limit came first."""
     while True:
         seconds = time.monotonic() - started
         try:
@@ -102,14 +102,14 @@ def _ending(code: int) -> str:
 
 
 class _Family:
-    """A process and all that come from it, Ray's daemons included, which have sessions of their own."""
+    """A process and all its descendants, Ray's daemons included, which have sessions of their own."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
         self._known: Mapping[int, Any] = {}
 
     def look(self) -> None:
-        """Note who is there now."""
+        """Note the processes that run now."""
         if psutil is None:
             return
         try:
@@ -139,7 +139,7 @@ class _Family:
             time.sleep(0.1)
 
     def _alive(self) -> list[Any]:
-        """Those that still run; the dead whom nobody waits for do not count."""
+        """Return those that still run; zombies do not count."""
         return [child for child in self._known.values() if _runs(child)]
 
 

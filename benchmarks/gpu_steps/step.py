@@ -1,4 +1,4 @@
-"""What a step is, what it needs of a machine, and what it returns. Imports neither torch nor Ray."""
+"""A step, what it needs of a machine, and what it returns. Imports neither torch nor Ray."""
 
 import importlib.util
 from collections.abc import Mapping, Sequence
@@ -28,7 +28,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class Needs:
-    """What a step cannot do without.
+    """What a step needs.
 
     Args:
         gpus: how many; 0: it has a small form for a CPU.
@@ -57,7 +57,7 @@ class Needs:
 
 @dataclass(frozen=True)
 class Job:
-    """What a step is given.
+    """The input of a step.
 
     Args:
         size: of the model, `tiny` or `1.5b`.
@@ -89,7 +89,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a step found.
+    """The result of a step.
 
     Args:
         summary: for the table, in a line.
@@ -103,7 +103,7 @@ class Outcome:
 
 
 class CannotRun(Exception):
-    """The step finds that it cannot run here; its message says why."""
+    """Raised by a step that cannot run here; the message says why."""
 
 
 @dataclass(frozen=True)

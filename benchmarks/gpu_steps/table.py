@@ -21,13 +21,13 @@ class Ticker:
         self._last = 0.0
 
     def begin(self, number: int, step: Step) -> None:
-        """Name the step that starts."""
+        """Print the name of the step that starts."""
         self._prefix, self._last = f"[{number}/{self._total}] {step.name}", time.monotonic()
         if not self._terminal:
             print(f"{self._prefix}: {step.what} (at most {step.limit_s:g} s)", file=sys.stderr, flush=True)
 
     def tick(self, seconds: float, line: str) -> None:
-        """Show its seconds and the last line of its log."""
+        """Print its seconds and the last line of its log."""
         now = time.monotonic()
         if self._terminal:
             width = shutil.get_terminal_size().columns - 1
@@ -37,7 +37,7 @@ class Ticker:
             print(f"{self._prefix} {seconds:.0f} s  {line}", file=sys.stderr, flush=True)
 
     def end(self, number: int, step: Step, row: Mapping[str, Any]) -> None:
-        """Say how it ended."""
+        """Print how it ended."""
         clear = "\r" + " " * (shutil.get_terminal_size().columns - 1) + "\r" if self._terminal else ""
         took = f" after {row['seconds']:.0f} s" if "seconds" in row else ""
         text = f"{clear}[{number}/{self._total}] {step.name} {row['status']}{took}: {row['summary']}"

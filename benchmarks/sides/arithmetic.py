@@ -1,4 +1,4 @@
-"""The least that a step can take here: its matrix products alone, on this machine, with nothing around them."""
+"""The least time of a step on this machine: its matrix products alone."""
 
 import functools
 import time
@@ -44,7 +44,7 @@ class Arithmetic:
         self.product = functools.cache(_product_s)
 
     def decoding_s(self, lengths: Sequence[int]) -> float:
-        """Seconds of the products of decoding responses of these lengths in one batch that ended ones leave."""
+        """Time the products of decoding responses of these lengths in one batch that ended ones leave."""
         seconds = 0.0
         for step in range(max(lengths)):
             rows = -(-sum(length > step for length in lengths) // ROUNDED_TO) * ROUNDED_TO
@@ -52,7 +52,7 @@ class Arithmetic:
         return seconds
 
     def update_s(self, tokens: int, response_tokens: int) -> float:
-        """Seconds of the products of a forward and a backward pass: layers on all tokens, the head on responses."""
+        """Time the products of a forward and a backward pass: layers on all tokens, the head on responses."""
         rows = min(tokens, self.token_budget)
         layers = sum(self.product(rows, *shape, True) for shape in self.shapes.layers)
         own = min(response_tokens, 384)  # that many the head takes at a time
@@ -60,7 +60,7 @@ class Arithmetic:
 
 
 def _product_s(rows: int, outputs: int, inputs: int, trains: bool) -> float:
-    """Seconds of y = x Wᵀ, and with `trains` of the products for the gradients of x and W; the least of several.
+    """Time y = x Wᵀ, and with `trains` the products for the gradients of x and W; the least of several.
 
     On one thread it is processor time, so that neighbors on the machine do not count.
     """

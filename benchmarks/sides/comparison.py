@@ -1,4 +1,4 @@
-"""The steps of two trainers that took turns, and their ratios."""
+"""The steps of two trainers in turn, and their ratios."""
 
 from dataclasses import dataclass, field
 
@@ -32,20 +32,20 @@ class Comparison:
         return first, second
 
     def paired(self, name: str) -> list[Step]:
-        """The steps that count."""
+        """Return the steps that count."""
         return self.steps[name][self.warm_up : self.warm_up + self.pairs]
 
     def elapsed(self, name: str) -> float:
-        """Seconds that a side has trained for."""
+        """Return the seconds that a side has trained for."""
         return sum(step.seconds for step in self.steps[name])
 
     def median(self, name: str, figure: str = "seconds") -> float:
-        """The median of a figure over the steps that count."""
+        """Return the median of a figure over the steps that count."""
         return float(np.median([getattr(step, figure) for step in self.paired(name)]))
 
     @property
     def ratio(self) -> float:
-        """Samples a second of this project over the other side's."""
+        """Samples per second of this project over the other side's."""
         return self.median(self.names[1]) / self.median(self.names[0])
 
     @property
@@ -73,7 +73,7 @@ class Comparison:
         return sum(step.details.get("equal", 0.0) for step in steps) / max(1, sum(step.samples for step in steps))
 
     def learned(self, name: str, seconds: float, share: float = 0.2) -> float:
-        """Mean reward of the steps that ended within the last `share` of `seconds`, or of the one before; 0: none."""
+        """Return the mean reward of the steps in the last `share` of `seconds`, or of the one before; 0: none."""
         ends = np.cumsum([step.seconds for step in self.steps[name]])
         rewards = np.array([step.reward for step in self.steps[name]])
         last = int((ends <= seconds).sum())
@@ -81,6 +81,6 @@ class Comparison:
         return float(rewards[first:last].mean()) if last else 0.0
 
     def learnt_by_step(self, name: str, count: int = 5) -> float:
-        """Mean reward of the last `count` steps that both sides have taken."""
+        """Return the mean reward of the last `count` steps that both sides have taken."""
         common = min(len(steps) for steps in self.steps.values())
         return float(np.mean([step.reward for step in self.steps[name][max(0, common - count) : common]]))

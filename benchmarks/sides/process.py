@@ -1,4 +1,4 @@
-"""One trainer in a process of its own that takes a step whenever it is told to."""
+"""A trainer in a process of its own that takes a step on command."""
 
 import multiprocessing
 import os
@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar
 
 
 class Threaded(Protocol):
-    """What a trainer's process is started with."""
+    """The settings of a trainer's process."""
 
     @property
     def threads(self) -> int:
@@ -22,7 +22,7 @@ Task = TypeVar("Task", bound=Threaded)
 
 @dataclass(frozen=True)
 class Step:
-    """What one training step took and gave.
+    """Time and results of one training step.
 
     Args:
         seconds: from the command to the updated policy.
@@ -50,17 +50,17 @@ class Step:
 
 
 class Stopped(Exception):
-    """The other end wants no further step."""
+    """Raised when no further step is wanted."""
 
 
 class Baton:
-    """The trainer's end: waits for its turn, then says what the step was."""
+    """The trainer's end: waits for its turn, then reports its step."""
 
     def __init__(self, connection: "Connection[Any, Any]") -> None:
         self.connection = connection
 
     def wait(self) -> None:
-        """Wait for the next command; raises `Stopped` when there will be none."""
+        """Wait for the next command; raise `Stopped` when there will be none."""
         try:
             command = self.connection.recv()
         except EOFError as error:
@@ -69,7 +69,7 @@ class Baton:
             raise Stopped
 
     def give_back(self, step: Step | None) -> None:
-        """Say that the step is done, or, with None, that the trainer is ready."""
+        """Report that the step is done, or, with None, that the trainer is ready."""
         self.connection.send(step)
 
 

@@ -20,12 +20,12 @@ FIXED_ID = "benchmarks.sides.task:FixedLength-v0"
 
 @dataclass(frozen=True)
 class Task:
-    """What both sides train on, with which settings.
+    """The task and settings of both sides.
 
     Args:
         environment: Gymnasium id.
         model: folder; its tokenizer's end-of-turn token is never sampled when lengths are fixed.
-        max_response_tokens: at which a response is cut off; all responses have this length when lengths are fixed.
+        max_response_tokens: at which a response is truncated; all responses have this length when lengths are fixed.
         queries: prompts a step.
         group_size: responses a prompt.
         lr: learning rate after the warm-up.
@@ -56,11 +56,11 @@ class Task:
 
     @property
     def samples(self) -> int:
-        """Responses a step."""
+        """Responses per step."""
         return self.queries * self.group_size
 
     def make_environment(self) -> VerifiableEnv:
-        """The environment, without Gymnasium's wrappers."""
+        """Return the environment, without Gymnasium's wrappers."""
         arguments: dict[str, Any] = {"instruction": ""} if self.environment.startswith("r3env/") else {}
         environment = gymnasium.make(self.environment, disable_env_checker=True, **arguments).unwrapped
         if not isinstance(environment, VerifiableEnv):
@@ -72,11 +72,11 @@ class FixedLength(VerifiableEnv):
     """The embedded problems; the reward is the share of digits in a response, so that groups are never homogeneous."""
 
     def load_queries(self) -> Sequence[Query] | Queries:
-        """The embedded training problems."""
+        """Return the embedded training problems."""
         return load_queries("embedded:train")
 
     def verify(self, query: Query, response: str) -> Verdict:
-        """Never right: responses are cut off. The score says how good it is."""
+        """Return an incorrect verdict, since responses are truncated, with the share of digits as its score."""
         return Verdict(False, Reason.DIFFERENT, score=sum(map(str.isdigit, response)) / max(1, len(response)))
 
 
@@ -84,7 +84,7 @@ gymnasium.register("FixedLength-v0", entry_point="benchmarks.sides.task:FixedLen
 
 
 def endless_model(folder: Path) -> str:
-    """Write the embedded model with an end-of-turn token that it has no logit for; returns its folder."""
+    """Write the embedded model with an end-of-turn token that it has no logit for; return its folder."""
     source = resolve_model("embedded:tiny")
     shutil.copytree(source, folder)
     tokenizer = AutoTokenizer.from_pretrained(source)
@@ -123,7 +123,7 @@ QWEN3_140M = {
 
 
 def wide_model(folder: Path, shape: Mapping[str, Any] = QWEN3_140M) -> str:
-    """Write a random Qwen3 that never ends, with a token of the tokenizer for each of its logits; returns its folder.
+    """Write a random Qwen3 that never ends, with a token of the tokenizer for each of its logits; return its folder.
 
     The tokens that the embedded tokenizer lacks are numbers, so that responses differ in their share of digits.
     """

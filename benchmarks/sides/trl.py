@@ -28,7 +28,7 @@ class Rewards:
     def __call__(
         self, completions: Sequence[Any], completion_ids: Sequence[Sequence[int]], uid: Sequence[str], **_: Any
     ) -> list[float]:
-        """One reward a completion."""
+        """Return one reward per completion."""
         self.began = time.perf_counter()
         self.values = [self._reward(*each) for each in zip(completions, completion_ids, uid, strict=True)]
         self.tokens = sum(map(len, completion_ids))

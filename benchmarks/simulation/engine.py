@@ -1,4 +1,4 @@
-"""An engine without a model: it answers as late as a real one would, with as many tokens, for measuring the driver."""
+"""An engine without a model, with the latency and lengths of a real one, for measuring the driver."""
 
 import heapq
 import itertools
@@ -24,13 +24,13 @@ _NORMAL = NormalDist()
 
 @dataclass(frozen=True)
 class Lengths:
-    """How long responses are: log-normal, partly decided by the prompt, partly by the sample.
+    """The lengths of responses: log-normal, partly decided by the prompt, partly by the sample.
 
     Args:
         mean: tokens of a response, before the limit cuts the longest ones.
         sigma: standard deviation of the logarithm; 0: all are equally long.
         prompt_share: share of that variance which all samples of a prompt have in common.
-        limit: tokens at which a response is cut off.
+        limit: tokens at which a response is truncated.
     """
 
     mean: float = 8192.0
@@ -39,7 +39,7 @@ class Lengths:
     limit: int = 32768
 
     def sample(self, prompt: int, seed: int, limit: int) -> tuple[int, bool]:
-        """Tokens of the response that (prompt, seed) always has, and whether it was cut off.
+        """Return the length of the response that (prompt, seed) always has, and whether it is truncated.
 
         Args:
             prompt: any number that all samples of a prompt share.
@@ -55,7 +55,7 @@ class Lengths:
 
 @dataclass(frozen=True)
 class Latency:
-    """How long an engine takes.
+    """The latency of an engine.
 
     Args:
         prefill_tokens_per_s: rate at which prompts that are not in the prefix cache are read; decoding waits meanwhile.
@@ -70,13 +70,13 @@ class Latency:
     slowdown: float = 1.0
 
     def seconds_per_token(self, batch: int) -> float:
-        """Of one decoding step with so many sequences."""
+        """Return the seconds of one decoding step with so many sequences."""
         return self.slowdown * (self.step_s + self.sequence_s * batch)
 
 
 @dataclass
 class Usage:
-    """What an engine did with its time, in modeled seconds.
+    """An engine's use of its time, in modeled seconds.
 
     Args:
         busy_s: with at least one sequence in the batch.
@@ -97,11 +97,11 @@ class ModelClock:
         self._modeled, self._since = 0.0, time.monotonic()
 
     def now(self) -> float:
-        """Modeled seconds since the clock was made."""
+        """Return modeled seconds since the clock was made."""
         return self._modeled + (time.monotonic() - self._since) * self.speed
 
     def set_speed(self, speed: float) -> None:
-        """Let time pass at another speed from now on."""
+        """Change the speed of time from now on."""
         self._modeled, self._since, self.speed = self.now(), time.monotonic(), speed
 
 
@@ -152,7 +152,7 @@ class SimulatedEngine(Engine):
         self._queue.append(key)
 
     def step(self) -> list[tuple[int, Completion]]:
-        """Sleep until a response ends, though not for long, and hand back those that did."""
+        """Sleep until a response ends, though not for long, and return those that did."""
         ended = self.catch_up()
         if not ended and self.unfinished:
             time.sleep(min(LONGEST_STEP_S, self.next_end_s()))
@@ -160,13 +160,13 @@ class SimulatedEngine(Engine):
         return ended
 
     def catch_up(self) -> list[tuple[int, Completion]]:
-        """What has ended by now, without sleeping; the work is for each response, never for each token."""
+        """Return what has ended by now, without sleeping; the work is per response, never per token."""
         self._run_until_now()
         ended, self._ended = self._ended, {}
         return list(ended.items())
 
     def next_end_s(self) -> float:
-        """Real seconds until the next response ends, if nothing is submitted before that."""
+        """Return real seconds until the next response ends, if nothing is submitted before that."""
         if self._ended or not self._ends:
             return 0.0
         tokens = self._ends[0][0] - self._decoded
@@ -216,7 +216,7 @@ class SimulatedEngine(Engine):
             heapq.heappush(self._ends, (self._decoded + length, ticket, key, completion))
 
     def _pass_time(self, until: float) -> bool:
-        """Let time pass up to the next response's end, if that comes before `until`; returns whether it did."""
+        """Advance time to the next response's end, if that comes before `until`; return whether it did."""
         batch = len(self._running)
         reading = min(self._reading_s, max(0.0, until - self._now))
         self._reading_s -= reading
@@ -244,7 +244,7 @@ _pool: list[tuple[np.ndarray, np.ndarray]] = []
 
 
 def _response_pool() -> tuple[np.ndarray, np.ndarray]:
-    """Tokens (ids 10 to 39, which every vocabulary has) and log-probs, the same for all engines of a process."""
+    """Return tokens (ids 10 to 39, which every vocabulary has) and log-probs, the same for all engines of a process."""
     if not _pool:
         rng = np.random.default_rng(0)
         tokens = rng.integers(10, 40, size=POOL_TOKENS, dtype=np.int32)
@@ -253,7 +253,7 @@ def _response_pool() -> tuple[np.ndarray, np.ndarray]:
 
 
 def _standard_normal(number: int) -> float:
-    """A standard normal draw that is a function of an integer (splitmix64, then the normal quantile)."""
+    """Draw a standard normal number as a function of an integer (splitmix64, then the normal quantile)."""
     z = (number + 0x9E3779B97F4A7C15) & 0xFFFFFFFFFFFFFFFF
     z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & 0xFFFFFFFFFFFFFFFF
     z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & 0xFFFFFFFFFFFFFFFF

@@ -69,11 +69,11 @@ class Figures:
 
     @classmethod
     def columns(cls) -> list[str]:
-        """What the table shows."""
+        """Return the cells of the table."""
         return [field.name for field in dataclasses.fields(cls) if field.name != "stages_us"]
 
     def as_row(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the figures as plain data."""
         return dataclasses.asdict(self)
 
 
@@ -95,7 +95,7 @@ class Memory:
         self._thread.join()
 
     def of(self, responses: int) -> dict[str, Any]:
-        """As fields of `Figures`."""
+        """Return them as fields of `Figures`."""
         return {
             "heap_gb": self.heap / 1e9,
             "shared_gb": self.shared / 1e9,
@@ -118,14 +118,14 @@ class Memory:
 
 
 def _object_store_bytes() -> int:
-    """Bytes of objects in this machine's object store, as its raylet counts them."""
+    """Return the bytes of objects in this machine's object store, as its raylet counts them."""
     node: Any = ray._private.worker.global_worker.node
     address, port = node.node_ip_address, node.node_manager_port
     return int(node_stats(address, port, include_memory_info=False).store_stats.object_store_bytes_used)
 
 
 def measure_step(scenario: Scenario) -> Figures:
-    """A whole step; after a first one, from which the driver knows what lengths to expect, where that matters."""
+    """Measure a whole step; where it matters after a first one, from which the driver knows the lengths."""
     with _simulated(scenario) as (algorithm, group), _stealing(scenario.stealing), Memory() as memory:
         for _ in range((scenario.lag or 1) if scenario.warm_up else 0):
             algorithm.training_step()
@@ -161,7 +161,7 @@ def measure_step(scenario: Scenario) -> Figures:
 
 
 def measure_steady(scenario: Scenario, *, settle_s: float, seconds: float) -> Figures:
-    """The middle of a step at real speed: fast until responses end at their usual rate, then as slow as they are."""
+    """Measure the middle of a step at real speed: fast until responses end at their usual rate, then in real time."""
     with _simulated(scenario) as (algorithm, group), Memory() as memory:
         algorithm.rollout_workers.start(algorithm.source._plan(0).requests)
         time.sleep(scenario.wall_s * 0.3)
@@ -188,7 +188,7 @@ def measure_steady(scenario: Scenario, *, settle_s: float, seconds: float) -> Fi
 
 
 def measure_real_actors(scenario: Scenario) -> list[Figures]:
-    """The control: as many simulated engines, each in a real LLMEnvRunner actor of RLlib's, and hosted together."""
+    """Measure the control: simulated engines, each in a real LLMEnvRunner actor of RLlib, and hosted together."""
     from benchmarks.simulation.real_actors import real_group
 
     hosted = measure_step(dataclasses.replace(scenario, name=f"{scenario.name}: the same, hosted"))

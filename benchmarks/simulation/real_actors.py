@@ -1,4 +1,4 @@
-"""The control: real LLMEnvRunner actors of RLlib's, with episodes, environments and tokenizer, on simulated engines."""
+"""The control: real LLMEnvRunner actors of RLlib, with episodes, environments and tokenizer, on simulated engines."""
 
 import contextlib
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ from benchmarks.simulation.step import MeasuredStep
 
 @contextlib.contextmanager
 def real_group(scenario: Scenario) -> Iterator[tuple[MeasuredStep, int]]:
-    """An algorithm over real actors, and the responses of its step."""
+    """Yield an algorithm over real actors, and the responses of its step."""
     config = (
         R3GRPOConfig(algo_class=MeasuredStep)
         .environment("benchmarks.simulation.step:ManyQueries-v0", env_config={"count": scenario.queries})

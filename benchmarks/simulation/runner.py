@@ -20,12 +20,12 @@ LOOKS = 8
 
 
 class RunnerDied(RuntimeError):
-    """The simulated process is gone."""
+    """Raised by a runner whose simulated process has died."""
 
 
 @dataclass(frozen=True)
 class RunnerSpec:
-    """What is simulated.
+    """The settings of a simulated runner.
 
     Args:
         max_num_seqs: decoding batch of the engine.
@@ -54,17 +54,17 @@ class SimulatedRunner:
         self._finished_tokens = 0
 
     def arm(self) -> None:
-        """Begin to count the time that the process has left."""
+        """Start to count the time until the process dies."""
         if self.spec.dies_after_s is not None:
             self._dies_at = self.clock.now() + self.spec.dies_after_s
 
     def require_alive(self) -> None:
-        """Raise once the moment of death is over."""
+        """Raise once the process has died."""
         if self.clock.now() >= self._dies_at:
             raise RunnerDied("the simulated process was killed")
 
     async def advance(self, requests: Sequence[Request], withdraw: Collection[int], seconds: float) -> RunnerReport:
-        """Like `LLMEnvRunner.advance`; `seconds` are real ones."""
+        """Advance like `LLMEnvRunner.advance`; `seconds` are real ones."""
         async with self._one_call_at_a_time:
             self.require_alive()
             busy = self.engine.usage.busy_s
@@ -141,11 +141,11 @@ class SimulatedHost:
     async def advance(
         self, index: int, requests: Sequence[Request], withdraw: Collection[int], seconds: float
     ) -> RunnerReport:
-        """Of one of its runners."""
+        """Advance one of its runners."""
         return await self.runners[index].advance(requests, withdraw, seconds)
 
     async def set_state(self, index: int, state: Mapping[str, int]) -> int:
-        """Take the version of the weights; a process that is still starting answers when it has started."""
+        """Set the version of the weights; a process that is still starting replies when it has started."""
         if index in self._starting:
             await self._starting[index]
         runner = self.runners[index]
@@ -155,7 +155,7 @@ class SimulatedHost:
         return runner.engine.weights_version
 
     async def get_pid(self, index: int) -> int:
-        """Which of its processes a runner has; one that is still starting answers when it has started."""
+        """Return a runner's process number; one that is still starting replies when it has started."""
         if index in self._starting:
             await self._starting[index]
         self.runners[index].require_alive()
@@ -167,20 +167,20 @@ class SimulatedHost:
         self._starting[index] = asyncio.create_task(self._restart(index))
 
     async def get_grading_counts(self, index: int) -> dict[str, int]:
-        """There are no graders."""
+        """Return no counts: there are no graders."""
         return {}
 
     async def arm(self) -> None:
-        """From now on the time of those counts that are to die."""
+        """Start the clock of the runners that are to die."""
         for runner in self.runners:
             runner.arm()
 
     async def set_speed(self, speed: float) -> None:
-        """Let modeled time pass at another speed."""
+        """Change the speed of modeled time."""
         self.clock.set_speed(speed)
 
     async def usage(self) -> dict[str, float]:
-        """Modeled time, and the sums over all engines that have been here, see `Usage`."""
+        """Return modeled time, and the sums over all engines so far, see `Usage`."""
         total = dict(self._past)
         for runner in self.runners:
             runner.engine.abort([])  # lets its time pass up to now
@@ -198,7 +198,7 @@ class SimulatedHost:
 
 
 def _prompt(uid: str) -> np.ndarray:
-    """int32 [PROMPT_TOKENS], different for each query."""
+    """Return int32 [PROMPT_TOKENS], different for each query."""
     tokens = np.full(PROMPT_TOKENS, 5, np.int32)
     tokens[:2] = np.frombuffer(zlib.crc32(uid.encode()).to_bytes(4, "little"), np.uint16)
     return tokens

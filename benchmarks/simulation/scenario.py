@@ -1,4 +1,4 @@
-"""One line of the scale benchmark: engines, responses, and what goes wrong."""
+"""One line of the scale benchmark: engines, responses, and faults."""
 
 from dataclasses import dataclass, replace
 
@@ -74,7 +74,7 @@ class Scenario:
         return max(1, self.responses // GROUP_SIZE)
 
     def specs(self) -> list[RunnerSpec]:
-        """One for each engine."""
+        """Return one for each engine."""
         usual = RunnerSpec(self.latency, self.lengths, self.slots, restart_s=RESTART_S, payload=self.payload)
         specs = [usual] * self.engines
         for number in range(self.slow):

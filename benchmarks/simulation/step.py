@@ -36,11 +36,11 @@ class ManyQueries(VerifiableEnv):
         self.count = count
 
     def load_queries(self) -> list[Query]:
-        """Numbers."""
+        """Return numbered queries."""
         return [Query(f"query-{number}", str(number), str(number)) for number in range(self.count)]
 
     def verify(self, query: Query, response: str) -> Verdict:
-        """Everything is right."""
+        """Return a correct verdict."""
         return Verdict(True, Reason.EQUAL)
 
 
@@ -61,7 +61,7 @@ class _Call:
 
 
 class SimulatedHandle:
-    """What the supervisor takes for the handle of a runner's actor."""
+    """Stands in for the handle of a runner's actor."""
 
     def __init__(self, host: Any, index: int) -> None:
         self.advance, self.set_state = _Call(host, "advance", index), _Call(host, "set_state", index)
@@ -70,7 +70,7 @@ class SimulatedHandle:
 
 
 class SimulatedGroup:
-    """What the rollout workers take for RLlib's group of env runners.
+    """Stands in for RLlib's group of env runners.
 
     Args:
         specs: one for each runner.
@@ -91,34 +91,34 @@ class SimulatedGroup:
         self._worker_manager = self
 
     def num_remote_env_runners(self) -> int:
-        """How many runners there are."""
+        """Return the number of runners."""
         return len(self.handles)
 
     def actors(self) -> Mapping[int, SimulatedHandle]:
-        """Handles by number."""
+        """Return the handles by number."""
         return self.handles
 
     def set_actor_state(self, number: int, healthy: bool) -> None:
-        """Nobody asks."""
+        """Do nothing: it is never called."""
 
     def healthy_env_runner_ids(self) -> list[int]:
-        """All: a dead one is found by the calls it does not answer."""
+        """Return all: a dead one is found by its unanswered calls."""
         return list(self.handles)
 
     def foreach_env_runner(self, *arguments: Any, **options: Any) -> list[Any]:
-        """Counts of graders: there are none."""
+        """Return no counts: there are no graders."""
         return []
 
     def arm(self) -> None:
-        """Let the runners that are to die begin to count."""
+        """Start the clock of the runners that are to die."""
         ray.get([host.arm.remote() for host in self.hosts])
 
     def set_speed(self, speed: float) -> None:
-        """Let modeled time pass at another speed."""
+        """Change the speed of modeled time."""
         ray.get([host.set_speed.remote(speed) for host in self.hosts])
 
     def usage(self) -> dict[str, float]:
-        """Modeled time of the first host, and sums over all engines, see `Usage`."""
+        """Return modeled time of the first host, and sums over all engines, see `Usage`."""
         answers = ray.get([host.usage.remote() for host in self.hosts])
         total = {name: sum(answer[name] for answer in answers) for name in answers[0]}
         return total | {"now": answers[0]["now"]}
@@ -138,27 +138,27 @@ class VersionOnly:
         self.version = 0
 
     def push(self, learner_group: Any, runner_group: SimulatedGroup, timeout_s: float, only: Any = None) -> int:
-        """Tell all runners the next version."""
+        """Send all runners the next version."""
         self.version += 1
         references = [handle.set_state.remote(self.message(None)[1]) for handle in runner_group.handles.values()]
         ray.get(references, timeout=timeout_s)
         return self.version
 
     def publish(self, learner_group: Any) -> tuple[int, dict[str, Any]]:
-        """The next version, for runners that take it on their own."""
+        """Return the next version, for runners that load it on their own."""
         self.version += 1
         return self.message(learner_group)
 
     def message(self, learner_group: Any) -> tuple[int, dict[str, Any]]:
-        """For a runner that comes back."""
+        """Return the message for a runner that restarts."""
         return self.version, {WEIGHTS_SEQ_NO: self.version}
 
 
 class InOrder(ExpectedLengths):
-    """Knows no lengths: requests start in the order of their prompts."""
+    """Schedules without lengths: requests start in the order of their prompts."""
 
     def longest_first(self, requests: Sequence[Request]) -> list[Request]:
-        """As they came."""
+        """Return them in the order given."""
         return list(requests)
 
 
@@ -209,7 +209,7 @@ class MeasuredStep(R3GRPO):
         return result
 
     def score_samples(self, samples: Sequence[Sample], *, entropy: bool = False) -> None:
-        """What the learners would answer, without the way there and back."""
+        """Fill in what the learners would return, without the transfers."""
         for sample in samples:
             sample.old_logprobs = sample.rollout.sampling_logprobs.copy()
             if entropy:
@@ -219,7 +219,7 @@ class MeasuredStep(R3GRPO):
     def modeled_update(
         self, learner_group: Any, rows: Sequence[Any], lr: float, *, entropies: bool = False
     ) -> UpdateStatistics:
-        """In the place of `update_learners`: takes its time, and returns copies of what the engines measured."""
+        """Replace `update_learners`: take its time, and return copies of what the engines measured."""
         time.sleep(self.learner_s)
         old_logprobs = {
             index: row.sampling_logprobs.copy() for index, row in enumerate(rows) if row.sampling_logprobs is not None
@@ -235,7 +235,7 @@ class MeasuredStep(R3GRPO):
 
 
 def build(*, queries_per_step: int, group_size: int, max_tokens: int, timeout_s: float) -> MeasuredStep:
-    """The algorithm, with a local engine that is never used."""
+    """Build the algorithm, with a local engine that is never used."""
     config = (
         R3GRPOConfig(algo_class=MeasuredStep)
         .environment("benchmarks.simulation.step:ManyQueries-v0", env_config={"count": queries_per_step})

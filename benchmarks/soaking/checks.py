@@ -1,4 +1,4 @@
-"""What must be true of a run directory after a soak."""
+"""Checks of a run directory after a soak."""
 
 import json
 import sqlite3
@@ -20,7 +20,7 @@ SPREAD_OF_SEEDS = 0.037
 
 
 def troubles(run: Path, steps: int, *, reference: Path, compared: Compared) -> list[str]:
-    """What is wrong with a finished run, in words.
+    """List what is wrong with a finished run, in words.
 
     Args:
         run: its directory.
@@ -58,12 +58,12 @@ def _differences(run: Path, rows: list[dict[str, Any]], reference: Path) -> list
 
 
 def accuracy(run: Path) -> float:
-    """Held-out pass@1 after training."""
+    """Read held-out pass@1 after training."""
     return float(json.loads((run / "summary.json").read_text())["eval"]["after"]["pass@1"])
 
 
 def _accuracy_trouble(run: Path, reference: Path) -> str | None:
-    """Farther apart than three standard errors: of the problems, and of two trainings.
+    """Report accuracies that differ by more than three standard errors: of the problems, and of two trainings.
 
     With runners the batches differ, so floats, then texts: the two part as runs of two seeds do.
     """

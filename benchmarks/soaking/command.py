@@ -1,4 +1,4 @@
-"""The command that a soak runs, and what it leaves."""
+"""The command that a soak runs, and its files."""
 
 import contextlib
 import os
@@ -45,7 +45,7 @@ class Command:
         return ["-m", "algorithms.r3_grpo", *(["--resume", str(run)] if run else first)]
 
     def run_directory(self) -> Path | None:
-        """The run; a process that ended before it had written its configuration left none."""
+        """Find the run; a process that ended before it had written its configuration left none."""
         return next((file.parent for file in self.folder.glob(f"{NAME}*/config.yaml")), None)
 
     def steps_made(self) -> int:

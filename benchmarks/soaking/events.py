@@ -13,7 +13,7 @@ EVALUATED = "eval/"
 
 
 def event_troubles(run: Path, rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What is wrong with the event files, in words.
+    """List what is wrong with the event files, in words.
 
     Args:
         run: the run directory.
@@ -31,7 +31,7 @@ def event_troubles(run: Path, rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def odd_steps(seen: Sequence[int], expected: Sequence[int]) -> list[int]:
-    """Steps that are not there once each; all of them where only the order is wrong."""
+    """List the steps that are not there once each; all of them where only the order is wrong."""
     if list(seen) == list(expected):
         return []
     odd = [step for step in {*seen, *expected} if seen.count(step) != expected.count(step)]
@@ -47,7 +47,7 @@ def _points(run: Path) -> dict[str, list[tuple[int, float]]]:
 
 
 def _expected(run: Path, rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[int, float]]:
-    """Step → value of each tag: every number of a row, and the evaluations before and after training."""
+    """Return step → value of each tag: every number of a row, and the evaluations before and after training."""
     found: dict[str, dict[int, float]] = defaultdict(dict)
     evaluation = json.loads((run / "evaluation.json").read_text(encoding="utf-8"))
     for side in (evaluation["before"], evaluation["after"]):

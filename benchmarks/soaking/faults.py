@@ -1,4 +1,4 @@
-"""The faults of a soak, and how a run may end after each; any other end is a find."""
+"""The faults of a soak, and how a run may end after each; any other end is an error."""
 
 import contextlib
 import os
@@ -26,16 +26,16 @@ class Running:
     folder: Path
 
     def runners(self) -> list[psutil.Process]:
-        """Its env runner actors."""
+        """Return its env runner actors."""
         return [process for process in self.all() if RUNNER in _title(process)]
 
     def all(self) -> list[psutil.Process]:
-        """All its processes, Ray's own included."""
+        """Return all its processes, Ray's own included."""
         return of_run(self.process.pid)
 
 
 def kill(run: Running) -> None:
-    """Kill every process of the run at once, as when the machine loses power: none is left to report the others."""
+    """Kill every process of the run at once, as when the machine loses power: none can report the others."""
     processes = run.all()
     for process in processes:
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -106,7 +106,7 @@ def possible(own_disk: bool, remote: bool) -> dict[str, Fault]:
 
 @contextlib.contextmanager
 def small_disk(folder: Path, mib: int) -> Iterator[bool]:
-    """Mount a file system of its own on a folder; yields whether that was permitted."""
+    """Mount a file system of its own on a folder; yield whether that was permitted."""
     folder.mkdir(parents=True, exist_ok=True)
     command = ["mount", "-t", "tmpfs", "-o", f"size={mib}m", "tmpfs", str(folder)]
     mounted = os.geteuid() == 0 and subprocess.run(command, capture_output=True, check=False).returncode == 0
@@ -136,7 +136,7 @@ class Ending:
     last: str = ""
 
     def fits(self, code: int, last: str) -> bool:
-        """Whether a process ended so."""
+        """Return whether a process ended so."""
         return code == self.code and last.startswith(self.last)
 
 
@@ -156,5 +156,5 @@ TOO_BUSY = Ending(1, "error: Ray did not start")
 
 
 def explained(code: int, last: str, faults: Iterable[str]) -> bool:
-    """Whether a process that had these faults may end with this exit code and this last line."""
+    """Return whether a process that had these faults may end with this exit code and this last line."""
     return any(ending.fits(code, last) for ending in [TOO_BUSY, *(e for name in faults for e in AFTER.get(name, ()))])

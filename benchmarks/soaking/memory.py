@@ -18,7 +18,7 @@ EVERY_S = 2.0
 
 
 class MemoryWatch:
-    """Looks at the memory that each process of a run has to itself, Ray's shared one left out.
+    """Samples the memory of each process of a run, without Ray's shared one.
 
     Args:
         steps: that the run is to make; what comes after the last, evaluation and curves, is not looked at.
@@ -31,7 +31,7 @@ class MemoryWatch:
         self._kinds: dict[Hashable, str] = {}
 
     def look(self, driver: int, step: int) -> None:
-        """Note what each process of the run that `driver` leads has now, after `step` steps."""
+        """Note the memory of each process of `driver`'s run now, after `step` steps."""
         if not 0 < step < self._steps or time.monotonic() < self._next_look:
             return
         self._next_look = time.monotonic() + EVERY_S
@@ -40,13 +40,13 @@ class MemoryWatch:
                 self.note(process, kind(process, driver), step, process.memory_full_info().uss / 2**20)
 
     def note(self, process: Hashable, kind: str, step: int, mib: float) -> None:
-        """One look at one process. Its last kind counts: an actor's process is idle before it is the actor's."""
+        """Note one process. Its last kind counts: an actor's process is idle before it is the actor's."""
         self._kinds[process] = kind
         self._seen.setdefault(process, []).append((step, mib))
 
     @property
     def growths_mib(self) -> dict[str, float]:
-        """Of each kind, by how much that process grew which grew most, of those that made enough steps."""
+        """Of each kind the largest growth of a process that made enough steps."""
         found: dict[str, float] = {}
         for process, seen in self._seen.items():
             if seen[-1][0] - seen[0][0] >= LONG_ENOUGH_STEPS:
@@ -70,7 +70,7 @@ class MemoryWatch:
 
 
 def in_words(growths_mib: dict[str, float], unjudged: Sequence[str]) -> str:
-    """The largest growth and whose it is, and what was not judged."""
+    """Return the largest growth and its process, and what was not judged, in words."""
     if not growths_mib:
         return f"MEMORY NOT JUDGED, no process made {LONG_ENOUGH_STEPS} steps"
     name = max(growths_mib, key=lambda name: growths_mib[name])
@@ -79,7 +79,7 @@ def in_words(growths_mib: dict[str, float], unjudged: Sequence[str]) -> str:
 
 
 def _growth(seen: Sequence[tuple[int, float]]) -> float:
-    """The upper quartile of the last third less that of the first third after it had settled.
+    """Return the upper quartile of the last third minus that of the first third after it had settled.
 
     What a process has between two steps or at a checkpoint is less than what a step takes: single looks lie below.
     """

@@ -10,7 +10,7 @@ DRIVER = "driver"
 
 
 def of_run(pid: int) -> list[psutil.Process]:
-    """All processes of the run that was started as `pid` in a session of its own, `pid` itself the first.
+    """Return all processes of the run that was started as `pid` in a session of its own, `pid` itself the first.
 
     Most are below it in the tree of parents. One whose parent is gone, say that of a killed actor, is still in the
     session. (Graders make a session of their own, and end with their parent.)
@@ -27,7 +27,7 @@ def of_run(pid: int) -> list[psutil.Process]:
 
 
 def kind(process: psutil.Process, driver: int) -> str:
-    """What a process is, by its title: an actor's class, a script, a module or a program.
+    """Return the kind of a process by its title: an actor's class, a script, a module or a program.
 
     Raises:
         psutil.Error: it is gone.

@@ -19,7 +19,7 @@ MOST_IN_VAIN = 8
 
 @dataclass
 class Round:
-    """What happened to a run, and what was wrong with it."""
+    """The faults of a run, and its errors."""
 
     kind: str
     done: bool = False
@@ -35,7 +35,7 @@ class Round:
 
 @dataclass(frozen=True)
 class Disturbance:
-    """Faults by name, and how often one of them comes.
+    """Faults by name, and how often one is caused.
 
     Args:
         possible: none for a run that is left alone.
@@ -65,7 +65,7 @@ class _Life:
 
 
 def run_round(command: Command, kind: str, disturbance: Disturbance = ALONE) -> Round:
-    """Resume the command after each end that its faults explain, until it is done or something is wrong."""
+    """Resume the command after each end that its faults explain, until it is done or fails."""
     one, started, memory = Round(kind), time.monotonic(), MemoryWatch(command.steps)
     furthest = in_vain = 0
     while True:

@@ -5,7 +5,7 @@
     python -m benchmarks.suite                # the registered test
     python -m benchmarks.suite --table-only   # every published number, from the committed records
 
-Each goes on where it was interrupted. Bases and runs lie under `--out`, one line a finished run in `--records`.
+Each resumes where it was interrupted. Bases and runs lie under `--out`, one line a finished run in `--records`.
 """
 
 import argparse
@@ -17,15 +17,17 @@ from benchmarks.suite.protocol import RECORDS
 
 
 def main() -> int:
-    """Run the command; returns the exit code."""
+    """Run the command, and return the exit code."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.suite", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("what", nargs="?", choices=["screen", "sweep", "test"], default="test")
-    parser.add_argument("--parallel", type=int, default=2, help="bases at a time, a core each; default: 2")
-    parser.add_argument("--out", type=Path, default=Path("runs/suite"), help="where bases and runs lie")
+    parser.add_argument("--parallel", type=int, default=2, help="bases at a time, one core each; default: 2")
+    parser.add_argument("--out", type=Path, default=Path("runs/suite"), help="folder of bases and runs")
     parser.add_argument("--records", type=Path, default=RECORDS, help="default: docs/evidence/suite.jsonl")
-    parser.add_argument("--table-only", action="store_true", help="run nothing; table and figures of what is there")
+    parser.add_argument(
+        "--table-only", action="store_true", help="run nothing; write table and figures of the existing records"
+    )
     parser.add_argument("--base", metavar="TASK:SKILL:N", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     from benchmarks.suite import command

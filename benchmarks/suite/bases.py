@@ -63,13 +63,13 @@ class Spec:
 
     @property
     def seed(self) -> int:
-        """Of weights and examples; a replicate of the other skill begins with other weights, too."""
+        """The seed of weights and examples; a replicate of the other skill starts with other weights, too."""
         return 2 * self.replicate + (self.skill == "own_failures")
 
 
 @dataclass
 class Made:
-    """What became of a base.
+    """The result of making a base.
 
     Args:
         curve: (supervised step, pass@1 on the development problems) of each measurement; where no answers were sampled
@@ -201,7 +201,7 @@ class Pupil:
         return Example(self._prompt(entry), self._answered(entry["answer"]))
 
     def fail(self, count: int) -> None:
-        """Sample answers to fresh problems, and keep the wrong ones."""
+        """Sample answers to fresh problems, and keep the incorrect ones."""
         entries = [self._draw() for _ in range(max(count, FAILURES))]
         prompts, responses = self._respond(entries)
         self.failures = [
@@ -268,7 +268,7 @@ class Pupil:
             return False
 
     def _draw(self) -> dict[str, Any]:
-        """Draw the next problem that nobody is tested on."""
+        """Draw the next problem that is not in a test."""
         while True:
             self.drawn += 1
             entry: dict[str, Any] = self.pool[self.drawn]

@@ -28,7 +28,7 @@ _POLL_S = 1.0
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Do what the command line asks for; returns the exit code."""
+    """Run the command, and return the exit code."""
     protocol, digest = registered.read()
     if arguments.what == "screen":
         screen(protocol, arguments.out, arguments.parallel)
@@ -67,7 +67,7 @@ def check_registered(protocol: Protocol) -> None:
 
 
 def screen(protocol: Protocol, out: Path, parallel: int) -> None:
-    """Filter reasoning-gym's tasks in their order until enough are in, and write down every one that was looked at."""
+    """Filter reasoning-gym's tasks in their order until enough are in, and record every one that was screened."""
     found = tasks.read_screened(registered.SCREENED)
     known = {tasks.plain(one.name) for one in found}
     wanted = sum(protocol.tasks.values())
@@ -114,7 +114,7 @@ def _taught(one: tasks.Screened, protocol: Protocol, out: Path) -> tasks.Screene
 
 
 def run_all(runs: Mapping[Spec, Sequence[Planned]], arguments: argparse.Namespace) -> list[str]:
-    """Run a process a base, so many at a time; one that fails does not end the others. Returns those that failed."""
+    """Run a process per base, a number at a time; return those that failed. A failure does not end the others."""
     total, began = sum(map(len, runs.values())), time.monotonic()
     before = count = _recorded(runs, arguments.records)
     waiting = deque(_first_replicates_first(runs))
@@ -142,7 +142,7 @@ def run_all(runs: Mapping[Spec, Sequence[Planned]], arguments: argparse.Namespac
 
 
 def report(runs: Mapping[Spec, Sequence[Planned]], phase: Phase, file: Path, tokens: int) -> None:
-    """Print what the records say of the phase's runs."""
+    """Print the results of the phase's runs."""
     keys = {run.key for specs in runs.values() for run in specs}
     found = [record for record in stored(file) if key_of(record) in keys]
     if phase == "sweep":
@@ -163,7 +163,7 @@ def page(file: Path, planned: int, tokens: int) -> None:
 
 
 def rates(found: Sequence[Mapping[str, object]]) -> Iterator[str]:
-    """Yield a line an arm: mean last pass@1 of each rate, the best rate first."""
+    """Yield a line per arm: mean last pass@1 of each rate, the best rate first."""
     by_arm: dict[object, dict[object, list[float]]] = {}
     for record in found:
         final = record["final"]

@@ -1,4 +1,4 @@
-"""A reference arm against every other one: differences, their p-values, and how likely a run of it is the better."""
+"""A reference arm against every other one: differences, p-values, and how likely its run is the better one."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -85,7 +85,7 @@ class Difference:
 
     @property
     def verdict(self) -> str:
-        """What the reference arm is, in words: at 5 %, Holm-adjusted, and equivalence for what is not different."""
+        """The verdict on the reference arm: a difference at 5 %, Holm-adjusted, or else equivalence."""
         same = equivalent(self.iqm_90)
         if self.p_holm < 0.05:
             return ("ahead" if self.iqm.value > 0 else "behind") + (f", by less than {MARGIN}" if same else "")

@@ -25,7 +25,7 @@ def draw_curves(
     draws: int = DRAWS,
     seed: int = 0,
 ) -> Path:
-    """Draw each arm's held-out pass@1 over generated tokens, every task weighing the same; replaces the PNG whole.
+    """Draw each arm's held-out pass@1 over generated tokens, every task with the same weight; replace the PNG.
 
     The band holds 95 % of the bootstrap draws at each point. Runs are straight between evaluations, and not smoothed.
 
@@ -69,7 +69,7 @@ def draw_profiles(
     draws: int = DRAWS,
     seed: int = 0,
 ) -> Path:
-    """Draw each arm's share of runs whose area over generated tokens is above a threshold; replaces the PNG whole.
+    """Draw each arm's share of runs whose area over generated tokens is above a threshold; replace the PNG.
 
     Args:
         runs: of any phase; those of the test are drawn.
@@ -110,7 +110,7 @@ def _weights(runs: Sequence[Run], draws: int, seed: int) -> np.ndarray:
 
 
 def _lines(runs: Sequence[Run], reference: str, weights: np.ndarray, line: _Line) -> dict[str, Line]:
-    """Arm → its line and band; the reference comes first."""
+    """Return arm → its line and band; the reference comes first."""
     arms = np.array([run.arm for run in runs])
     found = {}
     for arm in sorted(set(arms.tolist()), key=lambda arm: (arm != reference, arm)):

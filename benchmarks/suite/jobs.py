@@ -1,4 +1,4 @@
-"""What the suite consists of: bases, and on each difficulty of a base one run an arm, as runs of an ablation."""
+"""The runs of the suite: one per arm on each difficulty of a base, as runs of an ablation."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -36,7 +36,7 @@ class Planned:
 
     @property
     def key(self) -> tuple[Any, ...]:
-        """What tells it from the others, in a record as well."""
+        """The run's identity, in a record as well."""
         spec = self.spec
         return self.phase, spec.task, self.difficulty, spec.skill, spec.replicate, self.arm, self.lr
 

@@ -1,4 +1,4 @@
-"""The registered protocol: what is run, and how it is judged, fixed by a hash before the first test run."""
+"""The registered protocol: the runs and how they are judged, fixed by a hash before the first test run."""
 
 import hashlib
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Finished runs of the suite, one JSON object a line."""
+"""Finished runs of the suite, one JSON object per line."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -56,7 +56,7 @@ class Run:
 
     @property
     def name(self) -> str:
-        """What no other run has in common with it."""
+        """The run's unique name."""
         place = f"{self.phase}/{self.task}/{self.difficulty}/{self.skill}/base-{self.base}"
         return f"{place}/{self.arm}/seed-{self.seed}/lr-{self.lr:g}"
 

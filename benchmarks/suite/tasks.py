@@ -1,4 +1,4 @@
-"""The suite's tasks: a mechanical filter over reasoning-gym, so that nobody chooses what a method is tested on."""
+"""The suite's tasks: a mechanical filter over reasoning-gym, so no task is chosen by hand."""
 
 import contextlib
 import hashlib
@@ -30,7 +30,7 @@ TRAINING_SEED, HELD_OUT_SEED, DEVELOPMENT_SEED, SUPERVISED_SEED = 1, 1_000_000, 
 
 @dataclass(frozen=True)
 class Screened:
-    """What the filter found of a task.
+    """The filter's finding on a task.
 
     Args:
         name: reasoning-gym's, with `-levelN` where it is not with its own defaults.
@@ -48,7 +48,7 @@ class Screened:
 
 
 def names() -> list[str]:
-    """All of reasoning-gym's tasks, in the order of the SHA-256 of their names."""
+    """Return all of reasoning-gym's tasks, in the order of the SHA-256 of their names."""
     from reasoning_gym.factory import DATASETS
 
     return sorted(DATASETS, key=lambda name: hashlib.sha256(name.encode()).hexdigest())
@@ -84,7 +84,7 @@ def screen(name: str, limits: Filter) -> Screened:
 
 @contextlib.contextmanager
 def _no_longer_than(seconds: int) -> Iterator[None]:
-    """Interrupt what takes more CPU seconds; for a process's main thread."""
+    """Interrupt the block after its limit in CPU seconds; for a process's main thread."""
 
     def interrupt(*_: object) -> None:
         raise TimeoutError
@@ -114,7 +114,7 @@ def _measured(name: str, training: "Problems", held_out: "Problems", limits: Fil
 
 
 def _unsound(drawn: "Problems") -> str | None:
-    """Whether the scorer is no judge: it rejects the reference, accepts another problem's answer, or wavers."""
+    """Return why the scorer is unsound: it rejects the reference, accepts another problem's answer, or wavers."""
     for entry, other in zip(drawn.entries, [*drawn.entries[1:], drawn.entries[0]], strict=True):
         if drawn.score(entry["answer"], entry) < 1 or drawn.score(entry["answer"], entry) < 1:
             return "its scorer rejects its own answer"
@@ -218,12 +218,12 @@ def generated(name: str, seed: int, size: int) -> str:
 
 
 def write_screened(screened: Iterable[Screened], file: Path) -> None:
-    """Write one line a task, with every exclusion and its reason."""
+    """Write one line per task, with every exclusion and its reason."""
     write_text(file, "".join(json.dumps(asdict(one)) + "\n" for one in screened))
 
 
 def read_screened(file: Path) -> list[Screened]:
-    """Read what `write_screened` wrote; nothing before it has."""
+    """Read what `write_screened` wrote; empty before the first time."""
     if not file.is_file():
         return []
     return [Screened(**json.loads(line)) for line in file.read_text(encoding="utf-8").splitlines()]

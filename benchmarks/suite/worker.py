@@ -1,4 +1,4 @@
-"""One base and all its runs in one process: what is imported and started once serves them all."""
+"""One base and all its runs in one process, which imports and starts everything once."""
 
 import contextlib
 import json
@@ -20,7 +20,7 @@ from benchmarks.suite.protocol import Protocol
 
 
 def work(spec: Spec, runs: Sequence[Planned], protocol: Protocol, digest: str, out: Path, records: Path) -> None:
-    """Make the base if need be, and make every run that has no record yet; one that was interrupted goes on.
+    """Make the base if necessary, and every run that has no record yet; resume an interrupted one.
 
     Args:
         spec: the base.
@@ -45,7 +45,7 @@ def work(spec: Spec, runs: Sequence[Planned], protocol: Protocol, digest: str, o
 
 
 def train(one: Job) -> None:
-    """Train, or go on with what was interrupted; what is printed goes to the run's log."""
+    """Train, or resume; print to the run's log."""
     from algorithms.config.loading import load
     from algorithms.preflight.check import validate_start
     from algorithms.train import loop
@@ -70,7 +70,7 @@ def train(one: Job) -> None:
 
 
 def record(run: Planned, one: Job, made: Made, digest: str) -> dict[str, Any]:
-    """Return what is kept of a finished run."""
+    """Return the record of a finished run."""
     found = learned(one)
     steps, final = found.held_out.steps, found.final
     return {
@@ -113,7 +113,7 @@ def commit() -> str:
 
 
 def append(file: Path, one: dict[str, Any]) -> None:
-    """Add a line among other processes that do; half a line of one that was killed is dropped first."""
+    """Append a line safely beside other processes; drop half a line of a killed one first."""
     file.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(f"{file}.lock"):
         drop_torn_line(file)
@@ -122,7 +122,7 @@ def append(file: Path, one: dict[str, Any]) -> None:
 
 
 def stored(file: Path) -> list[dict[str, Any]]:
-    """Read the lines of a file of records, but those that a kill cut off."""
+    """Read the complete lines of a file of records."""
     if not file.is_file():
         return []
     found = []
