@@ -254,7 +254,7 @@ class StagedAlgorithm(Algorithm):
         return []
 
     def _setup_logdir(self) -> None:
-        """Write into Tune's folder of the trial; outside Tune make none, as RLlib would in ~/ray_results at each start."""
+        """Write into Tune's folder of the trial; without Tune make none, as RLlib would in ~/ray_results."""
         if self._storage:
             super()._setup_logdir()
         else:
