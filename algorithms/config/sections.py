@@ -1,4 +1,4 @@
-"""What to train on and how: the run, the environment, the optimization, the reward and evaluation.
+"""The settings of what to train on and how: run, environment, optimization, reward, evaluation.
 
 Where it runs is in `algorithms.config.machine`. Neither imports Ray.
 """
@@ -22,97 +22,95 @@ Count = Annotated[int, Field(ge=1)]
 
 
 class RunSettings(Settings):
-    """One run of the training script."""
+    """The run: its folder, length, checkpoints, restarts and trackers."""
 
     name: FolderName | None = setting(
-        None, "Name of the run directory; null: the configuration file's name and the time of the start."
+        None, "Name of the run directory; null: the configuration file's name and the start time."
     )
     dir: Text = setting("runs", "Folder that holds the run directories.")
     steps: int = setting(100, "Training steps.", ge=1)
     max_generated_tokens: int = setting(
         0,
-        "Training ends with the step that brings the tokens generated since its start, all responses of all steps, to "
-        "this number, if `steps` has not ended it before; 0: no such end.",
+        "End training with the step that brings the tokens generated since its start, all responses of all steps, to "
+        "this number, unless `steps` ends it first; 0: no such limit.",
         ge=0,
     )
     seed: int = setting(
         0,
-        "Seeds the order of queries, sampling, replay and reflection.",
+        "Seed for the order of queries, sampling, replay and reflection.",
         affects=Affects.ANSWERS,
         hparam=True,
         ge=0,
         lt=2**32,
     )
     checkpoint_every: int = setting(50, "Steps between checkpoints; 0: only one, at the end.", ge=0)
-    keep_checkpoints: int = setting(3, "Checkpoints that stay, the newest; 0: all.", ge=0)
+    keep_checkpoints: int = setting(3, "Number of newest checkpoints to keep; 0: all.", ge=0)
     best_metric: str | None = setting(
         "eval/pass@1",
-        "The checkpoint with the highest value of this metric stays as well, if it was measured at a checkpoint's "
-        "step; null: no such.",
+        "Also keep the checkpoint with the highest value of this metric, if it was measured at that checkpoint's "
+        "step; null: none.",
     )
     restarts: int = setting(
         0,
-        "How often in a row a run that died is started again from its last checkpoint without a new one "
-        "(docs/operate/restarts.md); 0: never.",
+        "How many times in a row to restart a run that died, without a new checkpoint in between; each restart "
+        "resumes from the last checkpoint (docs/operate/restarts.md). 0: never.",
         ge=0,
     )
     trackers: list[Literal["tensorboard", "wandb", "mlflow", "trackio"]] = setting(
         ["tensorboard"],
-        "Where metrics, sample conversations, settings and the summary go beside the run directory's own files "
-        "(docs/guides/trackers.md); `[]`: nowhere.",
+        "Trackers that receive metrics, sample conversations, settings and the summary, in addition to the run "
+        "directory's own files (docs/guides/trackers.md); `[]`: none.",
     )
-    log_conversations: int = setting(2, "Sample conversations sent to the trackers at every step.", ge=0)
-    save_rollouts: bool = setting(True, "Whether to write every step's rollouts to `rollouts/*.parquet`.")
+    log_conversations: int = setting(2, "Sample conversations sent to the trackers per step.", ge=0)
+    save_rollouts: bool = setting(True, "Whether to write each step's rollouts to `rollouts/*.parquet`.")
     save_tokens: bool = setting(
         True,
-        "Whether these files also hold each token's text, log-prob and entropy, which `algorithms.report` shows: about "
-        "4 bytes a token.",
+        "Whether these files also hold the text, log-prob and entropy of each token, which `algorithms.report` "
+        "shows: about 4 bytes per token.",
     )
 
 
 class EnvironmentSettings(Settings):
-    """What the policy acts in. `data` and what follows it, but for `system`, are constructor arguments of it."""
+    """The environment. `data` and the settings after it, except `system`, are its constructor arguments."""
 
     AFFECTS: ClassVar[Affects] = Affects.EVALUATION
 
     id: Text = setting(
         "r3env/Math-v0",
-        "Gymnasium id; `module:Id-v0` imports the module first: so an environment of your own is named.",
+        "Gymnasium id. `module:Id-v0` imports the module first: name an environment of your own this way.",
         hparam=True,
     )
     data: Text | None = setting(
         None,
         "Problems: a jsonl, json, parquet or csv file, `embedded:train`, `embedded:heldout`, a preset such as "
         "`preset:gsm8k`, or the id of a data set on the Hugging Face Hub (docs/reference/data.md); null: the "
-        "environment's own.",
+        "environment's own problems.",
         hparam=True,
     )
     columns: dict[str, str] = setting(
         {},
-        "Column of the data that holds each field, where it is not called so: `{problem: question}`. Other names than "
+        "Which column of the data holds each field, where the names differ: `{problem: question}`. Names other than "
         "`problem`, `answer`, `uid` and `level` keep that column in `Query.info`.",
     )
     system: Text | None = setting(
         None,
-        "Text of a system turn at the beginning of every conversation; null: none but what the environment or the chat "
-        "template have of their own.",
+        "System message at the start of every conversation; null: the environment's or the chat template's own, if "
+        "any.",
     )
-    instruction: str | None = setting(None, "Instruction that goes with every problem; null: the environment's own.")
+    instruction: str | None = setting(None, "Instruction added to every problem; null: the environment's own.")
     reflection_guidance: str | None = setting(
-        None, "Text of the turn that asks for a second attempt; null: the environment's own."
+        None, "Message that asks for a second attempt; null: the environment's own."
     )
     max_turns: int = setting(
         1,
-        "Attempts per episode: from 2 on a wrong answer is met with feedback and tried again within the episode; 1 "
-        "leaves the environment's own default.",
+        "Attempts per episode. From 2 on, an incorrect answer gets feedback and another attempt within the episode; "
+        "1: the environment's own default.",
         ge=1,
     )
-    grading_timeout_s: float = setting(
-        5.0, "Seconds that the grader may spend on one answer. Passed on if not 5.", gt=0
-    )
+    grading_timeout_s: float = setting(5.0, "Time limit for grading one answer, in seconds. Passed on if not 5.", gt=0)
     options: dict[str, Any] = setting(
         {},
-        "Further constructor arguments, such as `reward: my_module:my_function` of r3env/Function-v0, or for an "
+        "Further constructor arguments: `reward: my_module:my_function` for r3env/Function-v0, or those of an "
         "environment of your own.",
     )
 
@@ -136,59 +134,61 @@ class EnvironmentSettings(Settings):
 
 
 class TrainingSettings(Settings):
-    """The optimization. A training step samples `queries_per_step` times `group_size` responses."""
+    """The optimization. A training step samples `queries_per_step` × `group_size` responses."""
 
-    lr: float = setting(1e-6, "Learning rate of AdamW, after the warm-up.", hparam=True, ge=0)
+    lr: float = setting(1e-6, "Learning rate of AdamW after the warm-up.", hparam=True, ge=0)
     warmup_steps: int = setting(
         0, "Optimizer steps over which the learning rate rises linearly from 0.", hparam=True, ge=0
     )
     weight_decay: float = setting(0.0, "Weight decay of AdamW.", hparam=True, ge=0)
-    grad_clip: float = setting(1.0, "Largest norm of the gradient; 0: not clipped.", ge=0)
+    grad_clip: float = setting(1.0, "Maximum norm of the gradient; 0: no clipping.", ge=0)
     max_skipped_steps: int = setting(
         3,
-        "Optimizer steps in a row that may be skipped because the gradient is not finite; one more ends the run, with "
-        "its batch in `skipped_batch.npz`. 0: any number.",
+        "Optimizer steps in a row that may be skipped because the gradient is not finite. One more ends the run and "
+        "writes its batch to `skipped_batch.npz`. 0: no limit.",
         ge=0,
     )
-    group_size: int = setting(8, "Responses per prompt (G): the group whose mean is the baseline.", hparam=True, ge=2)
+    group_size: int = setting(8, "Responses per prompt (G). Their mean reward is the baseline.", hparam=True, ge=2)
     queries_per_step: int = setting(16, "Queries per training step.", hparam=True, ge=1)
     minibatches: int = setting(
         1, "Optimizer steps per training step; must divide the number of responses.", hparam=True, ge=1
     )
     mechanisms: list[Text] = setting(
         [],
-        "Further methods of your own (docs/method/extend.md), each `module:Class`, or one of the library's by name: "
-        "`[my_package.hints:Hints]`. Each has a section of its own.",
+        "Further methods, each a name from the library or `module:Class` of your own (docs/method/extend.md): "
+        "`[my_package.hints:Hints]`. Each has its own section of settings.",
     )
     query_sampler: Text = setting(
         "epoch",
-        "What chooses the queries: `epoch` (a new shuffle each epoch), one of `posterior`, `greso`, `vas`, `window`, "
+        "How queries are chosen: `epoch` (a new shuffle each epoch), one of `posterior`, `greso`, `vas`, `window`, "
         "`adcl` and `exgrpo` (docs/method/family.md), or `module:Class` of your own.",
     )
     advantage: Text = setting(
         "std",
-        "What a reward is worth in its group: its distance from the mean in standard deviations (`std`, GRPO), the "
-        "distance itself (`mean`, Dr. GRPO), the distance from the mean of the others (`leave_one_out`, RLOO), one of "
-        "`ngrpo`, `w_reinforce`, `psr`, `nsr`, `rl_zvp` and `hgpo` (docs/method/family.md), or `module:Class` of your "
-        "own.",
+        "How a group's rewards become advantages: distance from the mean in standard deviations (`std`, GRPO), "
+        "distance from the mean (`mean`, Dr. GRPO), distance from the mean of the others (`leave_one_out`, RLOO), "
+        "one of `ngrpo`, `w_reinforce`, `psr`, `nsr`, `rl_zvp` and `hgpo` (docs/method/family.md), or `module:Class` "
+        "of your own.",
         hparam=True,
     )
     max_resample_rounds: int = setting(
         0,
-        "Dynamic sampling (DAPO): how often a step may ask further queries in place of those whose responses are all "
-        "right or all wrong; 0: off.",
+        "Dynamic sampling (DAPO): how many times per step further queries may replace those whose responses are all "
+        "correct or all incorrect; 0: off.",
         hparam=True,
         ge=0,
     )
     objective: Text = setting(
         "clip",
-        "The surrogate of PPO, whose clip silences tokens (`clip`), CISPO's, whose clip bounds what they weigh "
-        "(`cispo`), one of `sapo`, `dppo` and `gmpo` (docs/method/family.md), or `module:Class` of your own.",
+        "The objective: PPO's, where the clip removes a token's gradient (`clip`), CISPO's, where the clip bounds a "
+        "token's weight (`cispo`), one of `sapo`, `dppo` and `gmpo` (docs/method/family.md), or `module:Class` of "
+        "your own.",
         hparam=True,
     )
     ratio_level: Literal["token", "sequence"] = setting(
         "token",
-        "Whether the ratio to the sampling policy is a token's own or the response's, its geometric mean (GSPO).",
+        "Whether the ratio to the sampling policy is computed per token, or per response as the geometric mean over "
+        "its tokens (GSPO).",
         hparam=True,
     )
     clip_low: float = setting(
@@ -200,32 +200,37 @@ class TrainingSettings(Settings):
     )
     loss_aggregation: Literal["token", "response", "constant"] = setting(
         "token",
-        "What the loss is divided by: all response tokens (DAPO), each response's length and then the number "
-        "of responses (GRPO), or a constant (Dr. GRPO).",
+        "What divides the loss: all response tokens (DAPO), each response's length and then the number of responses "
+        "(GRPO), or a constant (Dr. GRPO).",
         hparam=True,
     )
     max_off_policy_steps: int = setting(
         0,
-        "Steps by which a policy that samples may be older than the one that is trained. Above 0 rollouts of so many "
-        "further steps run while the learners work, and weights change under them; `importance_cap` corrects for it. "
-        "Needs remote env runners; a resumed run samples again what was under way.",
+        "Maximum number of steps by which the sampling policy may be older than the trained one. Above 0, rollouts "
+        "for that many further steps run while the learners work, and weights change during these rollouts; "
+        "`importance_cap` corrects for it. Needs remote env runners. A resumed run samples unfinished rollouts again.",
         affects=Affects.LEARNERS,
         hparam=True,
         ge=0,
     )
     beta: float = setting(
-        0.0, "Weight of the KL penalty against the initial model; 0: no reference model is kept.", hparam=True, ge=0
+        0.0,
+        "Weight of the KL penalty against the initial model; 0: no penalty, and no reference model is kept.",
+        hparam=True,
+        ge=0,
     )
     kl_in: Literal["loss", "reward"] = setting(
         "loss",
-        "Where that penalty is: in the loss, token by token, or in the reward, which a response's sum over its tokens "
-        "lowers before advantages are computed. The latter scores a step's responses under both models first.",
+        "Where the KL penalty applies: in the loss, per token, or in the reward, where the sum over a response's "
+        "tokens is subtracted before advantages are computed. The latter scores a step's responses under both models "
+        "first.",
         hparam=True,
     )
     kl_estimator: Literal["k1", "k2", "k3"] = setting(
         "k3",
-        "How a token estimates the KL: the values of `k1` and `k3` are unbiased; in the loss `k2` has the KL's "
-        "expected gradient, `k3` that of the KL the other way round, `k1` none (docs/method/family.md).",
+        "How the KL of a token is estimated. The values of `k1` and `k3` are unbiased. In the loss, `k2` has the "
+        "KL's gradient in expectation, `k3` the gradient of the KL with its arguments swapped, `k1` none "
+        "(docs/method/family.md).",
         hparam=True,
     )
     importance_cap: float = setting(
@@ -235,13 +240,15 @@ class TrainingSettings(Settings):
         ge=0,
     )
     importance_level: Literal["token", "sequence", "geometric"] = setting(
-        "token", "Whether that weight is a token's own, the product over its response, or their geometric mean."
+        "token",
+        "Whether the importance weight is a token's own, the product over its response, or the geometric mean "
+        "over its response.",
     )
     importance_mode: Literal["truncate", "mask"] = setting(
-        "truncate", "Whether a weight above `importance_cap` is set to the cap, or to 0: its tokens are left out."
+        "truncate", "Whether a weight above `importance_cap` is set to the cap, or to 0, which leaves its tokens out."
     )
     importance_floor: float = setting(
-        0.0, "With `importance_mode: mask`, weights below this are set to 0 too.", ge=0, lt=1
+        0.0, "With `importance_mode: mask`, weights below this are also set to 0.", ge=0, lt=1
     )
 
     @property
@@ -253,45 +260,45 @@ class TrainingSettings(Settings):
 class RewardSettings(Settings):
     """A correct response gets `1 + length_bonus * max(0, 1 - length / length_bonus_max_tokens)`, an incorrect one 0.
 
-    Long ones may lose some.
+    A response near the length limit loses up to `overlong_penalty` of it.
     """
 
     length_bonus: float = setting(1.0, "Weight of the bonus for short correct responses.", hparam=True, ge=0)
-    length_bonus_max_tokens: int = setting(32768, "Length in tokens from which on there is no bonus.", ge=1)
+    length_bonus_max_tokens: int = setting(32768, "Length in tokens from which there is no bonus.", ge=1)
     length_bonus_std_floor: float = setting(
         0.1,
-        "Least standard deviation that advantages of a group are divided by in which the bonus alone sets correct "
-        "responses apart; 0: answers that differ by few tokens push as hard as right against wrong.",
+        "Minimum standard deviation that divides the advantages of a group in which only the bonus separates correct "
+        "responses; 0: a difference of a few tokens weighs as much as correct against incorrect.",
         ge=0,
     )
     overlong_penalty: float = setting(
         0.0,
-        "What a response at the length limit loses, right or wrong (DAPO's soft punishment, 1 of whose points is 0.5 "
-        "here); 0: nothing.",
+        "What a response at the length limit loses, correct or incorrect (DAPO's soft overlong punishment, 1 of "
+        "whose points is 0.5 here); 0: nothing.",
         hparam=True,
         ge=0,
         lt=1,
     )
     overlong_share: float = setting(
         0.2,
-        "Share of `env_runners.max_response_tokens`, at its end, over which that penalty grows from 0.",
+        "The penalty grows from 0 over this share of `env_runners.max_response_tokens`, at its end.",
         gt=0,
         le=1,
     )
 
 
 class HistorySettings(Settings):
-    """What was answered to each query before; kept while a mechanism reads it."""
+    """Earlier responses to each query; kept while a mechanism reads them."""
 
     capacity: int | None = setting(
         8,
-        "Correct responses, and as many incorrect ones, that are kept per query and context, the newest; null: all.",
+        "Newest correct responses, and as many incorrect ones, to keep per query and context; null: all.",
         ge=1,
     )
-    dedupe: bool = setting(True, "Whether a response that is stored already is stored again (false) or not (true).")
+    dedupe: bool = setting(True, "Whether to skip a response that is already stored; false: store it again.")
     window: int | None = setting(
         None,
-        "Newest plain attempts that a query's mean is taken over; null: 4 × `training.group_size`; 0: all.",
+        "Newest plain attempts that a query's mean is computed from; null: 4 × `training.group_size`; 0: all.",
         ge=0,
     )
 
@@ -302,28 +309,31 @@ class EvaluationSettings(Settings):
     AFFECTS: ClassVar[Affects] = Affects.EVALUATION
 
     interval: int = setting(
-        0, "Training steps between evaluations; 0: only before and after.", affects=Affects.NOTHING, ge=0
+        0,
+        "Training steps between evaluations; 0: evaluate only before and after training.",
+        affects=Affects.NOTHING,
+        ge=0,
     )
     data: Text | None = setting(
         None, "Held-out problems, named like `environment.data`; null: the environment's own problems."
     )
     columns: dict[str, str] = setting(
-        {}, "Columns of the held-out problems; empty: `environment.columns`, or the preset's own."
+        {}, "Columns of the held-out problems; empty: those in `environment.columns`, or the preset's own."
     )
     samples: int = setting(8, "Responses per problem.", ge=1)
     k: list[Count] = setting(
-        [1, 8], "The k of each pass@k to report; none may exceed `samples`.", affects=Affects.MEASUREMENT, min_length=1
+        [1, 8], "The k of each pass@k to report; at most `samples`.", affects=Affects.MEASUREMENT, min_length=1
     )
     limit: int | None = setting(
-        None, "Evaluate on this many problems at most, evenly spaced in the data; null: on all.", ge=1
+        None, "Maximum number of problems to evaluate on, evenly spaced in the data; null: all.", ge=1
     )
     temperature: float | None = setting(
-        None, "Sampling temperature; null: the one of training.", replaces="env_runners.temperature", gt=0
+        None, "Sampling temperature; null: the training temperature.", replaces="env_runners.temperature", gt=0
     )
     top_p: float | None = setting(
-        None, "Nucleus of sampling; null: the one of training.", replaces="env_runners.top_p", gt=0, le=1
+        None, "Nucleus sampling; null: the training value.", replaces="env_runners.top_p", gt=0, le=1
     )
-    reflection: bool = setting(False, "Whether to measure pass@1 after one live reflection turn as well.")
+    reflection: bool = setting(False, "Whether to also measure pass@1 after one live reflection turn.")
 
     def environment_arguments(self) -> dict[str, Any]:
         """Constructor arguments that turn the training environment into the held-out one."""
@@ -347,31 +357,34 @@ class EvaluationSettings(Settings):
 
 
 class BenchmarksSettings(Settings):
-    """What is asked, and what is told of the answers."""
+    """The problems of an evaluation (`python -m algorithms.evaluate`), and what to report of the answers."""
 
     AFFECTS: ClassVar[Affects] = Affects.EVALUATION
 
     data: dict[str, str] = setting(
-        {}, "Problems by a name of yours, each named like `environment.data`: `{aime24: preset:aime24}`."
+        {},
+        "Problems under names of your choice, each source written like `environment.data`: `{aime24: preset:aime24}`.",
     )
-    columns: dict[str, str] = setting({}, "Columns of the problems where no preset knows them; the same for all data.")
+    columns: dict[str, str] = setting(
+        {}, "Columns of the problems, where no preset defines them; the same for all data."
+    )
     limits: list[Count] = setting(
         [],
-        "Response limits in tokens to tell pass@k for as well: answers that are longer count as cut off there.",
+        "Further response limits, in tokens, to report pass@k for: longer answers count as truncated there.",
         affects=Affects.MEASUREMENT,
     )
     hard_for: str | None = setting(
-        None, "Folder of an earlier evaluation: only problems that were (nearly) never solved in it are asked."
+        None, "Folder of an earlier evaluation: evaluate only problems that were never or rarely solved there."
     )
-    solved_at_most: int = setting(1, "How many right answers a problem of `hard_for` may have had.", ge=0)
+    solved_at_most: int = setting(1, "How many correct answers a problem may have in `hard_for`.", ge=0)
     confidence: bool = setting(
         False,
-        "Whether to measure the log-prob of a token behind each answer, and to report how well it tells correct from "
-        "incorrect ones, and the majority weighted by it.",
+        "Whether to measure the log-prob of a token after each answer, and to report how well it separates correct "
+        "from incorrect answers, and the majority vote weighted by it.",
     )
-    confidence_token: int | str | None = setting(None, "The token, as `laser.token`.")
+    confidence_token: int | str | None = setting(None, "The token, as in `laser.token`.")
     confidence_beta: float = setting(
-        0.1, "What a nat of it is worth in an answer's weight.", affects=Affects.MEASUREMENT, gt=0
+        0.1, "Weight of a nat of this log-prob in an answer's vote.", affects=Affects.MEASUREMENT, gt=0
     )
     confidence_reference: float | None = setting(
         None,

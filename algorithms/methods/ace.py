@@ -7,12 +7,12 @@ from algorithms.methods.views import bounded, per_token
 
 
 class ACESettings(Settings):
-    """Modulate negative advantages by the shift of confidence. Coefficient, cap and normalization are ours."""
+    """Scale negative advantages by the shift of confidence. Coefficient, cap and normalization are ours."""
 
-    enabled: bool = setting(True, "Whether to modulate.")
-    coefficient: float = setting(1.0, "What the shift's softplus adds to the factor 1 (α).", gt=0)
-    per_token: bool = setting(False, "Whether the shift is the mean over a response's tokens, in place of their sum.")
-    cap: float | None = setting(5.0, "Nats that the shift counts at most, either way; null: no bound.", gt=0)
+    enabled: bool = setting(True, "Whether to scale advantages.")
+    coefficient: float = setting(1.0, "Weight of the shift's softplus, which is added to the factor 1 (α).", gt=0)
+    per_token: bool = setting(False, "Whether the shift is the mean over a response's tokens instead of their sum.")
+    cap: float | None = setting(5.0, "Cap of the shift in nats, in both directions; null: no cap.", gt=0)
 
 
 class ACE(Mechanism):

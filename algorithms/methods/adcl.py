@@ -14,14 +14,16 @@ PROBE = "probe"
 
 
 class AdclSettings(Settings):
-    """Go through the queries from easy to hard, by difficulties that are re-estimated as the policy changes."""
+    """Order queries from easy to hard, by difficulties that are estimated again as the policy changes."""
 
-    interval: int = setting(8, "Steps between estimates; each is of the queries of as many steps. Ours.", ge=1)
-    responses: int = setting(4, "Responses that estimate a query's pass rate. Ours.", ge=1)
+    interval: int = setting(
+        8, "Steps between estimates; each estimate covers the queries of that many steps. Ours.", ge=1
+    )
+    responses: int = setting(4, "Responses per query for an estimate of its pass rate. Ours.", ge=1)
     column: str | None = setting(
         None,
         "Column of the data (`environment.columns`) with pass rates that were measured before training, which order "
-        "the first pass; null: a shuffle until estimates come in.",
+        "the first pass; null: shuffle until there are estimates.",
     )
 
 

@@ -11,16 +11,16 @@ from r3env.queries import VARIANTS, variants_of
 
 
 class CogDriftSettings(Settings):
-    """Pose a query in easier forms first."""
+    """Pose each query in easier forms first."""
 
     enabled: bool = setting(True, "Whether to pose queries in easier forms.")
     formats: list[str] = setting(
         ["four_choice", "ten_choice", "fill_in", "open_ended"],
-        "Forms from easy to hard, by their names in the data's variants; the last one is the query itself.",
+        "Forms from easy to hard, named as in the data's variants; the last one is the query itself.",
         min_length=2,
     )
-    threshold: float = setting(0.5, "A query moves up when the mean reward of its window is above this.")
-    window: int = setting(1, "Newest steps of a query in its form that the mean is taken over.", ge=1)
+    threshold: float = setting(0.5, "A query moves to the next form when the mean reward of its window is above this.")
+    window: int = setting(1, "Newest steps of a query in its form over which the mean is computed.", ge=1)
 
 
 class CogDrift(Mechanism):

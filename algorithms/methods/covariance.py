@@ -8,18 +8,18 @@ from algorithms.grpo.mechanism import Mechanism, Sample, Settings, StepBatch, se
 
 
 class CovarianceSettings(Settings):
-    """Choose the tokens whose log-prob and advantage go together most, and hold them back."""
+    """Hold back the tokens whose log-prob and advantage covary the most."""
 
     enabled: bool = setting(True, "Whether to hold tokens back.")
     mode: Literal["clip", "kl"] = setting(
         "clip",
-        "`clip`: random ones of those between `low` and `high` lose their advantage. `kl`: the largest pay for their "
-        "distance from the old policy.",
+        "`clip`: random tokens between `low` and `high` lose their advantage. `kl`: the tokens with the largest "
+        "covariance are penalized by their distance from the old policy.",
     )
-    share: float = setting(2e-4, "Share of the step's tokens that are chosen; at least one is.", gt=0, lt=1)
-    low: float = setting(1.0, "With `clip`, the least covariance of a token that may be chosen.")
-    high: float = setting(5.0, "With `clip`, the largest.")
-    coefficient: float = setting(1.0, "With `kl`, what a nat of distance costs.", gt=0)
+    share: float = setting(2e-4, "Share of a step's tokens to choose; at least one token.", gt=0, lt=1)
+    low: float = setting(1.0, "With `clip`, the minimum covariance of a token that may be chosen.")
+    high: float = setting(5.0, "With `clip`, the maximum.")
+    coefficient: float = setting(1.0, "With `kl`, the penalty per nat of distance.", gt=0)
 
 
 class Covariance(Mechanism):

@@ -21,16 +21,21 @@ class DphRlSettings(Settings):
     enabled: bool = setting(True, "Whether to rehearse.")
     divergence: Divergence = setting(
         "forward_kl",
-        "From the policy that wrote a response to the one that is trained: forward KL, Jensen-Shannon, or `alpha`.",
+        "Divergence from the policy that wrote a response to the one in training: forward KL, Jensen-Shannon, or "
+        "`alpha`.",
     )
-    alpha: float = setting(0.2, "With `alpha`, its order (α).", gt=0, lt=1)
-    coefficient: float = setting(0.01, "Weight of the divergence in the loss; its authors try up to 0.05.", ge=0)
-    solved: float = setting(1.0, "Share of correct responses in its first group that makes a query solved.", gt=0, le=1)
-    keep: int = setting(8, "Responses that are kept of a solved query.", ge=1)
-    capacity: int = setting(4096, "Responses kept altogether; queries that are solved later are trained on.", ge=1)
-    share: float = setting(0.25, "Responses rehearsed in a step, as a share of those that it samples.", gt=0)
-    leave_out: bool = setting(True, "Whether solved queries have no policy loss.")
-    max_ratio: float = setting(10.0, "Bound on a token's ratio in the slope of the divergence.", gt=1)
+    alpha: float = setting(0.2, "With `alpha`, the divergence's order (α).", gt=0, lt=1)
+    coefficient: float = setting(0.01, "Weight of the divergence in the loss; the authors try up to 0.05.", ge=0)
+    solved: float = setting(
+        1.0, "Share of correct responses in its first group from which a query counts as solved.", gt=0, le=1
+    )
+    keep: int = setting(8, "Responses to keep per solved query.", ge=1)
+    capacity: int = setting(
+        4096, "Responses to keep in total; queries that are solved after that are trained on.", ge=1
+    )
+    share: float = setting(0.25, "Responses to rehearse per step, as a share of those that the step samples.", gt=0)
+    leave_out: bool = setting(True, "Whether solved queries get no policy loss.")
+    max_ratio: float = setting(10.0, "Bound on a token's ratio in the gradient of the divergence.", gt=1)
 
 
 class DphRl(Mechanism):

@@ -12,15 +12,16 @@ THRESHOLDS = {"tv": 0.15, "kl": 0.05}
 
 
 class DppoSettings(Settings):
-    """Silence a token that has moved too far, as measured by its probability."""
+    """Remove the gradient of a token whose probability has moved too far."""
 
     divergence: Literal["tv", "kl"] = setting(
-        "tv", "Of the two outcomes «this token» and «another»: total variation, |π - π_old|, or KL(π_old ‖ π)."
+        "tv",
+        "Divergence over the two outcomes «this token» and «another»: total variation, |π - π_old|, or KL(π_old ‖ π).",
     )
     threshold: float | None = setting(
-        None, "The most that a token may have moved, in probability or nats; null: 0.15 for tv, 0.05 for kl.", gt=0
+        None, "How far a token may move, in probability or nats; null: 0.15 for tv, 0.05 for kl.", gt=0
     )
-    max_ratio: float = setting(20.0, "Cap of a ratio's weight.", gt=1)
+    max_ratio: float = setting(20.0, "Cap of a ratio as a weight.", gt=1)
 
 
 class Dppo(Objective):

@@ -12,11 +12,14 @@ class EntropyBonusSettings(Settings):
 
     enabled: bool = setting(True, "Whether to add the bonus.")
     target: float | None = setting(
-        0.2, "Nats per token below which the bonus is paid, and grows; null: the coefficient stays what it is.", gt=0
+        0.2,
+        "Entropy, in nats per token, below which the bonus is paid and its weight grows; null: the weight stays "
+        "constant.",
+        gt=0,
     )
     coefficient: float = setting(0.0, "Weight of the bonus in the first step.", ge=0)
-    step: float = setting(1e-4, "What a step adds to the weight below the target, and takes from it above.", ge=0)
-    most: float = setting(5e-3, "The largest weight.", gt=0)
+    step: float = setting(1e-4, "How much a step adds to the weight below the target, and subtracts above it.", ge=0)
+    most: float = setting(5e-3, "Maximum weight.", gt=0)
 
 
 class EntropyBonus(Mechanism):

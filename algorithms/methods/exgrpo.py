@@ -11,11 +11,13 @@ from algorithms.methods.pass_rates import PassRates, plain_outcomes
 
 
 class ExGrpoSettings(Settings):
-    """Draw part of a step's queries from those that the policy solves sometimes."""
+    """Draw part of a step's queries from those that the policy sometimes solves."""
 
-    share: float = setting(0.5, "Share of a step's queries that is drawn so (ρ); the rest is the epoch's.", ge=0, le=1)
-    start: float = setting(0.35, "Share of correct responses in a step from which on it is done at all.", ge=0, le=1)
-    sigma: float = setting(1.0, "Deviation of the weights around half of a group, in correct responses.", gt=0)
+    share: float = setting(
+        0.5, "Share of a step's queries that are drawn this way (ρ); the rest are the epoch's.", ge=0, le=1
+    )
+    start: float = setting(0.35, "Share of correct responses in a step from which this begins.", ge=0, le=1)
+    sigma: float = setting(1.0, "Standard deviation of the weights around half of a group, in correct responses.", gt=0)
 
 
 class ExGrpoSampler(EpochSampler):

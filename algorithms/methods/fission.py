@@ -12,16 +12,17 @@ FISSION = "fission"
 class FissionSettings(Settings):
     """Train on recovering from this step's failures. The numbers are ours: the authors' were not found."""
 
-    enabled: bool = setting(True, "Whether to split failures off.")
-    failures: int = setting(1, "Failures of a group that become prompts at most, drawn uniformly.", ge=1)
-    size: int | None = setting(None, "Responses to each such prompt (G'); null: `training.group_size`.", ge=2)
-    max_share: float = setting(0.5, "Share of a step's prompts that may be such prompts; 1: no limit.", ge=0, le=1)
+    enabled: bool = setting(True, "Whether to make prompts from failures.")
+    failures: int = setting(1, "Maximum number of failures per group that become prompts, drawn uniformly.", ge=1)
+    size: int | None = setting(None, "Responses per such prompt (G'); null: `training.group_size`.", ge=2)
+    max_share: float = setting(0.5, "Maximum share of a step's prompts that are such prompts; 1: no limit.", ge=0, le=1)
     max_attempt_tokens: int | None = setting(
         2048,
-        "Length that a quoted trajectory is cut to, head and tail kept; null: cut only at the context limit.",
+        "Length in tokens to which a quoted trajectory is cut, head and tail kept; null: cut only at the context "
+        "limit.",
         ge=2,
     )
-    max_feedback_tokens: int = setting(512, "Length that the environment's feedback is cut to.", ge=16)
+    max_feedback_tokens: int = setting(512, "Length in tokens to which the environment's feedback is cut.", ge=16)
 
 
 class Fission(Mechanism):

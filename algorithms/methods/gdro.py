@@ -12,19 +12,23 @@ from algorithms.methods.pass_rates import PassRates, check_sizes, largest_group,
 
 
 class GdroSettings(Settings):
-    """Responses, or advantages, by how difficult the bin of a query is."""
+    """Distribute responses, or weigh advantages, by the difficulty bin of a query."""
 
-    enabled: bool = setting(True, "Whether the adversary acts.")
-    edges: list[float] = setting([0.4, 0.75], "Pass rates that divide the bins, in rising order.", min_length=1)
-    hysteresis: float = setting(0.03, "How far past an edge a pass rate has to be for its query to change bins.", ge=0)
-    memory: float = setting(0.85, "Share of a query's moving pass rate that a new group leaves.", ge=0, lt=1)
-    beta: float = setting(0.12, "Share of a bin's score that a step replaces (β).", gt=0, le=1)
-    eta: float = setting(0.65, "How strongly scores act: a bin counts exp(η · score).", ge=0)
-    rollouts: bool = setting(True, "Whether bins share the step's responses by it (Rollout-GDRO).")
-    min_size: int = setting(2, "Responses of a query at least.", ge=1)
-    max_size: int = setting(24, "Responses of a query at most.", ge=2)
-    weights: bool = setting(False, "Whether advantages are multiplied by it (Prompt-GDRO).")
-    max_weight: float = setting(15.0, "The most that an advantage is multiplied by.", gt=0)
+    enabled: bool = setting(True, "Whether to use the adversary's weights of the bins.")
+    edges: list[float] = setting([0.4, 0.75], "Pass rates that divide the bins, in ascending order.", min_length=1)
+    hysteresis: float = setting(0.03, "How far a pass rate must move past an edge before its query changes bins.", ge=0)
+    memory: float = setting(
+        0.85, "Share of the old value in a query's moving pass rate when a new group arrives.", ge=0, lt=1
+    )
+    beta: float = setting(0.12, "Share of a bin's score that each step replaces (β).", gt=0, le=1)
+    eta: float = setting(0.65, "How strongly scores act: the weight of a bin is exp(η · score).", ge=0)
+    rollouts: bool = setting(
+        True, "Whether to distribute the step's responses over bins by these weights (Rollout-GDRO)."
+    )
+    min_size: int = setting(2, "Minimum responses per query.", ge=1)
+    max_size: int = setting(24, "Maximum responses per query.", ge=2)
+    weights: bool = setting(False, "Whether to multiply advantages by these weights (Prompt-GDRO).")
+    max_weight: float = setting(15.0, "Maximum factor on an advantage.", gt=0)
 
 
 class Gdro(Mechanism):

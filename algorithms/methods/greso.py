@@ -12,20 +12,20 @@ _LEAST = 0.01  # of all probabilities to be sampled, in the authors' code
 
 
 class GresoSettings(Settings):
-    """Skip queries whose last groups were all correct or all incorrect, with a probability that grows."""
+    """Skip queries whose last groups were all correct or all incorrect, with a growing probability."""
 
     explore: float = setting(
-        0.5, "At first, the probability to sample a query again whose last group was homogeneous (p).", gt=0, lt=1
+        0.5, "Initial probability to sample a query again whose last group was homogeneous (p).", gt=0, lt=1
     )
     target: float = setting(
         0.25,
-        "Share of homogeneous groups that p is steered to: a third all correct, the rest all incorrect.",
+        "Target share of homogeneous groups, toward which p moves: a third all correct, the rest all incorrect.",
         ge=0,
         le=1,
     )
-    step_size: float = setting(0.01, "How far p moves in a step towards the target.", ge=0, lt=1)
-    lowest: float = setting(0.05, "The least that p falls to.", gt=0, lt=1)
-    highest: float = setting(0.95, "The most that p rises to.", gt=0, lt=1)
+    step_size: float = setting(0.01, "How far p moves per step.", ge=0, lt=1)
+    lowest: float = setting(0.05, "Minimum of p.", gt=0, lt=1)
+    highest: float = setting(0.95, "Maximum of p.", gt=0, lt=1)
 
 
 class GresoSampler(EpochSampler):

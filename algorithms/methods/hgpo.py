@@ -15,13 +15,19 @@ Place = tuple[int, int]  # a member of the group, and a turn of it
 
 
 class HGPOSettings(Settings):
-    """Compare turns of one state, and of the same states before it."""
+    """Compare turns that start from the same state, and from the same states before it."""
 
-    history: int = setting(2, "K: how many states before its own a turn may have to share; 0: GiGPO's step term.", ge=0)
-    discount: float = setting(0.95, "What a turn's return keeps of the next one's.", ge=0, le=1)
-    power: float = setting(1.0, "α: a comparison that shares k earlier states weighs (k + 1)^α.", ge=0)
-    normalize: Literal["std", "mean"] = setting("std", "Whether distances from the mean are divided by the deviation.")
-    episode_weight: float = setting(0.0, "Weight of the whole response's own advantage beside it; GiGPO's is 1.", ge=0)
+    history: int = setting(
+        2, "K: how many earlier states two turns may be required to share; 0: GiGPO's step term.", ge=0
+    )
+    discount: float = setting(0.95, "Discount of the next turn's return in a turn's return.", ge=0, le=1)
+    power: float = setting(1.0, "α: a comparison of turns that share k earlier states has the weight (k + 1)^α.", ge=0)
+    normalize: Literal["std", "mean"] = setting(
+        "std", "Whether distances from the mean are divided by the standard deviation."
+    )
+    episode_weight: float = setting(
+        0.0, "Weight of the whole response's own advantage, added to the turn's; GiGPO's is 1.", ge=0
+    )
 
 
 class HGPOAdvantage(AdvantageEstimator):

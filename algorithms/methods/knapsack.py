@@ -12,16 +12,21 @@ from algorithms.methods.pass_rates import PassRates, check_sizes, largest_group,
 
 
 class KnapsackSettings(Settings):
-    """Group sizes by what a query's last pass rate promises; their sum stays that of equal groups."""
+    """Choose group sizes by each query's last pass rate; their sum stays that of equal groups."""
 
     enabled: bool = setting(True, "Whether to choose group sizes.")
-    min_size: int = setting(2, "Responses that every query gets.", ge=1)
-    max_size: int = setting(128, "Responses that a query gets at most.", ge=2)
+    min_size: int = setting(2, "Minimum responses per query.", ge=1)
+    max_size: int = setting(128, "Maximum responses per query.", ge=2)
     fallback: bool = setting(
-        True, "Whether what queries of mixed outcome are not expected to need goes to those that were never solved."
+        True,
+        "Whether responses that queries of mixed outcome are not expected to need go to queries that were never "
+        "solved.",
     )
     confidence: float = setting(
-        0.9, "Probability of a mixed group that counts as what such a query needs; `fallback` reads it.", gt=0, lt=1
+        0.9,
+        "A query needs as many responses as give a mixed group with this probability; `fallback` reads it.",
+        gt=0,
+        lt=1,
     )
 
 

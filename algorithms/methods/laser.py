@@ -14,24 +14,26 @@ from algorithms.utils.statistics import area_under_curve
 class LaserSettings(Settings):
     """Learn a confidence in each response: a reward that the policy gives itself with one more token."""
 
-    enabled: bool = setting(True, "Whether to learn it.")
+    enabled: bool = setting(True, "Whether to learn the confidence.")
     token: int | str | None = setting(
         None,
-        "The token behind a response: an id, or its text. null: a reserved token, a row of the output head that the "
-        "tokenizer does not use, or a byte that text never has.",
+        "The token after a response: an id, or its text. null: a reserved token, a row of the output head that the "
+        "tokenizer does not use, or a byte that never occurs in text.",
     )
-    beta: float = setting(0.1, "What a nat of its log-prob is worth (β).", gt=0)
+    beta: float = setting(0.1, "Confidence per nat of the token's log-prob (β).", gt=0)
     reference: float | None = setting(
         None,
-        "Its log-prob, times the temperature, at which the confidence is 0 (c_ref). null: the mean over the finished "
-        "responses of the first step that has any.",
+        "The token's log-prob, times the temperature, at which the confidence is 0 (c_ref). null: the mean over the "
+        "finished responses of the first step that has any.",
     )
     coefficient: float = setting(0.1, "Weight of the squared error in the loss.", ge=0)
-    balanced: bool = setting(True, "Whether correct and incorrect responses weigh the same together.")
-    start: int = setting(0, "Steps without the squared error.", ge=0)
+    balanced: bool = setting(True, "Whether correct and incorrect responses have the same total weight.")
+    start: int = setting(0, "Steps before the squared error joins the loss.", ge=0)
     warmup: int = setting(200, "Steps before confidences join the advantages.", ge=0)
-    share: float = setting(0.1, "Their share of the advantages from then on.", ge=0, le=1)
-    min_std: float = setting(0.1, "The least standard deviation of a group's confidences with which they join.", ge=0)
+    share: float = setting(0.1, "Share of the confidences in the advantages after that.", ge=0, le=1)
+    min_std: float = setting(
+        0.1, "Minimum standard deviation of a group's confidences; below it they do not join.", ge=0
+    )
 
 
 class Laser(Mechanism):

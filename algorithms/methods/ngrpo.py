@@ -7,7 +7,7 @@ from algorithms.grpo.mechanism import Group, Settings, setting
 
 
 class NGRPOSettings(Settings):
-    """Count virtual responses of the best reward in a group's mean and deviation."""
+    """Add virtual responses of the best reward to a group's mean and standard deviation."""
 
     max_reward: float = setting(1.0, "Reward of the virtual response: the most that a response can get.")
     count: int = setting(1, "Virtual responses per group.", ge=1)

@@ -15,15 +15,17 @@ class OPDSettings(Settings):
     enabled: bool = setting(True, "Whether to distill.")
     teacher: Annotated[str, Field(min_length=1)] = setting(
         "embedded:teacher",
-        "The teacher: a folder in Hugging Face's format, a model's id on the Hub, or `embedded:teacher`, which solves "
-        "the quickstart's problems. It has to write in the policy's tokens; learners hold it beside the policy.",
+        "The teacher: a folder in Hugging Face's format, a model's id on the Hub, or `embedded:teacher`, which "
+        "solves the quickstart's problems. It must use the policy's tokens; learners hold it beside the policy.",
     )
     teacher_revision: str | None = setting(
         None, "Branch, tag or commit of a teacher on the Hub; null: its main branch."
     )
-    coefficient: float = setting(1.0, "What a nat between teacher and policy is worth as an advantage.", gt=0)
-    reward: float = setting(0.0, "What the advantage of the reward counts beside it; 0: the teacher alone.", ge=0)
-    cap: float | None = setting(10.0, "Nats that a token's difference counts at most; null: no bound (ours).", gt=0)
+    coefficient: float = setting(1.0, "Advantage per nat between teacher and policy.", gt=0)
+    reward: float = setting(
+        0.0, "Weight of the reward's advantage, added to the teacher's; 0: the teacher alone.", ge=0
+    )
+    cap: float | None = setting(10.0, "Cap of a token's difference, in nats; null: no cap (ours).", gt=0)
 
 
 class OPD(Mechanism):

@@ -10,14 +10,16 @@ from algorithms.rollout.types import Context
 
 
 class PosteriorSettings(Settings):
-    """Sample queries that are likely to come out mixed, in place of the epoch's shuffle."""
+    """Sample queries whose groups are likely to have mixed outcomes, instead of shuffling each epoch."""
 
-    memory: float = setting(0.8, "Share of a query's counts that it keeps when it is sampled again.", ge=0, le=1)
-    forgetting: float = setting(0.02, "Share of all counts that each step takes, as the policy changes.", ge=0, lt=1)
+    memory: float = setting(0.8, "Share of its counts that a query keeps when it is sampled again.", ge=0, le=1)
+    forgetting: float = setting(0.02, "Share of all counts that is lost per step, as the policy changes.", ge=0, lt=1)
     score: Literal["variance", "target"] = setting(
-        "variance", "Whether queries with the largest p(1-p) are taken, or those with p nearest to `target`."
+        "variance", "Whether to take queries with the largest p(1-p), or those with p nearest to `target`."
     )
-    target: float = setting(0.5, "The pass rate to aim at. Below 0.5 it leaves more hard queries to R³.", gt=0, lt=1)
+    target: float = setting(
+        0.5, "The pass rate to aim at. A value below 0.5 leaves more hard queries to R³.", gt=0, lt=1
+    )
 
 
 class PosteriorSampler(QuerySampler):

@@ -14,12 +14,12 @@ PREFIX, FLAWED = "prefix", "flawed_prefix"
 
 
 class PrefixSettings(Settings):
-    """Prompts with a begun answer: the first part of a success, on which there is no gradient."""
+    """Add prompts with a begun answer: the first part of a success, which gets no gradient."""
 
     enabled: bool = setting(True, "Whether to add prefixed prompts.")
-    low: float = setting(0.4, "Least share of a success that is given.", gt=0, lt=1)
-    high: float = setting(0.8, "Largest share of a success that is given.", gt=0, lt=1)
-    per_query: int = setting(3, "Prefixed prompts of a hard query, each a group of its own.", ge=1)
+    low: float = setting(0.4, "Minimum share of a success to give.", gt=0, lt=1)
+    high: float = setting(0.8, "Maximum share of a success to give.", gt=0, lt=1)
+    per_query: int = setting(3, "Prefixed prompts per hard query; each is a group of its own.", ge=1)
     source: Literal["history", "data", "both"] = setting(
         "history",
         "Where successes come from: stored plain ones of a single turn, `prefix_rl.column` of the data, or both: the "
@@ -27,14 +27,16 @@ class PrefixSettings(Settings):
     )
     column: str = setting("solution", "Column of the data (`environment.columns`) with solutions.")
     threshold: float = setting(
-        0.5, "A query is hard when the share of its plain attempts that were correct is below this; 1: all are. Ours."
+        0.5,
+        "A query is hard when the share of correct answers among its plain attempts is below this; 1: all "
+        "queries are hard. Ours.",
     )
-    flawed: float = setting(0.0, "Share of prefixes in which one error is planted.", ge=0, le=1)
+    flawed: float = setting(0.0, "Share of prefixes that get one error.", ge=0, le=1)
     flaw: Literal["digit", "step", "sign"] = setting(
-        "digit", "The error: another digit, a wrong result of a step (the number behind a `=`), or a flipped sign."
+        "digit", "The error: another digit, an incorrect result of a step (the number after a `=`), or a flipped sign."
     )
     flaw_at: Literal["last", "any"] = setting(
-        "last", "Where it is: at the last such place, so that nothing behind it is right already, or at any one. Ours."
+        "last", "Where the error goes: the last possible place, so that nothing correct follows it, or any place. Ours."
     )
 
 

@@ -14,16 +14,16 @@ COMPENSATION = "compensation"
 
 
 class RoRecompSettings(Settings):
-    """Priority for short correct and long incorrect responses. The numbers are ours: the paper's were not found."""
+    """Train first on short correct and long incorrect responses. The numbers are ours: the paper's were not found."""
 
     enabled: bool = setting(True, "Whether to recompose steps.")
     share: float = setting(
         0.5,
-        "Share of a group's shortest correct responses, and of its longest incorrect ones (α).",
+        "Share of a group's shortest correct responses, and of its longest incorrect ones, to train on first (α).",
         gt=0,
         lt=1,
     )
-    buffer: int = setting(128, "Responses that the buffer of the others has to hold before they are trained on.", ge=1)
+    buffer: int = setting(128, "Size, in responses, at which the buffer of the remaining ones is trained on.", ge=1)
 
 
 class RoRecomp(Mechanism):

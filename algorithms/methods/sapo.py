@@ -7,10 +7,12 @@ from algorithms.learner.loss import LossSettings, Objective
 
 
 class SapoSettings(Settings):
-    """How fast a token's weight falls as its ratio leaves 1."""
+    """How fast a token's weight falls as its ratio moves away from 1."""
 
-    tau_positive: float = setting(1.0, "Temperature of the gate where the advantage is positive.", gt=0)
-    tau_negative: float = setting(1.05, "The same where it is not: higher, to let go of failures sooner.", gt=0)
+    tau_positive: float = setting(1.0, "Temperature of the gate for positive advantages.", gt=0)
+    tau_negative: float = setting(
+        1.05, "Temperature of the gate for other advantages: higher, so that failures lose weight sooner.", gt=0
+    )
 
 
 class Sapo(Objective):

@@ -15,22 +15,22 @@ HINTED = "hinted"
 
 
 class ScafGrpoSettings(Settings):
-    """Hint at what the policy cannot solve alone, level by level."""
+    """Give hints, level by level, for queries that the policy cannot solve alone."""
 
     enabled: bool = setting(True, "Whether to give hints.")
     column: str = setting(
         "hints",
-        "Column of the data (`environment.columns`) with a query's hints: a list of texts, the least help first, or "
-        "one text.",
+        "Column of the data (`environment.columns`) with a query's hints: a list of texts, least help first, or one "
+        "text.",
     )
     warmup: int = setting(50, "Steps before the first hint.", ge=0)
     levels: Literal["all", "last"] = setting(
-        "all", "Whether all levels are asked in turn, or the last alone, which helps the most."
+        "all", "Whether to try all levels in turn, or only the last, which helps the most."
     )
-    responses: int = setting(1, "Responses that are sampled at each level.", ge=1)
-    replace: int = setting(1, "Incorrect responses of a group that correct hinted ones replace at most.", ge=1)
+    responses: int = setting(1, "Responses sampled per level.", ge=1)
+    replace: int = setting(1, "Maximum number of a group's incorrect responses that correct hinted ones replace.", ge=1)
     plain_prompt: bool = setting(
-        False, "Whether what replaces them is trained as an answer to the prompt without the hint (EGSR)."
+        False, "Whether to train the replacements as answers to the prompt without the hint (EGSR)."
     )
 
 

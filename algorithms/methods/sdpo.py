@@ -15,27 +15,26 @@ GAP_TEXT = "\n[...]\n"
 
 
 class SDPOSettings(Settings):
-    """Self-distillation: what the policy would have written, had it seen a solution or the feedback."""
+    """Self-distillation: the teacher is the policy itself, shown a solution or the feedback."""
 
     enabled: bool = setting(True, "Whether to distill.")
     feedback: bool = setting(
-        True, "Whether the environment's feedback stands in where no other response of the group is correct."
+        True, "Whether to show the environment's feedback where no other response of the group is correct."
     )
     others: float = setting(
         0.0,
-        "What the advantage of the reward counts for responses that have neither; 0: they are not trained on, 1: they "
-        "are as in GRPO.",
+        "Weight of the reward's advantage for responses that have neither; 0: they are not trained on, 1: as in GRPO.",
         ge=0,
     )
-    coefficient: float = setting(1.0, "What a nat between teacher and policy is worth as an advantage.", gt=0)
-    cap: float | None = setting(10.0, "Nats that a token's difference counts at most; null: no bound (ours).", gt=0)
-    solution_text: str = setting("Here is a correct solution:\n{solution}", "How a solution is shown.", min_length=1)
-    feedback_text: str = setting("About an earlier attempt:\n{feedback}", "How feedback is shown.", min_length=1)
-    closing_text: str = setting("Solve the original question correctly.", "What follows either of them.")
+    coefficient: float = setting(1.0, "Advantage per nat between teacher and policy.", gt=0)
+    cap: float | None = setting(10.0, "Cap of a token's difference, in nats; null: no cap (ours).", gt=0)
+    solution_text: str = setting("Here is a correct solution:\n{solution}", "How to show a solution.", min_length=1)
+    feedback_text: str = setting("About an earlier attempt:\n{feedback}", "How to show feedback.", min_length=1)
+    closing_text: str = setting("Solve the original question correctly.", "Text after either of them.")
     max_solution_tokens: int | None = setting(
         2048,
-        "Length that a shown solution is cut to, head and tail kept; null: not at all. What leaves no room for the "
-        "response in the model's context is not shown.",
+        "Length in tokens to which a shown solution is cut, head and tail kept; null: uncut. A solution that leaves "
+        "no room for the response in the model's context is not shown.",
         ge=2,
     )
 

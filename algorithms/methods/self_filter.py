@@ -11,9 +11,9 @@ GREEDY = "greedy"
 
 
 class SelfSettings(Settings):
-    """Train on queries that the policy's most likely answer gets wrong."""
+    """Train only on queries that the policy's most likely answer gets wrong."""
 
-    enabled: bool = setting(True, "Whether to leave out what is answered correctly greedily.")
+    enabled: bool = setting(True, "Whether to leave out queries that are answered correctly by greedy decoding.")
 
 
 class SelfFilter(Mechanism):

@@ -16,11 +16,11 @@ class VasSettings(Settings):
     """Draw part of a step's queries by how much their responses vary."""
 
     share: float = setting(
-        0.5, "Share of a step's queries that is drawn by weight (λ); the rest is uniform.", ge=0, le=1
+        0.5, "Share of a step's queries that are drawn by weight (λ); the rest are drawn uniformly.", ge=0, le=1
     )
     outcome: float = setting(0.8, "Weight of the outcome's variance p(1-p) (α).", ge=0)
     diversity: float = setting(0.2, "Weight of the responses' diversity (β).", ge=0)
-    interval: int = setting(35, "Steps between refreshes of the weights.", ge=1)
+    interval: int = setting(35, "Steps between updates of the weights.", ge=1)
 
 
 class VasSampler(QuerySampler):

@@ -24,7 +24,7 @@ class _Weighted(AdvantageEstimator):
 
 
 class WReinforceSettings(Settings):
-    """Weigh successes and failures apart."""
+    """Weigh successes and failures separately."""
 
     positive: float = setting(0.1, "Weight of successes, the paper's λ.", ge=0)
     negative: float = setting(1.0, "Weight of failures.", ge=0)

@@ -13,12 +13,12 @@ from algorithms.methods.pass_rates import PassRates, plain_outcomes
 class WindowSettings(Settings):
     """Leave out queries that are too easy or too hard."""
 
-    low: float = setting(0.1, "The least pass rate that is sampled.", ge=0, le=1)
-    high: float = setting(0.9, "The largest pass rate that is sampled.", ge=0, le=1)
+    low: float = setting(0.1, "Minimum pass rate to sample.", ge=0, le=1)
+    high: float = setting(0.9, "Maximum pass rate to sample.", ge=0, le=1)
     column: str | None = setting(
         None,
-        "Column of the data (`environment.columns`) with pass rates that were measured before training; null: those of "
-        "a query's first group in training.",
+        "Column of the data (`environment.columns`) with pass rates that were measured before training; null: use "
+        "the pass rate of a query's first group in training.",
     )
 
 

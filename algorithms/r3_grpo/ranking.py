@@ -25,30 +25,32 @@ _logger = logging.getLogger(__name__)
 
 
 class RankingSettings(Settings):
-    """Structural entropy ranking reward (SERR): an order among responses of a group without a correct one."""
+    """Structural entropy ranking reward (SERR): rank the responses of a group without a correct one."""
 
     enabled: bool = setting(True, "Whether to rank.", hparam=True)
     order: Literal["entropy", "random"] = setting(
-        "entropy", "What ranks them: the structure of their entropies, or chance, as a control."
+        "entropy", "What to rank by: the structure of the responses' entropies, or chance, as a control."
     )
-    top_fraction: float = setting(0.2, "Share of a response's tokens that its entropy peak is the mean of.", gt=0, le=1)
+    top_fraction: float = setting(
+        0.2, "Share of a response's tokens over which its entropy peak is the mean.", gt=0, le=1
+    )
     max_reward: float = setting(
         0.1,
-        "Reward of the best rank; below 1, the smallest reward of a correct response.",
+        "Reward of the first rank; below 1, the smallest reward of a correct response.",
         ge=0,
         lt=1,
         hparam=True,
     )
-    scope: Scope = setting("truncated", "Which responses of an all-incorrect group are ranked.", hparam=True)
+    scope: Scope = setting("truncated", "Which responses of an all-incorrect group to rank.", hparam=True)
     baseline: Baseline = setting(
         "finished_wrong",
-        "Whether the ranked rewards are shifted so that no truncated response is worth more than a finished "
-        "incorrect one, shifted to a mean of 0, or as in the paper.",
+        "How to shift the ranked rewards: so that no truncated response gets more than a finished incorrect one, to "
+        "a mean of 0, or not at all, as in the paper.",
         hparam=True,
     )
     std_floor: float = setting(
         0.5,
-        "Least standard deviation that advantages of a group in which responses were ranked are divided by.",
+        "Minimum standard deviation that divides the advantages of a group with ranked responses.",
         ge=0,
         hparam=True,
     )

@@ -27,15 +27,15 @@ ENOUGH = 8
 
 
 class ReflectionSettings(Settings):
-    """In-context self-reflection (ISR): a hard query is also posed after one of its failed attempts."""
+    """In-context self-reflection (ISR): pose a hard query also with one of its failed attempts in the prompt."""
 
     enabled: bool = setting(True, "Whether to add reflection prompts.", hparam=True)
     threshold: float = setting(
-        0.25, "A query is hard when the mean of its history is below this (τ).", ge=0, hparam=True
+        0.25, "A query is hard when its mean in the history is below this (τ).", ge=0, hparam=True
     )
     statistic: Literal["correct", "reward"] = setting(
         "correct",
-        "What the history's mean is taken of: correctness, or the reward with its length bonus (the paper).",
+        "What that mean is computed from: correctness, or the reward with its length bonus (the paper).",
     )
     min_attempts: int | None = setting(
         None,
@@ -44,30 +44,30 @@ class ReflectionSettings(Settings):
     )
     max_share: float = setting(
         0.25,
-        "Share of a step's prompts that may be reflection prompts; 1: no limit.",
+        "Maximum share of a step's prompts that are reflection prompts; 1: no limit.",
         ge=0,
         le=1,
         hparam=True,
     )
     max_attempt_tokens: int | None = setting(
         2048,
-        "Length that a quoted attempt is cut to, head and tail kept; null: cut only at the context limit.",
+        "Length in tokens to which a quoted attempt is cut, head and tail kept; null: cut only at the context limit.",
         ge=2,
     )
     adaptive: bool = setting(
         True,
-        "Whether reflection prompts are cut down to one per step while reflected answers are correct no more often "
-        "than plain ones to the same queries, over the newest 32 reflection groups.",
+        "Whether to limit reflection prompts to one per step while reflected answers are no more often correct than "
+        "plain ones to the same queries, over the newest 32 reflection groups.",
     )
     distill: bool = setting(
         True,
-        "Whether a correct reflected answer also enters the history as an answer to the bare query.",
+        "Whether a correct reflected answer also enters the history as an answer to the plain query.",
         hparam=True,
     )
     distill_gap: float | None = setting(
         None,
-        "Nats per token that such an answer may lose in log-prob without the attempt that it was given after: one that "
-        "speaks of the attempt loses many; null: any number.",
+        "Maximum loss of log-prob, in nats per token, of such an answer when the attempt is removed from its prompt: "
+        "an answer that mentions the attempt loses much. null: no limit.",
         gt=0,
         hparam=True,
     )

@@ -21,31 +21,31 @@ __all__ = ["Replay", "ReplayEntry", "ReplayHistory", "ReplaySettings"]
 
 
 class ReplaySettings(Settings):
-    """Cross-context replay (CCR): a group all correct or all incorrect gets the opposite outcome from history."""
+    """Cross-context replay (CCR): add stored responses of the opposite outcome to a homogeneous group."""
 
     enabled: bool = setting(True, "Whether to replay.", hparam=True)
-    k: int = setting(1, "Samples that are added to a homogeneous group at most.", ge=0, hparam=True)
+    k: int = setting(1, "Maximum number of samples to add to a homogeneous group.", ge=0, hparam=True)
     contexts: Literal["same", "any"] = setting(
         "same",
-        "Whether a group draws on entries of its own context only (plain or reflection) or on any of the "
-        "query, each under its own prompt (the paper).",
+        "Whether a group takes stored responses from its own context only (plain or reflection), or from any context "
+        "of the query, each under its own prompt (the paper).",
         hparam=True,
     )
     ratio: Literal["stored", "recomputed", "probability"] = setting(
         "stored",
-        "Old log-probs of replayed tokens: those of when they were sampled, of this step's policy, or 0, so that the "
-        "ratio is the policy's probability (LUFFY).",
+        "Old log-probs of replayed tokens: those from when they were sampled, those of this step's policy, or 0, "
+        "which makes the ratio the policy's probability (LUFFY).",
         hparam=True,
     )
     groups: Literal["homogeneous", "all"] = setting(
-        "homogeneous", "Whether homogeneous groups alone are added to, or all of them (RLEP).", hparam=True
+        "homogeneous", "Whether to add samples to homogeneous groups only, or to all groups (RLEP).", hparam=True
     )
     outcome: Literal["opposite", "correct"] = setting(
-        "opposite", "Whether the opposite outcome is added, or correct responses alone (RLEP).", hparam=True
+        "opposite", "Whether to add the opposite outcome, or correct responses only (RLEP).", hparam=True
     )
     draw: Literal["uniform", "lowest_entropy"] = setting(
         "uniform",
-        "Whether stored responses are drawn uniformly, or those whose tokens have the lowest mean entropy under this "
+        "How to choose stored responses: uniformly, or those whose tokens have the lowest mean entropy under this "
         "step's policy (ExGRPO), for which all of them are scored.",
         hparam=True,
     )
@@ -59,7 +59,7 @@ class ReplaySettings(Settings):
     dual_clip: float | None = setting(
         None,
         "Bound on the ratio of replayed tokens whose advantage is negative, for objectives that take "
-        "`training.dual_clip`; null: that one alone.",
+        "`training.dual_clip`; null: use that one.",
         gt=1,
         hparam=True,
     )
@@ -67,7 +67,7 @@ class ReplaySettings(Settings):
         1.0, "Factor on the standard deviation of a mixed group (α of Eq. 3).", gt=0, hparam=True
     )
     scale_rows: Literal["all", "replayed"] = setting(
-        "all", "Which rows of a mixed group `std_scale` applies to: all (Eq. 3) or the replayed ones."
+        "all", "Which rows of a mixed group `std_scale` applies to: all (Eq. 3), or the replayed ones."
     )
 
 
