@@ -76,13 +76,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m algorithms.export", description=str(__doc__).splitlines()[0])
     parser.add_argument("run", metavar="RUN", type=Path, help="a run directory")
     parser.add_argument("out", metavar="OUT", type=Path, help="a folder that does not exist or is empty")
-    parser.add_argument("--step", type=int, help="of the checkpoint; default: the last")
+    parser.add_argument("--step", type=int, help="step of the checkpoint; default: the last")
     parser.add_argument("--dtype", choices=("float32", "bfloat16", "float16"), default="float32")
-    parser.add_argument("--push", metavar="USER/NAME", help="upload OUT to this repository of the Hub, with a card")
-    parser.add_argument("--private", action="store_true", help="with --push: make a new repository a private one")
+    parser.add_argument(
+        "--push", metavar="USER/NAME", help="upload OUT to this repository on the Hub, with a model card"
+    )
+    parser.add_argument("--private", action="store_true", help="with --push: make a new repository private")
     arguments = parser.parse_args(argv)
     if arguments.private and not arguments.push:
-        parser.error("--private: belongs to --push")
+        parser.error("--private: needs --push")
     try:
         if arguments.push:
             check_name(arguments.push)
@@ -172,7 +174,7 @@ def _whole(found: dict[int, Path], step: int) -> Path:
         return found[step]
     earlier = sorted((other for other in found if other < step), reverse=True)
     whole = next((other for other in earlier if damage(found[other]) is None), None)
-    fix = "none before it is whole" if whole is None else f"fix: --step {whole}"
+    fix = "no earlier one is intact" if whole is None else f"fix: --step {whole}"
     raise ExportError(f"{found[step]}: the checkpoint is damaged, {trouble}; {fix}")
 
 

@@ -107,12 +107,12 @@ def _columns(pairs: Sequence[str]) -> dict[str, str]:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m r3env.check", description=__doc__.partition("\n")[0])
     parser.add_argument("--data", required=True, help="a file, preset:NAME or a Hub id, as in environment.data")
-    parser.add_argument("--preset", help="read the rows by this preset: for a local copy of a known data set")
+    parser.add_argument("--preset", help="read the rows with this preset: for a local copy of a known data set")
     parser.add_argument("--column", action="append", default=[], metavar="OURS=THEIRS", help="map a column")
     parser.add_argument("--split", help="split of a Hub data set")
     parser.add_argument("--revision", help="branch, tag or commit of a Hub data set")
     parser.add_argument("--limit", type=_positive, help="only this many queries")
-    parser.add_argument("--max-prompt-length", type=_positive, help="leave out problems with more characters")
+    parser.add_argument("--max-prompt-length", type=_positive, help="leave out problems with more characters than this")
     parser.add_argument("--timeout-s", type=float, default=5.0, help="seconds that one answer may take (5)")
     parser.add_argument("--show", type=_count, default=20, help="failures to print (20)")
     return parser

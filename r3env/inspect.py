@@ -97,10 +97,14 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--uid", help="show this query instead")
     parser.add_argument("--data", help="the environment's data, as in environment.data")
     parser.add_argument(
-        "--option", action="append", default=[], metavar="KEY=VALUE", help="further constructor argument; JSON or text"
+        "--option",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="further constructor argument, as JSON or text; may be repeated",
     )
-    parser.add_argument("--answer", help="a response to have judged, all of it: '\\boxed{7}', '<answer>7</answer>'")
-    parser.add_argument("--gold", action="store_true", help="have the reference answer judged")
+    parser.add_argument("--answer", help="a complete response to grade: '\\boxed{7}', '<answer>7</answer>'")
+    parser.add_argument("--gold", action="store_true", help="grade the reference answer")
     return parser
 
 

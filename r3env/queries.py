@@ -43,7 +43,7 @@ def variants_of(query: Query) -> dict[str, Query]:
         return {name: _variant(query, form) for name, form in forms.items() if form}
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ValueError(
-            f"{VARIANTS} of query {query.uid!r} is no object of objects with a `problem` ({error!r})"
+            f"{VARIANTS} of query {query.uid!r} is not an object of objects with a `problem` ({error!r})"
         ) from error
 
 
@@ -86,7 +86,7 @@ class QueryList(Queries):
         self._by_uid = {query.uid: query for query in queries}
         self._uids = list(self._by_uid)
         if len(self._uids) < len(queries):
-            raise ValueError("two queries of the same uid")
+            raise ValueError("two queries with the same uid")
 
     def uid_at(self, index: int) -> str:
         """The uid of the query at this place of the order."""

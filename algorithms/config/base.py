@@ -292,7 +292,9 @@ class BaseConfig(AlgorithmConfig):
         own, before = self.class_sections(), self._named_sections
         for section, model in named.items():
             if own.get(section, model) is not model or section in _TAKEN:
-                raise ConfigError(f"{section}: is a section of the library's; fix: give {model.__name__} another name")
+                raise ConfigError(
+                    f"{section}: the library has a section of this name; fix: give {model.__name__} another name"
+                )
         new = {section: model for section, model in named.items() if section not in own}
         for section in before.keys() - new.keys():
             del self.__dict__[f"{section}{_SUFFIX}"]

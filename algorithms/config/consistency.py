@@ -38,8 +38,8 @@ def check_policy_lag(training: TrainingSettings, env_runners: EnvRunnerSettings)
     lag = f"training.max_off_policy_steps: {training.max_off_policy_steps}"
     if env_runners.num_env_runners == 0:
         raise ConfigError(
-            f"{lag} needs env runners of their own, which roll out while the learner works; "
-            "fix: env_runners.num_env_runners=1, or training.max_off_policy_steps=0"
+            f"{lag} needs remote env runners, which roll out while the learner works; fix: "
+            "env_runners.num_env_runners=1, or training.max_off_policy_steps=0"
         )
     if training.importance_cap == 0:
         raise ConfigError(
@@ -48,8 +48,8 @@ def check_policy_lag(training: TrainingSettings, env_runners: EnvRunnerSettings)
         )
     if env_runners.sleep_while_training:
         raise ConfigError(
-            f"{lag} keeps the engines at work while the learners are, and "
-            "env_runners.sleep_while_training puts them to sleep; fix: turn off one of them"
+            f"{lag} keeps the engines running while the learners train, and env_runners.sleep_while_training stops "
+            "them; fix: turn off one of them"
         )
 
 
@@ -83,6 +83,6 @@ def check_second_tries(evaluation: EvaluationSettings, max_turns: int) -> None:
     """
     if evaluation.reflection and max_turns > 1:
         raise ConfigError(
-            f"evaluation.reflection: true with episodes of up to {max_turns} turns, which have second tries of their "
-            "own; fix: environment.max_turns=1 or evaluation.reflection=false"
+            f"evaluation.reflection: true with episodes of up to {max_turns} turns, which already have further "
+            "attempts; fix: environment.max_turns=1 or evaluation.reflection=false"
         )

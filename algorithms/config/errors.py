@@ -38,4 +38,4 @@ def did_you_mean(word: str, candidates: Iterable[str]) -> str:
     match = nearest(word, known)
     if match is not None:
         return f"did you mean {match}?"
-    return f"there is: {', '.join(known)}" if known else "there is none"
+    return f"known: {', '.join(known)}" if known else "none is known"

@@ -176,7 +176,7 @@ def _nearest_file(file: Path) -> str:
         return f"there is no folder {file.parent}"
     beside = nearest(file.name, (entry.name for entry in file.parent.iterdir()))
     match = file.parent / beside if beside else shipped.get(nearest(file.name, shipped) or "")
-    return f"did you mean {match}?" if match else f"the shipped ones are in {configs_folder()}"
+    return f"did you mean {match}?" if match else f"the shipped files are in {configs_folder()}"
 
 
 def configs_folder() -> Path:

@@ -90,7 +90,10 @@ def _note_skipped(config: BaseConfig, files: Sequence[Path], layers: Sequence[La
     expected = any(_is_of_a_run(layer, config) and layer.file.resolve() in named for layer in layers)
     if skipped and not expected:
         names = ", ".join(str(file) for file in files)
-        print(f"note: {names}: {_algorithm(config)} skips what it does not have: {', '.join(skipped)}", file=sys.stderr)
+        print(
+            f"note: {names}: {_algorithm(config)} skips settings that it does not have: {', '.join(skipped)}",
+            file=sys.stderr,
+        )
 
 
 def _apply_layers(config: BaseConfig, run: RunSettings, layers: Sequence[Layer], elsewhere: Set[str]) -> RunSettings:
@@ -184,7 +187,7 @@ def _name_methods(config: BaseConfig, layers: Sequence[Layer], overrides: Sequen
 def _owner(section: str) -> str:
     if section in ("replay", "reflection", "ranking"):
         return "R3GRPO has"
-    return f"fix: name what has it, such as training.query_sampler={section}"
+    return f"fix: use the method that has it, such as training.query_sampler={section}"
 
 
 def _apply(config: BaseConfig, run: RunSettings, sections: Mapping[str, Any]) -> RunSettings:

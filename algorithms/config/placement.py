@@ -21,7 +21,7 @@ class Placement(StrEnum):
 
     ONE_PROCESS = "one process"
     SHARED_GPUS = "an engine and a learner on every GPU"
-    OWN_GPUS = "engines and learners on GPUs of their own"
+    OWN_GPUS = "engines and learners on separate GPUs"
     OTHER = "other"
 
 
@@ -83,7 +83,7 @@ def transfer_kind(config: "BaseConfig") -> TransferKind:
     needs = {
         TransferKind.IPC: f"vLLM engines and learners in pairs, each pair on one GPU (shares such as {RUNNER_SHARE} "
         f"and {LEARNER_SHARE}, as many env runners as learners)",
-        TransferKind.NCCL: "vLLM engines and learners in actors with whole GPUs of their own",
+        TransferKind.NCCL: "vLLM engines and learners in actors, on separate whole GPUs",
     }[kind]
     raise ConfigError(f"env_runners.weight_transfer: {kind} needs {needs}; fix: env_runners.weight_transfer=auto")
 
@@ -167,13 +167,13 @@ def _check_spares(config: "BaseConfig") -> None:
         return
     if not config.env_runners_settings.num_env_runners:
         raise ConfigError(
-            f"env_runners.spares: {spares}, and the only engine is in the driver's process, where nothing takes its "
-            "place; fix: env_runners.num_env_runners=1, or env_runners.spares=0"
+            f"env_runners.spares: {spares}, and the only engine is in the driver's process, where no spare can "
+            "replace it; fix: env_runners.num_env_runners=1, or env_runners.spares=0"
         )
     if placement(config) is Placement.SHARED_GPUS:
         raise ConfigError(
-            f"env_runners.spares: {spares}, and every engine shares its GPU with a learner, which a spare has none of; "
-            "fix: env_runners.spares=0"
+            f"env_runners.spares: {spares}, and every engine shares its GPU with a learner, which a spare does not "
+            "have; fix: env_runners.spares=0"
         )
 
 

@@ -33,8 +33,8 @@ WITHOUT_EFFECT: Mapping[tuple[str, str], str] = MappingProxyType(
     {
         ("training", "train_batch_size"): _BATCH,
         ("training", "train_batch_size_per_learner"): _BATCH,
-        ("training", "minibatch_size"): "training.minibatches says into how many a batch is split",
-        ("training", "num_epochs"): "each batch is passed once, in training.minibatches optimizer steps",
+        ("training", "minibatch_size"): "training.minibatches sets how many parts a batch is split into",
+        ("training", "num_epochs"): "each batch is used once, in training.minibatches optimizer steps",
         ("training", "gamma"): "an episode is rewarded as a whole",
     }
 )

@@ -200,7 +200,7 @@ def unknown_key(section: str, key: str, sections: Sections) -> ConfigError:
     elsewhere = [f"{name}.{key}" for name, model in sections.items() if key in model.model_fields]
     match = elsewhere[0] if elsewhere else nearest(key, here)
     if match is None:
-        return ConfigError(f"{section}.{key}: no such setting; there is: {', '.join(here)}")
+        return ConfigError(f"{section}.{key}: no such setting; known: {', '.join(here)}")
     return ConfigError(
         f"{section}.{key}: no such setting; did you mean {match if elsewhere else f'{section}.{match}'}?"
     )

@@ -100,31 +100,38 @@ def parser() -> argparse.ArgumentParser:
     commands = argparse.ArgumentParser(
         prog="python -m algorithms.evaluate",
         description="Measure how well a model solves problems: pass@k, maj@k, lengths, with 95 % intervals.",
-        epilog="Any setting can be given as section.key=value; docs/guides/evaluation.md has examples.",
+        epilog="Set anything with section.key=value; docs/guides/evaluation.md has examples.",
     )
-    commands.add_argument("overrides", nargs="*", metavar="section.key=value", help="settings that replace the files'")
+    commands.add_argument("overrides", nargs="*", metavar="section.key=value", help="override a setting of the files")
     commands.add_argument(
         "--model",
-        help="a Hub id, a folder in Hugging Face's format, or a run (its newest checkpoint); default: embedded:tiny",
+        help="a Hub id, a folder in Hugging Face's format, or a run directory (its newest checkpoint); default: "
+        "embedded:tiny",
     )
     commands.add_argument(
         "--data",
         action="append",
         metavar="[NAME=]SOURCE",
-        help="problems, named like environment.data; may be given several times; default: a run's held-out problems",
+        help="problems, written like environment.data; may be repeated; default: the run's held-out problems",
     )
     commands.add_argument("--samples", type=_positive, help="answers per problem")
     commands.add_argument(
         "--k", type=_numbers, metavar="1,16", help="the k of pass@k and maj@k; default: 1 and --samples"
     )
     commands.add_argument("--engine", choices=("transformers", "vllm"), help="inference engine")
-    commands.add_argument("--reflection", action="store_true", help="give wrong answers a second try")
+    commands.add_argument(
+        "--reflection", action="store_true", help="also measure pass@1 after a second attempt at incorrect answers"
+    )
     commands.add_argument(
         "--config", action="append", metavar="FILE", help="YAML files, such as configs/eval_paper.yaml"
     )
-    commands.add_argument("--out", metavar="FOLDER", help="where results go; the same folder again resumes")
+    commands.add_argument("--out", metavar="FOLDER", help="folder for the results; the same folder again resumes")
     commands.add_argument(
-        "--compare", nargs=2, metavar=("A", "B"), type=Path, help="paired differences of two finished evaluations"
+        "--compare",
+        nargs=2,
+        metavar=("A", "B"),
+        type=Path,
+        help="print the paired differences of two finished evaluations",
     )
     return commands
 
@@ -156,7 +163,7 @@ def check_model(model: str | None) -> None:
         return
     if _is_checkpoint(folder):
         raise ConfigError(
-            f"--model: {folder} is a checkpoint, with more in it than the model; fix: {_model_arguments(folder)}"
+            f"--model: {folder} is a checkpoint, which holds more than the model; fix: {_model_arguments(folder)}"
         )
     checkpoints = sorted(entry for entry in folder.iterdir() if _is_checkpoint(entry))
     if checkpoints:
@@ -188,7 +195,7 @@ def parse_data(texts: Sequence[str]) -> dict[str, str]:
     for name, source in map(_parse_source, texts):
         if name in data:
             raise ConfigError(
-                f"--data: {data[name]} and {source} would both be called {name}; fix: --data NAME=SOURCE for each"
+                f"--data: {data[name]} and {source} would both have the name {name}; fix: --data NAME=SOURCE for each"
             )
         data[name] = source
     return data

@@ -48,13 +48,13 @@ def check_limits(config: EvaluateConfig, environment: VerifiableEnv) -> None:
     limits, most = config.benchmarks_settings.limits, config.env_runners_settings.max_response_tokens
     if limits and max(limits) > most:
         raise ConfigError(
-            f"benchmarks.limits: {max(limits)} is more than env_runners.max_response_tokens, {most}: no answer says "
-            f"what it would give; fix: env_runners.max_response_tokens={max(limits)}"
+            f"benchmarks.limits: {max(limits)} is more than env_runners.max_response_tokens, {most}: no answer is "
+            f"sampled up to that limit; fix: env_runners.max_response_tokens={max(limits)}"
         )
     if limits and environment.max_turns > 1:
         raise ConfigError(
-            f"benchmarks.limits: a limit is of a turn, and answers of up to {environment.max_turns} turns are known by "
-            "their sum; fix: benchmarks.limits=[]"
+            f"benchmarks.limits: a limit applies to one turn, and of answers of up to {environment.max_turns} turns "
+            "only the total length is known; fix: benchmarks.limits=[]"
         )
 
 

@@ -32,12 +32,12 @@ def print_scores(scores: Mapping[str, Any], folder: Path) -> None:
             console.print(level_table(benchmark, one["levels"]))
         if found := one.get("confidence"):
             console.print(
-                f"{benchmark}: confidence tells a correct answer from an incorrect one with AUC {found['auc']:.3f} "
+                f"{benchmark}: confidence separates correct from incorrect answers with AUC {found['auc']:.3f} "
                 f"({found['asked']:.0f} finished answers; mean {found['correct']:.2f} and {found['incorrect']:.2f})",
                 highlight=False,
             )
         if one["ungraded"]:
-            console.print(f"{benchmark}: {one['ungraded']} responses could not be graded and count as wrong")
+            console.print(f"{benchmark}: {one['ungraded']} responses could not be graded and count as incorrect")
     if any(score.low is not None for one in scores.values() for score in one["scores"].values()):
         console.print("In brackets: 95 % intervals, bootstrap over problems.", highlight=False)
     console.print(f"  responses {folder / RESPONSES}\n  scores    {folder / SCORES}", highlight=False, markup=False)
@@ -65,12 +65,14 @@ def print_comparison(first: Path, second: Path) -> None:
     if means := mean_changes(one, other, changes):
         console.print(comparison_table(f"mean of {len(changes)} benchmarks: {second.name} minus {first.name}", means))
     if missing := list_uncompared(one, other):
-        console.print(f"not compared, as only one of them has it: {', '.join(missing)}", highlight=False, markup=False)
+        console.print(
+            f"not compared, as only one of the two has it: {', '.join(missing)}", highlight=False, markup=False
+        )
     if few := [f"{name} ({shared.problems})" for name, shared in common.items() if shared.too_few]:
         line = f"not compared, as fewer than ten problems are in both: {', '.join(few)}"
         console.print(line, highlight=False, markup=False)
     if changed := changed_problems(one, other, _digests(first), _digests(second)):
-        line = f"the same ids stand for other problems (text, answer or level): {', '.join(changed)}"
+        line = f"the same ids name different problems (text, answer or level): {', '.join(changed)}"
         console.print(line, highlight=False, markup=False)
     others = [f"  {name} {values}" for name, values in settings.items() if name != "rl_module.model"]
     if others:
@@ -90,8 +92,8 @@ def _refuse_selected(first: Path, second: Path) -> None:
         hard_for = (read_settings(chosen).get("benchmarks") or {}).get("hard_for")
         if hard_for and Path(hard_for).expanduser().resolve() == by.resolve():
             raise ConfigError(
-                f"--compare: the answers in {by} have chosen the problems of {chosen}, so they are worse on them by "
-                f"chance alone; fix: ask that model again with benchmarks.hard_for={hard_for}, and compare the two"
+                f"--compare: the answers in {by} chose the problems of {chosen}, so they are worse on them by chance "
+                f"alone; fix: evaluate that model again with benchmarks.hard_for={hard_for}, and compare the two"
             )
 
 

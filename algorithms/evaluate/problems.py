@@ -120,7 +120,7 @@ def select_problems(environment: MixtureEnv, config: EvaluateConfig) -> list[str
         )
     of = len({(response.benchmark, response.uid) for response in earlier})
     asked = [uid for uid in asked if uid in hard]
-    print(f"{folder}: {len(asked)} of {of} problems, {samples} answers each, at most {most} right", file=sys.stderr)
+    print(f"{folder}: {len(asked)} of {of} problems, {samples} answers each, at most {most} correct", file=sys.stderr)
     return asked
 
 

@@ -19,7 +19,7 @@ CONFIG, FINGERPRINT, RESPONSES, SCORES = "evaluation.yaml", "asked.json", "respo
 PART = "part_size"  # in asked.json: problems of a part, whatever engines there are when it is resumed
 _MIXTURE_OPTIONS = ("environments", "seed")  # its own arguments: all others are its parts'
 _FIX = "fix: another --out, or delete that folder"
-_LOST = "fix: take that file from a copy of the folder, or evaluate again into another one"
+_LOST = "fix: restore that file from a copy of the folder, or evaluate again into another one"
 
 
 def open_results(path: Path, settings: str, fingerprint: Mapping[str, Any], *, complete: bool) -> None:
@@ -36,7 +36,7 @@ def open_results(path: Path, settings: str, fingerprint: Mapping[str, Any], *, c
     """
     if not (path / CONFIG).exists():
         if path.exists() and any(entry.name != FINGERPRINT for entry in path.iterdir()):
-            raise ConfigError(f"--out: {path} is not empty and no evaluation; fix: name another folder")
+            raise ConfigError(f"--out: {path} is neither empty nor an evaluation; fix: name another folder")
         make_folder(path)
         write_json(path / FINGERPRINT, fingerprint)
         write_text(path / CONFIG, settings)
@@ -69,7 +69,9 @@ def stored_part_size(path: Path) -> int | None:
         runners, samples = settings["env_runners"], settings["evaluation"]["samples"]
         return part_size(samples, runners["max_num_seqs"], runners["num_env_runners"])
     except (LookupError, TypeError) as error:
-        raise ConfigError(f"{path / CONFIG}: does not say how it was asked ({error}); {_LOST}") from error
+        raise ConfigError(
+            f"{path / CONFIG}: does not hold the settings of the evaluation ({error}); {_LOST}"
+        ) from error
 
 
 def read_settings(path: Path) -> dict[str, Any]:
@@ -112,7 +114,7 @@ def read_fingerprint(path: Path) -> dict[str, Any]:
     try:
         stored: dict[str, Any] = json.loads((path / FINGERPRINT).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{path} does not say what it asked ({error}); {_LOST}") from error
+        raise ConfigError(f"{path} does not name the problems of the evaluation ({error}); {_LOST}") from error
     return stored
 
 
@@ -120,12 +122,12 @@ def _changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """List what is not as it was; a model that is not on this machine any more has not changed."""
     names = dict.fromkeys([*before["benchmarks"], *now["benchmarks"]])
     found = [
-        f"the problems of {name} are others"
+        f"the problems of {name} differ"
         for name in names
         if before["benchmarks"].get(name) != now["benchmarks"].get(name)
     ]
     if None not in (before["model"], now["model"]) and before["model"] != now["model"]:
-        found.append("the files of the model are others")
+        found.append("the files of the model differ")
     return found
 
 

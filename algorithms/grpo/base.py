@@ -310,7 +310,7 @@ class StagedAlgorithm(Algorithm):
         """
         if not self.can_be_saved:
             raise RuntimeError(
-                f"the step after {self.steps_done} failed in {self.stage}, when it had begun to change the policy; "
+                f"the step after {self.steps_done} failed in {self.stage}, after it had begun to change the policy; "
                 "fix: resume from the last checkpoint"
             )
         arrays, states = pack_states(self.active, self.history)
@@ -361,18 +361,18 @@ class StagedAlgorithm(Algorithm):
         """
         if state["queries"] != self.query_fingerprint:
             _logger.warning(
-                "environment.data holds other problems than when the checkpoint was made: training goes on at the "
-                "same place of another order, and is not the run that it would have been"
+                "environment.data holds other problems than at the checkpoint: training continues at the same "
+                "position of another order, and its results differ from those of an uninterrupted run"
             )
             state = state | {"under_way": []}
         if self._keeps_its_first_model() and state.get("model") not in (None, self.model_fingerprint):
             _logger.warning(
-                "rl_module.model is another model than the one that the run began with: the adapter, or the penalty of "
-                "training.beta, is on top of other weights, and the run is not what it would have been"
+                "rl_module.model is another model than at the start of the run: the adapter, or the penalty of "
+                "training.beta, now refers to other weights, and results differ from those of an uninterrupted run"
             )
         if self.teacher_fingerprint and state.get("teacher") not in (None, self.teacher_fingerprint):
             _logger.warning(
-                "%s is another model than when the checkpoint was made: the run goes on with what is there now",
+                "%s is another model than at the checkpoint: the run continues with the present one",
                 self.config.teacher_setting,
             )
         self.source.restart(state)

@@ -133,7 +133,7 @@ class GRPOConfig(BaseConfig):
         trained_on = self.environment_settings.data
         if evaluation.data and trained_on and os.path.abspath(evaluation.data) == os.path.abspath(trained_on):
             raise ConfigError(
-                f"evaluation.data: {shown(evaluation.data)} is environment.data too; fix: hold problems out"
+                f"evaluation.data: {shown(evaluation.data)} is environment.data too; fix: name held-out problems"
             )
 
     @classmethod

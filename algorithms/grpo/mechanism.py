@@ -47,7 +47,7 @@ class OtherScorer(Protocol):
 
 
 def _not_there(*_: Any, **__: Any) -> Any:
-    raise RuntimeError("no algorithm is behind these services: what scores and renders is not there")
+    raise RuntimeError("these services belong to no algorithm: they can neither score nor render")
 
 
 @dataclass

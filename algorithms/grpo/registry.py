@@ -128,7 +128,7 @@ def check_plugins(config: BaseConfig, mechanisms: "tuple[type[Mechanism], ...]")
         for other in sorted(kind.conflicts.keys() & on):
             switch = "training.query_sampler" if issubclass(kind, QuerySampler) else f"{kind.section}.enabled"
             why = kind.conflicts[other]
-            raise ConfigError(f"{switch}: does not go together with {other}: {why}; fix: {other}.enabled=false")
+            raise ConfigError(f"{switch}: cannot be combined with {other}: {why}; fix: {other}.enabled=false")
 
 
 def _check_teachers(kinds: list[type[Mechanism]], config: BaseConfig) -> None:
@@ -137,8 +137,8 @@ def _check_teachers(kinds: list[type[Mechanism]], config: BaseConfig) -> None:
         first, own = (getattr(settings_of(each, config), "teacher", None) for each in (kinds[0], kind))
         if own != first:
             raise ConfigError(
-                f"{kind.section}.teacher: {shown(own)} is not that of {kinds[0].section}, and learners hold one; "
-                f"fix: {kind.section}.teacher={first}"
+                f"{kind.section}.teacher: {shown(own)} is not that of {kinds[0].section}, and learners hold only "
+                f"one; fix: {kind.section}.teacher={first}"
             )
 
 
@@ -150,8 +150,8 @@ def _check_ratio(training: TrainingSettings, active: Sequence[type[Plugin]]) -> 
     if kind is not None and shared:
         better = "token" if shared == "ratio_level" else "clip"
         raise ConfigError(
-            f"training.{shared}: {getattr(training, shared)} has one ratio for a response, and {kind.section} gives "
-            f"its tokens advantages of their own; fix: training.{shared}={better}"
+            f"training.{shared}: {getattr(training, shared)} has one ratio per response, and {kind.section} gives "
+            f"each token its own advantage; fix: training.{shared}={better}"
         )
 
 

@@ -142,7 +142,7 @@ class RolloutSource:
     def _begin_steps(self, step: int) -> Plan:
         """Begin the rollouts of all steps that these weights may sample for; returns the plan of the step itself."""
         if self._plans and self._plans[0].step != step:
-            raise ValueError(f"step {self._plans[0].step} is under way, not {step}; fix: restart() first")
+            raise ValueError(f"step {self._plans[0].step} is in progress, not {step}; fix: restart() first")
         while len(self._plans) <= self._training.max_off_policy_steps:
             plan = self._plan(step + len(self._plans))
             if self._training.max_off_policy_steps:

@@ -175,7 +175,7 @@ class HistoryDatabase:
                 raise
             raise DamagedEntryError(str(error)) from error
         if found is None or None in found:
-            raise DamagedEntryError("it is not there")
+            raise DamagedEntryError("it is missing")
         uid, context, reward, correct, truncated, step, text, packed = found
         return (uid, context, reward, bool(correct), bool(truncated), step, text), packed
 

@@ -243,7 +243,7 @@ class ReplayHistory:
             self.rollback(metadata["savepoint"])
         except ValueError as error:
             raise ValueError(
-                f"{self.path}: {error}: it was deleted, belongs to another run, or was taken back to an older "
+                f"{self.path}: {error}: it was deleted, belongs to another run, or was rolled back to an older "
                 "checkpoint; fix: put it back, or --resume RUN/checkpoints/step_NNNNNN with that older one"
             ) from error
         if len(self) != metadata["entries"]:

@@ -150,7 +150,7 @@ def _reason_against(lm: Any) -> str:
     if getattr(lm.config.get_text_config(), "attn_logit_softcapping", None):
         return "its attention caps its scores"  # too small an effect for the short probe
     if not lm._can_set_attn_implementation():
-        return "its attention cannot be exchanged"
+        return "its attention cannot be replaced"
     rng, vocabulary = np.random.default_rng(0), lm.config.get_text_config().vocab_size
     tokens = [rng.integers(0, vocabulary, length).astype(np.int32) for length in PROBE_LENGTHS]
     return _switch(lm, NAME, [TrainingSample(row, np.arange(len(row)) > 0) for row in tokens], "packed sequences")

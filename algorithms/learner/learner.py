@@ -199,7 +199,8 @@ class GRPOLearner(LearnerTensors, TorchLearner):
             kwargs["not_components"] = COMPONENT_RL_MODULE
         elif self.sharded:
             raise NotImplementedError(
-                "RLlib's own checkpoints ask one learner, and sharded weights lie on all: use the run's checkpoints"
+                "RLlib's own checkpoints read one learner, and sharded weights are spread over all: use the run's "
+                "checkpoints"
             )
         return super().get_state(*args, **kwargs)
 

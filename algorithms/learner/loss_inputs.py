@@ -105,6 +105,6 @@ def flat(
     for value, row in zip(values, rows, strict=True):
         part = np.asarray(np.nan if value is None else value, np.float32)
         if part.ndim and part.shape != (row.response_length,):
-            raise ValueError(f"expected {row.response_length} values, one a policy token, got shape {part.shape}")
+            raise ValueError(f"expected {row.response_length} values, one per policy token, got shape {part.shape}")
         parts.append(np.broadcast_to(part, row.response_length))
     return torch.from_numpy(np.concatenate(parts)).to(device)

@@ -58,8 +58,8 @@ class AdclSampler(QuerySampler):
         """Raise ConfigError where further rounds would take what comes next before it is measured."""
         if rounds := config.training_settings.max_resample_rounds:
             raise ConfigError(
-                f"training.max_resample_rounds: {rounds} would take queries out of adcl's order; "
-                "fix: training.max_resample_rounds=0"
+                f"training.max_resample_rounds: {rounds} would break the order of adcl; fix: "
+                "training.max_resample_rounds=0"
             )
 
     def choose(self, count: int, step: int, occasion: int = 0) -> list[str]:

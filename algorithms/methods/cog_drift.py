@@ -40,7 +40,7 @@ class CogDrift(Mechanism):
     settings_class = CogDriftSettings
     tags = {"cog_drift/variants": 0.0, "cog_drift/moved": 0.0, "cog_drift/open": 0.0}
     # Its second round poses the query itself, whatever form was answered greedily.
-    conflicts = {"self_filter": "it samples queries as they are, and not in their forms"}
+    conflicts = {"self_filter": "it samples queries in their original form"}
     settings: CogDriftSettings
 
     def __init__(self, settings: CogDriftSettings, services: Services) -> None:
@@ -67,7 +67,9 @@ class CogDrift(Mechanism):
         """Raise ConfigError for a form named as a context, and where further rounds would pose queries as they are."""
         taken = sorted({*settings.formats[:-1]} & {*Context})
         if settings.enabled and taken:
-            raise ConfigError(f"cog_drift.formats: {taken[0]} is a context already; fix: give the form another name")
+            raise ConfigError(
+                f"cog_drift.formats: {taken[0]} is already the name of a context; fix: give the form another name"
+            )
         rounds = config.training_settings.max_resample_rounds
         if settings.enabled and rounds:
             raise ConfigError(

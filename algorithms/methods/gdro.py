@@ -58,7 +58,9 @@ class Gdro(Mechanism):
     def check(cls, settings: GdroSettings, config: Any) -> None:
         """Raise ConfigError for edges that are not in order, and for sizes that the usual one is not among."""
         if settings.edges != sorted(set(settings.edges)) or not 0 < settings.edges[0] <= settings.edges[-1] < 1:
-            raise ConfigError(f"gdro.edges: {settings.edges} do not rise between 0 and 1; fix: gdro.edges=[0.4, 0.75]")
+            raise ConfigError(
+                f"gdro.edges: {settings.edges} are not ascending between 0 and 1; fix: gdro.edges=[0.4, 0.75]"
+            )
         size = config.training_settings.group_size
         if settings.enabled and settings.rollouts:
             check_sizes(size, settings.min_size, settings.max_size, cls.section)

@@ -64,7 +64,7 @@ class Laser(Mechanism):
         "laser/reference": 0.0,
         "laser/mixed": 0.0,
     }
-    conflicts = {"rorecomp": "confidences would be learned on responses that it has put off"}
+    conflicts = {"rorecomp": "confidences would be learned on responses that it holds back in its buffer"}
     settings: LaserSettings
 
     def __init__(self, settings: LaserSettings, services: Services) -> None:

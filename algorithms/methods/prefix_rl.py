@@ -108,7 +108,7 @@ class PrefixRL(Mechanism):
         """
         found = self.services.query(uid).info.get(self.settings.column) or ""
         if not isinstance(found, str):
-            raise ConfigError(f"prefix_rl.column: {self.settings.column} of query {uid} is no text; fix: make it one")
+            raise ConfigError(f"prefix_rl.column: {self.settings.column} of query {uid} is not text; fix: make it text")
         return found
 
     def stored(self, uid: str, rng: np.random.Generator) -> list[np.ndarray]:

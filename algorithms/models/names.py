@@ -171,7 +171,7 @@ def _is_on_hub(repo: str, revision: str | None) -> bool:
     try:
         huggingface_hub.hf_hub_download(repo, "config.json", revision=revision)
     except errors.GatedRepoError:
-        reason = "is gated; fix: ask for access on its page, then log in with `hf auth login`"
+        reason = "is gated; fix: request access on its page, then log in with `hf auth login`"
     except errors.RepositoryNotFoundError:
         reason = "is not on the Hub, or private; fix: check the spelling, or log in with `hf auth login`"
     except errors.RevisionNotFoundError:

@@ -83,8 +83,8 @@ def warn_of_cluster(config: "BaseConfig") -> None:
     needed, there = reserved(config), available()
     if there is not None and (needed.cpus > there.cpus or needed.gpus > there.gpus):
         _logger.warning(
-            "%s has %s, and the run reserves %s: it waits until nodes join, for ever if none does; fix: fewer env "
-            "runners or learners, or less for each (env_runners.num_gpus_per_env_runner and the like)",
+            "%s has %s, and the run reserves %s: it waits for nodes to join, without end if none does; fix: fewer "
+            "env runners or learners, or less for each (env_runners.num_gpus_per_env_runner and the like)",
             there.where,
             there,
             needed,

@@ -110,9 +110,9 @@ def _room_for_second_tries(config: "BaseConfig", model: ModelFacts, use: Context
     # Where not even a first answer fits, `validate_engine_context` says so.
     if config.evaluation_settings.reflection and context is not None and use.plain <= context < least:
         raise ConfigError(
-            f"env_runners.max_response_tokens: {response}, the turn that asks for a second try and prompts of up to "
-            f"{use.prompt} tokens are more than the {context} tokens of the model; "
-            f"fix: env_runners.max_response_tokens={max(1, response - (least - context))}"
+            f"env_runners.max_response_tokens: {response}, the turn that asks for a second attempt and prompts of up "
+            f"to {use.prompt} tokens are more than the {context} tokens of the model; fix: "
+            f"env_runners.max_response_tokens={max(1, response - (least - context))}"
         )
 
 

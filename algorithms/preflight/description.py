@@ -126,7 +126,7 @@ def _place_lines(config: "BaseConfig") -> Iterator[_Row | tuple[str, str]]:
 def _has(config: "BaseConfig", there: Resources | None) -> tuple[str, bool]:
     """Write what there is, and say whether it is enough."""
     if there is None:
-        return "the cluster is asked when the run joins it", True
+        return "the cluster's resources are read when the run joins it", True
     needed, text = reserved(config), f"{there.where} has {there}"
     # A Ray of this machine alone is started with as many CPU slots as the actors ask for.
     few_cpus = needed.cpus > there.cpus and there.where != "this machine"
@@ -144,9 +144,9 @@ def _model_lines(
 ) -> Iterator[_Row | tuple[str, str]]:
     if model is None or use is None:
         yield "model", f"{config.rl_module_settings.model}: {_NOT_CACHED}"
-        yield "learner memory", "16 bytes a parameter (float32 weights, gradients, Adam moments), without activations"
+        yield "learner memory", "16 bytes per parameter (float32 weights, gradients, Adam moments), without activations"
         width = 4 if config.env_runners_settings.dtype == "float32" else 2
-        yield "engine memory", f"{width} bytes a parameter, and its cache"
+        yield "engine memory", f"{width} bytes per parameter, and its cache"
         return
     dtype = config.rl_module_settings.dtype
     yield (
@@ -154,7 +154,7 @@ def _model_lines(
         f"{model.name}: {model.architecture}, {model.parameters:,} parameters, computing in {dtype}",
     )
     if model.text_of:
-        yield "", f"the text alone of {model.text_of}: trained, saved and exported without its other parts"
+        yield "", f"the text part of {model.text_of}: trained, saved and exported without its other parts"
     if config.teacher_settings is not None:
         size = f"{config.teacher_parameters:,} parameters, frozen" if config.teacher_parameters else _NOT_CACHED
         yield "teacher", f"{config.teacher_settings.model}: {size}"
@@ -192,7 +192,7 @@ def _engine_memory(config: "BaseConfig", model: ModelFacts, use: ContextUse, at_
         return f"{_sum(parts)}, and its cache in the rest of its share of a GPU"
     whole = parts["cache"] // max(1, sequence_bytes(config, model))
     length = config.engine_length or model.context
-    return f"{_sum(parts)}: {whole} sequences of {length} tokens at a time, or more shorter"
+    return f"{_sum(parts)}: {whole} sequences of {length} tokens at a time, or more if shorter"
 
 
 def _process_memory(

@@ -175,8 +175,8 @@ def _make(name: str, arguments: dict[str, Any], section: str) -> "VerifiableEnv"
         raise ConfigError(f"{_place(error, section)}: {shown(name)} cannot be made: {_line(error)}") from error
     if not isinstance(environment, VerifiableEnv):
         raise ConfigError(
-            f"{_WHERE}: {shown(name)} is no r3env.core.VerifiableEnv but a {type(environment).__name__}; "
-            "fix: subclass it"
+            f"{_WHERE}: {shown(name)} is not a r3env.core.VerifiableEnv but a {type(environment).__name__}; fix: "
+            "subclass it"
         )
     return environment
 

@@ -80,7 +80,7 @@ def _start_here(**arguments: Any) -> None:
         ray.init(address="local", **arguments)
     except Exception as error:  # Ray has no type of its own for this
         raise RayDidNotStart(
-            f"Ray did not start ({_said(error)}); fix: see that memory, cores and /tmp have room, then start again, or "
+            f"Ray did not start ({_said(error)}); fix: free memory, cores and space in /tmp, then start again, or "
             "resume with --resume"
         ) from error
 

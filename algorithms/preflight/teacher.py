@@ -71,6 +71,6 @@ def _check_vocabulary(config: "BaseConfig", settings: "RLModuleSettings", teache
         return
     what = f"{shown(different)} is another token" if different is not None else "it has too few tokens"
     raise ConfigError(
-        f"{config.teacher_setting}: {shown(settings.model)} does not write in the tokens of {shown(module.model)} "
+        f"{config.teacher_setting}: {shown(settings.model)} does not use the tokens of {shown(module.model)} "
         f"({what}); fix: name a model with the same tokenizer"
     )

@@ -148,8 +148,8 @@ class Ranking(Mechanism):
             return
         self._order_reported = True
         _logger.warning(
-            "a correct response earned %g, and the best of those that are cut off earns %g: a policy may learn to run "
-            "on; lower ranking.max_reward, let the environment pay more for correct answers, or lower "
+            "a correct response earned %g, and the best truncated one earns %g: a policy may learn to write until it "
+            "is truncated; lower ranking.max_reward, let the environment pay more for correct answers, or lower "
             "reward.overlong_penalty",
             least,
             best,

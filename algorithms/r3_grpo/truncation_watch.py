@@ -30,7 +30,8 @@ class TruncationWatch:
         for _ in range(self._window):
             self._steps.popleft()
         return (
-            f"truncated answers rose from {before[0]:.0%} to {now[0]:.0%} while correct ones fell from {before[1]:.0%} "
-            f"to {now[1]:.0%} over the last {self._window} steps; a larger env_runners.max_response_tokens gives "
-            "answers room to end, ranking.baseline=finished_wrong or ranking.enabled=false does not pay for running on"
+            f"truncated answers rose from {before[0]:.0%} to {now[0]:.0%} while correct ones fell from "
+            f"{before[1]:.0%} to {now[1]:.0%} over the last {self._window} steps; a larger "
+            "env_runners.max_response_tokens gives answers room to end; ranking.baseline=finished_wrong or "
+            "ranking.enabled=false stops rewarding truncated answers"
         )

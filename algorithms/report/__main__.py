@@ -29,15 +29,26 @@ def make_parser() -> argparse.ArgumentParser:
     """Build the command line."""
     parser = argparse.ArgumentParser(
         prog="python -m algorithms.report",
-        description="Show runs on one HTML page: settings, curves, evaluations, trajectories. They may still train.",
+        description="Write one HTML page on runs, finished or still training: settings, curves, evaluations, "
+        "trajectories.",
     )
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="a run directory")
-    parser.add_argument("--out", type=Path, metavar="FILE", help="the page; default: report.html in the first run")
     parser.add_argument(
-        "--trajectories", type=_number, default=2000, metavar="N", help="trajectories in the page (default 2000)"
+        "--out", type=Path, metavar="FILE", help="HTML file to write; default: report.html in the first run"
     )
     parser.add_argument(
-        "--tokens", type=_number, default=1_000_000, metavar="N", help="tokens that they may have (default 1000000)"
+        "--trajectories",
+        type=_number,
+        default=2000,
+        metavar="N",
+        help="maximum number of trajectories on the page (default 2000)",
+    )
+    parser.add_argument(
+        "--tokens",
+        type=_number,
+        default=1_000_000,
+        metavar="N",
+        help="maximum number of their tokens (default 1000000)",
     )
     return parser
 

@@ -32,14 +32,14 @@ PANELS = (
     Panel(_ACCURACY, "Held-out pass@1", "share", sparse=True),
     Panel("reward/mean", "Reward"),
     Panel("groups/solve_all", "Groups all correct", "share"),
-    Panel("groups/solve_none", "Groups none correct", "share"),
-    Panel("policy/entropy", "Policy entropy", "nats a token"),
+    Panel("groups/solve_none", "Groups all incorrect", "share"),
+    Panel("policy/entropy", "Policy entropy", "nats per token"),
     Panel("response/truncated", "Truncated responses", "share"),
     Panel("response/mean_tokens", "Response length", "tokens"),
-    Panel("replay/added", "Replayed samples", "a step"),
-    Panel(_PROMPTS, "Reflection prompts", "a step"),
+    Panel("replay/added", "Replayed samples", "per step"),
+    Panel(_PROMPTS, "Reflection prompts", "per step"),
     Panel(_REFLECTED, "Reflected answers correct", "share"),
-    Panel("ranking/ranked", "Ranked responses", "a step"),
+    Panel("ranking/ranked", "Ranked responses", "per step"),
 )
 
 

@@ -84,9 +84,11 @@ def read_object(path: Path) -> dict[str, Any]:
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise ReportError(f"{path}: cannot be read ({error}); fix: move it away, the report does without") from error
+        raise ReportError(
+            f"{path}: cannot be read ({error}); fix: move it away, the report works without it"
+        ) from error
     if not isinstance(value, dict):
-        raise ReportError(f"{path}: is no JSON object; fix: move it away, the report does without")
+        raise ReportError(f"{path}: is not a JSON object; fix: move it away, the report works without it")
     return value
 
 

@@ -48,7 +48,7 @@ def _before_and_after(runs: Sequence[RunData]) -> Table:
         rows,
         labels=2,
         note="In brackets: 95 % intervals, bootstrap over problems; of a change, over its differences problem by "
-        "problem. None below ten problems.",
+        "problem. No intervals below ten problems.",
     )
 
 
@@ -138,9 +138,9 @@ def _benchmarks(found: Sequence[FoundEvaluation]) -> list[Table]:
         rows = [
             [one.label, *_cells(one.scores[benchmark]["scores"], measures), _size(one, benchmark)] for one in having
         ]
-        tables.append(Table(f"{benchmark}, by algorithms.evaluate", ["of", *map(_label, measures), SIZE], rows))
+        tables.append(Table(f"{benchmark}, by algorithms.evaluate", ["evaluation", *map(_label, measures), SIZE], rows))
         levels = [([one.label], _level_cells(one.scores[benchmark]["levels"])) for one in having]
-        tables.append(_level_table(f"{benchmark}: pass@1 by level", ["of"], levels))
+        tables.append(_level_table(f"{benchmark}: pass@1 by level", ["evaluation"], levels))
     return tables
 
 

@@ -150,12 +150,12 @@ def trajectories(runs: Sequence[RunData], limit: Limit) -> dict[str, Any]:
 
 
 def outcome(row: RolloutRow) -> str:
-    """Name the outcome: `correct`, `truncated`, `error` (not graded) or `wrong`."""
+    """Name the outcome: `correct`, `truncated`, `error` (not graded) or `incorrect`."""
     if row.verdict in _UNGRADED:
         return "error"
     if row.correct:
         return "correct"
-    return "truncated" if row.truncated else "wrong"
+    return "truncated" if row.truncated else "incorrect"
 
 
 class _Indices:

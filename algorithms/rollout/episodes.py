@@ -267,7 +267,7 @@ class EpisodeRunner:
             if episode is None or not self._is_running(episode):
                 continue
             del self._running[episode.request.id]
-            error = f"the environment did not come back in {self._step_timeout_s:g} s (env_runners.step_timeout_s)"
+            error = f"the environment did not return within {self._step_timeout_s:g} s (env_runners.step_timeout_s)"
             self._finished.append(episode.given_up(error).rollout(self.engine.weights_version))
 
     def _take_stepped(self, episode: Episode) -> None:

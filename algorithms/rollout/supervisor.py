@@ -216,7 +216,7 @@ class WorkerSupervisor:
             seconds = time.monotonic() - comeback.began if comeback else 0.0
             self._recoveries.append(seconds)
             numbers = (spare.number, runner.number, seconds)
-            _logger.warning("env runner %d, a spare, has the place of env runner %d after %.1f s", *numbers)
+            _logger.warning("env runner %d, a spare, replaced env runner %d after %.1f s", *numbers)
 
     def _take_answers(self, seconds: float) -> list[tuple[RemoteRunner, Call, RunnerReport]]:
         answers = []
@@ -260,7 +260,7 @@ class WorkerSupervisor:
     def _note_process(self, runner: RemoteRunner, pid: int) -> None:
         """Another process than before has none of the weights."""
         if runner.pid not in (None, pid):
-            self.lose(runner, "died and came back unseen", kill=False, dismiss=True)
+            self.lose(runner, "died and restarted unnoticed", kill=False, dismiss=True)
         runner.pid = pid
 
     def _take_step_back(self, runner: RemoteRunner, reference: Any) -> None:

@@ -238,7 +238,7 @@ class RolloutWorkers:
 
     def _require_stream(self) -> RolloutStream:
         if self.stream is None:
-            raise RuntimeError("rollouts run beside the learners with training.max_off_policy_steps above 0 only")
+            raise RuntimeError("rollouts run while the learners train only with training.max_off_policy_steps above 0")
         return self.stream
 
     def _supervised(self) -> WorkerSupervisor:

@@ -89,7 +89,7 @@ def load_checkpoint(algo: StagedAlgorithm, path: Path) -> None:
             raise CheckpointError(f"{path}: was trained without an adapter; fix: rl_module.lora_rank=0")
         _restore(algo, path / "adapter", "adapter_model", "adapter")
     elif (path / "adapter").is_dir():
-        raise CheckpointError(f"{path}: holds an adapter; fix: rl_module.lora_rank as it was trained with")
+        raise CheckpointError(f"{path}: holds an adapter; fix: set rl_module.lora_rank as in training")
     else:
         _restore(algo, path / "model", "model", "weights")
     _restore(algo, path, "optimizer", "optimizer")

@@ -98,7 +98,7 @@ class Checkpoints:
             return path
         others = map(self._path, self._steps())
         older = [other for other in others if other.name < path.name and damage(other) is None]
-        fix = f"--resume {older[-1]}" if older else "none before it is whole; start again"
+        fix = f"--resume {older[-1]}" if older else "no earlier one is intact; start again"
         raise CheckpointError(f"{path}: the checkpoint is damaged, {trouble}; fix: {fix}")
 
     def _path(self, step: int) -> Path:

@@ -80,7 +80,7 @@ def gain_sentence(
     change = paired_bootstrap(correct_before, correct_after)
     if change is None:
         numbers = f"{subject} went from {first:.1%} to {last:.1%}"
-        return f"{numbers}; too few per-problem results to tell a change from noise."
+        return f"{numbers}; too few per-problem results to distinguish a change from noise."
     interval = (
         f"95 % interval {100 * change.low:+.1f} to {100 * change.high:+.1f}, "
         f"paired bootstrap over {change.problems} problems"

@@ -102,15 +102,15 @@ def _draw_reward(axes: Axes, rows: Rows) -> None:
 
 
 def _draw_groups(axes: Axes, rows: Rows) -> None:
-    axes.set_title("Groups without a contrast")
+    axes.set_title("Homogeneous groups")
     solved = _draw(axes, rows, "groups/solve_all", GREEN, "all correct")
-    unsolved = _draw(axes, rows, "groups/solve_none", ORANGE, "none correct")
+    unsolved = _draw(axes, rows, "groups/solve_none", ORANGE, "all incorrect")
     axes.set_ylim(0, 1.02)
     _finish(axes, solved or unsolved, percent=True, legend=True)
 
 
 def _draw_entropy(axes: Axes, rows: Rows) -> None:
-    axes.set_title("Policy entropy (nats a token)")
+    axes.set_title("Policy entropy (nats per token)")
     drawn = _draw(axes, rows, "policy/entropy", PURPLE, "entropy")
     axes.set_ylim(bottom=0)
     _finish(axes, drawn)
@@ -118,7 +118,7 @@ def _draw_entropy(axes: Axes, rows: Rows) -> None:
 
 
 def _draw_length(above: Axes, below: Axes, rows: Rows) -> None:
-    above.set_title("Response length (mean tokens)")
+    above.set_title("Mean response length (tokens)")
     drawn = _draw(above, rows, "response/mean_tokens", BLUE, "tokens")
     above.set_ylim(bottom=0)
     _finish(above, drawn)
@@ -131,7 +131,7 @@ def _draw_length(above: Axes, below: Axes, rows: Rows) -> None:
 
 
 def _draw_mechanisms(axes: Axes, rows: Rows) -> None:
-    axes.set_title("Replay, reflection and ranking (number a step)")
+    axes.set_title("Replay, reflection and ranking (number per step)")
     replayed = _draw(axes, rows, "replay/added", BLUE, "replayed samples", raw=False)
     reflected = _draw(axes, rows, "reflection/prompts", GREEN, "reflection prompts", raw=False)
     ranked = _draw(axes, rows, "ranking/ranked", ORANGE, "ranked responses", raw=False)

@@ -46,8 +46,8 @@ def _ending(error: Exception, retry: str) -> tuple[int, str] | None:
     said = next(iter(str(error).splitlines()), type(error).__name__)
     what, fix = "No space left on device", "make room"
     if is_not_written(error):
-        what, fix = "the history cannot be written", "check the room, the quota and the health of its disk"
-    return FAILED, f"error: {what} ({said}); what was written before is whole; fix: {fix}, then {retry}"
+        what, fix = "the history cannot be written", "check the free space, the quota and the health of its disk"
+    return FAILED, f"error: {what} ({said}); what was written before is intact; fix: {fix}, then {retry}"
 
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)

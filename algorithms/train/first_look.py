@@ -40,7 +40,7 @@ def begun_run(files: Sequence[str], overrides: Sequence[str]) -> Path | None:
     section = _run_section(files, overrides)
     name = section.get("name")
     if not name or not isinstance(name, str):
-        raise ConfigError("run.name: --continue knows a run by it; fix: set run.name, and run.dir if it is not runs")
+        raise ConfigError("run.name: --continue finds the run by it; fix: set run.name, and run.dir if it is not runs")
     parent = section.get("dir") or "runs"
     try:
         return RunDirectory.open(Path(str(parent)).expanduser() / name).path

@@ -63,7 +63,7 @@ def _run(algorithm: str, arguments: argparse.Namespace) -> int:
             found = StoredRun.open(Path(arguments.resume), algorithm, to_train=not arguments.check)
             stored = held.enter_context(found)
         if stored and arguments.config:
-            raise ConfigError("--config: a resumed run has a configuration of its own; fix: override single settings")
+            raise ConfigError("--config: a resumed run keeps its own configuration; fix: override single settings")
         file = stored.directory.config_file if stored else arguments.config
         config, run = load(file, arguments.overrides, _config_class(algorithm))
         if stored:
@@ -84,7 +84,7 @@ def _run(algorithm: str, arguments: argparse.Namespace) -> int:
 def _choose_begun(arguments: argparse.Namespace) -> None:
     """Have `--continue` be `--resume` where the run was begun: its own configuration holds, as given then."""
     if arguments.resume:
-        raise ConfigError("--continue: finds the run to resume by run.name; fix: without --resume")
+        raise ConfigError("--continue: finds the run to resume by run.name; fix: leave out --resume")
     if begun := begun_run(arguments.config or (), arguments.overrides):
         arguments.resume, arguments.config, arguments.overrides = str(begun), None, []
 
@@ -168,24 +168,25 @@ def _parser(algorithm: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=f"python -m algorithms.{algorithm}",
         add_help=False,
-        description="Train a language model with verifiable rewards. Without arguments: the quickstart.",
-        epilog="Any setting can be given as section.key=value; docs/reference/settings.md lists them.",
+        description="Train a language model with verifiable rewards. Without arguments: run the quickstart.",
+        epilog="Set anything with section.key=value; docs/reference/settings.md lists all settings.",
     )
-    parser.add_argument("-h", "--help", action="store_true", help="show this and every setting, and exit")
-    parser.add_argument("overrides", nargs="*", metavar="section.key=value", help="settings that replace the file's")
+    parser.add_argument("-h", "--help", action="store_true", help="show this help and every setting, and exit")
+    parser.add_argument("overrides", nargs="*", metavar="section.key=value", help="override a setting of the files")
     parser.add_argument(
         "--config",
         metavar="FILE",
         action="append",
-        help="a YAML file; may be repeated, a later file wins; default: quickstart.yaml, or none for your own model",
+        help="YAML file of settings; may be repeated, later files win; default: quickstart.yaml, or none for your own "
+        "model",
     )
-    parser.add_argument("--resume", metavar="RUN", help="resume a run directory from its last checkpoint")
+    parser.add_argument("--resume", metavar="RUN", help="resume the run in this directory from its last checkpoint")
     parser.add_argument(
         "--continue",
         dest="continue_run",
         action="store_true",
-        help="resume the run that run.dir and run.name name if it was begun, else begin it: for a job that a cluster "
-        "starts again",
+        help="resume the run that run.dir and run.name name if it exists, else start it: for jobs that a cluster "
+        "restarts",
     )
     parser.add_argument(
         "--check", action="store_true", help="print what would run where and how much memory it needs, and exit"

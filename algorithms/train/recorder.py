@@ -80,7 +80,7 @@ class Recorder:
                 delivery.conversations(row["step"], shown.get(row["step"], []))
             if changed and delivery.tracker.last_step > self._start_step:
                 _logger.warning(
-                    "run.trackers: %s keeps steps %d to %d as they were before the settings changed",
+                    "run.trackers: %s keeps the values of steps %d to %d from before the settings changed",
                     delivery.tracker.name,
                     self._start_step + 1,
                     delivery.tracker.last_step,

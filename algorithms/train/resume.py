@@ -87,7 +87,7 @@ def reading_history(directory: RunDirectory) -> Iterator[None]:
             raise
         fix = "put back a whole copy of it, or start again"
         if getattr(cause, "sqlite_errorcode", 0) & 0xFF in _OUT_OF_REACH:
-            fix = "see that it and its folder can be read and written, and that they have room, then --resume again"
+            fix = "make it and its folder readable and writable, free space on their disk, then --resume again"
         raise CheckpointError(f"{directory.history_file}: the history cannot be used ({cause}); fix: {fix}") from error
 
 
@@ -113,7 +113,7 @@ def check_kept_settings(file: Path, config: GRPOConfig) -> None:
     before = module.get("earlier_turns", RLModuleSettings().earlier_turns)
     if before != config.rl_module_settings.earlier_turns:
         raise ConfigError(
-            f"rl_module.earlier_turns: the run's history holds turns of {before!r}, which cannot be read otherwise; "
+            f"rl_module.earlier_turns: the run's history holds turns of {before!r}, which no other value can read; "
             f"fix: rl_module.earlier_turns={before}, or a new run"
         )
 

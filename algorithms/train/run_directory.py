@@ -77,8 +77,8 @@ class RunDirectory:
             return cls(_new_folder(Path(parent).expanduser(), name, config_yaml))
         except (OSError, RuntimeError, ValueError) as error:  # a home that nobody has, a null byte
             reason = getattr(error, "strerror", None) or error
-            fix = "fix: name a folder that you may write to, or one that can be made"
-            raise ConfigError(f"run.dir: {str(parent)!r}: no run can be made there ({reason}); {fix}") from error
+            fix = "fix: name a folder that you may write to, or one that can be created"
+            raise ConfigError(f"run.dir: {str(parent)!r}: no run can be created there ({reason}); {fix}") from error
 
     @classmethod
     def open(cls, path: str | Path) -> "RunDirectory":
@@ -91,7 +91,7 @@ class RunDirectory:
         if not folder.is_dir():
             raise ValueError(f"{folder}: no such run folder")
         if not (folder / "config.yaml").is_file():
-            raise ValueError(f"{folder}: not a run, it has no config.yaml")
+            raise ValueError(f"{folder}: not a run directory: it has no config.yaml")
         return cls(folder)
 
     @contextmanager
@@ -110,7 +110,9 @@ class RunDirectory:
                 held.enter_context(lock)
             except Timeout as error:
                 holder = file.read_text(encoding="utf-8").strip() or "another process"
-                raise CheckpointError(f"{self.path}: {holder} trains here; fix: end it, or wait for its end") from error
+                raise CheckpointError(
+                    f"{self.path}: {holder} trains here; fix: end it, or wait until it ends"
+                ) from error
             except OSError as error:
                 if error.errno not in _NO_LOCKS:
                     raise

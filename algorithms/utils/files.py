@@ -76,7 +76,7 @@ def plain(value: Any) -> Any:
         return [plain(item) for item in value]
     if hasattr(value, "item") and getattr(value, "size", 1) != 0 and getattr(value, "ndim", 0) == 0:
         return plain(value.item())
-    raise TypeError(f"{type(value).__name__} is no JSON value: {value!r}")
+    raise TypeError(f"{type(value).__name__} is not a JSON value: {value!r}")
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -127,7 +127,7 @@ class SeededEnv(ForeignEnv):
         first = FIRST_SEEDS[self.data]
         texts = [self.observe(seed) for seed in range(first, first + self.size)]
         if self.observe(first) != texts[0]:
-            raise ValueError(f"{self.source} begins in another way each time, whatever the seed: no group can share it")
+            raise ValueError(f"{self.source} starts differently each time, whatever the seed: no group can share it")
         return [Query(f"{self.prefix}/{seed}", text, "") for seed, text in enumerate(texts, first)]
 
 

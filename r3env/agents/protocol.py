@@ -43,9 +43,9 @@ def read_request(body: bytes, policy: Policy) -> ChatRequest:
     try:
         fields = json.loads(body)
     except (ValueError, RecursionError) as error:
-        raise RequestError(f"the body is no JSON: {error}") from None
+        raise RequestError(f"the body is not JSON: {error}") from None
     if not isinstance(fields, dict):
-        raise RequestError("the body is no JSON object")
+        raise RequestError("the body is not a JSON object")
     fields = {name: value for name, value in fields.items() if not _says_nothing(name, value)}
     for name in sorted(fields.keys() - _READ):
         raise RequestError(f"{name}: not supported by this endpoint; fix: leave it out", name)
@@ -53,7 +53,7 @@ def read_request(body: bytes, policy: Policy) -> ChatRequest:
         message = f"model: there is no {fields['model']!r}, only {MODEL!r}; fix: pass the agent's argument `model` on"
         raise RequestError(message, "model", status=404, code="model_not_found")
     if fields.get("n", 1) != 1:
-        raise RequestError(f"n: one completion a request, not {fields['n']!r}; fix: leave it out", "n")
+        raise RequestError(f"n: one completion per request, not {fields['n']!r}; fix: leave it out", "n")
     _check_same("temperature", fields, policy.temperature)
     _check_same("top_p", fields, policy.top_p)
     return ChatRequest(

@@ -10,7 +10,7 @@ from r3env.data.sources import DataError
 Row = Mapping[str, Any]
 
 _CHUNK_CHARS = 1 << 16
-_LIST_FIX = "one JSON list of objects (.jsonl for one a line)"
+_LIST_FIX = "one JSON list of objects (.jsonl for one per line)"
 
 
 def read_jsonl(source: str, path: Path) -> Iterator[tuple[int, Row]]:
@@ -25,7 +25,7 @@ def read_jsonl(source: str, path: Path) -> Iterator[tuple[int, Row]]:
             except UnicodeDecodeError as error:
                 raise _not_utf8(source, line[error.start], row=number) from None
             except json.JSONDecodeError as error:
-                problem = f"torn or invalid JSON ({error.msg}, column {error.colno})"
+                problem = f"incomplete or invalid JSON ({error.msg}, column {error.colno})"
                 raise DataError.at(source, problem, "one complete JSON object on each line", row=number) from None
             except (ValueError, RecursionError) as error:
                 raise _rejection(source, error, row=number) from None
@@ -50,7 +50,7 @@ def read_json(source: str, path: Path) -> Iterator[tuple[int, Row]]:
             text.expect("]")
             text.expect("")
         except json.JSONDecodeError as error:
-            problem = f"torn or invalid JSON ({error.msg})"
+            problem = f"incomplete or invalid JSON ({error.msg})"
             raise DataError.at(source, problem, _LIST_FIX, row=max(number, 1)) from None
         except UnicodeDecodeError:
             raise bad_byte_error(source, path) from None
@@ -63,7 +63,7 @@ def _to_members(pairs: list[tuple[str, object]]) -> dict[str, object]:
     if len(members) < len(pairs):
         names = [name for name, _ in pairs]
         repeated = next(name for name in members if names.count(name) > 1)
-        raise _RepeatedError(f"the key {repeated!r} stands twice in one object")
+        raise _RepeatedError(f"the key {repeated!r} occurs twice in one object")
     return members
 
 

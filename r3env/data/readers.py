@@ -57,7 +57,7 @@ def _check_file(source: str, path: Path) -> None:
             raise DataError.at(source, "no such file", f"there is no folder {path.parent}") from None
         names = (entry.name for entry in path.parent.iterdir() if entry.suffix.lower() in FILE_TYPES)
         close = get_close_matches(path.name, names, n=1, cutoff=0.6)
-        fix = f"the nearest name in {path.parent} is {close[0]!r}" if close else "name a file that is there"
+        fix = f"the nearest name in {path.parent} is {close[0]!r}" if close else "name an existing file"
         raise DataError.at(source, "no such file", fix) from None
     except OSError as error:
         raise DataError.at(source, f"cannot be read ({error.strerror})", "name a readable file") from None
@@ -75,7 +75,7 @@ def _csv(source: str, path: Path) -> Iterator[tuple[int, Row]]:
                     raise DataError.at(source, "more cells than the header", "quote cells with commas", row=number)
                 yield number, row
         except csv.Error as error:
-            raise DataError.at(source, f"torn CSV ({error})", "close the quotes", row=number + 1) from None
+            raise DataError.at(source, f"incomplete CSV ({error})", "close the quotes", row=number + 1) from None
         except UnicodeDecodeError:
             raise bad_byte_error(source, path) from None
 

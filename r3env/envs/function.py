@@ -103,9 +103,9 @@ class FunctionEnv(MathEnv):
         except ProcessTimeoutError:
             return Verdict(False, Reason.TIMEOUT)
         except ProcessDiedError:
-            text = "the process died; os._exit, a signal or want of memory ends it so"
+            text = "the process died: os._exit, a signal or lack of memory ended it"
         except ProcessTamperedError:
-            text = "what came back is no verdict"
+            text = "the result is not a verdict"
         except ScorerRaisedError as error:
             text = str(error)
         return Verdict(False, Reason.ERROR, feedback=f"{' and '.join(self.names)}: {text}")

@@ -59,7 +59,7 @@ def _parameters(name: str, function: Callable[..., Any]) -> Parameters:
     try:
         parameters = inspect.signature(function).parameters
     except (TypeError, ValueError):
-        raise FunctionLoadError(f"{name}: does not say what it takes; fix: wrap it in a function") from None
+        raise FunctionLoadError(f"{name}: has no readable signature; fix: wrap it in a function") from None
     kinds = inspect.Parameter
     if any(one.kind is kinds.POSITIONAL_ONLY for one in parameters.values()):
         raise FunctionLoadError(f"{name}: takes arguments by position only; fix: leave out the `/`")
@@ -67,7 +67,9 @@ def _parameters(name: str, function: Callable[..., Any]) -> Parameters:
     everything = any(one.kind is kinds.VAR_KEYWORD for one in parameters.values())
     trl = "completions" in parameters
     if not trl and "response" not in parameters and not everything:
-        raise FunctionLoadError(f"{name}: takes neither `response` nor TRL's `completions`; fix: name an argument so")
+        raise FunctionLoadError(
+            f"{name}: takes neither `response` nor TRL's `completions`; fix: give an argument one of these names"
+        )
     return Parameters(
         required=tuple(one.name for one in named if one.default is kinds.empty),
         optional=tuple(one.name for one in named if one.default is not kinds.empty),

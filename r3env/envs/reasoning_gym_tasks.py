@@ -63,7 +63,7 @@ class Task:
             return dataset_class(config)
         except (AssertionError, TypeError, ValueError) as error:
             level = "" if self.level is None else f", level {self.level}"
-            reason = " ".join(str(error).split()) or "its configuration is wrong"
+            reason = " ".join(str(error).split()) or "its configuration is invalid"
             raise ValueError(f"reasoning-gym task {self.name!r}{level}: {reason}") from error
 
     def _configuration(self, config_class: type) -> Any:

@@ -158,7 +158,7 @@ class Child(KillableProcess):
         try:
             self._requests.send_bytes(request)
         except OSError as error:
-            raise ProcessDiedError("gone before it was asked") from error
+            raise ProcessDiedError("ended before the request") from error
 
     def receive(self, timeout_s: float, grace_s: float = 0.0) -> dict[str, Any]:
         """Receive the next reply, which is a JSON object.

@@ -43,7 +43,7 @@ def schema_of(name: str, function: Callable[..., Any]) -> Schema:
     except Exception as error:  # the library has several kinds of its own, and a hint may be anything
         reason = " ".join(str(error).split())
         fix = "write a docstring that says what it does and, under `Args:`, each argument, with a type hint for each"
-        raise FunctionLoadError(f"{name}: does not say what it takes: {reason}; fix: {fix}") from None
+        raise FunctionLoadError(f"{name}: does not describe its arguments: {reason}; fix: {fix}") from None
     return schema
 
 

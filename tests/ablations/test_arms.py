@@ -63,7 +63,7 @@ def test_a_file_gives_arms_their_own_settings_which_come_last(tmp_path):
     [
         (["grop"], [], None, r"--arms: no arm 'grop'; did you mean grpo\?"),
         ([], ["mine"], None, "--arm: 'mine' defines no arm; fix: --arm NAME=BASE:"),
-        ([], ["mine=r4"], None, r"--arm: no arm 'r4'; there is: grpo, r3, "),
+        ([], ["mine=r4"], None, r"--arm: no arm 'r4'; known: grpo, r3, "),
         ([], ["r3=grpo"], None, "--arm: there is an arm r3 already; fix: another name"),
         ([], [], "r3-no-cr: {replay.k: 2}", r"no arm 'r3-no-cr'; did you mean r3-no-ccr\?"),
         ([], [], "r3: 2", "r3: 2 is no mapping; fix: r3: {training.lr: 1e-4}"),

@@ -257,7 +257,8 @@ def test_an_engine_without_vllm_names_what_installs_it(monkeypatch):
 def test_a_cluster_is_asked_for_what_it_has(config, monkeypatch):
     monkeypatch.setenv("RAY_ADDRESS", "auto")
     config.learners(num_learners=3, num_gpus_per_learner=1)
-    assert report(config)["resources"] == "3 CPUs and 3 GPUs for actors; the cluster is asked when the run joins it"
+    unknown = "the cluster's resources are read when the run joins it"
+    assert report(config)["resources"] == f"3 CPUs and 3 GPUs for actors; {unknown}"
     validate_start(config)
     monkeypatch.setattr(ray, "is_initialized", lambda: True)
     monkeypatch.setattr(ray, "cluster_resources", lambda: {"CPU": 64.0, "GPU": 2.0})
@@ -302,7 +303,7 @@ def test_a_cluster_that_may_grow_is_joined_and_waited_for(config, monkeypatch, c
     else:
         validate_start(config)
         assert _build(config, seed=0) == "built"
-    assert ["it waits until nodes join" in message for message in caplog.messages] == [True]
+    assert ["it waits for nodes to join" in message for message in caplog.messages] == [True]
 
 
 def test_a_joined_cluster_whose_gpus_nobody_uses_is_warned_of(config, monkeypatch, caplog):
@@ -323,7 +324,7 @@ def test_nothing_starts_ray(config):
         (
             "environment",
             {"env": "CartPole-v1", "data": None, "instruction": None},
-            "environment.id: 'CartPole-v1' is no r3env.core.VerifiableEnv",
+            "environment.id: 'CartPole-v1' is not a r3env.core.VerifiableEnv",
         ),
         ("environment", {"data": "nowhere.jsonl"}, "environment.data: "),
         ("env_runners", {"max_response_tokens": 10**6}, "env_runners.max_response_tokens: 1000000 and prompts"),

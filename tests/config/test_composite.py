@@ -72,7 +72,7 @@ def test_only_the_text_counts_and_the_check_says_so(shaped_model, name):
         config(folder).environment(data="embedded:train").env_runners(max_response_tokens=64), RunSettings()
     ).lines
     at = next(place for place, line in enumerate(lines) if line.startswith("model "))
-    assert lines[at + 1].strip() == f"the text alone of {whole}: trained, saved and exported without its other parts"
+    assert lines[at + 1].strip() == f"the text part of {whole}: trained, saved and exported without its other parts"
 
 
 def test_where_layers_differ_the_cache_is_that_of_the_largest(shaped_model):

@@ -53,7 +53,7 @@ def test_training_refuses_second_tries_of_several_turns_as_the_command_does(conf
     with pytest.raises(ConfigError) as raised:
         config.check_settings()
     assert str(raised.value) == (
-        "evaluation.reflection: true with episodes of up to 2 turns, which have second tries of their own; "
+        "evaluation.reflection: true with episodes of up to 2 turns, which already have further attempts; "
         "fix: environment.max_turns=1 or evaluation.reflection=false"
     )
     config.evaluation(reflection=False).check_settings()
@@ -65,7 +65,7 @@ def test_training_refuses_second_tries_without_room_and_the_fix_has_it(config):
         check(config.env_runners(max_response_tokens=4096), RUN)
     most = int(str(raised.value).rpartition("=")[2])  # that a first answer may have
     config.env_runners(max_response_tokens=most)
-    with pytest.raises(ConfigError, match="the turn that asks for a second try") as raised:
+    with pytest.raises(ConfigError, match="the turn that asks for a second attempt") as raised:
         validate_start(config)
     fix = int(str(raised.value).rpartition("=")[2])
     assert 0 < fix < most

@@ -140,7 +140,7 @@ def test_a_cache_without_room_for_one_sequence_is_an_error_before_anything_start
 
 def test_the_check_states_the_cache_that_the_engine_will_have(config):
     lines = dict(line.split(maxsplit=2)[::2] for line in check(config, RUN).lines if line.startswith("engine memory"))
-    assert "sequences of 80 tokens at a time, or more shorter" in lines["engine"]
+    assert "sequences of 80 tokens at a time, or more if shorter" in lines["engine"]
     assert config.engine_cache_bytes == cpu_cache_bytes(config, validate_model(config))
 
 

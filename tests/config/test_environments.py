@@ -31,14 +31,17 @@ WRONG_IDS = [
     ("own_env:Ecko-v0", "environment.id: 'own_env:Ecko-v0' is not registered; did you mean own_env:Echo-v0?"),
     ("own_env:", "environment.id: 'own_env:' is not registered; "),
     (":Echo-v0", "environment.id: ':Echo-v0': importing "),
-    ("not an id", "environment.id: 'not an id' is not registered; there is: "),
+    ("not an id", "environment.id: 'not an id' is not registered; known: "),
     (
         "own_emv:Echo-v0",
         "environment.id: 'own_emv:Echo-v0': there is no module own_emv; fix: start from the folder that holds it, or "
         "put that folder on PYTHONPATH",
     ),
     ("broken_env:E-v0", "environment.id: 'broken_env:E-v0': importing broken_env fails: OSError: no"),
-    ("CartPole-v1", "environment.id: 'CartPole-v1' is no r3env.core.VerifiableEnv but a CartPoleEnv; fix: subclass it"),
+    (
+        "CartPole-v1",
+        "environment.id: 'CartPole-v1' is not a r3env.core.VerifiableEnv but a CartPoleEnv; fix: subclass it",
+    ),
 ]
 
 

@@ -77,7 +77,7 @@ WRONG = [
     (
         "reward",
         {"zz": 1},
-        "reward.zz: no such setting; there is: length_bonus, length_bonus_max_tokens, length_bonus_std_floor, "
+        "reward.zz: no such setting; known: length_bonus, length_bonus_max_tokens, length_bonus_std_floor, "
         "overlong_penalty, overlong_share",
     ),
 ]
@@ -93,7 +93,7 @@ CONTRADICTIONS = [
     ),
     (
         {"environment": {"data": "a/../b.jsonl"}, "evaluation": {"data": "b.jsonl"}},
-        "evaluation.data: 'b.jsonl' is environment.data too; fix: hold problems out",
+        "evaluation.data: 'b.jsonl' is environment.data too; fix: name held-out problems",
     ),
     (
         {"ranking": {"scope": "all"}},

@@ -70,7 +70,7 @@ WRONG_FILES = [
     (b"training: {lr: x}", "training.lr: 'x' is not a number >= 0; the default is 1e-06"),
     (b"environment: {data: 7}", "environment.data: 7 is not text that is not empty, or null; fix: quote it"),
     (b"traning: {lr: 1}", "traning: no such section; did you mean training?"),
-    (b"training: {1: 2}", "training.1: no such setting; there is: lr, "),
+    (b"training: {1: 2}", "training.1: no such setting; known: lr, "),
     (b"run: {seeed: 2}", "run.seeed: no such setting; did you mean run.seed?"),
 ]
 
@@ -137,7 +137,7 @@ def test_contradictions_are_found_after_the_overrides(file):
 def test_grpo_skips_the_mechanisms_of_a_shared_file_with_one_note(file, capsys):
     config, _ = load(file, [], GRPOConfig)
     assert config.lr == 1e-5
-    assert capsys.readouterr().err == f"note: {file}: GRPO skips what it does not have: replay\n"
+    assert capsys.readouterr().err == f"note: {file}: GRPO skips settings that it does not have: replay\n"
 
 
 def test_an_evaluation_of_a_run_s_file_skips_what_only_training_has_without_a_note(tmp_path, capsys):
@@ -147,7 +147,7 @@ def test_an_evaluation_of_a_run_s_file_skips_what_only_training_has_without_a_no
     assert not capsys.readouterr().err
     file.write_text("replay: {enabled: true}")
     load(file, [], EvaluateConfig)
-    assert "skips what it does not have: replay" in capsys.readouterr().err
+    assert "skips settings that it does not have: replay" in capsys.readouterr().err
     load(file, [], R3GRPOConfig)
     assert capsys.readouterr().err == ""
 

@@ -204,7 +204,7 @@ def test_an_unreachable_model_of_the_hub_is_an_error_unless_only_checked():
     ("status", "code", "line"),
     [
         (401, "RepoNotFound", "is not on the Hub, or private"),
-        (403, "GatedRepo", "is gated; fix: ask for access"),
+        (403, "GatedRepo", "is gated; fix: request access"),
         (404, "RevisionNotFound", "has no revision v2; fix: rl_module.revision=null"),
         (404, "EntryNotFound", "has no config.json"),
     ],

@@ -58,22 +58,22 @@ def test_the_embedded_engine_takes_weights_from_the_object_store(where):
         ),
         (
             layout(*PAIRS, spares=2),
-            "env_runners.spares: 2, and every engine shares its GPU with a learner, which a spare has none of; "
+            "env_runners.spares: 2, and every engine shares its GPU with a learner, which a spare does not have; "
             "fix: env_runners.spares=0",
         ),
         (
             layout(engine="transformers", spares=1),
-            "env_runners.spares: 1, and the only engine is in the driver's process, where nothing takes its place; "
+            "env_runners.spares: 1, and the only engine is in the driver's process, where no spare can replace it; "
             "fix: env_runners.num_env_runners=1, or env_runners.spares=0",
         ),
         (
             layout(*PAIRS, weight_transfer="nccl"),
-            "env_runners.weight_transfer: nccl needs vLLM engines and learners in actors with whole GPUs of their own; "
+            "env_runners.weight_transfer: nccl needs vLLM engines and learners in actors, on separate whole GPUs; "
             "fix: env_runners.weight_transfer=auto",
         ),
         (
             layout(*OWN, engine="transformers", weight_transfer="nccl"),
-            "env_runners.weight_transfer: nccl needs vLLM engines and learners in actors with whole GPUs of their own; "
+            "env_runners.weight_transfer: nccl needs vLLM engines and learners in actors, on separate whole GPUs; "
             "fix: env_runners.weight_transfer=auto",
         ),
         (

@@ -177,7 +177,7 @@ def test_another_setting_of_section_training_leaves_them_alone():
             ["own_methods:Bonus", "own_methods:Bonus"],
             "training.mechanisms: ['own_methods:Bonus', 'own_methods:Bonus'] ",
         ),
-        (["own_methods:Ours"], "training: is a section of the library's; fix: "),
+        (["own_methods:Ours"], "training: the library has a section of this name; fix: "),
         (["not_there:X"], "training.mechanisms: 'not_there:X': not_there cannot be imported (ModuleNotFoundError: "),
         (["broken_method:X"], "training.mechanisms: 'broken_method:X': broken_method cannot be imported (OSError: "),
         (["own_methods:Bonsu"], "training.mechanisms: 'own_methods:Bonsu': own_methods has no class Bonsu "),
@@ -210,7 +210,7 @@ def test_two_that_do_not_go_together_are_refused_and_only_if_both_are_on():
     with pytest.raises(ConfigError) as raised:
         config.check_settings()
     assert (
-        str(raised.value) == "bonus.enabled: does not go together with ranking: both rank; fix: ranking.enabled=false"
+        str(raised.value) == "bonus.enabled: cannot be combined with ranking: both rank; fix: ranking.enabled=false"
     )
     config.apply({"bonus": {"enabled": False}}).check_settings()
     named().check_settings()
@@ -278,7 +278,7 @@ def test_a_misspelt_section_of_an_evaluations_own_file_is_an_error(tmp_path):
     [
         (
             {"mechanisms": ["own_methods:Runs"]},
-            "run: is a section of the library's; fix: give BonusSettings another name",
+            "run: the library has a section of this name; fix: give BonusSettings another name",
         ),
         ({"query_sampler": "own_methods:Forgetful"}, "training: Forgetful has a state and no section; fix: section ="),
     ],
@@ -290,5 +290,5 @@ def test_a_section_that_cannot_be_one_is_refused(training, line):
 
 def test_a_query_sampler_may_refuse_a_mechanism():
     config = R3GRPOConfig().training(query_sampler="own_methods:Picky")
-    with pytest.raises(ConfigError, match="training.query_sampler: does not go together with reflection"):
+    with pytest.raises(ConfigError, match="training.query_sampler: cannot be combined with reflection"):
         config.check_settings()

@@ -72,7 +72,7 @@ def test_a_teacher_that_writes_in_other_tokens_is_refused(tmp_path):
     vocabulary[first], vocabulary[second] = vocabulary[second], vocabulary[first]
     file.write_text(json.dumps(data))
     line = (
-        rf"^opd\.teacher: {re.escape(shown(str(folder)))} does not write in the tokens of 'embedded:tiny' \('.' is "
+        rf"^opd\.teacher: {re.escape(shown(str(folder)))} does not use the tokens of 'embedded:tiny' \('.' is "
         r"another token\); fix: name a model with the same tokenizer$"
     )
     with pytest.raises(ConfigError, match=line):
@@ -89,7 +89,7 @@ def test_learners_hold_one_teacher(tmp_path, monkeypatch):
     with pytest.raises(ConfigError) as raised:
         load(None, [*both, "second.teacher=embedded:tiny"], GRPOConfig)[0].check_settings()
     assert str(raised.value) == (
-        "second.teacher: 'embedded:tiny' is not that of opd, and learners hold one; "
+        "second.teacher: 'embedded:tiny' is not that of opd, and learners hold only one; "
         "fix: second.teacher=embedded:teacher"
     )
 

@@ -145,7 +145,7 @@ def test_a_runner_that_comes_back_unseen_gets_the_weights_again(algorithm, caplo
         rollouts = algorithm.rollout_workers.rollout(requests_of(algorithm, 600))
     assert [rollout.request_id for rollout in rollouts] == list(range(600))
     assert {rollout.weights_version for rollout in rollouts} == {algorithm.rollout_workers.version}
-    assert counts(algorithm)["stale"] > 0 or "died and came back unseen" in caplog.text
+    assert counts(algorithm)["stale"] > 0 or "died and restarted unnoticed" in caplog.text
     train_until_all_are_back(algorithm)
 
 

@@ -81,7 +81,7 @@ def test_gpus_that_are_not_there_are_refused_before_anything_waits_for_them(tmp_
     [
         (["benchmarks.limits=[0]"], "benchmarks.limits"),
         (["benchmarks.limits=[2,5]"], "benchmarks.limits: 5 is more than env_runners.max_response_tokens, 4"),
-        (["benchmarks.limits=[2]", "environment.max_turns=2"], "a limit is of a turn"),
+        (["benchmarks.limits=[2]", "environment.max_turns=2"], "a limit applies to one turn"),
     ],
 )
 def test_limits_that_the_answers_say_nothing_of_are_refused(settings, said, tmp_path, capsys):
@@ -106,7 +106,7 @@ def test_a_second_answer_that_has_no_room_whatever_is_quoted_is_refused(tmp_path
     wanted = ["--data", "math=embedded:heldout", "--reflection", f"env_runners.max_response_tokens={most}"]
     assert main(["--model", "embedded:tiny", "--samples", "2", *wanted, "--out", str(tmp_path / "out")]) == 2
     said = last_line(capsys)
-    assert f"env_runners.max_response_tokens: {most}, the turn that asks for a second try" in said
+    assert f"env_runners.max_response_tokens: {most}, the turn that asks for a second attempt" in said
     fix = int(said.rpartition("=")[2])
     second = len(chat.next_turn(load_tokenizer(resolve_model("embedded:tiny")), [], environment.reflection_guidance))
     assert use.prompt + second + fix == 1024

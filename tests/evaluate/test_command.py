@@ -79,13 +79,13 @@ def test_the_hard_ones_of_an_earlier_evaluation_can_be_asked_alone(whole, tmp_pa
         solved[one.uid] = solved.get(one.uid, 0) + one.correct
     asked = {one.uid for one in ResponseFolder(tmp_path / "hard" / "responses").read()}
     assert asked == {uid for uid, count in solved.items() if count <= 1} and 0 < len(asked) < len(solved)
-    assert f"{len(asked)} of 12 problems, 4 answers each, at most 1 right" in capsys.readouterr().err
+    assert f"{len(asked)} of 12 problems, 4 answers each, at most 1 correct" in capsys.readouterr().err
     drawn = {(one.uid, one.sample): one.response for one in ResponseFolder(whole / "responses").read()}
     again = ResponseFolder(tmp_path / "hard" / "responses").read()
     assert sum(one.response == drawn[one.uid, one.sample] for one in again) < len(again) / 2, "with draws of their own"
     for pair in ([str(whole), str(tmp_path / "hard")], [str(tmp_path / "hard"), str(whole)]):
         assert main(["--compare", *pair]) == 2
-        assert "worse on them by chance alone; fix: ask that model again" in capsys.readouterr().err
+        assert "worse on them by chance alone; fix: evaluate that model again" in capsys.readouterr().err
 
 
 def test_two_evaluations_are_compared(whole, tmp_path, capsys):
@@ -94,7 +94,7 @@ def test_two_evaluations_are_compared(whole, tmp_path, capsys):
     assert main(["--compare", str(whole), str(other)]) == 0
     told = capsys.readouterr().out
     assert "math: other minus whole, 12 of whole's 12 and other's 12 problems" in told
-    assert "only one of them has it: math pass@2, math pass@1 after reflection\n" in told
+    assert "only one of the two has it: math pass@2, math pass@1 after reflection\n" in told
     assert "  run.seed 0 → 1\n" in told and "rl_module.model" not in told
 
 

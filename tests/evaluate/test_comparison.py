@@ -93,5 +93,5 @@ def test_all_of_it_is_told(tmp_path, capsys):
     assert "b: y minus x, 80 of x's 100 and y's 80 problems" in told
     assert "the same on every problem" in told and "mean of 2 benchmarks: y minus x" in told
     assert "fewer than ten problems are in both: c (9)" in told
-    assert "the same ids stand for other problems (text, answer or level): a\n" in told
+    assert "the same ids name different problems (text, answer or level): a\n" in told
     assert "env_runners.temperature 1.0 → 2.0" in told and "training.lr" not in told

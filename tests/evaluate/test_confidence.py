@@ -119,7 +119,7 @@ def test_the_command_measures_and_reports_it_and_samples_what_it_samples_without
     check_logprobs(asked, 1e-3)
     assert scores["confidence"]["asked"] == sum(one.asked_logprob is not None for one in asked)
     assert 0 <= scores["scores"]["weighted_maj@4"]["mean"] <= 1
-    assert "tells a correct answer from an incorrect one with AUC" in capsys.readouterr().out
+    assert "separates correct from incorrect answers with AUC" in capsys.readouterr().out
 
 
 def test_second_tries_are_not_asked():

@@ -112,7 +112,7 @@ def test_other_problems_under_the_same_name_are_refused(evaluate, tmp_path):
     code, told = evaluate()
     assert code == 2
     last = told.splitlines()[-1]
-    assert "the problems of d are others" in last and "fix: another --out, or delete that folder" in last
+    assert "the problems of d differ" in last and "fix: another --out, or delete that folder" in last
 
 
 def test_other_weights_under_the_same_name_are_refused_and_a_copy_is_not(evaluate, tmp_path):
@@ -123,7 +123,7 @@ def test_other_weights_under_the_same_name_are_refused_and_a_copy_is_not(evaluat
     assert evaluate()[0] == 0, "as they were, written again"
     weights.write_bytes(content[:-4] + bytes(4))
     code, told = evaluate()
-    assert code == 2 and "the files of the model are others" in told.splitlines()[-1]
+    assert code == 2 and "the files of the model differ" in told.splitlines()[-1]
 
 
 def test_a_finished_evaluation_of_a_model_that_is_gone_is_told_again(evaluate, tmp_path):

@@ -85,7 +85,7 @@ def test_a_call_that_never_returns_fails_its_episode_alone(runner, made, kind):
     before, endless, after = runner.rollout(requests_of("fine", kind, "fine"))
     assert time.monotonic() - started < TIMEOUT_S + 60
     assert endless.verdict == "environment_error" and not endless.correct
-    assert endless.error == "the environment did not come back in 5 s (env_runners.step_timeout_s)"
+    assert endless.error == "the environment did not return within 5 s (env_runners.step_timeout_s)"
     assert len(endless.tokens) == len(endless.loss_mask)
     assert len(endless.sampling_logprobs) == endless.response_length
     assert before.error is None and after.error is None
@@ -131,7 +131,7 @@ def test_a_constructor_that_never_returns_fails_its_episode_alone(engine, tokeni
         streaming if continuous_batching else engine, tokenizer, dict.fromkeys(Split, make), 4, TIMEOUT_S
     )
     errors = [rollout.error for rollout in runner.rollout(requests_of("fine", "fine", "fine"))]
-    late = f"the environment did not come back in {TIMEOUT_S:g} s (env_runners.step_timeout_s)"
+    late = f"the environment did not return within {TIMEOUT_S:g} s (env_runners.step_timeout_s)"
     assert list(filter(None, errors)) == [late]
     release.set()
     assert len(made) == 3

@@ -169,7 +169,7 @@ def test_what_cannot_work_is_one_line():
         made("cog_drift", services(info=lambda uid: {"variants": [1]}))
     one = drift()
     plain = CogDriftSettings(formats=["plain", "open_ended"])
-    with pytest.raises(ConfigError, match="cog_drift.formats: plain is a context already; fix"):
+    with pytest.raises(ConfigError, match="cog_drift.formats: plain is already the name of a context; fix"):
         one.check(plain, SimpleNamespace(training_settings=TrainingSettings()))
     config = SimpleNamespace(training_settings=TrainingSettings(max_resample_rounds=2))
     with pytest.raises(ConfigError, match="training.max_resample_rounds: 2 samples .*; fix: training.max_resample_ro"):
@@ -212,7 +212,7 @@ def test_forms_may_be_json_text_and_keep_the_answer():
     (zero,) = variants_of(replaced({"x": {"problem": "5-5", "answer": 0}})).values()
     assert zero.answer == "0"
     for broken in ("{", "[]", {"x": "text"}, {"x": {"answer": "2"}}, {"x": {"problem": None, "answer": "2"}}):
-        with pytest.raises(ValueError, match="variants of query 'q' is no object of objects"):
+        with pytest.raises(ValueError, match="variants of query 'q' is not an object of objects"):
             variants_of(Query("q", "1", "1", info={"variants": broken}))
 
 

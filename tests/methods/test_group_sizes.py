@@ -142,7 +142,7 @@ def test_gdro_weighs_advantages_where_that_is_asked_for():
 
 def test_gdros_edges_have_to_rise():
     one = made("gdro", edges=[0.7, 0.4])
-    with pytest.raises(ConfigError, match=r"gdro.edges: \[0.7, 0.4\] do not rise between 0 and 1; fix"):
+    with pytest.raises(ConfigError, match=r"gdro.edges: \[0.7, 0.4\] are not ascending between 0 and 1; fix"):
         one.check(one.settings, services().config)
 
 

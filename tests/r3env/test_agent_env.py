@@ -92,7 +92,7 @@ def refused(served, **fields):
             "max_tokens: the run allows 16 tokens, not 17; fix: leave it out, or set env_runners.max_",
         ),
         ({"max_completion_tokens": 0}, "max_completion_tokens: must be a whole number of at least 1"),
-        ({"n": 2}, "n: one completion a request"),
+        ({"n": 2}, "n: one completion per request"),
         ({"stream": "yes"}, "stream: must be true or false"),
         ({"stop": ["\n"]}, "stop: not supported"),
         ({"tools": [{"type": "function"}]}, "tools[0]: must be of the form {"),
@@ -114,8 +114,8 @@ def refused(served, **fields):
         ({"messages": [{"role": ["user"], "content": "3"}]}, "messages[0].role: must be one of"),
         ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "messages[0].content: must be text"),
         ({"messages": [{"role": "user", "content": "3", "tool_calls": [1]}]}, "messages[0].tool_calls: not supported"),
-        ({"data": b"{"}, "the body is no JSON"),
-        ({"data": b"[]"}, "the body is no JSON object"),
+        ({"data": b"{"}, "the body is not JSON"),
+        ({"data": b"[]"}, "the body is not a JSON object"),
     ],
 )
 def test_what_the_run_does_not_give_is_refused_in_one_line(served, fields, message):

@@ -136,11 +136,11 @@ def test_a_further_column_that_is_no_plain_data_is_refused(tmp_path: Path) -> No
 
 
 BROKEN: list[tuple[str, bytes, dict[str, str], str]] = [
-    ("a.jsonl", GOOD_LINE + b'{"problem": "p", "ans', {}, "row 2: torn or invalid JSON"),
+    ("a.jsonl", GOOD_LINE + b'{"problem": "p", "ans', {}, "row 2: incomplete or invalid JSON"),
     ("a.jsonl", b"[1, 2]\n", {}, "row 1: a JSON list; fix: make each row a JSON object"),
-    ("a.json", b'[{"problem": "p"', {}, "torn or invalid JSON"),
+    ("a.json", b'[{"problem": "p"', {}, "incomplete or invalid JSON"),
     ("a.json", GOOD_LINE, {}, "holds a JSON dict; fix: one JSON list"),
-    ("a.csv", b'problem,answer\np,1\n"torn,2\n', {}, "row 2: torn CSV"),
+    ("a.csv", b'problem,answer\np,1\n"torn,2\n', {}, "row 2: incomplete CSV"),
     ("a.csv", b"problem,answer\np,1,2\n", {}, "row 1: more cells than the header"),
     ("a.csv", b"problem,answer\np\n", {}, "row 1: 'answer' is null"),
     ("a.parquet", b"PAR1 this is none", {}, "not a Parquet file"),
@@ -178,7 +178,7 @@ BROKEN: list[tuple[str, bytes, dict[str, str], str]] = [
     ("a.jsonl", b'{"problem": "a\\ud800b", "answer": "1"}', {}, "row 1: 'problem' holds half a character"),
     ("a.json", b'[{"problem": "p", "answer": "\\udfff"}]', {}, "row 1: 'answer' holds half a character"),
     ("a.jsonl", b'{"uid": "\\ud800", "problem": "p", "answer": "1"}', {}, "row 1: 'uid' holds half a character"),
-    ("a.jsonl", b'{"problem": "p", "answer": "1", "answer": "2"}', {}, "row 1: the key 'answer' stands twice"),
+    ("a.jsonl", b'{"problem": "p", "answer": "1", "answer": "2"}', {}, "row 1: the key 'answer' occurs twice"),
     ("a.json", b'[{"problem": "p", "\\ud800": "1", "\\ud800": "2"}]', {}, "row 1: the key"),
     ("a.csv", b"problem,answer,answer\np,1,2\n", {}, "the header names the column 'answer' twice"),
     ("a.jsonl", b"\n", {}, "holds no rows"),
@@ -211,7 +211,7 @@ def test_a_parquet_file_with_a_column_twice_is_refused(tmp_path: Path) -> None:
     ("source", "message"),
     [
         ("{folder}/problem.jsonl", "no such file; fix: the nearest name in {folder} is 'problems.jsonl'"),
-        ("{folder}/far.csv", "no such file; fix: name a file that is there"),
+        ("{folder}/far.csv", "no such file; fix: name an existing file"),
         ("{folder}/nowhere/problems.jsonl", "no such file; fix: there is no folder {folder}/nowhere"),
         ("{folder}", "is a folder; fix: name a file"),
         ("{folder}/unknown", "neither a file nor a Hub id"),
@@ -363,7 +363,7 @@ def test_broken_json_lists_are_refused_whatever_the_chunks(
     monkeypatch.setattr("r3env.data.json_rows._CHUNK_CHARS", chunk)
     path = tmp_path / "a.json"
     path.write_text(text)
-    with pytest.raises(DataError, match="torn or invalid JSON"):
+    with pytest.raises(DataError, match="incomplete or invalid JSON"):
         list(read_rows(parse_source(str(path))))
 
 

@@ -78,7 +78,7 @@ def test_trajectories_are_filtered(page):
 
 def test_a_group_opens_side_by_side_with_its_numbers(page):
     page.point("#list tbody tr", press=True)
-    assert page.texts(".card .badge") == ["correct", "wrong", "truncated", "correct", "replayed"]
+    assert page.texts(".card .badge") == ["correct", "incorrect", "truncated", "correct", "replayed"]
     numbers = page.texts(".card:nth-child(3) .numbers > *")
     assert numbers == ["reward", "0", "ranking reward", "−0.05", "advantage", "−0.7", "tokens", "11"]
     assert page.value("location.hash") == "#group=0.1.0"

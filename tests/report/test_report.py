@@ -173,7 +173,7 @@ def test_tokens_are_whole_thousandths_and_every_piece_is_stored_once(tmp_path):
     assert [packed["pieces"][piece] for piece in first["pieces"]][:3] == ["1", "+", "1"]
     assert (first["logprobs"][-1], first["entropies"][-1]) == (-2000, 1500)
     assert len(set(packed["pieces"])) == len(packed["pieces"])
-    assert [one["outcome"] for one in packed["rows"][:4]] == ["correct", "wrong", "truncated", "correct"]
+    assert [one["outcome"] for one in packed["rows"][:4]] == ["correct", "incorrect", "truncated", "correct"]
     assert "entropies" not in packed["rows"][3], "a replayed sample has none"
 
 

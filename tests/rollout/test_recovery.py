@@ -211,7 +211,7 @@ def test_a_spare_has_the_place_before_the_lost_runner_is_back(pool, caplog):
     toys.kill(2)
     toys.wait_for(2, False)
     assert toys.ready() == [1, 3]
-    assert "env runner 3, a spare, has the place of env runner 1 after" in caplog.text
+    assert "env runner 3, a spare, replaced env runner 1 after" in caplog.text
     assert "env runner 1 is back after" in caplog.text
     assert len(toys.supervisor.take_recoveries()) == 2
 

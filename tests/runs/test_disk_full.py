@@ -75,8 +75,8 @@ def test_a_write_that_sqlite_does_not_explain_may_be_a_full_disk(refused_write, 
     assert is_disk_full(refused_write) and is_not_written(refused_write)
     assert ending_of(refused_write, capsys) == (
         1,
-        "error: the history cannot be written (disk I/O error); what was written before is whole; "
-        "fix: check the room, the quota and the health of its disk, then resume with --resume",
+        "error: the history cannot be written (disk I/O error); what was written before is intact; "
+        "fix: check the free space, the quota and the health of its disk, then resume with --resume",
     )
 
 

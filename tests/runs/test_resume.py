@@ -263,7 +263,7 @@ def test_how_earlier_turns_are_kept_stays_as_the_history_has_them(run, command):
     code, said = command("--resume", str(run.path), "run.steps=4", "rl_module.earlier_turns=rendered")
     assert code == 2
     assert said == (
-        "error: rl_module.earlier_turns: the run's history holds turns of 'sampled', which cannot be read otherwise; "
+        "error: rl_module.earlier_turns: the run's history holds turns of 'sampled', which no other value can read; "
         "fix: rl_module.earlier_turns=sampled, or a new run"
     )
     assert content(run) == before

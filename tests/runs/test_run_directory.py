@@ -51,7 +51,7 @@ def test_a_parent_that_can_hold_no_folder_is_refused_in_one_line(tmp_path, paren
     with pytest.raises(ConfigError) as raised:
         RunDirectory.create(named, "x", "")
     (line,) = str(raised.value).splitlines()
-    assert line.startswith(f"run.dir: {named!r}: no run can be made there (") and "; fix: " in line
+    assert line.startswith(f"run.dir: {named!r}: no run can be created there (") and "; fix: " in line
 
 
 def test_a_folder_that_may_only_be_read_is_refused(tmp_path, monkeypatch):
@@ -121,7 +121,7 @@ def test_opening_finds_what_was_written(run):
 def test_opening_what_is_no_run_says_so(tmp_path):
     with pytest.raises(ValueError, match="no such run folder"):
         RunDirectory.open(tmp_path / "nowhere")
-    with pytest.raises(ValueError, match="not a run, it has no config.yaml"):
+    with pytest.raises(ValueError, match="not a run directory: it has no config.yaml"):
         RunDirectory.open(tmp_path)
 
 

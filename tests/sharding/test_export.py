@@ -154,7 +154,7 @@ def test_a_bit_of_the_weights_that_has_flipped_is_found_and_the_one_before_is_na
     assert not (tmp_path / "out").exists()
     flip_a_bit(earlier / "model" / "model.safetensors")
     assert main([str(copy), str(tmp_path / "out")]) == 2
-    assert capsys.readouterr().err == f"error: {later}: {trouble}; none before it is whole\n"
+    assert capsys.readouterr().err == f"error: {later}: {trouble}; no earlier one is intact\n"
 
 
 def test_weights_that_are_none_are_one_line_too(run, tmp_path, capsys):

@@ -182,7 +182,7 @@ def test_a_mixture_passes_tools_and_results_on(problems):
         ({"tools": "multiply"}, "tools: 'multiply' is not of the form module:function"),
         ({"tools": "no_such_module:f"}, "tools: no_such_module:f: there is no module no_such_module"),
         ({"tools": f"{HERE}:multipy"}, f"tools: {HERE}:multipy: {HERE} has no multipy; the nearest is 'multiply'"),
-        ({"tools": f"{HERE}:undescribed"}, f"tools: {HERE}:undescribed: does not say what it takes"),
+        ({"tools": f"{HERE}:undescribed"}, f"tools: {HERE}:undescribed: does not describe its arguments"),
         ({"tools": f"{HERE}:untyped"}, "fix: write a docstring that says what it does"),
         ({"tools": f"{HERE}:positional"}, "takes arguments without a name; fix: name each"),
         ({"tools": [f"{HERE}:count", f"{HERE}:count"]}, "tools: two tools are called 'count'; fix: rename one"),

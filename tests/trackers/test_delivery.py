@@ -67,7 +67,7 @@ def test_an_outage_is_warned_of_once_and_its_records_arrive_when_it_is_over(capl
         delivery.scalars(step, {"a": step})
         assert server.tried.acquire(timeout=60)
     (warning,) = warnings(caplog)
-    assert "server failed (ConnectionError: nobody is there); the run goes on" in warning
+    assert "server failed (ConnectionError: nobody is there); the run continues" in warning
     server.up = True
     delivery.close(Outcome.FINISHED)
     assert sorted(step for step, _ in server.taken) == list(range(5))
@@ -81,7 +81,7 @@ def test_a_record_that_is_always_refused_holds_up_no_other(caplog):
         delivery.scalars(step, {"a": step})
     delivery.close(Outcome.FINISHED)
     assert sorted(step for step, _ in server.taken) == [1, 2, 3, 4]
-    assert "has not taken everything up to the end" in warnings(caplog)[-1]
+    assert "did not accept everything up to the end" in warnings(caplog)[-1]
 
 
 def test_a_tracker_that_never_answers_holds_up_the_end_for_a_bounded_time(caplog):
@@ -91,7 +91,7 @@ def test_a_tracker_that_never_answers_holds_up_the_end_for_a_bounded_time(caplog
     delivery = Delivery(server, patience_s=0.1)
     delivery.scalars(1, {"a": 1.0})
     delivery.close(Outcome.FINISHED)
-    assert "has not taken everything within 0.1 s" in warnings(caplog)[-1]
+    assert "did not accept everything within 0.1 s" in warnings(caplog)[-1]
     ever.set()
 
 

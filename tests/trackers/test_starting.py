@@ -105,7 +105,7 @@ def test_a_database_that_breaks_during_a_run_does_not_end_it_and_misses_nothing_
         connection.execute("ALTER TABLE elsewhere RENAME TO metrics")
     recorder.close()
     (warning,) = [record.getMessage() for record in caplog.records if "run.trackers" in record.getMessage()]
-    assert "mlflow failed" in warning and "the run goes on" in warning
+    assert "mlflow failed" in warning and "the run continues" in warning
     assert [row["step"] for row in run.read_metrics()] == [1, 2, 3]
     assert mlflow_points(database, "run/wall_s") == [(1, 0.5), (2, 1.0), (3, 1.5)]
     # Made again with other settings, its steps stay as they were, and are said to.
@@ -114,7 +114,7 @@ def test_a_database_that_breaks_during_a_run_does_not_end_it_and_misses_nothing_
         recorder.resume_settings({"algorithm": "grpo", "run": {"seed": 2}}, changed=True)
         recorder.record({"step": 2, "run/wall_s": 9.0})
         recorder.record({"step": 4, "run/wall_s": 2.0})
-    assert "mlflow keeps steps 2 to 3 as they were before the settings changed" in caplog.text
+    assert "mlflow keeps the values of steps 2 to 3 from before the settings changed" in caplog.text
     assert mlflow_points(database, "run/wall_s") == [(1, 0.5), (2, 1.0), (3, 1.5), (4, 2.0)]
     assert mlflow_runs(database) == [("run", "FINISHED")]
     # A tracked run that is gone is not begun anew in silence.

@@ -144,7 +144,7 @@ def test_a_resumed_run_warns_that_its_problems_are_others(grpo_config, build, tm
     load_checkpoint(build(grpo_config.copy()), path)
     assert "other problems" not in caplog.text
     load_checkpoint(build(grpo_config.copy().environment(data=small_pool)), path)
-    assert "environment.data holds other problems than when the checkpoint was made" in caplog.text
+    assert "environment.data holds other problems than at the checkpoint" in caplog.text
 
 
 def test_samples_of_this_step_cannot_be_retrieved_in_this_step(r3_config, build, small_pool):

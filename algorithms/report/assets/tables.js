@@ -31,7 +31,7 @@ function settings(data) {
     data.runs.map((run) => element('td', {}, run.settings[name] ?? '–'))));
   if (data.runs.length > 1) {
     section.append(data.differing.length
-      ? table(['what differs', ...labels], rowsOf(data.differing), 'differing')
+      ? table(['setting that differs', ...labels], rowsOf(data.differing), 'differing')
       : element('p', { class: 'soft', id: 'differing' }, 'All runs have the same settings.'));
   }
   const all = [...new Set(data.runs.flatMap((run) => Object.keys(run.settings)))];

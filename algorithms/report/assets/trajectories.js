@@ -50,7 +50,7 @@ function filters(data, filter) {
     data.runs.length > 1 ? select('run', 'run', data.runs.map((run, index) => [index, run.label])) : null,
     select('step', 'step', same(steps)),
     select('context', 'context', same([...unique('context'), 'replayed'])),
-    select('outcome', 'verdict', same(['correct', 'wrong', 'truncated', 'error'])),
+    select('outcome', 'verdict', same(['correct', 'incorrect', 'truncated', 'error'])),
     element('label', {}, 'uid', uid, uids));
 }
 

@@ -136,7 +136,7 @@ class VLLMEngine(Engine):
         # vLLM itself skips weights that are missing and is left unusable by one that it does not know.
         require_same_shapes(self._shapes, shapes)
         if self._awaited is not None:
-            raise RuntimeError("the last update of vLLM's weights broke off and left its layers in pieces")
+            raise RuntimeError("the last update of vLLM's weights was interrupted and left its layers incomplete")
         if self._asleep:
             self.llm.wake_up(tags=["weights"])
         elif self._running:
@@ -230,7 +230,7 @@ class VLLMEngine(Engine):
         if not self._running:
             return []
         if self._awaited is not None:
-            raise RuntimeError("the engine cannot go on: its weights are being replaced")
+            raise RuntimeError("the engine cannot continue: its weights are being replaced")
         outputs: list[Any] = self._early or self.llm.llm_engine.step()  # all of them are final
         self._early = []
         for output in outputs:

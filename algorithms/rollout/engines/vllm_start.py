@@ -40,7 +40,7 @@ _FIXES = (
     ),
     (
         re.compile(r"out of memory|OutOfMemory|can't allocate memory|Cannot allocate memory"),
-        "a smaller env_runners.gpu_memory_utilization or max_num_seqs, or more GPUs a model "
+        "a smaller env_runners.gpu_memory_utilization or max_num_seqs, or more GPUs per model "
         "(env_runners.tensor_parallel_size)",
     ),
     (
@@ -54,7 +54,7 @@ _FIXES = (
     ),
 )
 MOST_OF_A_REASON = 300  # letters
-_ANY_FIX = "R3_VERBOSE=1 shows all that vLLM prints; env_runners.engine=transformers does without it"
+_ANY_FIX = "R3_VERBOSE=1 shows all that vLLM prints; env_runners.engine=transformers works without vLLM"
 
 
 class EngineDidNotStart(RunError):

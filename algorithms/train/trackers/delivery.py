@@ -63,7 +63,7 @@ class Delivery:
         if late or self._undelivered:
             reason = f"within {self._patience_s:g} s" if late else "up to the end"
             _logger.warning(
-                "run.trackers: %s has not taken everything %s; resuming the run sends the numbers that are missing",
+                "run.trackers: %s did not accept everything %s; resuming the run sends the missing numbers",
                 self.tracker.name,
                 reason,
             )
@@ -95,7 +95,7 @@ class Delivery:
                 self._warned = True
                 said = next(iter(str(error).splitlines()), "")
                 _logger.warning(
-                    "run.trackers: %s failed (%s: %s); the run goes on, and what failed is tried again",
+                    "run.trackers: %s failed (%s: %s); the run continues, and what failed is tried again",
                     self.tracker.name,
                     type(error).__name__,
                     said,
