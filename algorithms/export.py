@@ -29,7 +29,7 @@ PICKLED = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl", "*.pickle")
 
 
 class ExportError(ValueError):
-    """There is nothing to export, or nowhere to put it."""
+    """Nothing can be exported, or not to this folder."""
 
 
 def export(run: Path, out: Path, *, step: int | None = None, dtype: str = "float32") -> Path:

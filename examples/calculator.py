@@ -60,7 +60,7 @@ class Teacher:
         self.tokenizer, self.rng, self.form = tokenizer, random.Random(seed), ChatFormat(tools=TOOLS)
 
     def example(self, calling: float) -> Example:
-        """The next example; of first turns this share calls, and the others give up."""
+        """Return the next example; of first turns this share calls, and the others give up."""
         a, b = self.rng.choice(NUMBERS), self.rng.choice(NUMBERS)
         prompt = first_turn(self.tokenizer, [{"role": "user", "content": f"{a}*{b}"}], self.form)
         call = self._tokens(f"{CALL[0]}{a}{CALL[1]}{b}{CALL[2]}")

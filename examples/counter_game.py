@@ -53,7 +53,7 @@ class CounterGame(VerifiableEnv):
         return observation, reward, terminated, truncated, info | {"state": str(self.counter)}
 
     def verify(self, query: Query, response: str) -> Verdict:
-        """A turn is correct when it ends at the target; the feedback says where it ended, and why there."""
+        """Return a turn is correct when it ends at the target; the feedback says where it ended, and why there."""
         begun = query.info["start"] if self.counter is None else self.counter
         counter, problem = carry_out(begun, response)
         if counter == int(query.answer) and not problem:
@@ -65,7 +65,7 @@ class CounterGame(VerifiableEnv):
         return Verdict(False, Reason.DIFFERENT, score=-COST if problem else 0.0, feedback=said)
 
     def feedback(self, query: Query, response: str, verdict: Verdict) -> str:
-        """The diagnosis; after a failed attempt of another episode, what is known of that."""
+        """Return the diagnosis; after a failed attempt of another episode, what is known of that."""
         again = f"That did not reach {query.answer}. The counter is set back to {query.info['start']}."
         return f"{verdict.feedback or again} Try again."
 

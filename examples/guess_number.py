@@ -26,12 +26,12 @@ class GuessNumber(VerifiableEnv):
         self.numbers = SPLITS[data]
 
     def load_queries(self) -> list[Query]:
-        """All queries have the same text: only the answers to the guesses tell them apart."""
+        """Return all queries have the same text: only the answers to the guesses tell them apart."""
         problem = f"I have a whole number from 1 to {HIGHEST} in mind. Guess it; end each turn with your guess."
         return [Query(f"number-{number}", problem, str(number)) for number in self.numbers]
 
     def verify(self, query: Query, response: str) -> Verdict:
-        """The guess is the last number of the response."""
+        """Return the guess is the last number of the response."""
         guess = last_number(response)
         if guess is None:
             return Verdict(False, Reason.NO_ANSWER)
@@ -39,19 +39,19 @@ class GuessNumber(VerifiableEnv):
         return Verdict(correct, Reason.EQUAL if correct else Reason.DIFFERENT)
 
     def feedback(self, query: Query, response: str, verdict: Verdict) -> str:
-        """The next user turn after a wrong guess."""
+        """Return the next user turn after a wrong guess."""
         guess = last_number(response)
         if guess is None:
             return f"There is no number from 1 to {HIGHEST} in your turn. Guess again."
         return f"My number is {'higher' if guess < int(query.answer) else 'lower'} than {guess}. Guess again."
 
     def reference_response(self, query: Query) -> str:
-        """The right guess."""
+        """Return the right guess."""
         return query.answer
 
 
 def last_number(response: str) -> int | None:
-    """The last number of a response that could be meant."""
+    """Return the last number of a response that could be meant."""
     found = [int(digits) for digits in re.findall(r"\b[0-9]{1,4}\b", response)]
     return found[-1] if found and 1 <= found[-1] <= HIGHEST else None
 

@@ -38,7 +38,7 @@ class HintedSums(VerifiableEnv):
         return [Query(str(c), str(c), str(c.answer), info={"hints": hints(c)}) for c in self.chains]
 
     def prompt(self, query: Query) -> str:
-        """The problem, with knowledge behind it, or what is left of it."""
+        """Return the problem, with knowledge behind it, or what is left of it."""
         if not self.hint:
             return super().prompt(query)
         return f"{query.problem}\n\n{self.hint}" if "=" in self.hint else self.hint
@@ -49,7 +49,7 @@ class HintedSums(VerifiableEnv):
 
 
 def hints(chain: Chain) -> list[str]:
-    """The levels of a sum, the least help first."""
+    """Return the levels of a sum, the least help first."""
     left = []
     for quarter in (1, 2, 3):
         done = quarter * len(chain.terms) // 4

@@ -59,7 +59,7 @@ class RetrieveAnswer(VerifiableEnv):
         ]
 
     def verify(self, query: Query, response: str) -> Verdict:
-        """A turn without an answer is not judged."""
+        """Return a turn without an answer is not judged."""
         answer = tagged(response, "answer")
         if answer is None:
             return Verdict(False, Reason.NO_ANSWER)
@@ -67,7 +67,7 @@ class RetrieveAnswer(VerifiableEnv):
         return Verdict(correct, Reason.EQUAL if correct else Reason.DIFFERENT)
 
     def feedback(self, query: Query, response: str, verdict: Verdict) -> str:
-        """What the search finds, or what to do about a wrong answer."""
+        """Return what the search finds, or what to do about a wrong answer."""
         if (words := tagged(response, "search")) is not None:
             chunks = search(words, CORPUS, self.results)
             self.found.update(chunks)
@@ -101,7 +101,7 @@ class RetrieveAnswer(VerifiableEnv):
         return "found" if self.found.issuperset(needed) else "missing"
 
     def reference_response(self, query: Query) -> str:
-        """The answer alone."""
+        """Return the answer alone."""
         return f"<answer>{query.answer}</answer>"
 
 

@@ -22,9 +22,9 @@ class SortDigits(VerifiableEnv):
         return [Query(str(n), f"Sort the digits of {n}.", "".join(sorted(str(n)))) for n in self.numbers]
 
     def verify(self, query: Query, response: str) -> Verdict:
-        """The last word of the response must be the sorted digits."""
+        """Return the last word of the response must be the sorted digits."""
         return Verdict(right := response.split()[-1:] == [query.answer], Reason.EQUAL if right else Reason.DIFFERENT)
 
     def reference_response(self, query: Query) -> str:
-        """A right response: the digits without a box around them."""
+        """Return a right response: the digits without a box around them."""
         return query.answer

@@ -24,7 +24,7 @@ class Task:
     inputs: tuple[tuple[Any, ...], ...]
 
     def query(self) -> Query:
-        """The task as the environment holds it; the reference answer is the inputs with their results."""
+        """Return the task as the environment holds it; the reference answer is the inputs with their results."""
         function = eval(self.solution)  # written below, by nobody else
         cases = [[list(arguments), function(*arguments)] for arguments in self.inputs]
         problem = f"Write a Python function `{self.name}` that {self.wanted}."
@@ -69,7 +69,7 @@ class WriteFunction(VerifiableEnv):
         self.limits = Limits(cpu_s=cpu_s)
 
     def load_queries(self) -> list[Query]:
-        """The tasks of the split."""
+        """Return the tasks of the split."""
         return [task.query() for task in self.tasks]
 
     def verify(self, query: Query, response: str) -> Verdict:
@@ -91,13 +91,13 @@ class WriteFunction(VerifiableEnv):
         return Verdict(correct, Reason.EQUAL if correct else Reason.DIFFERENT)
 
     def reference_response(self, query: Query) -> str:
-        """The task's own solution in a code block."""
+        """Return the task's own solution in a code block."""
         solution = next(task.solution for task in self.tasks if task.name == query.uid)
         return f"```python\n{query.uid} = {solution}\n```"
 
 
 def last_code_block(response: str) -> str | None:
-    """The content of the last complete code block; None without one."""
+    """Return the content of the last complete code block; None without one."""
     blocks = _CODE_BLOCK.findall(response)
     return blocks[-1] if blocks else None
 

@@ -66,7 +66,7 @@ def with_system(messages: Sequence[Mapping[str, str]], system: str | None) -> li
 def first_turn(
     tokenizer: Any, messages: Sequence[Mapping[str, str]], chat_format: ChatFormat = DEFAULT_FORMAT
 ) -> list[int]:
-    """The prompt of a conversation, up to where the policy begins to write.
+    """Return the prompt of a conversation, up to where the policy begins to write.
 
     Args:
         tokenizer: A tokenizer of `transformers`. Without a chat template the prompt is the contents of the
@@ -90,7 +90,7 @@ def first_turn(
 def next_turn(
     tokenizer: Any, response_tokens: Sequence[int], user_text: str, chat_format: ChatFormat = DEFAULT_FORMAT
 ) -> list[int]:
-    """The tokens to append to a response so that a user turn follows and the policy can write again.
+    """Return the tokens to append to a response so that a user turn follows and the policy can write again.
 
     See `next_turns`, of which this is the case of one user turn.
     """
@@ -103,7 +103,7 @@ def next_turns(
     messages: Sequence[Mapping[str, str]],
     chat_format: ChatFormat = DEFAULT_FORMAT,
 ) -> list[int]:
-    """The tokens to append to a response so that some turns follow and the policy can write again.
+    """Return the tokens to append to a response so that some turns follow and the policy can write again.
 
     The response itself is only looked at, to see whether it closes its turn: a finished response holds the
     end-of-turn token already, a truncated one lacks it and gets it.
@@ -134,7 +134,7 @@ def next_turns(
 
 
 def second_turn(tokenizer: Any, user_text: str, chat_format: ChatFormat = DEFAULT_FORMAT) -> list[int]:
-    """The tokens that a user turn adds at most, the end of the turn before it included.
+    """Return the tokens that a user turn adds at most, the end of the turn before it included.
 
     Raises:
         ValueError: The chat template drops the assistant's turns, which were to grow by appending.
@@ -146,7 +146,7 @@ def second_turn(tokenizer: Any, user_text: str, chat_format: ChatFormat = DEFAUL
 
 
 def drops_reasoning(tokenizer: Any, chat_format: ChatFormat = DEFAULT_FORMAT) -> bool:
-    """Whether the template leaves the reasoning of earlier turns out."""
+    """Return whether the template leaves the reasoning of earlier turns out."""
     if not getattr(tokenizer, "chat_template", None):
         return False
     thought = {"role": "assistant", "content": f"<think>\n{_SENTINEL}\n</think>\n\nA"}
@@ -154,7 +154,7 @@ def drops_reasoning(tokenizer: Any, chat_format: ChatFormat = DEFAULT_FORMAT) ->
 
 
 def end_of_turn(tokenizer: Any, chat_format: ChatFormat = DEFAULT_FORMAT) -> int | None:
-    """The control token with which the template closes the last of a conversation's turns, the policy's.
+    """Return the control token with which the template closes the last of a conversation's turns, the policy's.
 
     None where it writes another thing there, or nothing, or takes no such conversation.
     """

@@ -29,7 +29,7 @@ class MarkedMessages:
     tools: tuple[dict[str, Any], ...] = ()
 
     def encode(self, tokenizer: Any, rendered: str, *, add_special_tokens: bool = False) -> list[int]:
-        """Tokens of rendered text, whose control tokens are those that the template wrote and no others."""
+        """Return the tokens of rendered text, whose control tokens are those that the template wrote and no others."""
         if self.mark is None:
             return list(tokenizer.encode(rendered, add_special_tokens=add_special_tokens))
         first, *rest = re.split(f"({self.mark})", rendered)

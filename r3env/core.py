@@ -133,7 +133,7 @@ class VerifiableEnv(gymnasium.Env[str, str], abc.ABC):
 
     @abc.abstractmethod
     def load_queries(self) -> Sequence[Query] | Queries:
-        """All queries; called once, when the first one is needed.
+        """Return all queries; called once, when the first one is needed.
 
         Environments are made in numbers, one for each concurrent episode: where loading is not cheap, return a
         `Queries` that they share.
@@ -144,7 +144,7 @@ class VerifiableEnv(gymnasium.Env[str, str], abc.ABC):
         """Judge `response`, everything that the policy wrote in this turn."""
 
     def prompt(self, query: Query) -> str:
-        """The first user turn: the problem, then the instruction."""
+        """Return the first user turn: the problem, then the instruction."""
         return f"{query.problem}\n\n{self.instruction}" if self.instruction else query.problem
 
     def variant(self, query: Query, name: str) -> Query:
@@ -159,7 +159,7 @@ class VerifiableEnv(gymnasium.Env[str, str], abc.ABC):
         return variants[name]
 
     def feedback(self, query: Query, response: str, verdict: Verdict) -> str:
-        """The user turn after a rejected response; must not give the reference answer away."""
+        """Return the user turn after a rejected response; must not give the reference answer away."""
         return self.reflection_guidance
 
     def reference_response(self, query: Query) -> str:
@@ -167,7 +167,7 @@ class VerifiableEnv(gymnasium.Env[str, str], abc.ABC):
         return f"\\boxed{{{query.answer}}}"
 
     def reward(self, query: Query, verdict: Verdict) -> float:
-        """The verdict's score; without one 1.0 for a correct response and 0.0 for any other."""
+        """Return the verdict's score; without one 1.0 for a correct response and 0.0 for any other."""
         if verdict.score is not None:
             return verdict.score
         return 1.0 if verdict.correct else 0.0
@@ -195,7 +195,7 @@ class VerifiableEnv(gymnasium.Env[str, str], abc.ABC):
         return list(self.queries)
 
     def query(self, uid: str) -> Query:
-        """The query of this uid.
+        """Return the query of this uid.
 
         Raises:
             ValueError: There is no such query.

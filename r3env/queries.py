@@ -60,7 +60,7 @@ class Queries(Mapping[str, Query], abc.ABC):
 
     @abc.abstractmethod
     def uid_at(self, index: int) -> str:
-        """The uid of the query at this place of the order."""
+        """Return the uid of the query at this place of the order."""
 
     @abc.abstractmethod
     def __len__(self) -> int:
@@ -89,7 +89,7 @@ class QueryList(Queries):
             raise ValueError("two queries with the same uid")
 
     def uid_at(self, index: int) -> str:
-        """The uid of the query at this place of the order."""
+        """Return the uid of the query at this place of the order."""
         return self._uids[index]
 
     def __len__(self) -> int:

@@ -36,7 +36,7 @@ def response_text(tokenizer: Any, tokens: Sequence[int]) -> str:
 
 
 def template_message(tokenizer: Any, message: Mapping[str, str]) -> dict[str, str]:
-    """A message as the tokenizer's template takes it: channels want reasoning and answer apart."""
+    """Return a message as the tokenizer's template takes it: channels want reasoning and answer apart."""
     copy = dict(message)
     if message["role"] == "assistant" and _CHANNEL in str(getattr(tokenizer, "chat_template", "")):
         thinking, closed, answer = message["content"].rpartition(CLOSE)
@@ -49,7 +49,7 @@ def template_message(tokenizer: Any, message: Mapping[str, str]) -> dict[str, st
 
 
 def answer_of(text: str) -> str:
-    """What follows the reasoning of a response; all of it where none ends."""
+    """Return what follows the reasoning of a response; all of it where none ends."""
     return text.rpartition(CLOSE)[2].lstrip("\n") if CLOSE in text else text
 
 

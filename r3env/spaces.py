@@ -47,7 +47,7 @@ class UnicodeText(Text):
         return "".join(map(chr, codes.tolist()))
 
     def contains(self, x: Any) -> bool:
-        """Whether `x` is a string."""
+        """Return whether `x` is a string."""
         return isinstance(x, str)
 
     @property

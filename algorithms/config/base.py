@@ -41,7 +41,7 @@ PLUGIN_SETTINGS = ("mechanisms", "query_sampler", "advantage", "objective")
 
 
 class BaseConfig(AlgorithmConfig):
-    """What every configuration of this library is made of; `BaseConfig` has the sections.
+    """The base of every configuration of this library; `BaseConfig` has the sections.
 
     A section is a fluent method and an immutable attribute `<section>_settings`. Where a setting is an
     attribute of RLlib's too (`training.lr` is `config.lr`), the two never differ, whichever is set.
@@ -151,11 +151,11 @@ class BaseConfig(AlgorithmConfig):
         return self
 
     def to_sections(self) -> dict[str, dict[str, Any]]:
-        """Every setting as plain data, such that `apply` restores it. What only RLlib knows is not in it."""
+        """Return all settings as plain data, such that `apply` restores them; without RLlib's other settings."""
         return {section: self._settings_of(section).model_dump() for section in self.sections}
 
     def check_settings(self) -> None:
-        """Check what involves more than one setting, without starting or importing anything.
+        """Check rules between settings, without starting or importing anything.
 
         Raises:
             ConfigError: settings that contradict each other.
@@ -164,7 +164,7 @@ class BaseConfig(AlgorithmConfig):
 
     @classmethod
     def sections_elsewhere(cls) -> frozenset[str]:
-        """Sections that other algorithms have: a file may be shared with them."""
+        """Return the sections that other algorithms have: a file may be shared with them."""
         return frozenset()
 
     def check_search_space(self) -> None:
@@ -179,7 +179,7 @@ class BaseConfig(AlgorithmConfig):
                 raise ConfigError(f"{section}.{key}: is still a search space; fix: {fix}")
 
     def to_dict(self) -> dict[str, Any]:
-        """RLlib's flat dict, which Tune reads.
+        """Return RLlib's flat dict, which Tune reads.
 
         A setting is in it once: under RLlib's name if it has one, in `env_config` if the environment gets it,
         else in the plain dict `<section>_settings`.
@@ -203,7 +203,7 @@ class BaseConfig(AlgorithmConfig):
         return flat
 
     def update_from_dict(self, config_dict: Mapping[str, Any]) -> Self:
-        """Set what RLlib's flat dict holds; it may hold sections too, as `{"training": {...}}`."""
+        """Set values from RLlib's flat dict, which may also hold sections: `{"training": {...}}`."""
         sections, flat = {}, {}
         for key in (f"training{_SUFFIX}", "training"):
             named = config_dict.get(key)

@@ -76,7 +76,7 @@ def check_learners(learners: LearnerSettings, rl_module: RLModuleSettings) -> No
 
 
 def check_second_tries(evaluation: EvaluationSettings, max_turns: int) -> None:
-    """Check that a second try is one: what follows the first answer.
+    """Check that a second attempt is possible: that nothing else follows the first answer.
 
     Raises:
         ConfigError: answers have several turns already.

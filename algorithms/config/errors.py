@@ -1,4 +1,4 @@
-"""The one error of configuration, and the nearest right spelling that its line offers."""
+"""The error of configuration, and the nearest correct spelling that it suggests."""
 
 import difflib
 from collections.abc import Iterable
@@ -20,20 +20,20 @@ class ConfigError(InputError):
 
 
 def shown(value: object) -> str:
-    """The value as one writes it in YAML, shortened to fit a line."""
+    """Return the value as one writes it in YAML, shortened to fit a line."""
     text = "null" if value is None else str(value).lower() if isinstance(value, bool) else repr(value)
     return text if len(text) <= _LONGEST_VALUE else f"{text[: _LONGEST_VALUE - 3]}..."
 
 
 def nearest(word: str, candidates: Iterable[str]) -> str | None:
-    """The candidate spelled most like `word`, None when none is close; upper and lower case count as equal."""
+    """Return the candidate spelled most like `word`, None when none is close; upper and lower case count as equal."""
     by_folded = {candidate.casefold(): candidate for candidate in candidates}
     matches = difflib.get_close_matches(word.casefold(), by_folded, n=1, cutoff=0.6)
     return by_folded[matches[0]] if matches else None
 
 
 def did_you_mean(word: str, candidates: Iterable[str]) -> str:
-    """The ending of an error line: the nearest spelling, or else what there is to choose from."""
+    """Return the end of an error line: the nearest spelling, or else the known names."""
     known = list(candidates)
     match = nearest(word, known)
     if match is not None:

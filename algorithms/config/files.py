@@ -1,4 +1,4 @@
-"""Configurations as YAML files: a file may name others as its base and hold only what differs."""
+"""Configurations as YAML files: a file may name others as its base and hold only the differences."""
 
 import io
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # reading a file needs no Ray
 
 @dataclass(frozen=True)
 class Layer:
-    """What one file says, without its base.
+    """The content of one file, without its base.
 
     Args:
         sections: settings by section; a setting of a later layer replaces that of an earlier one.
@@ -36,7 +36,7 @@ ALGORITHM = "algorithm"
 
 
 def algorithm_of(file: Path) -> str | None:
-    """What a run directory's file says was trained with it, None if it does not say.
+    """Return what a run directory's file says was trained with it; None if it does not say.
 
     Raises:
         ConfigError: the file cannot be read.
@@ -49,7 +49,7 @@ def _text_or_none(name: object) -> str | None:
 
 
 def to_yaml(config: "BaseConfig", run: "RunSettings", *, algorithm: str) -> str:
-    """The whole configuration as a file that `load` reads back to the same settings.
+    """Return the whole configuration as a file that `load` reads back to the same settings.
 
     Args:
         config: the configuration.
@@ -96,7 +96,7 @@ _NO_SETTINGS = (yaml.YAMLError, OmegaConfBaseException, UnicodeError, RecursionE
 
 
 def file_layers(*files: Path) -> list[Layer]:
-    """The files and what they are based on, in the order in which they apply: the bases of a file first, then it.
+    """Return the files and their bases in the order in which they apply: the bases of a file first, then the file.
 
     `base` names one file or several, relative to the file that names them; a base may have a base of its own. A file
     that is reached twice applies once, where it comes first.
@@ -135,7 +135,7 @@ def _bases(file: Path, named: object) -> list[str]:
 
 
 def read_sections(file: Path) -> dict[str, Any]:
-    """A file's sections as they stand, interpolations resolved.
+    """Return a file's sections as written, with interpolations resolved.
 
     Raises:
         ConfigError: one line that names the file, the place and the fix.

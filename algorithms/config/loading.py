@@ -1,4 +1,4 @@
-"""Configurations as YAML files and dotted overrides; every mistake is one line that says where it is."""
+"""Configurations from YAML files and dotted overrides; every mistake is one line that names its place."""
 
 import contextlib
 import json

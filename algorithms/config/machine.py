@@ -1,4 +1,4 @@
-"""What runs where: the model, the inference engines and the learners. Imports no Ray."""
+"""The settings of what runs where: the model, the inference engines and the learners. Imports no Ray."""
 
 from typing import Annotated, Any, ClassVar, Literal
 

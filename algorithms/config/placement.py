@@ -1,4 +1,4 @@
-"""Which learners and engines share GPUs, how weights get from ones to the others, and what does not work. No Ray."""
+"""Which learners and engines share GPUs, how weights travel between them, and which layouts are refused. No Ray."""
 
 import math
 from enum import StrEnum
@@ -17,7 +17,7 @@ SHARED_ENGINE_MEMORY = 0.45
 
 
 class Placement(StrEnum):
-    """Where engines live, seen from the learners."""
+    """The placement of engines relative to learners."""
 
     ONE_PROCESS = "one process"
     SHARED_GPUS = "an engine and a learner on every GPU"
@@ -52,7 +52,7 @@ _BEST = {
 
 
 def placement(config: "BaseConfig") -> Placement:
-    """What the numbers of actors and their shares of GPUs amount to."""
+    """Return the placement that follows from the numbers of actors and their shares of GPUs."""
     runners, learners = config.env_runners_settings, config.learners_settings
     if not runners.num_env_runners and not learners.num_learners:
         return Placement.ONE_PROCESS
@@ -66,7 +66,7 @@ def placement(config: "BaseConfig") -> Placement:
 
 
 def transfer_kind(config: "BaseConfig") -> TransferKind:
-    """The way that `env_runners.weight_transfer` names, or with `auto` the best for the placement.
+    """Return the transfer that `env_runners.weight_transfer` names, or for `auto` the best one for the placement.
 
     Raises:
         ConfigError: the way cannot work with the placement or the engine.
@@ -89,7 +89,7 @@ def transfer_kind(config: "BaseConfig") -> TransferKind:
 
 
 def check_placement(config: "BaseConfig") -> None:
-    """Check what Ray or vLLM would refuse, or wait for without end.
+    """Check for layouts that Ray or vLLM would refuse, or wait for without end.
 
     Raises:
         ConfigError: one line with the setting and the fix.
@@ -105,7 +105,7 @@ def check_placement(config: "BaseConfig") -> None:
 
 
 def shares_gpu(config: "BaseConfig") -> bool:
-    """Whether an engine may find a learner on its GPU."""
+    """Return whether an engine may find a learner on its GPU."""
     runners, learners = config.env_runners_settings, config.learners_settings
     if not runners.num_env_runners:
         return not learners.num_learners and learners.num_gpus_per_learner > 0
@@ -113,7 +113,7 @@ def shares_gpu(config: "BaseConfig") -> bool:
 
 
 def engine_share(config: "BaseConfig") -> float | None:
-    """The part of its GPU that a vLLM engine takes for weights and cache; None: vLLM's own choice, nearly all."""
+    """Return the share of its GPU that a vLLM engine takes for weights and cache; None: vLLM's default, nearly all."""
     runners = config.env_runners_settings
     share: Any = runners.vllm.get("gpu_memory_utilization", runners.gpu_memory_utilization)
     if isinstance(share, int | float):
@@ -122,14 +122,14 @@ def engine_share(config: "BaseConfig") -> float | None:
 
 
 def engine_sleeps(config: "BaseConfig") -> bool:
-    """Whether engines give their GPU's memory back between rollouts."""
+    """Return whether engines free their GPU memory between rollouts."""
     sleeps = config.env_runners_settings.sleep_while_training
     rests = engine_has_a_learner_beside(config) and not config.training_settings.max_off_policy_steps
     return rests if sleeps is None else sleeps
 
 
 def engine_has_a_learner_beside(config: "BaseConfig") -> bool:
-    """Whether each vLLM engine has one learner on its GPU."""
+    """Return whether each vLLM engine has one learner on its GPU."""
     pairs = placement(config) in (Placement.ONE_PROCESS, Placement.SHARED_GPUS)
     return config.env_runners_settings.engine == "vllm" and shares_gpu(config) and pairs
 

@@ -1,4 +1,4 @@
-"""Methods named in a setting: the library's by name, a user's own as `module:Class`."""
+"""Methods named in a setting: those of the library by name, a user's as `module:Class`."""
 
 import importlib
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Settings that RLlib knows too: their names there, and which of its arguments have no effect here."""
+"""Settings that RLlib also has: their names there, and which of its arguments have no effect here."""
 
 import inspect
 from collections.abc import Mapping
@@ -41,27 +41,27 @@ WITHOUT_EFFECT: Mapping[tuple[str, str], str] = MappingProxyType(
 
 
 def our_name(section: str, key: str) -> str:
-    """Our name of what may be RLlib's: `evaluation_interval` is `interval` in the section evaluation."""
+    """Return our name for what may be RLlib's: `evaluation_interval` is `interval` in the section evaluation."""
     owner, name = OUR_NAMES.get(key, (section, key))
     return name if owner == section else key
 
 
 def to_rllib(rllib_name: str, value: Any) -> Any:
-    """Our value as RLlib's attribute holds it."""
+    """Return our value as RLlib's attribute holds it."""
     return None if rllib_name in _NONE_IS_ZERO and value == 0 else value
 
 
 def from_rllib(rllib_name: str | None, value: Any) -> Any:
-    """RLlib's value as our setting holds it."""
+    """Return RLlib's value as our setting holds it."""
     return 0 if rllib_name in _NONE_IS_ZERO and value is None else value
 
 
 def rllib_arguments(section: str) -> frozenset[str]:
-    """The arguments of RLlib's own fluent method of that name; empty when RLlib has no such method."""
+    """Return the arguments of RLlib's own fluent method of that name; empty when RLlib has no such method."""
     method = getattr(AlgorithmConfig, section, None)
     return frozenset(inspect.signature(method).parameters) - {"self"} if callable(method) else frozenset()
 
 
 def is_search_space(value: object) -> bool:
-    """Whether a value is one that Ray Tune replaces, trial by trial."""
+    """Return whether a value is one that Ray Tune replaces, trial by trial."""
     return isinstance(value, Domain) or (isinstance(value, Mapping) and set(value) == {"grid_search"})

@@ -1,4 +1,4 @@
-"""What a section of settings is made of: frozen models whose fields have a default, limits, a sentence and effects."""
+"""The parts of a section of settings: frozen models whose fields have a default, limits, a meaning and effects."""
 
 import types
 from collections.abc import Iterator, Mapping
@@ -18,7 +18,7 @@ _NAMES = {int: "a whole number", float: "a number", bool: "true or false", str: 
 
 @dataclass(frozen=True)
 class Meaning:
-    """Says in words what a field accepts, where its type and range do not."""
+    """Describes what a field accepts, where its type and range do not."""
 
     words: str
 
@@ -38,7 +38,7 @@ class ByMachine:
 
 
 class Affects(Flag):
-    """What a setting decides beside the training, or the cost, that its sentence describes."""
+    """What a setting decides in addition to training, or its cost."""
 
     NOTHING = 0
     MEASUREMENT = auto()
@@ -62,7 +62,7 @@ class Settings(BaseModel):
     AFFECTS: ClassVar[Affects] = Affects.NOTHING
 
     def changed(self, section: str, changes: Mapping[str, Any]) -> Self:
-        """A copy with `changes`.
+        """Return a copy with `changes`.
 
         Raises:
             ConfigError: an unknown key, or a value of the wrong type or out of range.
@@ -160,7 +160,7 @@ def _effects(model: type[Settings], key: str) -> _Effects:
 
 
 def wrong_value(section: str, key: str, value: object, model: type[Settings]) -> ConfigError:
-    """The error for a value that `section.key` does not take."""
+    """Return the error for a value that `section.key` does not take."""
     field = model.model_fields[key]
     line = f"{section}.{key}: {shown(value)} is not {describe(field)}"
     choices = [choice for choice in _choices(field.annotation) if isinstance(choice, str)]
@@ -193,7 +193,7 @@ RENAMED: Mapping[str, str] = types.MappingProxyType(
 
 
 def unknown_key(section: str, key: str, sections: Sections) -> ConfigError:
-    """Return the error for a key that a section does not have; it may be right in another section."""
+    """Return the error for a key that a section does not have; it may belong to another section."""
     if new := RENAMED.get(f"{section}.{key}"):
         return ConfigError(f"{section}.{key}: is now called {new}; fix: write {new}")
     here = sections[section].model_fields
@@ -207,7 +207,7 @@ def unknown_key(section: str, key: str, sections: Sections) -> ConfigError:
 
 
 def default_of(field: FieldInfo) -> Any:
-    """A field's default value."""
+    """Return a field's default value."""
     return field.get_default(call_default_factory=True, validated_data={})
 
 
@@ -219,12 +219,12 @@ def describe_default(field: FieldInfo) -> str:
 
 
 def takes_text(field: FieldInfo) -> bool:
-    """Whether a field holds text (or nothing), so that its value is never to be read as a number."""
+    """Return whether a field holds text (or null), so that its value is never read as a number."""
     return {_bare(member) for member in _members(field.annotation)} <= {str, types.NoneType}
 
 
 def describe(field: FieldInfo) -> str:
-    """What a field accepts, in words: `a number > 0 and <= 1, or null`."""
+    """Return what a field accepts, in words: `a number > 0 and <= 1, or null`."""
     return _describe(field.annotation, field.metadata)
 
 

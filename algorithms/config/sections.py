@@ -116,18 +116,18 @@ class EnvironmentSettings(Settings):
 
     @classmethod
     def argument_names(cls) -> tuple[str, ...]:
-        """The settings that are constructor arguments of the environment."""
+        """Return the settings that are constructor arguments of the environment."""
         return tuple(name for name in cls.model_fields if name not in ("id", "system", "options"))
 
     def constructor_arguments(self) -> dict[str, Any]:
-        """What `gymnasium.make` gets: what differs from the default, as not every environment takes all."""
+        """Return the arguments for `gymnasium.make` that differ from the default: not every environment takes all."""
         fields = type(self).model_fields
         named = {name: getattr(self, name) for name in self.argument_names()}
         return {name: value for name, value in named.items() if value != default_of(fields[name])} | self.options
 
     @classmethod
     def from_constructor_arguments(cls, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """The settings that give these constructor arguments (RLlib's `env_config`)."""
+        """Return the settings that give these constructor arguments (RLlib's `env_config`)."""
         named = {key: arguments[key] for key in cls.argument_names() if key in arguments}
         options = {key: value for key, value in arguments.items() if key not in named}
         return named | ({"options": options} if options else {})
@@ -336,11 +336,11 @@ class EvaluationSettings(Settings):
     reflection: bool = setting(False, "Whether to also measure pass@1 after one live reflection turn.")
 
     def environment_arguments(self) -> dict[str, Any]:
-        """Constructor arguments that turn the training environment into the held-out one."""
+        """Return the constructor arguments that turn the training environment into the held-out one."""
         return {key: value for key, value in (("data", self.data), ("columns", self.columns)) if value}
 
     def held_out(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """The held-out environment's constructor arguments, from those of the training environment.
+        """Return the held-out environment's constructor arguments, from those of the training environment.
 
         The columns of the training problems are not those of data with a preset, which knows its own; and held-out data
         need not have what only training uses (`Query.info`).

@@ -59,7 +59,7 @@ class GRPO(StagedAlgorithm):
         return self.source.next_batch(self.steps_done)
 
     def sleep_engines(self) -> None:
-        """Let engines that share the learners' GPUs make room; `sync_weights` wakes them."""
+        """Let engines that share the learners' GPUs free their memory; `sync_weights` wakes them."""
         self.rollout_workers.sleep_engines()
 
     def score_tokens(self, batch: StepBatch) -> None:
@@ -74,7 +74,7 @@ class GRPO(StagedAlgorithm):
         self.score_samples(needed, entropy=True)
 
     def shape_rewards(self, batch: StepBatch) -> None:
-        """Reward correctness with a length bonus, less what an overlong response loses."""
+        """Reward correctness with a length bonus, and subtract the penalty of overlong responses."""
         for group in batch.rolled_out:
             given = 0 if group.prompt.begun is None else len(group.prompt.begun)  # a part of the response
             for sample in group.fresh:
@@ -91,7 +91,7 @@ class GRPO(StagedAlgorithm):
             mechanism.compose(batch)
 
     def compute_advantages(self, batch: StepBatch) -> None:
-        """Normalize rewards within each baseline group: Eq. 1 and Eq. 3, or what `training.advantage` names."""
+        """Normalize rewards within each baseline group: Eq. 1 and Eq. 3, or as `training.advantage` names."""
         for mechanism in self.active:
             mechanism.before_advantages(batch)
         rewards = self.config.reward_settings
@@ -160,7 +160,7 @@ class GRPO(StagedAlgorithm):
             self.history.write_in_background(functools.partial(write_history, self.history, batch))
 
     def sync_weights(self, batch: StepBatch) -> None:
-        """Give the workers the new policy; what they are rolling out meanwhile goes on with it."""
+        """Send the workers the new policy; unfinished rollouts continue with it."""
         started = time.perf_counter()
         self.rollout_workers.push_weights()
         batch.record["time/transfer"] = time.perf_counter() - started
@@ -175,7 +175,7 @@ class GRPO(StagedAlgorithm):
     # -- What the stages are made of. ------------------------------------------------------------------------------
 
     def outcome_reward(self, rollout: Rollout, length: int) -> float:
-        """Return what the environment paid; a correct response earns the length bonus on top."""
+        """Return the environment's reward, plus the length bonus for a correct response."""
         if not rollout.correct:
             return rollout.reward
         reward = self.config.reward_settings
@@ -188,7 +188,7 @@ class GRPO(StagedAlgorithm):
         return rollout.reward * bonus
 
     def overlong_penalty(self, length: int) -> float:
-        """Return what a response of so many tokens loses, as a number that is not positive."""
+        """Return the penalty of a response of this length, as a number that is not positive."""
         reward, limit = self.config.reward_settings, self.config.env_runners_settings.max_response_tokens
         return overlong_penalty(length, limit=limit, share=reward.overlong_share, penalty=reward.overlong_penalty)
 
@@ -213,13 +213,13 @@ def write_history(history: ReplayHistory, batch: StepBatch) -> None:
 
 
 def differs_by_length_alone(group: Group) -> bool:
-    """Tell whether all are correct and paid the same by the environment: what remains is the length bonus."""
+    """Return whether all are correct and paid the same by the environment, so that only the length bonus differs."""
     rollouts = [sample.rollout for sample in group.samples]
     return all(rollout.correct for rollout in rollouts) and len({rollout.reward for rollout in rollouts}) == 1
 
 
 def baseline_groups(groups: Sequence[Group]) -> list[Group]:
-    """Join the groups that name the same baseline; a group that names none stands alone."""
+    """Join the groups that name the same baseline; a group without one stays alone."""
     joined: dict[object, Group] = {}
     for group in groups:
         key = group.prompt.baseline or id(group)

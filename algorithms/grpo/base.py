@@ -1,4 +1,4 @@
-"""What every step of a staged algorithm needs and no method changes: set-up, bookkeeping, evaluation, state."""
+"""The parts of a staged algorithm that no method changes: set-up, bookkeeping, evaluation, state."""
 
 import functools
 import logging
@@ -164,14 +164,14 @@ class StagedAlgorithm(Algorithm):
         return list(self.environments[split].unwrapped.uids)
 
     def score_samples(self, samples: Sequence[Sample], *, entropy: bool = False) -> None:
-        """Fill in the log-probs (and entropies) of samples under the policy as it stands."""
+        """Fill in the log-probs (and entropies) of samples under the current policy."""
         results = score_rows(self.learner_group, [scoring_row(sample) for sample in samples], entropy=entropy)
         for sample, (logprobs, entropies) in zip(samples, results, strict=True):
             sample.old_logprobs, sample.entropies = logprobs, entropies
             sample.entropy = None if entropies is None else float(entropies.sum())
 
     def measure_samples(self, samples: Sequence[Sample]) -> None:
-        """Fill in log-probs where there are none yet, and the sum of the entropies."""
+        """Fill in missing log-probs, and the sum of the entropies."""
         unscored = [sample for sample in samples if sample.old_logprobs is None]
         self.score_samples(unscored, entropy=True)
         for sample in unscored:
@@ -188,7 +188,7 @@ class StagedAlgorithm(Algorithm):
         return build_estimator(self.config)
 
     def begin_step(self) -> None:
-        """Note the state that a step begins in, which is what is saved until it changes something."""
+        """Note the state at the start of a step, which is saved until the step changes something."""
         # The last step's rollouts go before this step's come: together they would double the memory.
         self.batch = StepBatch(self.steps_done)
         self.stage_seconds, self.step_started, self.cpu_started = {}, time.perf_counter(), time.process_time()
@@ -231,7 +231,7 @@ class StagedAlgorithm(Algorithm):
     # -- Evaluation, by RLlib's own interval. -----------------------------------------------------------------------
 
     def evaluate(self, parallel_train_future: Any = None) -> dict[str, Any]:
-        """Held-out evaluation with the training runners; the result is also kept in `evaluation`."""
+        """Evaluate on held-out problems with the training runners; the result is also kept in `evaluation`."""
         self.evaluation = evaluate_policy(
             functools.partial(self.rollout_workers.rollout, on_progress=self.on_evaluation_progress),
             self.uids(Split.EVALUATION),
@@ -261,7 +261,7 @@ class StagedAlgorithm(Algorithm):
             self._logdir = tempfile.gettempdir()
 
     def cleanup(self) -> None:
-        """Abandon what is being rolled out, then stop actors as RLlib does."""
+        """Abandon unfinished rollouts, then stop the actors as RLlib does."""
         self.rollout_workers.close()
         super().cleanup()
         if self.history is not None:
@@ -275,11 +275,11 @@ class StagedAlgorithm(Algorithm):
     # -- What a checkpoint keeps beside weights and optimizer; see algorithms.train.checkpoint. ----------------------
 
     def get_state(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """RLlib's, which its own, pickled checkpoints hold, and the training loop's: they resume exactly as well."""
+        """Return the state of RLlib, for its own pickled checkpoints, and of the training loop: they resume exactly as well."""
         return super().get_state(*args, **kwargs) | {TRAINING_LOOP: self.get_training_state()}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Put back what `get_state` gave."""
+        """Restore the result of `get_state`."""
         super().set_state(state)
         if TRAINING_LOOP in state:
             arrays, loop = state[TRAINING_LOOP]
@@ -287,17 +287,17 @@ class StagedAlgorithm(Algorithm):
             self.set_training_state(arrays, loop)
 
     def abandon_rollouts(self) -> None:
-        """Give up what is being rolled out for further steps; a step that comes after all asks the same queries."""
+        """Abandon rollouts for further steps; if such a step comes after all, it samples the same queries."""
         self.source.restart(self.source.state)
 
     @property
     def in_step(self) -> bool:
-        """Whether a training step is under way."""
+        """Whether a training step is in progress."""
         return self.stage is not None
 
     @property
     def can_be_saved(self) -> bool:
-        """Between steps, and within one as long as nothing has changed that the step would change again."""
+        """Whether a checkpoint can be saved: between steps, and within one before it changes any state."""
         return self.stage not in POINT_OF_NO_RETURN
 
     def get_training_state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
@@ -344,17 +344,17 @@ class StagedAlgorithm(Algorithm):
             self.history = self.services.opened_history = open_history(self.config, folder / HISTORY_FILE)
 
     def start_again(self) -> None:
-        """Forget what an earlier process left in those files before its first checkpoint."""
+        """Delete what an earlier process left in those files before its first checkpoint."""
         if self.history is not None:
             self.history.rollback(0)
 
     def prune(self, state: dict[str, Any]) -> None:
-        """Free what only checkpoints older than this one's state still needed."""
+        """Free what only checkpoints older than this one's state need."""
         if self.history is not None:
             self.history.prune(history_savepoint(state.get("mechanisms", {})))
 
     def set_training_state(self, arrays: dict[str, np.ndarray], state: dict[str, Any]) -> None:
-        """Go on from there; the learners' weights are in place already.
+        """Continue from this state; the learners' weights are already in place.
 
         Raises:
             ValueError: the history does not hold what the checkpoint was made with.

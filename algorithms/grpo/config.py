@@ -1,4 +1,4 @@
-"""GRPOConfig: the fluent sections of GRPO, and what RLlib is told to run."""
+"""GRPOConfig: the fluent sections of GRPO, and their translation for RLlib."""
 
 import os
 from collections.abc import Mapping
@@ -58,7 +58,7 @@ class GRPOConfig(BaseConfig):
         super().environment(is_atari=False)
 
     def environment(self, env: Any = NotProvided, *, env_config: Any = NotProvided, **settings: Any) -> Self:
-        """Set what the policy acts in: section `environment`, or RLlib's `env` and `env_config`."""
+        """Set the environment: section `environment`, or RLlib's `env` and `env_config`."""
         if env_config is not NotProvided:
             if not isinstance(env_config, Mapping):
                 raise ConfigError(f"environment.env_config: {shown(env_config)} is not a mapping")
@@ -93,7 +93,7 @@ class GRPOConfig(BaseConfig):
         return self._set("reward", settings)
 
     def history(self, **settings: Any) -> Self:
-        """Set what is kept of earlier responses: section `history`."""
+        """Set what the history keeps: section `history`."""
         return self._set("history", settings)
 
     def evaluation(self, **settings: Any) -> Self:
@@ -101,7 +101,7 @@ class GRPOConfig(BaseConfig):
         return self._set("evaluation", settings)
 
     def check_settings(self) -> None:
-        """Check what involves more than one setting, without starting or importing anything.
+        """Check rules between settings, without starting or importing anything.
 
         Raises:
             ConfigError: settings that contradict each other.
@@ -182,7 +182,7 @@ class GRPOConfig(BaseConfig):
 
     @property
     def needs_reference(self) -> bool:
-        """Whether learners keep the model that the run began with: for a KL penalty, or for a mechanism."""
+        """Whether learners keep the initial model: for a KL penalty, or for a mechanism."""
         return super().needs_reference or any(kind.uses_reference for kind in self._enabled())
 
     @property
@@ -226,7 +226,7 @@ class GRPOConfig(BaseConfig):
 
     @classmethod
     def default_algo_class(cls) -> "type[Algorithm]":
-        """The algorithm that is built when none was given."""
+        """Return the algorithm that is built when none was given."""
         from algorithms.grpo.algorithm import GRPO
 
         return GRPO
@@ -252,19 +252,19 @@ class GRPOConfig(BaseConfig):
         return self.build_checked(use_copy)
 
     def build_checked(self, use_copy: bool = True) -> "Algorithm":
-        """RLlib's part of `build_algo`, where the settings have been checked and Ray runs."""
+        """Do RLlib's part of `build_algo`, after the settings were checked and Ray was started."""
         if self.algo_class is None:
             self.algo_class = self.default_algo_class()
         return super().build_algo(use_copy=use_copy)
 
     def get_default_learner_class(self) -> "type[Learner]":
-        """The learner, for RLlib."""
+        """Return the learner, for RLlib."""
         from algorithms.learner.learner import GRPOLearner
 
         return GRPOLearner
 
     def get_default_rl_module_spec(self) -> "RLModuleSpec":
-        """The causal language model, for RLlib."""
+        """Return the causal language model, for RLlib."""
         from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 
         from algorithms.learner.model import CausalLMModule

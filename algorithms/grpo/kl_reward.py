@@ -1,4 +1,4 @@
-"""`training.kl_in: reward`: responses pay for their distance from the first model before advantages are computed."""
+"""`training.kl_in: reward`: subtract the KL from the initial model from rewards before advantages are computed."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +26,7 @@ class KLReward(Mechanism):
         return config.training_settings.kl_in == "reward"
 
     def before_advantages(self, batch: StepBatch) -> None:
-        """Set what the fresh responses of all groups pay."""
+        """Set the KL cost of the fresh responses of all groups."""
         training = self.services.config.training_settings
         fresh = [sample for group in batch.groups for sample in group.trained]
         self.services.measure(fresh)

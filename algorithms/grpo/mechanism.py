@@ -1,4 +1,4 @@
-"""What a method adds to GRPO, in one file: its settings, hooks, state and metrics. Imports neither Ray nor torch.
+"""The interface of a method that adds to GRPO: its settings, hooks, state and metrics. Imports neither Ray nor torch.
 
     from algorithms.grpo.mechanism import Mechanism, Settings, setting
 
@@ -33,13 +33,13 @@ _STREAMS = {"reflection": RngStream.REFLECTION, "replay": RngStream.REPLAY}
 
 
 class Scorer(Protocol):
-    """Fills in samples' log-probs (and entropies) under the policy as it stands."""
+    """Fills in samples' log-probs (and entropies) under the current policy."""
 
     def __call__(self, samples: Sequence[Sample], *, entropy: bool = False) -> None: ...
 
 
 class OtherScorer(Protocol):
-    """Returns samples' log-probs under a model, float32 [L] each; changes nothing in the samples."""
+    """Returns samples' log-probs under a model, float32 [L] each; does not change the samples."""
 
     def __call__(
         self, samples: Sequence[Sample], under: Literal["policy", "reference", "teacher"]
@@ -52,7 +52,7 @@ def _not_there(*_: Any, **__: Any) -> Any:
 
 @dataclass
 class Services:
-    """What mechanisms may ask for; they never see the algorithm.
+    """The services that mechanisms may use; they never see the algorithm.
 
     Args:
         config: of the run.
@@ -96,13 +96,13 @@ class Services:
 
     @property
     def history(self) -> ReplayHistory:
-        """The responses to each query, as they stood before this step."""
+        """The responses to each query, as stored before this step."""
         if self.opened_history is None:
             raise RuntimeError("no history is open; fix: uses_history = True in the mechanism's class")
         return self.opened_history
 
     def rng(self, name: str, step: int, occasion: int = 0) -> np.random.Generator:
-        """Make a random stream of the mechanism's own: no other one's switch changes what it draws."""
+        """Return the mechanism's own random stream: no other mechanism's switch changes its draws."""
         return rng_for(self.seed, step, _STREAMS.get(name) or zlib.crc32(name.encode()), occasion)
 
 
@@ -140,12 +140,12 @@ class Mechanism(Plugin):
 
     @classmethod
     def extra_prompts(cls, settings: Any, queries: int) -> int:
-        """Count the prompts that it adds to a step of so many queries at most."""
+        """Count the prompts that it adds to a step of this many queries at most."""
         return 0
 
     @classmethod
     def quoted_tokens(cls, settings: Any, response_limit: int) -> int:
-        """Count the tokens that its prompts have more than plain ones at most, such as those of a quoted attempt."""
+        """Count the tokens by which its prompts may exceed plain ones, such as those of a quoted attempt."""
         has_prompts = cls.prompts is not Mechanism.prompts or cls.follow_up is not Mechanism.follow_up
         return response_limit if has_prompts else 0
 
@@ -155,7 +155,7 @@ class Mechanism(Plugin):
         return prompts
 
     def prompts(self, queries: Sequence[str], step: int) -> list[Prompt]:
-        """Return further prompts beside the plain ones of these queries."""
+        """Return further prompts in addition to the plain ones of these queries."""
         return []
 
     def follow_up(self, groups: Sequence[Group], round: int) -> list[Prompt]:
@@ -166,7 +166,7 @@ class Mechanism(Plugin):
         return []
 
     def is_informative(self, group: Group) -> bool:
-        """Return whether a group that GRPO would learn nothing from has something to teach. Pure."""
+        """Return whether a group that teaches GRPO nothing has something to teach. Pure."""
         return False
 
     # -- The step, hook by hook in the order of the stages.
@@ -187,23 +187,23 @@ class Mechanism(Plugin):
         """Set the group's `std_scale` and `std_floor`; its members are final."""
 
     def advantages(self, group: Group, advantages: np.ndarray) -> "np.ndarray | list[np.ndarray]":
-        """Change what the estimator gave: float [G], or for each member float [L], a value a token."""
+        """Change the estimator's advantages: float [G], or for each member float [L], one value per token."""
         return advantages
 
     def auxiliary(self, batch: StepBatch) -> list[Sample]:
-        """Return samples with an objective of their own: `advantages` weigh the log-probs of their tokens."""
+        """Return samples with their own objective: `advantages` weigh the log-probs of their tokens."""
         return []
 
     def before_update(self, batch: StepBatch) -> None:
-        """Take a last look at the policy that sampled; what it adds to `batch.for_history` is scored and stored."""
+        """Read the policy that sampled, for the last time; what it adds to `batch.for_history` is scored and stored."""
 
     def update_history(self, batch: StepBatch) -> None:
         """Learn from the step. The only hook that may change state."""
 
     # -- Checkpoints.
     def state(self) -> State:
-        """Return what a checkpoint keeps."""
+        """Return the state for a checkpoint."""
         return {}, {}
 
     def restore(self, arrays: dict[str, np.ndarray], state: dict[str, Any]) -> None:
-        """Put back what `state` gave; both are empty where the checkpoint has none of it."""
+        """Restore the result of `state`; both are empty where the checkpoint has none of it."""

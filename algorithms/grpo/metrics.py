@@ -1,4 +1,4 @@
-"""What a step's groups and update say in TensorBoard's tags. Pure functions."""
+"""Metrics of a step's groups and update, under TensorBoard's tags. Pure functions."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -16,7 +16,7 @@ TOKENS_AT_ONCE = 1 << 20
 
 
 def group_metrics(groups: Sequence[Group]) -> dict[str, float]:
-    """Rewards, correctness and lengths of a step's fresh rollouts; shares are of all its groups, trained on or not.
+    """Return rewards, correctness and lengths of a step's fresh rollouts; shares are of all groups, trained or not.
 
     `reward/mean` is the mean outcome reward; `reward/training_mean` has SERR's values in its place where there are any.
     Without a single rollout every mean is NaN.
@@ -42,13 +42,13 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def advantage_metrics(groups: Sequence[Group]) -> dict[str, float]:
-    """How many responses carry a learning signal."""
+    """Return how many responses carry a learning signal."""
     silent = [not np.any(sample.advantages) for group in groups for sample in group.samples]
     return {"groups/zero_advantage": float(np.mean(silent)) if silent else 1.0}
 
 
 def update_metrics(groups: Sequence[Group], steps: Sequence[UpdateStatistics]) -> dict[str, float]:
-    """The optimizer steps of one training step, averaged over their tokens.
+    """Average the optimizer steps of one training step over their tokens.
 
     Entropy and mismatch are those of the fresh rollouts under the policy as it was before the steps.
     """
@@ -72,7 +72,7 @@ def update_metrics(groups: Sequence[Group], steps: Sequence[UpdateStatistics]) -
 
 
 def correction_metrics(groups: Sequence[Group], settings: LossSettings) -> dict[str, float]:
-    """The share of the fresh rollouts' tokens whose importance weight was cut to the cap, or masked."""
+    """Return the share of the fresh rollouts' tokens whose importance weight was capped or masked."""
     if settings.importance_cap == 0:
         return {"policy/is_bounded": 0.0}
     bounded = tokens = 0
@@ -141,7 +141,7 @@ STAGES = {"time/statistics": "time/score_tokens", "time/update": "time/update_po
 def learner_rates(
     steps: Sequence[UpdateStatistics], facts: LearnerFacts, learners: int, peak_tflops: float | None
 ) -> dict[str, float]:
-    """What the optimizer steps of one training step got through, as the learners themselves timed them.
+    """Return the throughput of one training step's optimizer steps, as timed by the learners.
 
     Args:
         steps: what each of them did, over all learners.
@@ -167,5 +167,5 @@ def learner_rates(
 
 
 def time_split(record: Mapping[str, float]) -> dict[str, float]:
-    """`time/statistics` and `time/update` from the times of the stages that do them."""
+    """Return `time/statistics` and `time/update` from the times of their stages."""
     return {tag: record[stage] for tag, stage in STAGES.items() if stage in record}

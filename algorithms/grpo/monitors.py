@@ -1,4 +1,4 @@
-"""Tell when the engines' log-probs are not the learners'. Pure."""
+"""Warn when the log-probs of engines and learners differ. Pure."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -30,7 +30,7 @@ class MismatchWatch:
         self._told = False
 
     def observe(self, mismatch: float, lag: float) -> str | None:
-        """Take in a step's mean difference; returns the warning when it is due.
+        """Record a step's mean difference; return the warning when it is due.
 
         A policy that lags differs from the learners' on purpose, so such a step says nothing.
         """

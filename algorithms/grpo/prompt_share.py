@@ -1,4 +1,4 @@
-"""How many prompts of a kind of its own a step may have beside its plain ones."""
+"""Limits on how many prompts of a mechanism a step may have besides its plain ones."""
 
 import math
 import sys
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 def most_in_share(max_share: float, batch_size: int) -> int:
-    """Count the further prompts that are at most a share of a step, those included.
+    """Count the further prompts that make at most this share of a step, including them.
 
     With P plain prompts and R further ones, `R ≤ max_share · (P + R)`.
 
@@ -33,7 +33,7 @@ def most_in_share(max_share: float, batch_size: int) -> int:
 
 
 def draw_at_most(wanted: Sequence[T], count: int, rng: np.random.Generator) -> list[T]:
-    """Draw so many uniformly, and keep their order; all of them, without a draw, where there are no more."""
+    """Draw up to this many uniformly, in their order; without a draw where there are no more."""
     if len(wanted) <= count:
         return list(wanted)
     return [wanted[index] for index in np.sort(rng.choice(len(wanted), size=count, replace=False))]

@@ -1,4 +1,4 @@
-"""Which queries a step trains on: a new shuffle each epoch, or what a sampler of another kind chooses."""
+"""Choose the queries of a step: by a new shuffle each epoch, or by another sampler."""
 
 import hashlib
 import itertools

@@ -1,4 +1,4 @@
-"""The library's methods by name, and how a configuration finds those that it names. One line a method.
+"""The library's methods by name, and how a configuration finds them. One line per method.
 
 Methods live in layers above this one, so they stand here as `module:Class`, as a user's own do in a configuration.
 """
@@ -55,7 +55,7 @@ QUERY_SAMPLERS: Mapping[str, str] = MappingProxyType(
 
 
 def named_mechanisms(training: TrainingSettings, own: Sequence[type[Mechanism]] = ()) -> list[type[Mechanism]]:
-    """Load the classes of `training.mechanisms`, but for those that are an algorithm's own: a preset may name them.
+    """Load the classes of `training.mechanisms`, except an algorithm's own ones, which a preset may name too.
 
     Raises:
         ConfigError: one cannot be loaded, or is named twice.
@@ -77,7 +77,7 @@ def advantage_estimator(training: TrainingSettings) -> type[AdvantageEstimator]:
 
 
 def all_plugins() -> list[type[Plugin]]:
-    """Load everything that the library has and that has a section of settings."""
+    """Load every class of the library that has a section of settings."""
     mechanisms = [load_plugin("training.mechanisms", name, Mechanism, MECHANISMS) for name in MECHANISMS]
     samplers = [load_plugin("training.query_sampler", name, QuerySampler, QUERY_SAMPLERS) for name in QUERY_SAMPLERS]
     estimators = [load_plugin("training.advantage", name, AdvantageEstimator, ADVANTAGES) for name in ADVANTAGES]

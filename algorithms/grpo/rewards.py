@@ -1,4 +1,4 @@
-"""The outcome reward: correctness, a bonus for brevity, a penalty for responses that nearly ran out of room."""
+"""The outcome reward: correctness, a bonus for short responses, a penalty near the length limit."""
 
 
 def length_bonus_reward(correct: bool, length: int, *, length_bonus: float, length_bonus_max_tokens: int) -> float:
@@ -28,7 +28,7 @@ def length_bonus_reward(correct: bool, length: int, *, length_bonus: float, leng
 
 
 def overlong_penalty(length: int, *, limit: int, share: float, penalty: float) -> float:
-    """Punish length softly over the last `share` of the limit, from 0 at its beginning to `penalty` at the limit.
+    """Penalize length over the last `share` of the limit, from 0 at its beginning to `penalty` at the limit.
 
     With `B = share · limit`: `penalty · min(0, ((limit - B) - length) / B)`, and never below `-penalty`.
 

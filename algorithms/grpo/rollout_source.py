@@ -1,4 +1,4 @@
-"""Where a step's groups come from: queries, prompts, rollouts, follow-up rounds, and all that some steps ahead.
+"""The source of a step's groups: queries, prompts, rollouts and follow-up rounds, some steps ahead if configured.
 
 With `training.max_off_policy_steps: K` above 0 rollouts of the next K steps run while the learners work, and weights
 change under them: the tokens of a response may be of several policies. Step s is begun once the engines hold the
@@ -34,7 +34,7 @@ MOST_FOLLOW_UPS = 8
 
 @dataclass
 class Plan:
-    """What is to be rolled out for a step.
+    """What to roll out for a step.
 
     Args:
         ticket: of the rollouts that are under way; None: they have not begun.
@@ -90,7 +90,7 @@ class RolloutSource:
         self._step_of_version: dict[int, int] = {}
 
     def next_batch(self, step: int) -> StepBatch:
-        """Return the batch that a step trains on; with a lag, begin further steps' rollouts before.
+        """Return the batch to train on now; with a lag, first begin the rollouts of further steps.
 
         Raises:
             EveryEpisodeFailed: the environment failed in all of them.
@@ -118,7 +118,7 @@ class RolloutSource:
 
     @property
     def state(self) -> dict[str, Any]:
-        """Which queries come next, as plain data.
+        """Return which queries come next, as plain data.
 
         Of what is being rolled out it has the queries and group sizes: after a resume all of them are asked again. To
         keep the responses that have ended and to repeat the others would favor short ones.
@@ -130,7 +130,7 @@ class RolloutSource:
         }
 
     def restart(self, state: Mapping[str, Any]) -> None:
-        """Drop what is under way, and continue with the queries that `state` told: policies may be other ones."""
+        """Drop unfinished rollouts, and continue with the queries of `state`: the policy may be another one."""
         for plan in self._plans:
             if plan.ticket is not None and plan.rollouts is None:
                 self._workers.abandon(plan.ticket)
@@ -253,7 +253,7 @@ def make_requests(
     first_id: int = 0,
     first_group: int = 0,
 ) -> list[Request]:
-    """Make `sizes[i]` requests of prompt i, each with a seed of its own.
+    """Make `sizes[i]` requests of prompt i, each with its own seed.
 
     Args:
         prompts: each makes a group.
@@ -272,7 +272,7 @@ def make_requests(
 
 
 def collect_groups(prompts: Sequence[Prompt], rollouts: Sequence[Rollout], *, first_group: int = 0) -> list[Group]:
-    """Put rollouts in their prompts' groups; what could not be graded is left out, and a group without any."""
+    """Sort rollouts into their prompts' groups, without those that could not be graded, and without empty groups."""
     groups = [Group(prompt) for prompt in prompts]
     for rollout in rollouts:
         if rollout.error is None and rollout.response_length:

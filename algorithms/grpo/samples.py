@@ -1,4 +1,4 @@
-"""From groups of samples to the learner's rows."""
+"""Turn groups of samples into the learner's rows."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,7 +13,7 @@ from algorithms.learner.token_weights import loss_weights
 
 
 def minibatches(groups: Sequence[Group], count: int, rng: np.random.Generator) -> list[list[tuple[int, Sample]]]:
-    """Deal the samples of all groups, shuffled, into `count` optimizer steps; each comes with its group's index."""
+    """Distribute the samples of all groups, shuffled, over `count` optimizer steps, each with its group's index."""
     samples = [(index, sample) for index, group in enumerate(groups) for sample in group.samples]
     if count == 1:
         return [samples]
@@ -58,7 +58,7 @@ def training_rows(
 
 
 def deal_auxiliary(samples: Sequence[Sample], minibatch: int, minibatches: int) -> list[TrainingSample]:
-    """Make the rows of one optimizer step that have an objective of their own: the mean over all tokens of `samples`.
+    """Make the rows of one optimizer step that have their own objective: the mean over all tokens of `samples`.
 
     They carry no log-probs of a sampling policy: their gradient is that of `advantages · log-prob`, in every loss.
     """

@@ -1,4 +1,4 @@
-"""What a checkpoint keeps of the mechanisms and the history: arrays and plain data, each under its section."""
+"""The checkpointed state of the mechanisms and the history: arrays and plain data, each under its section."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -40,7 +40,7 @@ def restore_states(
     arrays: Mapping[str, np.ndarray],
     states: Mapping[str, Any],
 ) -> None:
-    """Put back what `pack_states` gave; a mechanism that the checkpoint does not know begins anew.
+    """Restore the result of `pack_states`; a mechanism that the checkpoint does not know starts without state.
 
     Raises:
         ValueError: the history does not hold what the checkpoint was made with.

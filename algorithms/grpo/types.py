@@ -13,7 +13,7 @@ from algorithms.rollout.types import Context, Prompt, Rollout, Written
 
 @dataclass
 class Sample:
-    """A rollout on its way through the stages. Values of tokens are [L], over the tokens that the policy wrote.
+    """A rollout in the stages of a step. Values per token are [L], over the tokens that the policy wrote.
 
     Args:
         reward: the outcome's scalar reward, length bonus and penalty included.
@@ -57,7 +57,7 @@ class Sample:
 
     @property
     def training_reward(self) -> float:
-        """What advantages are computed from."""
+        """The reward that advantages are computed from."""
         return (self.reward if self.shaped_reward is None else self.shaped_reward) - self.kl_cost
 
     @property
@@ -67,7 +67,7 @@ class Sample:
 
     @property
     def is_finite(self) -> bool:
-        """Whether its log-probs are numbers: those of a policy that overflowed are not, and are not kept."""
+        """Whether its log-probs are finite: those of a policy that overflowed are not, and are not kept."""
         return self.old_logprobs is None or bool(np.isfinite(self.old_logprobs).all())
 
 
@@ -89,7 +89,7 @@ class Group:
 
     @property
     def fresh(self) -> list[Sample]:
-        """The samples of this step's policy to the group's own prompt."""
+        """The samples that this step's policy gave to the group's own prompt."""
         own = [sample for sample in self.samples if not sample.replayed and not sample.borrowed]
         return [*own, *self.left_out]
 
@@ -100,7 +100,7 @@ class Group:
 
     @property
     def homogeneous(self) -> bool:
-        """All correct or all incorrect, judged on correctness and never on the shaped reward."""
+        """Whether all are correct or all incorrect, judged by correctness and never by the shaped reward."""
         return len({sample.rollout.correct for sample in self.samples}) == 1
 
     @property
@@ -111,7 +111,7 @@ class Group:
 
 @dataclass
 class StepBatch:
-    """What a training step works on; stages read and write it, and nothing else travels between them.
+    """The data of a training step, the only data that its stages exchange.
 
     Args:
         step: training steps done before this one.
@@ -130,7 +130,7 @@ class StepBatch:
     record: dict[str, Any] = field(default_factory=dict)
 
     def leave_out(self, context: str) -> None:
-        """Train on no group of a context, such as one that only measures; history and metrics count them."""
+        """Train on no group of a context, such as one that only measures; history and metrics still count them."""
         self.dropped += [group for group in self.groups if group.prompt.context == context]
         self.groups = [group for group in self.groups if group.prompt.context != context]
 
@@ -147,7 +147,7 @@ class StepBatch:
 
 @dataclass(frozen=True)
 class Begun:
-    """What a checkpoint keeps of a step that is under way.
+    """The checkpointed part of a step in progress.
 
     Args:
         queries: the step's own.
@@ -167,7 +167,7 @@ class Begun:
 
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> "Begun":
-        """Take back what `as_data` gave."""
+        """Restore the result of `as_data`."""
         return cls(data["queries"], data.get("sizes", ()), data.get("variants", ()))
 
     def shape(self, prompts: Sequence[Prompt]) -> list[Prompt]:

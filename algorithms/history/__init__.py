@@ -1,1 +1,1 @@
-"""What was answered to each query before. Start with store.py."""
+"""Earlier responses to each query. Start with store.py."""

@@ -1,4 +1,4 @@
-"""A history as flat arrays and back: what a checkpoint keeps of one that is not in a file."""
+"""A history as flat arrays and back, for checkpoints of a history that is not in a file."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
@@ -19,7 +19,7 @@ Outcome = tuple[str, bool, float]
 
 
 def export_arrays(database: HistoryDatabase) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """Everything in a database as arrays and metadata for JSON.
+    """Return everything in a database as arrays and metadata for JSON.
 
     Strings are UTF-8 bytes and rows of unlike length are concatenated; `*_offsets` say where each ends.
     """
@@ -47,7 +47,7 @@ def export_arrays(database: HistoryDatabase) -> tuple[dict[str, np.ndarray], dic
 def import_arrays(
     arrays: dict[str, np.ndarray], metadata: dict[str, Any]
 ) -> tuple[Iterator[ReplayEntry], Iterator[Outcome]]:
-    """Entries and outcomes of what `export_arrays` gave, in the order in which to add them again.
+    """Return the entries and outcomes that `export_arrays` stored, in the order in which to add them again.
 
     Raises:
         ValueError: the state is of another format.
@@ -104,7 +104,7 @@ def pack_entries(entries: Sequence[ReplayEntry]) -> tuple[dict[str, np.ndarray],
 
 
 def unpack_entries(arrays: Mapping[str, np.ndarray], facts: Sequence[Mapping[str, Any]]) -> list[ReplayEntry]:
-    """Give back what `pack_entries` got."""
+    """Restore the entries that `pack_entries` packed."""
     if not facts:
         return []
     starts = np.cumsum(arrays["lengths"])[:-1]

@@ -1,4 +1,4 @@
-"""Where the history lives: an SQLite database, in memory or on disk, that can be taken back to an earlier mark.
+"""The history's storage: an SQLite database, in memory or on disk, that can be rolled back to an earlier mark.
 
 SQLite, because it comes with Python, is crash-safe, keeps its memory within a small cache however large the file is,
 and finds a query's responses by index; a key-value store mapped into memory would count as the process's own.
@@ -132,7 +132,7 @@ class HistoryDatabase:
         return self._stored
 
     def pool(self, uid: str, correct: bool) -> list[tuple[int, str, bool]]:
-        """List (event, context, truncated) of a query's right or wrong entries, oldest first."""
+        """List (event, context, truncated) of a query's correct or incorrect entries, oldest first."""
         return self._connection.execute(
             "SELECT event, context, truncated FROM pools WHERE query=? AND correct=? ORDER BY age",
             (self._query(uid), correct),
@@ -214,7 +214,7 @@ class HistoryDatabase:
         return self.event
 
     def rollback(self, mark: int) -> None:
-        """Forget what was written after a mark, and take back what was removed after it.
+        """Delete what was written after a mark, and restore what was removed after it.
 
         Raises:
             ValueError: what was written up to the mark is not all there.
@@ -232,7 +232,7 @@ class HistoryDatabase:
         self.commit()
 
     def prune(self, mark: int) -> None:
-        """Delete for good what was removed up to a mark, the oldest that `rollback` may be asked for."""
+        """Delete permanently what was removed up to a mark, the oldest one that `rollback` still accepts."""
         self._connection.execute(
             "DELETE FROM responses WHERE event IN (SELECT event FROM removed WHERE removal<=?)", (mark,)
         )
@@ -248,7 +248,7 @@ class HistoryDatabase:
         self.commit()
 
     def close(self) -> None:
-        """Commit and close the file; once more does nothing."""
+        """Commit and close the file; a second call does nothing."""
         with contextlib.suppress(sqlite3.ProgrammingError):  # closed already
             if self._connection.in_transaction:  # a full disk ends one
                 self._connection.execute("COMMIT")

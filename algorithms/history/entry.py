@@ -12,7 +12,7 @@ SEQUENCES = {"tokens": np.int32, "loss_mask": np.bool_, "old_logprobs": np.float
 
 
 class DamagedEntryError(ValueError):
-    """What is stored of a response is not what was written."""
+    """The stored bytes of a response are damaged."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +70,7 @@ class ReplayEntry:
 
 
 def row_of(entry: ReplayEntry) -> Row:
-    """What is stored of an entry beside its sequences, as it is read again."""
+    """Return what is stored of an entry besides its sequences, as it is read again."""
     return (
         entry.uid.encode("utf-8", "surrogatepass"),
         entry.context.encode(),
@@ -83,7 +83,7 @@ def row_of(entry: ReplayEntry) -> Row:
 
 
 def pack(entry: ReplayEntry) -> bytes:
-    """The sequences of an entry as bytes, exactly: tokens as narrow as they fit, a bit a mask, log-probs on the mask.
+    """Pack the sequences of an entry into bytes without loss: narrow tokens, one bit per mask, log-probs on the mask.
 
     Ends with a checksum of them and of its row, so that a page that rotted on disk is noticed when it is read.
     """

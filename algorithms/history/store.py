@@ -1,4 +1,4 @@
-"""The history: what was answered to each query before, correct and incorrect apart."""
+"""The history: earlier responses to each query, correct and incorrect ones separately."""
 
 import contextlib
 import hashlib
@@ -70,7 +70,7 @@ class ReplayHistory:
         self._warned = False
 
     def write_in_background(self, write: Callable[[], None]) -> None:
-        """Let a thread call what adds to the history; any other use of it waits until that is done.
+        """Let a thread add to the history; any other use of it waits until the thread is done.
 
         An error of the thread is raised by `wait`, or by the first other use. A process that is killed meanwhile leaves
         what was committed before.
@@ -80,7 +80,7 @@ class ReplayHistory:
         threading.Thread(target=_write, args=(write, self._writer), name=_WRITER).start()
 
     def wait(self) -> None:
-        """Wait until nothing is being written any more; raises the error of a write that failed."""
+        """Wait until all writes are done; raises the error of a failed one."""
         if self._writer is None or threading.current_thread().name == _WRITER:
             return
         error = self._writer.exception()
@@ -115,7 +115,7 @@ class ReplayHistory:
         self._database.record(uid, bool(correct), float(reward))
 
     def commit(self) -> None:
-        """Write what was added to the file, if there is one. Once a step is enough."""
+        """Write what was added to the file, if there is one. Once per step is enough."""
         self._database.commit()
 
     def attempts(self, uid: str) -> int:
@@ -137,7 +137,7 @@ class ReplayHistory:
     def sample_opposite_outcomes(
         self, uid: str, *, correct_group: bool, k: int, contexts: Contexts, context: str, rng: Generator
     ) -> list[ReplayEntry]:
-        """Draw what a homogeneous group lacks: successes for an all-wrong one, failures for an all-right one.
+        """Draw what a homogeneous group lacks: successes for an all-incorrect one, failures for an all-correct one.
 
         Uniformly at random without replacement; of failures, truncated ones only where finished ones run out. What is
         drawn and turns out to be damaged on disk is left out, and nothing drawn instead: a draw does not depend on what
@@ -167,7 +167,7 @@ class ReplayHistory:
         return self._intact(drawn)
 
     def entries(self, uid: str, *, correct: bool) -> list[ReplayEntry]:
-        """Read all stored right, or wrong, responses to a query, oldest first.
+        """Read all stored correct, or incorrect, responses to a query, oldest first.
 
         Raises:
             ValueError: one is damaged on disk.
@@ -180,7 +180,7 @@ class ReplayHistory:
         return next(iter(self._intact(_draw(plain, 1, rng))), None)
 
     def count_damaged(self) -> int:
-        """Count the entries that were drawn and turned out to be damaged, each once, since this was last asked."""
+        """Count the drawn entries that were damaged, each once, since the last call."""
         count = len(self._damaged)
         self._damaged.clear()
         return count
@@ -207,31 +207,31 @@ class ReplayHistory:
         self._warned = True
 
     def savepoint(self) -> int:
-        """Write everything through to the disk; the number returned takes `rollback` to this state again."""
+        """Write everything to the disk; `rollback` to the returned number restores this state."""
         return self._database.savepoint()
 
     def rollback(self, mark: int) -> None:
-        """Go back to a mark: what was added since is forgotten, and what was evicted since is back."""
+        """Return to a mark: delete what was added since, and restore what was evicted since."""
         self._database.rollback(mark)
 
     def prune(self, mark: int) -> None:
-        """Free what only marks older than this one still needed."""
+        """Free what only marks older than this one need."""
         self._database.prune(mark)
 
     def close(self) -> None:
-        """Close the file, once nothing is being written; it is too late for the error of a write that failed."""
+        """Close the file after all writes are done; the error of a failed write is not raised any more."""
         with contextlib.suppress(Exception):
             self.wait()
         self._opened.close()
 
     def save(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """What a checkpoint keeps: everything as arrays, or of a history in a file only where in it it is."""
+        """Return the state for a checkpoint: everything as arrays, or of a history in a file only its position."""
         if self.path is None:
             return self.state_dict()
         return {}, {"savepoint": self.savepoint(), "entries": len(self)}
 
     def restore(self, arrays: dict[str, np.ndarray], metadata: dict[str, Any]) -> None:
-        """Put back what `save` gave; of a history in a file, go back to where it was.
+        """Restore the result of `save`; a history in a file is rolled back to its position.
 
         Raises:
             ValueError: the file does not hold what the checkpoint was made with.
@@ -257,7 +257,7 @@ class ReplayHistory:
         return export_arrays(self._database)
 
     def load_state_dict(self, arrays: dict[str, np.ndarray], metadata: dict[str, Any]) -> None:
-        """Replace everything by what `state_dict` exported: later draws are the ones that it would have made.
+        """Replace everything by what `state_dict` exported: later draws are those that it would have made.
 
         Settings stay this object's own. Where they differ from the saved ones, pools and windows shrink to them.
 

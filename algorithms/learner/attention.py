@@ -27,12 +27,12 @@ _logger = logging.getLogger(__name__)
 
 
 def is_packed(lm: Any) -> bool:
-    """Whether `use_packed_attention` has prepared this model for packed batches."""
+    """Return whether `use_packed_attention` has prepared this model for packed batches."""
     return lm.config.get_text_config()._attn_implementation in (NAME, SHARED_NAME)
 
 
 def shares_prompts(lm: Any) -> bool:
-    """Whether its packed batches hold a prompt once that several of their sequences begin with."""
+    """Return whether its packed batches hold a prompt once that several of their sequences begin with."""
     return bool(lm.config.get_text_config()._attn_implementation == SHARED_NAME)
 
 

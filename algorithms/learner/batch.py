@@ -95,7 +95,7 @@ class TrainingSample:
         return self.old_logprobs is None and not self.on_policy and bool(np.any(self.advantages))
 
     def has_gradient(self, beta: float) -> bool:
-        """Whether the loss has a gradient on this row, with the KL term's coefficient `beta`."""
+        """Return whether the loss has a gradient on this row, with the KL term's coefficient `beta`."""
         if np.any(self.advantages) or (self.anchors is not None and np.any(self.anchors)):
             return True
         return self.copies > 0 and (self.entropy_bonus != 0 or (beta > 0 and self.on_policy))

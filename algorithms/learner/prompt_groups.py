@@ -49,7 +49,7 @@ class _Room:
         self.rows: list[int] = []
 
     def need(self, rows: Sequence[Row]) -> tuple[int, int]:
-        """Tokens and keys of these rows, prompts that are here already not counted."""
+        """Return the tokens and keys of these rows, prompts that are here already not counted."""
         new = {part.prompt: part.prompt_length for row in rows for part in row if part.prompt not in self.prompts}
         own, prompts = sum(part.length for row in rows for part in row), sum(new.values())
         return own + prompts, own + prompts + sum(part.prompt_length for row in rows for part in row)

@@ -59,7 +59,7 @@ def shard(lm: Any, device: torch.device, *, dtype: torch.dtype = torch.float32, 
 
 
 def is_sharded(lm: Any) -> bool:
-    """Whether `shard` was applied."""
+    """Return whether `shard` was applied."""
     return isinstance(lm.get_decoder(), FSDPModule)
 
 

@@ -1,1 +1,1 @@
-"""Models by name: where they lie, how large they are, their tokenizers. Start with names.py."""
+"""Models by name: where they are, how large they are, their tokenizers. Start with names.py."""

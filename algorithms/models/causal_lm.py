@@ -1,4 +1,4 @@
-"""Load a causal language model with transformers: the one that is trained, of a composite model its text."""
+"""Load a causal language model with transformers; of a composite model only its text model."""
 
 import logging
 from typing import Any

@@ -1,4 +1,4 @@
-"""Composite models: text with images or sound. Their text model is trained, under the names that it has by itself.
+"""Composite models: text with images or sound. Only the text model is trained, under the names of a plain one.
 
 The Hub has `Gemma3ForConditionalGeneration` and its like, with towers for images beside the text model. Here learners,
 engines, checkpoints and exports all have the text model alone, a class of its own in transformers and in vLLM
@@ -73,7 +73,7 @@ def layer_configs(config: Any) -> list[Any]:
 
 
 def text_name(name: str) -> str | None:
-    """Return what a weight of a composite model's files is called in its text model; None if it is not of the text."""
+    """Return the name in the text model of a composite model's weight; None if the weight is not part of it."""
     if not name.startswith(_TEXT):
         return None
     for pattern, replacement in RENAMES.items():

@@ -62,13 +62,13 @@ class ModelFacts:
         return self.parameters * BYTES[dtype]
 
     def cache_bytes(self, tokens: int, dtype: str) -> int:
-        """Return the bytes of keys and values of so many tokens, if all layers attend to everything."""
+        """Return the bytes of keys and values of this many tokens, if all layers attend to everything."""
         return 2 * self.layers * self.kv_heads * self.head_size * tokens * BYTES[dtype]
 
 
 @contextmanager
 def errors_named(setting: str) -> Iterator[None]:
-    """Have errors about a model name another setting than the policy's."""
+    """Make errors about a model name another setting than the policy's."""
     try:
         yield
     except ConfigError as error:
@@ -205,7 +205,7 @@ def _hub_answers() -> bool:
 
 
 def fetch_model(settings: "RLModuleSettings") -> None:
-    """Download a Hub model once, with progress bars, before engines and learners load it; a folder needs nothing.
+    """Download a Hub model once, with progress bars, before engines and learners load it; a folder needs no download.
 
     Raises:
         ConfigError: the model cannot be fetched, has no weights or comes with an adapter.

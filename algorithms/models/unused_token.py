@@ -1,4 +1,4 @@
-"""A token that no response contains: what stands behind a response to ask the policy something. No transformers."""
+"""A token that no response contains, to put after a response as a question to the policy. No transformers."""
 
 import re
 from typing import Any

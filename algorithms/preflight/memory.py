@@ -43,7 +43,7 @@ class Resources:
 
 
 def reserved(config: "BaseConfig") -> Resources:
-    """What the actors reserve; the driver's own engine and learner count with their GPUs only."""
+    """Return what the actors reserve; the driver's own engine and learner count with their GPUs only."""
     runners, learners = config.env_runners_settings, config.learners_settings
     return Resources(
         cpus=(runners.num_env_runners + runners.spares) * runners.num_cpus_per_env_runner
@@ -54,7 +54,7 @@ def reserved(config: "BaseConfig") -> Resources:
 
 
 def available() -> Resources | None:
-    """What the running Ray has, or else this machine; None on a cluster that is not joined yet."""
+    """Return what the running Ray has, or else this machine; None on a cluster that is not joined yet."""
     import ray
 
     if ray.is_initialized():
@@ -68,7 +68,7 @@ def available() -> Resources | None:
 
 
 def leaves_gpus_idle(config: "BaseConfig", there: Resources) -> bool:
-    """Whether there are GPUs, and neither engines nor learners reserve any."""
+    """Return whether there are GPUs, and neither engines nor learners reserve any."""
     return there.gpus > 0 and not reserved(config).gpus
 
 
@@ -105,7 +105,7 @@ def validate_resources(config: "BaseConfig") -> None:
 
 
 def vllm_is_installed() -> bool:
-    """Whether the vLLM package is there; it is not imported."""
+    """Return whether the vLLM package is there; it is not imported."""
     return _is_installed("vllm")
 
 
@@ -155,7 +155,7 @@ VLLM_SHARE = 0.92
 
 
 def least_gpu_bytes(config: "BaseConfig", model: ModelFacts) -> int:
-    """What a GPU must have at least; activations, and an engine's cache in what its weights leave, come on top.
+    """Return what a GPU must have at least; activations, and an engine's cache in what its weights leave, come on top.
 
     0 where no GPU is used.
     """
@@ -168,7 +168,7 @@ def least_gpu_bytes(config: "BaseConfig", model: ModelFacts) -> int:
 
 
 def gpu_lines(config: "BaseConfig", model: ModelFacts | None) -> Iterator[tuple[str, str]]:
-    """The lines of `--check` about placement: how weights travel, who shares a GPU, and how large it must be."""
+    """Yield the lines of `--check` about placement: how weights travel, who shares a GPU, and how large it must be."""
     yield "placement", f"{placement(config)}; weights: {WAYS[transfer_kind(config)]}"
     if model is None or not least_gpu_bytes(config, model):
         return

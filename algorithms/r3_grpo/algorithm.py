@@ -8,7 +8,7 @@ from algorithms.r3_grpo.replay import Replay
 
 
 class R3GRPO(GRPO):
-    """GRPO that does not go blind when a whole group fails or a whole group passes.
+    """GRPO that also learns from groups in which every response fails, or every response succeeds.
 
     Algorithm 1 of the paper, and where each line runs: a stage of `GRPO.training_step`, and what of it does the work.
 

@@ -62,7 +62,7 @@ class RankingSettings(Settings):
 
 
 class Ranking(Mechanism):
-    """Ranks the unverifiable responses of groups without a correct one, and floors the deviation of such groups."""
+    """Ranks the unverifiable responses of groups without a correct one, and sets a floor for the deviation there."""
 
     section = "ranking"
     settings_class = RankingSettings
@@ -96,7 +96,7 @@ class Ranking(Mechanism):
         return [sample for sample in group.samples if self.settings.scope == "all" or sample.rollout.truncated]
 
     def is_informative(self, group: Group) -> bool:
-        """Return whether there is something to rank."""
+        """Return whether the group has responses to rank."""
         return len(self.needs(group)) > 1
 
     def rewards(self, group: Group) -> None:
@@ -125,7 +125,7 @@ class Ranking(Mechanism):
             self.metrics["ranking/ordered"] += float(np.ptp(rewards[ranked]) > 0)
 
     def normalize(self, group: Group) -> None:
-        """Keep groups that were ranked, and stayed without a correct member, from being pushed like mixed ones."""
+        """Give groups with ranked responses, and no correct one, smaller advantages than mixed ones."""
         if self.is_informative(group):
             group.std_floor = self.settings.std_floor
 

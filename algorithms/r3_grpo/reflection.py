@@ -1,4 +1,4 @@
-"""ISR, in-context self-reflection: a query that keeps failing is also posed after one of its failed attempts."""
+"""ISR, in-context self-reflection: pose a query that keeps failing also after one of its failed attempts."""
 
 import math
 from collections import deque
@@ -74,7 +74,7 @@ class ReflectionSettings(Settings):
 
 
 class Reflection(Mechanism):
-    """Adds a second turn after a stored failure for hard queries, while that gains something."""
+    """Adds second turns after stored failures for hard queries, while that helps."""
 
     section = "reflection"
     settings_class = ReflectionSettings
@@ -119,7 +119,7 @@ class Reflection(Mechanism):
         return prompts
 
     def before_update(self, batch: StepBatch) -> None:
-        """Hand correct reflected answers to the history as answers to the bare query, too.
+        """Add correct reflected answers to the history as answers to the plain query, too.
 
         Those that `distill_gap` leaves out are known after the update, which scores them.
         """
@@ -128,7 +128,7 @@ class Reflection(Mechanism):
             batch.for_history += [bare for _, bare in self.distilled]
 
     def update_history(self, batch: StepBatch) -> None:
-        """Keep the distilled answers that do without the attempt, and learn what reflection gains.
+        """Keep the distilled answers that do not need the attempt, and update the gain of reflection.
 
         Reflected answers are compared with the plain ones to the same queries in the same step.
         """
@@ -155,7 +155,7 @@ class Reflection(Mechanism):
         self.distilled = []
 
     def state(self) -> State:
-        """Return what reflection gained lately."""
+        """Return the recent gain of reflection."""
         return {}, {"gain": self.gain.state()}
 
     def restore(self, arrays: dict[str, np.ndarray], state: dict[str, Any]) -> None:
@@ -182,7 +182,7 @@ class Reflection(Mechanism):
 
 
 def is_hard(mean: float | None, attempts: int, *, threshold: float, min_attempts: int) -> bool:
-    """Tell whether a query has failed persistently: enough attempts, and their mean below the threshold.
+    """Return whether a query has failed persistently: enough attempts, and their mean below the threshold.
 
     Args:
         mean: the mean of the query's historical outcomes (`ReplayHistory.mean`); None without history.
@@ -216,7 +216,7 @@ def share_limit(hard: Sequence[str], batch_size: int, max_share: float, rng: np.
 
 
 class ReflectionGain:
-    """Success of the newest reflection groups beside the plain groups of the same queries and steps.
+    """The success of the newest reflection groups, compared with plain groups of the same queries and steps.
 
     A policy may stop making use of its failed attempts, be it that it never could or that training made it forget:
     then its reflected answers cost as many tokens and teach nothing that plain ones do not.
@@ -226,22 +226,22 @@ class ReflectionGain:
         self._groups: deque[tuple[float, float]] = deque(maxlen=GROUPS)
 
     def observe(self, reflected: float, plain: float) -> None:
-        """Count a query's reflection group and its plain group: the share of right answers in each."""
+        """Record a query's reflection group and its plain group: the share of correct answers in each."""
         self._groups.append((reflected, plain))
 
     @property
     def positive(self) -> bool:
-        """Whether reflected answers were right more often, over the newest `GROUPS`; True before `ENOUGH` are known."""
+        """Whether reflected answers were correct more often over the newest `GROUPS`; True before there are `ENOUGH`."""
         if len(self._groups) < ENOUGH:
             return True
         return sum(reflected for reflected, _ in self._groups) > sum(plain for _, plain in self._groups)
 
     def state(self) -> list[tuple[float, float]]:
-        """What a checkpoint keeps, as JSON."""
+        """Return the state for a checkpoint, as JSON."""
         return list(self._groups)
 
     def restore(self, groups: Sequence[Sequence[float]]) -> None:
-        """Put back what `state` gave."""
+        """Restore the result of `state`."""
         self._groups.clear()
         self._groups.extend((reflected, plain) for reflected, plain in groups)
 
@@ -266,7 +266,7 @@ def distillation_gap(reflected: Sample, bare: Sample) -> float:
 
 
 def distilled_samples(groups: Sequence[Group]) -> list[tuple[Sample, Sample]]:
-    """Return correct reflected answers, each beside itself under the bare prompt, without log-probs there."""
+    """Return correct reflected answers, each with a copy under the plain prompt, without log-probs there."""
     plain = {group.prompt.uid: group.samples[0].rollout for group in groups if group.prompt.context == Context.PLAIN}
     return [
         (sample, with_prompt_of(sample, plain[group.prompt.uid]))

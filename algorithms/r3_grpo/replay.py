@@ -1,4 +1,4 @@
-"""CCR, cross-context replay: a group all correct or all incorrect gets the opposite outcome from the history."""
+"""CCR, cross-context replay: add stored responses of the opposite outcome to a group all correct or all incorrect."""
 
 import sys
 from dataclasses import replace
@@ -91,7 +91,7 @@ class Replay(Mechanism):
 
     @classmethod
     def check(cls, settings: ReplaySettings, config: "BaseConfig") -> None:
-        """Raise ConfigError for an α that scales a deviation which nothing divides by, and an outcome without sense."""
+        """Raise ConfigError for an α whose deviation divides nothing, and for an undefined outcome."""
         if settings.enabled and settings.groups == "all" and settings.outcome == "opposite":
             raise ConfigError(
                 "replay.outcome: opposite is not defined for a mixed group, which replay.groups=all adds to; "

@@ -1,4 +1,4 @@
-"""Tell when answers get longer instead of better."""
+"""Warn when answers get longer instead of better."""
 
 from collections import deque
 

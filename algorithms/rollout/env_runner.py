@@ -142,7 +142,7 @@ class LLMEnvRunner(EnvRunner, Checkpointable):
             raise ValueError("the env runner has no engine")
 
     def get_spaces(self) -> dict[str, tuple[gymnasium.Space[Any], gymnasium.Space[Any]]]:
-        """The text spaces of the environment."""
+        """Return the text spaces of the environment."""
         spaces = (self.env.observation_space, self.env.action_space)
         return {INPUT_ENV_SPACES: spaces, DEFAULT_MODULE_ID: spaces}
 
@@ -151,7 +151,7 @@ class LLMEnvRunner(EnvRunner, Checkpointable):
         return self.metrics.reduce()
 
     def get_grading_counts(self) -> dict[str, int]:
-        """What the graders of this process have done so far, see `r3env.grading.statistics`."""
+        """Return what the graders of this process have done so far, see `r3env.grading.statistics`."""
         return grading.statistics()
 
     def get_pid(self) -> int:
@@ -159,7 +159,7 @@ class LLMEnvRunner(EnvRunner, Checkpointable):
         return os.getpid()
 
     def get_state(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """The version of the weights; the weights themselves live in the learner."""
+        """Return the version of the weights; the weights themselves live in the learner."""
         return {WEIGHTS_SEQ_NO: self.engine.weights_version}
 
     def set_state(self, state: dict[str, Any]) -> int:  # type: ignore[override]  # RLlib's answers nothing

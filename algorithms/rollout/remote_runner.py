@@ -82,7 +82,7 @@ class RemoteRunner:
 
     @property
     def ready(self) -> bool:
-        """Whether it can be given work; a spare could."""
+        """Whether it can be given work; a spare cannot yet."""
         return self.state is RunnerState.READY
 
     @property
@@ -97,17 +97,17 @@ class RemoteRunner:
         self.calls[self.handle.set_state.remote(state)] = Call(NO_ROUND, weights=version)
 
     def ping(self) -> None:
-        """Have it answer, so that its death shows while it has nothing to do."""
+        """Make it answer, so that its death shows while it has nothing to do."""
         self.last_heard = time.monotonic()
         self.calls[self.handle.get_pid.remote()] = Call(NO_ROUND, ping=True)
 
     def send(self, requests: Sequence[Request], round: int, longest_s: float) -> None:
-        """Have it run these beside what it holds, and drop what others were faster with."""
+        """Let it run these in addition to its present requests, and drop those that others finished first."""
         self._call(list(requests), min(self.call_s, longest_s), Call(round, tuple(request.id for request in requests)))
         self.held.update({request.id: request for request in requests})
 
     def dismiss(self) -> None:
-        """Have it drop all that it holds."""
+        """Let it drop all its requests."""
         self.to_withdraw += self.held
         self.held.clear()
         if self.to_withdraw:
@@ -126,11 +126,11 @@ class RemoteRunner:
         return self.calls.pop(reference)
 
     def not_started(self, slots: int) -> list[int]:
-        """Ids of what it cannot have begun yet: its engine's slots are taken by what it was given before."""
+        """Return the ids that it cannot have begun yet, because earlier requests take its engine's slots."""
         return list(islice(self.held, slots, None))
 
     def adapt(self, report: RunnerReport, slots: int, wanted: float, longest_s: float = LONGEST_CALL_S) -> None:
-        """Adapt the length of calls so that each brings about `wanted` rollouts, and measure the speed."""
+        """Adapt the length of calls so that each returns about `wanted` rollouts, and measure the speed."""
         count = len(report.rollouts)
         if count > wanted:
             self.call_s = max(SHORTEST_CALL_S, self.call_s / 2)
@@ -160,7 +160,7 @@ class StealPlan:
 def plan_steal(
     receiver: RemoteRunner, runners: Sequence[RemoteRunner], slots: int, copies: Collection[int], now: float
 ) -> StealPlan | None:
-    """What a runner with free slots should take: half of what waits longest elsewhere, else copies of stragglers.
+    """Plan what a runner with free slots takes: half of the longest queue elsewhere, else copies of stragglers.
 
     Args:
         receiver: has fewer than `slots` requests.
@@ -186,7 +186,7 @@ def plan_steal(
 
 
 def far_behind(runner: RemoteRunner, runners: Sequence[RemoteRunner], now: float) -> bool:
-    """Whether a runner is much slower than is typical, or silent for longer than calls take."""
+    """Return whether a runner is much slower than is typical, or silent for longer than calls take."""
     speeds = [other.speed for other in runners if other is not runner and other.speed]
     slow = bool(speeds) and runner.speed is not None and runner.speed * FAR_BEHIND < median(speeds)
     longest = max(other.longest_call_s for other in runners)

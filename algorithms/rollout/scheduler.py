@@ -304,9 +304,9 @@ class ExpectedLengths:
                 self._means[key] = (count + 1, mean + weight * (rollout.response_length - mean))
 
     def expected(self, request: Request) -> float:
-        """Tokens to expect; infinity for a query that was never seen: it might be the longest."""
+        """Return the tokens to expect; infinity for a query that was never seen: it might be the longest."""
         return self._means.get((request.uid, request.context), (0, math.inf))[1]
 
     def longest_first(self, requests: Sequence[Request]) -> list[Request]:
-        """Requests by expected length; those that expect the same stay in their order."""
+        """Return the requests by expected length; those that expect the same stay in their order."""
         return sorted(requests, key=self.expected, reverse=True)

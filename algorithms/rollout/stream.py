@@ -108,7 +108,7 @@ class RolloutStream:
                 self._owners.pop(key, None)
 
     def take_report(self) -> DispatchReport:
-        """What has happened since the last call, without the rollouts."""
+        """Return what has happened since the last call, without the rollouts."""
         with self.runners_to_itself():
             report, self._dispatch.report = self._dispatch.report, DispatchReport()
             now = time.perf_counter()

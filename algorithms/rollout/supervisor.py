@@ -83,11 +83,11 @@ class WorkerSupervisor:
             self._put_out_of_service(self.runners[number], lost=False)
 
     def ready(self) -> list[RemoteRunner]:
-        """Runners that may be given work."""
+        """Return the runners that may be given work."""
         return [runner for runner in self.runners.values() if runner.ready and not runner.spare]
 
     def up(self) -> list[RemoteRunner]:
-        """Runners that hold the current weights, spares included."""
+        """Return the runners that hold the current weights, spares included."""
         return [runner for runner in self.runners.values() if runner.ready]
 
     @property
@@ -96,7 +96,7 @@ class WorkerSupervisor:
         return bool(self._comebacks)
 
     def take_orphans(self) -> list[Request]:
-        """What lost runners held since the last call."""
+        """Return what lost runners held since the last call."""
         orphans, self._orphans = self._orphans, []
         return orphans
 

@@ -62,7 +62,7 @@ _NOT_WRITTEN = (
 
 
 def is_disk_full(error: BaseException) -> bool:
-    """Whether an error, or what caused it, means that a file system, or a quota of it, has no room left, or may."""
+    """Return whether an error, or its cause, means that a file system or a quota has, or may have, no room left."""
     from ray.exceptions import ObjectStoreFullError, OutOfDiskError
 
     if isinstance(error, OutOfDiskError | ObjectStoreFullError):  # Ray's object store spills to the disk
@@ -77,7 +77,7 @@ def is_disk_full(error: BaseException) -> bool:
 
 
 def is_not_written(error: BaseException) -> bool:
-    """Whether SQLite reports only that it cannot write, without the reason."""
+    """Return whether SQLite reports only that it cannot write, without the reason."""
     if isinstance(error, sqlite3.OperationalError):
         return _code(error) in _NOT_WRITTEN
     return error.__cause__ is not None and is_not_written(error.__cause__)

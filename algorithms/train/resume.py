@@ -1,4 +1,4 @@
-"""A stopped run, as `--resume` finds it: who may resume it, from where, and whether its files can be read."""
+"""A stopped run for `--resume`: who may resume it, from where, and whether its files can be read."""
 
 import contextlib
 import sqlite3
@@ -100,7 +100,7 @@ def _check_files(directory: RunDirectory) -> None:
 
 
 def check_kept_settings(file: Path, config: GRPOConfig) -> None:
-    """Check that an override changes nothing in which the run's history is written.
+    """Check that no override changes how the run's history is written.
 
     Args:
         file: the run's configuration as it was.
@@ -119,13 +119,13 @@ def check_kept_settings(file: Path, config: GRPOConfig) -> None:
 
 
 def changed_measurement(before: str, after: str) -> list[str]:
-    """List the settings that differ between two configurations, as YAML, and change what an evaluation measures."""
+    """List the settings that differ between two YAML configurations and change what an evaluation measures."""
     old, new = _measurement(before), _measurement(after)
     return sorted(key for key in old.keys() & new.keys() if old[key] != new[key])
 
 
 def changed_training(before: str, after: str) -> bool:
-    """Whether two configurations, as YAML, may train differently: whether more than the section `run` differs."""
+    """Return whether two YAML configurations may train differently: whether more than the section `run` differs."""
     old, new = yaml.safe_load(before), yaml.safe_load(after)
     return {**old, "run": None} != {**new, "run": None}
 

@@ -16,7 +16,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def is_supervised() -> bool:
-    """Whether a supervisor started this process."""
+    """Return whether a supervisor started this process."""
     return _folder() is not None
 
 

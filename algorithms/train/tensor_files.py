@@ -38,7 +38,7 @@ def write_tensors(folder: Path, stem: str, buckets: Iterable[dict[str, torch.Ten
 
 
 def read_tensors(folder: Path, stem: str) -> Iterator[dict[str, torch.Tensor]]:
-    """What `write_tensors` wrote, a file at a time.
+    """Yield what `write_tensors` wrote, a file at a time.
 
     Raises:
         OSError, safetensors.SafetensorError: a file is missing or damaged.
@@ -48,7 +48,7 @@ def read_tensors(folder: Path, stem: str) -> Iterator[dict[str, torch.Tensor]]:
 
 
 def tensor_files(folder: Path, stem: str) -> list[Path]:
-    """The files that hold the tensors, in order.
+    """Return the files that hold the tensors, in order.
 
     Raises:
         FileNotFoundError: there are none, or the index names one that is missing.
@@ -66,7 +66,7 @@ def tensor_files(folder: Path, stem: str) -> list[Path]:
 
 
 def tensor_names(folder: Path, stem: str) -> set[str]:
-    """The names of all tensors, by the files' headers alone.
+    """Return the names of all tensors, by the files' headers alone.
 
     Raises:
         OSError, safetensors.SafetensorError: as `read_tensors`.

@@ -1,1 +1,1 @@
-"""What every layer uses: whole files, statistics, progress, random streams. Knows nothing of training."""
+"""Helpers of every layer: atomic files, statistics, progress, random streams. Independent of training."""

@@ -1,4 +1,4 @@
-"""Errors that end a command in one line: those that its user can fix."""
+"""Errors that end a command with one line: those that its user can fix."""
 
 
 class InputError(ValueError):

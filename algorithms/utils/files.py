@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, and synced to the disk."""
+"""Files that are written completely or not at all, and synced to the disk."""
 
 import contextlib
 import itertools
@@ -19,7 +19,7 @@ ROWS_AT_ONCE = 256
 
 @contextmanager
 def replaced_whole(path: Path) -> Iterator[Path]:
-    """Yield a temporary path beside `path`; it takes that name once the block has written it, or is deleted.
+    """Yield a temporary path next to `path`; it takes that name once the block has written it, or is deleted.
 
     Both the content and the name have reached the disk when this ends.
     """
@@ -85,13 +85,13 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write UTF-8 text, whole or not at all."""
+    """Write UTF-8 text, completely or not at all."""
     with replaced_whole(path) as temporary:
         temporary.write_text(text, encoding="utf-8", newline="\n")
 
 
 def write_parquet(path: Path, rows: Iterable[Mapping[str, Any]], schema: "pa.Schema") -> None:
-    """Write rows, zstd-compressed; a file of that name is replaced whole, and its folder is made when missing.
+    """Write rows, zstd-compressed, in place of any file of that name; make its folder if missing.
 
     Rows are read as they are written, `ROWS_AT_ONCE` at a time. Text that is not valid Unicode (a lone surrogate) gets
     `?` in its place.

@@ -31,7 +31,7 @@ _SHARED_CORES = {"OMP_WAIT_POLICY": "PASSIVE"}
 
 
 def prepare() -> None:
-    """Set environment variables and loggers; what the user has set stays as it is.
+    """Set environment variables and loggers; keep what the user has set.
 
     `R3_VERBOSE=1` shows everything that the libraries print.
     """
@@ -43,7 +43,7 @@ def prepare() -> None:
 
 @contextlib.contextmanager
 def native_stderr_held_back() -> Iterator[TextIO]:
-    """Hold back what compiled code writes to standard error; show it only if the block fails without a line of its own.
+    """Hold back the standard error of compiled code; show it only if the block fails without an error line.
 
     Ray's core reports on RLlib's runner actors there, past every Python logger. What is logged in this process is
     written at once all the same.
@@ -108,7 +108,7 @@ def _logging_goes_to(stream: TextIO) -> Iterator[None]:
 
 @contextlib.contextmanager
 def logger_level(name: str, level: int) -> Iterator[None]:
-    """Have a logger take records from this level on."""
+    """Let a logger take records from this level on."""
     logger = logging.getLogger(name)
     before = logger.level
     logger.setLevel(level)

@@ -85,7 +85,7 @@ class Progress:
             self._print(self.line())
 
     def message(self, text: str) -> None:
-        """Print a line of its own, above the live line where there is one."""
+        """Print a separate line, above the live line if there is one."""
         if self._live:
             self._live.console.print(Text(text))
         else:
@@ -101,7 +101,7 @@ class Progress:
         return "  ".join(parts)
 
     def close(self) -> None:
-        """Leave the last line standing. A second call does nothing."""
+        """Keep the last line on the terminal. A second call does nothing."""
         if self._live:
             self._live.stop()
             self._live = None

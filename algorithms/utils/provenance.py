@@ -1,4 +1,4 @@
-"""Which code this is: the version, and the commit of a checkout or of a container's build."""
+"""Identify the code that runs: the version, and the commit of a checkout or of a container's build."""
 
 import os
 import subprocess
@@ -11,7 +11,7 @@ _LIMIT_S = 10.0
 
 
 def code_version() -> str | None:
-    """Return the installed version; pyproject.toml is the one place that has it. None where nothing is installed."""
+    """Return the installed version, which only pyproject.toml sets; None where nothing is installed."""
     try:
         return version("r3-grpo")
     except PackageNotFoundError:
@@ -19,7 +19,7 @@ def code_version() -> str | None:
 
 
 def code_commit() -> str | None:
-    """Return the commit that runs, with `-dirty` behind it if files differ from it; None where nothing says so."""
+    """Return the commit that runs, with suffix `-dirty` if files differ from it; None if unknown."""
     package = Path(__file__).resolve().parents[1]
     if given := os.environ.get(VARIABLE):
         return given

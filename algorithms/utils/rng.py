@@ -7,7 +7,7 @@ import numpy as np
 
 
 class RngStream(IntEnum):
-    """What is drawn; each has a stream of its own."""
+    """The uses of random numbers; each has its own stream."""
 
     ROLLOUT = 1
     MINIBATCH = 2

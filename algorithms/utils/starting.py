@@ -1,4 +1,4 @@
-"""Show what starts while engines and learners load: each reports its stage, the driver prints them with seconds.
+"""Show the stages in which engines and learners start: each reports its stage, the driver prints them with seconds.
 
 A start takes seconds for a toy and minutes for a real model, and a constructor answers no calls. So a process writes
 its stage down: the driver's own into a table, an actor's into Ray's key-value store, which the driver reads.
@@ -31,7 +31,7 @@ _here: dict[str, str] = {}
 
 
 def report_stage(kind: str, stage: str) -> None:
-    """Note what this process's engine or learner is doing: `report_stage("engine", "loading weights")`."""
+    """Report what this process's engine or learner is doing: `report_stage("engine", "loading weights")`."""
     actor = ray.get_runtime_context().get_actor_id() if ray.is_initialized() else None
     if actor is None:
         _here[kind] = stage
@@ -51,7 +51,7 @@ def failure_reported(kind: str) -> Iterator[None]:
 
 
 def reported_stages() -> dict[str, str]:
-    """Return what each part has reported last, by name."""
+    """Return the last report of each part, by name."""
     stages = dict(_here)
     with contextlib.suppress(Exception):
         for key in _keys():

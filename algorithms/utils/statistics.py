@@ -43,7 +43,7 @@ class Change:
 
     @property
     def is_none(self) -> bool:
-        """Whether no problem's value differs: with one that did, some resample would."""
+        """Whether no problem's value differs: if one did, some resample would too."""
         return self.mean == self.low == self.high == 0
 
 

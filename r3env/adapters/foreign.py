@@ -60,7 +60,7 @@ class ForeignEnv(VerifiableEnv):
         return self._take(response)[1]
 
     def feedback(self, query: Query, response: str, verdict: Verdict) -> str:
-        """The user turn after a stored failure: the episode begins anew, so its first user turn is repeated."""
+        """Return the user turn after a stored failure: the episode begins anew, so its first user turn is repeated."""
         return f"{self.reflection_guidance}\n\n{self.prompt(query)}"
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:

@@ -56,7 +56,7 @@ class SkyRLGymEnv(ForeignEnv):
         self._episode: Any = None
 
     def load_queries(self) -> Queries:
-        """The problems of `data`, as `r3env/Math-v0` loads and shares them."""
+        """Return the problems of `data`, as `r3env/Math-v0` loads and shares them."""
         return MathEnv(self.data, columns=self.columns).load_queries()
 
     def begin(self, query: Query) -> None:

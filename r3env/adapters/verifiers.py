@@ -55,7 +55,7 @@ class VerifiersEnv(AgentEnv):
         _load(*self._key)
 
     def load_queries(self) -> Queries:
-        """The rows of the environment's data set, by their numbers."""
+        """Return the rows of the environment's data set, by their numbers."""
         return load_shared(("verifiers", *self._key, self.data), lambda: QueryList(_queries(self._rows())))
 
     def run_agent(self, query: Query, base_url: str, model: str) -> float:

@@ -42,7 +42,7 @@ class Chain:
 
 
 def random_chain(rng: random.Random, length: int) -> Chain:
-    """A chain of `length` numbers whose totals stay within 0 and `MAX_TOTAL`."""
+    """Return a chain of `length` numbers whose totals stay within 0 and `MAX_TOTAL`."""
     total = first = rng.randint(1, 9)
     terms: list[int] = []
     while len(terms) < length - 1:
@@ -68,12 +68,12 @@ def remainder(chain: Chain, totals: Sequence[int] | None = None) -> str:
 
 
 def guess(chain: Chain, rng: random.Random) -> str:
-    """An answer alone, mostly a little off: the model shall not learn to be sure of it."""
+    """Return an answer alone, mostly a little off: the model shall not learn to be sure of it."""
     return _boxed(max(0, min(MAX_TOTAL, chain.answer + round(rng.gauss(0, 3)))))
 
 
 def slipped_totals(chain: Chain, rng: random.Random) -> list[int]:
-    """The totals of someone who gets one operation wrong and goes on from there."""
+    """Return the totals of someone who gets one operation wrong and goes on from there."""
     totals = chain.totals
     index = rng.randrange(1, len(totals))
     slip = rng.choice((-2, -1, 1, 2))
@@ -81,7 +81,7 @@ def slipped_totals(chain: Chain, rng: random.Random) -> list[int]:
 
 
 def left_to_do(attempt: str) -> Chain | None:
-    """What the last whole segment of a cut-off *remainder* attempt leaves to do; None where there is none."""
+    """Return what the last whole segment of a cut-off *remainder* attempt leaves to do; None where there is none."""
     if "boxed" in attempt:
         return None
     for segment in reversed(attempt.split("=")[:-1]):

@@ -99,7 +99,7 @@ def write_problems(path: Path, chains: list[Chain], *, help: bool = False) -> No
 def new_model(
     tokenizer: Qwen2Tokenizer, *, hidden_size: int = 128, layers: int = 4, heads: int = 4, intermediate_size: int = 384
 ) -> Any:
-    """A small Qwen2 with random weights."""
+    """Return a small Qwen2 with random weights."""
     config = Qwen2Config(
         vocab_size=len(tokenizer),
         hidden_size=hidden_size,

@@ -47,7 +47,7 @@ class Teacher:
         self.tokenizer, self.held_out, self.rng = tokenizer, held_out, random.Random(seed)
 
     def example(self, lesson: Lesson) -> Example:
-        """The next example of a lesson: a plain one or a second turn."""
+        """Return the next example of a lesson: a plain one or a second turn."""
         chain = arithmetic.random_chain(self.rng, self.rng.choice(lesson.lengths))
         if str(chain) in self.held_out:
             return self.example(lesson)

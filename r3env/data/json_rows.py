@@ -94,7 +94,7 @@ class _JsonText:
         self._text = ""
 
     def peek(self) -> str:
-        """The next character, or "" at the end."""
+        """Return the next character, or "" at the end."""
         self._text = self._text.lstrip()
         while not self._text and self._read(_CHUNK_CHARS):
             self._text = self._text.lstrip()
@@ -125,7 +125,7 @@ class _JsonText:
             wanted *= 2  # so that a huge element is not parsed again for every chunk of it
 
     def rest(self) -> str:
-        """Everything that is left."""
+        """Return everything that is left."""
         return self._text + self._file.read()
 
     def _read(self, characters: int) -> bool:
@@ -141,7 +141,7 @@ def _to_row(source: str, number: int, row: object) -> Row:
 
 
 def bad_byte_error(source: str, path: Path) -> DataError:
-    """The error for a text file that is not UTF-8, with the line where that shows first."""
+    """Return the error for a text file that is not UTF-8, with the line where that shows first."""
     with path.open("rb") as file:
         for number, line in enumerate(file, start=1):
             try:

@@ -81,7 +81,7 @@ class Selection:
                 raise ValueError(f"{name} must be at least 1, it is {value}")
 
     def same(self, one: Query, other: Query) -> bool:
-        """Whether two rows of one uid are one query: they may differ in what nobody asked for."""
+        """Return whether two rows of one uid are one query: they may differ in what nobody asked for."""
         if self.whole_row or not self.optional:
             return one == other
         return replace(one, info=self._asked_for(one)) == replace(other, info=self._asked_for(other))
@@ -90,7 +90,7 @@ class Selection:
         return {name: each for name, each in query.info.items() if name not in (self.optional or ())}
 
     def too_long(self, query: Query) -> bool:
-        """Whether the length limit leaves this query out."""
+        """Return whether the length limit leaves this query out."""
         if self.max_prompt_length is None:
             return False
         length = self.prompt_length(query) if self.prompt_length else len(query.problem)

@@ -181,5 +181,5 @@ _BY_HUB_ID = {preset.hub_id.lower(): preset for preset in PRESETS.values()}
 
 
 def find_preset(hub_id: str) -> Preset | None:
-    """The preset of a Hub data set, or None; like the Hub, it takes upper and lower case for the same."""
+    """Return the preset of a Hub data set, or None; like the Hub, it takes upper and lower case for the same."""
     return _BY_HUB_ID.get(hub_id.lower())

@@ -36,7 +36,7 @@ class QueryTable(Queries):
 
     @classmethod
     def from_queries(cls, queries: Iterable[Query]) -> Self:
-        """A table of these queries."""
+        """Return a table of these queries."""
         table = cls()
         for number, query in enumerate(queries, start=1):
             table.add(query, number)
@@ -63,14 +63,14 @@ class QueryTable(Queries):
         return None
 
     def query_at(self, index: int) -> Query:
-        """The query at this place of the order."""
+        """Return the query at this place of the order."""
         start, end = self._ends[index], self._ends[index + 1]
         self._file.flush()
         # Unlike seek and read this needs no lock: the position in the file is not shared state.
         return Query(*marshal.loads(os.pread(self._file.fileno(), end - start, start)))
 
     def uid_at(self, index: int) -> str:
-        """The uid of the query at this place of the order."""
+        """Return the uid of the query at this place of the order."""
         return self.query_at(index).uid
 
     def __len__(self) -> int:

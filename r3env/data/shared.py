@@ -32,7 +32,7 @@ def load_shared(key: Hashable, load: Callable[[], Queries]) -> Queries:
 
 
 def source_state(source: Source) -> Hashable:
-    """The source, and for a file also its size and time: one that was written again is read again."""
+    """Return the source, and for a file also its size and time: one that was written again is read again."""
     if source.kind != "file" or not Path(source.name).is_file():
         return source.text, source.name, source.configuration, source.revision, source.split, _preset(source)
     status = os.stat(source.name)

@@ -78,7 +78,7 @@ def parse_source(
 
 
 def has_preset(text: str) -> bool:
-    """Whether it is known how to read what `text` names; what names nothing here may be an environment's own."""
+    """Return whether it is known how to read what `text` names; what names nothing here may be an environment's own."""
     try:
         return parse_source(text).preset is not None
     except DataError:

@@ -46,14 +46,14 @@ class ChoiceEnv(MathEnv):
         super().__init__(data, instruction=instruction, reflection_guidance=reflection_guidance, **arguments)
 
     def prompt(self, query: Query) -> str:
-        """The first user turn: the instruction, the question and its options."""
+        """Return the first user turn: the instruction, the question and its options."""
         if not self.instruction:
             return query.problem
         letters = "".join(_OPTION.findall(query.problem)) or "ABCD"
         return f"{self.instruction.replace('{letters}', letters)}\n\n{query.problem}"
 
     def reference_response(self, query: Query) -> str:
-        """The letter, as the instruction asks for it."""
+        """Return the letter, as the instruction asks for it."""
         return f"Answer: {query.answer}"
 
     def verify(self, query: Query, response: str) -> Verdict:

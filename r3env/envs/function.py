@@ -76,7 +76,7 @@ class FunctionEnv(MathEnv):
         self.parameters = _describe(self.names, tuple(sys.path))
 
     def load_queries(self) -> Queries:
-        """The problems, with the columns that the functions take.
+        """Return the problems, with the columns that the functions take.
 
         Raises:
             OptionError: A function takes an argument that is no column.
@@ -132,7 +132,7 @@ class FunctionEnv(MathEnv):
 
 
 def shared_judge() -> SubprocessScorer:
-    """The processes of this one that call reward functions, as many as it may have graders (R3ENV_GRADERS)."""
+    """Return the processes of this one that call reward functions, as many as it may have graders (R3ENV_GRADERS)."""
     return _judge_of_path(tuple(sys.path))
 
 

@@ -71,7 +71,7 @@ class MathEnv(VerifiableEnv):
         self.grading_timeout_s = grading_timeout_s
 
     def load_queries(self) -> Queries:
-        """The problems of `data`, shared with every environment of this process that wants the same ones."""
+        """Return the problems of `data`, shared with every environment of this process that wants the same ones."""
         source = parse_source(self.data, split=self.split, revision=self.revision, preset=self.preset)
         selection = self._selection()
         columns = tuple(sorted((selection.columns or {}).items())), selection.optional, selection.whole_row

@@ -41,7 +41,7 @@ class MixtureQueries(Queries):
         self._parts, self._chosen = dict(parts), dict(chosen)
 
     def uid_at(self, index: int) -> str:
-        """The uid of the query at this place of the order."""
+        """Return the uid of the query at this place of the order."""
         for name, chosen in self._chosen.items():
             if index < len(chosen):
                 return f"{name}/{self._parts[name].uid_at(int(chosen[index]))}"
@@ -102,7 +102,7 @@ class MixtureEnv(VerifiableEnv):
         self._running: tuple[str, VerifiableEnv] | None = None
 
     def load_queries(self) -> Queries:
-        """The queries of all parts, as their weights have it."""
+        """Return the queries of all parts, as their weights have it."""
         parts = {name: part.queries for name, part in self.parts.items()}
         # Parts that share their queries give the same mixture, which holds them: their identities stay theirs.
         key = ("mixture", self.seed, tuple((name, id(parts[name]), self.weights[name]) for name in parts))
@@ -114,7 +114,7 @@ class MixtureEnv(VerifiableEnv):
         return part.verify(inner, response)
 
     def prompt(self, query: Query) -> str:
-        """The first user turn of the part that the query comes from."""
+        """Return the first user turn of the part that the query comes from."""
         part, inner = self._inner(query)
         return part.prompt(inner)
 

@@ -95,7 +95,7 @@ class ReasoningGymEnv(VerifiableEnv):
         self.threshold, self.partial_credit, self.grading_timeout_s = threshold, partial_credit, grading_timeout_s
 
     def load_queries(self) -> Queries:
-        """The problems, shared with every environment of this process that wants the same ones."""
+        """Return the problems, shared with every environment of this process that wants the same ones."""
         return load_shared(self.tasks, lambda: GeneratedQueries(self.tasks))
 
     def verify(self, query: Query, response: str) -> Verdict:
@@ -120,7 +120,7 @@ class ReasoningGymEnv(VerifiableEnv):
         return Verdict(correct, reason, paid, answer=answer)
 
     def reference_response(self, query: Query) -> str:
-        """The library's own answer between the tags; of some tasks it gives none."""
+        """Return the library's own answer between the tags; of some tasks it gives none."""
         return f"<answer>{query.answer}</answer>"
 
 

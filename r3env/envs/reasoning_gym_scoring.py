@@ -35,7 +35,7 @@ _LIST = re.compile(r"""\[(?:[-\[\],\s\d]|'[^'"\\\n]*'|"[^'"\\\n]*")*\]""", re.AS
 
 
 def may_be_scored(task: str, entry: Mapping[str, Any], answer: str) -> bool:
-    """Whether the scorer may have this answer.
+    """Return whether the scorer may have this answer.
 
     Args:
         task: Name of the task.

@@ -47,7 +47,7 @@ class Task:
         return f"{self.name}/{level}{self.seed}"
 
     def dataset(self) -> Any:
-        """The library's data set.
+        """Return the library's data set.
 
         Raises:
             ValueError: The library is missing, or it does not know the task, the level or a field.
@@ -107,7 +107,7 @@ class GeneratedQueries(Queries):
         self._lock = threading.Lock()
 
     def uid_at(self, index: int) -> str:
-        """The uid of the problem at this place of the order."""
+        """Return the uid of the problem at this place of the order."""
         if not 0 <= index < len(self):
             raise IndexError(index)
         for prefix, task in self._tasks.items():
@@ -126,7 +126,7 @@ class GeneratedQueries(Queries):
         return Query(uid, entry["question"], "" if answer is None else str(answer), "" if level is None else str(level))
 
     def entry(self, uid: str) -> dict[str, Any]:
-        """What the library generated for this uid: `question`, `answer`, `metadata`.
+        """Return what the library generated for this uid: `question`, `answer`, `metadata`.
 
         Raises:
             KeyError: There is no such problem.
@@ -140,7 +140,7 @@ class GeneratedQueries(Queries):
             return self._entries[uid]
 
     def scorer_arguments(self, uid: str) -> tuple[str, bytes, dict[str, Any]]:
-        """What `r3env.envs.reasoning_gym_scoring.make_scorer` needs to know of this problem."""
+        """Return what `r3env.envs.reasoning_gym_scoring.make_scorer` needs to know of this problem."""
         prefix, _ = self._place(uid)
         return self._tasks[prefix].name, self._configs[prefix], self.entry(uid)
 

@@ -84,7 +84,7 @@ class ToolEnv(VerifiableEnv):
         self._calls = self._failed = 0
 
     def load_queries(self) -> Queries:
-        """The problems of `data`, shared with every environment of this process that wants the same ones."""
+        """Return the problems of `data`, shared with every environment of this process that wants the same ones."""
         return self.task.queries
 
     def verify(self, query: Query, response: str) -> Verdict:
@@ -93,11 +93,11 @@ class ToolEnv(VerifiableEnv):
         return self.task.verify(replace(query, info={**query.info, **counts}), response)
 
     def prompt(self, query: Query) -> str:
-        """The first user turn: the problem, then the instruction; the chat template has the tools elsewhere."""
+        """Return the first user turn: the problem, then the instruction; the chat template has the tools elsewhere."""
         return self.task.prompt(query)
 
     def reference_response(self, query: Query) -> str:
-        """A response that gives the reference answer, without calling anything."""
+        """Return a response that gives the reference answer, without calling anything."""
         return self.task.reference_response(query)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:

@@ -39,7 +39,7 @@ _OPERATION = tuple("+-*/^=<>_!,|")
 
 
 def equal_numerals(gold: str, answer: str) -> bool | None:
-    r"""Whether two numerals are the same in the same base, None if neither has one.
+    r"""Return whether two numerals are the same in the same base, None if neither has one.
 
     The reference says what base was asked for, so `1010` answers `1010_2`; the other way round it would be ten for a
     thousand and ten. Anything else with a subscript behind a number equals only its own spelling.
@@ -70,7 +70,7 @@ def _digits(written: str) -> str:
 
 
 def differ_in_kind(gold: str, answer: str) -> bool:
-    r"""Whether one is a set of listed elements and the other one a tuple or an interval.
+    r"""Return whether one is a set of listed elements and the other one a tuple or an interval.
 
     `x \in (1,2)` is certainly an interval, so it is not the list `1,2` either.
 
@@ -119,7 +119,7 @@ def read_words(text: str) -> str | None:
 
 
 def read_choice(text: str) -> tuple[str, str] | None:
-    r"""The letter of a multiple choice and what stands behind it: `\textbf{(B)}\ 12` is ("B", "12").
+    r"""Return the letter of a multiple choice and what stands behind it: `\textbf{(B)}\ 12` is ("B", "12").
 
     Args:
         text: A cleaned answer.

@@ -28,7 +28,7 @@ class _TooCostlyError(Exception):
 
 
 def too_costly(answer: str) -> bool:
-    """Whether evaluating an answer would hopelessly overrun any deadline; takes linear time.
+    """Return whether evaluating an answer would hopelessly overrun any deadline; takes linear time.
 
     It bounds the nesting depth and, roughly and from above, the digits of every power, factorial and binomial, and the
     number of terms of sums and products. What it does not know counts as a number of one digit.

@@ -62,7 +62,7 @@ class FinalBoxes:
 
 
 def final_answer(response: str) -> str | None:
-    r"""The content of the last complete box outside the thinking, or None if there is no answer.
+    r"""Return the content of the last complete box outside the thinking, or None if there is no answer.
 
     Everything before the last `</think>` is thinking, whether the response or the prompt opened it. Thinking
     that was opened and never closed leaves no answer. A box that is never closed does not count; of nested
@@ -76,7 +76,7 @@ def final_answer(response: str) -> str | None:
 
 
 def final_boxes(response: str) -> FinalBoxes | None:
-    """The boxes that make the final answer of a response, or None if it has none; see `final_answer`."""
+    """Return the boxes that make the final answer of a response, or None if it has none; see `final_answer`."""
     _, _, visible = response.rpartition("</think>")
     if "<think>" in visible:
         return None
@@ -99,7 +99,7 @@ def answer_in(final: FinalBoxes) -> str:
 
 
 def as_list(boxes: Sequence[Box], *, labelled: bool = False) -> str:
-    r"""The answer that boxes make together: `1, 2`, or, if every box has a name of its own, `x = 1, y = 2`.
+    r"""Return the answer that boxes make together: `1, 2`, or, if every box has a name of its own, `x = 1, y = 2`.
 
     Args:
         boxes: At least one box.

@@ -16,7 +16,7 @@ _PERCENT = UnevaluatedExpr(Rational(1, 100))
 
 
 def is_false_positive(gold: Any, answer: Any) -> bool:
-    r"""Whether two expressions that math-verify calls equal are not.
+    r"""Return whether two expressions that math-verify calls equal are not.
 
     Numbers are compared again relative to their size: $10^{-7}$ is not 0, and $\sqrt{10^{40}+1}$ is not $10^{20}$; and
     exactly where no rounding is due. A false equation such as $7=5$ is no answer, and equations without a solution are

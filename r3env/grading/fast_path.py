@@ -23,7 +23,7 @@ _clean = lru_cache(maxsize=4096)(clean)
 
 
 def fast_equal(gold: str, answer: str) -> bool | None:
-    """Whether two answers are equal where that is plain to see, None where it takes mathematics.
+    """Return whether two answers are equal where that is plain to see, None where it takes mathematics.
 
     Args:
         gold: The reference answer.
@@ -48,7 +48,7 @@ def fast_equal(gold: str, answer: str) -> bool | None:
 
 
 def spelling_pair(gold: str, answer: str) -> tuple[str, str] | None:
-    """Both answers as math-verify is best given them, or None if their units differ.
+    """Return both answers as math-verify is best given them, or None if their units differ.
 
     Args:
         gold: The reference answer.

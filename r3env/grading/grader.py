@@ -141,7 +141,7 @@ def _work_out(gold: str, answer: str, timeout_s: float) -> Outcome:
 
 
 def compare_in_grader(gold: str, answer: str, timeout_s: float) -> tuple[bool, bool]:
-    """Whether the answer is equivalent to the gold, and whether one of the two could not be read.
+    """Return whether the answer is equivalent to the gold, and whether one of the two could not be read.
 
     Waits for a grader process first. The deadline counts from when one takes the answer up; it ends an overdue
     comparison itself, and is ready for the next one at once.
@@ -181,7 +181,7 @@ def _shared_pool() -> ChildPool:
 
 
 def pool_size() -> int:
-    """How many grader processes there may be.
+    """Return how many grader processes there may be.
 
     Raises:
         ValueError: R3ENV_GRADERS is not a positive whole number.

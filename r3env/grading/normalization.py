@@ -83,7 +83,7 @@ _BRACKETS = re.compile(r"(?<!\\)(?:\\\\)*([{}()])")
 
 
 def clean(text: str) -> str:
-    """The same mathematics in one spelling: plain minus signs and spaces, no delimiters or closing stop."""
+    """Return the same mathematics in one spelling: plain minus signs and spaces, no delimiters or closing stop."""
     text = text.translate(_CHARACTERS)
     if "\\" in text or "{" in text or "~" in text:
         for pattern, replacement in _COMMANDS:
@@ -98,7 +98,7 @@ def clean(text: str) -> str:
 
 
 def comparable(text: str) -> str:
-    """A cleaned text without what does not matter in a comparison of spellings."""
+    """Return a cleaned text without what does not matter in a comparison of spellings."""
     text = unwrap(text)
     for pattern, replacement in _ONLY_FOR_COMPARING:
         text = pattern.sub(replacement, text)
@@ -106,19 +106,19 @@ def comparable(text: str) -> str:
 
 
 def unwrap(text: str) -> str:
-    r"""The content of a `\\text{}` or the like around the whole text, else the text."""
+    r"""Return the content of a `\\text{}` or the like around the whole text, else the text."""
     whole = _TEXT.fullmatch(text)
     return whole.group(1).strip() if whole else text
 
 
 def strip_assignment(text: str) -> str:
-    r"""The right side of `x = 5` or `f(x) = 5`; other texts as they are."""
+    r"""Return the right side of `x = 5` or `f(x) = 5`; other texts as they are."""
     assigned = _NAME.match(text)
     return text[assigned.end() :] if assigned and text.count("=") <= 1 else text
 
 
 def strip_separators(text: str) -> str:
-    r"""A text with `1,000\\pi` as `1000\\pi`, unless the commas separate the elements of a list."""
+    r"""Return a text with `1,000\\pi` as `1000\\pi`, unless the commas separate the elements of a list."""
     joined = _GROUPED.sub(lambda number: number.group().replace(",", ""), text)
     return text if "," in joined else joined
 
@@ -128,7 +128,7 @@ def _binomial(above: str, below: str) -> str:
 
 
 def encloses(text: str, opening: str, closing: str) -> bool:
-    """Whether the delimiters at both ends belong together, unlike those of `$1$ or $2$` and `{1},{2}`."""
+    """Return whether the delimiters at both ends belong together, unlike those of `$1$ or $2$` and `{1},{2}`."""
     if len(text) < len(opening) + len(closing) or not (text.startswith(opening) and text.endswith(closing)):
         return False
     inside = text[len(opening) : -len(closing)]

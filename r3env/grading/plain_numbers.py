@@ -39,7 +39,7 @@ class PlainNumber:
     percent: bool
 
     def equals_gold(self, gold: "PlainNumber") -> bool:
-        """Whether this number is the gold as an answer: rounded where that is due, and 50% equals 50 and 0.5.
+        """Return whether this number is the gold as an answer: rounded where that is due, and 50% equals 50 and 0.5.
 
         Integers are exact, as in math-verify: 2.9999999 is not 3.
         """
@@ -106,7 +106,7 @@ def _fraction(digits: str) -> Fraction:
 
 
 def may_be_rounded(gold: Fraction | None, answer: Fraction | None) -> bool:
-    """Whether two different numbers may still be the same answer, one of them rounded.
+    """Return whether two different numbers may still be the same answer, one of them rounded.
 
     A finite decimal is no rounding of 1/2: it has to be 1/2. But it may be one of 1/3; and a reference with six or more
     decimals, such as 0.333333, may be one itself, if the answer has no end.
@@ -120,7 +120,7 @@ def may_be_rounded(gold: Fraction | None, answer: Fraction | None) -> bool:
 
 
 def equal_when_rounded(gold: Fraction, answer: Fraction) -> bool:
-    """Whether two rational numbers are equal but for a rounding that is due.
+    """Return whether two rational numbers are equal but for a rounding that is due.
 
     Args:
         gold: The reference.

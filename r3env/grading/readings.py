@@ -17,7 +17,7 @@ _SEPARATOR = re.compile(r"[,;]\s*(?:(?:and|or)\s)?|(?<![a-zA-Z])(?:and|or)(?![a-
 
 
 def gold_readings(gold: FinalBoxes) -> list[str]:
-    """What a boxed reference may stand for; it is to be trusted, so that a loose list or its last box will do.
+    """Return what a boxed reference may stand for; it is to be trusted, so that a loose list or its last box will do.
 
     Args:
         gold: The boxes of the reference.
@@ -29,7 +29,7 @@ def gold_readings(gold: FinalBoxes) -> list[str]:
 
 
 def answer_text(answer: FinalBoxes, gold: str) -> str | None:
-    """The answer that a response gives as one text, or None for a list that is to equal a number.
+    """Return the answer that a response gives as one text, or None for a list that is to equal a number.
 
     Args:
         answer: The boxes of the response.
@@ -41,13 +41,13 @@ def answer_text(answer: FinalBoxes, gold: str) -> str | None:
 
 
 def repeated_answers(answer: FinalBoxes) -> list[str]:
-    r"""The contents of boxes that may all say the same, as `\boxed{\frac12} or \boxed{0.5}` do; mostly none."""
+    r"""Return the contents of boxes that may all say the same, as `\boxed{\frac12} or \boxed{0.5}` do; mostly none."""
     contents = list(dict.fromkeys(box.content for box in answer.boxes))
     return contents if len(answer.boxes) > 1 and len(contents) <= _SAME_ANSWERS else []
 
 
 def same_elements(answer: FinalBoxes, gold: str) -> bool:
-    """Whether boxes plainly hold the elements of a list, in any order: words and values with units, say.
+    """Return whether boxes plainly hold the elements of a list, in any order: words and values with units, say.
 
     Args:
         answer: The boxes of the response.

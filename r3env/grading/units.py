@@ -74,7 +74,7 @@ _LONGEST = 300  # characters; beyond that nobody writes units
 
 
 def strip_units(gold: str, answer: str) -> tuple[str, str] | None:
-    """Both values without their units, or None if each has a known unit and they differ.
+    """Return both values without their units, or None if each has a known unit and they differ.
 
     A single letter is taken for a unit only where the other value has no letters: `2m` is not 2 where the gold is an
     expression in m.
@@ -98,7 +98,7 @@ def strip_units(gold: str, answer: str) -> tuple[str, str] | None:
 
 
 def split(text: str) -> tuple[str, str]:
-    """A value and its unit, which is empty if there is none; a currency in front counts as one."""
+    """Return a value and its unit, which is empty if there is none; a currency in front counts as one."""
     if len(text) > _LONGEST:
         return text, ""
     currency = _CURRENCY.match(text)

@@ -29,7 +29,7 @@ class VerdictCache:
         self._outcomes: OrderedDict[tuple[str, str], Outcome] = OrderedDict()
 
     def get(self, gold: str, answer: str, timeout_s: float) -> Outcome | None:
-        """The outcome for this pair; a timeout only if the deadline was no shorter than `timeout_s`."""
+        """Return the outcome for this pair; a timeout only if the deadline was no shorter than `timeout_s`."""
         with self._lock:
             outcome = self._outcomes.get((gold, answer))
             if outcome is None or (outcome.equal is None and outcome.timeout_s < timeout_s):

@@ -130,5 +130,5 @@ def _outcome(child: Child, timeout_s: float) -> dict[str, Any]:
 
 @functools.cache
 def shared_scorer() -> SubprocessScorer:
-    """The scorer of this process, which a process forked from it has for itself."""
+    """Return the scorer of this process, which a process forked from it has for itself."""
     return SubprocessScorer(size=min(4, os.cpu_count() or 1))

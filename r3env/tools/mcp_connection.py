@@ -49,7 +49,7 @@ class Server:
         self._ended: concurrent.futures.Future[None] | None = None
 
     def schemas(self) -> list[Schema]:
-        """What its tools are called, do and take; raises ServerStartError if it cannot be started."""
+        """Return what its tools are called, do and take; raises ServerStartError if it cannot be started."""
         with self._lock:
             self._require_client(_START_LIMIT_S)
             assert self._schemas is not None

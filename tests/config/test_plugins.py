@@ -209,9 +209,7 @@ def test_two_that_do_not_go_together_are_refused_and_only_if_both_are_on():
     config = named().apply({"ranking": {"enabled": True}})
     with pytest.raises(ConfigError) as raised:
         config.check_settings()
-    assert (
-        str(raised.value) == "bonus.enabled: cannot be combined with ranking: both rank; fix: ranking.enabled=false"
-    )
+    assert str(raised.value) == "bonus.enabled: cannot be combined with ranking: both rank; fix: ranking.enabled=false"
     config.apply({"bonus": {"enabled": False}}).check_settings()
     named().check_settings()
 

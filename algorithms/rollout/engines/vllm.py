@@ -199,7 +199,7 @@ class VLLMEngine(Engine):
         self._running.add(key)
 
     def arguments(self, request: GenerationRequest) -> tuple[Any, Any]:
-        """A prompt and sampling parameters as vLLM takes them."""
+        """Return a prompt and sampling parameters as vLLM takes them."""
         # Prefixes that older weights have left in the cache are not for this request.
         salt = str(self._updates) if self.keeps_cache else None
         parameters = copy(self._parameters_of(request.sampling))  # to check and complete them anew takes longer

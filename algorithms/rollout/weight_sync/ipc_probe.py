@@ -87,7 +87,7 @@ def visible_gpus(runner: Any) -> dict[str, torch.device]:
 
 
 def gpu_id(device: torch.device) -> str:
-    """The id that a GPU has in all processes."""
+    """Return the id that a GPU has in all processes."""
     return str(torch.cuda.get_device_properties(device).uuid)
 
 

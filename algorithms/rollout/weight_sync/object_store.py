@@ -54,7 +54,7 @@ class StoredWeights:
             yield unpack(_view(ray.get(bucket.payload)), bucket.specs)
 
     def state(self, version: int) -> dict[str, Any]:
-        """The message that `LLMEnvRunner.set_state` takes."""
+        """Return the message that `LLMEnvRunner.set_state` takes."""
         return {WEIGHTS_SEQ_NO: version, COMPONENT_RL_MODULE: {DEFAULT_MODULE_ID: self}}
 
 
@@ -82,7 +82,7 @@ class ObjectStoreTransfer:
         return version, weights.state(version)
 
     def message(self, learner_group: LearnerGroup) -> tuple[int, dict[str, Any]]:
-        """The weights that were pushed last, see `WeightTransfer.message`."""
+        """Return the weights that were pushed last, see `WeightTransfer.message`."""
         version, weights = self._kept or store_weights(learner_group, self.wire)
         return version, weights.state(version)
 
@@ -142,7 +142,7 @@ class AsLoaded:
         """Nothing to publish."""
 
     def message(self, learner_group: LearnerGroup) -> tuple[int, dict[str, Any]]:
-        """An engine that comes back has read the model again; it only has to confirm it."""
+        """Return an engine that comes back has read the model again; it only has to confirm it."""
         return 0, {WEIGHTS_SEQ_NO: 0}
 
 

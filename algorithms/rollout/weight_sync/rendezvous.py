@@ -88,7 +88,7 @@ def open_group(device: torch.device, meeting: Meeting) -> Any:
 
 
 def place(learner: GRPOLearner) -> tuple[str, int] | None:
-    """An address and a free port where the first learner runs."""
+    """Return an address and a free port where the first learner runs."""
     if learner._learner_index:
         return None
     address = ray.util.get_node_ip_address()

@@ -32,11 +32,11 @@ class IPCLink:
     """Every learner exports its buffer: each serves the engine on its own GPU."""
 
     def sends(self, learner: GRPOLearner) -> bool:
-        """All do."""
+        """Return all do."""
         return True
 
     def offer(self, learner: GRPOLearner, buffer: torch.Tensor) -> dict[str, tuple[Any, ...]]:
-        """The buffer's handle, by the id of the GPU that it is on."""
+        """Return the buffer's handle, by the id of the GPU that it is on."""
         from torch.multiprocessing.reductions import reduce_tensor
 
         sender = sender_of(learner)
@@ -107,7 +107,7 @@ class NCCLLink:
     """The first learner sends; the others gather with it where the model is sharded."""
 
     def sends(self, learner: GRPOLearner) -> bool:
-        """The first one does."""
+        """Return the first one does."""
         return not learner._learner_index
 
     def offer(self, learner: GRPOLearner, buffer: torch.Tensor) -> None:
@@ -155,7 +155,7 @@ class NCCLRoute:
         self._members = members
 
     def update(self, offers: Sequence[Bucket]) -> dict[str, Any]:
-        """What is about to be broadcast."""
+        """Return what is about to be broadcast."""
         return bucket_fields(offers[0])
 
 

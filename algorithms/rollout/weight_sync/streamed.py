@@ -33,7 +33,7 @@ class Link(Protocol):
     """How the bytes leave a learner."""
 
     def sends(self, learner: GRPOLearner) -> bool:
-        """Whether this learner sends, or only gathers with those that do."""
+        """Return whether this learner sends, or only gathers with those that do."""
         ...
 
     def offer(self, learner: GRPOLearner, buffer: torch.Tensor) -> Any:
@@ -75,7 +75,7 @@ class Route(Protocol):
         ...
 
     def update(self, offers: Sequence[Bucket]) -> dict[str, Any]:
-        """The engines' update for a bucket, from what the sending learners offer."""
+        """Return the engines' update for a bucket, from what the sending learners offer."""
         ...
 
 
@@ -134,7 +134,7 @@ def _next(learner_group: LearnerGroup) -> list[Bucket] | None:
 
 
 def bucket_fields(bucket: Bucket) -> dict[str, Any]:
-    """What vLLM's engines want to know of a bucket's tensors."""
+    """Return what vLLM's engines want to know of a bucket's tensors."""
     return {
         "names": [spec.name for spec in bucket.specs],
         "dtype_names": [spec.dtype for spec in bucket.specs],

@@ -56,7 +56,7 @@ class WeightTransfer(Protocol):
         ...
 
     def message(self, learner_group: LearnerGroup) -> tuple[int, dict[str, Any]]:
-        """The learners' version and what a single runner's `set_state` takes, for one that comes back.
+        """Return the learners' version and what a single runner's `set_state` takes, for one that comes back.
 
         Through Ray's object store, whatever way `push` takes: the others need not stop for it.
         """
@@ -144,7 +144,7 @@ class RunnerCalls:
         return held
 
     def attempt(self, call: Callable[[Any], T], timeout_s: float | None = None) -> dict[int, T | Failure]:
-        """The same, but runners that fail stay as they are; a `Failure` stands for each.
+        """Return the same, but runners that fail stay as they are; a `Failure` stands for each.
 
         Args:
             call: what to call with each runner.

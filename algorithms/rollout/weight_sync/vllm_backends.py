@@ -101,7 +101,7 @@ class NCCLEngine(_TakesTensors, NCCLWeightTransferEngine):
 
 
 def backend_name(kind: str) -> str:
-    """The registered backend for a kind of transfer (`in_process`, `object_store`, `ipc` or `nccl`)."""
+    """Return the registered backend for a kind of transfer (`in_process`, `object_store`, `ipc` or `nccl`)."""
     return f"r3_{kind}" if kind in ("ipc", "nccl") else "r3_tensors"
 
 

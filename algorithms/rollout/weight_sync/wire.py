@@ -38,7 +38,7 @@ class Weights(Protocol):
         ...
 
     def buckets(self) -> Iterator[list[Named]]:
-        """Names and tensors, each tensor once. They may be views that the next bucket overwrites."""
+        """Return the names and tensors, each tensor once. They may be views that the next bucket overwrites."""
         ...
 
 
@@ -170,7 +170,7 @@ def pack(tensors: Iterator[tuple[str, torch.Tensor]], specs: Sequence[TensorSpec
 
 
 def unpack(buffer: torch.Tensor, specs: Sequence[TensorSpec]) -> list[tuple[str, torch.Tensor]]:
-    """Names and tensors that are views of a packed buffer."""
+    """Return the names and tensors that are views of a packed buffer."""
     named, offset = [], 0
     for spec in specs:
         part = buffer[offset : offset + spec.nbytes]

@@ -48,7 +48,7 @@ class MlflowRun(Tracker):
         return {"id": self._id} | ({"uri": self._own_uri} if self._own_uri else {})
 
     def holds(self, tag: str, step: int) -> bool:
-        """Whether the server has this point, or the table of this step."""
+        """Return whether the server has this point, or the table of this step."""
         if not self._resumed:
             return False
         if tag not in self._held:

@@ -70,7 +70,7 @@ class Tracker(ABC):
 
     @abstractmethod
     def holds(self, tag: str, step: int) -> bool:
-        """Whether an earlier process sent this point, and it arrived."""
+        """Return whether an earlier process sent this point, and it arrived."""
 
     @abstractmethod
     def settings(self, config: Mapping[str, Any]) -> None:

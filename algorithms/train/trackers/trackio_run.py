@@ -48,7 +48,7 @@ class TrackioRun(Tracker):
         return {"project": self._client.project, "name": self._client.name}
 
     def holds(self, tag: str, step: int) -> bool:
-        """Whether the database has this point, or the server is beyond this step."""
+        """Return whether the database has this point, or the server is beyond this step."""
         return step <= self._sent_until or (tag, step) in self._points
 
     def settings(self, config: Mapping[str, Any]) -> None:

@@ -61,7 +61,7 @@ class WandbRun(Tracker):
         return {key: value for key, value in found.items() if value}
 
     def holds(self, tag: str, step: int) -> bool:
-        """Whether the server is beyond this step, or an earlier offline file has the point."""
+        """Return whether the server is beyond this step, or an earlier offline file has the point."""
         return step <= self._sent_until or (tag, step) in self._points
 
     def settings(self, config: Mapping[str, Any]) -> None:
