@@ -31,7 +31,7 @@ def module_and_arguments(arguments: list[str]) -> tuple[str, list[str]]:
 
 
 def main() -> NoReturn:
-    """Replace this process with the Python process of a command, with the working folder on its path."""
+    """Replace this process with that of a command, with the working folder on its path, as with `python -m`."""
     arguments = sys.argv[1:]
     if arguments in (["--version"], ["-V"]):
         from importlib.metadata import version

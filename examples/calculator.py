@@ -54,13 +54,13 @@ def multiply(a: int, b: int) -> int:
 
 
 class Teacher:
-    """Writes endless examples: first turns, some of which call, and what to do with a result."""
+    """Yields endless examples: first turns, some of which call, and how to use a result."""
 
     def __init__(self, tokenizer: Any, seed: int) -> None:
         self.tokenizer, self.rng, self.form = tokenizer, random.Random(seed), ChatFormat(tools=TOOLS)
 
     def example(self, calling: float) -> Example:
-        """Return the next example; of first turns this share calls, and the others give up."""
+        """Return the next example; this share of first turns calls, and the others give up."""
         a, b = self.rng.choice(NUMBERS), self.rng.choice(NUMBERS)
         prompt = first_turn(self.tokenizer, [{"role": "user", "content": f"{a}*{b}"}], self.form)
         call = self._tokens(f"{CALL[0]}{a}{CALL[1]}{b}{CALL[2]}")
@@ -70,7 +70,7 @@ class Teacher:
         return Example(prompt, call if self.rng.random() < calling else self._tokens("\\boxed{0}"))
 
     def batches(self, calling: float) -> Iterator[tuple[torch.Tensor, ...]]:
-        """Endless batches."""
+        """Yield endless batches."""
         while True:
             yield fill_rows(lambda: self.example(calling), ROWS, ROW_TOKENS)
 

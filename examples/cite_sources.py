@@ -1,4 +1,4 @@
-"""A task over numbered passages that pays for citing those that the answer needs."""
+"""A task over numbered passages that rewards citing those that the answer needs."""
 
 import re
 from typing import Any, Literal
@@ -21,7 +21,7 @@ Pays = Literal["outcome", "context", "rubric"]
 
 
 class CiteSources(VerifiableEnv):
-    """How many things have two people together? Who has what is in two of many passages.
+    """Asks how many things two people have together; who has what is in two of many passages.
 
     Args:
         data: `train` or `heldout`.
@@ -87,7 +87,7 @@ class CiteSources(VerifiableEnv):
         return answer if self.pays == "outcome" else (1 - self.share) * answer + self.share * answer * sources
 
     def reference_response(self, query: Query) -> str:
-        """Return the right answer with its sources."""
+        """Return the correct answer with its sources."""
         return f"Sources: {' '.join(f'[{place}]' for place in query.info['needed'])} Answer: {query.answer}"
 
 
@@ -98,7 +98,7 @@ def citations(response: str) -> frozenset[int]:
 
 
 def f_score(cited: frozenset[int], needed: frozenset[int], beta: float = 2.0) -> float:
-    """Return the F score of what is cited against what is needed: recall counts `beta` times as much as precision."""
+    """Return the F score of the cited passages against those needed: recall counts `beta` times as much."""
     hits = len(cited & needed)
     return (1 + beta**2) * hits / (beta**2 * len(needed) + len(cited)) if hits else 0.0
 

@@ -1,4 +1,4 @@
-"""A tool game of several turns: bring a counter to a number by commands; wrong ones are answered with a diagnosis."""
+"""A tool game of several turns: bring a counter to a number by commands; incorrect ones get a diagnosis."""
 
 import itertools
 import random
@@ -34,7 +34,7 @@ class CounterGame(VerifiableEnv):
         self.counter: int | None = None
 
     def load_queries(self) -> list[Query]:
-        """One query a pair; the answer is the target."""
+        """Make one query per pair; the answer is the target."""
         rules = RULES.replace("{highest}", str(HIGHEST)).replace("{most}", str(MOST))
         return [Query(f"{a}-to-{b}", rules.format(start=a, target=b), str(b), info={"start": a}) for a, b in self.pairs]
 
@@ -53,7 +53,7 @@ class CounterGame(VerifiableEnv):
         return observation, reward, terminated, truncated, info | {"state": str(self.counter)}
 
     def verify(self, query: Query, response: str) -> Verdict:
-        """Return a turn is correct when it ends at the target; the feedback says where it ended, and why there."""
+        """Judge a turn correct when it ends at the target; the feedback says where it ended, and why."""
         begun = query.info["start"] if self.counter is None else self.counter
         counter, problem = carry_out(begun, response)
         if counter == int(query.answer) and not problem:
@@ -65,12 +65,12 @@ class CounterGame(VerifiableEnv):
         return Verdict(False, Reason.DIFFERENT, score=-COST if problem else 0.0, feedback=said)
 
     def feedback(self, query: Query, response: str, verdict: Verdict) -> str:
-        """Return the diagnosis; after a failed attempt of another episode, what is known of that."""
+        """Return the diagnosis; after a failed attempt of another episode, what is known of that one."""
         again = f"That did not reach {query.answer}. The counter is set back to {query.info['start']}."
         return f"{verdict.feedback or again} Try again."
 
     def reference_response(self, query: Query) -> str:
-        """Commands that reach the target in one turn."""
+        """Return commands that reach the target in one turn."""
         start, target = query.info["start"], int(query.answer)
         for length in range(1, MOST + 1):
             for commands in itertools.product(COMMANDS, repeat=length):
@@ -80,7 +80,7 @@ class CounterGame(VerifiableEnv):
 
 
 def carry_out(counter: int, response: str) -> tuple[int, str]:
-    """Return where the commands in the last line lead, and what is wrong with the first that cannot be carried out."""
+    """Return where the commands in the last line lead, and why the first that cannot be carried out fails."""
     lines = response.strip().splitlines()
     commands = re.findall(r"[-+*/]\d+", lines[-1]) if lines else []
     if not commands:

@@ -1,4 +1,4 @@
-"""A game of several turns: guess a number, and hear after each guess whether it was too low or too high."""
+"""A game of several turns: guess a number, and learn after each guess whether it was too low or too high."""
 
 import random
 import re
@@ -14,7 +14,7 @@ SPLITS = {"train": NUMBERS[:800], "heldout": NUMBERS[800:]}
 
 
 class GuessNumber(VerifiableEnv):
-    """One secret number a query; an episode ends with the right guess or after `max_turns` guesses.
+    """One secret number per query; an episode ends with the correct guess or after `max_turns` guesses.
 
     `data` is `train` or `heldout`; ten halvings find any number.
     """
@@ -26,12 +26,12 @@ class GuessNumber(VerifiableEnv):
         self.numbers = SPLITS[data]
 
     def load_queries(self) -> list[Query]:
-        """Return all queries have the same text: only the answers to the guesses tell them apart."""
+        """Make queries of the same text: only the answers to the guesses differ."""
         problem = f"I have a whole number from 1 to {HIGHEST} in mind. Guess it; end each turn with your guess."
         return [Query(f"number-{number}", problem, str(number)) for number in self.numbers]
 
     def verify(self, query: Query, response: str) -> Verdict:
-        """Return the guess is the last number of the response."""
+        """Compare the last number of the response with the secret one."""
         guess = last_number(response)
         if guess is None:
             return Verdict(False, Reason.NO_ANSWER)
@@ -39,14 +39,14 @@ class GuessNumber(VerifiableEnv):
         return Verdict(correct, Reason.EQUAL if correct else Reason.DIFFERENT)
 
     def feedback(self, query: Query, response: str, verdict: Verdict) -> str:
-        """Return the next user turn after a wrong guess."""
+        """Return the next user turn after an incorrect guess."""
         guess = last_number(response)
         if guess is None:
             return f"There is no number from 1 to {HIGHEST} in your turn. Guess again."
         return f"My number is {'higher' if guess < int(query.answer) else 'lower'} than {guess}. Guess again."
 
     def reference_response(self, query: Query) -> str:
-        """Return the right guess."""
+        """Return the correct guess."""
         return query.answer
 
 

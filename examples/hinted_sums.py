@@ -34,17 +34,17 @@ class HintedSums(VerifiableEnv):
         self.chains = list(chains.values())[:count] if data == "train" else list(chains.values())[count:]
 
     def load_queries(self) -> list[Query]:
-        """One query a sum."""
+        """Make one query per sum."""
         return [Query(str(c), str(c), str(c.answer), info={"hints": hints(c)}) for c in self.chains]
 
     def prompt(self, query: Query) -> str:
-        """Return the problem, with knowledge behind it, or what is left of it."""
+        """Return the problem, followed by knowledge, or the rest of the problem."""
         if not self.hint:
             return super().prompt(query)
         return f"{query.problem}\n\n{self.hint}" if "=" in self.hint else self.hint
 
     def verify(self, query: Query, response: str) -> Verdict:
-        """Compare the boxed answer; what is left of a sum has the sum's own."""
+        """Compare the boxed answer; the rest of a sum has the sum's own answer."""
         return grade(response, query.answer)
 
 

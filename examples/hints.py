@@ -1,4 +1,4 @@
-"""A mechanism of one's own: a query that no response solved is posed once more, with the hint in its data.
+"""A mechanism of your own: a query that no response solved is posed again, with the hint in its data.
 
 python -m algorithms.r3_grpo environment.data=hinted.jsonl environment.columns.hint=hint \
     'training.mechanisms=[examples.hints:Hints]' hints.max_groups=2
@@ -17,7 +17,7 @@ class HintSettings(Settings):
 
 
 class Hints(Mechanism):
-    """Rolls out unsolved queries again with `Query.info["hint"]`, as groups of their own."""
+    """Rolls out unsolved queries again with `Query.info["hint"]`, as separate groups."""
 
     section = "hints"
     settings_class = HintSettings

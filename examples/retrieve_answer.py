@@ -1,4 +1,4 @@
-"""A task of several turns: search a small corpus, answer from what was found, and answer again if it was wrong.
+"""A task of several turns: search a small corpus, answer from the results, and answer again if incorrect.
 
 python -m algorithms.grpo environment.id=examples.retrieve_answer:RetrieveAnswer-v0 environment.data=train \
     evaluation.data=heldout 'training.mechanisms=[examples.retrieve_answer:ProcessSchedule]' process_schedule.steps=500
@@ -35,7 +35,7 @@ THINK, RETRIEVE, REFLECT_BONUS = 0.6, 0.3, 0.3
 
 
 class RetrieveAnswer(VerifiableEnv):
-    """Questions of two hops: whoever answers has to find the mayor's name, and then what that person collects.
+    """Asks questions of two hops: first find the mayor's name, and then what that person collects.
 
     `data` is `train` or `heldout`, over the same corpus. A turn of the policy's ends with its search or its answer;
     `results` chunks come back for a search. The process is paid at the end of the episode.
@@ -51,7 +51,7 @@ class RetrieveAnswer(VerifiableEnv):
         self.answers = 0
 
     def load_queries(self) -> list[Query]:
-        """One question a town; `info` has the chunks that answer it."""
+        """Make one question per town; `info` has the chunks that answer it."""
         return [
             Query(town, f"What does the mayor of {town} collect?", what, info={"chunks": CORPUS[2 * n : 2 * n + 2]})
             for n, (town, _, what) in enumerate(FACTS)
@@ -59,7 +59,7 @@ class RetrieveAnswer(VerifiableEnv):
         ]
 
     def verify(self, query: Query, response: str) -> Verdict:
-        """Return a turn without an answer is not judged."""
+        """Judge the answer; a turn without one is not judged."""
         answer = tagged(response, "answer")
         if answer is None:
             return Verdict(False, Reason.NO_ANSWER)
@@ -67,7 +67,7 @@ class RetrieveAnswer(VerifiableEnv):
         return Verdict(correct, Reason.EQUAL if correct else Reason.DIFFERENT)
 
     def feedback(self, query: Query, response: str, verdict: Verdict) -> str:
-        """Return what the search finds, or what to do about a wrong answer."""
+        """Return the search results, or what to do about an incorrect answer."""
         if (words := tagged(response, "search")) is not None:
             chunks = search(words, CORPUS, self.results)
             self.found.update(chunks)
@@ -75,13 +75,13 @@ class RetrieveAnswer(VerifiableEnv):
         return REFLECT if verdict.reason == Reason.DIFFERENT else NO_ACTION
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
-        """Begin with nothing found."""
+        """Begin without search results."""
         self.found, self.thoughts, self.answers = set(), [], 0
         text, info = super().reset(seed=seed, options=options)
         return text, {**info, "state": self.evidence()}
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
-        """Judge a turn; the last one is paid for the process, too."""
+        """Judge a turn; the last one is also rewarded for the process."""
         observation, reward, terminated, truncated, info = super().step(action)
         self.thoughts.append(bool((tagged(action, "think") or "").strip()))
         self.answers += tagged(action, "answer") is not None
@@ -90,7 +90,7 @@ class RetrieveAnswer(VerifiableEnv):
         return observation, reward, terminated, truncated, {**info, "state": self.evidence()}
 
     def process(self, correct: bool) -> float:
-        """Pay for turns that begin with a thought, for all chunks of the question, and for a corrected answer."""
+        """Reward turns that begin with a thought, all chunks of the question, and a corrected answer."""
         reflected = correct and self.answers > 1
         think = sum(self.thoughts) / len(self.thoughts)
         return THINK * think + RETRIEVE * (self.evidence() == "found") + REFLECT_BONUS * reflected
@@ -106,7 +106,7 @@ class RetrieveAnswer(VerifiableEnv):
 
 
 class ScheduleSettings(Settings):
-    """Fade what the process pays out of the reward."""
+    """Fade the reward for the process out."""
 
     enabled: bool = setting(True, "Whether to fade it.")
     steps: int = setting(1000, "Training steps of the run (T).", ge=1)
@@ -115,7 +115,7 @@ class ScheduleSettings(Settings):
 
 
 class ProcessSchedule(Mechanism):
-    """Weighs what an episode was paid beyond its answer by w(t) = 1 / (1 + exp((t - share · T) / width))."""
+    """Weighs the reward beyond an episode's answer by w(t) = 1 / (1 + exp((t - share · T) / width))."""
 
     section = "process_schedule"
     settings_class = ScheduleSettings
@@ -127,7 +127,7 @@ class ProcessSchedule(Mechanism):
         return 1 / (1 + math.exp(min(700.0, (step - self.settings.share * self.settings.steps) / self.settings.width)))
 
     def rewards(self, group: Group) -> None:
-        """Take the part that has faded out of each reward; an answer alone is paid 1 or 0."""
+        """Subtract the faded part from each reward; an answer alone gets 1 or 0."""
         weight = self.metrics["process_schedule/weight"] = self.weight(self.services.step)
         for sample in group.fresh:
             paid, whole = sample.rollout.reward, sample.reward if sample.shaped_reward is None else sample.shaped_reward
@@ -135,19 +135,19 @@ class ProcessSchedule(Mechanism):
             sample.shaped_reward = whole - (1 - weight) * process * (whole - sample.length_penalty)
 
     def update_history(self, batch: StepBatch) -> None:
-        """Report the mean of what the process was paid, before its weight."""
+        """Report the mean reward for the process, before its weight."""
         paid = [sample.rollout.reward - float(sample.rollout.correct) for sample in batch.fresh]
         self.metrics["process_schedule/process"] = sum(paid) / max(1, len(paid))
 
 
 def tagged(response: str, tag: str) -> str | None:
-    """Return what stands in the last `<tag> </tag>` of a response; None where there is none."""
+    """Return the text of the last `<tag> </tag>` of a response; None if there is none."""
     found = re.findall(f"<{tag}>(.*?)</{tag}>", response, re.DOTALL)
     return found[-1] if found else None
 
 
 def search(words: str, corpus: Sequence[str], count: int, k1: float = 1.2, b: float = 0.75) -> list[str]:
-    """Return the chunks that fit best, best first, by BM25; those without a word in common are left out."""
+    """Return the best chunks, best first, by BM25; those without a common word are left out."""
     documents = [Counter(re.findall(r"\w+", chunk.lower())) for chunk in corpus]
     mean = sum(map(Counter.total, documents)) / len(documents)
     scores = [0.0] * len(corpus)

@@ -1,4 +1,4 @@
-"""Run a function that a policy wrote, in a process that is allowed next to nothing.
+"""Run a function that a policy wrote, in a process that is allowed almost nothing.
 
 The process gets limits of CPU time, memory, output and processes, and may open no file and no socket once the
 code runs; where the kernel permits, it also sits in namespaces of its own, without network and without sight of
@@ -34,7 +34,7 @@ _CHILD = Path(__file__).with_name("sandbox_child.py").read_text(encoding="utf-8"
 
 @dataclass(frozen=True)
 class Limits:
-    """What the code may use; seconds of CPU time are rounded up to whole ones."""
+    """The limits of the code; seconds of CPU time are rounded up to whole ones."""
 
     cpu_s: int = 2
     wall_s: float = 20.0
@@ -52,7 +52,7 @@ class Ending(StrEnum):
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a run ended, and what it returned for each call: plain JSON data that the code may have made up."""
+    """The end of a run, and its result for each call: plain JSON data that the code may have made up."""
 
     ending: Ending
     results: tuple[Any, ...] = ()

@@ -1,4 +1,4 @@
-"""What `examples.sandbox` runs: reads a job, fences itself in, runs the code, writes a line of JSON a result."""
+"""The process of `examples.sandbox`: read a job, set the limits, run the code, write one line of JSON per result."""
 
 import builtins
 import importlib

@@ -18,13 +18,13 @@ class SortDigits(VerifiableEnv):
         self.numbers = SPLITS[data]
 
     def load_queries(self) -> list[Query]:
-        """One query a number: its uid, the problem, the answer."""
+        """Make one query per number: its uid, the problem, the answer."""
         return [Query(str(n), f"Sort the digits of {n}.", "".join(sorted(str(n)))) for n in self.numbers]
 
     def verify(self, query: Query, response: str) -> Verdict:
-        """Return the last word of the response must be the sorted digits."""
+        """Compare the last word of the response with the sorted digits."""
         return Verdict(right := response.split()[-1:] == [query.answer], Reason.EQUAL if right else Reason.DIFFERENT)
 
     def reference_response(self, query: Query) -> str:
-        """Return a right response: the digits without a box around them."""
+        """Return a correct response: the digits without a box around them."""
         return query.answer

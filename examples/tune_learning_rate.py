@@ -36,7 +36,7 @@ class Lines(tune.Callback):
 def search(
     rates: Any, *, settings: list[str], trials: int, steps: int, at_a_time: int | None = None, folder: Path
 ) -> tune.ResultGrid:
-    """Train trials with learning rates of their own; returns Tune's results.
+    """Train trials with different learning rates; return Tune's results.
 
     Args:
         rates: search space of the learning rate.

@@ -1,4 +1,4 @@
-"""An agent with the `openai` client: it answers twice, and where the answers differ it tries the first one again."""
+"""An agent with the `openai` client: it answers twice, and if the answers differ it tries the first one again."""
 
 import functools
 import re
@@ -32,5 +32,5 @@ def solve(query: Query, base_url: str, model: str) -> str:
 
 
 def answer(text: str) -> str:
-    """Return what the last box of a response holds."""
+    """Return the content of the last box of a response."""
     return re.findall(r"\\boxed\{(.*?)\}|$", text)[-2:][0]

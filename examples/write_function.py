@@ -1,4 +1,4 @@
-"""A task of code: write a Python function; it is run on hidden inputs in a process with limits."""
+"""A task of code: write a Python function; it runs on hidden inputs in a process with limits."""
 
 import json
 import re
@@ -47,7 +47,7 @@ SPLITS = {"train": TRAIN, "heldout": HELD_OUT}
 
 
 class WriteFunction(VerifiableEnv):
-    """Functions to write in Python; right if every hidden input gives the expected result.
+    """Functions to write in Python; correct if every hidden input gives the expected result.
 
     Args:
         data: `train` or `heldout`.
@@ -73,7 +73,7 @@ class WriteFunction(VerifiableEnv):
         return [task.query() for task in self.tasks]
 
     def verify(self, query: Query, response: str) -> Verdict:
-        """Runs the last code block on the hidden inputs.
+        """Run the last code block on the hidden inputs.
 
         Code that runs on for ever is a wrong answer, not a timeout: a timeout would take it out of its group,
         and the policy would never learn that it is wrong.

@@ -1,4 +1,4 @@
-"""Text environments with verifiable rewards, and what they need; `core.py` says what an environment is.
+"""Text environments with verifiable rewards, and what they need; `core.py` defines an environment.
 
 Importing this package registers its environments with Gymnasium and imports neither Ray, vLLM nor torch.
 """

@@ -1,4 +1,4 @@
-"""Chat turns as token ids: a conversation grows by appending, its earlier tokens are never made again.
+"""Chat turns as token ids: a conversation grows by appending, and its earlier tokens never change.
 
 Rendering a whole conversation anew would re-tokenize what the policy wrote (other ids for the same text, so
 other log-probs), and the templates of reasoning models strip the reasoning from earlier turns. So a turn is
@@ -36,7 +36,7 @@ _EXCHANGE = ({"role": "user", "content": "Q"}, {"role": "assistant", "content": 
 
 @dataclass(frozen=True)
 class ChatFormat:
-    """What decides the tokens of a conversation beside the tokenizer's template.
+    """The settings that decide the tokens of a conversation, besides the tokenizer's template.
 
     Args:
         template_kwargs: variables of the template: `{"enable_thinking": False}`.
@@ -56,7 +56,7 @@ DEFAULT_FORMAT = ChatFormat()
 
 
 def with_system(messages: Sequence[Mapping[str, str]], system: str | None) -> list[Mapping[str, str]]:
-    """Put a system turn in front, in place of one that is there; None leaves the messages as they are."""
+    """Put a system turn in front, in place of an existing one; None leaves the messages unchanged."""
     if system is None:
         return list(messages)
     rest = messages[1:] if messages and messages[0]["role"] == "system" else messages
@@ -134,7 +134,7 @@ def next_turns(
 
 
 def second_turn(tokenizer: Any, user_text: str, chat_format: ChatFormat = DEFAULT_FORMAT) -> list[int]:
-    """Return the tokens that a user turn adds at most, the end of the turn before it included.
+    """Return the tokens that a user turn adds at most, including the end of the turn before it.
 
     Raises:
         ValueError: The chat template drops the assistant's turns, which were to grow by appending.

@@ -1,4 +1,4 @@
-"""`python -m r3env.check --data FILE`: does every reference answer pass its own grader?
+"""`python -m r3env.check --data FILE`: check that every reference answer passes its own grader.
 
 Exit codes: 0 all do, 1 some do not, 2 wrong input, 130 interrupted.
 """

@@ -1,4 +1,4 @@
-"""Text that spells a control token of a chat stays text."""
+"""Keep text that spells a chat's control tokens as text."""
 
 import functools
 import re
@@ -14,7 +14,7 @@ _OF_POLICY = frozenset({"<tool_call>", "</tool_call>"})
 
 @dataclass(frozen=True)
 class MarkedMessages:
-    """Messages in which each spelling of a control token is a mark, and what the marks stand for.
+    """Messages in which a mark replaces each spelling of a control token, and the meaning of the marks.
 
     Args:
         messages: as they were, with marks.
@@ -29,7 +29,7 @@ class MarkedMessages:
     tools: tuple[dict[str, Any], ...] = ()
 
     def encode(self, tokenizer: Any, rendered: str, *, add_special_tokens: bool = False) -> list[int]:
-        """Return the tokens of rendered text, whose control tokens are those that the template wrote and no others."""
+        """Return the tokens of rendered text, in which only the template's control tokens count as such."""
         if self.mark is None:
             return list(tokenizer.encode(rendered, add_special_tokens=add_special_tokens))
         first, *rest = re.split(f"({self.mark})", rendered)

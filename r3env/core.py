@@ -51,7 +51,7 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a verifier makes of a response.
+    """A verifier's judgment of a response.
 
     Args:
         correct: Whether the answer is correct.
@@ -70,7 +70,7 @@ class Verdict:
 
     @property
     def trusted(self) -> bool:
-        """Whether the verifier reached an opinion; after a timeout or an error nothing is known."""
+        """Whether the verifier reached a judgment; after a timeout or an error nothing is known."""
         return self.reason not in (Reason.TIMEOUT, Reason.ERROR)
 
 
@@ -141,14 +141,14 @@ class VerifiableEnv(gymnasium.Env[str, str], abc.ABC):
 
     @abc.abstractmethod
     def verify(self, query: Query, response: str) -> Verdict:
-        """Judge `response`, everything that the policy wrote in this turn."""
+        """Judge `response`, all that the policy wrote in this turn."""
 
     def prompt(self, query: Query) -> str:
         """Return the first user turn: the problem, then the instruction."""
         return f"{query.problem}\n\n{self.instruction}" if self.instruction else query.problem
 
     def variant(self, query: Query, name: str) -> Query:
-        """Another form of a query, such as a choice of answers; what is prompted and verified in the query's place.
+        """Return another form of a query, such as a choice of answers, to prompt and verify in its place.
 
         Raises:
             ValueError: the query has no such form.
@@ -163,7 +163,7 @@ class VerifiableEnv(gymnasium.Env[str, str], abc.ABC):
         return self.reflection_guidance
 
     def reference_response(self, query: Query) -> str:
-        """A response that gives the reference answer in the form that `verify` reads, for people and self-checks."""
+        """Return a response with the reference answer in the form that `verify` reads, for people and self-checks."""
         return f"\\boxed{{{query.answer}}}"
 
     def reward(self, query: Query, verdict: Verdict) -> float:

@@ -1,4 +1,4 @@
-"""`python -m r3env.inspect --env ID`: what the policy sees, and what the grader says of an answer.
+"""`python -m r3env.inspect --env ID`: show what the policy sees, and how the grader judges an answer.
 
 Exit codes: 0 shown, 2 wrong input, 130 interrupted.
 """

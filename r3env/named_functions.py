@@ -1,4 +1,4 @@
-"""Functions of the user's by their names, `module:function` or `path/to/file.py:function`, with errors of one line.
+"""Functions of the user by name, `module:function` or `path/to/file.py:function`, with errors of one line.
 
 Importing may do anything: all but agents are imported in child processes alone.
 """
@@ -100,7 +100,7 @@ def _from_file(path: Path) -> ModuleType:
 
 
 def describe(error: BaseException) -> str:
-    """Say in one line what was raised, and where in the user's code."""
+    """Describe in one line what was raised, and where in the user's code."""
     text = " ".join(f"{type(error).__name__}: {error}".split())[:_LONGEST_ERROR].rstrip(": ")
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not _is_ours(frame.filename)]
     return f"{text} ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else text

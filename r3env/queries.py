@@ -1,4 +1,4 @@
-"""What is asked: a query, its other forms, and queries by uid, however they are kept."""
+"""Queries, their other forms, and queries by uid, however they are stored."""
 
 import abc
 import json
@@ -29,7 +29,7 @@ class Query:
 
 
 def variants_of(query: Query) -> dict[str, Query]:
-    """Other forms of a query by name, as `info["variants"]` has them: `{name: {"problem": …, "answer": …}}`.
+    """Return other forms of a query by name, as in `info["variants"]`: `{name: {"problem": …, "answer": …}}`.
 
     They keep the query's uid, and its answer where they name none. The column may be an object or JSON text.
 

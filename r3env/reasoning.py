@@ -1,4 +1,4 @@
-"""Reasoning in front of an answer: as text for environments, and as templates want it of an earlier turn.
+"""Reasoning before an answer: as text for environments, and as templates need it of an earlier turn.
 
 Most models write `<think> … </think>` and then the answer. Those of the gpt-oss family write messages in channels,
 `analysis` and `final`; here their text has the same marks.
@@ -15,7 +15,7 @@ _ANALYSIS = "analysis"
 
 
 def response_text(tokenizer: Any, tokens: Sequence[int]) -> str:
-    """What the policy wrote as text, without special tokens; reasoning in a channel gets the marks of thinking."""
+    """Return what the policy wrote as text, without special tokens; reasoning in a channel gets thinking marks."""
     channels = _channel_tokens(tokenizer, getattr(tokenizer, "chat_template", None))
     tokens = list(tokens)
     if channels is None or channels[_CHANNEL] not in tokens:

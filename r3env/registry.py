@@ -68,7 +68,7 @@ def make_env(env_id: str, arguments: Mapping[str, Any]) -> VerifiableEnv:
 
 
 def constructor_parameters(env_id: str) -> list[str]:
-    """List what the constructors take, base classes included: a subclass may hand on what it does not know."""
+    """List the constructors' arguments, base classes included: a subclass may pass on what it does not know."""
     entry_point = gymnasium.spec(env_id.rpartition(":")[2]).entry_point
     creator = load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point
     constructors = [vars(base)["__init__"] for base in getattr(creator, "__mro__", ()) if "__init__" in vars(base)]

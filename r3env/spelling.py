@@ -8,7 +8,7 @@ _MOST_COMPARED = 10_000  # a comparison takes tens of microseconds, and there ma
 
 
 def nearest(name: object, candidates: Iterable[str]) -> str:
-    """Return the candidate that looks most like `name`, quoted; "(there is none)" without candidates.
+    """Return the candidate most similar to `name`, quoted; "(there is none)" without candidates.
 
     Args:
         name: What was written, of any type (a wrong type still deserves a hint).

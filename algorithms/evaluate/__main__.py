@@ -9,7 +9,7 @@ prepare()  # before anything imports Ray, transformers or vLLM
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Evaluate; exit codes as the training script's: 0 done, 2 wrong input, 1 anything else, 130 interrupted."""
+    """Evaluate; exit codes as in training: 0 done, 2 wrong input, 1 anything else, 130 interrupted."""
     from algorithms.evaluate.command import run
 
     try:

@@ -1,4 +1,4 @@
-"""Resolve what the command line asks for: a run's own settings < files < flags < `section.key=value`."""
+"""Resolve the command line: a run's own settings < files < flags < `section.key=value`."""
 
 import argparse
 import os
@@ -21,7 +21,7 @@ _NOTHING = os.devnull
 
 
 def resolve_config(arguments: argparse.Namespace) -> tuple[EvaluateConfig, int]:
-    """Resolve the configuration: the run, as far as it may decide < files < flags < `section.key=value`.
+    """Resolve the configuration: the run, where it may decide < files < flags < `section.key=value`.
 
     Returns:
         The configuration, checked field by field, and the seed of the sampling.
@@ -153,7 +153,7 @@ def run_file(model: str | None) -> Path | None:
 
 
 def check_model(model: str | None) -> None:
-    """Refuse the folders beside a model that are easily taken for it.
+    """Refuse folders that are easily mistaken for a model.
 
     Raises:
         ConfigError: a checkpoint, a folder of checkpoints, or a folder of runs; the line names what is meant.
@@ -202,7 +202,7 @@ def parse_data(texts: Sequence[str]) -> dict[str, str]:
 
 
 def check_sources(data: Mapping[str, str]) -> None:
-    """Refuse benchmarks without a source: an environment would take problems of its own choice.
+    """Refuse benchmarks without a source, where an environment would choose its own problems.
 
     Raises:
         ConfigError: a source is empty.

@@ -18,7 +18,7 @@ from r3env.core import VerifiableEnv
 
 
 class EvaluateConfig(GRPOConfig):
-    """What `python -m algorithms.evaluate` reads: a training configuration's sections, and `benchmarks`."""
+    """The configuration of `python -m algorithms.evaluate`: a training configuration's sections, and `benchmarks`."""
 
     SECTIONS: ClassVar[Sections] = MappingProxyType({**SECTIONS, "benchmarks": BenchmarksSettings})
     TRAINS: ClassVar[bool] = False
@@ -33,7 +33,7 @@ def without_learners() -> list[str]:
 
 
 def move_gpu_to_engine(config: EvaluateConfig) -> EvaluateConfig:
-    """Give the learner's GPU to the engine where both were to live in the driver."""
+    """Give the learner's GPU to the engine where both would be in the driver."""
     runners, learners = config.env_runners_settings, config.learners_settings
     gpus = runners.num_gpus_per_env_runner or (0 if runners.num_env_runners else learners.num_gpus_per_learner)
     return config.apply({"env_runners": {"num_gpus_per_env_runner": gpus}, "learners": {"num_gpus_per_learner": 0}})
@@ -59,7 +59,7 @@ def check_limits(config: EvaluateConfig, environment: VerifiableEnv) -> None:
 
 
 def check_reflection(config: EvaluateConfig, environment: VerifiableEnv) -> None:
-    """Check that a second try is one: what follows the first answer.
+    """Check that a second attempt is possible: that nothing else follows the first answer.
 
     Raises:
         ConfigError: answers have several turns already.
@@ -68,7 +68,7 @@ def check_reflection(config: EvaluateConfig, environment: VerifiableEnv) -> None
 
 
 def validate_engine(config: EvaluateConfig, environment: VerifiableEnv, uids: Sequence[str]) -> None:
-    """Check what the engine needs: GPUs, packages, the model, room for prompts and answers.
+    """Check the engine's requirements: GPUs, packages, the model, room for prompts and answers.
 
     Raises:
         ConfigError: one line that names the setting, and the fix.

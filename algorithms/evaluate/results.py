@@ -1,4 +1,4 @@
-"""The folder of one evaluation: what it holds, and whether it may be resumed."""
+"""The folder of one evaluation: its contents, and whether it may be resumed."""
 
 import json
 import sys
@@ -23,7 +23,7 @@ _LOST = "fix: restore that file from a copy of the folder, or evaluate again int
 
 
 def open_results(path: Path, settings: str, fingerprint: Mapping[str, Any], *, complete: bool) -> None:
-    """Make the folder, or check that it is of the same evaluation, and print what happens in it.
+    """Make the folder, or check that it belongs to the same evaluation, and print if it is resumed or finished.
 
     Args:
         path: the folder.

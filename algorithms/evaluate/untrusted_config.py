@@ -23,7 +23,7 @@ _FUNCTIONS = ("options.reward", "options.agent", "options.tools", "options.mcp_s
 
 
 def withhold_options(files: Sequence[str]) -> list[str]:
-    """Return overrides that give the withheld settings what the user's own files say, or else the default."""
+    """Return overrides that set the withheld settings to the values of the user's own files, or to the default."""
     return [as_override(name, value) for name, value in {**_withheld(), **_stated(files)}.items()]
 
 
@@ -41,7 +41,7 @@ def withheld_notes(run_file: Path, config: EvaluateConfig) -> list[str]:
 
 
 def check_environments(run_file: Path, config: EvaluateConfig, files: Sequence[str], overrides: Sequence[str]) -> None:
-    """Refuse a run's environments that are not r3env's own, and functions that those call; nothing is imported yet.
+    """Refuse a run's environments that are not r3env's own, and functions that they call; imports nothing.
 
     Args:
         run_file: the run's.

@@ -19,7 +19,7 @@ class Common:
 
     @property
     def too_few(self) -> bool:
-        """Return whether an interval over them would say nothing."""
+        """Return whether they are too few for a meaningful interval."""
         return self.problems < FEWEST_PROBLEMS
 
 

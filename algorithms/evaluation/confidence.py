@@ -1,4 +1,4 @@
-"""What the log-prob of a token behind an answer says about the answer: its weight, and how well it tells them apart."""
+"""Confidence in an answer from the log-prob of a token after it: its weight, and how well it separates answers."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -32,7 +32,7 @@ class Scale:
         return self.beta * (logprob - (self.reference or 0.0))
 
     def weights(self, responses: Sequence[Response]) -> list[float]:
-        """Return what each answer's vote counts: its confidence within 0 and 1; 0 where it was not asked for."""
+        """Return the weight of each answer's vote: its confidence within 0 and 1; 0 where it was not measured."""
         logprobs = [one.asked_logprob for one in responses]
         return [0.0 if value is None else min(1.0, max(0.0, self.confidence(value))) for value in logprobs]
 

@@ -1,4 +1,4 @@
-"""Digest problems and model files: a path stays the same when what lies there does not."""
+"""Digest problems and model files, as a path stays the same when its contents change."""
 
 import hashlib
 from collections.abc import Mapping, Sequence

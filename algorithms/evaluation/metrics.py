@@ -1,4 +1,4 @@
-"""What answers are measured by, in training and by the command: pass@k, maj@k, lengths, and their intervals."""
+"""The measures of answers, in training and in the command: pass@k, maj@k, lengths, and their intervals."""
 
 import functools
 import math
@@ -140,7 +140,7 @@ Metrics = dict[str, float]
 
 
 class Outcome(Protocol):
-    """What is measured of an answer."""
+    """The measured properties of an answer."""
 
     @property
     def correct(self) -> bool:
@@ -156,7 +156,7 @@ class Outcome(Protocol):
 
     @property
     def reflected_correct(self) -> bool | None:
-        """Whether it is correct at first or on the second try; None without second tries."""
+        """Whether it is correct at first or on the second attempt; None without second attempts."""
 
 
 def per_problem(
@@ -167,7 +167,7 @@ def per_problem(
     votes: bool = True,
     scale: Scale | None = None,
 ) -> Metrics:
-    """Return what is measured of one problem, by name.
+    """Return the measures of one problem, by name.
 
     Args:
         problem: all responses to it.

@@ -61,13 +61,13 @@ class Response:
 
 
 class ResponseFolder:
-    """`responses/part-000000.parquet`, …: each part is there whole or not at all."""
+    """`responses/part-000000.parquet`, …: each part is complete or absent."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def has(self, part: int) -> bool:
-        """Return whether a part is there."""
+        """Return whether a part exists."""
         return self._file(part).is_file()
 
     def write(self, part: int, responses: Iterable[Response]) -> None:

@@ -14,7 +14,7 @@ ReportingRollout = Callable[[Sequence[Request], OnProgress | None], list[Rollout
 
 
 def part_size(samples: int, max_num_seqs: int, num_env_runners: int) -> int:
-    """Return how many problems make a part, some eight batches of an engine: what an interruption can cost."""
+    """Return how many problems make a part: some eight batches of an engine, the most that an interruption can cost."""
     return max(1, 8 * max_num_seqs * max(1, num_env_runners) // samples)
 
 

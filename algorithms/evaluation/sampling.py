@@ -1,4 +1,4 @@
-"""Sample held-out problems, with a second try after a wrong answer where wanted: in training and for the command."""
+"""Sample held-out problems, optionally with a second attempt after an incorrect answer: in training and the command."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -43,7 +43,7 @@ class Draw:
 
 @dataclass(frozen=True)
 class Answer:
-    """What one sample of a problem gave.
+    """The result of one sample of a problem.
 
     Args:
         sample: which of the problem's answers.
@@ -79,7 +79,7 @@ class Answer:
 
     @property
     def reflected_correct(self) -> bool | None:
-        """Whether it is correct at first or on the second try; None without second tries."""
+        """Whether it is correct at first or on the second attempt; None without second attempts."""
         if not self.tried_again:
             return None
         return self.first.correct or (self.second is not None and self.second.correct)
@@ -202,7 +202,7 @@ def evaluate_policy(
 
 
 def evaluation_sampling(settings: EvaluationSettings, training: Sampling) -> Sampling:
-    """Return how an evaluation samples: as training does, but for what the `evaluation` section has of its own."""
+    """Return how an evaluation samples: as training does, except for the settings of the `evaluation` section."""
     return replace(
         training,
         temperature=training.temperature if settings.temperature is None else settings.temperature,
@@ -220,7 +220,7 @@ def held_out_sample(uids: Sequence[str], limit: int | None) -> list[str]:
 def make_truncator(
     config: BaseConfig, tokenizer: Any, environment: Any, context: int | None
 ) -> AttemptTruncator | None:
-    """Make what shortens attempts for an evaluation's second turns; None where `evaluation.reflection` is off."""
+    """Make the truncator of attempts for an evaluation's second turns; None where `evaluation.reflection` is off."""
     if not config.evaluation_settings.reflection:
         return None
     return AttemptTruncator.of(config, tokenizer, environment.unwrapped.reflection_guidance, context=context)

@@ -275,7 +275,7 @@ class StagedAlgorithm(Algorithm):
     # -- What a checkpoint keeps beside weights and optimizer; see algorithms.train.checkpoint. ----------------------
 
     def get_state(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """Return the state of RLlib, for its own pickled checkpoints, and of the training loop: they resume exactly as well."""
+        """Return the state of RLlib, for its own pickled checkpoints, and of the training loop; both resume exactly."""
         return super().get_state(*args, **kwargs) | {TRAINING_LOOP: self.get_training_state()}
 
     def set_state(self, state: dict[str, Any]) -> None:

@@ -32,7 +32,7 @@ def is_packed(lm: Any) -> bool:
 
 
 def shares_prompts(lm: Any) -> bool:
-    """Return whether its packed batches hold a prompt once that several of their sequences begin with."""
+    """Return whether its packed batches hold a prompt once for all sequences that begin with it."""
     return bool(lm.config.get_text_config()._attn_implementation == SHARED_NAME)
 
 
@@ -126,12 +126,12 @@ def use_packed_attention(lm: Any, *, share_prompts: bool = True) -> bool:
 
 
 def try_packed_attention(lm: Any) -> str:
-    """Let a model take packed batches; return why it keeps its own attention, or "" where it does not."""
+    """Prepare a model for packed batches; return why it keeps its own attention, or "" if it is prepared."""
     return "" if is_packed(lm) else _reason_against(lm)
 
 
 def try_shared_prompts(lm: Any) -> str:
-    """Let a packed model's batches share prompts; return why they do not, or "" where they do."""
+    """Prepare a packed model for shared prompts; return why it does not share them, or "" if it does."""
     if shares_prompts(lm):
         return ""
     rng, vocabulary = np.random.default_rng(1), lm.config.get_text_config().vocab_size

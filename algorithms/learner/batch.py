@@ -1,4 +1,4 @@
-"""Rows for the learner, and the tensors that a micro-batch of them becomes: model inputs and loss inputs."""
+"""Rows for the learner, and the tensors of a micro-batch: model inputs and loss inputs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from algorithms.learner.shared_sequences import Copies, SharedSequences
 
 @dataclass(frozen=True)
 class Part:
-    """One sequence of a row, by what it may share: its tokens up to the policy's first own one.
+    """One sequence of a row, split for sharing: its tokens up to the policy's first one, and the rest.
 
     Args:
         prompt: their bytes.
@@ -70,14 +70,14 @@ class TrainingSample:
 
     @property
     def sequences(self) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Tokens and mask of each sequence of the row, in order: mostly it is one."""
+        """Tokens and mask of each sequence of the row, in order; most rows have one."""
         places = np.flatnonzero(self.tokens < 0)
         starts, ends = [0, *(places + 1).tolist()], [*places.tolist(), len(self.tokens)]
         return [(self.tokens[a:b], self.loss_mask[a:b]) for a, b in zip(starts, ends, strict=True)]
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        """What each sequence of the row may share with others."""
+        """The part of each sequence of the row that it may share with others."""
         parts = []
         for tokens, mask in self.sequences:
             prompt = int(np.argmax(mask)) if mask.any() else len(mask)
@@ -86,12 +86,12 @@ class TrainingSample:
 
     @property
     def unscored(self) -> bool:
-        """Whether this is an on-policy row that no scoring pass has seen: the update computes its log-probs."""
+        """Whether this is an on-policy row without log-probs from a scoring pass: the update computes them."""
         return self.on_policy and self.old_logprobs is None
 
     @property
     def is_direct(self) -> bool:
-        """Whether its objective is its advantages times its log-probs: no policy has sampled it, as far as it says."""
+        """Whether its objective is its advantages times its log-probs: it names no policy that sampled it."""
         return self.old_logprobs is None and not self.on_policy and bool(np.any(self.advantages))
 
     def has_gradient(self, beta: float) -> bool:

@@ -1,4 +1,4 @@
-"""Log-probs and entropies of tokens, from chunks of logits: [tokens, vocabulary] never exists as a whole.
+"""Log-probs and entropies of tokens from chunks of logits: [tokens, vocabulary] is never allocated.
 
 Two functions for two kinds of loss. `chunked_logprobs` is differentiable in the usual sense and computes each chunk's
 logits a second time in backward: for any loss. `chunked_logprobs_and_gradient` calls for the loss's slope while a
@@ -136,7 +136,7 @@ def chunked_logprobs_and_gradient(
     entropy: bool = True,
     bonuses: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor]:
-    """Return what `chunked_logprobs` returns, and the loss's gradient from the same logits.
+    """Return the result of `chunked_logprobs`, and the loss's gradient from the same logits.
 
     A chunk's logits become its log-probs, then its gradient, and are freed: three matrix products, where
     `chunked_logprobs` takes four. The weight's gradient is summed over chunks in float32.
@@ -295,6 +295,6 @@ def _gradient_of_logits(
 
 
 def compute_dtype(hidden: torch.Tensor) -> torch.dtype:
-    """Autocast's dtype where that is on, as for any matrix product; otherwise that of the hidden states."""
+    """Return autocast's dtype where that is on, as for any matrix product; otherwise that of the hidden states."""
     device = hidden.device.type
     return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype

@@ -5,17 +5,17 @@ from torch.nn import functional
 
 
 def entropies_of(probabilities: torch.Tensor) -> torch.Tensor:
-    """Entropy in nats of each row, float [n], finite where tokens are impossible."""
+    """Return the entropy in nats of each row, float [n], finite where tokens are impossible."""
     return torch.special.entr(probabilities).sum(dim=-1)
 
 
 def gradient_of_entropies(probabilities: torch.Tensor, entropies: torch.Tensor, slope: torch.Tensor) -> torch.Tensor:
-    """`slope · dH/dlogit`, which is `-p (log p + H)`: float32 [n, V], finite where tokens are impossible."""
+    """Return `slope · dH/dlogit`, which is `-p (log p + H)`: float32 [n, V], finite where tokens are impossible."""
     gradient = torch.special.entr(probabilities)
     return gradient.addcmul_(probabilities, entropies[:, None], value=-1.0).mul_(slope[:, None])
 
 
 def differentiable_entropies(logits: torch.Tensor) -> torch.Tensor:
-    """Entropy in nats of each row of logits, float [n]; its gradient is finite where tokens are impossible."""
+    """Return the entropy in nats of each row of logits, float [n], with a finite gradient for impossible tokens."""
     logprobs = functional.log_softmax(logits, dim=-1).clamp(min=torch.finfo(logits.dtype).min)
     return -(logprobs.exp() * logprobs).sum(dim=-1)

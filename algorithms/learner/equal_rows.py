@@ -1,4 +1,4 @@
-"""Equal responses are computed once: short answers repeat within a group, and a long prompt makes no difference."""
+"""Compute equal responses once: short answers repeat within a group, and a long prompt makes no difference."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,7 +12,7 @@ SAME_POLICY = 1e-4
 
 
 def merge_equal_rows(rows: Sequence[TrainingSample]) -> tuple[list[TrainingSample], list[int]]:
-    """Join rows that have everything but the weight in common into one with the sum of their weights.
+    """Join rows that are equal except for the weight into one with the sum of their weights.
 
     The loss is linear in the weights, so that its value and gradient stay the same up to rounding. Rows without a
     response token stay as they are.

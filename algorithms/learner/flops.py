@@ -196,7 +196,7 @@ PEAK_TFLOPS = {
 
 @dataclass(frozen=True)
 class LearnerFacts:
-    """What stays constant of a learner.
+    """The constants of a learner.
 
     Args:
         model: its matrix products.

@@ -41,7 +41,7 @@ class ForwardSettings:
     dtype: str = "float32"
 
     def autocast(self, device: torch.device) -> AbstractContextManager[Any]:
-        """Return the context to compute in."""
+        """Return the autocast context to compute in."""
         if self.dtype == "float32":
             return nullcontext()
         return torch.autocast(device.type, dtype=getattr(torch, self.dtype))

@@ -129,7 +129,7 @@ def learner_facts(learner_group: LearnerGroup) -> LearnerFacts:
 def tensor_buckets(
     learner_group: LearnerGroup, kind: Kind, max_bytes: int = BUCKET_BYTES
 ) -> Iterator[dict[str, torch.Tensor]]:
-    """Yield whole tensors of the learners, on the CPU, in buckets: only one has to fit into the driver's memory.
+    """Yield the learners' whole tensors, on the CPU, in buckets: the driver's memory holds one bucket at a time.
 
     Args:
         learner_group: RLlib's LearnerGroup.

@@ -37,7 +37,7 @@ class GradientSum:
 
     @property
     def needed(self) -> bool:
-        """Whether any input needs its gradient."""
+        """Return whether any input needs its gradient."""
         return any(gradient is not None for gradient in (self.hidden, self.weight, self.bias))
 
     def add(self, rows: slice, by_logit: torch.Tensor, hidden: torch.Tensor, weight: torch.Tensor) -> None:

@@ -1,4 +1,4 @@
-"""Causal attention of sequences in one row of tokens: by a GPU's variable-length kernel, or in padded rectangles."""
+"""Causal attention for sequences in one row of tokens: by a GPU's variable-length kernel, or in padded rectangles."""
 
 import inspect
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Estimates of the KL divergence from a reference, from the log-probs of sampled tokens alone."""
+"""Estimates of the KL divergence from a reference, from the log-probs of sampled tokens only."""
 
 from typing import Literal
 

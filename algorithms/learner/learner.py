@@ -1,4 +1,4 @@
-"""RLlib's Learner with one exact optimizer step per update: one learner or several, the gradient is the same."""
+"""RLlib's Learner with one exact optimizer step per update; the gradient is the same on one learner or several."""
 
 import copy
 import functools

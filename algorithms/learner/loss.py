@@ -1,4 +1,4 @@
-"""The policy losses of the GRPO family on flat tensors of response tokens. Sums only: any split of the rows adds up."""
+"""The policy losses of the GRPO family on flat tensors of response tokens. Sums only, so any split of rows adds up."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -76,7 +76,7 @@ class LossSettings:
 
 
 class Objective(Plugin):
-    """What the loss maximizes for each token, from its ratio, log-prob and advantage.
+    """The quantity that the loss maximizes for each token, from its ratio, log-prob and advantage.
 
     Derive from it for an objective of your own: `training.objective` takes its "module:Class". With `section` and
     `settings_class` it has settings of its own, in `self.settings`.
@@ -134,7 +134,7 @@ class Objective(Plugin):
         settings: LossSettings,
         lengths: Sequence[int],
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the same for objectives that see a response as a whole: by default `token_objective`.
+        """Return the same for objectives that need the whole response: by default `token_objective`.
 
         Args:
             ratio: as there, response after response, like all that is not named here.
@@ -147,7 +147,7 @@ class Objective(Plugin):
 
     @property
     def token_local(self) -> bool:
-        """Whether a token's objective depends on that token alone: so it is unless `response_objective` is defined."""
+        """Whether a token's objective depends on that token alone; true unless `response_objective` is defined."""
         return type(self).response_objective is Objective.response_objective
 
 

@@ -1,4 +1,4 @@
-"""AdamW for where the parameters lie: which kernel, how many threads, and the device of its step count."""
+"""AdamW by where the parameters are: which kernel, how many threads, and the device of its step count."""
 
 import contextlib
 import os
@@ -26,7 +26,7 @@ def make_adamw(
 
 
 def place_step_count(optimizer: torch.optim.Optimizer, parameter: torch.Tensor, count: torch.Tensor) -> torch.Tensor:
-    """Return a restored step count where AdamW keeps it: beside the parameter if it is fused, else on the CPU."""
+    """Return a restored step count on the device where AdamW keeps it: the parameter's if it is fused, else the CPU."""
     fused = bool(optimizer.defaults.get("fused") or optimizer.defaults.get("capturable"))
     return count.clone().to(parameter.device if fused else "cpu")
 
@@ -43,7 +43,7 @@ def step_threads(num_threads: int | None, learners: int) -> int:
 
 @contextlib.contextmanager
 def threads(count: int) -> Iterator[None]:
-    """Have torch compute with so many threads inside, and with as many as before afterwards.
+    """Let torch compute with this many threads inside the block, and with the previous number after it.
 
     Ray sets OMP_NUM_THREADS of an actor to the CPUs that it reserves, one by default.
     """

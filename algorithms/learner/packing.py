@@ -1,4 +1,4 @@
-"""Place rows by length: in micro-batches, on learners, in one packed row of tokens, and in rectangles of it."""
+"""Place rows by length: in micro-batches, on learners, in one packed row of tokens, and in rectangles."""
 
 import heapq
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ SLOTS_WORTH_A_CALL = 1024
 
 
 def packed_microbatches(lengths: Sequence[int], token_budget: int) -> list[list[int]]:
-    """Split rows into micro-batches of a token budget: each row, longest first, goes where it first fits.
+    """Split rows into micro-batches of a token budget: longest first, each into the first one with room.
 
     Args:
         lengths: tokens of each row, prompt included.
@@ -173,7 +173,7 @@ class PackedSequences:
 
     @cached_property
     def in_place(self) -> bool:
-        """Whether each token is in its slot already: nothing has to move."""
+        """Whether each token is already in its slot, so that nothing has to move."""
         return len(self.token_of_slot) == len(self.slot_of_token) and self._order == sorted(self._order)
 
     @cached_property

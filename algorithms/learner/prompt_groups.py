@@ -1,4 +1,4 @@
-"""Keep rows with one prompt together, so that it is computed once: in micro-batches, and on learners."""
+"""Keep rows with the same prompt together, in micro-batches and on learners, so that it is computed once."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -18,15 +18,15 @@ class PromptPart(Protocol):
 
     @property
     def prompt(self) -> bytes:
-        """What it may share."""
+        """The tokens that it may share."""
 
     @property
     def prompt_length(self) -> int:
-        """Tokens of it."""
+        """The number of tokens that it may share."""
 
     @property
     def length(self) -> int:
-        """Further tokens."""
+        """The number of further tokens."""
 
 
 Row = Sequence[PromptPart]
@@ -117,7 +117,7 @@ def _first_that_fit(indices: Sequence[int], rows: Sequence[Row], room: _Room) ->
 
 
 def assign_groups(groups: Sequence[Sequence[int]], cost: Callable[[Sequence[int]], float], n: int) -> list[list[int]]:
-    """Assign rows to n learners with balanced costs, groups whole where that does not leave learners idle.
+    """Assign rows to n learners with balanced costs; groups stay whole unless learners would idle.
 
     Args:
         groups: rows with one prompt.

@@ -1,4 +1,4 @@
-"""Sequences that begin alike, in one row of tokens: what they share is there once, and all of them attend to it."""
+"""Sequences with a common beginning in one row of tokens: it is stored once, and all of them attend to it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ MASK_ELEMENTS = 2**20
 
 @dataclass(frozen=True)
 class Segment:
-    """Tokens of a row that attend to a context, which lies elsewhere in it, and causally to each other.
+    """Tokens of a row that attend to a context elsewhere in the row, and causally to each other.
 
     Args:
         start: its first token.
@@ -73,7 +73,7 @@ class Copies:
     device: torch.device
 
     def copy(self, values: torch.Tensor) -> torch.Tensor:
-        """Return [S, …] from [T, …]. Backward adds a token's copies in float32, in the same order each time."""
+        """Return [S, …] from [T, …]. Backward sums the copies of a token in float32, in the same order each time."""
         copied: torch.Tensor = _Copy.apply(values, self)
         return copied
 
@@ -116,7 +116,7 @@ class _Copy(torch.autograd.Function):
 
 @dataclass(frozen=True)
 class SharedSequences:
-    """Groups of sequences, one after another in one row of tokens: a group's prefix, then what follows it in each.
+    """Groups of sequences in one row of tokens: each group's prefix, then the rest of each of its sequences.
 
     Args:
         groups: of each group the tokens of its prefix, above 0, and of what follows it in each sequence. T together.
@@ -128,7 +128,7 @@ class SharedSequences:
 
     @cached_property
     def segments(self) -> tuple[Segment, ...]:
-        """In the order of their tokens; a prefix that one sequence alone continues is one with it."""
+        """The segments in the order of their tokens; a prefix that one sequence alone continues joins its segment."""
         found, at = [], 0
         for prefix, continued in self.groups:
             lengths = [length for length in continued if length]

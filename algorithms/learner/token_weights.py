@@ -1,4 +1,4 @@
-"""What one token counts for: its share of the aggregated loss, and its importance weight."""
+"""The weight of a token: its share of the aggregated loss, and its importance weight."""
 
 import math
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""The policy's weights and optimizer state, whole: out of the learners and back in, under Hugging Face names."""
+"""Read and write the policy's whole weights and optimizer state, under Hugging Face names."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any, Literal
@@ -38,7 +38,7 @@ def full_shapes(lm: Any) -> dict[str, tuple[int, ...]]:
 
 
 def adapter_weights(lm: Any) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield the adapter's weights, whole, under the names of peft's files; all learners have to iterate to the end."""
+    """Yield the adapter's whole weights under the names of peft's files; all learners must iterate to the end."""
     for name, tensor in _adapter_parameters(lm):
         yield peft_name(name), whole(tensor)
 

@@ -1,4 +1,4 @@
-"""ACE: incorrect responses that the policy has become more confident of are pushed away harder."""
+"""ACE: give a larger negative advantage to incorrect responses in which the policy has become more confident."""
 
 import numpy as np
 
@@ -52,6 +52,6 @@ class ACE(Mechanism):
             self.metrics["ace/overconfident"] = float((shifts > 0).mean())
 
     def advantages(self, group: Group, advantages: np.ndarray) -> "np.ndarray | list[np.ndarray]":
-        """Multiply what is negative of them."""
+        """Multiply the negative advantages."""
         parts = zip(group.samples, per_token(advantages, group.samples), strict=True)
         return [np.where(own < 0, own * self.factors.get(id(sample), np.float32(1.0)), own) for sample, own in parts]

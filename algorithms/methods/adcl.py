@@ -1,4 +1,4 @@
-"""ADCL: an order from easy to hard, in which what comes next is measured anew and sorted again."""
+"""ADCL: an order from easy to hard, in which the next queries are measured again and sorted again."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -55,7 +55,7 @@ class AdclSampler(QuerySampler):
 
     @classmethod
     def check(cls, settings: AdclSettings, config: Any) -> None:
-        """Raise ConfigError where further rounds would take what comes next before it is measured."""
+        """Raise ConfigError where further rounds would take the next queries before they are measured."""
         if rounds := config.training_settings.max_resample_rounds:
             raise ConfigError(
                 f"training.max_resample_rounds: {rounds} would break the order of adcl; fix: "
@@ -68,7 +68,7 @@ class AdclSampler(QuerySampler):
         return [self.uids[query] for query in self.order[places]]
 
     def upcoming(self, step: int) -> np.ndarray:
-        """Return the places that are measured in a step, behind those of all steps that are under way with it."""
+        """Return the places to measure in a step, after those of all steps in progress with it."""
         if step % self.settings.interval:
             return np.zeros(0, int)
         first = (step + 1 + self.lag) * self.per_step
@@ -76,16 +76,16 @@ class AdclSampler(QuerySampler):
         return (first + np.arange(count)) % len(self.uids)
 
     def prompts(self, queries: Sequence[str], step: int) -> list[Prompt]:
-        """Measure what comes next."""
+        """Return prompts that measure the next queries."""
         chosen = self.order[self.upcoming(step)]
         return [Prompt(self.uids[query], PROBE, size=self.settings.responses) for query in chosen]
 
     def compose(self, batch: StepBatch) -> None:
-        """Leave what measures out of training."""
+        """Leave the measuring groups out of training."""
         batch.leave_out(PROBE)
 
     def update_history(self, batch: StepBatch) -> None:
-        """Sort what comes next by what was measured."""
+        """Sort the next queries by what was measured."""
         measured = {
             group.prompt.uid: np.array([sample.rollout.correct for sample in group.fresh])
             for group in batch.rolled_out
@@ -104,11 +104,11 @@ class AdclSampler(QuerySampler):
             self.order[part] = queries[np.argsort(-rates, kind="stable")]
 
     def state(self) -> State:
-        """Return the order, and the rates behind it."""
+        """Return the order, and its pass rates."""
         return {"order": self.order, "rates": self.rates.values}, {}
 
     def restore(self, arrays: dict[str, np.ndarray], state: dict[str, Any]) -> None:
-        """Put them back; those of other data start anew."""
+        """Restore them; without those of other data."""
         if len(arrays.get("order", ())) == len(self.uids):
             self.order = np.array(arrays["order"], np.int64)
             self.rates.restore(arrays["rates"])

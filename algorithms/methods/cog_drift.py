@@ -1,4 +1,4 @@
-"""Cog-DRIFT: a query begins in its easiest form, such as a choice among four, and moves up as it is solved."""
+"""Cog-DRIFT: a query begins in its easiest form, such as a choice of four, and moves up as it is solved."""
 
 from typing import Any
 
@@ -116,7 +116,7 @@ class CogDrift(Mechanism):
         return {"levels": self.levels, "windows": self.windows}, {"formats": self.settings.formats}
 
     def restore(self, arrays: dict[str, np.ndarray], state: dict[str, Any]) -> None:
-        """Put them back; those of other data or other forms start anew."""
+        """Restore them; without those of other data or other forms."""
         windows = arrays.get("windows", np.zeros(0))
         if windows.shape == self.windows.shape and state.get("formats") == self.settings.formats:
             levels = np.array(arrays["levels"])

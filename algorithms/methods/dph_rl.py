@@ -1,4 +1,4 @@
-"""DPH-RL: rehearse what the policy could do at first, by a divergence that covers all of it."""
+"""DPH-RL: rehearse what the policy could do at first, by a mass-covering divergence."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -79,7 +79,7 @@ class DphRl(Mechanism):
         self.metrics["dph_rl/left_out"] = float(len(out))
 
     def before_update(self, batch: StepBatch) -> None:
-        """Score what is to be kept and has no log-probs: the update measures trained samples alone."""
+        """Score kept responses without log-probs: the update measures trained samples only."""
         trained = {id(sample) for group in batch.groups for sample in group.samples}
         found = [sample for samples in self.found.values() for sample in samples]
         self.services.score([s for s in found if s.old_logprobs is None and id(s) not in trained])
@@ -105,7 +105,7 @@ class DphRl(Mechanism):
         return rows if self.settings.coefficient else []
 
     def divergence(self, log_ratio: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return f(u) and its slope by log π, float [L] each, from log u; beyond the bound both stay as they are."""
+        """Return f(u) and its slope by log π, float [L] each, from log u; beyond the bound both stay constant."""
         u = np.exp(np.minimum(log_ratio.astype(np.float64), np.log(self.settings.max_ratio)))
         u = np.maximum(u, np.finfo(np.float64).tiny)
         if self.settings.divergence == "forward_kl":
@@ -149,7 +149,7 @@ class DphRl(Mechanism):
         return arrays | {"seen": self.seen}, {"entries": facts}
 
     def restore(self, arrays: dict[str, np.ndarray], state: Mapping[str, Any]) -> None:
-        """Put them back; which queries were sampled of other data counts for nothing."""
+        """Restore them; without queries that were sampled from other data."""
         self.kept, self.found = {}, {}
         for entry in unpack_entries(arrays, state.get("entries", [])):
             self.kept.setdefault(entry.uid, []).append(entry)

@@ -1,4 +1,4 @@
-"""DPPO's objective: a trust region in divergence, not in ratio."""
+"""DPPO's objective: a trust region in divergence instead of in the ratio."""
 
 from typing import Literal
 

@@ -1,4 +1,4 @@
-"""ExGRPO's draw: a share of each step goes back to queries that were solved in part, middling pass rates first."""
+"""ExGRPO's sampler: a share of each step goes to queries that were partly solved, medium pass rates first."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -21,7 +21,7 @@ class ExGrpoSettings(Settings):
 
 
 class ExGrpoSampler(EpochSampler):
-    """Draws a number k of correct responses by `N(k; G/2, sigma)`, then a query whose last group had so many.
+    """Draws a number k of correct responses by `N(k; G/2, sigma)`, then a query whose last group had that many.
 
     Queries that were always or never correct are not drawn. None comes twice in a step's share. With
     `replay.groups=all replay.outcome=correct replay.draw=lowest_entropy replay.shaping=0.1` groups of queries with a
@@ -43,7 +43,7 @@ class ExGrpoSampler(EpochSampler):
         self.started = False
 
     def choose(self, count: int, step: int, occasion: int = 0) -> list[str]:
-        """Return the share that is drawn, then the epoch's next queries; `drawn` counts the latter alone."""
+        """Return the drawn share, then the epoch's next queries; `drawn` counts only the latter."""
         rng = self.services.rng(self.section, step, occasion)
         wanted = int(self.settings.share * count) if self.started else 0
         chosen = self.experience(wanted, rng, self.taken.get(step, ()))
@@ -83,6 +83,6 @@ class ExGrpoSampler(EpochSampler):
         return {"rates": self.rates.values}, {"started": self.started}
 
     def restore(self, arrays: dict[str, np.ndarray], state: dict[str, Any]) -> None:
-        """Put them back; those of other data start anew."""
+        """Restore them; without those of other data."""
         self.rates.restore(arrays.get("rates"))
         self.started = bool(state.get("started", False))

@@ -1,4 +1,4 @@
-"""Fission-GRPO: a failed trajectory of this step, and what the environment says of it, become a prompt of their own."""
+"""Fission-GRPO: make a prompt from a failed trajectory of this step and the environment's feedback on it."""
 
 from collections.abc import Sequence
 
@@ -52,7 +52,7 @@ class Fission(Mechanism):
 
     @classmethod
     def extra_prompts(cls, settings: FissionSettings, queries: int) -> int:
-        """Count the prompts of a step at most."""
+        """Count the fission prompts of a step at most."""
         return min(queries * settings.failures, most_in_share(settings.max_share, queries))
 
     @classmethod

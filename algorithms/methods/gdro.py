@@ -1,4 +1,4 @@
-"""GDRO: an adversary over bins of difficulty, which gives the bins that fail most more responses, or more weight."""
+"""GDRO: an adversary over bins of difficulty, which gives bins with more failures more responses, or more weight."""
 
 from dataclasses import replace
 from typing import Any
@@ -80,7 +80,7 @@ class Gdro(Mechanism):
         return factors
 
     def sizes(self, factors: np.ndarray) -> list[int]:
-        """Divide the step's responses in proportion, within the bounds; the rest goes to large remainders."""
+        """Distribute the step's responses in proportion, within the bounds; the rest goes to the largest remainders."""
         budget = self.services.config.training_settings.group_size * len(factors)
         shares = budget * factors / factors.sum()
         sizes = np.clip(np.floor(shares).astype(int), self.settings.min_size, self.settings.max_size)
@@ -100,7 +100,7 @@ class Gdro(Mechanism):
         return [advantage * factor for advantage in advantages] if isinstance(advantages, list) else advantages * factor
 
     def update_history(self, batch: StepBatch) -> None:
-        """Score the bins by what failed in them, and move queries between bins."""
+        """Score the bins by their failures, and move queries between bins."""
         outcomes = plain_outcomes(batch)
         failed: dict[int, list[float]] = {}
         self.rates.observe(outcomes)
@@ -127,7 +127,7 @@ class Gdro(Mechanism):
         return {"rates": self.rates.values, "bins": self.bins, "scores": self.scores}, {}
 
     def restore(self, arrays: dict[str, np.ndarray], state: dict[str, Any]) -> None:
-        """Put them back; those of other data or other bins start anew."""
+        """Restore them; without those of other data or other bins."""
         same = len(arrays.get("rates", ())) == len(self.bins) and len(arrays.get("scores", ())) == len(self.scores)
         if same:
             self.rates.restore(arrays["rates"])

@@ -1,4 +1,4 @@
-"""GRESO: an epoch that skips queries whose last groups taught nothing, more often the longer that has been so."""
+"""GRESO: an epoch that skips queries whose last groups taught nothing, more often the longer this lasts."""
 
 from typing import Any
 
@@ -80,6 +80,6 @@ class GresoSampler(EpochSampler):
         return {"runs": self.runs, "p": self.p}, {}
 
     def restore(self, arrays: dict[str, np.ndarray], state: dict[str, Any]) -> None:
-        """Put them back; those of other data start anew."""
+        """Restore them; without those of other data."""
         if len(arrays.get("runs", ())) == len(self.uids):
             self.runs, self.p = np.array(arrays["runs"], np.int64), np.array(arrays["p"], float)

@@ -1,4 +1,4 @@
-"""HGPO: turns are compared with turns that answer the same state, at several depths of history; GiGPO at none."""
+"""HGPO: compare turns that answer the same state, at several depths of history; GiGPO uses no history."""
 
 from collections import defaultdict
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Knapsack RL: a step's responses go to the queries where one more is worth most, not to all alike."""
+"""Knapsack RL: give a step's responses to the queries where one more has the largest value."""
 
 import heapq
 import math
@@ -91,7 +91,7 @@ class Knapsack(Mechanism):
         return {"rates": self.rates.values}, {}
 
     def restore(self, arrays: dict[str, np.ndarray], state: dict[str, Any]) -> None:
-        """Put them back; those of other data start anew."""
+        """Restore them; without those of other data."""
         self.rates.restore(arrays.get("rates"))
 
 

@@ -1,4 +1,4 @@
-"""LaSeR: the log-prob of one unused token right behind a response learns to say whether the response is correct."""
+"""LaSeR: the log-prob of one unused token right after a response learns whether the response is correct."""
 
 from dataclasses import replace
 from typing import Any
@@ -75,7 +75,7 @@ class Laser(Mechanism):
         self.asked: dict[int, tuple[Sample, float]] | None = None  # z_c's row and T log π by id of the running step's
 
     def compose(self, batch: StepBatch) -> None:
-        """Begin a step."""
+        """Start a new step."""
         self.batch, self.asked = batch, None
 
     def advantages(self, group: Group, advantages: np.ndarray) -> "np.ndarray | list[np.ndarray]":
@@ -97,7 +97,7 @@ class Laser(Mechanism):
         return mixed if isinstance(advantages, list) else np.array(mixed)
 
     def auxiliary(self, batch: StepBatch) -> list[Sample]:
-        """Return z_c behind each finished response, weighed by the slope of the squared error."""
+        """Return z_c after each finished response, weighted by the slope of the squared error."""
         known, settings = self._confidences(batch), self.settings
         samples = [s for group in batch.groups for s in group.fresh if id(s) in known]
         if not samples:
@@ -159,7 +159,7 @@ class Laser(Mechanism):
 
 
 def balance(outcomes: np.ndarray) -> np.ndarray:
-    """Weigh outcomes, float [n] of 1 and 0, so that both kinds count the same together: float [n]."""
+    """Weigh outcomes, float [n] of 1 and 0, so that both kinds have the same total weight: float [n]."""
     correct = outcomes > 0
     counts = np.where(correct, correct.sum(), (~correct).sum())
     return len(outcomes) / (2.0 * np.maximum(1, counts))

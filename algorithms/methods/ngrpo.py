@@ -1,4 +1,4 @@
-"""NGRPO's advantages: a virtual best response in every group, so that one without a success has something to learn."""
+"""NGRPO's advantages: a virtual best response in every group, so that a group without a success can teach."""
 
 import numpy as np
 

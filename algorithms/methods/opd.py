@@ -1,4 +1,4 @@
-"""On-policy distillation: a teacher says of each token that the policy wrote how much likelier it would have been."""
+"""On-policy distillation: a teacher scores each token that the policy wrote."""
 
 from typing import Annotated
 
@@ -52,7 +52,7 @@ class OPD(Mechanism):
         self.gaps: dict[int, np.ndarray] = {}  # of the step's fresh samples, by their id
 
     def is_informative(self, group: Group) -> bool:
-        """Return True: a teacher has something to say about any response."""
+        """Return True: a teacher can score any response."""
         return True
 
     def before_advantages(self, batch: StepBatch) -> None:

@@ -1,4 +1,4 @@
-"""Pass rates of queries, as training's own responses show them. What several methods choose queries and sizes by."""
+"""Pass rates of queries from training's own responses, by which several methods choose queries and sizes."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -62,13 +62,13 @@ class PassRates:
         return values
 
     def observe(self, outcomes: Mapping[str, np.ndarray]) -> None:
-        """Learn from responses, bool [n] of each query."""
+        """Update the rates with responses, bool [n] of each query."""
         for uid, correct in outcomes.items():
             old, new = self.values[self.index[uid]], float(correct.mean())
             self.values[self.index[uid]] = new if np.isnan(old) else self.memory * old + (1 - self.memory) * new
 
     def restore(self, values: "np.ndarray | None") -> None:
-        """Put back what `values` was; that of other data starts anew."""
+        """Restore `values`; without those of other data."""
         if values is not None and len(values) == len(self.values):
             self.values = np.array(values, float)
 

@@ -67,6 +67,6 @@ class PosteriorSampler(QuerySampler):
         return {"a": self.a, "b": self.b}, {}
 
     def restore(self, arrays: dict[str, np.ndarray], state: dict[str, Any]) -> None:
-        """Put them back; those of other data start anew."""
+        """Restore them; without those of other data."""
         if len(arrays.get("a", ())) == len(self.uids):
             self.a, self.b = np.array(arrays["a"], float), np.array(arrays["b"], float)

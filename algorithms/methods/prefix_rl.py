@@ -1,4 +1,4 @@
-"""PrefixRL: beside the plain prompts, hard queries with the beginning of a success, which the policy completes."""
+"""PrefixRL: in addition to plain prompts, hard queries with the beginning of a success, which the policy completes."""
 
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -79,7 +79,7 @@ class PrefixRL(Mechanism):
 
     @classmethod
     def quoted_tokens(cls, settings: PrefixSettings, response_limit: int) -> int:
-        """Quote nothing beyond what a response may have anyway."""
+        """Return 0: prompts quote nothing beyond the allowed length of a response."""
         return 0
 
     def prompts(self, queries: Sequence[str], step: int) -> list[Prompt]:
@@ -96,12 +96,12 @@ class PrefixRL(Mechanism):
         return prompts
 
     def is_hard(self, uid: str) -> bool:
-        """Return whether a query gets prefixes; without an attempt nothing is known of it."""
+        """Return whether a query gets prefixes; below a threshold of 1, one without attempts gets none."""
         mean = self.services.history.mean(uid, "correct")
         return self.settings.threshold >= 1 or (mean is not None and mean < self.settings.threshold)
 
     def solution(self, uid: str) -> str:
-        """Return the data's solution of a query; empty where there is none.
+        """Return the data's solution of a query; empty if it has none.
 
         Raises:
             ConfigError: it is no text.
@@ -131,7 +131,7 @@ class PrefixRL(Mechanism):
         return [Prompt(uid, context, begun=begun)] if len(begun) else []
 
     def update_history(self, batch: StepBatch) -> None:
-        """Report what became of the prefixes."""
+        """Report the results of the prefixes."""
         for context, tag in ((PREFIX, "prefix_rl/correct"), (FLAWED, "prefix_rl/recovered")):
             groups = [group for group in batch.rolled_out if group.prompt.context == context]
             correct = [sample.rollout.correct for group in groups for sample in group.fresh]

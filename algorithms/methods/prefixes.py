@@ -21,7 +21,7 @@ _PLACES = {
 
 
 def encode_text(tokenizer: "PreTrainedTokenizerBase", text: str) -> np.ndarray:
-    """Encode text in which nothing is a control token, whatever it spells; int32 [L]."""
+    """Encode text without control tokens, whatever it spells; int32 [L]."""
     marked = mark_control_tokens(tokenizer, [{"role": "assistant", "content": text}])
     return np.array(marked.encode(tokenizer, marked.messages[0]["content"]), np.int32)
 
@@ -48,7 +48,7 @@ def body_length(tokenizer: "PreTrainedTokenizerBase", tokens: np.ndarray) -> int
 def flawed_prefix(
     tokenizer: "PreTrainedTokenizerBase", tokens: np.ndarray, kind: Flaw, last: bool, rng: np.random.Generator
 ) -> np.ndarray | None:
-    """Plant an error in a prefix, int32 [B]; None where it has no number, or control tokens, which text does not keep.
+    """Put an error into a prefix, int32 [B]; None if it has no number, or control tokens, which text does not keep.
 
     See `plant_error`. The prefix is encoded anew, so that its tokens may be other ones in front of the error too.
     """

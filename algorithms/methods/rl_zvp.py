@@ -1,4 +1,4 @@
-"""RL-ZVP: groups of equal rewards teach too, token by token, by the entropy of what was sampled."""
+"""RL-ZVP: learn from groups of equal rewards too, token by token, by the entropy of each sampled token."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""RoRecomp: train on short correct and long incorrect responses at once, and on the others later."""
+"""RoRecomp: train on short correct and long incorrect responses first, and on the others later."""
 
 import itertools
 from typing import Any
@@ -48,11 +48,11 @@ class RoRecomp(Mechanism):
         self.later: list[tuple[Sample, np.ndarray]] = []  # of the running step
 
     def compose(self, batch: StepBatch) -> None:
-        """Begin a step."""
+        """Start a new step."""
         self.later = []
 
     def advantages(self, group: Group, advantages: np.ndarray) -> "np.ndarray | list[np.ndarray]":
-        """Silence what is not of priority, and keep its advantages."""
+        """Set the advantages of the other responses to 0, and keep them for later."""
         values = [np.asarray(value, np.float32) for value in advantages]
         if not any(value.any() for value in values):
             return advantages
@@ -68,7 +68,7 @@ class RoRecomp(Mechanism):
         return [value if keep else value * 0 for value, keep in zip(values, kept, strict=True)]
 
     def before_update(self, batch: StepBatch) -> None:
-        """Let the oldest of a full buffer join the step."""
+        """Add the oldest responses of a full buffer to the step."""
         for (uid, _), waiting in itertools.groupby(self.due(), key=lambda one: (one[0].uid, one[0].step)):
             joining = Group(Prompt(uid, COMPENSATION))
             for entry, advantages in waiting:
@@ -82,7 +82,7 @@ class RoRecomp(Mechanism):
         return self.buffer[: self.settings.buffer] if len(self.buffer) >= self.settings.buffer else []
 
     def update_history(self, batch: StepBatch) -> None:
-        """Forget what was trained on, and keep what was not."""
+        """Drop responses that were trained on, and keep the others."""
         batch.groups = [group for group in batch.groups if group.prompt.context != COMPENSATION]
         del self.buffer[: len(self.due())]
         self.buffer += [
@@ -110,7 +110,7 @@ class RoRecomp(Mechanism):
 
 
 def priority(lengths: np.ndarray, correct: np.ndarray, share: float) -> np.ndarray:
-    """Choose the shortest correct and the longest incorrect responses: bool [G]; at least one of each kind there is."""
+    """Choose the shortest correct and the longest incorrect responses: bool [G]; at least one of each kind present."""
     chosen = np.zeros(len(lengths), bool)
     for kind, order in ((correct, np.argsort(lengths, kind="stable")), (~correct, np.argsort(-lengths, kind="stable"))):
         places = [place for place in order if kind[place]]

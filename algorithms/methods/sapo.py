@@ -1,4 +1,4 @@
-"""SAPO's objective: a soft gate in the place of the clip."""
+"""SAPO's objective: a soft gate instead of the clip."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""Scaf-GRPO: a group without a correct response borrows one that was sampled with a hint; plain, it is EGSR."""
+"""Scaf-GRPO: a group without a correct response gets one that was sampled with a hint; without the hint, it is EGSR."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -36,7 +36,7 @@ class ScafGrpoSettings(Settings):
 
 @dataclass
 class Climb:
-    """A group without a correct response on its way up the levels."""
+    """A group without a correct response and the hint levels that it has tried."""
 
     group: Group
     levels: Sequence[str]
@@ -115,7 +115,7 @@ class ScafGrpo(Mechanism):
         return [s for group in self.groups if id(group.prompt) in own for s in group.fresh if s.rollout.correct]
 
     def is_informative(self, group: Group) -> bool:
-        """Return whether the group will borrow a correct response."""
+        """Return whether the group will get a correct response from a hint."""
         return any(climb.group is group and self.answers(climb) for climb in self.climbs)
 
     def compose(self, batch: StepBatch) -> None:
@@ -138,7 +138,7 @@ class ScafGrpo(Mechanism):
         self.climbs, self.groups = [], ()
 
     def borrow(self, group: Group, answers: Sequence[Sample], rng: np.random.Generator) -> list[Sample]:
-        """Replace incorrect responses of a group, one at least stays; returns what has replaced them."""
+        """Replace incorrect responses of a group, except at least one; return the replacements."""
         wrong = [place for place, sample in enumerate(group.samples) if not sample.replayed]
         count = max(0, min(self.settings.replace, len(wrong) - 1))
         borrowed = []

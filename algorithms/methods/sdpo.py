@@ -1,4 +1,4 @@
-"""SDPO at token level: the policy, shown a correct solution or the environment's feedback, teaches itself."""
+"""SDPO at token level: the policy teaches itself, shown a correct solution or the environment's feedback."""
 
 from dataclasses import replace
 from typing import Any
@@ -40,7 +40,7 @@ class SDPOSettings(Settings):
 
 
 class SDPO(Mechanism):
-    """Gives each token of a response the advantage `log π(y_t | x, f_i) - log π(y_t | x)` in place of the reward's.
+    """Gives each token of a response the advantage `log π(y_t | x, f_i) - log π(y_t | x)` instead of the reward's.
 
     f_i joins the user turn: another correct response of the group (the next one in order that is not the same text,
     never the response itself), or where there is none the environment's feedback on the response. π is the policy at
@@ -71,7 +71,7 @@ class SDPO(Mechanism):
 
     @classmethod
     def check(cls, settings: SDPOSettings, config: Any) -> None:
-        """Raise ConfigError for a text that does not say where solution or feedback go."""
+        """Raise ConfigError for a text without a place for the solution or the feedback."""
         for name in ("solution", "feedback"):
             text = getattr(settings, f"{name}_text")
             if f"{{{name}}}" not in text:
@@ -82,7 +82,7 @@ class SDPO(Mechanism):
         return any(solution_for(sample, group) or self._feedback(sample) for sample in group.trained)
 
     def before_advantages(self, batch: StepBatch) -> None:
-        """Score the responses behind their own prompt, and behind the one that shows something."""
+        """Score the responses after their own prompt, and after the one that shows something."""
         pairs = [(sample, shown) for group in batch.groups for sample, shown in self._shown(group)]
         samples = [sample for sample, _ in pairs]
         self.services.measure(samples)
@@ -92,7 +92,7 @@ class SDPO(Mechanism):
         self.metrics |= gap_metrics(self.section, gaps, self.settings.cap)
 
     def advantages(self, group: Group, advantages: np.ndarray) -> "np.ndarray | list[np.ndarray]":
-        """Return the gaps, and for the other responses what `others` leaves."""
+        """Return the gaps, and for the other responses the reward's advantage times `others`."""
         coefficient, others = np.float32(self.settings.coefficient), np.float32(self.settings.others)
         return [
             coefficient * self.gaps[id(sample)] if id(sample) in self.gaps else others * own

@@ -1,4 +1,4 @@
-"""SELF: each query is answered greedily first, and only those whose greedy answer is wrong are sampled."""
+"""SELF: answer each query greedily first, and sample only those whose greedy answer is incorrect."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -17,7 +17,7 @@ class SelfSettings(Settings):
 
 
 class SelfFilter(Mechanism):
-    """Keeps the queries of a step whose greedy answer is wrong, and samples `training.group_size` responses of them.
+    """Keeps the queries of a step whose greedy answer is incorrect, and samples `training.group_size` responses each.
 
     One more response a query, without state. Steps get smaller as the policy gets better; one without a wrong answer
     changes nothing. With `training.max_off_policy_steps` the greedy answers run ahead, and the samples in the step that
@@ -45,7 +45,7 @@ class SelfFilter(Mechanism):
 
     @classmethod
     def quoted_tokens(cls, settings: SelfSettings, response_limit: int) -> int:
-        """Quote nothing: its prompts are the plain ones."""
+        """Return 0: its prompts are the plain ones."""
         return 0
 
     def shape_prompts(self, prompts: list[Prompt], step: int) -> list[Prompt]:
@@ -53,7 +53,7 @@ class SelfFilter(Mechanism):
         return [replace(prompt, context=GREEDY, size=1, greedy=True) for prompt in prompts]
 
     def follow_up(self, groups: Sequence[Group], round: int) -> list[Prompt]:
-        """Return plain prompts of the queries that came out wrong."""
+        """Return plain prompts of the queries with an incorrect answer."""
         if round > 1:
             return []
         greedy = [group for group in groups if group.prompt.context == GREEDY]

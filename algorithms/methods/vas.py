@@ -73,7 +73,7 @@ class VasSampler(QuerySampler):
         return [self.uids[query] for query in chosen]
 
     def update_history(self, batch: StepBatch) -> None:
-        """Measure the step's groups; every `interval` steps draw by what is known by then."""
+        """Measure the step's groups; every `interval` steps update the weights."""
         outcomes = plain_outcomes(batch)
         self.rates.observe(outcomes)
         for group in batch.rolled_out:
@@ -86,11 +86,11 @@ class VasSampler(QuerySampler):
         self.metrics["vas/mixed"] = mixed_share(outcomes)
 
     def state(self) -> State:
-        """Return what is known of all queries, and the weights that are drawn by."""
+        """Return the measures of all queries, and the weights for drawing."""
         return {"rates": self.rates.values, "varied": self.varied, "weights": self.weights}, {}
 
     def restore(self, arrays: dict[str, np.ndarray], state: dict[str, Any]) -> None:
-        """Put them back; those of other data start anew."""
+        """Restore them; without those of other data."""
         if len(arrays.get("rates", ())) == len(self.uids):
             self.rates.restore(arrays["rates"])
             self.varied, self.weights = np.array(arrays["varied"], float), np.array(arrays["weights"], float)

@@ -1,4 +1,4 @@
-"""What methods share that compare two models' views of a response: gaps of log-probs as values per token."""
+"""Helpers of methods that compare two models' views of a response: gaps of log-probs as values per token."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ from algorithms.grpo.mechanism import Sample
 
 
 def per_token(advantages: "np.ndarray | Sequence[np.ndarray]", samples: Sequence[Sample]) -> list[np.ndarray]:
-    """Return what an estimator or another mechanism gave as float32 [L] for each sample."""
+    """Return the values of an estimator or another mechanism as float32 [L] for each sample."""
     lengths = (sample.rollout.response_length for sample in samples)
     return [
         np.broadcast_to(np.asarray(value, np.float32), length)

@@ -1,4 +1,4 @@
-"""W-REINFORCE: reinforce successes a little and failures fully, whatever the group; PSR and NSR are its two halves."""
+"""W-REINFORCE: reinforce successes a little and failures fully, without a baseline; PSR and NSR are its halves."""
 
 import numpy as np
 

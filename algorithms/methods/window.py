@@ -1,4 +1,4 @@
-"""A fixed window of difficulty: queries whose pass rate lies outside it are left out of the epoch."""
+"""A fixed window of difficulty: queries with a pass rate outside are left out of the epoch."""
 
 from typing import Any
 
@@ -73,5 +73,5 @@ class WindowSampler(EpochSampler):
         return {"rates": self.rates.values}, {}
 
     def restore(self, arrays: dict[str, np.ndarray], state: dict[str, Any]) -> None:
-        """Put them back; those of other data start anew."""
+        """Restore them; without those of other data."""
         self.rates.restore(arrays.get("rates"))

@@ -1,1 +1,1 @@
-"""What is verified before anything starts: by --check, and by build_algo(). Start with check.py."""
+"""Checks before anything starts: by --check, and by build_algo(). Start with check.py."""

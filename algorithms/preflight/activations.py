@@ -1,4 +1,4 @@
-"""How many bytes a learner's forward pass keeps for its backward pass: counted on tensors without memory."""
+"""Count the bytes that a learner's forward pass keeps for its backward pass, on tensors without memory."""
 
 import contextlib
 from typing import TYPE_CHECKING, Any

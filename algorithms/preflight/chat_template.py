@@ -1,4 +1,4 @@
-"""Whether the chat template takes what the configuration gives it, and the first prompt as the model sees it."""
+"""Check that the chat template supports the configuration, and show the first prompt as the model sees it."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -45,7 +45,7 @@ def check_chat(config: "BaseConfig", tokenizer: Any) -> None:
 
 
 def check_tools(config: "BaseConfig", tokenizer: Any, form: chat.ChatFormat) -> None:
-    """Check that the template shows the policy its tools, and what they return.
+    """Check that the template shows the policy its tools, and their results.
 
     Raises:
         ConfigError: one line with the setting and the fix.

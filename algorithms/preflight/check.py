@@ -1,4 +1,4 @@
-"""`--check`: what a configuration would run where, and the checks that come before anything is started."""
+"""`--check`: print what a configuration would run where, and check it before anything is started."""
 
 import logging
 from typing import TYPE_CHECKING
@@ -36,7 +36,7 @@ _logger = logging.getLogger(__name__)
 
 
 def validate_start(config: "BaseConfig") -> None:
-    """Check all that a run needs, and fetch its model, before Ray is started. Unused GPUs are worth a warning.
+    """Check everything that a run needs, and fetch its model, before Ray starts. Unused GPUs cause a warning.
 
     Raises:
         ConfigError: one line that names the setting, the model, the environment or the data.
@@ -56,7 +56,7 @@ def validate_start(config: "BaseConfig") -> None:
 
 
 def measure_engine(config: "BaseConfig") -> None:
-    """Measure what a vLLM engine is started with, if no check has: Ray Tune builds an algorithm without one."""
+    """Measure a vLLM engine's start arguments, if no check has: Ray Tune builds an algorithm without one."""
     if config.env_runners_settings.engine == "vllm" and config.engine_length is None:
         model = validate_model(config)
         if model is not None:
@@ -79,7 +79,7 @@ def validate_sequences(config: "BaseConfig", model: ModelFacts, environment: Env
 
 
 def warn_of_cluster(config: "BaseConfig") -> None:
-    """Say what could not be known before the cluster was joined: that actors may wait for ever, or GPUs idle."""
+    """Warn of what is unknown before the cluster is joined: actors that may wait without end, or idle GPUs."""
     needed, there = reserved(config), available()
     if there is not None and (needed.cpus > there.cpus or needed.gpus > there.gpus):
         _logger.warning(

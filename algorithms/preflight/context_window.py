@@ -1,4 +1,4 @@
-"""How many tokens the longest episodes of a configuration take, and whether the model has room for them."""
+"""Count the tokens of a configuration's longest episodes, and check that the model has room for them."""
 
 import itertools
 from collections.abc import Sequence
@@ -81,7 +81,7 @@ def engine_length(config: "BaseConfig", context: int | None, use: ContextUse) ->
 
 
 def validate_context(config: "BaseConfig", model: ModelFacts, use: ContextUse) -> None:
-    """Check that a prompt and its response fit, a second try too, and that the model knows their tokens.
+    """Check that a prompt, its response and a second attempt fit, and that the model knows their tokens.
 
     Raises:
         ConfigError: they are longer than the model's context, or a token has no embedding.
@@ -162,7 +162,7 @@ HOTTEST = 2.0
 
 
 def check_temperatures(config: "BaseConfig") -> None:
-    """Check that vLLM samples as hot as it is asked to.
+    """Check that vLLM can sample at the configured temperatures.
 
     Raises:
         ConfigError: one line with the setting and the fix.

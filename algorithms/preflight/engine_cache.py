@@ -1,4 +1,4 @@
-"""The keys and values that a vLLM engine keeps: how many bytes, and for how many sequences at once."""
+"""The KV cache of a vLLM engine: how many bytes, and for how many sequences at once."""
 
 import os
 from collections.abc import Iterator
@@ -46,7 +46,7 @@ def cpu_cache_bytes(config: "BaseConfig", model: ModelFacts) -> int:
 
 
 def gpu_cache_bytes(config: "BaseConfig", model: ModelFacts) -> int | None:
-    """Return what an engine's share of this machine's smallest GPU leaves beside its weights; None where there is none.
+    """Return what an engine's share of this machine's smallest GPU leaves beside its weights; None without a GPU.
 
     What vLLM needs beside weights and cache is not in it.
     """
@@ -58,7 +58,7 @@ def gpu_cache_bytes(config: "BaseConfig", model: ModelFacts) -> int | None:
 
 
 def room_lines(config: "BaseConfig", model: ModelFacts, tokens: int) -> Iterator[tuple[str, str]]:
-    """Write the line of `--check` for a vLLM engine that could generate more of a step's responses at a time.
+    """Yield the line of `--check` for a vLLM engine that could generate more of a step's responses at a time.
 
     Args:
         config: of the run.
@@ -90,7 +90,7 @@ def responses_at_once(config: "BaseConfig", held_out: int | None) -> int:
 
 
 def engine_bytes(config: "BaseConfig", model: ModelFacts, use: ContextUse, at_once: int) -> dict[str, int]:
-    """Return the bytes of one engine, by what they are; without `cache` where that depends on a GPU that is not here.
+    """Return the bytes of one engine by part; without `cache` where that depends on a GPU that is not here.
 
     The transformers engine makes its cache for the responses that it decodes `at_once`.
     """

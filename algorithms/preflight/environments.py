@@ -1,4 +1,4 @@
-"""Whether the configured environment can be made and its problems read: known before anything starts."""
+"""Check, before anything starts, that the configured environment can be made and its problems read."""
 
 import contextlib
 import importlib
@@ -28,7 +28,7 @@ _GAMES = frozenset({"gymnasium", "shimmy", "ale_py"})
 
 @dataclass(frozen=True)
 class EnvironmentFacts:
-    """What an environment holds.
+    """Facts about an environment.
 
     Args:
         queries: of training; None if they are on the Hub and were not fetched.

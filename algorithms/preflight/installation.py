@@ -124,7 +124,7 @@ def validate_engine_gpus(config: "BaseConfig", gpus: float) -> None:
 
 
 def installation_lines(config: "BaseConfig") -> Iterator[tuple[str, str]]:
-    """Yield the lines of `--check` about driver, CUDA and vLLM; none without GPUs if the supported vLLM is installed."""
+    """Yield the lines of `--check` about driver, CUDA and vLLM; none without GPUs and with the supported vLLM."""
     if found := found_gpus():
         problem = driver_problem(found.driver, toolkit())
         told = f"NOT USABLE: {problem}" if problem else f"CUDA {toolkit()}"

@@ -1,4 +1,4 @@
-"""What a configuration reserves, what there is, and how many bytes its parts hold."""
+"""Compare what a configuration reserves with what there is, and count the bytes of its parts."""
 
 import importlib.util
 import os
@@ -31,7 +31,7 @@ USE_A_GPU = "learners.num_gpus_per_learner=1"
 
 @dataclass(frozen=True)
 class Resources:
-    """CPUs and GPUs, as Ray counts them; `where` says whose they are."""
+    """CPUs and GPUs, as Ray counts them; `where` names their owner."""
 
     cpus: float
     gpus: float
@@ -73,7 +73,7 @@ def leaves_gpus_idle(config: "BaseConfig", there: Resources) -> bool:
 
 
 def validate_resources(config: "BaseConfig") -> None:
-    """Check for what an actor would wait for without end, or fail to import.
+    """Check that no actor would wait without end, or fail to import.
 
     Raises:
         ConfigError: GPUs that this machine does not have or cannot use, vLLM engines that reserve none of those that
@@ -105,7 +105,7 @@ def validate_resources(config: "BaseConfig") -> None:
 
 
 def vllm_is_installed() -> bool:
-    """Return whether the vLLM package is there; it is not imported."""
+    """Return whether the vLLM package is installed; it is not imported."""
     return _is_installed("vllm")
 
 
@@ -114,7 +114,7 @@ def _is_installed(package: str) -> bool:
 
 
 def learner_bytes(config: "BaseConfig", model: ModelFacts) -> dict[str, int]:
-    """Bytes that one learner holds all the time, by what they are; activations come on top, and adapters."""
+    """Return the bytes that one learner holds permanently, by part; activations and adapters are extra."""
     master, dtype = model.weight_bytes("float32"), config.rl_module_settings.dtype
     if config.rl_module_settings.lora_rank:
         parts = {f"frozen {dtype} weights": model.weight_bytes(dtype)}
@@ -155,7 +155,7 @@ VLLM_SHARE = 0.92
 
 
 def least_gpu_bytes(config: "BaseConfig", model: ModelFacts) -> int:
-    """Return what a GPU must have at least; activations, and an engine's cache in what its weights leave, come on top.
+    """Return what a GPU must have at least; activations, and an engine's cache in the rest of its share, are extra.
 
     0 where no GPU is used.
     """

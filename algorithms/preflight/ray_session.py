@@ -15,7 +15,7 @@ JOINING_S = 30.0
 
 
 class RayDidNotStart(RunError):
-    """Ray could not be started on this machine, or the cluster that was named is not there."""
+    """Ray could not be started on this machine, or there is no cluster at the given address."""
 
 
 def start_ray(config: Any) -> bool:

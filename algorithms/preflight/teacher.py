@@ -1,4 +1,4 @@
-"""Whether the teacher that learners load beside the policy is a model, and writes in the policy's tokens."""
+"""Check that the teacher that learners load is a model, and uses the policy's tokens."""
 
 from typing import TYPE_CHECKING
 
@@ -38,7 +38,7 @@ def validate_teacher(
 
 
 def validate_teacher_context(config: "BaseConfig", teacher: ModelFacts | None, model: ModelFacts, longest: int) -> None:
-    """Check that a teacher, if there is one, has a context for the longest sequences that the policy can write.
+    """Check that a teacher, if there is one, has a context for the longest sequences of the policy.
 
     Raises:
         ConfigError: it has not.

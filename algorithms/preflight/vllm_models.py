@@ -1,4 +1,4 @@
-"""What vLLM needs for single families of models, beyond itself."""
+"""The additional requirements of vLLM for single families of models."""
 
 import importlib.util
 from typing import TYPE_CHECKING
@@ -16,7 +16,7 @@ _BFLOAT16_ON_CPU = {"Qwen3_5ForCausalLM"}
 
 
 def validate_vllm_model(config: "BaseConfig", model: ModelFacts) -> None:
-    """Check that the vLLM of this machine can run the model; a cluster that is joined later is not asked.
+    """Check that the vLLM of this machine can run the model; a cluster that is joined later is not checked.
 
     Raises:
         ConfigError: one line with the setting and the fix.

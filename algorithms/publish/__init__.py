@@ -1,1 +1,1 @@
-"""An exported model on the Hugging Face Hub, with a card that says how it was trained. Start with hub.py."""
+"""Upload an exported model to the Hugging Face Hub, with a model card on its training. Start with hub.py."""

@@ -1,4 +1,4 @@
-"""Put a folder on the Hugging Face Hub, through its own client; HF_ENDPOINT names another server."""
+"""Upload a folder to the Hugging Face Hub, with its own client; HF_ENDPOINT names another server."""
 
 from pathlib import Path
 

@@ -231,7 +231,7 @@ class ReflectionGain:
 
     @property
     def positive(self) -> bool:
-        """Whether reflected answers were correct more often over the newest `GROUPS`; True before there are `ENOUGH`."""
+        """Whether reflected answers were correct more often over the newest `GROUPS`; True before `ENOUGH` exist."""
         if len(self._groups) < ENOUGH:
             return True
         return sum(reflected for reflected, _ in self._groups) > sum(plain for _, plain in self._groups)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Write the page; exit codes as the training command's: 0 done, 2 wrong input, 130 interrupted."""
+    """Write the page; exit codes as in training: 0 done, 2 wrong input, 130 interrupted."""
     arguments = make_parser().parse_args(argv)
     from algorithms.report.page import write_report
     from algorithms.report.run_data import ReportError

@@ -30,7 +30,7 @@ class FoundEvaluation:
 
 
 def found_evaluations(runs: Sequence[RunData]) -> list[FoundEvaluation]:
-    """Find those in the runs' own folders, and those of their checkpoints in `evaluations/` here or beside the runs.
+    """Find evaluations in the runs' own folders, and of their checkpoints in `evaluations/` here or beside the runs.
 
     Raises:
         ReportError: one of their files cannot be read.

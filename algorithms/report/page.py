@@ -1,4 +1,4 @@
-"""The page: one HTML file that holds its data, its style and its script, and asks the network for nothing."""
+"""The page: one HTML file with its data, style and script, and without network requests."""
 
 import base64
 import datetime
@@ -32,7 +32,7 @@ _SCRIPTS = (
 
 
 def write_report(paths: Sequence[Path], out: Path | None, limit: Limit) -> Path:
-    """Write the page of some runs; a file of that name is replaced whole.
+    """Write the page of some runs, in place of any file of that name.
 
     Returns:
         The file: `out`, or else `report.html` in the first run.

@@ -1,4 +1,4 @@
-"""What a run directory holds, read once; the run may still be training."""
+"""The contents of a run directory, read once; the run may still be training."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -32,7 +32,7 @@ class RunData:
     evaluation: Mapping[str, Any]
 
     def setting(self, section: str, key: str) -> Any:
-        """Return a value of the configuration; None where there is none."""
+        """Return a value of the configuration; None if it is missing."""
         return (self.config.get(section) or {}).get(key)
 
     @property
@@ -74,7 +74,7 @@ def _read(path: Path, label: str) -> RunData:
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """Read a JSON object; empty where there is no such file.
+    """Read a JSON object; empty if there is no such file.
 
     Raises:
         ReportError: the file holds something else.

@@ -1,4 +1,4 @@
-"""The trajectories of the page: which fit, and compact, every text and every token's piece once."""
+"""Select the trajectories that fit on the page, and pack them: every text and every token's piece once."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ class Limit:
     tokens: int
 
     def minus(self, rows: Sequence[RolloutRow]) -> "Limit":
-        """Return what is left beside these rows."""
+        """Return the limit that remains after these rows."""
         return Limit(max(0, self.trajectories - len(rows)), max(0, self.tokens - sum(row.tokens for row in rows)))
 
     def shared_by(self, count: int) -> "Limit":
@@ -115,7 +115,7 @@ def choose_groups(lengths: Mapping[int, Sequence[int]], limit: Limit, turn: int 
 
 
 def trajectories(runs: Sequence[RunData], limit: Limit) -> dict[str, Any]:
-    """Gather what the browser of trajectories shows.
+    """Gather the data of the trajectory browser.
 
     Args:
         runs: they share the room evenly; what one leaves goes to those after it.

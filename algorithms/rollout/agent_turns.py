@@ -1,4 +1,4 @@
-"""What an environment that runs an agent gets of the engine's side, and says of its requests."""
+"""The engine's side of an environment that runs an agent, and what it reports of the agent's requests."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -17,12 +17,12 @@ CHANGED_PREFIXES = "changed_prefixes"
 
 
 def takes_completions(environment: gymnasium.Env[str, str]) -> bool:
-    """Return whether an environment runs agents: it hands completions on to them, and their requests to us."""
+    """Return whether an environment runs agents: it passes completions to them, and their requests to us."""
     return bool(getattr(environment.unwrapped, "takes_completions", False))
 
 
 def policy_for(sampling: Sampling, problem: Callable[[NextTurn], str | None]) -> Policy:
-    """Return how an agent can ask the policy in an episode that is sampled like this."""
+    """Return how an agent can sample the policy in an episode with these settings."""
     return Policy(sampling.temperature, sampling.top_p, sampling.max_response_tokens, problem)
 
 
@@ -53,6 +53,6 @@ def chat_completion(
 
 
 def give_up(environment: gymnasium.Env[str, str]) -> None:
-    """Let an agent that nobody waits for any longer have no more answers."""
+    """Stop answering an agent whose episode was abandoned."""
     if takes_completions(environment):
         environment.unwrapped.abandon()  # type: ignore[attr-defined]  # what takes completions has it

@@ -22,7 +22,7 @@ def context_of(model: PretrainedConfig) -> int | None:
 
 
 def engine_context(config: BaseConfig, context: int | None) -> int | None:
-    """Return the tokens that the engine can hold: the model's context, or what vLLM is started with of it."""
+    """Return the tokens that the engine can hold: the model's context, or the part of it that vLLM is started with."""
     bounds = (context, named_length(config) or config.engine_length)
     return min((bound for bound in bounds if bound is not None), default=None)
 
@@ -121,7 +121,7 @@ class AttemptTruncator:
         return decoded(tokens, last_written(loss_mask), self._tokenizer)
 
     def shorten(self, text: str, limit: int) -> str:
-        """Return a text, its middle cut out where it has more than so many tokens."""
+        """Return a text, with its middle cut out if it has more than this many tokens."""
         tokens = np.array(self._tokenizer.encode(text, add_special_tokens=False), np.int32)
         kept = cut_attempt(tokens, limit, self._gap)
         return text if len(kept) == len(tokens) else response_text(self._tokenizer, kept.tolist())

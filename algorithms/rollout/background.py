@@ -1,4 +1,4 @@
-"""A thread beside the training loop that looks after runners between rollouts."""
+"""A thread that looks after runners between rollouts, while the training loop runs."""
 
 import atexit
 import contextlib

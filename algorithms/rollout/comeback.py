@@ -1,4 +1,4 @@
-"""The way back of one env runner that was lost, or is started as a spare: a process that answers, then weights."""
+"""The return of one env runner that was lost, or is started as a spare: a process that answers, then weights."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -20,12 +20,12 @@ Weights = tuple[int, Mapping[str, Any]]
 
 
 class GivenUp(Exception):
-    """A runner does not come back; the message says why."""
+    """A runner does not return; the message says why."""
 
 
 @dataclass
 class Comeback:
-    """What a runner that is not ready still has to answer.
+    """The answers that a runner still owes before it is ready.
 
     Ray starts an actor whose process died again by itself, at once, and a kill would only begin that anew: a process is
     killed here only if it still answers, or never does.
@@ -57,12 +57,12 @@ class Comeback:
     _start_began: float = field(default_factory=time.monotonic)
 
     def kill_process(self) -> None:
-        """Kill what is left of the process that was lost."""
+        """Kill the process that was lost, if it still runs."""
         self._killed = True
         self.kill(self.runner.handle)
 
     def go_on(self, weights: Callable[[], Weights | None]) -> None:
-        """Do what comes next, without waiting.
+        """Take the next step, without waiting.
 
         Args:
             weights: what `set_state` is to take; None while they cannot be had.

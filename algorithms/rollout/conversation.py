@@ -1,4 +1,4 @@
-"""Conversations as text. A training rollout carries the policy's own turns as tokens alone."""
+"""Conversations as text. A training rollout holds the policy's own turns as tokens only."""
 
 from typing import TYPE_CHECKING
 
@@ -47,7 +47,7 @@ def last_written(loss_mask: np.ndarray) -> Written:
 
 
 def last_context(tokens: np.ndarray) -> int:
-    """Return where the last context of a rollout's tokens starts, int32 [T]; mostly there is one."""
+    """Return where the last context of a rollout's tokens starts, int32 [T]; most rollouts have one context."""
     places = np.flatnonzero(tokens == NEW_CONTEXT)
     return int(places[-1]) + 1 if len(places) else 0
 

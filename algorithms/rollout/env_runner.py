@@ -133,7 +133,7 @@ class LLMEnvRunner(EnvRunner, Checkpointable):
         )
 
     def sample(self, **kwargs: Any) -> Any:
-        """RLlib's implicit sampling is not used: requests name the query of each episode."""
+        """Raise: RLlib's implicit sampling is not used, as requests name the query of each episode."""
         raise NotImplementedError("LLMEnvRunner runs explicit requests: use rollout(requests)")
 
     def assert_healthy(self) -> None:
@@ -147,7 +147,7 @@ class LLMEnvRunner(EnvRunner, Checkpointable):
         return {INPUT_ENV_SPACES: spaces, DEFAULT_MODULE_ID: spaces}
 
     def get_metrics(self) -> Any:
-        """RLlib's per-runner metrics; ours come from the rollouts themselves."""
+        """Return RLlib's per-runner metrics; ours come from the rollouts themselves."""
         return self.metrics.reduce()
 
     def get_grading_counts(self) -> dict[str, int]:
@@ -155,11 +155,11 @@ class LLMEnvRunner(EnvRunner, Checkpointable):
         return grading.statistics()
 
     def get_pid(self) -> int:
-        """Process id, for people and for fault tests."""
+        """Return the process id, for people and for fault tests."""
         return os.getpid()
 
     def get_state(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """Return the version of the weights; the weights themselves live in the learner."""
+        """Return the version of the weights; the learner has the weights themselves."""
         return {WEIGHTS_SEQ_NO: self.engine.weights_version}
 
     def set_state(self, state: dict[str, Any]) -> int:  # type: ignore[override]  # RLlib's answers nothing
@@ -176,7 +176,7 @@ class LLMEnvRunner(EnvRunner, Checkpointable):
         return (), {"config": self.config}
 
     def get_checkpointable_components(self) -> list[tuple[str, Checkpointable]]:
-        """Return none: a runner holds nothing that a resumed run needs."""
+        """Return nothing: a runner holds nothing that a resumed run needs."""
         return []
 
     def stop(self) -> None:

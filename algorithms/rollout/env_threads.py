@@ -1,4 +1,4 @@
-"""Threads that environments step in, and that can be given up when one of them never comes back."""
+"""Threads in which environments step; a thread whose environment never returns is abandoned."""
 
 import threading
 import time
@@ -24,7 +24,7 @@ class Work:
         self.error: BaseException | None = None
 
     def run(self) -> None:
-        """Do it, in a thread; whatever it raises is kept."""
+        """Run the work in a thread; keep whatever it raises."""
         try:
             self._call(*self._arguments)
         except BaseException as error:
@@ -58,7 +58,7 @@ class SteppingThreads:
         self._waiting.append(work)
 
     def spread(self) -> bool:
-        """Wake or start threads for what waits; returns whether something did, so that to look again soon is wise."""
+        """Wake or start threads for waiting work; return whether any did, so that it is worth checking again soon."""
         if not self._waiting:
             return False
         with self._lock:
@@ -73,7 +73,7 @@ class SteppingThreads:
         return True
 
     def overdue(self, seconds: float) -> list[Work]:
-        """Work that a thread has been at for longer."""
+        """Return the work that has taken a thread longer than this."""
         begun_before = time.monotonic() - seconds
         return [work for work, started in list(self._started.items()) if started < begun_before]
 
@@ -84,7 +84,7 @@ class SteppingThreads:
             self._start()
 
     def close(self) -> None:
-        """Let the threads end, and wait a little for those that can."""
+        """Let the threads end, and wait briefly for those that can."""
         self._waiting.clear()
         for _ in self._threads:
             self._wake.put(False)

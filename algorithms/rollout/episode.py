@@ -1,4 +1,4 @@
-"""Takes an episode from turn to turn: the tokens of prompts, and what the environment makes of responses."""
+"""Advance an episode from turn to turn: the tokens of prompts, and the environment's answer to responses."""
 
 import functools
 import json
@@ -32,7 +32,7 @@ UNTRUSTED_VERDICTS = frozenset({"timeout", "error"})
 
 
 class Turns:
-    """Takes episodes from turn to turn; what an environment does wrong is its episode's error, never an exception.
+    """Advances episodes from turn to turn; an environment's fault is its episode's error, never an exception.
 
     Nor is it the end of the process: a verifier may run what a policy writes, and that may call `exit()`. All this is
     called in threads of its own, which no interrupt reaches.
@@ -62,7 +62,7 @@ class Turns:
             episode.fail("environment_error", f"reset: {error!r}")
 
     def open(self, episode: Episode) -> None:
-        """Do what `begin` does, and raise whatever goes wrong."""
+        """Do what `begin` does, but raise any error."""
         request, environment = episode.request, episode.environment
         takes_hint = bool(request.prompt.hint and getattr(environment.unwrapped, "takes_hint", False))
         options = _options(request.prompt, takes_hint)
@@ -99,7 +99,7 @@ class Turns:
         return GenerationRequest(context, int(seed), sampling)
 
     def may_ask(self, episode: Episode) -> bool:
-        """Return whether a token behind the response is to be measured: the policy has ended it, and there is room."""
+        """Return whether to measure a token after the response: the policy has ended it, and there is room."""
         finished = episode.error is None and not episode.truncated and bool(episode.mask) and episode.mask[-1]
         return episode.request.sampling.asked_token is not None and finished and self._room(episode) > 1
 

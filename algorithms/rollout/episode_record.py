@@ -1,4 +1,4 @@
-"""An episode on its way: what has been written, and what came of it."""
+"""An episode in progress: what has been written, and its results."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -70,7 +70,7 @@ class Episode:
         self.mask += [False] * len(tokens)
 
     def new_context(self, tokens: Sequence[int]) -> None:
-        """Have the next response follow these tokens and nothing else."""
+        """Make the next response follow these tokens only."""
         self.append_context([NEW_CONTEXT, *tokens])
         self.context_start = len(self.tokens) - len(tokens)
 

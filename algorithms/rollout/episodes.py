@@ -85,7 +85,7 @@ class EpisodeRunner:
 
     @property
     def unfinished(self) -> int:
-        """Episodes that were added and have not come back."""
+        """The number of episodes that were added and not returned yet."""
         return len(self._waiting) + len(self._running)
 
     def rollout(
@@ -121,14 +121,14 @@ class EpisodeRunner:
             raise
 
     def add(self, requests: Iterable[Request]) -> None:
-        """Take requests; their ids must not be those of unfinished ones."""
+        """Accept requests; their ids must not be those of unfinished ones."""
         for request in requests:
             if request.id in self._waiting or request.id in self._running:
                 raise ValueError(f"request {request.id} is running already")
             self._waiting[request.id] = request
 
     def withdraw(self, request_ids: Collection[int]) -> list[int]:
-        """Drop unfinished episodes, and return the ids of those that were; a step that is under way is ignored."""
+        """Drop unfinished episodes, and return their ids; the result of a step in progress is ignored."""
         dropped = [key for key in request_ids if key in self._waiting or key in self._running]
         self.engine.abort([key for key in dropped if key in self._running])
         under_way = {id(episode) for episode in self._stepping.values()}
@@ -141,7 +141,7 @@ class EpisodeRunner:
         return dropped
 
     def advance(self, seconds: float) -> list[Rollout]:
-        """Run until the time is over or nothing is left, and return what ended, in that order.
+        """Run until the time is over or nothing is left, and return finished episodes in the order of their ends.
 
         With continuous batching it returns within a step of the time, without it at the end of a batch.
         """

@@ -1,4 +1,4 @@
-"""One more token behind a finished response, whose log-prob says something about it."""
+"""One more token after a finished response, whose log-prob is a judgment of it."""
 
 from dataclasses import replace
 
@@ -9,7 +9,7 @@ from algorithms.rollout.types import Rollout
 
 
 def is_finished(rollout: Rollout) -> bool:
-    """Return whether the policy ended its last turn itself, and nothing stands behind it."""
+    """Return whether the policy ended its last turn itself, with nothing after it."""
     return bool(len(rollout.loss_mask)) and not rollout.truncated and bool(rollout.loss_mask[-1])
 
 

@@ -1,4 +1,4 @@
-"""How many env runners were lost since rollouts came back last, and the errors that end a run for it."""
+"""Count the env runners lost since the last rollout, and raise the errors that end a run for it."""
 
 import time
 from collections.abc import Collection
@@ -25,7 +25,7 @@ class WorkersClosed(RuntimeError):
 
 
 class Losses:
-    """Judges whether it is worth waiting for runners.
+    """Decides whether it still makes sense to wait for runners.
 
     Args:
         limit_s: how long there may be none that is ready.
@@ -41,7 +41,7 @@ class Losses:
         self.without_progress, self.last = self.without_progress + 1, last
 
     def require_runners(self, runners: Collection[RemoteRunner], ready: int) -> None:
-        """Check that there is somebody to wait for.
+        """Check that there is a runner to wait for.
 
         Args:
             runners: all of them.

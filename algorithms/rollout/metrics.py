@@ -1,4 +1,4 @@
-"""What the pool of env runners reports of a step: where the time went, and what went wrong on the way."""
+"""Metrics of the env runners in a step: where the time went, and which errors there were."""
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ GRADING_COUNTS = ("unread", "screened", "restarts")
 
 
 def completion_metrics(requests: Sequence[Request], rollouts: Sequence[Rollout]) -> dict[str, float]:
-    """Count the prompts that were to be answered, those that were, and the answers that nobody could judge."""
+    """Count the prompts to answer, those that were answered, and the answers that could not be judged."""
     groups = {request.group for request in requests}
     completed = len(requests) == len(rollouts)
     incomplete = groups - {rollout.group for rollout in rollouts} if not completed else set()
@@ -31,13 +31,13 @@ def completion_metrics(requests: Sequence[Request], rollouts: Sequence[Rollout])
 
 
 def agent_metrics(rollouts: Sequence[Rollout]) -> dict[str, float]:
-    """Count the requests of agents that began another sample of their episode; nothing where there are no agents."""
+    """Count the requests of agents that began another sample of their episode; empty without agents."""
     changed = [rollout.counts[CHANGED_PREFIXES] for rollout in rollouts if CHANGED_PREFIXES in rollout.counts]
     return {"rollout/changed_prefixes": float(sum(changed))} if changed else {}
 
 
 def tool_metrics(rollouts: Sequence[Rollout]) -> dict[str, float]:
-    """Say how often the policy called tools, and how many of its calls failed; nothing where there are no tools.
+    """Return how often the policy called tools, and how many of its calls failed; empty without tools.
 
     `tools/calls` is the mean of an episode, `tools/failed` the share of the calls, and `tools/used` that of the
     episodes with a call.
@@ -80,7 +80,7 @@ class DispatchMetrics:
             self._sums[name] += value
 
     def forget(self) -> None:
-        """Begin anew: an evaluation is no part of a step."""
+        """Start from zero: an evaluation is no part of a step."""
         self._sums = defaultdict(float)
 
     def take(self) -> dict[str, float]:
@@ -99,7 +99,7 @@ class DispatchMetrics:
 
 
 class GradingCounts:
-    """Turns counts that only grow, one set a process, into what was added since they were read last.
+    """Turns counts that only grow, one set per process, into differences since they were last read.
 
     The first reading of a process is its start: what it had counted by then was another run's.
     """
@@ -108,7 +108,7 @@ class GradingCounts:
         self._read: dict[int, Counter[str]] = {}
 
     def added(self, totals: Mapping[int, Mapping[str, int]]) -> Counter[str]:
-        """Return what has been added, all processes together.
+        """Return what has been added in all processes together.
 
         Args:
             totals: counts by the number of the runner, of those that answered. A runner whose counts have fallen has

@@ -82,7 +82,7 @@ class RemoteRunner:
 
     @property
     def ready(self) -> bool:
-        """Whether it can be given work; a spare cannot yet."""
+        """Whether it may be given work; a spare may not."""
         return self.state is RunnerState.READY
 
     @property

@@ -1,4 +1,4 @@
-"""The tokens of a prompt that is not rolled out, in the driver: those that an env runner would write."""
+"""Render the tokens of a prompt in the driver, as an env runner would, without a rollout."""
 
 import logging
 from typing import Self

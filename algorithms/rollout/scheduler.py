@@ -1,4 +1,4 @@
-"""Give explicit requests to remote env runners and collect every rollout, whatever runner dies on the way."""
+"""Send explicit requests to remote env runners and collect every rollout, whichever runner dies meanwhile."""
 
 import math
 import time
@@ -42,7 +42,7 @@ class DispatchPlan:
 
     @classmethod
     def of(cls, *, continuous_batching: bool, max_num_seqs: int) -> "DispatchPlan":
-        """How to feed an engine.
+        """Return how to feed an engine.
 
         With continuous batching a runner holds half a batch in reserve, and its next call waits there while the present
         one runs: it never waits for the driver. Without, a batch comes and goes as a whole, cut in two at least: the
@@ -54,13 +54,13 @@ class DispatchPlan:
 
     @property
     def rollouts_a_call(self) -> float:
-        """How many rollouts a call should bring, so that a runner is not out of work before it is given more."""
+        """Return how many rollouts a call should bring, so that a runner does not run out of work in between."""
         return max(1.0, CALL_SHARE * (self.capacity - self.slots))
 
 
 @dataclass
 class DispatchReport:
-    """What a dispatch did.
+    """The result of a dispatch.
 
     Args:
         rollouts: that have ended.
@@ -141,7 +141,7 @@ class Dispatch:
         self._steal_at = 0.0
 
     def begin(self) -> None:
-        """Leave behind what runners were given before; what is missing of it waits again."""
+        """Forget what runners were given before; missing requests wait again."""
         self.supervisor.begin_round()
         given = self.supervisor.take_orphans()
         for runner in self.supervisor.ready():
@@ -150,7 +150,7 @@ class Dispatch:
         self._requeue(given)
 
     def add(self, requests: Sequence[Request], *, first: bool = False) -> None:
-        """Take requests; their ids must not be those of missing ones.
+        """Accept requests; their ids must not be those of missing ones.
 
         Args:
             requests: in the order in which to begin.
@@ -176,7 +176,7 @@ class Dispatch:
                 runner.to_withdraw.append(key)
 
     def turn(self, poll_s: float) -> int:
-        """Give out what waits, and take in what runners answer within so many seconds; returns how many ended."""
+        """Send waiting requests, and receive answers for this many seconds; returns how many episodes ended."""
         ended = len(self.report.rollouts)
         self._requeue(self.supervisor.take_orphans())
         self._assign()

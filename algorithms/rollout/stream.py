@@ -1,4 +1,4 @@
-"""Requests go in and rollouts come out while the learners work, and weights change on the way."""
+"""Accept requests and return rollouts while the learners work, and weights change meanwhile."""
 
 import contextlib
 import itertools
@@ -21,7 +21,7 @@ STOP_S = 5.0
 
 @dataclass(eq=False)
 class Ticket:
-    """What was asked for together.
+    """Requests that were added together.
 
     Args:
         ids: the requests' own ids, by those that they have in the stream.
@@ -33,7 +33,7 @@ class Ticket:
 
 
 class RolloutStream:
-    """A dispatch without end, in a thread of its own that holds the supervisor's lock while it calls runners.
+    """An endless dispatch in its own thread, which holds the supervisor's lock while it calls runners.
 
     Args:
         supervisor: the runners.
@@ -81,7 +81,7 @@ class RolloutStream:
         return ticket
 
     def collect(self, ticket: Ticket, on_progress: OnProgress | None = None) -> list[Rollout]:
-        """Wait for the rollouts of what was added together; they are sorted by request id.
+        """Wait for the rollouts of requests that were added together; return them sorted by request id.
 
         Raises:
             NoEnvRunnerLeft: no runner answers, and none has come back in time.
@@ -101,7 +101,7 @@ class RolloutStream:
         return sorted(ticket.rollouts, key=lambda rollout: rollout.request_id)
 
     def cancel(self, ticket: Ticket) -> None:
-        """Forget what was added together."""
+        """Drop requests that were added together."""
         with self.runners_to_itself():
             self._dispatch.cancel(ticket.ids)
             for key in ticket.ids:

@@ -1,4 +1,4 @@
-"""Remote env runners that die, hang, raise and come back: their calls, their health, their weights, their spares."""
+"""Supervise remote env runners that die, hang, raise and return: calls, health, weights, spares."""
 
 import logging
 import threading
@@ -26,7 +26,7 @@ _logger = logging.getLogger(__name__)
 
 @dataclass
 class SupervisorCounts:
-    """What went wrong so far."""
+    """The number of faults so far."""
 
     restarts: int = 0
     hung: int = 0
@@ -92,21 +92,21 @@ class WorkerSupervisor:
 
     @property
     def starting(self) -> bool:
-        """Whether a runner is on its way back, and will want weights."""
+        """Whether a runner is on its way back and will need weights."""
         return bool(self._comebacks)
 
     def take_orphans(self) -> list[Request]:
-        """Return what lost runners held since the last call."""
+        """Return the requests that lost runners held, since the last call."""
         orphans, self._orphans = self._orphans, []
         return orphans
 
     def take_recoveries(self) -> list[float]:
-        """Seconds for which places of lost runners were empty, of those that were filled since the last call."""
+        """Return the seconds for which places of lost runners were empty, of those filled since the last call."""
         recoveries, self._recoveries = self._recoveries, []
         return recoveries
 
     def begin_round(self) -> None:
-        """Report only answers to calls sent from now on; time in which nobody polled counts for nothing."""
+        """Report only answers to calls sent from now on; time without polling does not count."""
         self.round += 1
         self._kept.clear()
         self._losses.ready_at = time.monotonic()
@@ -131,7 +131,7 @@ class WorkerSupervisor:
         return answers
 
     def attend(self) -> None:
-        """Replace the lost while nothing is rolled out; waits for nothing. `poll` returns and raises what this finds.
+        """Replace lost runners between rollouts, without waiting; `poll` returns and raises what this finds.
 
         With rollouts beside the learners answers may come in meanwhile.
         """
@@ -144,7 +144,7 @@ class WorkerSupervisor:
             self._failure = error
 
     def lose(self, runner: RemoteRunner, reason: str, *, kill: bool = True, dismiss: bool = False) -> None:
-        """Take a runner out of service, and take back what it held.
+        """Take a runner out of service, and take back its requests.
 
         Args:
             runner: which one.
@@ -161,7 +161,7 @@ class WorkerSupervisor:
         self._fill_places()
 
     def give_weights_again(self, runner: RemoteRunner, found: set[int]) -> None:
-        """Bring a runner to the current weights that was found with others: it died and came back unseen.
+        """Send the current weights again to a runner that has others: it died and restarted unnoticed.
 
         Raises:
             StaleWeights: it has happened too often in a row.
@@ -170,18 +170,18 @@ class WorkerSupervisor:
         self._put_out_of_service(runner, lost=False, dismiss=True)
 
     def progressed(self) -> None:
-        """Rollouts came back: the losses so far were not in vain."""
+        """Note that rollouts arrived: the losses so far were not in vain."""
         self._losses.without_progress = 0
 
     def confirm(self, version: int, lost: Mapping[int, str], *, kill: bool = True) -> None:
-        """A push has brought all that were up to `version`, except those that are `lost` for the reason given."""
+        """Note that a push has brought all that were up to `version`, except those `lost` for the given reason."""
         self.version = version
         for number, reason in lost.items():
             if self.runners[number].ready:
                 self.lose(self.runners[number], reason, kill=kill)
 
     def send_weights(self, version: int, state: Mapping[str, Any]) -> None:
-        """Have every runner that is up take weights behind the calls that it has; those they answer are of older ones.
+        """Send weights to every runner that is up, after the calls that it has; those are answered with older ones.
 
         Args:
             version: of the weights.

@@ -1,4 +1,4 @@
-"""The tokens of turns, each written once: samples of a prompt begin together, and guidance is mostly the same text."""
+"""The tokens of turns, each written once: samples of a prompt begin alike, and guidance is mostly the same text."""
 
 import functools
 import json

@@ -33,7 +33,7 @@ class Split(StrEnum):
 
 @dataclass(frozen=True)
 class Attempt:
-    """An attempt that is over, and that a second turn follows, token for token.
+    """A finished attempt that a second turn follows, token for token.
 
     Args:
         prompt_tokens: int32 [P], the first turn's prompt as the policy saw it.
@@ -48,7 +48,7 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Prompt:
-    """One prompt to sample a group for: a query, and what stands before its answer.
+    """One prompt to sample a group for: a query, and what precedes its answer.
 
     Args:
         uid: the query, by the environment's own id.
@@ -125,7 +125,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Turn:
-    """What the policy wrote in one turn, and what the environment made of it.
+    """What the policy wrote in one turn, and the environment's answer to it.
 
     Args:
         start: `rollout.tokens[start:end]` are the policy's.
@@ -146,7 +146,7 @@ class Turn:
 
 @dataclass(frozen=True)
 class Written:
-    """A turn of the policy's in a conversation, as tokens alone: its text is decoded where it is written or quoted.
+    """A turn of the policy in a conversation, as tokens only: its text is decoded when it is written or quoted.
 
     Args:
         start: `rollout.tokens[start:end]` are the turn's.
@@ -205,7 +205,7 @@ class Rollout:
 
     @property
     def version_spans(self) -> VersionSpans:
-        """The versions of all tokens that the policy wrote, also where they are one."""
+        """The versions of all tokens that the policy wrote, also if there is only one."""
         return self.versions or ((self.weights_version, self.response_length),)
 
     @property

@@ -1,4 +1,4 @@
-"""The pool of env runners: it rolls requests out, in training with weights that are provably the learners'."""
+"""The pool of env runners: it rolls out requests, in training with weights that are verified to be the learners'."""
 
 import contextlib
 import logging
@@ -69,7 +69,7 @@ class RolloutWorkers:
         self._attendant = Attendant(self.supervisor) if self.supervisor is not None else None
 
     def rollout(self, requests: Sequence[Request], on_progress: OnProgress | None = None) -> list[Rollout]:
-        """Run every request; rollouts come back sorted by request id.
+        """Run every request; return the rollouts sorted by request id.
 
         Args:
             requests: what to run.
@@ -99,17 +99,17 @@ class RolloutWorkers:
         return self._require_stream().add(self.lengths.longest_first(requests))
 
     def finish(self, ticket: Ticket) -> list[Rollout]:
-        """Wait for what `start` began; raises what `rollout` raises."""
+        """Wait for the rollouts that `start` began; raises what `rollout` raises."""
         rollouts = self._require_stream().collect(ticket)
         self._take_in(rollouts)
         return rollouts
 
     def abandon(self, ticket: Ticket) -> None:
-        """Give up what `start` began."""
+        """Abandon the rollouts that `start` began."""
         self._require_stream().cancel(ticket)
 
     def close(self) -> None:
-        """Give up what is being rolled out."""
+        """Abandon unfinished rollouts."""
         if self.supervisor is not None:
             self.supervisor.closed = True
         if self._attendant is not None:
@@ -119,7 +119,7 @@ class RolloutWorkers:
 
     @property
     def restarts(self) -> int:
-        """Runners that were lost and have come back, in the whole run."""
+        """The number of runners that were lost and have come back, in the whole run."""
         return self._restarts_before + (self.supervisor.counts.restarts if self.supervisor else 0)
 
     @restarts.setter
@@ -127,7 +127,7 @@ class RolloutWorkers:
         self._restarts_before = total - (self.supervisor.counts.restarts if self.supervisor else 0)
 
     def metrics(self, requests: Sequence[Request], rollouts: Sequence[Rollout]) -> dict[str, float | str]:
-        """Report what was requested, what came back, and what went wrong on the way since the last call."""
+        """Report requests, results and errors since the last call."""
         if self.stream is not None:
             self._count(self.stream.take_report())
         hung = self.supervisor.counts.hung if self.supervisor else 0
@@ -145,11 +145,11 @@ class RolloutWorkers:
 
     @property
     def weight_transfer(self) -> TransferKind:
-        """The way that the weights take, after whatever could not be set up."""
+        """How the weights travel, after falling back from whatever could not be set up."""
         return self.transfer.kind
 
     def forget_counts(self) -> None:
-        """Leave what was rolled out since the last `metrics` out of the next: an evaluation is no part of a step."""
+        """Leave rollouts since the last `metrics` out of the next: an evaluation is no part of a step."""
         if self.stream is not None:
             self._count(self.stream.take_report())
         self._dispatches.forget()
@@ -187,7 +187,7 @@ class RolloutWorkers:
             self._current_weights()
 
     def sleep_engines(self) -> None:
-        """Let engines that share the learners' GPUs give their memory back, until the next `push_weights`."""
+        """Let engines that share the learners' GPUs free their memory, until the next `push_weights`."""
         if self.stream is not None:
             return  # they never rest
         with self._runners_to_itself():

@@ -1,4 +1,4 @@
-"""`python -m algorithms.train ALGORITHM`, what `python -m algorithms.grpo` and `python -m algorithms.r3_grpo` call."""
+"""`python -m algorithms.train ALGORITHM`, which `python -m algorithms.grpo` and `python -m algorithms.r3_grpo` call."""
 
 import sys
 

@@ -155,7 +155,7 @@ def write_manifest(folder: Path) -> None:
 
 
 def damage(folder: Path) -> str | None:
-    """Check a folder against its manifest; return what is wrong, naming the file, or None."""
+    """Check a folder against its manifest; return the damage, naming the file, or None."""
     try:
         files = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
         expected = {name: (entry["bytes"], entry["sha256"]) for name, entry in files.items()}

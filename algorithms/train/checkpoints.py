@@ -1,4 +1,4 @@
-"""The checkpoints of a run: the last ones and the best one are kept, and a damaged one is refused by name."""
+"""The checkpoints of a run: keep the last ones and the best one, and refuse damaged ones by name."""
 
 import contextlib
 import json
@@ -31,7 +31,7 @@ class Checkpoints:
         self.folder, self.keep, self.best_by = folder, keep, best_by
 
     def save(self, algo: StagedAlgorithm, metrics: dict[str, float]) -> Path:
-        """Write a checkpoint, complete or not at all, then delete what need not be kept; returns its path.
+        """Write a checkpoint, completely or not at all, then delete those that need not be kept; return its path.
 
         One of this step that is there already stays as it is.
 
@@ -50,7 +50,7 @@ class Checkpoints:
         return path
 
     def newest(self) -> Path | None:
-        """Return the newest checkpoint; None where there is none yet.
+        """Return the newest checkpoint; None if there is none yet.
 
         Raises:
             CheckpointError: it is damaged; the message names the one before it.
@@ -76,7 +76,7 @@ class Checkpoints:
             raise
 
     def delete_after(self, step: int) -> None:
-        """Delete the checkpoints of later steps, the last first, and what a killed process left of any.
+        """Delete the checkpoints of later steps, the last first, and the remains of a killed process.
 
         Call it where no other process can be saving.
         """
@@ -88,7 +88,7 @@ class Checkpoints:
                 self._delete(later)
 
     def checked(self, path: Path) -> Path:
-        """Return `path` if its checkpoint is whole.
+        """Return `path` if its checkpoint is intact.
 
         Raises:
             CheckpointError: it is damaged; the message names the newest whole one before it.

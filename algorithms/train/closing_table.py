@@ -1,4 +1,4 @@
-"""The table that ends a run: before, after, and whether the difference is more than noise."""
+"""The table at the end of a run: before, after, and whether the difference is more than noise."""
 
 import math
 import re

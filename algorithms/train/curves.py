@@ -1,4 +1,4 @@
-"""curves.png: what a run did, in six panels."""
+"""Draw curves.png: a run in six panels."""
 
 import math
 import re

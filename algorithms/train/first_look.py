@@ -1,4 +1,4 @@
-"""What the training command has to know of section `run` before it may import Ray: restarts, and a run begun before."""
+"""Read from section `run`, before Ray is imported: the restarts, and whether the run exists already."""
 
 from collections.abc import Sequence
 from pathlib import Path

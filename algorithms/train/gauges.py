@@ -1,4 +1,4 @@
-"""The metrics to watch a run by, as gauges of Ray: Prometheus scrapes them where it scrapes Ray."""
+"""The main metrics of a run as gauges of Ray: Prometheus scrapes them with Ray's own."""
 
 import re
 from collections.abc import Mapping
@@ -42,7 +42,7 @@ WATCHED: Mapping[str, str] = MappingProxyType(
 
 
 class Gauges:
-    """Gauges of one run, labeled with its name; nothing without Ray.
+    """Gauges of one run, labeled with its name; none without Ray.
 
     Args:
         run: the run's name.

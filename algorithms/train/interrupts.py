@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM between steps: after half of one, weights, history and counters do not fit together."""
+"""Let Ctrl-C and SIGTERM act between steps: within one, weights, history and counters do not fit together."""
 
 import os
 import signal
@@ -13,7 +13,7 @@ _SAVING = b"\nstopping when the checkpoint is written; Ctrl-C again does without
 
 
 def interrupt_on_sigterm() -> None:
-    """Have a SIGTERM do what Ctrl-C does from now on. After Ray's start: with Ray's own handler the process aborts.
+    """Make a SIGTERM do what Ctrl-C does. Call it after Ray's start: with Ray's own handler the process aborts.
 
     Outside the main thread nothing changes.
     """
@@ -22,12 +22,12 @@ def interrupt_on_sigterm() -> None:
 
 
 def raise_interrupt(number: int, frame: FrameType | None) -> None:
-    """A signal's handler. Not by a SIGINT of our own: what a shell started in the background ignores those."""
+    """Raise KeyboardInterrupt in a signal's handler. A SIGINT would not do: background processes of shells ignore it."""
     raise KeyboardInterrupt
 
 
 class InterruptBetweenSteps:
-    """While open, a first SIGINT only sets `requested`: the step that is under way may end.
+    """While open, a first SIGINT only sets `requested`, so that the step in progress may end.
 
     A SIGTERM, which a cluster follows by a SIGKILL, and a second SIGINT do not wait for the step: they raise
     KeyboardInterrupt, at once where `can_stop` says so, else when the step has ended. Outside the main thread, where
@@ -57,7 +57,7 @@ class InterruptBetweenSteps:
 
     @contextmanager
     def saving(self) -> Iterator[None]:
-        """While a checkpoint is written, which is what signals ask for, they only set `requested`.
+        """While a checkpoint is written, which signals ask for, make them only set `requested`.
 
         Where writing it hangs, on a learner or a network disk, a second Ctrl-C gives up.
         """

@@ -1,4 +1,4 @@
-"""The training command's loop: evaluate, train, evaluate, and leave a run directory that can be read and resumed."""
+"""The training loop of the command: evaluate, train, evaluate, and leave a run directory to read and resume."""
 
 import contextlib
 import functools

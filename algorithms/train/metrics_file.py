@@ -1,4 +1,4 @@
-"""Files such as metrics.jsonl: one JSON object a line, one line a step."""
+"""Files such as metrics.jsonl: one JSON object per line, one line per step."""
 
 import json
 import os
@@ -25,7 +25,7 @@ def append(path: Path, row: Mapping[str, Any]) -> None:
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    """Return the rows in order; none when there is no file yet. A last line that is not whole is left out.
+    """Return the rows in order; none if there is no file yet. An incomplete last line is left out.
 
     Raises:
         ValueError: a line before the last one is not a JSON object with an integer `step`.
@@ -45,7 +45,7 @@ def read(path: Path) -> list[dict[str, Any]]:
 
 
 def drop_torn_line(path: Path) -> None:
-    """Cut off a last line that is not whole."""
+    """Cut off an incomplete last line."""
     if not path.exists():
         return
     content = path.read_bytes()

@@ -1,4 +1,4 @@
-"""Writes a step's numbers to metrics.jsonl and to every tracker of the run at once."""
+"""Write a step's numbers to metrics.jsonl and to every tracker of the run."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -104,7 +104,7 @@ class Recorder:
             delivery.scalars(values["step"], _numbers(values))
 
     def record_evaluation(self, step: int, results: Mapping[str, float]) -> None:
-        """Write numbers that belong to no training step's row, such as the evaluation before the first step.
+        """Write numbers outside of a training step's row, such as the evaluation before the first step.
 
         A point that an earlier process left there, before it was killed, is not drawn a second time.
 
@@ -130,7 +130,7 @@ class Recorder:
                 delivery.conversations(step, rows)
 
     def record_summary(self, summary: Mapping[str, Any]) -> None:
-        """Give trackers what summary.json holds; TensorBoard has no place for it."""
+        """Send trackers the content of summary.json; TensorBoard has no place for it."""
         for delivery in self._deliveries:
             delivery.summary(plain(summary))
 

@@ -1,4 +1,4 @@
-"""Whether a run that died is started again, when, and what is said about it. Pure: supervisor.py has the processes."""
+"""Decide whether and when a run that died is restarted, and what to print. Pure: supervisor.py has the processes."""
 
 import signal
 from dataclasses import dataclass
@@ -28,12 +28,12 @@ class Ending:
 
     @property
     def died(self) -> bool:
-        """Whether another start may help: a signal that reaches the run alone is a fault, not an order."""
+        """Whether a restart may help: a signal that reaches the run alone is a fault, not an order."""
         return not self.stopped and self.code not in (DONE, WRONG_INPUT)
 
     @property
     def reason(self) -> str:
-        """What ended it, in a few words."""
+        """The cause of the end, in a few words."""
         if self.code == INTERRUPTED:
             return "interrupted by a signal that its supervisor did not get"
         if self.code >= 0:

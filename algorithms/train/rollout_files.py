@@ -1,4 +1,4 @@
-"""Rollouts of one step as a Parquet file, for reading afterwards."""
+"""The rollouts of one step as a Parquet file."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -55,7 +55,7 @@ SCHEMA = pa.schema(
 
 @dataclass(frozen=True)
 class TokenData:
-    """What is known of each token that the policy wrote, over all its turns.
+    """The data of each token that the policy wrote, over all its turns.
 
     Args:
         pieces: the text that each token stands for; joined, they are what the policy wrote.
@@ -138,7 +138,7 @@ _LISTS = (
 
 
 def write_rollouts(path: Path, rows: Iterable[RolloutRow]) -> None:
-    """Write the rows as they come, zstd-compressed; a file of that name is replaced whole.
+    """Write the rows as they arrive, zstd-compressed, in place of any file of that name.
 
     Text that is not valid Unicode (a lone surrogate) gets `?` in its place.
     """
@@ -146,7 +146,7 @@ def write_rollouts(path: Path, rows: Iterable[RolloutRow]) -> None:
 
 
 def read_rollouts(path: Path, groups: Collection[int] | None = None) -> list[RolloutRow]:
-    """Read what `write_rollouts` wrote, in its order; columns that an older version did not write are empty.
+    """Read the rows of `write_rollouts`, in its order; columns that an older version lacks are empty.
 
     Args:
         path: the file.
@@ -161,7 +161,7 @@ def read_rollouts(path: Path, groups: Collection[int] | None = None) -> list[Rol
 
 
 def read_group_lengths(path: Path) -> dict[int, list[int]]:
-    """Read the lengths in tokens of each group's responses, and nothing else. Raises as `read_rollouts`."""
+    """Read only the lengths in tokens of each group's responses. Raises as `read_rollouts`."""
     table = pq.read_table(path, columns=["group", "tokens"])
     lengths: dict[int, list[int]] = {}
     for group, tokens in zip(table["group"].to_pylist(), table["tokens"].to_pylist(), strict=True):

@@ -1,4 +1,4 @@
-"""The folder that a training run leaves behind: `runs/NAME/`."""
+"""The folder of a training run: `runs/NAME/`."""
 
 import contextlib
 import errno
@@ -61,7 +61,7 @@ class RunDirectory:
 
     @classmethod
     def create(cls, parent: str | Path, name: str, config_yaml: str) -> "RunDirectory":
-        """Make a new folder for a run; a name already taken gets `-2`, `-3`, …, nothing is ever overwritten.
+        """Make a new folder for a run; a name already taken gets `-2`, `-3`, …; nothing is overwritten.
 
         Args:
             parent: where runs lie; made when missing; `~` is the user's home.
@@ -96,7 +96,7 @@ class RunDirectory:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep other processes from training here until the block, or this process, has ended in whatever way.
+        """Keep other processes from training here until the block, or this process, has ended.
 
         On a file system that knows no locks nothing is locked.
 
@@ -121,7 +121,7 @@ class RunDirectory:
             yield
 
     def write_config(self, config_yaml: str) -> None:
-        """Write config.yaml, replacing the one that is there whole."""
+        """Write config.yaml, in place of the present one."""
         write_text(self.config_file, config_yaml)
 
     def append_metrics(self, row: Mapping[str, Any]) -> None:
@@ -158,15 +158,15 @@ class RunDirectory:
         self._last_step = None
 
     def rollout_file(self, step: int) -> Path:
-        """Return where the rollouts of a step lie, or will lie."""
+        """Return the path of a step's rollouts, written or not."""
         return self.rollouts_folder / f"step-{step:06d}.parquet"
 
     def write_evaluation(self, evaluation: Mapping[str, Any]) -> None:
-        """Write evaluation.json, replacing an earlier one whole."""
+        """Write evaluation.json, in place of an earlier one."""
         write_json(self.evaluation_file, evaluation)
 
     def read_evaluation(self) -> dict[str, Any]:
-        """Return what evaluation.json holds; nothing where there is none.
+        """Return the content of evaluation.json; empty if there is none.
 
         Raises:
             ValueError: it is damaged.
@@ -187,7 +187,7 @@ class RunDirectory:
             file.unlink(missing_ok=True)
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
-        """Write summary.json, replacing an earlier one whole."""
+        """Write summary.json, in place of an earlier one."""
         write_json(self.summary_file, summary)
 
 

@@ -1,4 +1,4 @@
-"""A run's side of its supervisor: it reports where it is and why it failed, and ends when the supervisor does."""
+"""A run's side of its supervisor: report progress and errors, and end with the supervisor."""
 
 import contextlib
 import ctypes
@@ -21,7 +21,7 @@ def is_supervised() -> bool:
 
 
 def end_with_supervisor() -> None:
-    """Have this process get a SIGTERM when its supervisor dies, however that happens: nothing else would stop it."""
+    """Let this process get a SIGTERM when its supervisor dies, in whatever way: nothing else would stop it."""
     if not is_supervised() or not sys.platform.startswith("linux"):
         return
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)

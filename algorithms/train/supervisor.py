@@ -1,4 +1,4 @@
-"""Start a run that died again, from its last checkpoint: a parent process that imports neither torch nor Ray.
+"""Restart a run that died from its last checkpoint: a parent process that imports neither torch nor Ray.
 
 With `run.restarts` above 0 the training command is this process, and the run is its child. SIGINT and SIGTERM that
 reach the supervisor are orders: it passes them on, and restarts nothing. See docs/operate/restarts.md.

@@ -38,7 +38,7 @@ def write_tensors(folder: Path, stem: str, buckets: Iterable[dict[str, torch.Ten
 
 
 def read_tensors(folder: Path, stem: str) -> Iterator[dict[str, torch.Tensor]]:
-    """Yield what `write_tensors` wrote, a file at a time.
+    """Yield the tensors of `write_tensors`, one file at a time.
 
     Raises:
         OSError, safetensors.SafetensorError: a file is missing or damaged.

@@ -1,4 +1,4 @@
-"""The text that each token of a response stands for."""
+"""The text of each token of a response."""
 
 from collections.abc import Sequence
 from typing import Any

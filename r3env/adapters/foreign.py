@@ -1,4 +1,4 @@
-"""What the adapters share: another library's environment decides when an episode ends and what it pays."""
+"""The base of the adapters: another library's environment decides when an episode ends and what it pays."""
 
 import abc
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ _ROUNDING = 1e-6
 
 @dataclass(frozen=True)
 class Reply:
-    """What the other environment makes of a response.
+    """The other environment's answer to a response.
 
     Args:
         observation: the next user turn; not read after the last one.
@@ -60,7 +60,7 @@ class ForeignEnv(VerifiableEnv):
         return self._take(response)[1]
 
     def feedback(self, query: Query, response: str, verdict: Verdict) -> str:
-        """Return the user turn after a stored failure: the episode begins anew, so its first user turn is repeated."""
+        """Return the user turn after a stored failure: the first user turn again, as the episode begins again."""
         return f"{self.reflection_guidance}\n\n{self.prompt(query)}"
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:

@@ -58,7 +58,7 @@ class GemEnv(SeededEnv):
         self._random: Any = None
 
     def load_queries(self) -> Queries:
-        """One query a seed, whose text is GEM's first observation; made once for all environments alike."""
+        """Make one query per seed, whose text is GEM's first observation; made once for all environments."""
         key = ("gem", self.name, self.data, self.size, repr(sorted(self.options.items())))
         return load_shared(key, lambda: QueryList(self._make_queries()))
 

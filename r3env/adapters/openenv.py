@@ -35,7 +35,7 @@ class OpenEnvEnv(SeededEnv):
         timeout_s: float = 60.0,
         **arguments: Any,
     ) -> None:
-        """Make the environment; the server is asked when the first problem is needed.
+        """Make the environment; the server is contacted when the first problem is needed.
 
         Args:
             url: Of the server.
@@ -60,7 +60,7 @@ class OpenEnvEnv(SeededEnv):
         self._session: Any = None
 
     def load_queries(self) -> Queries:
-        """One query a seed, whose text is the server's first observation; asked once for all environments alike."""
+        """Make one query per seed, whose text is the server's first observation; fetched once for all environments."""
         key = ("openenv", self.url, self.data, self.size, self.observation, repr(sorted(self.options.items())))
         return load_shared(key, self._ask_for_queries)
 

@@ -1,1 +1,1 @@
-"""Agents that reach the policy as a chat endpoint of their own, on localhost."""
+"""Agents that reach the policy through a chat endpoint on localhost."""

@@ -1,4 +1,4 @@
-"""Which of an episode's turns a conversation continues."""
+"""Find the turn of an episode that a conversation continues."""
 
 from collections.abc import Sequence
 
@@ -20,7 +20,7 @@ class Branches:
         self._calls: dict[str, str] = {}  # as they were written, by what identifies them
 
     def place(self, request: ChatRequest) -> NextTurn:
-        """Return where a request stands: behind the turn whose conversation it continues, the longest one.
+        """Return where a request belongs: after the turn whose conversation it continues, the longest one.
 
         Raises:
             RequestError: it has calls that the policy did not make.

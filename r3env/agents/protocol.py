@@ -1,4 +1,4 @@
-"""Bodies of `/v1/chat/completions`: what a request may ask for, and what is answered."""
+"""Bodies of `/v1/chat/completions`: what a request may contain, and the response to it."""
 
 import json
 from collections.abc import Mapping
@@ -68,7 +68,7 @@ def read_request(body: bytes, policy: Policy) -> ChatRequest:
 
 
 def completion_body(request: ChatRequest, completion: Completion, number: int) -> dict[str, Any]:
-    """Return what a request is answered with.
+    """Return the response body for a request.
 
     Args:
         request: what was asked.

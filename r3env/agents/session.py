@@ -1,4 +1,4 @@
-"""An agent's episode between threads: requests on one side, the environment that has them answered on the other."""
+"""An agent's episode between threads: requests on one side, the environment that gets them answered on the other."""
 
 import threading
 from collections.abc import Callable
@@ -28,12 +28,12 @@ class Pending:
     _over: threading.Event = field(default_factory=threading.Event)
 
     def answer(self, completion: Completion, number: int) -> None:
-        """Let the request have this answer."""
+        """Give the request this answer."""
         self._completion, self.number = completion, number
         self._over.set()
 
     def refuse(self, error: RequestError) -> None:
-        """Let the request fail."""
+        """Make the request fail."""
         self._error = error
         self._over.set()
 
@@ -63,7 +63,7 @@ class Finished:
 
 
 class SessionClosed(Exception):
-    """Nobody waits for this episode any longer."""
+    """The episode is over; no one reads its answers."""
 
 
 class Session:
@@ -81,11 +81,11 @@ class Session:
         self._closed = False
 
     def start(self, agent: Callable[[], Any]) -> None:
-        """Run the agent in a thread of its own, which no deadline can end and no exit waits for."""
+        """Run the agent in a thread, which no deadline can end and no exit waits for."""
         threading.Thread(target=self._run, args=(agent,), name="agent", daemon=True).start()
 
     def ask(self, request: ChatRequest) -> tuple[Completion, int]:
-        """Have a request answered, and wait for it; returns the answer and its number in the episode.
+        """Submit a request and wait for its answer; return the answer and its number in the episode.
 
         Raises:
             RequestError: it is refused, or the episode is over.
@@ -114,7 +114,7 @@ class Session:
         return event
 
     def close(self) -> None:
-        """Refuse what is asked from now on, and what waits for an answer."""
+        """Refuse requests from now on, and those that wait for an answer."""
         with self._lock:
             self._closed = True
             pending = list(self._pending)

@@ -1,4 +1,4 @@
-"""What passes between an agent's requests and whoever samples for them: plain frozen data."""
+"""The data between an agent's requests and the sampling for them, plain and frozen."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ Message = Mapping[str, str]
 
 @dataclass(frozen=True)
 class ChatRequest:
-    """What an agent sent to the endpoint.
+    """A request that an agent sent to the endpoint.
 
     Args:
         messages: the conversation, each with `role` and `content`; the last one is not the policy's. Those of tools
@@ -32,7 +32,7 @@ class ChatRequest:
 
 @dataclass(frozen=True)
 class NextTurn:
-    """Where a request stands in its episode.
+    """The place of a request in its episode.
 
     Args:
         messages: the whole conversation of the request.
@@ -51,7 +51,7 @@ class NextTurn:
 
     @property
     def new(self) -> tuple[Message, ...]:
-        """The messages that follow what stands already."""
+        """The messages after those that already exist."""
         return self.messages[self.known :]
 
 
@@ -82,7 +82,7 @@ def _fits(turn: NextTurn) -> None:
 
 @dataclass(frozen=True)
 class Policy:
-    """How the policy can be asked in an episode; without a run behind it, anything goes.
+    """How an episode may sample the policy; without a run there are no limits.
 
     Args:
         temperature: that the run samples at; None: any.

@@ -1,4 +1,4 @@
-"""Chains of additions and subtractions, and the ways of working that the embedded model is warm-started on.
+"""Chains of additions and subtractions, and the strategies on which the embedded model is warm-started.
 
 Every running total of a problem stays within 0 and `MAX_TOTAL`. Three ways of working lead to an answer:
 
@@ -54,26 +54,26 @@ def random_chain(rng: random.Random, length: int) -> Chain:
 
 
 def running(chain: Chain, totals: Sequence[int] | None = None) -> str:
-    """Work by running totals; `totals` are those of someone who slipped."""
+    """Solve by running totals; `totals` are those of a solver that slipped."""
     totals = totals or chain.totals
     steps = (f"{term:+d}={total}" for term, total in zip(chain.terms, totals[1:], strict=True))
     return str(chain.first) + "".join(steps) + _boxed(totals[-1])
 
 
 def remainder(chain: Chain, totals: Sequence[int] | None = None) -> str:
-    """Work by rewriting what is left; `totals` are those of someone who slipped."""
+    """Solve by rewriting the rest of the chain; `totals` are those of a solver that slipped."""
     totals = totals or chain.totals
     segments = [_expression(totals[i], chain.terms[i:]) for i in range(1, len(totals))]
     return "=".join(segments) + _boxed(totals[-1])
 
 
 def guess(chain: Chain, rng: random.Random) -> str:
-    """Return an answer alone, mostly a little off: the model shall not learn to be sure of it."""
+    """Return an answer alone, mostly a little off, so that the model does not learn to be sure of it."""
     return _boxed(max(0, min(MAX_TOTAL, chain.answer + round(rng.gauss(0, 3)))))
 
 
 def slipped_totals(chain: Chain, rng: random.Random) -> list[int]:
-    """Return the totals of someone who gets one operation wrong and goes on from there."""
+    """Return the totals of a solver that gets one operation wrong and continues from there."""
     totals = chain.totals
     index = rng.randrange(1, len(totals))
     slip = rng.choice((-2, -1, 1, 2))
@@ -81,7 +81,7 @@ def slipped_totals(chain: Chain, rng: random.Random) -> list[int]:
 
 
 def left_to_do(attempt: str) -> Chain | None:
-    """Return what the last whole segment of a cut-off *remainder* attempt leaves to do; None where there is none."""
+    """Return what the last whole segment of a truncated *remainder* attempt leaves to do; None without one."""
     if "boxed" in attempt:
         return None
     for segment in reversed(attempt.split("=")[:-1]):
@@ -92,7 +92,7 @@ def left_to_do(attempt: str) -> Chain | None:
 
 
 def hint_levels(chain: Chain) -> list[str]:
-    """Eight hints, the least help first: what is added and what is taken away, then longer and longer partial work.
+    """Return eight hints, the least help first: the terms to add and to subtract, then longer and longer partial work.
 
     Of `7+1+9-5-2` the first four say ever more of `7+1+9=17 5+2=7`, the last four of `7+1=8+9=17-5=12-2=10`.
     """

@@ -65,7 +65,7 @@ def _is_right(answer: str, response: str) -> bool:
 
 
 def make_problems(seed: int) -> tuple[list[Chain], list[Chain]]:
-    """Training and held-out problems, all different, equally many of each length."""
+    """Make training and held-out problems, all different, equally many of each length."""
     rng = random.Random(seed)
     per_length = TRAINING_PER_LENGTH + HELD_OUT_PER_LENGTH
     training, held_out = [], []
@@ -81,7 +81,7 @@ def make_problems(seed: int) -> tuple[list[Chain], list[Chain]]:
 
 
 def write_problems(path: Path, chains: list[Chain], *, help: bool = False) -> None:
-    """One JSON object a line: uid, problem, answer, level (how many numbers), and hints and easier forms if wanted."""
+    """Write one JSON object per line: uid, problem, answer, level (how many numbers), optionally hints and variants."""
     with path.open("w", encoding="utf-8") as file:
         for index, chain in enumerate(chains):
             length = len(chain.terms) + 1
@@ -121,7 +121,7 @@ def new_model(
 
 
 def warm_start(model: Any, lessons: Sequence[tuple[int, Iterator[tuple[torch.Tensor, ...]]]]) -> None:
-    """Supervised learning on the lessons, each so many steps of batches, one after another."""
+    """Train the model by supervised learning on the lessons, for this many steps of batches each, one after another."""
     optimizer = adamw(model)
     total, step, started = sum(steps for steps, _ in lessons), 0, time.monotonic()
     model.train()

@@ -1,4 +1,4 @@
-"""What the embedded model is shown before RL: worked problems, and second turns after failed attempts."""
+"""The lessons of the embedded model before RL: worked problems, and second turns after failed attempts."""
 
 import random
 from collections.abc import Callable, Iterator, Sequence
@@ -59,7 +59,7 @@ class Teacher:
         return Example(prompt + attempt + second, self._tokens(self._second_try(chain, attempt)))
 
     def batches(self, lesson: Lesson, rows: int) -> Iterator[tuple[torch.Tensor, ...]]:
-        """Endless batches of `rows` rows, several examples a row, none seeing another."""
+        """Yield endless batches of `rows` rows, several separate examples per row."""
         while True:
             yield fill_rows(lambda: self.example(lesson), rows, ROW_TOKENS)
 

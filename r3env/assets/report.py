@@ -1,4 +1,4 @@
-"""What the embedded model can do before RL, and what a failed attempt in its context is worth to it."""
+"""Measure what the embedded model can do before RL, and how much a failed attempt in its context helps."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ SECOND_TRIES = {"problems missed at least once": range(SAMPLES), "problems misse
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked, how to tell a right answer, and how large the problem is."""
+    """A prompt, how to recognize a correct answer, and the size of the problem."""
 
     text: str
     is_right: Callable[[str], bool]
@@ -26,7 +26,7 @@ class Question:
 
 
 def measure(model: Any, tokenizer: Qwen2Tokenizer, problems: Sequence[Question], limit: int) -> dict[str, Any]:
-    """Pass@1, pass@8, truncation at `limit` tokens, and pass@1 again on problems that the model got wrong.
+    """Measure pass@1, pass@8, truncation at `limit` tokens, and pass@1 again on problems that the model failed.
 
     Those are asked once more bare, after one of the model's own failed attempts, after an empty attempt, and after a
     failed attempt at another problem: a model that uses what the attempt says does best after its own.

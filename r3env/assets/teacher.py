@@ -23,7 +23,7 @@ ASSETS = Path(__file__).parent
 
 
 def main() -> None:
-    """Make the teacher and print what it can do on the held-out problems."""
+    """Make the teacher and print its accuracy on the held-out problems."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=ASSETS)
     parser.add_argument("--threads", type=int, default=2)

@@ -21,7 +21,7 @@ WORDS = [*NUMBERS, *SIGNED, "\\boxed{", REFLECTION_GUIDANCE]
 
 
 def build_tokenizer(words: Sequence[str] = WORDS) -> Qwen2Tokenizer:
-    """Byte-level BPE without merges, and added tokens.
+    """Build byte-level BPE without merges, and added tokens.
 
     The class is Qwen2's own, and the extra tokens are added ones: for a Qwen2 model `AutoTokenizer` brings Qwen2's
     pre-tokenizer whatever the saved file says, and added tokens are matched before it.

@@ -29,7 +29,7 @@ def choice(problem: str, answer: str, count: int) -> str:
 
 
 def fill_in(problem: str) -> str:
-    """Pose what is left of a sum once all but the last operations are done."""
+    """Pose the rest of a sum after all but the last operations."""
     numbers = re.findall(r"[+-]?\d+", problem)
     done = max(1, len(numbers) - LEFT)
     return f"{sum(map(int, numbers[:done]))}{''.join(numbers[done:])}"

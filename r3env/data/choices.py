@@ -1,4 +1,4 @@
-"""Questions with options as problems: the options are lettered and stand below the question."""
+"""Questions with options as problems: lettered options below the question."""
 
 import hashlib
 import random
@@ -10,7 +10,7 @@ Row = Mapping[str, Any]
 
 
 def gpqa(row: Row) -> dict[str, Any]:
-    """Pose a row of GPQA, whose columns tell the correct option from the three others.
+    """Pose a row of GPQA, whose columns separate the correct option from the three others.
 
     The order of the options is shuffled by the question, so that a problem is the same in every run.
     """

@@ -1,4 +1,4 @@
-"""Rows of JSON Lines and JSON lists, each decoded as soon as it is complete, with errors that name the row."""
+"""Rows of JSON Lines and JSON lists, each decoded as soon as it is complete; errors name the row."""
 
 import json
 from collections.abc import Iterator, Mapping

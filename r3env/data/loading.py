@@ -1,4 +1,4 @@
-"""Queries from a data set: stable uids, and every mistake in the data named where it is."""
+"""Load queries from a data set: stable uids, and errors that name the place of every mistake in the data."""
 
 import hashlib
 import json
@@ -20,7 +20,7 @@ _logger = logging.getLogger(__name__)
 
 @dataclass
 class Counts:
-    """What became of the rows of a data set.
+    """Counts of the rows of a data set: used and left out.
 
     Args:
         rows: Rows that were read.
@@ -81,7 +81,7 @@ class Selection:
                 raise ValueError(f"{name} must be at least 1, it is {value}")
 
     def same(self, one: Query, other: Query) -> bool:
-        """Return whether two rows of one uid are one query: they may differ in what nobody asked for."""
+        """Return whether two rows of one uid are one query: they may differ in unused fields."""
         if self.whole_row or not self.optional:
             return one == other
         return replace(one, info=self._asked_for(one)) == replace(other, info=self._asked_for(other))
@@ -131,7 +131,7 @@ def load_queries(
 
 
 def load_table(source: Source, selection: Selection | None = None) -> tuple[QueryTable, Counts]:
-    """Load the queries of a data set onto disk, whatever their number, and count what was left out.
+    """Load the queries of a data set onto disk, however many there are, and count what was left out.
 
     Raises:
         DataError: The data cannot be used; one line names the file, the row and the fix.

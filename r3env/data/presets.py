@@ -1,4 +1,4 @@
-"""How the rows of well-known data sets are read: their columns, and where the final answer stands.
+"""How to read well-known data sets: their columns, and the place of the final answer.
 
 The comments say where each schema is written down.
 """

@@ -1,4 +1,4 @@
-"""Queries on disk, of which memory holds only where each one stands: some 40 bytes a query."""
+"""Queries on disk; memory holds only the place of each, some 40 bytes per query."""
 
 import marshal
 import os
@@ -15,7 +15,7 @@ _HASH_MASK = (1 << 64) - 1
 
 
 class QueryTable(Queries):
-    """An append-only set of queries in a temporary file (TMPDIR says where), found by uid through a hash table.
+    """An append-only set of queries in a temporary file (in TMPDIR), found by uid through a hash table.
 
     Made by one thread and then read by any number, also in forked processes. The file has no name and goes with the
     table.
@@ -43,7 +43,7 @@ class QueryTable(Queries):
         return table
 
     def add(self, query: Query, row: int) -> tuple[Query, int] | None:
-        """Append a query that stands in this row of its data set.
+        """Append a query from this row of its data set.
 
         Returns:
             None, or, if there is a query of this uid already, that query and its row; nothing is added then.

@@ -15,7 +15,7 @@ _lock = threading.Lock()
 
 
 def load_shared(key: Hashable, load: Callable[[], Queries]) -> Queries:
-    """The queries of this key: loaded by the first caller, while the others wait, and dropped with the last user.
+    """Return the queries of this key: the first caller loads them while others wait; the last user drops them.
 
     Args:
         key: Everything that `load` depends on.

@@ -1,4 +1,4 @@
-"""What a data set's name means: a file, embedded problems, a preset, or a data set on the Hub."""
+"""Resolve a data set's name: a file, embedded problems, a preset, or a data set on the Hub."""
 
 import re
 from dataclasses import dataclass, replace
@@ -21,13 +21,13 @@ class DataError(ValueError):
 
     @classmethod
     def at(cls, source: str, problem: str, fix: str, *, row: int | None = None) -> Self:
-        """Compose the line from the source, the row (counting from 1), what is wrong and what to do."""
+        """Compose the line from the source, the row (counting from 1), the fault and the fix."""
         place = source if row is None else f"{source}: row {row}"
         return cls(" ".join(f"{place}: {problem}; fix: {fix}".split()))
 
 
 class MissingColumnError(DataError):
-    """A row that lacks a column; `column` says which, `row` where."""
+    """A row that lacks a column: `column` in `row`."""
 
     column: str = ""
     row: int = 0
@@ -59,7 +59,7 @@ class Source:
 def parse_source(
     text: str, *, split: str | None = None, revision: str | None = None, preset: str | None = None
 ) -> Source:
-    """Make out what `text` names; nothing is opened.
+    """Determine what `text` names; nothing is opened.
 
     Args:
         text: A file, `embedded:NAME`, `preset:NAME`, or a Hub id `owner/name[:configuration]`; the latter two with
@@ -78,7 +78,7 @@ def parse_source(
 
 
 def has_preset(text: str) -> bool:
-    """Return whether it is known how to read what `text` names; what names nothing here may be an environment's own."""
+    """Return whether `text` names something that can be read; other names may be an environment's own."""
     try:
         return parse_source(text).preset is not None
     except DataError:

@@ -1,4 +1,4 @@
-"""`r3env/Agent-v0`: problems of a data set, worked on by an agent that asks the policy over a chat endpoint."""
+"""`r3env/Agent-v0`: problems of a data set, solved by an agent that calls the policy over a chat endpoint."""
 
 import asyncio
 import functools
@@ -75,13 +75,13 @@ class AgentEnv(MathEnv):
         self._branches = Branches()
 
     def verify(self, query: Query, response: str) -> Verdict:
-        """Compare the agent's answer with the reference: what is in a box, or the whole text where there is none."""
+        """Compare the agent's answer with the reference: the content of a box, or the whole text if there is none."""
         if response.strip() and not any(box in response for box in _BOXES):
             response = f"\\boxed{{{response}}}"
         return super().verify(query, response)
 
     def run_agent(self, query: Query, base_url: str, model: str) -> Any:
-        """Solve a query, in a thread of its own; see the argument `agent` of the constructor."""
+        """Solve a query, in a separate thread; see the argument `agent` of the constructor."""
         assert self.agent is not None
         return self.agent(query, base_url, model)
 
@@ -141,7 +141,7 @@ class AgentEnv(MathEnv):
         return "", self.reward(self._current, verdict), True, False, info
 
     def abandon(self) -> None:
-        """Let nobody wait for the agent any longer; what it asks is refused. May be called from another thread."""
+        """Stop waiting for the agent; its further requests are refused. May be called from another thread."""
         if self._base_url:
             endpoint().close(self._base_url)
 

@@ -53,7 +53,7 @@ class ChoiceEnv(MathEnv):
         return f"{self.instruction.replace('{letters}', letters)}\n\n{query.problem}"
 
     def reference_response(self, query: Query) -> str:
-        """Return the letter, as the instruction asks for it."""
+        """Return the letter, in the form that the instruction requires."""
         return f"Answer: {query.answer}"
 
     def verify(self, query: Query, response: str) -> Verdict:

@@ -1,4 +1,4 @@
-"""`r3env/Function-v0`: problems of a data set, whose answers a function of the user's judges."""
+"""`r3env/Function-v0`: problems of a data set, whose answers a function of the user judges."""
 
 import functools
 import math
@@ -90,7 +90,7 @@ class FunctionEnv(MathEnv):
             raise
 
     def verify(self, query: Query, response: str) -> Verdict:
-        """Have the functions judge the response."""
+        """Judge the response with the functions."""
         row = {**query.info, "problem": query.problem, "answer": query.answer, "uid": query.uid, "level": query.level}
         row["response"] = response
         made_from = self.names, self.weights, self.correct_at, self.messages

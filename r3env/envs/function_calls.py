@@ -1,4 +1,4 @@
-"""The child's side of `r3env/Function-v0`: calls reward functions, and reads what they return.
+"""The child's side of `r3env/Function-v0`: call reward functions, and read their results.
 
 All of it runs in processes that `r3env.sandbox.subprocess_scorer` kills at a deadline, and nothing here is for others.
 """
@@ -23,7 +23,7 @@ LONGEST_FEEDBACK = 4000
 
 @dataclass(frozen=True)
 class Opinion:
-    """What one function thinks of a response.
+    """One function's judgment of a response.
 
     Args:
         value: The reward; a correct answer's is 1 where the function only says that it is correct.
@@ -41,7 +41,7 @@ class Opinion:
 
 
 def make_description(names: tuple[str, ...]) -> Callable[[], dict[str, Any]]:
-    """Import the functions, and return what says of each what it takes, or of the first bad one why."""
+    """Import the functions; return what describes each one's arguments, or why the first bad one is bad."""
     try:
         functions = load(names)
     except FunctionLoadError as error:
@@ -54,7 +54,7 @@ def make_description(names: tuple[str, ...]) -> Callable[[], dict[str, Any]]:
 def make_judge(
     names: tuple[str, ...], weights: tuple[float, ...], correct_at: float, messages: bool | None
 ) -> Callable[[Mapping[str, Any], str], dict[str, Any]]:
-    """Import the functions, and return what judges a row and its first user turn, see `judge`."""
+    """Import the functions; return what judges a row and its first user turn, see `judge`."""
     return partial(judge, load(names), weights, correct_at, messages)
 
 
@@ -83,7 +83,7 @@ def judge(
 
 
 def combine(opinions: Sequence[tuple[float, Opinion]], correct_at: float) -> Verdict:
-    """Add up weighted opinions; where none says whether the answer is correct, the sum does."""
+    """Add up weighted opinions; if none says whether the answer is correct, the sum decides."""
     score = math.fsum(weight * opinion.value for weight, opinion in opinions)
     said = [opinion for _, opinion in opinions if opinion.correct is not None]
     feedback = "\n".join(opinion.feedback for opinion in said if opinion.feedback)
@@ -121,7 +121,7 @@ def call(function: RewardFunction, row: Mapping[str, Any], prompt: str, messages
 
 
 def read(value: Any) -> Opinion | None:
-    """Read what a function returned; None: it has no opinion.
+    """Read the result of a function; None: it has no opinion.
 
     Raises:
         TypeError: It is neither a number nor a bool, a verdict or None.

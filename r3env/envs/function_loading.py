@@ -1,4 +1,4 @@
-"""Reward functions by their names: imported in the child processes of `r3env/Function-v0`, with errors of one line."""
+"""Reward functions by name: imported in the child processes of `r3env/Function-v0`, with errors of one line."""
 
 import inspect
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from r3env.named_functions import FunctionLoadError, load_function
 
 @dataclass(frozen=True)
 class Parameters:
-    """What a reward function takes.
+    """The arguments of a reward function.
 
     Args:
         required: Names without a default.

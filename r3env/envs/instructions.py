@@ -1,4 +1,4 @@
-"""Reward functions of IFEval for `r3env/Function-v0`: whether a response does what its prompt asks for.
+"""Reward functions of IFEval for `r3env/Function-v0`: whether a response follows its prompt's instructions.
 
 The checks are those of the package if-verifiable, which keeps the benchmark's own. Those that count sentences need
 NLTK's tokenizer: `python -m nltk.downloader punkt_tab`.

@@ -119,7 +119,7 @@ class MixtureEnv(VerifiableEnv):
         return part.prompt(inner)
 
     def reference_response(self, query: Query) -> str:
-        """As the part that the query comes from reads it."""
+        """Return a reference response as the part of the query makes it."""
         part, inner = self._inner(query)
         return part.reference_response(inner)
 
@@ -148,7 +148,7 @@ class MixtureEnv(VerifiableEnv):
         return self._step("complete", completion)
 
     def abandon(self) -> None:
-        """Let nobody wait for the agent that a part runs; see `r3env.envs.agent.AgentEnv`."""
+        """Stop waiting for the agent that a part runs; see `r3env.envs.agent.AgentEnv`."""
         if self._running is not None and self._running[1].takes_completions:
             self._running[1].abandon()  # type: ignore[attr-defined]  # what takes completions has it
 

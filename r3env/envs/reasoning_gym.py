@@ -125,7 +125,7 @@ class ReasoningGymEnv(VerifiableEnv):
 
 
 def extract_tagged_answer(response: str) -> str | None:
-    """What stands between the last complete `<answer>` tags after any thinking, or None; "" is no answer either."""
+    """Return the text of the last complete `<answer>` tags after any thinking, or None; "" is no answer either."""
     _, _, visible = response.rpartition("</think>")
     if "<think>" in visible:
         return None

@@ -1,4 +1,4 @@
-"""The scorers of reasoning-gym, and which answers may reach those that run an answer as code.
+"""The scorers of reasoning-gym, and which answers may reach scorers that run an answer as code.
 
 Nine of the tasks give the answer to `eval` or to SymPy's `parse_expr`, which calls `eval`. In front of them stands
 a list of what may be written; anything else is incorrect and is not looked at further. No process fences code in
@@ -77,7 +77,7 @@ def _is_known(name: str, known: frozenset[str], *, called: bool) -> bool:
 
 @lru_cache(maxsize=64)
 def make_scorer(name: str, config: bytes) -> Scorer:
-    """Make the library's own scorer of a task: from what it generated and the answer to a score.
+    """Make the library's own scorer of a task: from its generated entry and the answer to a score.
 
     Args:
         name: Of the task.

@@ -42,7 +42,7 @@ class Task:
 
     @property
     def prefix(self) -> str:
-        """What the uids of its problems begin with."""
+        """The prefix of its problems' uids."""
         level = "" if self.level is None else f"level{self.level}/"
         return f"{self.name}/{level}{self.seed}"
 
@@ -89,7 +89,7 @@ class Task:
 
 
 class GeneratedQueries(Queries):
-    """The problems of some tasks, each generated when it is asked for; for any number of threads."""
+    """The problems of some tasks, each generated when it is needed; safe for any number of threads."""
 
     def __init__(self, tasks: tuple[Task, ...]) -> None:
         """Make the tasks' data sets.
@@ -140,7 +140,7 @@ class GeneratedQueries(Queries):
             return self._entries[uid]
 
     def scorer_arguments(self, uid: str) -> tuple[str, bytes, dict[str, Any]]:
-        """Return what `r3env.envs.reasoning_gym_scoring.make_scorer` needs to know of this problem."""
+        """Return the arguments of `r3env.envs.reasoning_gym_scoring.make_scorer` for this problem."""
         prefix, _ = self._place(uid)
         return self._tasks[prefix].name, self._configs[prefix], self.entry(uid)
 

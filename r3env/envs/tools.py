@@ -139,7 +139,7 @@ class ToolEnv(VerifiableEnv):
         self._ended()
 
     def reward(self, query: Query, verdict: Verdict) -> float:
-        """As the task pays."""
+        """Return the reward as the task defines it."""
         return self.task.reward(query, verdict)
 
     def _result(self, call: ToolCall, number: int) -> ToolResult:

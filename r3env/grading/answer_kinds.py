@@ -1,4 +1,4 @@
-r"""What kind of answer a text is: a numeral with a base, a set or a tuple, words, a multiple choice.
+r"""The kind of an answer: a numeral with a base, a set or a tuple, words, a multiple choice.
 
 `1010_2` has a base, which math-verify reads without it. `\{1,2\}` is a set, `(1,2)` a tuple or an interval,
 `1,2` either.
@@ -70,7 +70,7 @@ def _digits(written: str) -> str:
 
 
 def differ_in_kind(gold: str, answer: str) -> bool:
-    r"""Return whether one is a set of listed elements and the other one a tuple or an interval.
+    r"""Return whether one is a set of listed elements and the other a tuple or an interval.
 
     `x \in (1,2)` is certainly an interval, so it is not the list `1,2` either.
 
@@ -107,7 +107,7 @@ def _one_pair(text: str) -> bool:
 
 
 def read_words(text: str) -> str | None:
-    """The words that an answer consists of, in lower case with single spaces, or None if it may be mathematics."""
+    """Return the words of an answer, in lower case with single spaces, or None if it may be mathematics."""
     bare = _bare(text).rstrip(".!")
     if not _WORDS.fullmatch(bare):
         return None
@@ -119,7 +119,7 @@ def read_words(text: str) -> str | None:
 
 
 def read_choice(text: str) -> tuple[str, str] | None:
-    r"""Return the letter of a multiple choice and what stands behind it: `\textbf{(B)}\ 12` is ("B", "12").
+    r"""Return the letter of a multiple choice and the text after it: `\textbf{(B)}\ 12` is ("B", "12").
 
     Args:
         text: A cleaned answer.

@@ -1,4 +1,4 @@
-"""The grader process, run as `python -m r3env.grading.child`: has a worker compare answers, one pair at a time."""
+"""The grader process, run as `python -m r3env.grading.child`: lets a worker compare answers, one pair at a time."""
 
 import gc
 import json

@@ -1,4 +1,4 @@
-r"""A cheap look at what an answer would cost to evaluate: `9^{9^9}` has more digits than memory has bits.
+r"""Estimate cheaply what an answer would cost to evaluate: `9^{9^9}` has more digits than memory has bits.
 
 This only spares a grader process the deadline and the restart. It need not see everything: an answer that it lets
 through is still killed when its time is up.

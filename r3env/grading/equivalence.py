@@ -1,4 +1,4 @@
-"""Mathematical equality of two answers; may take for ever, so it runs in a process that can be killed."""
+"""Mathematical equality of two answers; it may never return, so it runs in a process that can be killed."""
 
 from dataclasses import dataclass
 from functools import cache, lru_cache

@@ -1,4 +1,4 @@
-"""The final answer in a response: what its last complete box holds, or the last boxes that stand together."""
+"""The final answer in a response: the content of its last complete box, or of the last adjacent boxes."""
 
 import re
 from collections.abc import Sequence
@@ -41,7 +41,7 @@ _TURNS = frozenset(
 
 @dataclass(frozen=True)
 class Box:
-    """A box: its content, and what stands before it, such as `x_1 = `, or nothing."""
+    """A box: its content, and the text before it, such as `x_1 = `, if any."""
 
     label: str
     content: str
@@ -76,7 +76,7 @@ def final_answer(response: str) -> str | None:
 
 
 def final_boxes(response: str) -> FinalBoxes | None:
-    """Return the boxes that make the final answer of a response, or None if it has none; see `final_answer`."""
+    """Return the boxes of the final answer of a response, or None if it has none; see `final_answer`."""
     _, _, visible = response.rpartition("</think>")
     if "<think>" in visible:
         return None
@@ -99,7 +99,7 @@ def answer_in(final: FinalBoxes) -> str:
 
 
 def as_list(boxes: Sequence[Box], *, labelled: bool = False) -> str:
-    r"""Return the answer that boxes make together: `1, 2`, or, if every box has a name of its own, `x = 1, y = 2`.
+    r"""Return the answer that boxes form together: `1, 2`, or, if every box has its own name, `x = 1, y = 2`.
 
     Args:
         boxes: At least one box.

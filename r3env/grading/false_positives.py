@@ -1,4 +1,4 @@
-"""A second look at what math-verify calls equal: it rounds to six decimals, and chops what is close to zero."""
+"""Check again what math-verify calls equal: it rounds to six decimals, and sets small numbers to zero."""
 
 from fractions import Fraction
 from typing import Any

@@ -1,4 +1,4 @@
-"""Verdicts that are plain to see, without a parser; most answers in training are of this kind.
+"""Obvious verdicts, without a parser; most answers in training are of this kind.
 
 Everything here takes linear time on any answer of bounded length, and runs in the training process itself.
 """
@@ -23,7 +23,7 @@ _clean = lru_cache(maxsize=4096)(clean)
 
 
 def fast_equal(gold: str, answer: str) -> bool | None:
-    """Return whether two answers are equal where that is plain to see, None where it takes mathematics.
+    """Return whether two answers are equal where that is obvious, None where it takes mathematics.
 
     Args:
         gold: The reference answer.
@@ -48,7 +48,7 @@ def fast_equal(gold: str, answer: str) -> bool | None:
 
 
 def spelling_pair(gold: str, answer: str) -> tuple[str, str] | None:
-    """Return both answers as math-verify is best given them, or None if their units differ.
+    """Return both answers in the form that suits math-verify best, or None if their units differ.
 
     Args:
         gold: The reference answer.

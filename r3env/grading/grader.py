@@ -1,4 +1,4 @@
-"""Grades mathematical answers against a deadline that holds.
+"""Grade mathematical answers against an enforced deadline.
 
 A fast path in this process decides most answers; the others go to child processes, which are killed when an answer
 such as `9^{9^9}` would keep them for ever.
@@ -64,7 +64,7 @@ def grade(response: str, gold: str, *, timeout_s: float = 5.0) -> Verdict:
 
 
 def statistics() -> dict[str, int]:
-    """Count what `grade` has done in this process so far.
+    """Return what `grade` has done in this process so far.
 
     Returns:
         One count for each `r3env.core.Reason` (`timeout` among them), and: `screened`, timeouts that were seen coming
@@ -181,7 +181,7 @@ def _shared_pool() -> ChildPool:
 
 
 def pool_size() -> int:
-    """Return how many grader processes there may be.
+    """Return the maximum number of grader processes.
 
     Raises:
         ValueError: R3ENV_GRADERS is not a positive whole number.

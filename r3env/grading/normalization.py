@@ -98,7 +98,7 @@ def clean(text: str) -> str:
 
 
 def comparable(text: str) -> str:
-    """Return a cleaned text without what does not matter in a comparison of spellings."""
+    """Return a cleaned text without parts that do not matter when spellings are compared."""
     text = unwrap(text)
     for pattern, replacement in _ONLY_FOR_COMPARING:
         text = pattern.sub(replacement, text)

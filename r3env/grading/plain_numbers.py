@@ -26,7 +26,7 @@ _LONGEST = 80  # characters; longer numbers are left to the grader processes
 
 @dataclass(frozen=True)
 class PlainNumber:
-    """A number as it was written.
+    """A number as written.
 
     Args:
         value: Its exact value, a percentage not divided by 100.
@@ -39,7 +39,7 @@ class PlainNumber:
     percent: bool
 
     def equals_gold(self, gold: "PlainNumber") -> bool:
-        """Return whether this number is the gold as an answer: rounded where that is due, and 50% equals 50 and 0.5.
+        """Return whether this number equals the gold as an answer: rounded where allowed, and 50% equals 50 and 0.5.
 
         Integers are exact, as in math-verify: 2.9999999 is not 3.
         """
@@ -62,7 +62,7 @@ class PlainNumber:
 
 
 def read(text: str) -> PlainNumber | None:
-    r"""The number that a whole text stands for, or None: `-1,234.5`, `3/4`, `1\frac{1}{2}`, `2\times10^{-3}`, `5\%`.
+    r"""Return the number in a whole text, or None: `-1,234.5`, `3/4`, `1\frac{1}{2}`, `2\times10^{-3}`, `5\%`.
 
     Args:
         text: An answer in the spelling that `r3env.grading.normalization.clean` gives it.
@@ -120,7 +120,7 @@ def may_be_rounded(gold: Fraction | None, answer: Fraction | None) -> bool:
 
 
 def equal_when_rounded(gold: Fraction, answer: Fraction) -> bool:
-    """Return whether two rational numbers are equal but for a rounding that is due.
+    """Return whether two rational numbers are equal except for an allowed rounding.
 
     Args:
         gold: The reference.

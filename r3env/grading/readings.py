@@ -1,4 +1,4 @@
-r"""What boxes that stand together may mean: the list in them, or one answer that was given twice.
+r"""The possible meanings of adjacent boxes: the list in them, or one answer that was given twice.
 
 A list has to have all elements of the reference: who boxes several guesses is not paid for the one that is right.
 """
@@ -17,7 +17,7 @@ _SEPARATOR = re.compile(r"[,;]\s*(?:(?:and|or)\s)?|(?<![a-zA-Z])(?:and|or)(?![a-
 
 
 def gold_readings(gold: FinalBoxes) -> list[str]:
-    """Return what a boxed reference may stand for; it is to be trusted, so that a loose list or its last box will do.
+    """Return the meanings of a boxed reference; it is trusted, so a loose list or its last box is accepted.
 
     Args:
         gold: The boxes of the reference.
@@ -29,7 +29,7 @@ def gold_readings(gold: FinalBoxes) -> list[str]:
 
 
 def answer_text(answer: FinalBoxes, gold: str) -> str | None:
-    """Return the answer that a response gives as one text, or None for a list that is to equal a number.
+    """Return a response's answer as one text, or None for a list that would have to equal a number.
 
     Args:
         answer: The boxes of the response.
@@ -41,13 +41,13 @@ def answer_text(answer: FinalBoxes, gold: str) -> str | None:
 
 
 def repeated_answers(answer: FinalBoxes) -> list[str]:
-    r"""Return the contents of boxes that may all say the same, as `\boxed{\frac12} or \boxed{0.5}` do; mostly none."""
+    r"""Return the contents of boxes that may all mean the same, as `\boxed{\frac12} or \boxed{0.5}` do; mostly none."""
     contents = list(dict.fromkeys(box.content for box in answer.boxes))
     return contents if len(answer.boxes) > 1 and len(contents) <= _SAME_ANSWERS else []
 
 
 def same_elements(answer: FinalBoxes, gold: str) -> bool:
-    """Return whether boxes plainly hold the elements of a list, in any order: words and values with units, say.
+    """Return whether boxes obviously hold the elements of a list, in any order: words and values with units, say.
 
     Args:
         answer: The boxes of the response.

@@ -1,4 +1,4 @@
-r"""Units behind a value: `12\text{ cm}`, `90^\circ`, `5 apples`, `30 km/h`, and the currency in front of it."""
+r"""Units after a value: `12\text{ cm}`, `90^\circ`, `5 apples`, `30 km/h`, and the currency in front of it."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Outcomes that were worked out before: the members of a group give the same few answers to the same gold."""
+"""Cached outcomes: the members of a group give the same few answers to the same gold."""
 
 import threading
 from collections import OrderedDict
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a comparison.
+    """The result of a comparison.
 
     Args:
         equal: Whether the two were equal; None if that took longer than `timeout_s`.
@@ -46,6 +46,6 @@ class VerdictCache:
                 self._outcomes.popitem(last=False)
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Delete all entries."""
         with self._lock:
             self._outcomes.clear()

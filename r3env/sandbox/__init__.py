@@ -1,1 +1,1 @@
-"""Child processes that can be killed whatever they compute; start at `process.py`."""
+"""Child processes that can be killed whatever they compute; start with `process.py`."""

@@ -1,4 +1,4 @@
-"""The child's side of a killable process: its messages, and forks that do the work and are expendable.
+"""The child's side of a killable process: its messages, and expendable forks that do the work.
 
 The child itself computes nothing: it keeps the imported libraries warm and forks workers. An overdue worker is killed,
 and the next one is there within milliseconds instead of the seconds that the libraries take to load.
@@ -24,7 +24,7 @@ _LONGEST_REPLY = 1 << 18
 
 
 def open_pipes() -> tuple[Connection, Connection]:
-    """Open the pipes of requests and replies; nothing that a library prints gets between the messages."""
+    """Open the pipes of requests and replies; a library's prints cannot get between the messages."""
     replies = Connection(os.dup(1), readable=False)
     os.dup2(2, 1)
     return Connection(0, writable=False), replies
@@ -63,7 +63,7 @@ class Worker:
         replies.close()
 
     def exchange(self, request: Any, timeout_s: float, parent: Connection) -> Message:
-        """Have the worker answer a request.
+        """Let the worker answer a request.
 
         Args:
             request: Plain JSON data.

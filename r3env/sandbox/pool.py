@@ -18,7 +18,7 @@ class ChildPool:
     """
 
     def __init__(self, size: int, module: str, name: str, *, on_replaced: Callable[[], None] = lambda: None) -> None:
-        """Make the pool; nothing is started yet.
+        """Make the pool; no process is started yet.
 
         Args:
             size: Children at most.
@@ -44,7 +44,7 @@ class ChildPool:
 
     @contextlib.contextmanager
     def child(self) -> Iterator[Child]:
-        """Lend a child that is ready, after waiting for one that is free.
+        """Yield a child that is ready, after waiting for a free one.
 
         Raises:
             ProcessStartError: None could be started.
@@ -66,7 +66,7 @@ class ChildPool:
             self._give_back(child)
 
     def close(self) -> None:
-        """Kill every child; requests that are under way end with `ProcessDiedError`."""
+        """Kill every child; requests in progress end with `ProcessDiedError`."""
         with self._changed:
             self._closed = True
             idle, self._idle = self._idle, []

@@ -26,7 +26,7 @@ _PACKAGE_ROOT = str(Path(__file__).resolve().parents[2])
 
 
 class ProcessStartError(RuntimeError):
-    """A process could not be launched, or did not get ready."""
+    """A process could not be launched, or did not become ready."""
 
 
 class ProcessTimeoutError(Exception):
@@ -34,15 +34,15 @@ class ProcessTimeoutError(Exception):
 
 
 class ProcessDiedError(Exception):
-    """The process died, or failed, over its work: for example for want of memory."""
+    """The process died, or failed, during its work: for example for lack of memory."""
 
 
 class ProcessTamperedError(Exception):
-    """What came back is no message that the process sends."""
+    """The received message is not one that the process sends."""
 
 
 class KillableProcess:
-    """A program that runs in a session of its own, with its errors thrown away."""
+    """A program in a separate session, whose standard error is discarded."""
 
     def __init__(self, command: Sequence[str], *, stdin: Any, stdout: Any, **options: Any) -> None:
         """Launch the program.
@@ -77,7 +77,7 @@ class KillableProcess:
 
 
 def run_to_end(command: Sequence[str], request: bytes, output: IO[bytes], timeout_s: float, **options: Any) -> None:
-    """Run a program on `request` as its standard input; what it writes is in `output` either way.
+    """Run a program on `request` as its standard input; its output is in `output` either way.
 
     Raises:
         ProcessStartError: The system refuses another process.
@@ -93,7 +93,7 @@ def run_to_end(command: Sequence[str], request: bytes, output: IO[bytes], timeou
 
 
 class Child(KillableProcess):
-    """A module of Python that answers messages behind two pipes. It gets ready meanwhile."""
+    """A Python module that answers messages over two pipes. It starts in the background."""
 
     def __init__(self, module: str, name: str) -> None:
         """Launch the module.
@@ -118,17 +118,17 @@ class Child(KillableProcess):
 
     @property
     def started(self) -> bool:
-        """Whether the process has sent something, be it that it is ready or that it failed to start."""
+        """Whether the process has sent something, either that it is ready or that it failed to start."""
         return self._ready or self._replies.poll()
 
     @property
     def quiet(self) -> bool:
-        """Whether a process that is ready has sent nothing, as it must between requests."""
+        """Whether a ready process has sent nothing, as required between requests."""
         return not self._replies.poll()
 
     @property
     def usable(self) -> bool:
-        """Whether the process runs, and has sent nothing unasked."""
+        """Whether the process runs, and has sent nothing unrequested."""
         return self.alive and (not self._ready or self.quiet)
 
     def wait_until_ready(self, limit_s: float = _START_LIMIT_S) -> None:
@@ -195,7 +195,7 @@ class Child(KillableProcess):
 
 
 def child_environment() -> dict[str, str]:
-    """The environment variables of children: they find the modules that this process found, wherever those are."""
+    """Return the environment variables of children, with which they find this process's modules."""
     path = dict.fromkeys([*(os.path.abspath(entry) for entry in sys.path), _PACKAGE_ROOT])
     return {
         **os.environ,

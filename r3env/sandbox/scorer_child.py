@@ -1,4 +1,4 @@
-"""The process behind `subprocess_scorer`: makes scorers, and has each call worked out in a fork of its own.
+"""The process behind `subprocess_scorer`: makes scorers, and runs each call in a separate fork.
 
 It reads pickled calls from its standard input; everything that it writes is JSON.
 A scorer gives a number, or a mapping of plain data.

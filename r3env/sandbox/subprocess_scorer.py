@@ -1,4 +1,4 @@
-"""Scores worked out in child processes that are killed at a deadline.
+"""Scores computed in child processes that are killed at a deadline.
 
 A scorer that evaluates what a policy wrote can be made to run for ever (`9**9**9`), and neither a thread nor a signal
 stops one long operation on integers. Mathematical answers have graders of their own in `r3env.grading`.
@@ -46,7 +46,7 @@ class SubprocessScorer:
     """
 
     def __init__(self, size: int) -> None:
-        """Make the scorer; nothing is started yet."""
+        """Make the scorer; no process is started yet."""
         self._pool = ChildPool(size, "r3env.sandbox.scorer_child", "scorer")
 
     def call(self, maker: str, made_from: Sequence[Any], *arguments: Any, timeout_s: float) -> float:
@@ -130,5 +130,5 @@ def _outcome(child: Child, timeout_s: float) -> dict[str, Any]:
 
 @functools.cache
 def shared_scorer() -> SubprocessScorer:
-    """Return the scorer of this process, which a process forked from it has for itself."""
+    """Return the scorer of this process; a forked process gets its own."""
     return SubprocessScorer(size=min(4, os.cpu_count() or 1))

@@ -1,1 +1,1 @@
-"""Tools that a policy may call: how calls are written, Python functions, MCP servers; start at `calls.py`."""
+"""Tools that a policy may call: the format of calls, Python functions, MCP servers; start at `calls.py`."""

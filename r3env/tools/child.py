@@ -1,4 +1,4 @@
-"""The child's side of tools that are Python functions: describes them, and calls one.
+"""The child's side of tools that are Python functions: describe them, and call one.
 
 All of it runs in processes that `r3env.sandbox.subprocess_scorer` kills at a deadline, and nothing here is for others.
 """
@@ -16,7 +16,7 @@ _load = lru_cache(load_function)
 
 
 def make_description(names: tuple[str, ...]) -> Callable[[], dict[str, Any]]:
-    """Import the functions, and return what gives their schemas, or why the first bad one is bad."""
+    """Import the functions; return what gives their schemas, or why the first bad one is bad."""
     try:
         said: dict[str, Any] = {"schemas": [schema_of(name, _load(name)) for name in names]}
     except FunctionLoadError as error:
@@ -25,7 +25,7 @@ def make_description(names: tuple[str, ...]) -> Callable[[], dict[str, Any]]:
 
 
 def schema_of(name: str, function: Callable[..., Any]) -> Schema:
-    """Return what chat templates want to know of a function: from its docstring and its type hints.
+    """Return a function's schema for chat templates: from its docstring and its type hints.
 
     Raises:
         FunctionLoadError: it does not say what it does, or what it takes.
@@ -48,7 +48,7 @@ def schema_of(name: str, function: Callable[..., Any]) -> Schema:
 
 
 def make_caller(name: str) -> Callable[[Mapping[str, Any], int], dict[str, Any]]:
-    """Import a function, and return what calls it, see `call`."""
+    """Import a function; return what calls it, see `call`."""
     return partial(call, _load(name))
 
 

@@ -1,4 +1,4 @@
-"""Tools that are Python functions of the user's, called in child processes that can be killed.
+"""Tools that are Python functions of the user, called in child processes that can be killed.
 
 A function may hang, exit, raise or fill memory. Each call has a fork of its own, so nothing that it changes stays.
 """
@@ -26,7 +26,7 @@ class FunctionTools:
     """Python functions as tools, see `ToolSource`."""
 
     def __init__(self, names: tuple[str, ...]) -> None:
-        """Import the functions once, in a child process, for what they are called, do and take.
+        """Import the functions once, in a child process, to read their names, descriptions and arguments.
 
         Args:
             names: Each `module:function` or `/path/to/file.py:function`.
@@ -63,7 +63,7 @@ class FunctionTools:
 
 
 def argument_problem(parameters: Schema, arguments: Mapping[str, Any]) -> str:
-    """Return what is wrong with the arguments of a call, in one line for the model; empty if nothing is."""
+    """Return the fault in the arguments of a call, in one line for the model; empty if there is none."""
     properties = parameters.get("properties", {})
     takes = f"it takes {', '.join(properties)}" if properties else "it takes none"
     for name in arguments:

@@ -49,14 +49,14 @@ class Server:
         self._ended: concurrent.futures.Future[None] | None = None
 
     def schemas(self) -> list[Schema]:
-        """Return what its tools are called, do and take; raises ServerStartError if it cannot be started."""
+        """Return its tools' names, descriptions and arguments; raises ServerStartError if it cannot be started."""
         with self._lock:
             self._require_client(_START_LIMIT_S)
             assert self._schemas is not None
             return self._schemas
 
     def call(self, call: ToolCall, timeout_s: float) -> ToolResult:
-        """Call a tool; whatever goes wrong is the result."""
+        """Call a tool; return any error as the result."""
         from mcp import MCPError
 
         client = None
@@ -213,7 +213,7 @@ _servers_lock = threading.RLock()
 
 
 def acquire(address: Address) -> Server:
-    """The server of this process that is started like this, or runs there, with one user more."""
+    """Return the server of this process with this command or address, with one user more."""
     with _servers_lock:
         server, users = _servers.get((os.getpid(), address), (None, 0))
         server = server or Server(address)
@@ -222,7 +222,7 @@ def acquire(address: Address) -> Server:
 
 
 def release(server: Server) -> None:
-    """One user less; the last one ends the server."""
+    """Count one user less; the last one ends the server."""
     with _servers_lock:
         key = (os.getpid(), server.address)
         known, users = _servers.get(key, (None, 0))

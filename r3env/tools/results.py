@@ -1,4 +1,4 @@
-"""What comes of a call: text for the model, whether the tool worked or not."""
+"""The result of a call: text for the model, whether the tool worked or not."""
 
 import json
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ Schema = dict[str, Any]
 
 @dataclass(frozen=True)
 class ToolResult:
-    """What a call gave.
+    """The result of a call.
 
     Args:
         text: for the model.
@@ -22,19 +22,19 @@ class ToolResult:
     failed: bool = False
 
     def shortened(self, most: int) -> "ToolResult":
-        """Return the result with at most so many characters, and how many were left out."""
+        """Return the result with at most this many characters, and how many were left out."""
         return ToolResult(shorten(self.text, most), self.failed)
 
 
 class ToolSource(Protocol):
-    """Where tools come from, and who calls them."""
+    """A source of tools, which also calls them."""
 
     @property
     def schemas(self) -> list[Schema]:
-        """What each tool is called, does and takes, as chat templates want it: `{"type": "function", …}`."""
+        """Each tool's name, description and arguments in the form of chat templates: `{"type": "function", …}`."""
 
     def call(self, call: ToolCall, *, timeout_s: float, most: int) -> ToolResult:
-        """Call a tool of this source; whatever goes wrong is the result.
+        """Call a tool of this source; return any error as the result.
 
         Args:
             call: well formed, by the name of one of `schemas`.
@@ -43,7 +43,7 @@ class ToolSource(Protocol):
         """
 
     def close(self) -> None:
-        """End what the source has started."""
+        """End everything that the source has started."""
 
 
 def failure(text: str) -> ToolResult:
@@ -57,13 +57,13 @@ def timed_out(name: str, timeout_s: float) -> ToolResult:
 
 
 def shorten(text: str, most: int) -> str:
-    """Cut a text to its first characters, and say how many were left out; what no encoding has becomes `?`."""
+    """Cut a text to its first characters, and name how many were left out; what no encoding has becomes `?`."""
     text = text.encode(errors="replace").decode()
     return text if len(text) <= most else f"{text[:most]}\n[{len(text) - most} more characters]"
 
 
 def as_text(value: Any) -> str:
-    """Return what a tool returned as text: text as it is, else JSON, else as Python prints it."""
+    """Return a tool's result as text: text unchanged, else JSON, else as Python prints it."""
     if isinstance(value, str):
         return value
     try:

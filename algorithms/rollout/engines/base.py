@@ -79,7 +79,7 @@ class Engine(ABC):
 
     @abstractmethod
     def submit(self, key: int, request: GenerationRequest) -> None:
-        """Take a request; its completion will come back under `key`, which no unfinished request may have."""
+        """Accept a request; its completion is returned under `key`, which no unfinished request may have."""
 
     @abstractmethod
     def step(self) -> list[tuple[int, Completion]]:
@@ -91,7 +91,7 @@ class Engine(ABC):
 
     @abstractmethod
     def abort(self, keys: Collection[int]) -> None:
-        """Forget these requests: their completions never come back. Unknown keys are no error."""
+        """Drop these requests: their completions are never returned. Unknown keys are no error."""
 
     def load_weights(self, weights: Weights | Mapping[str, Any] | Iterable[tuple[str, Any]], version: int) -> None:
         """Replace the weights by a Hugging Face state dict (tied heads included) and remember its version.
@@ -106,7 +106,7 @@ class Engine(ABC):
         self.finish_weights(version)
 
     def start_weights(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
-        """Begin to replace the weights; until `finish_weights` there is no version. Wakes a sleeping engine's weights.
+        """Begin to replace the weights; there is no version until `finish_weights`. Wakes a sleeping engine's weights.
 
         Args:
             shapes: of all tensors that will come, by their Hugging Face names.
@@ -125,7 +125,7 @@ class Engine(ABC):
         raise NotImplementedError(f"{type(self).__name__} takes no weights")
 
     def finish_weights(self, version: int) -> None:
-        """Sample with the new weights from now on, and forget what was computed with the old ones.
+        """Sample with the new weights from now on, and drop what was computed with the old ones.
 
         Raises:
             RuntimeError: some of the announced tensors have not come.

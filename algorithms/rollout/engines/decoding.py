@@ -1,4 +1,4 @@
-"""Sample tokens from logits with numbers that belong to the request, not to the batch."""
+"""Sample tokens from logits with random numbers that depend on the request, not on the batch."""
 
 import contextlib
 from collections.abc import Iterator, Sequence
@@ -161,7 +161,7 @@ def grouped_attention(
     scaling: float | None = None,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, None]:
-    """Attention as transformers calls it; where there is one query a row, those that share a key go together.
+    """Compute attention as transformers calls it; for single queries per row, join those that share a key.
 
     With a mask transformers' own `sdpa` first copies each key for every query head that reads it.
 
@@ -221,7 +221,7 @@ def padding_blocks(padding: Sequence[int]) -> list[Block]:
 
 @contextlib.contextmanager
 def left_padding(length: int, blocks: Sequence[Block]) -> Iterator[None]:
-    """Have `grouped_attention` leave out the padding of these blocks in layers that keep `length` keys."""
+    """Let `grouped_attention` skip the padding of these blocks in layers that keep `length` keys."""
     token = _LEFT_PADDING.set((length, blocks))
     try:
         yield

@@ -1,4 +1,4 @@
-"""Generation with any Hugging Face causal LM: prompts shared in the prefill, finished rows leave the batch."""
+"""Generation with any Hugging Face causal LM: shared prompts in the prefill; finished rows leave the batch."""
 
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
@@ -83,7 +83,7 @@ class TransformersEngine(Engine):
         return list(zip(batch, _DecodingBatch(self, list(batch.values())).run(), strict=True)) if batch else []
 
     def abort(self, keys: Collection[int]) -> None:
-        """Forget requests that have not been decoded; the batches of the others stay what they are."""
+        """Drop requests that have not been decoded; the batches of the others stay as they are."""
         for requests in (self._submitted, *self._round):
             for key in keys:
                 requests.pop(key, None)

@@ -146,7 +146,7 @@ class VLLMEngine(Engine):
         self._awaited = set(shapes)
 
     def add_weights(self, update: Mapping[str, Any]) -> None:
-        """Load a bucket: tensors at hand, or one that vLLM receives by CUDA IPC or NCCL."""
+        """Load a bucket: tensors of this process, or one that vLLM receives by CUDA IPC or NCCL."""
         if self._awaited is None:
             raise RuntimeError("start_weights comes before add_weights")
         self.llm.update_weights({"update_info": dict(update)})
@@ -154,7 +154,7 @@ class VLLMEngine(Engine):
         self._awaited.difference_update(names)
 
     def finish_weights(self, version: int) -> None:
-        """End the update, wake the cache, and forget what it held, or keep it for the responses that are running."""
+        """End the update, wake the cache, and clear it, or keep it for the responses that are running."""
         require_complete(self._awaited or ())
         self.llm.finish_weight_update(str(version))
         self._awaited = None
@@ -226,7 +226,7 @@ class VLLMEngine(Engine):
         )
 
     def step(self) -> list[tuple[int, Completion]]:
-        """Decode a token of every running response, after the prefill of as many new ones as fit."""
+        """Decode one token of every running response, after the prefill of as many new ones as fit."""
         if not self._running:
             return []
         if self._awaited is not None:

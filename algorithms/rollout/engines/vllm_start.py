@@ -1,4 +1,4 @@
-"""Start vLLM: its arguments, the stages that people see meanwhile, and one line where it cannot start."""
+"""Start vLLM: its arguments, the stages to show meanwhile, and one line if it cannot start."""
 
 import contextlib
 import logging
@@ -62,7 +62,7 @@ class EngineDidNotStart(RunError):
 
 
 def import_vllm() -> None:
-    """Import vLLM in the way in which it is used here.
+    """Import vLLM, set up for this project.
 
     Raises:
         InputError: it is not installed.
@@ -103,7 +103,7 @@ def start_vllm(model: str, arguments: Mapping[str, Any], on_stage: OnStage) -> "
 
 
 def cpu_arguments(cache_bytes: int | None) -> dict[str, Any]:
-    """Return what vLLM needs to be told on a CPU; nothing on a GPU.
+    """Return vLLM's arguments for a CPU; nothing on a GPU.
 
     It fails there when it reads a seeded request's prompt in pieces: its generators cannot be rewound. And it would
     take nearly all memory for its cache.
@@ -119,7 +119,7 @@ def cpu_arguments(cache_bytes: int | None) -> dict[str, Any]:
 
 
 def parallel_arguments(size: int) -> dict[str, Any]:
-    """Worker processes of this machine: in a placement group vLLM would start Ray actors, for which nothing is left."""
+    """Return arguments for worker processes on this machine: the placement group has no room for vLLM's Ray actors."""
     return {"tensor_parallel_size": size, "distributed_executor_backend": "mp"} if size > 1 else {}
 
 

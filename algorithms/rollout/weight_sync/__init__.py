@@ -1,1 +1,1 @@
-"""Weights from the learners to the engines. Home: choice.py, which picks the way; transfer.py is its interface."""
+"""Weights from the learners to the engines. Start with choice.py, which picks the transfer, then transfer.py."""

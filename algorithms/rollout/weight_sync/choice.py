@@ -1,4 +1,4 @@
-"""Choose the way that weights take, and whether engines sleep while the learners work."""
+"""Choose how weights travel, and whether engines sleep while the learners work."""
 
 import logging
 from typing import Any, Protocol
@@ -16,7 +16,7 @@ _logger = logging.getLogger(__name__)
 
 
 def choose_transfer(config: BaseConfig) -> WeightTransfer:
-    """Return the configured way, or the best one for where learners and engines live.
+    """Return the configured transfer, or the best one for where learners and engines are.
 
     Raises:
         ConfigError: `env_runners.weight_transfer` cannot work where they live.
@@ -38,7 +38,7 @@ def _streamed(kind: TransferKind, wire: WireSettings) -> WeightTransfer:
 
 
 class OrObjectStore:
-    """Takes a way for as long as it is open, then the object store, which always is."""
+    """Uses a transfer while it is available, then the object store, which always is."""
 
     def __init__(self, first: WeightTransfer, wire: WireSettings) -> None:
         self._way, self._wire = first, wire
@@ -71,7 +71,7 @@ _DROP_WEIGHTS = 2
 
 
 class EngineSleep(Protocol):
-    """Begins when the rollouts of a step are in, and ends with the next push of weights."""
+    """Begins when the rollouts of a step are done, and ends with the next push of weights."""
 
     def begin(self, runner_group: EnvRunnerGroup, timeout_s: float) -> None:
         """Let the engines sleep; all of them are idle."""
@@ -79,10 +79,10 @@ class EngineSleep(Protocol):
 
 
 class NoSleep:
-    """Engines with GPUs of their own have nothing to give."""
+    """Engines on their own GPUs have no memory to free."""
 
     def begin(self, runner_group: EnvRunnerGroup, timeout_s: float) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 class Sleep:
@@ -94,7 +94,7 @@ class Sleep:
 
 
 def choose_engine_sleep(config: BaseConfig) -> EngineSleep:
-    """Return what `env_runners.sleep_while_training` asks for."""
+    """Return what `env_runners.sleep_while_training` configures."""
     return Sleep() if engine_sleeps(config) else NoSleep()
 
 

@@ -1,4 +1,4 @@
-"""Try CUDA IPC with a few bytes before weights depend on it: a learner lends a small tensor, its engine reads it."""
+"""Try CUDA IPC with a few bytes before weights depend on it: a learner shares a small tensor, its engine reads it."""
 
 import os
 from collections.abc import Mapping
@@ -36,7 +36,7 @@ class Loan:
 
 
 def lend(learner: GRPOLearner) -> tuple[str, Loan | Failure]:
-    """Lend a small tensor until `take_back`; returns the learner's GPU, and the loan or why there is none."""
+    """Share a small tensor until `take_back`; return the learner's GPU, and the loan or why there is none."""
     gpu = own_gpu(learner)
     number = float(learner._learner_index + 1)
     try:
@@ -70,18 +70,18 @@ def read(runner: Any, loans: Mapping[str, Loan]) -> None:
 
 
 def take_back(learner: GRPOLearner) -> None:
-    """Free what was lent."""
+    """Free the shared tensor."""
     sender_of(learner).lent = None
 
 
 def own_gpu(learner: GRPOLearner) -> str:
-    """Where the learner computes; it sees its neighbors' GPUs too."""
+    """Return the GPU where the learner computes; it sees its neighbors' GPUs too."""
     device = compute_device(learner.lm)
     return gpu_id(device) if device.type == "cuda" else "no GPU"
 
 
 def visible_gpus(runner: Any) -> dict[str, torch.device]:
-    """Devices of the runner's process by the ids of their GPUs."""
+    """Return the devices of the runner's process by the ids of their GPUs."""
     devices = [torch.device("cuda", index) for index in range(torch.cuda.device_count())]
     return {gpu_id(device): device for device in devices}
 

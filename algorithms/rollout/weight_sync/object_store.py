@@ -1,4 +1,4 @@
-"""Through Ray's object store: one object a bucket, which all runners of a node read from shared memory.
+"""Transfer through Ray's object store: one object per bucket, which all runners of a node read from shared memory.
 
 It works wherever learners and engines live. The store holds the weights once a node, in the engines' type; a process
 holds no more than a bucket beside its own.
@@ -88,7 +88,7 @@ class ObjectStoreTransfer:
 
 
 def store_weights(learner_group: LearnerGroup, wire: WireSettings) -> tuple[int, StoredWeights]:
-    """Put the learners' weights into the object store, where they stay for as long as the result is kept.
+    """Put the learners' weights into the object store, where they stay while the result is referenced.
 
     Returns:
         Their version, and the weights.
@@ -135,20 +135,20 @@ class AsLoaded:
     kind = TransferKind.IN_PROCESS
 
     def push(self, learner_group: LearnerGroup, runner_group: EnvRunnerGroup, timeout_s: float) -> int:
-        """Nothing to send, see `WeightTransfer.push`."""
+        """Send nothing, see `WeightTransfer.push`."""
         return 0
 
     def publish(self, learner_group: LearnerGroup) -> None:
-        """Nothing to publish."""
+        """Publish nothing."""
 
     def message(self, learner_group: LearnerGroup) -> tuple[int, dict[str, Any]]:
-        """Return an engine that comes back has read the model again; it only has to confirm it."""
+        """Return no weights: an engine that comes back has read the model again, and only has to confirm it."""
         return 0, {WEIGHTS_SEQ_NO: 0}
 
 
 @dataclass(frozen=True)
 class InProcessTransfer:
-    """Copies tensor by tensor; nothing is held twice."""
+    """Copies tensor by tensor; no tensor is held twice."""
 
     kind = TransferKind.IN_PROCESS
 

@@ -1,4 +1,4 @@
-"""The learner's end of the meeting of an NCCL group: it waits in a thread, and not for ever.
+"""The learner's end of opening an NCCL group: it waits in a thread, with a time limit.
 
 NCCL itself waits without a limit for processes that have announced themselves and never come, and cannot be called off
 while it does. The thread is then left where it is, and the learner goes on without it.
@@ -79,7 +79,7 @@ class Opening:
 
 
 def open_group(device: torch.device, meeting: Meeting) -> Any:
-    """Become rank 0 of the group; returns vLLM's communicator when all have come."""
+    """Become rank 0 of the group; return vLLM's communicator when all have joined."""
     from vllm.distributed.weight_transfer.nccl_common import stateless_init_process_group
 
     # vLLM makes a stream of its own the current one where it finds none set.
@@ -98,7 +98,7 @@ def place(learner: GRPOLearner) -> tuple[str, int] | None:
 
 
 def begin(learner: GRPOLearner, meeting: Meeting) -> None:
-    """Begin to open the group, in place of an earlier one; returns at once."""
+    """Begin to open the group, instead of an earlier one; returns at once."""
     if learner._learner_index:
         return
     sender = sender_of(learner)
@@ -110,7 +110,7 @@ def begin(learner: GRPOLearner, meeting: Meeting) -> None:
 
 
 def end(learner: GRPOLearner, patience_s: float) -> str | None:
-    """Take the group that was opened; returns what went wrong, in words."""
+    """Take the opened group; return the error, in words."""
     if learner._learner_index:
         return None
     sender = sender_of(learner)

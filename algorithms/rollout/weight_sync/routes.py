@@ -1,4 +1,4 @@
-"""The two ways between GPUs, each through vLLM's own engine for it.
+"""The two routes between GPUs, each through vLLM's own engine for it.
 
 CUDA IPC: the engine reads the learner's buffer on the GPU that they share.
 
@@ -32,7 +32,7 @@ class IPCLink:
     """Every learner exports its buffer: each serves the engine on its own GPU."""
 
     def sends(self, learner: GRPOLearner) -> bool:
-        """Return all do."""
+        """Return True: all learners send."""
         return True
 
     def offer(self, learner: GRPOLearner, buffer: torch.Tensor) -> dict[str, tuple[Any, ...]]:
@@ -45,11 +45,11 @@ class IPCLink:
         return {ipc_probe.gpu_id(buffer.device): sender.exported}
 
     def deliver(self, learner: GRPOLearner, packed: torch.Tensor) -> None:
-        """Nothing: the engines have read it where it lies."""
+        """Do nothing: the engines have read the buffer in place."""
 
 
 class IPCRoute:
-    """Buckets that lie in the learners' memory, tried with a small tensor when learners and runners first meet."""
+    """Buckets in the learners' memory; a small tensor is tried when learners and runners first meet."""
 
     kind = TransferKind.IPC
     link = IPCLink()
@@ -88,7 +88,7 @@ class IPCRoute:
         return failures
 
     def update(self, offers: Sequence[Bucket]) -> dict[str, Any]:
-        """One set of tensors, and where it lies on each GPU."""
+        """Return one set of tensors, and where it is on each GPU."""
         handles = {gpu: arguments for offer in offers for gpu, arguments in offer.payload.items()}
         sizes = [spec.nbytes for spec in offers[0].specs]
         return {**bucket_fields(offers[0]), "ipc_handles": handles, "tensor_sizes": sizes}
@@ -107,11 +107,11 @@ class NCCLLink:
     """The first learner sends; the others gather with it where the model is sharded."""
 
     def sends(self, learner: GRPOLearner) -> bool:
-        """Return the first one does."""
+        """Return whether this is the first learner, which sends."""
         return not learner._learner_index
 
     def offer(self, learner: GRPOLearner, buffer: torch.Tensor) -> None:
-        """Names and shapes are all that the engines need."""
+        """Return names and shapes, all that the engines need."""
 
     def deliver(self, learner: GRPOLearner, packed: torch.Tensor) -> None:
         """Broadcast, while the engines receive."""
@@ -122,7 +122,7 @@ class NCCLLink:
 
 
 class NCCLRoute:
-    """A group of the first learner and all engines' workers, made anew when a runner has been replaced."""
+    """A group of the first learner and all engines' workers; opened again when a runner has been replaced."""
 
     kind = TransferKind.NCCL
     link = NCCLLink()

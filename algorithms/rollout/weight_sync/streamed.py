@@ -1,4 +1,4 @@
-"""Send weights between GPUs: learners offer bucket after bucket, and the engines take each one before the next.
+"""Send weights between GPUs: learners offer bucket after bucket, and the engines take each before the next.
 
 The learners' functions run in every learner: sharded ones gather each tensor together.
 """
@@ -37,16 +37,16 @@ class Link(Protocol):
         ...
 
     def offer(self, learner: GRPOLearner, buffer: torch.Tensor) -> Any:
-        """Return what the receivers need to know of a buffer that is packed."""
+        """Return what the receivers need to know of a packed buffer."""
         ...
 
     def deliver(self, learner: GRPOLearner, packed: torch.Tensor) -> None:
-        """Send what was packed, while the receivers receive; returns when the buffer may be packed anew."""
+        """Send a packed buffer while the receivers receive; return when it may be packed again."""
         ...
 
 
 class Route(Protocol):
-    """A way between GPUs."""
+    """A route between GPUs."""
 
     @property
     def kind(self) -> TransferKind:
@@ -67,7 +67,7 @@ class Route(Protocol):
         ...
 
     def prepare(self, learner_group: LearnerGroup, calls: RunnerCalls) -> None:
-        """Check that learners and runners reach each other, and introduce those who have not met.
+        """Check that learners and runners reach each other, and introduce new ones.
 
         Raises:
             TransferUnavailable: they do not; no engine has been touched.
@@ -104,10 +104,10 @@ class StreamedTransfer:
         return opened.version
 
     def publish(self, learner_group: LearnerGroup) -> None:
-        """Not this way, see `WeightTransfer.publish`."""
+        """Not used, see `WeightTransfer.publish`."""
 
     def message(self, learner_group: LearnerGroup) -> tuple[int, dict[str, Any]]:
-        """For a runner that comes back, see `WeightTransfer.message`."""
+        """Return the message for a runner that comes back, see `WeightTransfer.message`."""
         return self._store.message(learner_group)
 
     def _send_all(self, learner_group: LearnerGroup, calls: RunnerCalls) -> None:
@@ -134,7 +134,7 @@ def _next(learner_group: LearnerGroup) -> list[Bucket] | None:
 
 
 def bucket_fields(bucket: Bucket) -> dict[str, Any]:
-    """Return what vLLM's engines want to know of a bucket's tensors."""
+    """Return what vLLM's engines need to know of a bucket's tensors."""
     return {
         "names": [spec.name for spec in bucket.specs],
         "dtype_names": [spec.dtype for spec in bucket.specs],

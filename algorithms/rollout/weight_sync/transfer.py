@@ -1,4 +1,4 @@
-"""The interface of every way from the learners to the engines, and calls to all learners and all env runners."""
+"""The interface of every transfer from the learners to the engines, and calls to all learners and env runners."""
 
 import functools
 import logging
@@ -19,11 +19,11 @@ _logger = logging.getLogger(__name__)
 
 
 class WeightTransfer(Protocol):
-    """A way from the learners to the engines."""
+    """A transfer of weights from the learners to the engines."""
 
     @property
     def kind(self) -> TransferKind:
-        """Which way the next push takes."""
+        """Which transfer the next push uses."""
         ...
 
     def push(self, learner_group: LearnerGroup, runner_group: EnvRunnerGroup, timeout_s: float) -> int:
@@ -64,7 +64,7 @@ class WeightTransfer(Protocol):
 
 
 class TransferUnavailable(RunError):
-    """This way cannot be taken here; no engine has been touched.
+    """This transfer is not possible here; no engine has been changed.
 
     Args:
         reason: without a fix: `env_runners.weight_transfer: auto` takes another way.
@@ -92,7 +92,7 @@ def require_version(answers: dict[int, int], version: int) -> None:
 
 @dataclass(frozen=True)
 class Failure:
-    """What went wrong in a runner, in words: an exception would end its actor silently."""
+    """The error of a runner, in words: an exception would end its actor silently."""
 
     message: str
 
@@ -144,7 +144,7 @@ class RunnerCalls:
         return held
 
     def attempt(self, call: Callable[[Any], T], timeout_s: float | None = None) -> dict[int, T | Failure]:
-        """Return the same, but runners that fail stay as they are; a `Failure` stands for each.
+        """Do the same, but leave failed runners as they are, and return a `Failure` for each.
 
         Args:
             call: what to call with each runner.
@@ -180,5 +180,5 @@ def _attempt(call: Callable[[Any], Any], runner: Any) -> tuple[int, Any]:
 
 
 def in_a_line(error: Exception) -> str:
-    """Return what an error says, without the advice that CUDA adds to each of its own."""
+    """Return an error's text, without the advice that CUDA adds to each of its own."""
     return f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"

@@ -1,4 +1,4 @@
-"""vLLM's weight-transfer engines, each of which also takes tensors that are at hand in its process.
+"""vLLM's weight-transfer engines, each of which also takes tensors of its own process.
 
 With that, whatever the way of the bytes, an update is vLLM's own sequence: `start_weight_update`, `update_weights` for
 each bucket, `finish_weight_update`. Tensors at hand serve the object store, an engine that shares the learner's
@@ -26,12 +26,12 @@ from algorithms.rollout.weight_sync.wire import TENSORS
 
 @dataclass
 class NothingToInit(WeightTransferInitInfo):
-    """Tensors at hand need no rendezvous."""
+    """The tensors of this process need no rendezvous."""
 
 
 @dataclass
 class NothingToReceive(WeightTransferUpdateInfo):
-    """Tensors at hand are not received."""
+    """The tensors of this process are not received."""
 
 
 class _TakesTensors:
@@ -58,13 +58,13 @@ def _load_without_head(load: Callable[[Any], Any], weights: Iterable[tuple[str, 
 
 
 class TensorsEngine(_TakesTensors, WeightTransferEngine[NothingToInit, NothingToReceive]):
-    """Takes tensors at hand only."""
+    """Takes tensors of its own process only."""
 
     init_info_cls = NothingToInit
     update_info_cls = NothingToReceive
 
     def init_transfer_engine(self, init_info: NothingToInit) -> None:
-        """Nothing to prepare."""
+        """Prepare nothing."""
 
     def start_weight_update(self) -> None:
         """Prepare the layers for weights in Hugging Face's names and shapes."""
@@ -73,28 +73,28 @@ class TensorsEngine(_TakesTensors, WeightTransferEngine[NothingToInit, NothingTo
         initialize_layerwise_reload(self.model)
 
     def finish_weight_update(self) -> None:
-        """Bring what was loaded into the engine's own layout."""
+        """Convert what was loaded to the engine's own layout."""
         from vllm.model_executor.model_loader.reload import finalize_layerwise_reload
 
         finalize_layerwise_reload(self.model, self.model_config)
 
     def receive_weights(self, update_info: NothingToReceive) -> None:
-        """Not used: there is no way but tensors at hand."""
+        """Not used: this engine takes only tensors of its own process."""
         raise RuntimeError("this engine takes tensors at hand only")
 
     def shutdown(self) -> None:
-        """Nothing to release."""
+        """Release nothing."""
 
 
 class IPCEngine(_TakesTensors, IPCWeightTransferEngine):
-    """Takes vLLM's updates, and tensors at hand."""
+    """Takes vLLM's updates, and tensors of its own process."""
 
 
 class NCCLEngine(_TakesTensors, NCCLWeightTransferEngine):
-    """Takes vLLM's updates, and tensors at hand."""
+    """Takes vLLM's updates, and tensors of its own process."""
 
     def init_transfer_engine(self, init_info: NCCLWeightTransferInitInfo) -> None:
-        """Join the group; raises RuntimeError where vLLM would continue without NCCL, and receive nothing."""
+        """Join the group; raise RuntimeError where vLLM would continue without NCCL, and receive nothing."""
         super().init_transfer_engine(init_info)
         if self.model_update_group is None or self.model_update_group.disabled:
             raise RuntimeError("vLLM finds no NCCL library")
@@ -115,7 +115,7 @@ def register_backends() -> None:
 
 
 def update_arguments(kind: str, *, sleeps: bool) -> dict[str, Any]:
-    """Arguments of `vllm.LLM` for a kind of transfer, and for an engine that sleeps between rollouts."""
+    """Return arguments of `vllm.LLM` for a kind of transfer, and for an engine that sleeps between rollouts."""
     from vllm.platforms import current_platform
 
     register_backends()
@@ -128,7 +128,7 @@ def update_arguments(kind: str, *, sleeps: bool) -> dict[str, Any]:
 
 
 class RegistersBackends:
-    """vLLM's `worker_extension_cls`: workers are processes of their own, which import this module on their way."""
+    """vLLM's `worker_extension_cls`: workers are separate processes, which import this module when they start."""
 
 
 register_backends()

@@ -1,4 +1,4 @@
-"""How vLLM reads a composite model's folder: the text alone, as a class of its own and under that one's names."""
+"""Let vLLM read a composite model's folder: only the text model, under the class and names of a plain one."""
 
 import dataclasses
 from collections.abc import Generator
@@ -21,7 +21,7 @@ def only_text(config: Any) -> Any:
 
 @register_model_loader(TEXT_FORMAT)
 class TextLoader(DefaultModelLoader):
-    """Reads safetensors files, leaves out what is not of the text, and renames the rest."""
+    """Reads safetensors files, leaves out weights that are not of the text, and renames the rest."""
 
     def __init__(self, load_config: LoadConfig) -> None:
         super().__init__(dataclasses.replace(load_config, load_format="safetensors"))

@@ -1,4 +1,4 @@
-"""Weights on their way: named tensors, in buckets of bounded size, each packed into one flat buffer. No Ray here."""
+"""Weights in transit: named tensors, in buckets of bounded size, each packed into one flat buffer. No Ray here."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -50,13 +50,13 @@ class TensorsAtHand:
     tensors: Iterable[Named]
 
     def buckets(self) -> Iterator[list[Named]]:
-        """Every tensor by itself: nothing has to be held together."""
+        """Yield every tensor by itself: only one is held at a time."""
         for named in self.tensors:
             yield [named]
 
 
 def as_weights(weights: "Weights | Mapping[str, Any] | Iterable[Named]") -> Weights:
-    """Weights as they are, or a state dict (or its items) as one bucket."""
+    """Return weights unchanged, or a state dict (or its items) as one bucket."""
     if hasattr(weights, "buckets") and hasattr(weights, "shapes"):
         return weights  # type: ignore[return-value]  # narrowed by what it has
     state = dict(weights)
@@ -144,7 +144,7 @@ def plan_buckets(
 
 
 def bytes_of(specs: Iterable[TensorSpec]) -> int:
-    """Bytes of a bucket."""
+    """Return the bytes of a bucket."""
     return sum(spec.nbytes for spec in specs)
 
 

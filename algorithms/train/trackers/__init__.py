@@ -1,1 +1,1 @@
-"""Where a run's numbers go beside metrics.jsonl: TensorBoard's event files, and what `run.trackers` names."""
+"""Destinations of a run's numbers besides metrics.jsonl: TensorBoard's event files, and those in `run.trackers`."""

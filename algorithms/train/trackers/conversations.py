@@ -1,4 +1,4 @@
-"""Sample conversations as trackers show them: Markdown for TensorBoard's text page, rows of a table for the others."""
+"""Sample conversations for trackers: Markdown for TensorBoard's text page, rows of a table for the others."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,7 @@ MAX_CHARACTERS = 20_000
 
 
 def conversation_rows(step: int, rollouts: Sequence[Rollout]) -> list[dict[str, Any]]:
-    """Return one row a conversation; a turn beyond 20,000 characters loses its middle."""
+    """Return one row per conversation; a turn beyond 20,000 characters loses its middle."""
     return [
         {
             "step": step,

@@ -1,4 +1,4 @@
-"""Sends a run's records to one tracker, each point once, from a thread of its own."""
+"""Send a run's records to one tracker, each point once, from a separate thread."""
 
 import logging
 import queue
@@ -49,11 +49,11 @@ class Delivery:
             self._incoming.put(partial(self._send_conversations, step, rows))
 
     def summary(self, summary: Mapping[str, Any]) -> None:
-        """Deliver what summary.json holds."""
+        """Deliver the content of summary.json."""
         self._incoming.put(partial(self.tracker.summary, summary))
 
     def close(self, outcome: Outcome) -> None:
-        """Wait until all is delivered, but not for ever; warn of what is not. A second call does nothing."""
+        """Wait until everything is delivered, up to a time limit; warn of the rest. A second call does nothing."""
         if self._closed:
             return
         self._closed = True

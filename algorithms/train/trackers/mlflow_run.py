@@ -44,7 +44,7 @@ class MlflowRun(Tracker):
         return cls(client, started.info.run_id, own_uri, resumed=False)
 
     def identity(self) -> dict[str, str]:
-        """Return the run's id, and where it lies unless MLFLOW_TRACKING_URI says so, which may hold a password."""
+        """Return the run's id, and its server unless MLFLOW_TRACKING_URI names it, as it may hold a password."""
         return {"id": self._id} | ({"uri": self._own_uri} if self._own_uri else {})
 
     def holds(self, tag: str, step: int) -> bool:
@@ -63,7 +63,7 @@ class MlflowRun(Tracker):
         return {int(found[1]) for file in files if (found := re.search(r"step-(\d+)\.csv$", file.path))}
 
     def settings(self, config: Mapping[str, Any]) -> None:
-        """Log parameters, and config.yaml. A parameter that was logged before stays: MLflow lets none change."""
+        """Log parameters, and config.yaml. Parameters logged before stay, as MLflow does not change any."""
         from mlflow.entities import Param
 
         known = self._client.get_run(self._id).data.params

@@ -1,4 +1,4 @@
-"""Trackers by name: which there are, whether they can start, and which tracked runs a run directory belongs to."""
+"""Trackers by name: which there are, whether they can start, and the tracked runs of a run directory."""
 
 import importlib
 import importlib.util

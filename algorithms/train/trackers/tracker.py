@@ -1,4 +1,4 @@
-"""What every tracker does. One file each implements it with the tracker's own client."""
+"""The interface of every tracker. One file each implements it with the tracker's own client."""
 
 import os
 import socket
@@ -45,7 +45,7 @@ class Tracker(ABC):
 
     @classmethod
     def check(cls) -> None:
-        """Raise OSError where nobody listens at the server that the environment names.
+        """Raise OSError if no server answers at the address in the environment.
 
         A client would try for minutes. Addresses that are not of http are not checked.
         """
@@ -66,7 +66,7 @@ class Tracker(ABC):
 
     @abstractmethod
     def identity(self) -> dict[str, str]:
-        """Return what finds the tracked run again."""
+        """Return the identity by which the tracked run is found again."""
 
     @abstractmethod
     def holds(self, tag: str, step: int) -> bool:
@@ -86,11 +86,11 @@ class Tracker(ABC):
 
     @abstractmethod
     def summary(self, summary: Mapping[str, Any]) -> None:
-        """Record what summary.json holds."""
+        """Record the content of summary.json."""
 
     @abstractmethod
     def close(self, outcome: Outcome) -> None:
-        """Send what is under way, and say how the run ended."""
+        """Send what is still in progress, and record how the run ended."""
 
 
 def flat(values: Mapping[str, Any], separator: str = ".", prefix: str = "") -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Trackio: a run in its local database, on a server of one's own or in a Space."""
+"""Trackio: a run in its local database, on your own server or in a Space."""
 
 import contextlib
 import os
@@ -16,7 +16,7 @@ _SUMMARY = "summary"
 
 
 class TrackioRun(Tracker):
-    """A run of Trackio. The client writes from a thread of its own, and warns itself of what it cannot send."""
+    """A run of Trackio. The client writes from its own thread, and itself warns of what it cannot send."""
 
     name = package = "trackio"
     address_variable = "TRACKIO_SERVER_URL"
@@ -27,7 +27,7 @@ class TrackioRun(Tracker):
 
     @classmethod
     def open(cls, run: RunDirectory, stored: Mapping[str, str]) -> Self:
-        """Begin or continue a run. Trackio finds runs by name alone: an ending keeps those of one name apart."""
+        """Begin or continue a run. Trackio finds runs by name only: a suffix separates those of one name."""
         import trackio
         from trackio.sqlite_storage import SQLiteStorage
 

@@ -1,4 +1,4 @@
-"""Reads what an offline run of Weights & Biases left in its `.wandb` files."""
+"""Read the `.wandb` files of an offline run of Weights & Biases."""
 
 import struct
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ _WHOLE, _LAST = 1, 4
 
 
 def stored_points(path: Path) -> set[tuple[str, int]]:
-    """Return the tags and steps that a `.wandb` file holds; what a killed process did not finish is left out."""
+    """Return the tags and steps in a `.wandb` file; without what a killed process did not finish."""
     from google.protobuf.message import DecodeError
     from wandb.proto.wandb_internal_pb2 import Record  # type: ignore[attr-defined]  # made at run time
 

@@ -27,13 +27,13 @@ class WandbRun(Tracker):
 
     @classmethod
     def check(cls) -> None:
-        """Raise OSError where nobody listens at WANDB_BASE_URL, if wandb is online."""
+        """Raise OSError if no server answers at WANDB_BASE_URL, if wandb is online."""
         if os.environ.get("WANDB_MODE", "online") == "online":
             super().check()
 
     @classmethod
     def open(cls, run: RunDirectory, stored: Mapping[str, str]) -> Self:
-        """Begin or continue a run; without WANDB_DIR its files lie in the run's folder."""
+        """Begin or continue a run; without WANDB_DIR its files are in the run's folder."""
         import wandb
 
         folder = os.environ.get("WANDB_DIR") or str(run.path)
