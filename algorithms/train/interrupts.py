@@ -22,7 +22,7 @@ def interrupt_on_sigterm() -> None:
 
 
 def raise_interrupt(number: int, frame: FrameType | None) -> None:
-    """Raise KeyboardInterrupt in a signal's handler. A SIGINT would not do: background processes of shells ignore it."""
+    """Raise KeyboardInterrupt in a signal's handler. No SIGINT is sent: background processes of a shell ignore it."""
     raise KeyboardInterrupt
 
 
