@@ -101,7 +101,7 @@ def _warn_of_idle_gpus(config: "BaseConfig") -> None:
 
 
 def check(config: "BaseConfig", run_settings: "RunSettings") -> Report:
-    """Describe what a configuration would start, and whether the machine has what it takes.
+    """Describe what a configuration would start, and whether the machine suffices for it.
 
     A model on the Hub that cannot be reached is no error.
 

@@ -1,4 +1,4 @@
-"""What `--check` prints: who runs where, what that takes, the data, the first prompt."""
+"""Describe a configuration for `--check`: what runs where, what that takes, the data, the first prompt."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -42,7 +42,7 @@ _LESS_MEMORY = (
 
 @dataclass(frozen=True)
 class Report:
-    """What a check has found.
+    """The result of a check.
 
     Args:
         lines: for people.
@@ -68,7 +68,7 @@ def describe(
     model: ModelFacts | None,
     use: ContextUse | None,
 ) -> Report:
-    """Return what a configuration would start.
+    """Describe what a configuration would start.
 
     Args:
         config: of the run.

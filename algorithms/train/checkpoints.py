@@ -60,7 +60,7 @@ class Checkpoints:
 
     @contextmanager
     def hidden_after(self, path: Path) -> Iterator[None]:
-        """Hide the checkpoints of later steps while the block goes back to `path`; if it fails they are there again.
+        """Hide the checkpoints of later steps while the block goes back to `path`; restore them if it fails.
 
         A power failure in the middle finds a history that was taken back, and no checkpoint that needs more of it.
         """

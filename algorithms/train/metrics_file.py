@@ -56,7 +56,7 @@ def drop_torn_line(path: Path) -> None:
 
 
 def keep_until(path: Path, step: int) -> None:
-    """Drop the rows of later steps, and with them a last line that is not whole."""
+    """Drop the rows of later steps, and an incomplete last line."""
     if path.exists():
         write_text(path, "".join(_line(row) for row in read(path) if row["step"] <= step))
 

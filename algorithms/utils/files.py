@@ -34,7 +34,7 @@ def replaced_whole(path: Path) -> Iterator[Path]:
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder, and what is missing above it, unless it is there; all their names are on the disk."""
+    """Make a folder and its missing parents, with all their names on the disk."""
     missing = [folder for folder in (path, *path.parents) if not folder.exists()]
     path.mkdir(parents=True, exist_ok=True)
     for made in missing:

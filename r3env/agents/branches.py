@@ -33,7 +33,7 @@ class Branches:
         return NextTurn(messages, follows, known, request.max_tokens, request.tools)
 
     def answered(self, turn: NextTurn, text: str) -> None:
-        """Note what the policy wrote next."""
+        """Record what the policy wrote next."""
         if turn.tools:
             content, calls = split_calls(text, len(self._known))
             if calls:

@@ -1,4 +1,4 @@
-"""A request of an agent that is refused."""
+"""The error of a refused request of an agent."""
 
 
 class RequestError(Exception):

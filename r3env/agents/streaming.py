@@ -1,4 +1,4 @@
-"""An answer as a stream of server-sent events: all of the message in one chunk, and its end in another.
+"""Stream an answer as server-sent events: the whole message in one chunk, and its end in another.
 
 The engine hands whole answers over, so there is nothing to send earlier.
 """

@@ -1,4 +1,4 @@
-"""Calls of tools, between the text that the policy writes and the fields of OpenAI's messages.
+"""Convert calls of tools between the policy's text and the fields of OpenAI's messages.
 
 The tools are the agent's, and so are their results. The policy sees both through its chat template, and what it writes
 is read by the parser of `r3env/Tools-v0`.
@@ -20,7 +20,7 @@ _SCHEMA_FIELDS = frozenset({"name", "description", "parameters"})
 
 
 def read_tools(fields: Mapping[str, Any]) -> str:
-    """Return the tools of a request as JSON, as the chat template gets them; empty if there are none.
+    """Return the tools of a request as JSON, in the form for the chat template; empty if there are none.
 
     Raises:
         RequestError: they are no list of functions, or the request wants the policy held to something.
@@ -38,7 +38,7 @@ def read_tools(fields: Mapping[str, Any]) -> str:
 
 
 def split_calls(text: str, turn: int) -> tuple[str, list[Call]]:
-    """Return what an answer says before its calls, and the calls as clients read them.
+    """Return the text of an answer before its calls, and the calls in the form that clients read.
 
     A text in which a call is malformed has none: all of it is content.
 
@@ -62,7 +62,7 @@ def split_calls(text: str, turn: int) -> tuple[str, list[Call]]:
 
 
 def calls_key(calls: Sequence[Call]) -> str:
-    """Return what identifies the calls of an answer, however their arguments are spaced and ordered."""
+    """Return a key of the calls of an answer, whatever the spacing and order of their arguments."""
     return json.dumps([[call["id"], *_called(call["function"])] for call in calls], sort_keys=True)
 
 

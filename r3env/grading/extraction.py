@@ -93,7 +93,7 @@ def final_boxes(response: str) -> FinalBoxes | None:
 
 
 def answer_in(final: FinalBoxes) -> str:
-    """The answer that the last boxes make; see `final_answer`."""
+    """Return the answer that the last boxes form; see `final_answer`."""
     alike = len({(box.label, box.content) for box in final.boxes}) == 1
     return final.boxes[-1].content if alike else as_list(final.boxes)
 

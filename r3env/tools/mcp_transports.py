@@ -1,4 +1,4 @@
-"""How an MCP server is reached: a program that is started and speaks over stdio, or a URL over streamable HTTP."""
+"""Reach an MCP server: a program that is started and speaks over stdio, or a URL over streamable HTTP."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -49,7 +49,7 @@ Address = ServerCommand | ServerUrl
 
 @asynccontextmanager
 async def connected(address: Address, log: TextIO) -> AsyncIterator[Any]:
-    """Connect to a server, starting it if it is a program; gives the client of the package `mcp`.
+    """Connect to a server, after starting it if it is a program; yield the client of the package `mcp`.
 
     Args:
         address: of the server.
