@@ -100,7 +100,7 @@ def parser() -> argparse.ArgumentParser:
     commands = argparse.ArgumentParser(
         prog="python -m algorithms.evaluate",
         description="Measure how well a model solves problems: pass@k, maj@k, lengths, with 95 % intervals.",
-        epilog="Set anything with section.key=value; docs/guides/evaluation.md has examples.",
+        epilog="Any setting can be given as section.key=value; docs/guides/evaluation.md has examples.",
     )
     commands.add_argument("overrides", nargs="*", metavar="section.key=value", help="override a setting of the files")
     commands.add_argument(

@@ -169,7 +169,7 @@ def _parser(algorithm: str) -> argparse.ArgumentParser:
         prog=f"python -m algorithms.{algorithm}",
         add_help=False,
         description="Train a language model with verifiable rewards. Without arguments: run the quickstart.",
-        epilog="Set anything with section.key=value; docs/reference/settings.md lists all settings.",
+        epilog="Any setting can be given as section.key=value; docs/reference/settings.md lists them.",
     )
     parser.add_argument("-h", "--help", action="store_true", help="show this help and every setting, and exit")
     parser.add_argument("overrides", nargs="*", metavar="section.key=value", help="override a setting of the files")

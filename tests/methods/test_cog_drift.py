@@ -165,7 +165,7 @@ def test_a_step_under_way_keeps_the_forms_that_it_was_begun_with():
 def test_what_cannot_work_is_one_line():
     with pytest.raises(ConfigError, match=r"cog_drift.formats: no query has a form of \['easy'\]; fix: data with"):
         drift(formats=["easy", "open_ended"])
-    with pytest.raises(ConfigError, match=r"environment.columns.variants: variants of query 'q00' is no object"):
+    with pytest.raises(ConfigError, match=r"environment.columns.variants: variants of query 'q00' is not an object"):
         made("cog_drift", services(info=lambda uid: {"variants": [1]}))
     one = drift()
     plain = CogDriftSettings(formats=["plain", "open_ended"])

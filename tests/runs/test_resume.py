@@ -162,7 +162,7 @@ def test_a_history_that_cannot_be_written_is_sound_and_nobody_is_told_to_start_a
 
 @pytest.mark.parametrize("code", [sqlite3.SQLITE_IOERR_READ, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY])
 def test_neither_is_one_that_is_out_of_reach(run, code):
-    with pytest.raises(CheckpointError, match="can be read and written") as raised, reading_history(run):
+    with pytest.raises(CheckpointError, match="readable and writable") as raised, reading_history(run):
         raise sqlite_error(code)
     assert "start again" not in str(raised.value)
 
