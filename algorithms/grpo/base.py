@@ -258,7 +258,7 @@ class StagedAlgorithm(Algorithm):
         if self._storage:
             super()._setup_logdir()
         else:
-            self._logdir = tempfile.gettempdir()
+            self._logdir = tempfile.gettempdir()  # type: ignore[assignment]  # Ray declares it None
 
     def cleanup(self) -> None:
         """Abandon unfinished rollouts, then stop the actors as RLlib does."""
