@@ -31,6 +31,8 @@ class Kind:
     runners: bool = False
 
 
+# An epoch, after which reflection begins and rows become longer, is over before a process's memory is judged.
+PROBLEMS = 120
 _REMOTE = (
     "env_runners.num_env_runners=2",
     "env_runners.timeout_s=60",
@@ -49,10 +51,12 @@ def kinds(folder: Path) -> list[Kind]:
     """Make what the kinds train on, in a folder, and list them."""
     base = folder / "calculator"
     subprocess.run([sys.executable, "-m", "examples.calculator", str(base)], check=True, stdout=subprocess.DEVNULL)
+    problems = base / "train.jsonl"
+    problems.write_text("".join(problems.read_text("utf-8").splitlines(keepends=True)[:PROBLEMS]), "utf-8")
     tools = (
         "environment.id=r3env/Tools-v0",
         "environment.options.tools=[examples.calculator:multiply]",
-        f"environment.data={base}/train.jsonl",
+        f"environment.data={problems}",
         f"evaluation.data={base}/heldout.jsonl",
         "environment.instruction=''",
         "environment.max_turns=3",
