@@ -78,7 +78,7 @@ def resumed(interrupted):
 def test_an_interrupt_ends_the_runs_with_a_checkpoint_each(interrupted):
     out, code, errors = interrupted
     assert code == 130, errors
-    assert "the same command goes on" in errors
+    assert "the same command resumes" in errors
     assert not (out / "grpo-0" / "summary.json").exists()
     assert "grpo-0" in (out / "table.md").read_text()
     assert list((out / "grpo-0" / "checkpoints").glob("step_*"))

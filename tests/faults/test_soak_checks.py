@@ -21,7 +21,7 @@ from benchmarks.soaking.memory import LONG_ENOUGH_STEPS, MemoryWatch, in_words
 from benchmarks.soaking.processes import kind, of_run
 from benchmarks.soaking.rounds import MOST_IN_VAIN, Disturbance, run_round
 
-FULL = "error: No space left on device (database or disk is full); what was written before is whole"
+FULL = "error: No space left on device (database or disk is full); what was written before is intact"
 BUSY = "error: Ray did not start (timeout); fix: …"
 
 

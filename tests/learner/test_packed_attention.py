@@ -115,7 +115,7 @@ REFUSED = {
     ),
     "attention is the model's own": (
         BloomConfig(vocab_size=VOCABULARY, hidden_size=32, n_layer=2, n_head=4),
-        "exchanged",
+        "replaced",
     ),
     "states run on": (BambaConfig(**SHAPE, attn_layer_indices=[1], mamba_n_heads=4), "kind"),
 }

@@ -122,5 +122,5 @@ def test_an_environment_that_no_group_can_share_is_refused(monkeypatch):
     env = GemEnv(GUESS, size=2)
     calls = iter(range(10))
     monkeypatch.setattr(env._gem, "reset", lambda seed: (f"opening {next(calls)}", {}))
-    with pytest.raises(ValueError, match="another way each time"):
+    with pytest.raises(ValueError, match="differently each time"):
         env._make_queries()
