@@ -157,14 +157,13 @@ def check_model(model: str | None) -> None:
     """Refuse folders that are easily mistaken for a model.
 
     Raises:
-        ConfigError: a checkpoint, a folder of checkpoints or of runs, or none beside runs; the line names what is meant.
+        ConfigError: a checkpoint, a folder of checkpoints or of runs, or a mistyped run; the line names the fix.
     """
     folder = Path(model or "").expanduser()
     beside = sorted(file.parent.name for file in folder.parent.glob("*/config.yaml")) if folder.parent.name else []
     if beside and not folder.exists():
-        raise ConfigError(
-            f"--model: there is no {folder}; fix: a run of {folder.parent}, the nearest is {nearest(folder.name, beside)}"
-        )
+        fix = f"a run of {folder.parent}, the nearest is {nearest(folder.name, beside)}"
+        raise ConfigError(f"--model: there is no {folder}; fix: {fix}")
     if not model or not folder.is_dir() or (folder / "config.json").is_file():
         return
     if _is_checkpoint(folder):
