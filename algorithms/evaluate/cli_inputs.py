@@ -15,6 +15,7 @@ from algorithms.evaluate.problems import is_mixture
 from algorithms.evaluate.untrusted_config import check_environments, withheld_notes, withhold_options
 from algorithms.train.checkpoints import Checkpoints
 from algorithms.utils.errors import CheckpointError
+from r3env.spelling import nearest
 
 # An empty file: `load` without any reads the quickstart, whose problems and texts are not wanted here.
 _NOTHING = os.devnull
@@ -156,9 +157,13 @@ def check_model(model: str | None) -> None:
     """Refuse folders that are easily mistaken for a model.
 
     Raises:
-        ConfigError: a checkpoint, a folder of checkpoints, or a folder of runs; the line names what is meant.
+        ConfigError: a checkpoint, a folder of checkpoints or of runs, or a mistyped run; the line names the fix.
     """
     folder = Path(model or "").expanduser()
+    beside = sorted(file.parent.name for file in folder.parent.glob("*/config.yaml")) if folder.parent.name else []
+    if beside and not folder.exists():
+        fix = f"a run of {folder.parent}, the nearest is {nearest(folder.name, beside)}"
+        raise ConfigError(f"--model: there is no {folder}; fix: {fix}")
     if not model or not folder.is_dir() or (folder / "config.json").is_file():
         return
     if _is_checkpoint(folder):

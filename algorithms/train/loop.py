@@ -48,7 +48,8 @@ _logger = logging.getLogger(__name__)
 def train(config: GRPOConfig, run: RunSettings, *, name: str) -> RunDirectory:
     """Train from the start in a new run directory; returns it."""
     directory = RunDirectory.create(run.dir, run.name or name, to_yaml(config, run, algorithm=name))
-    print(f"run directory: {directory.path}", file=sys.stderr)
+    taken = f" ({run.name} is taken)" if run.name and directory.path.name != run.name else ""
+    print(f"run directory: {directory.path}{taken}", file=sys.stderr)
     report(DIRECTORY, str(directory.path))
     with directory.locked():
         session = _Session(config, run, directory)

@@ -86,6 +86,7 @@ def _choose_begun(arguments: argparse.Namespace) -> None:
     if arguments.resume:
         raise ConfigError("--continue: finds the run to resume by run.name; fix: leave out --resume")
     if begun := begun_run(arguments.config or (), arguments.overrides):
+        print(f"--continue: resuming {begun} with its own settings; to change one: --resume {begun} section.key=value")
         arguments.resume, arguments.config, arguments.overrides = str(begun), None, []
 
 

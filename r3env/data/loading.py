@@ -259,7 +259,7 @@ def _is_plain(value: Any) -> bool:
 
 def _value(source: Source, number: int, row: Row, column: str) -> Any:
     if column not in row:
-        fix = f"the nearest column is {nearest(column, row)}; map it with columns"
+        fix = f"the nearest column is {nearest(column, row)}, of {', '.join(row)}; map it with columns.{column}"
         error = MissingColumnError.at(source.text, f"no column {column!r}", fix, row=number)
         error.column, error.row = column, number
         raise error

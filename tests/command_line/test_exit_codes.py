@@ -105,7 +105,9 @@ def test_a_run_that_was_begun_is_continued_with_its_own_configuration(capsys, tm
     (tmp_path / "mine" / "config.yaml").write_text(stored)
     start = ["--continue", f"run.dir={tmp_path}", "training.queries_per_step=5", "--check"]
     assert main("r3_grpo", [*start, "run.name=mine"]) == 0
-    assert re.search(r"\b3 prompt groups", capsys.readouterr().out)
+    printed = capsys.readouterr().out
+    assert re.search(r"\b3 prompt groups", printed)
+    assert f"--continue: resuming {tmp_path / 'mine'} with its own settings; to change one: --resume" in printed
     assert main("r3_grpo", [*start, "run.name=new"]) == 0
     assert re.search(r"\b5 prompt groups", capsys.readouterr().out)
 

@@ -180,3 +180,11 @@ def test_an_unforeseen_error_keeps_its_traceback(tmp_path, monkeypatch):
 def test_without_problems_the_fix_is_data():
     with pytest.raises(ConfigError, match="benchmarks.data: no problems are named"):
         evaluate(parser().parse_intermixed_args(TINY))
+
+
+def test_a_mistyped_run_is_told_from_a_model_of_the_hub(tmp_path, monkeypatch, capsys):
+    (tmp_path / "runs" / "first").mkdir(parents=True)
+    (tmp_path / "runs" / "first" / "config.yaml").write_text("run: {name: first}\n")
+    monkeypatch.chdir(tmp_path)
+    assert main(["--model", "runs/firstt"]) == 2
+    assert last_line(capsys) == "error: --model: there is no runs/firstt; fix: a run of runs, the nearest is 'first'"

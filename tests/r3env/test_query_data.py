@@ -145,7 +145,12 @@ BROKEN: list[tuple[str, bytes, dict[str, str], str]] = [
     ("a.csv", b"problem,answer\np\n", {}, "row 1: 'answer' is null"),
     ("a.parquet", b"PAR1 this is none", {}, "not a Parquet file"),
     ("a.jsonl", b'{"problem": "p", "anwser": "1"}', {}, "row 1: no column 'answer'; fix: the nearest "),
-    ("a.jsonl", b'{"problem": "p", "anwser": "1"}', {}, "column is 'anwser'; map it with columns"),
+    (
+        "a.jsonl",
+        b'{"problem": "p", "anwser": "1"}',
+        {},
+        "column is 'anwser', of problem, anwser; map it with columns.answer",
+    ),
     ("a.jsonl", GOOD_LINE, {"problem": "q"}, "no column 'q'; fix: the nearest column is"),
     ("a.jsonl", GOOD_LINE, {"uid": "id"}, "no column 'id'"),
     ("a.jsonl", GOOD_LINE, {"hint": "q"}, "row 1: no column 'q'; fix: the nearest column is"),
