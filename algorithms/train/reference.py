@@ -1,6 +1,7 @@
 """`python -m algorithms.train.reference`: generate the reference of all settings from their models."""
 
 from collections.abc import Iterator
+from inspect import cleandoc
 
 from algorithms.config.schema import Settings, describe, describe_default
 from algorithms.config.sections import BenchmarksSettings, RunSettings
@@ -26,7 +27,7 @@ def reference() -> str:
 def _section(name: str, model: type[Settings]) -> Iterator[str]:
     yield f"## {name}"
     yield ""
-    yield from (model.__doc__ or "").splitlines()
+    yield from cleandoc(model.__doc__ or "").splitlines()
     yield ""
     yield "| setting | what it takes | default | meaning |"
     yield "|---|---|---|---|"
