@@ -115,7 +115,9 @@ def _run(folder: str, module: str, *words: str) -> str:
     """Run a command of the library in a folder; returns what it printed."""
     surroundings = os.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "110"}
     command = [sys.executable, "-m", module, *words]
-    done = subprocess.run(command, cwd=folder, stdout=subprocess.PIPE, text=True, env=surroundings, check=True)
+    done = subprocess.run(
+        command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=surroundings, check=True
+    )
     return done.stdout
 
 
