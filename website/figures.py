@@ -95,7 +95,7 @@ def report() -> str:
         for name in ("r3_grpo", "grpo"):
             words = ["--config", str(ROOT / "configs" / "quickstart.yaml"), f"run.name={name}", "run.steps=20"]
             _run(folder, f"algorithms.{name}", *words)
-        _run(folder, "algorithms.report", "runs/r3_grpo", "runs/grpo", "--out", "report.html")
+        _run(folder, "algorithms.report", "runs/r3_grpo", "runs/grpo", "--out", "report.html", "--trajectories", "9000")
         browser = Browser(program, folder + "/profile")
         try:
             browser.open(Path(folder, "report.html"), width=1120, height=840)
