@@ -51,6 +51,15 @@ def at_equal_cpu(ours: Run, other: Run) -> float:
     return at_cpu(ours, seconds) - at_cpu(other, seconds)
 
 
+def at_equal_tokens(ours: Run, other: Run) -> float:
+    """Return our pass@1 minus the other's at the budget of generated tokens."""
+    return at_tokens(ours) - at_tokens(other)
+
+
+# What the columns of differences are measured at.
+AXES = (at_equal_tokens, at_equal_cpu)
+
+
 def differences(arm: str, difference: Callable[[Run, Run], float]) -> np.ndarray:
     """Return R³ minus the arm, seed by seed: [seeds]."""
     ours, others = runs(FILE, REFERENCE), runs(FILE, arm)
@@ -60,16 +69,15 @@ def differences(arm: str, difference: Callable[[Run, Run], float]) -> np.ndarray
 def table() -> str:
     """Return the comparison as Markdown: every arm, and R³ minus it at equal tokens and at equal CPU seconds."""
     others = [arm for arm in ARMS if arm != REFERENCE]
-    axes = [lambda ours, other: at_tokens(ours) - at_tokens(other), at_equal_cpu]
-    pairs = {arm: [differences(arm, axis) for axis in axes] for arm in others}
-    adjusted = [holm([float(ttest_1samp(pairs[arm][axis], 0).pvalue) for arm in others]) for axis in range(len(axes))]
+    pairs = {arm: [differences(arm, axis) for axis in AXES] for arm in others}
+    adjusted = [holm([float(ttest_1samp(pairs[arm][axis], 0).pvalue) for arm in others]) for axis in range(len(AXES))]
     lines = [
         "| arm | | pass@1 at 150k tokens | R³ minus it, equal tokens | p | R³ minus it, equal CPU seconds | p |",
         "|---|---|---|---|---|---|---|",
     ]
     for arm, meaning in ARMS.items():
         cells = [f"`{arm}`", meaning, interval(t_interval([at_tokens(run) for run in runs(FILE, arm).values()]))]
-        for axis in range(len(axes)):
+        for axis in range(len(AXES)):
             p = adjusted[axis][others.index(arm)] if arm in pairs else None
             cells += ["", ""] if p is None else [interval(t_interval(pairs[arm][axis]), sign="+"), f"{p:.3f}"]
         lines.append(f"| {' | '.join(cells)} |")
@@ -81,7 +89,7 @@ def short_table() -> str:
     lines = ["| arm | held-out pass@1 | R³ minus it | R³ minus it, equal CPU seconds |", "|---|---|---|---|"]
     for arm in FEW:
         cells = [TITLES[arm], interval(t_interval([at_tokens(run) for run in runs(FILE, arm).values()]))]
-        for axis in (lambda ours, other: at_tokens(ours) - at_tokens(other), at_equal_cpu):
+        for axis in AXES:
             cells.append("" if arm == REFERENCE else interval(t_interval(differences(arm, axis)), sign="+"))
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
