@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from r3env.envs.tools import ToolEnv
 from r3env.registry import OptionError
 
 from .sample_server import SECRET
-from .test_tool_env import HERE, call, results
+from .test_tool_env import HERE, call, check_calls_at_once, results
 
 SERVER = str(Path(__file__).with_name("sample_server.py"))
 
@@ -119,18 +118,7 @@ def test_a_slow_tool_is_a_result_and_a_frozen_server_too_until_it_thaws(begun, s
 
 
 def test_many_threads_call_one_server_at_once(begun):
-    environments = [begun() for _ in range(8)]
-    sums = {}
-
-    def work(number, environment):
-        sums[number] = [results(environment, call("add", a=number, b=i))[0][0] for i in range(5)]
-
-    threads = [threading.Thread(target=work, args=pair) for pair in enumerate(environments)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sums == {number: [str(number + i) for i in range(5)] for number in range(8)}
+    check_calls_at_once([begun() for _ in range(8)])
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 import gc
 import os
 import sys
-import threading
 import time
 from pathlib import Path
 
@@ -12,7 +11,7 @@ import pytest
 from r3env.envs.tools import ToolEnv
 from r3env.registry import OptionError
 
-from .test_tool_env import HERE, call, results
+from .test_tool_env import HERE, call, check_calls_at_once, results
 
 SERVER = str(Path(__file__).with_name("sample_server.py"))
 
@@ -124,18 +123,7 @@ def test_a_frozen_server_is_ended_and_the_next_call_starts_another(begun, log):
 
 
 def test_many_threads_call_one_server_at_once(begun, log):
-    environments = [begun() for _ in range(8)]
-    sums = {}
-
-    def work(number, environment):
-        sums[number] = [results(environment, call("add", a=number, b=i))[0][0] for i in range(5)]
-
-    threads = [threading.Thread(target=work, args=pair) for pair in enumerate(environments)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sums == {number: [str(number + i) for i in range(5)] for number in range(8)}
+    check_calls_at_once([begun() for _ in range(8)])
     assert len(log()) == 1
 
 

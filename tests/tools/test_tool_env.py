@@ -2,6 +2,7 @@
 
 import json
 import os
+import threading
 
 import gymnasium
 import pytest
@@ -46,6 +47,21 @@ def results(environment, *calls):
     assert (reward, over, info["verdict"]) == (0.0, False, "no_answer")
     assert info["counts"]["tool_calls"] == len(calls) == len(info["messages"])
     return [message["content"] for message in info["messages"]], info["counts"]["failed_tool_calls"]
+
+
+def check_calls_at_once(environments):
+    """Let a thread for each environment call `add` five times, all at once; every one gets its own sums."""
+    sums = {}
+
+    def work(number, environment):
+        sums[number] = [results(environment, call("add", a=number, b=i))[0][0] for i in range(5)]
+
+    threads = [threading.Thread(target=work, args=pair) for pair in enumerate(environments)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sums == {number: [str(number + i) for i in range(5)] for number in range(len(environments))}
 
 
 def test_an_episode_of_a_call_and_an_answer(problems):
