@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from website.texts import frozen
+from website.texts import frozen, text_at
 
 
 def main() -> int:
@@ -18,7 +18,7 @@ def main() -> int:
     arguments = parser.parse_args()
     before, after = Counter[str](), Counter[str]()
     for old, new in _changed(arguments.revision, arguments.paths):
-        one = _frozen(old, _at(arguments.revision, old)) if old else Counter[str]()
+        one = _frozen(old, text_at(arguments.revision, old)) if old else Counter[str]()
         two = _frozen(new, Path(new).read_text(encoding="utf-8")) if new else Counter[str]()
         before += one - two
         after += two - one
@@ -41,10 +41,6 @@ def _changed(revision: str, paths: list[str]) -> Iterator[tuple[str | None, str 
         if not names[-1].endswith((".md", ".py")):
             continue
         yield (None if status == "A" else names[0]), (None if status == "D" else names[-1])
-
-
-def _at(revision: str, path: str) -> str:
-    return subprocess.run(["git", "show", f"{revision}:{path}"], capture_output=True, text=True, check=True).stdout
 
 
 def _frozen(path: str, text: str) -> Counter[str]:

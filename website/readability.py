@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from website.texts import sentences, words
+from website.texts import sentences, text_at, words
 
 LONG = 35
 # Words of this house that a reader of the field has another word for.
@@ -98,7 +98,7 @@ def _all(revision: str | None) -> list[str]:
 def _text(name: str, revision: str | None) -> str:
     if revision is None:
         return Path(name).read_text(encoding="utf-8")
-    return subprocess.run(["git", "show", f"{revision}:{name}"], capture_output=True, text=True, check=True).stdout
+    return text_at(revision, name)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """A page's parts: prose, code, numbers and links."""
 
 import re
+import subprocess
 from collections import Counter
 from collections.abc import Iterator
 
@@ -11,6 +12,11 @@ _LINK = re.compile(r"!?\[([^\]]*)\]\(([^)\s]+)\)")
 _NUMBER = re.compile(r"(?<![\w.])[+−-]?\d[\d,]*(?:\.\d+)?%?(?!\w)")
 _BULLET = re.compile(r"^\s*(?:[-*]|\d+\.)\s+")
 _END = re.compile(r"(?<=[.!?:])\s+(?=[A-Z\"'(*\[`\d_])")
+
+
+def text_at(revision: str, path: str) -> str:
+    """Return a file's text at a revision of git."""
+    return subprocess.run(["git", "show", f"{revision}:{path}"], capture_output=True, text=True, check=True).stdout
 
 
 def frozen(text: str) -> Counter[str]:
