@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-# Each notes its arguments; `python -m` is the driver, which can be told to wait for a signal.
+# Each notes its arguments. `python -c` ends once as many nodes were started as it is told to wait for; `python -m` is the
+# driver, which can be told to wait for a signal.
 STAND_IN = """#!/bin/bash
 echo "$(basename "$0") $*" >> "$LOG"
 case "$(basename "$0") $*" in
   *"--block") exec sleep 1000 ;;
-  "python -c "*) exit 0 ;;
+  "python -c "*) until (($(grep -cE "^(ray|srun) " "$LOG") >= $4)); do sleep 0.05; done ;;
   "python -m "*)
     echo "RAY_ADDRESS $RAY_ADDRESS" >> "$LOG"
     trap 'exit 130' TERM
