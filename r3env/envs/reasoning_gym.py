@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from r3env.core import REFLECTION_STEPS, Queries, Query, Reason, Verdict, VerifiableEnv
 from r3env.data.shared import load_shared
-from r3env.envs.reasoning_gym_scoring import may_be_scored
+from r3env.envs.reasoning_gym_scoring import may_be_scored, runs_answers
 from r3env.envs.reasoning_gym_tasks import GeneratedQueries, Task
 from r3env.sandbox.process import ProcessDiedError, ProcessTamperedError, ProcessTimeoutError
 from r3env.sandbox.subprocess_scorer import ScorerRaisedError, shared_scorer
@@ -108,7 +108,14 @@ class ReasoningGymEnv(VerifiableEnv):
             return Verdict(False, Reason.DIFFERENT, 0.0, answer=answer)
         maker = "r3env.envs.reasoning_gym_scoring:make_scorer"
         try:
-            score = shared_scorer().call(maker, (name, config), entry, answer, timeout_s=self.grading_timeout_s)
+            score = shared_scorer().call(
+                maker,
+                (name, config),
+                entry,
+                answer,
+                timeout_s=self.grading_timeout_s,
+                keep=not runs_answers(name, entry),
+            )
         except ProcessTimeoutError:
             return Verdict(False, Reason.TIMEOUT)
         except ProcessDiedError:

@@ -42,8 +42,7 @@ def may_be_scored(task: str, entry: Mapping[str, Any], answer: str) -> bool:
         entry: What the library generated; in the task `composite` it says which task the problem is of.
         answer: What the policy wrote.
     """
-    if task == "composite":
-        task = entry["metadata"]["source_dataset"]
+    task = _source(task, entry)
     if task not in EVALUATING:
         return True
     reference = str(entry["answer"])
@@ -54,6 +53,16 @@ def may_be_scored(task: str, entry: Mapping[str, Any], answer: str) -> bool:
     # A reference answer may hold what is not listed here, such as an `Integral` that SymPy left as it is.
     known = frozenset(re.findall(r"[A-Za-z]\w*", reference)) if task in _ALGEBRA else frozenset()
     return _is_expression(answer, known, names=task in _ALGEBRA)
+
+
+def runs_answers(task: str, entry: Mapping[str, Any]) -> bool:
+    """Return whether the task's scorer runs an answer as code."""
+    return _source(task, entry) in EVALUATING
+
+
+def _source(task: str, entry: Mapping[str, Any]) -> str:
+    """Return the task that the problem is of, which in `composite` is another one."""
+    return str(entry["metadata"]["source_dataset"]) if task == "composite" else task
 
 
 def _is_expression(text: str, known: frozenset[str], *, names: bool) -> bool:

@@ -1,9 +1,10 @@
-"""The process behind `subprocess_scorer`: makes scorers, and runs each call in a separate fork.
+"""The process behind `subprocess_scorer`: makes scorers, and runs calls in a fork.
 
 It reads pickled calls from its standard input; everything that it writes is JSON.
 A scorer gives a number, or a mapping of plain data.
 """
 
+import base64
 import contextlib
 import functools
 import importlib
@@ -27,42 +28,70 @@ MEMORY_LIMIT_BYTES = 2 << 30
 def main() -> None:
     """Answer calls until the parent goes away."""
     requests, replies = open_pipes()
+    fork = _Fork((requests, replies))
     send(replies, {"ready": True})
     with contextlib.suppress(EOFError, BrokenPipeError):
         while True:
-            _answer(requests, replies)
+            _answer(requests, replies, fork)
 
 
-def _answer(requests: Connection, replies: Connection) -> None:
-    maker, made_from, arguments, timeout_s = pickle.loads(requests.recv_bytes())
+class _Fork:
+    """The one fork there is: made for a single call, or kept for the next calls of the same scorer."""
+
+    def __init__(self, inherited: tuple[Connection, Connection]) -> None:
+        self._inherited = inherited
+        self._worker: Worker | None = None
+        self._made_for: object = None
+
+    def prepare(self, scorer: Callable[..., Any], made_for: object) -> Worker:
+        """Return a worker: the kept one if it was made for this and not for None, else a new one."""
+        if self._worker is None or made_for is None or made_for != self._made_for:
+            self.end()
+            limit = MEMORY_LIMIT_BYTES + _address_space_bytes()
+            self._worker, self._made_for = Worker(partial(_score, scorer), limit, self._inherited), made_for
+        return self._worker
+
+    def end(self) -> None:
+        """Kill the worker, if there is one."""
+        if self._worker is not None:
+            self._worker.kill()
+            self._worker = None
+
+
+def _answer(requests: Connection, replies: Connection, fork: _Fork) -> None:
+    maker, made_from, arguments, timeout_s, keep = pickle.loads(requests.recv_bytes())
     try:
         scorer = _attribute(maker)(*made_from)
     except Exception as error:
         send(replies, {"raised": _text(error)})
         return
     nonce = secrets.token_hex(16)
-    limit = MEMORY_LIMIT_BYTES + _address_space_bytes()
-    worker = Worker(partial(_score, scorer, arguments, nonce), limit, (requests, replies))
+    worker = fork.prepare(scorer, (maker, made_from) if keep else None)
     try:
         send(replies, {"made": True})
         # The token comes after the fork, which has none of our pipes: what runs there cannot have it.
         token = requests.recv_bytes().decode()
-        outcome = _checked(worker.exchange(None, timeout_s, requests), nonce)
+        call = {"nonce": nonce, "arguments": base64.b64encode(arguments).decode()}
+        outcome = _checked(worker.exchange(call, timeout_s, requests), nonce)
     except ProcessTimeoutError:
         outcome = {"timeout": True}
     except ProcessDiedError:
         outcome = {"died": True}
     except ProcessTamperedError:
         outcome = {"tampered": True}
-    finally:
-        worker.kill()
+    except BaseException:
+        fork.end()
+        raise
+    if not keep or "score" not in outcome:
+        fork.end()
     send(replies, {"token": token, **outcome})
 
 
-def _score(scorer: Callable[..., Any], arguments: tuple[Any, ...], nonce: str, _: None) -> Message:
+def _score(scorer: Callable[..., Any], call: Message) -> Message:
     os.setpgid(0, 0)  # so that what the call starts is killed with it
+    nonce = call["nonce"]
     try:
-        value = scorer(*arguments)
+        value = scorer(*pickle.loads(base64.b64decode(call["arguments"])))
         if isinstance(value, dict):
             return {"nonce": nonce, "plain": value}
         value = float(value)

@@ -5,7 +5,8 @@ stops one long operation on integers. Mathematical answers have graders of their
 
 What is fenced: each call runs in a fork of its own, with a limit of memory, so it cannot stay for later calls; nothing
 that comes back is unpickled or run here, only one finite number (or, for `ask`, plain data) of one well-formed message
-with a random token that the fork never had is believed; after anything else the child is killed and replaced.
+with a random token that the fork never had is believed; after anything else the child is killed and replaced. A scorer
+that never runs an answer as code may keep its fork for its next calls, which saves most of the time of a short one.
 
 What is not: the fork runs as this process's user, with its files, network and processes in reach, and code that runs
 in it can look through the scorer's own memory and so make up the score of its own call. So never give an answer to a
@@ -49,7 +50,9 @@ class SubprocessScorer:
         """Make the scorer; no process is started yet."""
         self._pool = ChildPool(size, "r3env.sandbox.scorer_child", "scorer")
 
-    def call(self, maker: str, made_from: Sequence[Any], *arguments: Any, timeout_s: float) -> float:
+    def call(
+        self, maker: str, made_from: Sequence[Any], *arguments: Any, timeout_s: float, keep: bool = False
+    ) -> float:
         """Compute the score of these arguments, a finite number.
 
         Args:
@@ -58,6 +61,8 @@ class SubprocessScorer:
             made_from: What the maker gets; nothing that a policy wrote.
             arguments: What the scorer gets.
             timeout_s: Seconds the scorer may take, from when a process that is ready takes it up.
+            keep: Whether the fork may serve the next calls of the same scorer: only for one that runs nothing of its
+                arguments as code, and whose score does not depend on earlier calls.
 
         Raises:
             ProcessTimeoutError: It took longer.
@@ -65,7 +70,7 @@ class SubprocessScorer:
             ProcessTamperedError: What came back is no score: the call's own arguments must have got at the pipes.
             ScorerRaisedError: The maker or the scorer raised, or the score is not a finite number.
         """
-        reply = self._reply(maker, made_from, arguments, timeout_s)
+        reply = self._reply(maker, made_from, arguments, timeout_s, keep)
         if "score" not in reply:
             raise ProcessTamperedError
         return float(reply["score"])
@@ -82,11 +87,11 @@ class SubprocessScorer:
         return dict(reply["plain"])
 
     def _reply(
-        self, maker: str, made_from: Sequence[Any], arguments: tuple[Any, ...], timeout_s: float
+        self, maker: str, made_from: Sequence[Any], arguments: tuple[Any, ...], timeout_s: float, keep: bool = False
     ) -> dict[str, Any]:
         try:
             with self._pool.child() as child:
-                child.send(pickle.dumps((maker, tuple(made_from), arguments, timeout_s)))
+                child.send(pickle.dumps((maker, tuple(made_from), pickle.dumps(arguments), timeout_s, keep)))
                 reply = _outcome(child, timeout_s)
         except ProcessStartError as error:
             raise ProcessDiedError(str(error)) from error

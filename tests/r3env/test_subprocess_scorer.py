@@ -43,6 +43,28 @@ def test_processes_are_kept_but_each_call_has_its_own_fork(calls: SubprocessScor
     assert score(calls, "hasattr(__import__('math'), 'poisoned')") == 0.0
 
 
+def test_a_fork_is_kept_for_the_next_calls_of_the_same_scorer_until_one_fails() -> None:
+    pool = SubprocessScorer(size=1)
+
+    def fork_of(code: str = "__import__('os').getpid()", keep: bool = True, timeout_s: float = 60.0) -> float:
+        return pool.call("functools:partial", (eval,), code, timeout_s=timeout_s, keep=keep)
+
+    first = fork_of()
+    assert fork_of() == first
+    assert pool.call("functools:partial", (math.gcd, 12), 18, timeout_s=5.0, keep=True) == 6.0
+    second = fork_of()
+    assert second != first, "another scorer had the fork"
+    with pytest.raises(ScorerRaisedError):
+        fork_of("1 / 0")
+    third = fork_of()
+    assert third != second
+    with pytest.raises(ProcessTimeoutError):
+        fork_of("9**9**9", timeout_s=0.5)
+    assert fork_of() != third
+    assert len({fork_of(keep=False) for _ in range(3)}) == 3
+    pool.close()
+
+
 def test_what_never_returns_is_killed_and_the_next_call_is_answered(calls: SubprocessScorer) -> None:
     parent = score(calls, "__import__('os').getppid()")
     started = time.monotonic()
