@@ -68,6 +68,7 @@ TITLES = {
     "r3-no-isr": "R³ without reflection",
     "r3-no-serr": "R³ without ranking",
     "r3-paper": "R³ to the letter",
+    "grpo-slow": "GRPO, half the rate",
     "flat-penalty": "GRPO, flat penalty",
     "r3-random-rank": "R³, ranks at random",
     "ccr": "replay alone",

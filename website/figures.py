@@ -6,24 +6,17 @@ are current. The others run something, and carry commit and machine.
 """
 
 import argparse
-import os
 import re
-import shutil
-import subprocess
-import sys
-import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import date
+from functools import partial
 from pathlib import Path
 
 from algorithms.utils.files import write_text
-from algorithms.utils.provenance import code_commit
-from website.browser import NAMES, Browser, find_browser
+from website import printed, recorded, tutorial
+from website.printed import ROOT
 
-ROOT = Path(__file__).parent.parent
 IMAGES = ROOT / "docs" / "images"
-STEPS_SHOWN = (1, 40, 80)
 
 
 @dataclass(frozen=True)
@@ -33,13 +26,15 @@ class Figure:
     Args:
         name: in the page's marks.
         page: below the project's folder.
-        make: returns the Markdown, and may write pictures.
+        make: takes the folder of pictures; returns the Markdown.
+        pictures: names of the files that `make` writes into that folder.
         cheap: whether it is made from committed records, in seconds and always the same.
     """
 
     name: str
     page: str
-    make: Callable[[], str]
+    make: Callable[[Path], str]
+    pictures: tuple[str, ...] = ()
     cheap: bool = True
 
     def marked(self) -> re.Pattern[str]:
@@ -53,116 +48,71 @@ class Figure:
             ValueError: the page does not have it exactly once.
         """
         page = ROOT / self.page
-        content = self.make()
+        content = self.make(IMAGES)
         text, count = self.marked().subn(lambda match: f"{match[1]}{content}\n{match[3]}", page.read_text("utf-8"))
         if count != 1:
             raise ValueError(f"{self.page}: has {count} parts <!-- figure {self.name} -->; it should have one")
         write_text(page, text)
 
 
-def controls() -> str:
-    """Return the table of R³ beside its controls."""
-    from benchmarks.evidence import controls
-
-    return controls.table()
-
-
-def controls_in_short() -> str:
-    """Return the README's table of evidence, and draw its panel."""
-    from benchmarks.evidence import controls
-
-    controls.draw(IMAGES / "controls-tokens.png")
-    return controls.short_table()
+README, REPORT, TUTORIAL = "README.md", "docs/guides/report.md", "docs/start/tutorial.md"
+EVIDENCE, LOG = "docs/results/evidence.md", "docs/results/evidence-log.md"
+FOUR = ("grpo", "grpo-slow", "dapo", "r3")
+OURS_FIRST = ("r3", "grpo", "grpo-slow", "dapo")
+WITHOUT = ("r3", "r3-no-ccr", "r3-no-isr", "r3-no-serr", "r3-paper", "grpo-slow")
+THREE = ("grpo", "dapo", "r3")
 
 
-def quickstart() -> str:
-    """Run the quickstart, return what it printed, and take its curves."""
-    made_by = stamp()
-    with tempfile.TemporaryDirectory() as folder:
-        printed = _run(folder, "algorithms.r3_grpo")
-        (run,) = Path(folder, "runs").iterdir()
-        shutil.copy(run / "curves.png", IMAGES / "quickstart.png")
-    return f"```\n{shortened(printed).rstrip()}\n```\n\n{made_by}"
-
-
-def report() -> str:
-    """Train R³ and GRPO for twenty steps, and take pictures of their report: its curves, and a group token by token."""
-    program = find_browser()
-    if program is None:
-        raise RuntimeError(f"no browser: none of {', '.join(NAMES)} is there; fix: make browser")
-    made_by = stamp()
-    with tempfile.TemporaryDirectory() as folder:
-        for name in ("r3_grpo", "grpo"):
-            words = ["--config", str(ROOT / "configs" / "quickstart.yaml"), f"run.name={name}", "run.steps=20"]
-            _run(folder, f"algorithms.{name}", *words)
-        _run(folder, "algorithms.report", "runs/r3_grpo", "runs/grpo", "--out", "report.html", "--trajectories", "9000")
-        browser = Browser(program, folder + "/profile")
-        try:
-            browser.open(Path(folder, "report.html"), width=1120, height=840)
-            browser.screenshot(IMAGES / "report.png")
-            browser.open(Path(folder, "report.html"), width=1120, height=760, fragment="#group=0.20.0")
-            browser.value("document.querySelector('.group').scrollIntoView()")
-            browser.screenshot(IMAGES / "report-tokens.png")
-        finally:
-            browser.close()
-    return (
-        "![Curves of R³ and GRPO](../images/report.png)\n\n"
-        f"![A group, its tokens colored by entropy](../images/report-tokens.png)\n\n{made_by}"
-    )
-
-
-def _run(folder: str, module: str, *words: str) -> str:
-    """Run a command of the library in a folder; returns what it printed."""
-    surroundings = os.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "110"}
-    command = [sys.executable, "-m", module, *words]
-    done = subprocess.run(
-        command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=surroundings, check=True
-    )
-    return done.stdout
-
-
-def shortened(printed: str) -> str:
-    """Cut a run's output: without its start, most of its steps, and its files."""
-    lines: list[str] = []
-    for line in printed[printed.index("step 1/") :].splitlines():
-        if line.startswith("  "):
-            break
-        step = re.match(r"step (\d+)/", line)
-        if step is None or int(step[1]) in STEPS_SHOWN:
-            lines.append(line)
-        elif lines[-1] != "…":
-            lines.append("…")
-    return "\n".join(lines)
-
-
-def stamp() -> str:
-    """Return a figure's commit, machine and date."""
-    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines() if Path("/proc/cpuinfo").exists() else []
-    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    processor = re.sub(r"\((?:R|TM)\)", "", models[0]) if models else "unknown processor"
-    commit, dirty, _ = (code_commit() or "unknown").partition("-dirty")
-    return f"*Commit {commit[:7]}{dirty}, {os.cpu_count()} cores ({processor}), {date.today():%Y-%m-%d}.*"
+def _logged(name: str, record: str, arms: Sequence[str], *pictures: str) -> Figure:
+    """Return the figure of an ablation's levels and differences in the log."""
+    make = partial(recorded.ablation, name=record, arms=arms, picture="".join(pictures))
+    return Figure(name, LOG, make, pictures)
 
 
 FIGURES = (
-    Figure("quickstart", "README.md", quickstart, cheap=False),
-    Figure("report", "docs/guides/report.md", report, cheap=False),
-    Figure("controls-in-short", "README.md", controls_in_short),
-    Figure("controls", "docs/results/evidence.md", controls),
+    Figure("quickstart", README, printed.quickstart, ("quickstart.png",), cheap=False),
+    Figure("report", REPORT, printed.report, ("report.png", "report-tokens.png"), cheap=False),
+    *(
+        Figure(f"tutorial-{part}", TUTORIAL, partial(tutorial.shown, part=part), cheap=False)
+        for part in tutorial.PARTS
+    ),
+    Figure("controls-in-short", README, recorded.controls_in_short, ("controls-tokens.png",)),
+    Figure("controls", EVIDENCE, recorded.controls_and_picture, ("controls.png",)),
+    Figure("recheck", LOG, recorded.recheck_output),
+    Figure(
+        "sums",
+        LOG,
+        partial(recorded.ablation_levels, name="sums", arms=FOUR, picture="evidence-first.png"),
+        ("evidence-first.png",),
+    ),
+    Figure("sums-to-grpo", LOG, partial(recorded.ablation_differences, name="sums", arms=FOUR)),
+    Figure("sums-to-r3", LOG, partial(recorded.ablation_differences, name="sums", arms=OURS_FIRST)),
+    _logged("sums-fresh", "sums-fresh", OURS_FIRST),
+    _logged("sums-mechanisms", "sums", WITHOUT, "evidence-sums.png"),
+    _logged("words", "words", THREE),
+    _logged("words-partial", "words-partial", ("grpo", "r3")),
+    _logged("easy", "easy", THREE),
+    Figure("learning-rates", LOG, recorded.learning_rates),
+    Figure("choices", LOG, partial(recorded.choices_of, part="choices")),
+    Figure("choices2", LOG, partial(recorded.choices_of, part="choices2")),
 )
 
 
 def main() -> None:
     """Make the named figures, or all."""
-    by_name = {figure.name: figure for figure in FIGURES}
+    names = [figure.name for figure in FIGURES]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(by_name)}; default: all")
-    names = parser.parse_args().names or list(by_name)
-    if unknown := sorted(set(names) - set(by_name)):
-        parser.error(f"there is no {', '.join(unknown)}; fix: of {', '.join(by_name)}")
-    for name in names:
-        print(f"{name}: making it for {by_name[name].page}", flush=True)
-        by_name[name].put()
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"beginnings of {', '.join(names)}; default: all")
+    parser.add_argument("--cheap", action="store_true", help="only those from committed records")
+    arguments = parser.parse_args()
+    chosen = [figure for figure in FIGURES if figure.name.startswith(tuple(arguments.names) or "")]
+    if unknown := [name for name in arguments.names if not any(figure.startswith(name) for figure in names)]:
+        parser.error(f"there is no {', '.join(unknown)}; fix: of {', '.join(names)}")
+    printed.stamp()  # before a page changes, so that the commit is not dirty from the second figure on
+    for figure in chosen:
+        if figure.cheap or not arguments.cheap:
+            print(f"{figure.name}: making it for {figure.page}", flush=True)
+            figure.put()
 
 
 if __name__ == "__main__":

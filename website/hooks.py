@@ -12,12 +12,12 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
+from website.texts import links, with_links
+
 ROOT = Path(__file__).parent.parent
 MERMAID = ROOT / ".venv" / "site" / "node_modules" / "mermaid" / "dist" / "mermaid.min.js"
 SOURCES = "source"
 
-_LINK = re.compile(r"(\[[^\]]*\]\()([^)\s#]+)(#[^)\s]*)?(\))")
-_FENCED = re.compile(r"(^```.*?^```)", re.DOTALL | re.MULTILINE)
 _FORMULA = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>', re.DOTALL)
 _LANGUAGES = {".py": "python", ".yaml": "yaml", ".toml": "toml", ".sh": "sh", ".json": "json"}
 
@@ -49,15 +49,16 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     """Point links to files outside docs/ at their pages."""
     origin = _origin(page.file.src_uri)
 
-    def led(match: re.Match[str]) -> str:
-        target = _target(origin, match[2])
+    def led(link: str) -> str:
+        target = _target(origin, link)
         if target is None:
-            return match[0]
+            return link
         uri = target.relative_to(ROOT / "docs").as_posix() if _is_page(target) else _name(target)
         there = os.path.relpath(uri, os.path.dirname(page.file.src_uri) or ".")
-        return f"{match[1]}{there}{match[3] or '' if target.suffix == '.md' else ''}{match[4]}"
+        _, mark, anchor = link.partition("#")
+        return there + mark + anchor if target.suffix == ".md" else there
 
-    return "".join(part if part.startswith("```") else _LINK.sub(led, part) for part in _FENCED.split(markdown))
+    return with_links(markdown, led)
 
 
 def on_page_content(content: str, **_: Any) -> str:
@@ -74,15 +75,16 @@ def github_slug(text: str, separator: str) -> str:
 
 
 def _outside(origin: Path, text: str) -> set[Path]:
-    links = (_target(origin, match[2]) for part in _FENCED.split(text)[::2] for match in _LINK.finditer(part))
-    return {target for target in links if target and not _is_page(target)}
+    targets = (_target(origin, link) for link in links(text))
+    return {target for target in targets if target and not _is_page(target)}
 
 
 def _target(origin: Path, link: str) -> Path | None:
-    """Return a link's file or folder; None for other hosts, and for what docs/ serves itself."""
-    if ":" in link:
+    """Return a link's file or folder; None for other hosts, for what docs/ serves itself, and within the page."""
+    path = link.partition("#")[0]
+    if ":" in link or not path:
         return None
-    target = (origin.parent / link).resolve()
+    target = (origin.parent / path).resolve()
     if not target.exists() or not target.is_relative_to(ROOT):
         return None
     return None if target.is_relative_to(ROOT / "docs") and not _is_page(target) else target

@@ -18,7 +18,7 @@ from algorithms.evaluation.comparison import (
     mean_changes,
 )
 from algorithms.evaluation.metrics import NO_SHARES
-from algorithms.utils.statistics import Change, Score, Trend, mean_score
+from algorithms.utils.statistics import Change, Score, Trend, in_points, mean_score
 
 
 def print_scores(scores: Mapping[str, Any], folder: Path) -> None:
@@ -186,4 +186,4 @@ def _number(value: float, measure: str) -> str:
 
 def _difference(value: float, measure: str) -> str:
     """Format a difference; of two shares in points, which are not percent of the first."""
-    return f"{value:+,.1f}" if measure == _IN_TOKENS else f"{100 * value:+.1f} points"
+    return f"{value:+,.1f}" if measure == _IN_TOKENS else f"{in_points(value):+.1f} points"

@@ -8,7 +8,7 @@ from typing import Any
 from algorithms.evaluation.metrics import pass_at_k
 from algorithms.report.found_evaluations import FoundEvaluation
 from algorithms.report.run_data import RunData
-from algorithms.utils.statistics import paired_bootstrap, score
+from algorithms.utils.statistics import in_points, paired_bootstrap, score
 
 NOTHING = "–"
 SIZE = "problems × samples"
@@ -171,7 +171,7 @@ def _number(value: Any, measure: str, *, sign: bool = False) -> str:
     if not isinstance(value, int | float):
         return NOTHING
     plus = "+" if sign else ""
-    text = f"{value:{plus},.1f}" if measure.startswith(_IN_TOKENS) else f"{100 * value:{plus}.1f} %"
+    text = f"{value:{plus},.1f}" if measure.startswith(_IN_TOKENS) else f"{in_points(value):{plus}.1f} %"
     return text.replace("-", "−")
 
 

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from algorithms.train.run_directory import RunDirectory
-from algorithms.utils.statistics import Trend, paired_bootstrap
+from algorithms.utils.statistics import Trend, in_points, paired_bootstrap
 
 Correctness = Mapping[str, float]
 HELD_OUT = "held-out"
@@ -82,12 +82,12 @@ def gain_sentence(
         numbers = f"{subject} went from {first:.1%} to {last:.1%}"
         return f"{numbers}; too few per-problem results to distinguish a change from noise."
     interval = (
-        f"95 % interval {100 * change.low:+.1f} to {100 * change.high:+.1f}, "
+        f"95 % interval {in_points(change.low):+.1f} to {in_points(change.high):+.1f}, "
         f"paired bootstrap over {change.problems} problems"
     )
-    points = f"{100 * abs(change.mean):.1f} points"
+    points = f"{in_points(abs(change.mean)):.1f} points"
     if change.trend is Trend.WITHIN_NOISE:
-        return f"{subject} changed by {100 * change.mean:+.1f} points, which is within noise ({interval})."
+        return f"{subject} changed by {in_points(change.mean):+.1f} points, which is within noise ({interval})."
     return f"{subject} {change.trend} by {points} ({interval})."
 
 
@@ -126,7 +126,7 @@ def _cell(value: float | None, share: bool) -> str:
 def _change_cell(value: float | None, share: bool) -> str:
     if not _known(value):
         return "–"
-    return f"{100 * value:+.1f} points" if share else f"{value:+,.1f}"
+    return f"{in_points(value):+.1f} points" if share else f"{value:+,.1f}"
 
 
 def _known(value: Any) -> TypeGuard[float]:

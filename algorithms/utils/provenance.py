@@ -1,6 +1,7 @@
-"""Identify the code that runs: the version, and the commit of a checkout or of a container's build."""
+"""Identify what runs: the version, the commit of a checkout or of a container's build, and the machine."""
 
 import os
+import re
 import subprocess
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 # What a build without .git sets, as the Dockerfile does.
 VARIABLE = "R3_GRPO_COMMIT"
 _LIMIT_S = 10.0
+_CPU_INFO = Path("/proc/cpuinfo")
 
 
 def code_version() -> str | None:
@@ -37,3 +39,11 @@ def _git(folder: Path, *arguments: str) -> str | None:
     except (OSError, subprocess.SubprocessError):
         return None
     return done.stdout.strip() or None
+
+
+def machine() -> str:
+    """Return the number of cores and the processor's name, as far as the system tells it."""
+    lines = _CPU_INFO.read_text(encoding="utf-8").splitlines() if _CPU_INFO.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    name = re.sub(r"\((?:R|TM)\)", "", names[0]) if names else "unknown processor"
+    return f"{os.cpu_count()} cores ({name})"

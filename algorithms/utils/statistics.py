@@ -85,6 +85,14 @@ def _change(strata: Sequence[np.ndarray], resamples: int, seed: int) -> Change |
     return Change(mean=mean, low=low, high=high, problems=sum(map(len, strata)))
 
 
+def in_points(change: float) -> float:
+    """Return a difference of two shares in percentage points, rounded to a tenth.
+
+    However the difference was computed, half a tenth is rounded alike: float64's last digits are dropped first.
+    """
+    return round(round(100 * change, 9), 1) + 0.0
+
+
 @dataclass(frozen=True)
 class Score:
     """A mean over problems and its 95 % interval; None below ten problems.

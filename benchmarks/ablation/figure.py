@@ -1,4 +1,4 @@
-"""curves.png of an ablation: arms as lines, 95 % bands over seeds, along generated tokens and along steps."""
+"""Panels of an ablation: arms as lines, 95 % bands over seeds, along generated tokens, steps or CPU seconds."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,15 +8,17 @@ import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator, PercentFormatter
 
 from algorithms.train.curves import STYLE
 from algorithms.utils.files import replaced_whole
 from benchmarks.ablation.intervals import half_width
 from benchmarks.ablation.learned import PASS_AT_1, Curve, Learnt
-from benchmarks.looks import looks
+from benchmarks.looks import TITLES, looks
 
 _POINTS = 60
+_AXES = {"tokens": "generated tokens", "steps": "training step", "cpu_s": "CPU seconds of training steps"}
 
 
 @dataclass(frozen=True)
@@ -24,6 +26,7 @@ class Panel:
     """One quantity along one axis.
 
     Args:
+        axis: of `_AXES`.
         curve: picks the run's evaluations or its steps.
         smooth: whether single steps are too noisy to be shown as they are.
     """
@@ -53,20 +56,41 @@ PANELS = (
 )
 
 
-def draw(results: Mapping[str, Sequence[Learnt]], path: Path) -> Path:
+def held_out_panels(axis: str) -> tuple[Panel, ...]:
+    """Return the panels of runs that are recorded by their evaluations alone.
+
+    Args:
+        axis: of the second panel; the others are along generated tokens.
+    """
+    return (
+        Panel("Held-out pass@1", PASS_AT_1, "tokens", _held_out, smooth=False),
+        Panel("Held-out pass@1", PASS_AT_1, axis, _held_out, smooth=False),
+        Panel("Truncated held-out responses", "truncated", "tokens", _held_out, smooth=False),
+        Panel("Length of held-out responses (mean tokens)", "mean_tokens", "tokens", _held_out, False, smooth=False),
+    )
+
+
+def draw(results: Mapping[str, Sequence[Learnt]], path: Path, panels: Sequence[Panel] = PANELS) -> Path:
     """Draw all arms, replace the PNG, and return its path.
 
     Args:
         results: arm → its finished runs, at least one each.
         path: the PNG to write.
+        panels: in two rows.
     """
+    columns = -(-len(panels) // 2)
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(13, 7))
         figure.set_layout_engine("constrained", w_pad=0.1, h_pad=0.1, wspace=0.04, hspace=0.04)
-        axes = figure.subplots(2, 3).ravel()
-        for place, panel in zip(axes, PANELS, strict=False):
+        axes = figure.subplots(2, columns).ravel()
+        for place, panel in zip(axes, panels, strict=False):
             _draw_panel(place, panel, results)
-        _draw_legend(axes[-1], results)
+        legend = {"handles": _handles(results), "title": "arm (seeds)\nbands: 95 %", "alignment": "left", "fontsize": 10}
+        if len(panels) < len(axes):
+            axes[-1].axis("off")
+            axes[-1].legend(loc="upper left", **legend)
+        else:
+            figure.legend(loc="outside right upper", **legend)
         with replaced_whole(path) as temporary:
             figure.savefig(temporary, format="png")
     return path
@@ -75,19 +99,19 @@ def draw(results: Mapping[str, Sequence[Learnt]], path: Path) -> Path:
 def _draw_panel(axes: Axes, panel: Panel, results: Mapping[str, Sequence[Learnt]]) -> None:
     axes.set_title(panel.title)
     top = 0.0
-    for (_, runs), (color, line) in zip(results.items(), looks(list(results)).values(), strict=True):
-        curves = [curve for curve in map(panel.curve, runs) if panel.name in curve.values]
+    for arm, (color, line) in looks(list(results)).items():
+        curves = [curve for curve in map(panel.curve, results[arm]) if panel.name in curve.values]
         if not curves:
             continue
         where, values = band(curves, panel)
         mean, half = values.mean(axis=0), half_width(values)
-        axes.plot(where, mean, color=color, linestyle=line, linewidth=1.6)
+        axes.plot(where, mean, color=color, linestyle=line, linewidth=1.6, zorder=3)
         if len(curves) > 1:
-            axes.fill_between(where, mean - half, mean + half, color=color, alpha=0.15, linewidth=0)
+            axes.fill_between(where, mean - half, mean + half, color=color, alpha=0.1, linewidth=0)
         top = max(top, float(values.max()))
     # The band of two seeds is many times as wide as what it is about.
     axes.set_ylim(0, min(1.0, 1.15 * top) if panel.percent and top else 1.15 * top or 1.0)
-    axes.set_xlabel("generated tokens" if panel.axis == "tokens" else "training step")
+    axes.set_xlabel(_AXES[panel.axis])
     axes.xaxis.set_major_locator(MaxNLocator(nbins=6))
     axes.xaxis.set_major_formatter(FuncFormatter(_short))
     if panel.percent:
@@ -100,7 +124,7 @@ def band(curves: Sequence[Curve], panel: Panel) -> tuple[np.ndarray, np.ndarray]
     Returns:
         Places [points], and values [curves, points].
     """
-    ends = [getattr(curve, panel.axis) for curve in curves]
+    ends = [curve.along(panel.axis) for curve in curves]
     where = np.linspace(max(points[0] for points in ends), min(points[-1] for points in ends), _POINTS)
     values = np.array([curve.at(panel.name, where, axis=panel.axis) for curve in curves])
     return where, _running_mean(values) if panel.smooth else values
@@ -113,12 +137,13 @@ def _running_mean(values: np.ndarray, half: int = 3) -> np.ndarray:
     return np.stack(spans, axis=1)
 
 
-def _draw_legend(axes: Axes, results: Mapping[str, Sequence[Learnt]]) -> None:
-    axes.axis("off")
-    for (arm, runs), (color, line) in zip(results.items(), looks(list(results)).values(), strict=True):
-        axes.plot([], [], color=color, linestyle=line, linewidth=2.5, label=f"{arm} ({len(runs)})")
-    axes.legend(loc="upper left", title="arm (seeds)", alignment="left", fontsize=10)
-    axes.text(0.03, 0.02, "bands: 95 % interval of the mean over seeds", transform=axes.transAxes, fontsize=8)
+def _handles(results: Mapping[str, Sequence[Learnt]]) -> list[Line2D]:
+    """Return a line of the legend for each arm."""
+    found = looks(list(results)).items()
+    return [
+        Line2D([], [], color=color, linestyle=line, linewidth=2.5, label=f"{TITLES.get(arm, arm)} ({len(results[arm])})")
+        for arm, (color, line) in found
+    ]
 
 
 def _short(value: float, _: int) -> str:

@@ -43,16 +43,20 @@ class Curve:
         steps, tokens = (np.array([point[axis] for point in points], float) for axis in (0, 1))
         return cls(steps, tokens, columns)
 
+    def along(self, axis: str) -> np.ndarray:
+        """Return the points' places [points] on an axis: `steps`, `tokens`, or a name of `values` that rises."""
+        return ({"steps": self.steps, "tokens": self.tokens} | dict(self.values))[axis]
+
     def at(self, name: str, where: float | np.ndarray, *, axis: str) -> np.ndarray:
         """Interpolate the value there linearly between measurements.
 
         Args:
             name: what was measured.
             where: steps or generated tokens.
-            axis: `steps` or `tokens`.
+            axis: see `along`.
         """
         measured = np.isfinite(self.values[name])
-        return np.interp(where, getattr(self, axis)[measured], self.values[name][measured])
+        return np.interp(where, self.along(axis)[measured], self.values[name][measured])
 
 
 @dataclass(frozen=True)

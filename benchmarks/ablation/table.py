@@ -60,13 +60,24 @@ def table(results: ByArm, missing: Sequence[str] = ()) -> str:
     results = {arm: runs for arm, runs in results.items() if runs}
     parts = ["# Ablation\n"]
     if results:
-        parts += [_levels(results), _differences(results)]
+        parts.append("Held-out pass@1, mean over seeds [95 % interval].\n\n" + levels(results))
+        first, *others = results
+        if others:
+            parts.append(
+                f"Difference to {first} with the same seed, mean [95 % interval], where both arms have got to; bold "
+                f"where the interval excludes zero.\n\n{paired(results)}"
+            )
     if missing:
         parts.append("Without a result:\n\n" + "\n".join(f"- {line}" for line in missing) + "\n")
     return "\n".join(parts)
 
 
-def _levels(results: ByArm) -> str:
+def levels(results: ByArm) -> str:
+    """Return every arm's held-out pass@1 at the places that all arms have reached, as Markdown.
+
+    Args:
+        results: arm → its finished runs, at least one each.
+    """
     where = places(results)
     headings = ["arm", "seeds", "before", *(place.heading for place in where)]
     headings += ["truncated at its end", "steps", "generated tokens", "minutes"]
@@ -85,23 +96,22 @@ def _levels(results: ByArm) -> str:
                 f"{np.mean([run.wall_s for run in runs]) / 60:.1f}",
             ]
         )
-    return "Held-out pass@1, mean over seeds [95 % interval].\n\n" + _markdown(headings, rows)
+    return _markdown(headings, rows)
 
 
-def _differences(results: ByArm) -> str:
-    (first, reference), *others = results.items()
-    if not others:
-        return ""
+def paired(results: ByArm) -> str:
+    """Return the differences of all arms to the first, as Markdown; bold where the interval excludes zero.
+
+    Args:
+        results: arm → its finished runs, at least one each.
+    """
+    (_, reference), *others = results.items()
     rows = []
     for arm, runs in others:
         found = differences(reference, runs)
         pairs = next((interval.count for _, interval in found if interval), 0)
         rows.append([arm, str(pairs), *(_difference(place, interval) for place, interval in found)])
-    title = (
-        f"Difference to {first} with the same seed, mean [95 % interval], where both arms have got to; bold where the "
-        "interval excludes zero.\n\n"
-    )
-    return title + _markdown(["arm", "pairs", "at equal steps", "at equal tokens", "at its end"], rows)
+    return _markdown(["arm", "pairs", "at equal steps", "at equal tokens", "at its end"], rows)
 
 
 def _by_seed(runs: Sequence[Learnt], value: Callable[[Learnt], float]) -> dict[int, float]:

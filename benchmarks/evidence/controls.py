@@ -2,14 +2,13 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from matplotlib.ticker import EngFormatter
 from scipy.stats import ttest_1samp
 
 from benchmarks.ablation.intervals import Interval, t_interval
-from benchmarks.evidence.recheck import runs
+from benchmarks.evidence.records import Run, runs
 from benchmarks.looks import TITLES, Line, draw_lines
 from benchmarks.suite.statistics import holm
 
@@ -30,7 +29,6 @@ ARMS = {
 # Of the figure and the short table.
 FEW = ("r3", "r3-flat", "isr", "ccr", "grpo", "dapo", "ngrpo")
 BUDGET = 150_000
-Run = dict[str, Any]
 
 
 def at_tokens(run: Run, tokens: float = BUDGET) -> float:

@@ -1,25 +1,12 @@
 """Recompute claims of the evidence log from docs/evidence/*.json: `python -m benchmarks.evidence.recheck`."""
 
-import json
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 
 from benchmarks.ablation.intervals import Interval, paired_difference
+from benchmarks.evidence.records import Run, runs
 
-EVIDENCE = Path(__file__).parents[2] / "docs" / "evidence"
 # What seconds are spread over within a run, whose file has only how many there were in all.
 CLOCKS = {"tokens": "generated_tokens", "steps": "step"}
-
-Run = dict[str, Any]
-
-
-def runs(name: str, arm: str) -> dict[int, Run]:
-    """Return the runs of an arm by seed, from `docs/evidence/NAME.json`."""
-    stored = json.loads((EVIDENCE / f"{name}.json").read_text(encoding="utf-8"))
-    return {run["seed"]: run for run in stored if run["arm"] == arm}
-
 
 def differing(first: Run, second: Run) -> list[str]:
     """Return what differs between two runs, by name: each column of their evaluations, steps, generated tokens."""
@@ -57,17 +44,26 @@ def at_equal_seconds(name: str, arm: str, reference: str, clock: str) -> Interva
     return paired_difference(values, references)
 
 
-def main() -> None:
-    """Print both checks."""
+def report() -> str:
+    """Return both checks as text."""
     default, top_1 = runs("choices", "r3")[0], runs("choices2", "top-1")[0]
     found = ", ".join(differing(default, top_1)) or "nothing"
     columns, points = ", ".join(default["evaluations"]), len(default["evaluations"]["step"])
-    print(f"top-1 and r3, seed 0: of {columns} at {points} evaluations differ: {found}")
-    print("\nr3 minus an arm, held-out pass@1 at equal seconds, mean [95 % interval], seconds proportional to")
+    lines = [
+        f"top-1 and r3, seed 0: of {columns} at {points} evaluations differ: {found}",
+        "",
+        "r3 minus an arm, held-out pass@1 at equal seconds, mean [95 % interval], seconds proportional to",
+    ]
     for name, arm in [(name, arm) for name in ("sums", "sums-fresh") for arm in ("grpo", "grpo-slow", "dapo")]:
         differences = {clock: at_equal_seconds(name, "r3", arm, clock) for clock in CLOCKS}
         cells = [f"{clock} {d.mean:+.3f} [{d.low:+.3f}, {d.high:+.3f}]" for clock, d in differences.items() if d]
-        print(f"{name:<10}  {arm:<9}  {'   '.join(cells)}")
+        lines.append(f"{name:<10}  {arm:<9}  {'   '.join(cells)}")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Print both checks."""
+    print(report())
 
 
 if __name__ == "__main__":

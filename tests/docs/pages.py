@@ -7,17 +7,15 @@ from pathlib import Path
 from algorithms.config.schema import Settings
 from algorithms.config.sections import SECTIONS, BenchmarksSettings, RunSettings
 from algorithms.grpo.registry import all_plugins
+from website import texts
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md")))
 
-_FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
-_CODE = re.compile(r"`([^`\n]+)`")
 _CELL = re.compile(r"(?<!\\)\|")
 # Heads of table columns that hold names of other libraries' settings, some of which look like ours.
 OTHER_LIBRARIES = frozenset({"TRL", "verl"})
-_LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 
 
 def sections() -> dict[str, type[Settings]]:
@@ -33,17 +31,17 @@ def text_of(page: Path) -> str:
 
 def fenced(page: Path, *languages: str) -> list[str]:
     """The code blocks of these languages, in order."""
-    return [code for language, code in _FENCE.findall(text_of(page)) if language in languages]
+    return texts.fences(text_of(page), *languages)
 
 
 def inline_code(page: Path) -> list[str]:
     """What stands in backticks outside code blocks."""
-    return _CODE.findall(_FENCE.sub("", text_of(page)))
+    return texts.code_spans(text_of(page))
 
 
 def own_code(page: Path) -> list[str]:
     """What stands in backticks outside code blocks, and outside columns of other libraries' names."""
-    return _CODE.findall("\n".join(_own_lines(_FENCE.sub("", text_of(page)))))
+    return texts.code_spans("\n".join(_own_lines(texts.without_fences(text_of(page)))))
 
 
 def _own_lines(text: str) -> Iterator[str]:
@@ -61,13 +59,13 @@ def _own_lines(text: str) -> Iterator[str]:
 
 def links(page: Path) -> list[str]:
     """Targets of the page's links outside code blocks."""
-    return _LINK.findall(_FENCE.sub("", text_of(page)))
+    return texts.links(text_of(page))
 
 
 def first_column(page: Path) -> list[str]:
     """What stands in backticks in the first cell of the page's table rows."""
-    rows = re.findall(r"^\| (`[^|]*`) \|", _FENCE.sub("", text_of(page)), re.MULTILINE)
-    return [code for row in rows for code in _CODE.findall(row)]
+    rows = re.findall(r"^\| (`[^|]*`) \|", texts.without_fences(text_of(page)), re.MULTILINE)
+    return texts.code_spans("\n".join(rows))
 
 
 def command_lines(page: Path) -> list[list[str]]:

@@ -76,6 +76,14 @@ def test_the_sentence_follows_the_interval(shift, word):
     assert word in gain_sentence(BEFORE, AFTER, problems(before), problems(before + shift + noise))
 
 
+def test_the_table_and_the_sentence_round_a_change_alike(run):
+    before, after = 0.30625, 0.54375
+    assert f"{100 * (after - before):.1f}" == "23.7" and f"{100 * 0.2375:.1f}" == "23.8"
+    summary = {"eval": {"before": {"pass@1": before}, "after": {"pass@1": after}}}
+    text = printed(run, summary, before=problems(np.zeros(20)), after=problems(np.full(20, 0.2375)))
+    assert "+23.8 points" in text and "rose by 23.8 points" in text
+
+
 def test_a_gain_on_few_of_many_problems_is_noise():
     after = np.zeros(100)
     after[0] = 1.0
