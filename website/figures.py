@@ -72,10 +72,7 @@ def _logged(name: str, record: str, arms: Sequence[str], *pictures: str) -> Figu
 FIGURES = (
     Figure("quickstart", README, printed.quickstart, ("quickstart.png",), cheap=False),
     Figure("report", REPORT, printed.report, ("report.png", "report-tokens.png"), cheap=False),
-    *(
-        Figure(f"tutorial-{part}", TUTORIAL, partial(tutorial.shown, part=part), cheap=False)
-        for part in tutorial.PARTS
-    ),
+    *(Figure(f"tutorial-{part}", TUTORIAL, partial(tutorial.shown, part=part), cheap=False) for part in tutorial.PARTS),
     Figure("controls-in-short", README, recorded.controls_in_short, ("controls-tokens.png",)),
     Figure("controls", EVIDENCE, recorded.controls_and_picture, ("controls.png",)),
     Figure("recheck", LOG, recorded.recheck_output),

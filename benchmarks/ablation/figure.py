@@ -85,7 +85,12 @@ def draw(results: Mapping[str, Sequence[Learnt]], path: Path, panels: Sequence[P
         axes = figure.subplots(2, columns).ravel()
         for place, panel in zip(axes, panels, strict=False):
             _draw_panel(place, panel, results)
-        legend = {"handles": _handles(results), "title": "arm (seeds)\nbands: 95 %", "alignment": "left", "fontsize": 10}
+        legend = {
+            "handles": _handles(results),
+            "title": "arm (seeds)\nbands: 95 %",
+            "alignment": "left",
+            "fontsize": 10,
+        }
         if len(panels) < len(axes):
             axes[-1].axis("off")
             axes[-1].legend(loc="upper left", **legend)
@@ -141,7 +146,9 @@ def _handles(results: Mapping[str, Sequence[Learnt]]) -> list[Line2D]:
     """Return a line of the legend for each arm."""
     found = looks(list(results)).items()
     return [
-        Line2D([], [], color=color, linestyle=line, linewidth=2.5, label=f"{TITLES.get(arm, arm)} ({len(results[arm])})")
+        Line2D(
+            [], [], color=color, linestyle=line, linewidth=2.5, label=f"{TITLES.get(arm, arm)} ({len(results[arm])})"
+        )
         for arm, (color, line) in found
     ]
 

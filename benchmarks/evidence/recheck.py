@@ -8,6 +8,7 @@ from benchmarks.evidence.records import Run, runs
 # What seconds are spread over within a run, whose file has only how many there were in all.
 CLOCKS = {"tokens": "generated_tokens", "steps": "step"}
 
+
 def differing(first: Run, second: Run) -> list[str]:
     """Return what differs between two runs, by name: each column of their evaluations, steps, generated tokens."""
     sides = [run["evaluations"] | {"in all": (run["steps"], run["generated_tokens"])} for run in (first, second)]
