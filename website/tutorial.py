@@ -37,7 +37,7 @@ def _outputs() -> dict[str, str]:
     return {
         "train": training(trained),
         "look": first_of_each_verdict(answers),
-        "evaluate": lines_with(evaluated, r"problems × |^[┡└]|│ (pass|maj|mean|truncated)"),
+        "evaluate": f"…\n{between(evaluated, r'^┃ .*problems × ', r'^└')}\n…",
         "compare": lines_with(compared, r"│ (pass|maj|mean|truncated).* points|│ mean tokens"),
         "error": lines_with(impossible, r"^error: "),
         "task": lines_with(totals, r"│ pass@|^Held-out pass@1"),
@@ -48,8 +48,7 @@ def training(printed: str) -> str:
     """Cut a run's output: its folder, its first, tenth and last step, its table and its curves."""
     start, _, steps = printed.partition("step 1/")
     kept = lines_with(start, r"^run directory: |^evaluating before")
-    curves = lines_with(printed, r"^  curves ")
-    return "\n".join([kept, shortened(f"step 1/{steps}", shown={1, 10, 20}), curves])
+    return "\n".join([kept, shortened(f"step 1/{steps}", shown={1, 10, 20}), between(steps, "^  curves ", ""), "…"])
 
 
 def first_of_each_verdict(printed: str) -> str:
@@ -63,6 +62,18 @@ def lines_with(printed: str, pattern: str) -> str:
     """Keep the lines that a pattern is found in; `…` stands for those between, before and after."""
     lines = printed.rstrip().splitlines()
     return _elided(lines, [re.search(pattern, line) is not None for line in lines])
+
+
+def between(printed: str, first: str, last: str) -> str:
+    """Return the lines from the first that one pattern is found in to the next that the other is found in.
+
+    Raises:
+        StopIteration: there is no such line.
+    """
+    lines = printed.splitlines()
+    begin = next(n for n, line in enumerate(lines) if re.search(first, line))
+    end = next(n for n, line in enumerate(lines[begin:], begin) if re.search(last, line))
+    return "\n".join(lines[begin : end + 1])
 
 
 def _elided(lines: list[str], kept: list[bool]) -> str:

@@ -3,12 +3,12 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator, PercentFormatter
 
 from algorithms.train.curves import STYLE
@@ -66,7 +66,7 @@ def held_out_panels(axis: str) -> tuple[Panel, ...]:
         Panel("Held-out pass@1", PASS_AT_1, "tokens", _held_out, smooth=False),
         Panel("Held-out pass@1", PASS_AT_1, axis, _held_out, smooth=False),
         Panel("Truncated held-out responses", "truncated", "tokens", _held_out, smooth=False),
-        Panel("Length of held-out responses (mean tokens)", "mean_tokens", "tokens", _held_out, False, smooth=False),
+        Panel("Mean tokens of held-out responses", "mean_tokens", "tokens", _held_out, percent=False, smooth=False),
     )
 
 
@@ -85,12 +85,8 @@ def draw(results: Mapping[str, Sequence[Learnt]], path: Path, panels: Sequence[P
         axes = figure.subplots(2, columns).ravel()
         for place, panel in zip(axes, panels, strict=False):
             _draw_panel(place, panel, results)
-        legend = {
-            "handles": _handles(results),
-            "title": "arm (seeds)\nbands: 95 %",
-            "alignment": "left",
-            "fontsize": 10,
-        }
+        title = "arm (seeds)\nbands: 95 %"
+        legend: dict[str, Any] = {"handles": axes[0].lines, "title": title, "alignment": "left", "fontsize": 10}
         if len(panels) < len(axes):
             axes[-1].axis("off")
             axes[-1].legend(loc="upper left", **legend)
@@ -110,7 +106,8 @@ def _draw_panel(axes: Axes, panel: Panel, results: Mapping[str, Sequence[Learnt]
             continue
         where, values = band(curves, panel)
         mean, half = values.mean(axis=0), half_width(values)
-        axes.plot(where, mean, color=color, linestyle=line, linewidth=1.6, zorder=3)
+        label = f"{TITLES.get(arm, arm)} ({len(curves)})"
+        axes.plot(where, mean, color=color, linestyle=line, linewidth=1.6, zorder=3, label=label)
         if len(curves) > 1:
             axes.fill_between(where, mean - half, mean + half, color=color, alpha=0.1, linewidth=0)
         top = max(top, float(values.max()))
@@ -140,17 +137,6 @@ def _running_mean(values: np.ndarray, half: int = 3) -> np.ndarray:
     points = values.shape[1]
     spans = [values[:, max(0, at - half) : at + half + 1].mean(axis=1) for at in range(points)]
     return np.stack(spans, axis=1)
-
-
-def _handles(results: Mapping[str, Sequence[Learnt]]) -> list[Line2D]:
-    """Return a line of the legend for each arm."""
-    found = looks(list(results)).items()
-    return [
-        Line2D(
-            [], [], color=color, linestyle=line, linewidth=2.5, label=f"{TITLES.get(arm, arm)} ({len(results[arm])})"
-        )
-        for arm, (color, line) in found
-    ]
 
 
 def _short(value: float, _: int) -> str:

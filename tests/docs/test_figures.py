@@ -8,7 +8,7 @@ from matplotlib.image import imread
 
 from website.figures import FIGURES, IMAGES, ROOT
 from website.printed import shortened
-from website.tutorial import first_of_each_verdict, lines_with
+from website.tutorial import between, first_of_each_verdict, lines_with
 
 from .pages import PAGES, links, text_of
 
@@ -57,6 +57,11 @@ def test_of_what_a_run_printed_a_few_steps_and_its_result_are_shown():
 
 def test_lines_that_are_left_out_leave_one_mark():
     assert lines_with("a\nb\nc1\nc2\nd\n", "^c") == "…\nc1\nc2\n…"
+
+
+def test_the_first_table_is_cut_out():
+    assert between("a\n┃ x\n└─\nb\n┃ y\n└─\n", "^┃", "^└") == "┃ x\n└─"
+    assert between("a\nb\nc\n", "b", "") == "b"
 
 
 def test_the_first_answer_of_each_verdict_is_shown():
