@@ -30,7 +30,6 @@ from typing import Any
 import numpy as np
 import psutil
 import torch
-from rich.console import Console
 from rich.table import Table
 from torch.nn import functional
 
@@ -41,6 +40,7 @@ from algorithms.learner.forward import ForwardSettings, response_states, token_b
 from algorithms.learner.loss import LossSettings
 from algorithms.learner.loss_inputs import flat
 from algorithms.learner.update import accumulate_gradients
+from benchmarks.record import add_record_option, show
 
 WAYS = {
     "statistics": ("naive", "recomputed", "chunked"),
@@ -279,21 +279,21 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1, help="torch threads")
     parser.add_argument("--repeats", type=int, default=10 if cuda else 1)
     parser.add_argument("--json", type=Path, default=None, help="file for every number")
+    add_record_option(parser)
     arguments = parser.parse_args()
     sizes = arguments.tokens or ([8192, 32768] if arguments.full else [2048])
     names = ("vocabulary", "hidden", "dtype", "chunk", "layers", "device", "threads", "repeats")
     settings = {name: getattr(arguments, name) for name in names}
     found: dict[Case, Measurement | None] = {}
-    for what in arguments.what:
-        for tokens in sizes:
-            for way in (way for way in WAYS[what] if way in arguments.ways):
-                case = Case(what=what, way=way, tokens=tokens, **settings)
-                print(f"{what}, {tokens} tokens, {way}", file=sys.stderr)
-                found[case] = in_a_process(case) if fits(case) else None
+    for what, tokens in ((what, tokens) for what in arguments.what for tokens in sizes):
+        for way in (way for way in WAYS[what] if way in arguments.ways):
+            case = Case(what=what, way=way, tokens=tokens, **settings)
+            print(f"{what}, {tokens} tokens, {way}", file=sys.stderr)
+            found[case] = in_a_process(case) if fits(case) else None
     if arguments.json:
         results = [asdict(case) | (asdict(m) if m else {"seconds": None}) for case, m in found.items()]
         arguments.json.write_text(json.dumps(results, indent=1), encoding="utf-8")
-    Console().print(table(found))
+    show([table(found)], arguments.record)
 
 
 if __name__ == "__main__":

@@ -28,9 +28,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.console import Console
 from rich.table import Table
 
+from benchmarks.record import add_record_option, show
 from benchmarks.sides.process import Baton, Side, Step
 
 NAMES = ("r3_grpo", "grpo")
@@ -231,6 +231,7 @@ def main() -> None:
     parser.add_argument("--warm-up", type=int, default=15, help="first steps that are not measured")
     parser.add_argument("--threads", type=int, default=1, help="torch threads of either side")
     parser.add_argument("--json", type=Path, default=None, help="file for every number")
+    add_record_option(parser)
     arguments = parser.parse_args()
     logging.getLogger().setLevel(logging.ERROR)
     runs = [Run(name, tuple(arguments.config), tuple(arguments.set), arguments.threads) for name in NAMES]
@@ -243,8 +244,7 @@ def main() -> None:
         }
         arguments.json.parent.mkdir(parents=True, exist_ok=True)
         arguments.json.write_text(json.dumps(figures, indent=1), encoding="utf-8")
-    for table in tables(sides):
-        Console(width=120).print(table)
+    show(tables(sides), arguments.record)
 
 
 if __name__ == "__main__":

@@ -27,7 +27,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from rich.console import Console
 from rich.table import Table
 from transformers import AutoModelForCausalLM, Qwen2Config
 
@@ -39,6 +38,7 @@ from algorithms.learner.loss import LossSettings
 from algorithms.learner.update import UpdateStatistics, accumulate_gradients
 from algorithms.models.names import resolve_model
 from benchmarks.random_models import QWEN2_1_5B
+from benchmarks.record import add_record_option, show
 from benchmarks.shared_prompts import BATCHES, PromptCase, compare_prompts, prompt_table
 
 PROMPT_TOKENS = (8, 16)
@@ -208,7 +208,7 @@ def compare_batches(arguments: argparse.Namespace) -> None:
     model = "small" if arguments.model == "tiny" else arguments.model
     cases = [PromptCase(batch=batch, model=model, **same) for batch in arguments.prompts or BATCHES]
     comparisons = [compare_prompts(case, arguments.repeats) for case in cases]
-    Console(width=120).print(prompt_table(comparisons))
+    show([prompt_table(comparisons)], arguments.record)
     if arguments.json:
         figures = [asdict(one) | {"ratio": statistics.median(one.ratios)} for one in comparisons]
         arguments.json.write_text(json.dumps(figures, indent=1))
@@ -230,6 +230,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", type=Path, help="write the figures here")
+    add_record_option(parser)
     parser.add_argument("--prompts", nargs="*", choices=tuple(BATCHES), help="compare shared prompts; default: all")
     parser.add_argument("--group-size", type=int, default=8, help="group size with --prompts")
     arguments = parser.parse_args()
@@ -240,7 +241,7 @@ def main() -> None:
         return
     packed, padded = models(arguments)
     comparisons = [compare(kind, packed, padded, arguments) for kind in arguments.lengths]
-    Console(width=120).print(table_of(comparisons))
+    show([table_of(comparisons)], arguments.record)
     if arguments.json:
         figures = [asdict(one) | {"ratio": statistics.median(one.ratios)} for one in comparisons]
         arguments.json.write_text(json.dumps(figures, indent=1))

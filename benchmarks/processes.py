@@ -18,10 +18,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 
 from algorithms.utils.process import prepare
+from benchmarks.record import add_record_option, show
 
 BASELINE = "1 process, 1 thread"
 
@@ -87,6 +87,7 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=256, help="samples of an evaluation, and of a training step")
     parser.add_argument("--engine", choices=("transformers", "vllm"), default="transformers")
     parser.add_argument("--json", type=Path, help="write the figures to this file")
+    add_record_option(parser)
     arguments = parser.parse_args()
     prepare()  # before torch is imported: the commands' threads wait without spinning
     import ray
@@ -109,27 +110,30 @@ def main() -> None:
             if variant.algorithm is not None:
                 variant.algorithm.stop()
         ray.shutdown()
-    figures = report(variants, arguments.samples)
+    figures = report(variants, arguments)
     if arguments.json:
         arguments.json.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
 
 
-def report(variants: list[Variant], samples: int) -> list[dict[str, Any]]:
-    """Print samples per second and their ratios; return them."""
+def report(variants: list[Variant], arguments: argparse.Namespace) -> list[dict[str, Any]]:
+    """Print samples per second of the first variant, and the others' ratios to it; return the figures."""
     table = Table(title="Tiny models, one process and two", title_justify="left")
-    for name in ("work", "variant", "samples/s", "against one process and thread", "spread"):
-        table.add_column(name, justify="left" if name in ("work", "variant") else "right")
+    for name in ("work", *(variant.name for variant in variants)):
+        table.add_column(name, justify="left" if name == "work" else "right")
     figures = []
     for work in ("evaluation", "training"):
         base = variants[0].seconds[work]
+        cells = [f"{arguments.samples / statistics.median(base):.0f} samples/s"]
         for variant in variants:
             own = variant.seconds[work]
             ratios = [one / mine for one, mine in zip(base, own, strict=True)]
-            rate, ratio = samples / statistics.median(own), statistics.median(ratios)
-            spread = f"{min(ratios):.2f} to {max(ratios):.2f}"
-            table.add_row(work, variant.name, f"{rate:.0f}", f"{ratio:.2f}", spread)
-            figures.append({"work": work, "variant": variant.name, "ratio": ratio, "seconds": own, "samples": samples})
-    Console(width=120).print(table)
+            ratio = statistics.median(ratios)
+            cells.append(f"{ratio:.2f} ({min(ratios):.2f}–{max(ratios):.2f})")
+            figure = {"work": work, "variant": variant.name, "ratio": ratio, "seconds": own}
+            figures.append(figure | {"samples": arguments.samples})
+        del cells[1]  # the first variant's ratio to itself
+        table.add_row(work, *cells)
+    show([table], arguments.record)
     return figures
 
 

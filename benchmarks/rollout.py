@@ -26,7 +26,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.console import Console
 from rich.table import Table
 
 from algorithms.models.names import resolve_model
@@ -35,6 +34,7 @@ from algorithms.rollout.engines.base import Completion, Engine, GenerationReques
 from algorithms.rollout.engines.vllm import VLLMEngine
 from algorithms.rollout.episodes import EpisodeRunner
 from algorithms.rollout.types import Prompt, Request, Rollout, Sampling, Split
+from benchmarks.record import add_record_option, show
 from r3env.core import Query, Reason, Verdict
 from r3env.envs.math import MathEnv
 
@@ -251,6 +251,7 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--verify-s", type=float, default=0.2, help="seconds that a verdict takes with several turns")
     parser.add_argument("--json", type=Path, help="write the figures to this file")
+    add_record_option(parser)
     parser.add_argument("--measure", choices=MODELS, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.measure:
@@ -258,7 +259,7 @@ def main() -> None:
         results = [asdict(measurement) for measurement in (bench.one_turn(), bench.several_turns())]
         arguments.json.write_text(json.dumps(results), encoding="utf-8")
         os._exit(0)  # the stepping threads of four runners have nothing left to do
-    report([measurement for model in arguments.models for measurement in in_a_process(model)], arguments.json)
+    report([measurement for model in arguments.models for measurement in in_a_process(model)], arguments)
 
 
 def in_a_process(model: str) -> list[Measurement]:
@@ -270,8 +271,8 @@ def in_a_process(model: str) -> list[Measurement]:
         return [Measurement(**result) for result in json.loads(path.read_text(encoding="utf-8"))]
 
 
-def report(measurements: Sequence[Measurement], path: Path | None) -> None:
-    """Print the table, and write it."""
+def report(measurements: Sequence[Measurement], arguments: argparse.Namespace) -> None:
+    """Print the table, and write it where files are named."""
     table = Table(title="Our episode loop around vLLM", title_justify="left")
     columns = ("model", "compared with", "tokens", "ours, tokens/s", "other, tokens/s", "ratio", "spread", "CPU ratio")
     for name in columns:
@@ -285,9 +286,9 @@ def report(measurements: Sequence[Measurement], path: Path | None) -> None:
         table.add_row(m.model, m.case, *cells)
         derived = {"ratio": ratio, "cpu_ratio": cpu, "ours_tokens_per_s": rates[0], "other_tokens_per_s": rates[1]}
         figures.append(asdict(m) | derived)
-    Console(width=120).print(table)
-    if path:
-        path.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
+    show([table], arguments.record)
+    if arguments.json:
+        arguments.json.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

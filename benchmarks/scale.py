@@ -16,15 +16,37 @@ from pathlib import Path
 from typing import Any
 
 import ray
-from rich.console import Console
 from rich.table import Table
 
 from algorithms.utils.process import prepare
+from benchmarks.record import add_record_option, show
 from benchmarks.simulation.engine import Latency, Lengths
 from benchmarks.simulation.measure import Figures, measure_real_actors, measure_steady, measure_step
 from benchmarks.simulation.scenario import Scenario
 
 SLOW_SHARE, SLOWDOWN = 1 / 16, 4.0
+# Of the table that is kept. Seconds are modeled ones.
+HEADINGS = {
+    "name": "scenario",
+    "engines": "engines",
+    "responses": "responses",
+    "step_s": "step, s",
+    "cpu_share": "driver CPU, share of the time",
+    "collect_us": "collecting, CPU µs per response",
+    "after_us": "after that, CPU µs per response",
+    "idle": "engines idle",
+    "occupancy": "slots in use",
+    "heap_gb": "own memory, GB",
+    "shared_gb": "shared with the object store, GB",
+    "base_gb": "own memory before, GB",
+    "store_gb": "object store, GB",
+    "both_gb": "both, GB",
+    "kb_a_response": "kB per response",
+    "stolen": "stolen",
+    "requeued": "re-queued",
+    "restarts": "restarts",
+}
+SHARES = ("cpu_share", "idle", "occupancy")
 
 
 def scenarios(arguments: argparse.Namespace) -> Iterator[Scenario]:
@@ -87,9 +109,8 @@ def main() -> None:
         figures.append(figure)
         if arguments.json:  # after each line: what was measured stays when the rest is interrupted
             arguments.json.write_text(json.dumps([done.as_row() for done in figures], indent=2) + "\n")
-    console = Console(width=110)
-    for first in range(0, len(figures), 5):
-        console.print(_table(figures[first : first + 5]))
+    tables = [_table(figures[first : first + 5]) for first in range(0, len(figures), 5)]
+    show(tables, arguments.record, width=110, kept=[_kept(figures)])
 
 
 def _measured(arguments: argparse.Namespace) -> Iterator[Figures]:
@@ -125,6 +146,17 @@ def _table(figures: list[Figures]) -> Table:
     return table
 
 
+def _kept(figures: list[Figures]) -> Table:
+    """Make the table that is kept: a row per scenario, with headings for readers."""
+    table = Table(*HEADINGS.values())
+    for figure in figures:
+        row = figure.as_row()
+        row["both_gb"] = row["heap_gb"] + row["store_gb"]
+        shares = {name: f"{row[name]:.1%}" for name in SHARES if row[name] is not None}
+        table.add_row(*(shares.get(name) or _shown(row[name]) for name in HEADINGS))
+    return table
+
+
 def _shown(value: Any) -> str:
     if value is None:
         return "–"
@@ -136,6 +168,7 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--full", action="store_true", help="64k responses of 1 to 256 engines, 16 real actors: about 20 minutes")
     add("--json", type=Path, help="write the figures to this file")
+    add_record_option(parser)
     add("--only", nargs="*", default=[], help="run only lines whose names contain one of these")
     add("--engines", type=int, default=16, help="engines of the lines about stragglers, deaths and pipelining")
     add("--responses", type=int, default=2048, help="responses of a step")

@@ -171,14 +171,14 @@ def update_peak(case: PromptCase, way: str) -> float:
 
 def prompt_table(comparisons: Sequence[PromptComparison]) -> Table:
     """Make the table, a line per batch."""
-    table = Table(title="Gradient of one update, prompts computed once against once a response", title_justify="left")
+    table = Table(title="Gradient of one update, prompts computed once against once per response", title_justify="left")
     for column in (
         "batch",
         "prompt",
-        "response",
+        "mean response",
         "tokens",
-        "update",
-        "s against",
+        "shared, s",
+        "unshared, s",
         "faster",
         "scoring",
         "MiB",
@@ -192,8 +192,8 @@ def prompt_table(comparisons: Sequence[PromptComparison]) -> Table:
             str(one.prompt),
             str(one.response),
             f"{one.tokens['unshared'] / one.tokens['shared']:.2f}x fewer",
-            f"{seconds[0]:.2f} s",
-            f"{seconds[1]:.2f} s",
+            f"{seconds[0]:.2f}",
+            f"{seconds[1]:.2f}",
             f"{statistics.median(ratios):.2f}x ({min(ratios):.2f}-{max(ratios):.2f})",
             f"{one.scoring_ratio:.2f}x",
             f"{one.peak_mib['shared']:.0f} of {one.peak_mib['unshared']:.0f}",

@@ -50,10 +50,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.console import Console
 from rich.table import Table
 
 from algorithms.models.names import resolve_model
+from benchmarks.record import add_record_option, show
 from benchmarks.sides import arithmetic, ours, trl
 from benchmarks.sides.comparison import Comparison
 from benchmarks.sides.process import Baton, Side, Step
@@ -214,6 +214,7 @@ def main() -> None:
     """Measure, write the file, print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path, default=None, help="file for every number")
+    add_record_option(parser)
     parser.add_argument("--only", nargs="+", choices=TASKS, default=TASKS[:2], help="tasks; default: real fixed")
     parser.add_argument("--pairs", type=int, default=12, help="pairs of steps on each task")
     parser.add_argument("--seconds", type=float, default=75.0, help="seconds of training on the real task, either side")
@@ -233,7 +234,7 @@ def main() -> None:
         comparisons = {name: compare_one(name, arguments, Path(folder)) for name in arguments.only}
     result = {
         **report(comparisons, arguments.seconds),
-        "settings": {key: value for key, value in vars(arguments).items() if key != "json"},
+        "settings": {key: value for key, value in vars(arguments).items() if key not in ("json", "record")},
         "versions": {name: version(name) for name in ("torch", "transformers", "trl", "ray")},
         "machine": platform.platform(),
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
@@ -241,8 +242,7 @@ def main() -> None:
     if arguments.json:
         arguments.json.parent.mkdir(parents=True, exist_ok=True)
         arguments.json.write_text(json.dumps(result, indent=1), encoding="utf-8")
-    for table in tables(comparisons, arguments.seconds):
-        Console(width=160).print(table)
+    show(tables(comparisons, arguments.seconds), arguments.record, width=160)
 
 
 if __name__ == "__main__":

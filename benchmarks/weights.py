@@ -24,12 +24,12 @@ from typing import Any, cast
 
 import psutil
 import ray
-from rich.console import Console
 from rich.table import Table
 
 from algorithms.learner.weights import LearnerTensors
 from algorithms.rollout.weight_sync.object_store import _store
 from algorithms.rollout.weight_sync.wire import WireSettings
+from benchmarks.record import add_record_option, show
 
 WAYS = ("whole", "buckets float32", "buckets bfloat16")
 POLL_S = 0.002
@@ -194,6 +194,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--bucket-mb", type=float, default=64)
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--json", type=Path)
+    add_record_option(parser)
     arguments = parser.parse_args(argv)
     ray.init(address="local", include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
     try:
@@ -201,13 +202,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     finally:
         ray.shutdown()
     table = Table(title=f"{size / 1e6:.0f} MB in float32 to {arguments.engines} engines")
-    for column in ("way", "seconds (least–most)", "learner MB", "engine MB", "driver MB"):
+    for column in ("way", "seconds (least–most)", "learner, MB", "an engine, MB", "driver, MB"):
         table.add_column(column)
     for result in results:
         spread = f"{result.median_s:.2f} ({min(result.seconds):.2f}–{max(result.seconds):.2f})"
         memory = (f"{value:.0f}" for value in (result.learner_mb, result.engine_mb, result.driver_mb))
         table.add_row(result.way, spread, *memory)
-    Console().print(table)
+    show([table], arguments.record)
     if arguments.json:
         rows = [asdict(result) | {"median_s": result.median_s} for result in results]
         arguments.json.write_text(

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from algorithms.utils.files import write_text
-from website import printed, recorded, tutorial
+from website import benchmark_tables, printed, recorded, tutorial
 from website.printed import ROOT
 
 IMAGES = ROOT / "docs" / "images"
@@ -57,6 +57,7 @@ class Figure:
 
 README, REPORT, TUTORIAL = "README.md", "docs/guides/report.md", "docs/start/tutorial.md"
 EVIDENCE, LOG = "docs/results/evidence.md", "docs/results/evidence-log.md"
+BENCHMARKS = "docs/results/benchmarks.md"
 FOUR = ("grpo", "grpo-slow", "dapo", "r3")
 OURS_FIRST = ("r3", "grpo", "grpo-slow", "dapo")
 WITHOUT = ("r3", "r3-no-ccr", "r3-no-isr", "r3-no-serr", "r3-paper", "grpo-slow")
@@ -89,6 +90,11 @@ FIGURES = (
     _logged("words", "words", THREE),
     _logged("words-partial", "words-partial", ("grpo", "r3")),
     _logged("easy", "easy", THREE),
+    Figure("bench-summary", BENCHMARKS, benchmark_tables.summary),
+    *(
+        Figure(f"bench-{name}", BENCHMARKS, partial(benchmark_tables.tables, figure=name))
+        for name in benchmark_tables.TABLES
+    ),
     Figure("learning-rates", LOG, recorded.learning_rates),
     Figure("choices", LOG, partial(recorded.choices_of, part="choices")),
     Figure("choices2", LOG, partial(recorded.choices_of, part="choices2")),

@@ -65,7 +65,9 @@ def run(folder: str | Path, *words: str, code: int = 0) -> str:
     Raises:
         RuntimeError: it ended with another one.
     """
-    surroundings = os.environ | {"PYTHONPATH": f"{ROOT}{os.pathsep}{folder}", "COLUMNS": str(COLUMNS)}
+    # As a reader runs it: with another number of threads sums round differently, and so do results.
+    own = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
+    surroundings = own | {"PYTHONPATH": f"{ROOT}{os.pathsep}{folder}", "COLUMNS": str(COLUMNS)}
     done = subprocess.run(
         [sys.executable, *words],
         cwd=folder,

@@ -1,0 +1,125 @@
+"""Tables that a benchmark prints, kept as docs/benchmarks/NAME.json with command, commit, machine and date.
+
+The pages show them (`make figures`). A record with `transcribed` was copied by hand from an earlier run's output; the
+next run with --record replaces it.
+"""
+
+import json
+import os
+import shlex
+import sys
+from argparse import ArgumentParser
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from datetime import date
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from algorithms.utils.files import write_json
+from algorithms.utils.provenance import code_commit, machine
+
+RECORDS = Path(__file__).parents[1] / "docs" / "benchmarks"
+_OPTION = "--record"
+# Before this process adds to it.
+_LOAD = os.getloadavg()[0]
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """A table as text.
+
+    Args:
+        title: may be empty.
+        columns: their headings.
+        rows: cells as long as `columns`.
+    """
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+    @classmethod
+    def of(cls, table: Table) -> "Sheet":
+        """Return the text of a printed table."""
+        columns = [list(map(str, column.cells)) for column in table.columns]
+        headings = tuple(str(column.header) for column in table.columns)
+        return cls(str(table.title or ""), headings, tuple(zip(*columns, strict=True)))
+
+
+@dataclass(frozen=True)
+class Record:
+    """What a command measured, and where.
+
+    Args:
+        command: with its arguments.
+        date: ISO 8601.
+        machine: cores and processor.
+        conditions: what else the machine did.
+        commit: of the code; empty if unknown.
+        transcribed: whether it was copied by hand.
+        sheets: tables.
+    """
+
+    command: str
+    date: str
+    machine: str
+    conditions: str
+    commit: str
+    transcribed: bool
+    sheets: tuple[Sheet, ...]
+
+
+def add_record_option(parser: ArgumentParser) -> None:
+    """Add --record to a benchmark's arguments."""
+    parser.add_argument(
+        _OPTION,
+        type=Path,
+        metavar="FILE",
+        help="keep the tables with commit, machine and date: docs/benchmarks/NAME.json",
+    )
+
+
+def show(tables: Sequence[Table], record: Path | None, *, width: int = 120, kept: Sequence[Table] = ()) -> None:
+    """Print tables, and keep them where a file is named.
+
+    Args:
+        tables: to print.
+        record: the file; None keeps nothing.
+        width: of the output.
+        kept: tables to keep instead of those that are printed.
+    """
+    for table in tables:
+        Console(width=width).print(table)
+    if record:
+        found = Record(
+            command=_command(),
+            date=f"{date.today():%Y-%m-%d}",
+            machine=machine(),
+            conditions=f"load {_LOAD:.1f} before",
+            commit=code_commit() or "",
+            transcribed=False,
+            sheets=tuple(map(Sheet.of, kept or tables)),
+        )
+        record.parent.mkdir(parents=True, exist_ok=True)
+        write_json(record, asdict(found))
+
+
+def read(name: str) -> Record:
+    """Return the record of `docs/benchmarks/NAME.json`."""
+    found = json.loads((RECORDS / f"{name}.json").read_text(encoding="utf-8"))
+    sheets = tuple(
+        Sheet(one["title"], tuple(one["columns"]), tuple(map(tuple, one["rows"]))) for one in found.pop("sheets")
+    )
+    return Record(**found, sheets=sheets)
+
+
+def _command() -> str:
+    """Return this process's command, without --record."""
+    spec = sys.modules["__main__"].__spec__
+    words = [word for word in sys.argv[1:] if not word.startswith(f"{_OPTION}=")]
+    if _OPTION in words:
+        at = words.index(_OPTION)
+        del words[at : at + 2]
+    return shlex.join(["python", "-m", (spec.name if spec else "unknown").removesuffix(".__main__"), *words])

@@ -1,0 +1,156 @@
+"""Figures of docs/results/benchmarks.md, from the records of docs/benchmarks."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from benchmarks.record import RECORDS, Record, Sheet, read
+
+# Figure → its records, and of records that a command kept the columns to show; no columns: all of them.
+STEADY = ("engines", "driver CPU, share of the time")
+STEP = (
+    "scenario",
+    "collecting, CPU µs per response",
+    "after that, CPU µs per response",
+    "engines idle",
+    "slots in use",
+)
+MEMORY = ("scenario", "responses", "own memory, GB", "object store, GB", "kB per response")
+SCHEDULING = ("scenario", "step, s", "engines idle", "stolen", "re-queued", "restarts")
+AHEAD = ("scenario", "step, s", "engines idle", "slots in use")
+TABLES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "vs_trl": (("vs_trl", "vs_trl-wide", "vs_trl-engines"), ()),
+    "overhead": (("overhead",), ()),
+    "rollout": (("rollout-wide", "rollout-tiny-before", "rollout-tiny"), ()),
+    "scale-steady": (("scale-steady-64", "scale-steady-256"), STEADY),
+    "scale-step": (("scale-step",), (*STEP, "own memory, GB", "shared with the object store, GB")),
+    "scale-memory": (("scale-memory-before", "scale-memory-16", "scale-memory-64"), MEMORY),
+    "scale-scheduling": (("scale-scheduling", "scale-learner"), SCHEDULING),
+    "scale-asynchronous": (("scale-asynchronous",), AHEAD),
+    "processes": (("processes", "processes-threads"), ()),
+    "packing": (("packing", "packing-budget", "packing-long"), ()),
+    "packing-prompts": (("packing-prompts",), ()),
+    "learner": (("learner", "learner-8192"), ()),
+    "weights": (("weights",), ()),
+}
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A row of the summary, from docs/benchmarks/claims.yaml.
+
+    Args:
+        question: Markdown.
+        before: the same figure of an earlier version, as it was written down then.
+        record: where the present one is.
+        row: beginning of the row's first cell.
+        column: its heading.
+        form: of the number, which is a fraction where the cell is in percent.
+        beside: what it is compared with.
+        at_least: goal, where more is better.
+        at_most: goal, where less is.
+    """
+
+    question: str
+    before: str
+    record: str
+    row: str
+    column: str
+    form: str
+    beside: str
+    at_least: float | None = None
+    at_most: float | None = None
+
+    def goal(self, value: float) -> str:
+        """Return the goal, and whether the number misses it."""
+        if self.at_least is not None:
+            return self._said(self.at_least, missed=value < self.at_least)
+        return "–" if self.at_most is None else self._said(self.at_most, missed=value > self.at_most)
+
+    def _said(self, goal: float, *, missed: bool) -> str:
+        form = re.sub(r"\{.*\}", "{:.0%}" if "%}" in self.form else "{:g}", self.form).replace(" faster", "")
+        return _percent(form.format(goal)) + ", **missed**" * missed
+
+
+def summary(_: Path) -> str:
+    """Return the summary: every claim beside its goal and its command."""
+    lines = ["| question | before | now | goal | beside | `python -m benchmarks.` |", "|---|---|---|---|---|---|"]
+    for claim in (Claim(**row) for row in yaml.safe_load((RECORDS / "claims.yaml").read_text(encoding="utf-8"))):
+        record = read(claim.record)
+        value = number(record, claim.row, claim.column)
+        now, command = _percent(claim.form.format(value)), record.command.removeprefix("python -m benchmarks.")
+        cells = (claim.question, claim.before, now, claim.goal(value), claim.beside, f"`{command}`")
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def number(record: Record, row: str, column: str) -> float:
+    """Return the number that begins a cell: of the first row whose first cell begins so, in the first table with it.
+
+    Raises:
+        ValueError: there is no such cell, or it begins otherwise.
+    """
+    for sheet in record.sheets:
+        for cells in sheet.rows:
+            if column in sheet.columns and cells[0].startswith(row):
+                cell = cells[sheet.columns.index(column)]
+                if found := re.match(r"-?[\d,]*\.?\d+", cell):
+                    return float(found[0].replace(",", "")) / (100 if re.match(r"\s*%", cell[found.end() :]) else 1)
+    raise ValueError(f"{record.command}: has no number at {row!r}, {column!r}")
+
+
+def tables(_: Path, figure: str) -> str:
+    """Return the tables of a figure's records, those with the same columns as one, and where their rows come from."""
+    names, columns = TABLES[figure]
+    parts: dict[tuple[str, ...], tuple[Sheet, list[tuple[int, Record]]]] = {}
+    records = [read(name) for name in names]
+    for record in records:
+        for sheet in record.sheets:
+            shown = sheet if record.transcribed else selected(sheet, columns)
+            above, by = parts.get(shown.columns, (Sheet(shown.title, shown.columns, ()), []))
+            merged = Sheet(above.title, above.columns, above.rows + shown.rows)
+            parts[shown.columns] = merged, [*by, (len(shown.rows), record)]
+    if len(records) == 1:
+        return "\n\n".join([*(markdown(sheet) for sheet, _ in parts.values()), _said(records[0])])
+    return "\n\n".join(f"{markdown(sheet)}\n\n{_origin(by)}" for sheet, by in parts.values())
+
+
+def selected(sheet: Sheet, columns: Sequence[str]) -> Sheet:
+    """Return a table with some of its columns; without any named, with all."""
+    if not columns:
+        return sheet
+    places = [sheet.columns.index(column) for column in columns]
+    return Sheet(sheet.title, tuple(columns), tuple(tuple(row[place] for place in places) for row in sheet.rows))
+
+
+def markdown(sheet: Sheet) -> str:
+    """Return a table as Markdown, its title as a line above."""
+    rows = [sheet.columns, ["---", *["---:"] * (len(sheet.columns) - 1)], *sheet.rows]
+    table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    return f"{sheet.title[0].upper()}{sheet.title[1:]}:\n\n{table}" if sheet.title else table
+
+
+def _origin(by: Sequence[tuple[int, Record]]) -> str:
+    """Say which command made which rows, where and when."""
+    if len(by) == 1:
+        return _said(by[0][1])
+    lines, first = [], 1
+    for count, record in by:
+        rows = f"Row {first}" if count == 1 else f"Rows {first} to {first + count - 1}"
+        lines.append(f"- {rows}: {_said(record)}")
+        first += count
+    return "\n".join(lines)
+
+
+def _said(record: Record) -> str:
+    commit, dirty, _ = record.commit.partition("-dirty")
+    where = ", ".join(part for part in (record.machine, record.conditions, record.date) if part)
+    said = "copied by hand in commit" if record.transcribed else "commit"
+    return f"`{record.command}`: {where}; {said} {commit[:7]}{dirty}."
+
+
+def _percent(text: str) -> str:
+    return text.replace("%", " %")
