@@ -21,10 +21,12 @@ from pathlib import Path
 
 import numpy as np
 import psutil
+from rich.table import Table
 
 from algorithms.history.entry import pack
 from algorithms.history.store import ReplayEntry, ReplayHistory
 from algorithms.rollout.types import Context
+from benchmarks.record import add_record_option, show
 
 GROUP, QUERIES_PER_STEP, MARK_EVERY = 8, 128, 50
 CAPACITY, KEPT_PER_QUERY = 8, 14  # of the 16 that fit; the two pools of a query do not fill alike
@@ -39,11 +41,14 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=2000, help="mean length of a response")
     parser.add_argument("--folder", type=Path, help="where to put the file; default: a temporary folder")
     parser.add_argument("--json", type=Path, help="file for the figures")
+    add_record_option(parser)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
         figures = measure(Path(folder), arguments.entries, arguments.tokens)
+    table = Table("figure", "measured")
     for name, value in figures.items():
-        print(f"{name:36} {value:,.2f}")
+        table.add_row(name, f"{value:,.2f}")
+    show([table], arguments.record)
     if arguments.json:
         arguments.json.write_text(json.dumps(figures, indent=1), encoding="utf-8")
 

@@ -115,11 +115,16 @@ def read(name: str) -> Record:
     return Record(**found, sheets=sheets)
 
 
-def _command() -> str:
-    """Return this process's command, without --record."""
-    spec = sys.modules["__main__"].__spec__
+def given() -> str:
+    """Return this process's arguments, without --record."""
     words = [word for word in sys.argv[1:] if not word.startswith(f"{_OPTION}=")]
     if _OPTION in words:
         at = words.index(_OPTION)
         del words[at : at + 2]
-    return shlex.join(["python", "-m", (spec.name if spec else "unknown").removesuffix(".__main__"), *words])
+    return shlex.join(words)
+
+
+def _command() -> str:
+    spec = sys.modules["__main__"].__spec__
+    module = (spec.name if spec else "unknown").removesuffix(".__main__")
+    return f"python -m {module} {given()}".rstrip()

@@ -18,12 +18,20 @@ from typing import Any
 
 import ray
 from ray.rllib.env.env_runner_group import EnvRunnerGroup
+from rich.table import Table
 
 from algorithms.grpo.config import GRPOConfig
 from algorithms.rollout.supervisor import WorkerSupervisor
 from algorithms.utils.process import prepare
+from benchmarks.record import add_record_option, given, show
 
 LOOK_S = 0.05
+COLUMNS = {
+    "first_start_s": ("first start of both runners", "{:.1f} s"),
+    "noticed_s": ("loss noticed after", "{:.1f} s"),
+    "recovery_s": ("place filled after", "{:.1f} s"),
+    "steps_without": ("steps that ended before", "{:.0f}"),
+}
 
 
 class Watch:
@@ -146,12 +154,15 @@ def main() -> None:
     parser.add_argument("--kill-after", type=int, default=2, help="the step after which the first runner is killed")
     parser.add_argument("--during-update", action="store_true", help="kill it when the next step updates the policy")
     parser.add_argument("--json", type=Path, help="write the figures to this file")
+    add_record_option(parser)
     arguments = parser.parse_args()
     prepare()
     ray.init(address="local", num_cpus=4, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
     figures = measure(arguments)
-    for name, value in figures.items():
-        print(f"{name}: {'never' if value is None else f'{value:.1f}'}")
+    table = Table("", *(heading for heading, _ in COLUMNS.values()))
+    cells = ("never" if figures[name] is None else form.format(figures[name]) for name, (_, form) in COLUMNS.items())
+    table.add_row(f"`{given()}`", *cells)
+    show([table], arguments.record)
     if arguments.json:
         arguments.json.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
 

@@ -1,5 +1,6 @@
 """What storing every token costs a step: `python -m benchmarks.token_data`."""
 
+import argparse
 import statistics
 import tempfile
 import time
@@ -7,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+from rich.table import Table
 
 from algorithms.grpo.types import Group, Prompt, Sample
 from algorithms.models.names import resolve_model
@@ -14,6 +16,7 @@ from algorithms.models.tokenizer import load_tokenizer
 from algorithms.rollout.types import Context, Rollout
 from algorithms.train.rollout_files import rollout_rows, write_rollouts
 from algorithms.train.token_pieces import TokenPieces
+from benchmarks.record import add_record_option, show
 
 GROUPS, SIZE, PROMPT = 16, 8, 20
 LENGTHS = (32, 2048)
@@ -25,10 +28,15 @@ def main() -> None:
 
     Tokens, log-probs and entropies are random: real ones compress better.
     """
+    parser = argparse.ArgumentParser(description=__doc__)
+    add_record_option(parser)
+    arguments = parser.parse_args()
     tokenizer = load_tokenizer(resolve_model("embedded:tiny"))
+    table = Table("", "without", "with")
     for length in LENGTHS:
         groups = _groups(length, tokenizer.decode)
-        for name, pieces in (("without", None), ("with", TokenPieces(tokenizer))):
+        cells = []
+        for pieces in (None, TokenPieces(tokenizer)):
             with tempfile.TemporaryDirectory() as folder:
                 file = Path(folder) / "step.parquet"
                 seconds = []
@@ -37,7 +45,9 @@ def main() -> None:
                     write_rollouts(file, rollout_rows(1, groups, tokenizer, pieces))
                     seconds.append(time.process_time() - started)
                 milliseconds, size = 1000 * statistics.median(seconds), file.stat().st_size
-            print(f"{GROUPS * SIZE} × {length} tokens, {name}: {milliseconds:.1f} ms of CPU, {size / 1000:,.0f} kB")
+            cells.append(f"{milliseconds:.1f} ms, {size / 1000:,.0f} kB")
+        table.add_row(f"{length:,} tokens an answer", *cells)
+    show([table], arguments.record)
 
 
 def _groups(length: int, decode: Callable[[list[int]], str]) -> list[Group]:

@@ -1,4 +1,4 @@
-"""Figures of docs/results/benchmarks.md, from the records of docs/benchmarks."""
+"""Figures of what benchmarks measured, from the records of docs/benchmarks."""
 
 import re
 from collections.abc import Sequence
@@ -35,6 +35,12 @@ TABLES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "packing-prompts": (("packing-prompts",), ()),
     "learner": (("learner", "learner-8192"), ()),
     "weights": (("weights",), ()),
+    "token_data": (("token_data",), ()),
+    "recovery": (
+        ("recovery-before", "recovery", "recovery-update", "recovery-spare", "recovery-vllm", "recovery-vllm-spare"),
+        (),
+    ),
+    "history": (("history",), ()),
 }
 
 
@@ -134,22 +140,26 @@ def markdown(sheet: Sheet) -> str:
 
 
 def _origin(by: Sequence[tuple[int, Record]]) -> str:
-    """Say which command made which rows, where and when."""
+    """Say which command made which rows, where and when; what all have in common once."""
     if len(by) == 1:
         return _said(by[0][1])
+    common = len({_where(record) for _, record in by}) == 1
     lines, first = [], 1
     for count, record in by:
         rows = f"Row {first}" if count == 1 else f"Rows {first} to {first + count - 1}"
-        lines.append(f"- {rows}: {_said(record)}")
+        lines.append(f"- {rows}: `{record.command}`." if common else f"- {rows}: {_said(record)}")
         first += count
-    return "\n".join(lines)
+    return "\n".join(lines) + (f"\n\nAll rows: {_where(by[0][1])}." if common else "")
 
 
 def _said(record: Record) -> str:
+    return f"`{record.command}`: {_where(record)}."
+
+
+def _where(record: Record) -> str:
     commit, dirty, _ = record.commit.partition("-dirty")
     where = ", ".join(part for part in (record.machine, record.conditions, record.date) if part)
-    said = "copied by hand in commit" if record.transcribed else "commit"
-    return f"`{record.command}`: {where}; {said} {commit[:7]}{dirty}."
+    return f"{where}; {'copied by hand in commit' if record.transcribed else 'commit'} {commit[:7]}{dirty}"
 
 
 def _percent(text: str) -> str:

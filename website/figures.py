@@ -58,6 +58,9 @@ class Figure:
 README, REPORT, TUTORIAL = "README.md", "docs/guides/report.md", "docs/start/tutorial.md"
 EVIDENCE, LOG = "docs/results/evidence.md", "docs/results/evidence-log.md"
 BENCHMARKS = "docs/results/benchmarks.md"
+EMBEDDED = "docs/start/embedded-model.md"
+# Pages of benchmarks' tables that are not on the page of benchmarks.
+ELSEWHERE = {"token_data": REPORT, "recovery": "docs/guides/rollouts.md", "history": "docs/operate/reliability.md"}
 FOUR = ("grpo", "grpo-slow", "dapo", "r3")
 OURS_FIRST = ("r3", "grpo", "grpo-slow", "dapo")
 WITHOUT = ("r3", "r3-no-ccr", "r3-no-isr", "r3-no-serr", "r3-paper", "grpo-slow")
@@ -92,9 +95,11 @@ FIGURES = (
     _logged("easy", "easy", THREE),
     Figure("bench-summary", BENCHMARKS, benchmark_tables.summary),
     *(
-        Figure(f"bench-{name}", BENCHMARKS, partial(benchmark_tables.tables, figure=name))
+        Figure(f"bench-{name}", ELSEWHERE.get(name, BENCHMARKS), partial(benchmark_tables.tables, figure=name))
         for name in benchmark_tables.TABLES
     ),
+    Figure("embedded-before", EMBEDDED, recorded.embedded_before),
+    Figure("embedded-contexts", EMBEDDED, recorded.embedded_contexts),
     Figure("learning-rates", LOG, recorded.learning_rates),
     Figure("choices", LOG, partial(recorded.choices_of, part="choices")),
     Figure("choices2", LOG, partial(recorded.choices_of, part="choices2")),

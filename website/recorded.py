@@ -1,8 +1,11 @@
-"""Figures from committed records: tables and pictures of docs/evidence/*.json."""
+"""Figures from committed records: tables and pictures of docs/evidence/*.json, and the embedded model's report."""
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+import r3env.assets
 from benchmarks.ablation.figure import draw, held_out_panels
 from benchmarks.ablation.table import levels, paired
 from benchmarks.evidence import choices, controls, recheck
@@ -62,6 +65,36 @@ def learning_rates(_: Path) -> str:
 def choices_of(_: Path, part: str) -> str:
     """Return one of the tables of choices."""
     return choices.table(part)
+
+
+def embedded_before(_: Path) -> str:
+    """Return what the embedded model can do before training."""
+    names = {"pass@1": "pass@1", "pass@8": "pass@8", "truncated": "truncated", "never_solved": "never solved"}
+    report = _embedded()
+    cells = " | ".join(f"{report[name]:.3f}" for name in names)
+    return f"| {' | '.join(names.values())} |\n{'|---' * len(names)}|\n| {cells} |"
+
+
+def embedded_contexts(_: Path) -> str:
+    """Return the embedded model's pass@1 in four contexts, on problems that it missed."""
+    tries = _embedded()["second_try"]
+    once, always = tries["problems missed at least once"], tries["problems missed every time"]
+    contexts = {
+        "bare": "bare prompt",
+        "own attempt": "after its own failed attempt",
+        "empty attempt": "after an empty attempt",
+        "another's attempt": "after another problem's attempt",
+    }
+    heads = (
+        f"missed {when} ({side['problems']} problems)"
+        for when, side in (("at least once", once), ("every time", always))
+    )
+    rows = (f"| {title} | {once[name]:.3f} | {always[name]:.3f} |" for name, title in contexts.items())
+    return "\n".join([f"| context | {' | '.join(heads)} |", "|---|---|---|", *rows])
+
+
+def _embedded() -> dict[str, Any]:
+    return json.loads((Path(r3env.assets.__file__).parent / "report.json").read_text(encoding="utf-8"))
 
 
 def _called(arm: str) -> str:

@@ -57,7 +57,8 @@ def test_records_with_the_same_columns_are_one_table_that_names_each_rows_origin
     text = tables(folder, "both")
     assert text.startswith("Speed:\n\n| case | ratio |") and text.count("| case |") == 1
     assert text.index("| wide | 3.5 |") < text.index("- Rows 1 to 2: `python -m benchmarks.x`")
-    assert "- Row 3: `python -m benchmarks.x --only wide`" in text and "copied" not in text
+    assert "- Row 3: `python -m benchmarks.x --only wide`." in text and "copied" not in text
+    assert text.count("All rows: ") == text.count("cores") == 1
 
 
 def test_every_transcribed_record_says_so_on_its_page():
