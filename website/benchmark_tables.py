@@ -18,7 +18,7 @@ STEP = (
     "engines idle",
     "slots in use",
 )
-MEMORY = ("scenario", "responses", "own memory, GB", "object store, GB", "kB per response")
+MEMORY = ("scenario", "responses", "own memory, GB", "object store, GB", "both, GB", "kB per response")
 SCHEDULING = ("scenario", "step, s", "engines idle", "stolen", "re-queued", "restarts")
 AHEAD = ("scenario", "step, s", "engines idle", "slots in use")
 TABLES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
