@@ -34,11 +34,12 @@ def training_rows(
     """Make the rows of each optimizer step of a training step.
 
     Token weights are normalized over an optimizer step. Means over a group's responses are those of the whole training
-    step: a shuffled mini-batch holds few members of a group, and how many is chance.
+    step: a shuffled mini-batch holds few members of a group, and how many is chance. A masked sample counts as one
+    without tokens: it weighs nothing, and is still one of the responses that such means are over.
     """
 
     def weights_of(samples: Sequence[tuple[int, Sample]]) -> np.ndarray:
-        lengths = np.array([sample.rollout.response_length for _, sample in samples])
+        lengths = np.array([0 if sample.masked else sample.rollout.response_length for _, sample in samples])
         return loss_weights(
             lengths,
             np.array([group for group, _ in samples]),
@@ -52,7 +53,10 @@ def training_rows(
     else:
         weights = [weights_of(samples) for samples in dealt]
     return [
-        [_row(sample, float(weight)) for (_, sample), weight in zip(samples, own, strict=True)]
+        [
+            measuring_row(sample) if sample.masked else _row(sample, float(weight))
+            for (_, sample), weight in zip(samples, own, strict=True)
+        ]
         for samples, own in zip(dealt, weights, strict=True)
     ]
 
@@ -91,6 +95,6 @@ def scoring_row(sample: Sample) -> TrainingSample:
 
 
 def measuring_row(sample: Sample) -> TrainingSample:
-    """Make the row of a sample that an update measures without training on it."""
+    """Make the row of a sample that an update measures, if it has no log-probs yet, without training on it."""
     silent = np.zeros(sample.rollout.response_length, np.float32)
-    return replace(scoring_row(sample), sampling_logprobs=silent, copies=0)
+    return replace(scoring_row(sample), old_logprobs=sample.old_logprobs, sampling_logprobs=silent, copies=0)
