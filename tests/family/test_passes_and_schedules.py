@@ -42,7 +42,7 @@ def tokens_of(rows):
 
 
 def plain(*overrides):
-    return preset("grpo", *SMALL, "training.beta=0", "training.lr=1e-3", *overrides)
+    return preset("grpo", *SMALL, "training.beta=0", "training.lr=1e-3", "training.warmup_steps=0", *overrides)
 
 
 @pytest.mark.parametrize("minibatches", [1, 2])
