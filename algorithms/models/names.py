@@ -297,7 +297,7 @@ def _embeddings(model: Any) -> int | None:
 
 
 def _is_like_a_folder(path: Path) -> bool:
-    """Return whether what may be a Hub id is rather a mistyped folder: its parent is here, or one of nearly its name."""
+    """Return whether what may be a Hub id is rather a mistyped folder: its parent exists, or nearly its name does."""
     siblings = [entry.name for entry in path.parent.iterdir() if entry.is_dir()] if path.parent.is_dir() else []
     return (path.parent.is_dir() and path.parent != Path()) or nearest(path.name, siblings) is not None
 

@@ -108,7 +108,8 @@ CONTRADICTIONS = [
     ),
     (
         {"training": {"lr_decay_steps": 50}},
-        "training.lr_decay_steps: 50 has no effect with training.lr_schedule=constant; fix: training.lr_schedule=cosine",
+        "training.lr_decay_steps: 50 has no effect with training.lr_schedule=constant; "
+        "fix: training.lr_schedule=cosine",
     ),
     (
         {"training": {"lr_schedule": "linear"}},

@@ -209,7 +209,11 @@ def test_a_mistyped_folder_that_could_be_a_model_of_the_hub_is_an_error_even_whe
     monkeypatch.chdir(copy.parent)
     with pytest.raises(ConfigError, match=rf"^rl_module\.model: '{copy.name}s' .*; did you mean {copy.name}\?$"):
         validate_model(config(f"{copy.name}s"), unreachable_ok=True)
-    assert validate_model(config("o/m"), unreachable_ok=True) is validate_model(config("gpt2"), unreachable_ok=True) is None
+    assert (
+        validate_model(config("o/m"), unreachable_ok=True)
+        is validate_model(config("gpt2"), unreachable_ok=True)
+        is None
+    )
 
 
 @pytest.mark.parametrize(

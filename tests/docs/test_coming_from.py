@@ -56,7 +56,9 @@ def rows_of(heading: str) -> list[tuple[list[str], list[str]]]:
     """The names in the first two columns of a table, their values left out."""
     table = text_of(PAGE).partition(f"## {heading}'s names")[2].partition("\n## ")[0]
     cells = re.findall(r"^\| (`[^|]*?) \| ([^|]*?) \|", table, re.MULTILINE)
-    return [tuple([re.split("[=:]", code)[0] for code in re.findall(r"`([^`]*)`", cell)] for cell in row) for row in cells]
+    return [
+        tuple([re.split("[=:]", code)[0] for code in re.findall(r"`([^`]*)`", cell)] for cell in row) for row in cells
+    ]
 
 
 def example(tmp_path, monkeypatch, text, config_class=GRPOConfig):
@@ -110,7 +112,9 @@ def test_their_name_as_an_override_is_answered_with_ours(written, theirs, ours):
 
 
 def test_their_name_in_a_file_is_answered_with_ours(tmp_path, monkeypatch):
-    with pytest.raises(ConfigError, match=r"^run\.yaml: training\.num_generations: .* fix: write training\.group_size,"):
+    with pytest.raises(
+        ConfigError, match=r"^run\.yaml: training\.num_generations: .* fix: write training\.group_size,"
+    ):
         example(tmp_path, monkeypatch, "training: {num_generations: 4}\n")
     with pytest.raises(ConfigError, match=r"^run\.yaml: learning_rate: .* fix: write training\.lr,"):
         example(tmp_path, monkeypatch, "learning_rate: 1.0e-6\n")

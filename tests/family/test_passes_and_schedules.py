@@ -12,11 +12,12 @@ from algorithms.grpo.learning_rate import learning_rate
 from algorithms.learner.forward import ForwardSettings, score
 from algorithms.models.causal_lm import load_causal_lm
 from algorithms.models.names import resolve_model
+from algorithms.r3_grpo.config import R3GRPOConfig
 from algorithms.train.checkpoint import load_checkpoint, save_checkpoint
 from tests.hand_made import small_pool
 
 from .conftest import preset
-from .test_whole_runs import SMALL, check_same, r3, resumed_exactly, steps, weights
+from .test_whole_runs import REFLECT, SMALL, check_same, fired, r3, resumed_exactly, steps, weights
 
 
 @pytest.fixture
@@ -86,6 +87,19 @@ def test_passes_with_a_falling_learning_rate_are_resumed_exactly(build, pool, tm
     training = whole.config.training_settings
     assert [record["policy/lr"] for record in records] == [learning_rate(4 * n, training, 6) for n in range(1, 7)]
     assert records[-1]["policy/lr"] < 0.2 * records[0]["policy/lr"]
+
+
+def test_passes_go_with_replay_and_with_rows_of_their_own(build, pool, tmp_path):
+    named = "training.mechanisms=[laser,dph_rl,entropy_bonus,covariance]"
+    more = ("laser.warmup=1", "laser.min_std=0.001", "dph_rl.solved=0.25", "training.passes=2", *REFLECT)
+    limit = "env_runners.max_response_tokens=40"
+    records, *_ = resumed_exactly(
+        build,
+        lambda: preset("laser", *SMALL, pool, named, *more, limit, config_class=R3GRPOConfig),
+        tmp_path / "checkpoints",
+    )
+    assert fired(records, "replay/added", "reflection/prompts", "laser/loss", "dph_rl/rehearsed")
+    assert all(np.isfinite(value) for record in records for value in record.values() if not isinstance(value, str))
 
 
 def test_a_resumed_run_with_more_steps_continues_on_the_longer_schedule(build, pool, tmp_path):

@@ -80,7 +80,9 @@ def test_the_kl_penalty_leaves_them_out_as_well(lm, reference):
 
 
 def test_where_every_response_is_truncated_nothing_is_trained(lm):
-    groups = [[response for response in group if is_truncated(response)] for group in hand_made(lm, own=0.0, shared=0.0)]
+    groups = [
+        [response for response in group if is_truncated(response)] for group in hand_made(lm, own=0.0, shared=0.0)
+    ]
     rows, share = masked_rows(groups[:1], preset("grpo", "training.beta=0.1"))
     assert share == 1.0 and not any(row.has_gradient(0.1) or row.weight for row in rows)
 
