@@ -129,13 +129,14 @@ def explain_other_name(written: str) -> str | None:
     """Return the end of an error line for another library's name of a setting; None where it is none.
 
     Args:
-        written: a dotted name, as in an override; TRL's names, and the last parts of verl's, may have any section of
-            ours in front.
+        written: a dotted name, as in an override; TRL's names, and the last parts of verl's, may have any section in
+            front. Parts of one word, such as `n` and `enable`, are no one's in particular.
     """
     name = written.lstrip("+").removeprefix("actor_rollout_ref.")
     last = name.rpartition(".")[2]
     for library, names in OTHER_NAMES.items():
-        theirs = [key for key in names if name == key] or [key for key in names if last == key.rpartition(".")[2]]
+        ends = [key for key in names if last == key or (last == key.rpartition(".")[2] and "_" in last)]
+        theirs = [name] if name in names else ends
         ours = {names[key] for key in theirs}
         if len(ours) == 1:
             return f"{theirs[0]} is {library}'s name; fix: write {ours.pop()}, see {_PAGE}"

@@ -54,7 +54,7 @@ def training_rows(
         weights = [weights_of(samples) for samples in dealt]
     return [
         [
-            measuring_row(sample) if sample.masked else _row(sample, float(weight))
+            masked_row(sample) if sample.masked else _row(sample, float(weight))
             for (_, sample), weight in zip(samples, own, strict=True)
         ]
         for samples, own in zip(dealt, weights, strict=True)
@@ -95,6 +95,11 @@ def scoring_row(sample: Sample) -> TrainingSample:
 
 
 def measuring_row(sample: Sample) -> TrainingSample:
-    """Make the row of a sample that an update measures, if it has no log-probs yet, without training on it."""
+    """Make the row of a sample that an update measures without training on it."""
     silent = np.zeros(sample.rollout.response_length, np.float32)
-    return replace(scoring_row(sample), old_logprobs=sample.old_logprobs, sampling_logprobs=silent, copies=0)
+    return replace(scoring_row(sample), sampling_logprobs=silent, copies=0)
+
+
+def masked_row(sample: Sample) -> TrainingSample:
+    """Make the row of a masked sample: the update measures it, if nothing has, and does not train on it."""
+    return replace(measuring_row(sample), old_logprobs=sample.old_logprobs)

@@ -120,10 +120,9 @@ def test_their_name_in_a_file_is_answered_with_ours(tmp_path, monkeypatch):
         example(tmp_path, monkeypatch, "learning_rate: 1.0e-6\n")
 
 
-def test_a_name_that_stands_for_several_settings_is_answered_with_none_of_them():
-    """`rollout.n` and `rollout.val_kwargs.n` of verl."""
-    assert explain_other_name("training.n") is None and explain_other_name("training.path") is None
-    assert explain_other_name("training.lerning_rate") is None
+def test_a_part_of_one_word_and_a_typo_are_no_names_of_theirs():
+    for name in ("training.n", "training.path", "trainin.lr", "reflection.enable", "training.lerning_rate"):
+        assert explain_other_name(name) is None
 
 
 def test_each_name_in_trls_column_is_trls():

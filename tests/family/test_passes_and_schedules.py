@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from algorithms.grpo import algorithm as grpo
-from algorithms.grpo.config import GRPOConfig
 from algorithms.grpo.learning_rate import learning_rate
 from algorithms.learner.forward import ForwardSettings, score
 from algorithms.models.causal_lm import load_causal_lm
@@ -121,8 +120,3 @@ def test_one_pass_at_a_constant_rate_is_what_runs_without_these_settings(build, 
     one, other = build(plain(pool, *named)), build(plain(pool))
     assert steps(one, 2) == steps(other, 2)
     check_same(one, other)
-
-
-def test_rllibs_name_of_passes_is_understood():
-    config = GRPOConfig().training(num_epochs=3)
-    assert config.training_settings.passes == config.num_epochs == 3
