@@ -77,6 +77,15 @@ class BaseConfig(AlgorithmConfig):
         """Return the bytes of a vLLM engine's cache on a CPU, once they are known."""
         return self._measured.get("engine_cache_bytes")
 
+    @property
+    def schedule_steps(self) -> int | None:
+        """Return the training steps that the schedule of the learning rate is made for, as far as it is known."""
+        return self.training_settings.lr_decay_steps or self._measured.get("run_steps")
+
+    def planned_steps(self, steps: int) -> None:
+        """Note `run.steps`."""
+        self._measured["run_steps"] = steps
+
     def measured_length(self, tokens: int | None) -> None:
         """Note `engine_length`; the settings may be frozen."""
         self._measured["engine_length"] = tokens

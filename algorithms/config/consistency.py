@@ -27,6 +27,44 @@ def check_loss(training: TrainingSettings) -> None:
         )
 
 
+def check_schedule(training: TrainingSettings, steps: int | None) -> None:
+    """Check that the schedule of the learning rate has a length, and that its settings act.
+
+    Args:
+        training: section `training`.
+        steps: training steps that the schedule is made for; None: nobody said.
+
+    Raises:
+        ConfigError: one line with the setting and the fix.
+    """
+    schedule = training.lr_schedule
+    acting = {"lr_min_share": training.lr_min_share, "lr_decay_steps": training.lr_decay_steps}
+    for key, value in acting.items() if schedule == "constant" else ():
+        if value:
+            raise ConfigError(
+                f"training.{key}: {value:g} has no effect with training.lr_schedule=constant; "
+                "fix: training.lr_schedule=cosine"
+            )
+    if schedule != "constant" and steps is None:
+        raise ConfigError(
+            f"training.lr_schedule: {schedule} needs the number of training steps, which only the command knows from "
+            "run.steps; fix: training.lr_decay_steps=100, or how many there will be"
+        )
+
+
+def check_greedy(evaluation: EvaluationSettings) -> None:
+    """Check that a greedy evaluation takes one response per problem.
+
+    Raises:
+        ConfigError: one line with the setting and the fix.
+    """
+    if evaluation.temperature == 0 and (evaluation.samples > 1 or max(evaluation.k) > 1):
+        raise ConfigError(
+            "evaluation.temperature: 0 decodes greedily, and all responses to a problem are the same; fix: "
+            "evaluation.samples=1 and evaluation.k=[1]"
+        )
+
+
 def check_policy_lag(training: TrainingSettings, env_runners: EnvRunnerSettings) -> None:
     """Check that rollouts can run ahead, and that the loss knows about it.
 

@@ -17,6 +17,7 @@ from omegaconf.errors import OmegaConfBaseException
 from algorithms.config.base import PLUGIN_SETTINGS, BaseConfig
 from algorithms.config.errors import ConfigError, did_you_mean, shown
 from algorithms.config.files import Layer, configs_folder, file_layers
+from algorithms.config.other_libraries import explain_other_name
 from algorithms.config.rllib_names import our_name
 from algorithms.config.schema import Settings, takes_text, unknown_key
 from algorithms.config.sections import RunSettings
@@ -73,6 +74,7 @@ def load(
     _note_skipped(config, files, layers, elsewhere - dropped)
     run = _apply_layers(config, RunSettings(), layers, elsewhere)
     run = _apply_overrides(config, run, overrides, elsewhere)
+    config.planned_steps(run.steps)
     config.check_settings()
     if run.name is None:
         stems = "-".join(file.stem for file in files)[:MOST_OF_A_NAME] or _model_name(config)
@@ -196,7 +198,8 @@ def _apply(config: BaseConfig, run: RunSettings, sections: Mapping[str, Any]) ->
         if section == "training" and isinstance(values, Mapping):  # `_name_methods` has set these
             values = {key: value for key, value in values.items() if key not in PLUGIN_SETTINGS}
         if section not in known:
-            raise ConfigError(f"{section}: no such section; {did_you_mean(str(section), known)}")
+            ending = explain_other_name(str(section)) or did_you_mean(str(section), known)
+            raise ConfigError(f"{section}: no such section; {ending}")
         if section == "run":
             if not isinstance(values, Mapping | None):
                 raise ConfigError(f"run: {shown(values)} is not a mapping; fix: write run: {{key: value}}")
@@ -233,7 +236,8 @@ def parse_override(text: str, sections: Mapping[str, type[Settings]]) -> Overrid
         raise ConfigError(f"{shown(text)}: not an override; fix: write section.key=value")
     if section not in sections:
         owners = [f"{owner}.{section}" for owner, model in sections.items() if section in model.model_fields]
-        ending = f"did you mean {owners[0]}?" if owners and not path else did_you_mean(section, sections)
+        ending = explain_other_name(name) or did_you_mean(section, sections)
+        ending = f"did you mean {owners[0]}?" if owners and not path else ending
         raise ConfigError(f"{name}: no such section; {ending}")
     if not path:
         raise ConfigError(f"{name}: is a section; fix: write {section}.key=value")

@@ -19,6 +19,7 @@ RLLIB_NAMES: Mapping[tuple[str, str], str] = MappingProxyType(
         ("learners", "num_cpus_per_learner"): "num_cpus_per_learner",
         ("learners", "num_gpus_per_learner"): "num_gpus_per_learner",
         ("training", "lr"): "lr",
+        ("training", "passes"): "num_epochs",
         ("training", "grad_clip"): "grad_clip",
         ("evaluation", "interval"): "evaluation_interval",
     }
@@ -34,7 +35,6 @@ WITHOUT_EFFECT: Mapping[tuple[str, str], str] = MappingProxyType(
         ("training", "train_batch_size"): _BATCH,
         ("training", "train_batch_size_per_learner"): _BATCH,
         ("training", "minibatch_size"): "training.minibatches sets how many parts a batch is split into",
-        ("training", "num_epochs"): "each batch is used once, in training.minibatches optimizer steps",
         ("training", "gamma"): "an episode is rewarded as a whole",
     }
 )

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.fields import FieldInfo
 
 from algorithms.config.errors import ConfigError, nearest, shown
+from algorithms.config.other_libraries import explain_other_name
 
 _NAMES = {int: "a whole number", float: "a number", bool: "true or false", str: "text", dict: "a mapping"}
 
@@ -164,6 +165,13 @@ def wrong_value(section: str, key: str, value: object, model: type[Settings]) ->
     field = model.model_fields[key]
     line = f"{section}.{key}: {shown(value)} is not {describe(field)}"
     choices = [choice for choice in _choices(field.annotation) if isinstance(choice, str)]
+    if get_origin(field.annotation) is list and (members := _choices(get_args(field.annotation)[0])):
+        if value in members:
+            return ConfigError(f"{line}; fix: {section}.{key}=[{value}]")
+        if isinstance(value, list) and (unknown := [one for one in value if one not in members]):
+            known = ", ".join(map(str, members))
+            line = f"{section}.{key}: {shown(unknown[0])} is not one of {known}"
+            value, choices = unknown[0], list(members)
     if choices and isinstance(value, str) and (match := nearest(value, choices)):
         return ConfigError(f"{line}; did you mean {match}?")
     if takes_text(field) and isinstance(value, int | float):
@@ -198,6 +206,8 @@ def unknown_key(section: str, key: str, sections: Sections) -> ConfigError:
         return ConfigError(f"{section}.{key}: is now called {new}; fix: write {new}")
     here = sections[section].model_fields
     elsewhere = [f"{name}.{key}" for name, model in sections.items() if key in model.model_fields]
+    if not elsewhere and (theirs := explain_other_name(f"{section}.{key}")):
+        return ConfigError(f"{section}.{key}: no such setting; {theirs}")
     match = elsewhere[0] if elsewhere else nearest(key, here)
     if match is None:
         return ConfigError(f"{section}.{key}: no such setting; known: {', '.join(here)}")

@@ -140,6 +140,21 @@ class TrainingSettings(Settings):
     warmup_steps: int = setting(
         0, "Optimizer steps over which the learning rate rises linearly from 0.", hparam=True, ge=0
     )
+    lr_schedule: Literal["constant", "linear", "cosine"] = setting(
+        "constant",
+        "The learning rate after the warm-up: it stays, or falls to `lr_min_share` of itself along a line or half a "
+        "cosine.",
+        hparam=True,
+    )
+    lr_min_share: float = setting(
+        0.0, "Share of `lr` that the schedule ends at; it stays there afterwards.", hparam=True, ge=0, le=1
+    )
+    lr_decay_steps: int | None = setting(
+        None,
+        "Training steps, the warm-up's included, after which the schedule is at its end; null: `run.steps`. A resumed "
+        "run with more `run.steps` continues on the longer schedule.",
+        ge=1,
+    )
     weight_decay: float = setting(0.0, "Weight decay of AdamW.", hparam=True, ge=0)
     grad_clip: float = setting(1.0, "Maximum norm of the gradient; 0: no clipping.", ge=0)
     max_skipped_steps: int = setting(
@@ -152,6 +167,13 @@ class TrainingSettings(Settings):
     queries_per_step: int = setting(16, "Queries per training step.", hparam=True, ge=1)
     minibatches: int = setting(
         1, "Optimizer steps per training step; must divide the number of responses.", hparam=True, ge=1
+    )
+    passes: int = setting(
+        1,
+        "Passes over a step's responses, each with `minibatches` optimizer steps and a shuffle of its own. Ratios stay "
+        "those to the policy before the first pass.",
+        hparam=True,
+        ge=1,
     )
     mechanisms: list[Text] = setting(
         [],
@@ -202,6 +224,12 @@ class TrainingSettings(Settings):
         "token",
         "What divides the loss: all response tokens (DAPO), each response's length and then the number of responses "
         "(GRPO), or a constant (Dr. GRPO).",
+        hparam=True,
+    )
+    mask_truncated: bool = setting(
+        False,
+        "Whether to leave truncated responses out of the loss, replayed ones too (DAPO's overlong filtering). Their "
+        "rewards still count in the mean and the deviation of their group.",
         hparam=True,
     )
     max_off_policy_steps: int = setting(
@@ -328,7 +356,10 @@ class EvaluationSettings(Settings):
         None, "Maximum number of problems to evaluate on, evenly spaced in the data; null: all.", ge=1
     )
     temperature: float | None = setting(
-        None, "Sampling temperature; null: the training temperature.", replaces="env_runners.temperature", gt=0
+        None,
+        "Sampling temperature; null: the training temperature; 0: greedy decoding, with `samples: 1` and `k: [1]`.",
+        replaces="env_runners.temperature",
+        ge=0,
     )
     top_p: float | None = setting(
         None, "Nucleus sampling; null: the training value.", replaces="env_runners.top_p", gt=0, le=1

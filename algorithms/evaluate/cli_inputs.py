@@ -48,6 +48,9 @@ def resolve_config(arguments: argparse.Namespace) -> tuple[EvaluateConfig, int]:
         overrides += ["rl_module.lora_rank=0"]  # the folder holds the merged model
     if arguments.model:
         overrides.append(f"rl_module.model={arguments.model}")
+    if arguments.greedy:
+        overrides.append("evaluation.temperature=0")
+        arguments.samples = arguments.samples or 1
     if arguments.samples:
         overrides.append(f"evaluation.samples={arguments.samples}")
     if arguments.k or arguments.samples:
@@ -119,6 +122,7 @@ def parser() -> argparse.ArgumentParser:
     commands.add_argument(
         "--k", type=_numbers, metavar="1,16", help="the k of pass@k and maj@k; default: 1 and --samples"
     )
+    commands.add_argument("--greedy", action="store_true", help="decode greedily, one answer per problem")
     commands.add_argument("--engine", choices=("transformers", "vllm"), help="inference engine")
     commands.add_argument(
         "--reflection", action="store_true", help="also measure pass@1 after a second attempt at incorrect answers"

@@ -11,6 +11,7 @@ import numpy as np
 from algorithms.grpo.advantages import AdvantageEstimator
 from algorithms.grpo.base import StagedAlgorithm
 from algorithms.grpo.config import GRPOConfig
+from algorithms.grpo.learning_rate import learning_rate
 from algorithms.grpo.mechanism import Mechanism
 from algorithms.grpo.metrics import correction_metrics, learner_rates, update_metrics
 from algorithms.grpo.rewards import length_bonus_reward, overlong_penalty
@@ -19,6 +20,7 @@ from algorithms.grpo.types import Group, Sample, StepBatch, to_entry
 from algorithms.history.store import ReplayHistory
 from algorithms.learner.group import learner_facts, update_learners
 from algorithms.learner.loss import LossSettings
+from algorithms.learner.update import UpdateStatistics
 from algorithms.rollout.types import Context, Rollout
 from algorithms.utils.rng import RngStream, rng_for
 
@@ -107,17 +109,34 @@ class GRPO(StagedAlgorithm):
                 sample.advantages = advantage if np.ndim(advantage) else float(advantage)
 
     def update_policy(self, batch: StepBatch) -> None:
-        """Take one optimizer step for each mini-batch, over all learners.
-
-        The first one's forward pass also measures what no scoring pass has: its own samples, and those that are stored
-        without being trained on. Later mini-batches are scored before it.
-        """
+        """Take the optimizer steps of each pass over the responses, over all learners."""
         for mechanism in self.active:
             mechanism.before_update(batch)
         training = self.config.training_settings
-        rng = rng_for(self.seed, batch.step, RngStream.MINIBATCH)
-        first_step = batch.step * training.minibatches + 1
         auxiliary = [mechanism.auxiliary(batch) for mechanism in self.active]
+        statistics: list[UpdateStatistics] = []
+        for number in range(training.passes):
+            statistics += self.pass_over(batch, auxiliary, number)
+        batch.record |= update_metrics(batch.groups, statistics)
+        batch.record |= correction_metrics(batch.groups, LossSettings.of(training))
+        facts, peak = learner_facts(self.learner_group), self.config.learners_settings.peak_tflops
+        batch.record |= learner_rates(statistics, facts, max(1, self.config.num_learners), peak)
+        if warning := self.mismatch_watch.observe(batch.record["policy/logp_mismatch_mean"], float(batch.lag)):
+            _logger.warning(warning)
+
+    def pass_over(self, batch: StepBatch, auxiliary: Sequence[Sequence[Sample]], number: int) -> list[UpdateStatistics]:
+        """Take one optimizer step for each mini-batch of a pass; return their statistics.
+
+        The first one's forward pass also measures what no scoring pass has: its own samples, and those that are stored
+        without being trained on. Later mini-batches are scored before it. Further passes measure nothing.
+
+        Args:
+            batch: of the step.
+            auxiliary: what each mechanism trains on beside the groups.
+            number: of the pass, from 0.
+        """
+        training = self.config.training_settings
+        rng = rng_for(self.seed, batch.step, RngStream.MINIBATCH, number)
         dealt = minibatches(batch.groups, training.minibatches, rng)
         if not dealt and any(auxiliary):
             dealt = [[]]
@@ -125,16 +144,17 @@ class GRPO(StagedAlgorithm):
         untrained = self.untrained_samples(batch)
         if not dealt:
             self.score_samples(untrained)
-        statistics = []
+        statistics: list[UpdateStatistics] = []
+        done = (batch.step * training.passes + number) * training.minibatches
         rows_of = training_rows(dealt, training, self.config.env_runners_settings.max_response_tokens)
-        for number, (samples, rows) in enumerate(zip(dealt, rows_of, strict=True), first_step):
-            lr = training.lr * min(1.0, number / max(1, training.warmup_steps))
+        for place, (samples, rows) in enumerate(zip(dealt, rows_of, strict=True)):
+            lr = learning_rate(done + place + 1, training, self.config.schedule_steps)
             measured = [sample for _, sample in samples]
-            if number == first_step:
+            if place == 0:
                 rows += [measuring_row(sample) for sample in untrained]
                 measured += untrained
             for own in auxiliary:  # each mechanism's mean is its own
-                rows += deal_auxiliary(own, number - first_step, len(dealt))
+                rows += deal_auxiliary(own, place, len(dealt))
             statistics.append(update_learners(self.learner_group, rows, lr, entropies=self.keeps_entropies))
             self.skipped_steps.observe(statistics[-1].skipped_steps > 0, rows)
             for index, logprobs in statistics[-1].old_logprobs.items():
@@ -142,12 +162,7 @@ class GRPO(StagedAlgorithm):
                 sample.old_logprobs, sample.entropy = logprobs, statistics[-1].entropy[index]
                 sample.entropies = statistics[-1].entropies.get(index)
             batch.record["policy/lr"] = lr
-        batch.record |= update_metrics(batch.groups, statistics)
-        batch.record |= correction_metrics(batch.groups, LossSettings.of(training))
-        facts, peak = learner_facts(self.learner_group), self.config.learners_settings.peak_tflops
-        batch.record |= learner_rates(statistics, facts, max(1, self.config.num_learners), peak)
-        if warning := self.mismatch_watch.observe(batch.record["policy/logp_mismatch_mean"], float(batch.lag)):
-            _logger.warning(warning)
+        return statistics
 
     def update_history(self, batch: StepBatch) -> None:
         """Store the step's rollouts, never the replayed ones, if a mechanism reads the history.

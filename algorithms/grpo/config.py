@@ -8,7 +8,14 @@ from ray.rllib.algorithms.algorithm_config import NotProvided
 from ray.util.debug import log_once
 
 from algorithms.config.base import BaseConfig
-from algorithms.config.consistency import check_learners, check_loss, check_policy_lag, check_second_tries
+from algorithms.config.consistency import (
+    check_greedy,
+    check_learners,
+    check_loss,
+    check_policy_lag,
+    check_schedule,
+    check_second_tries,
+)
 from algorithms.config.errors import ConfigError, shown
 from algorithms.config.machine import RLModuleSettings
 from algorithms.config.placement import check_placement
@@ -112,7 +119,9 @@ class GRPOConfig(BaseConfig):
         check_learners(self.learners_settings, self.rl_module_settings)
         training, evaluation = self.training_settings, self.evaluation_settings
         check_loss(training)
+        check_greedy(evaluation)
         if self.TRAINS:  # an evaluation loads nothing that a run's file names
+            check_schedule(training, self.schedule_steps)
             check_plugins(self, (*self.MECHANISMS, *named_mechanisms(training, self.MECHANISMS)))
         if not self.in_evaluation:  # RLlib's copy for runners of its own, which there are none of
             check_policy_lag(training, self.env_runners_settings)

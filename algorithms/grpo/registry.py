@@ -15,10 +15,11 @@ from algorithms.grpo.advantages import ADVANTAGES, AdvantageEstimator
 from algorithms.grpo.kl_reward import KLReward
 from algorithms.grpo.mechanism import Mechanism, Services
 from algorithms.grpo.query_sampler import QuerySampler
+from algorithms.grpo.truncation_mask import TruncationMask
 from algorithms.learner.loss import OBJECTIVES, load_objective
 
 # What a setting of section `training` switches on; they come before all others.
-BUILT_IN: tuple[type[Mechanism], ...] = (KLReward,)
+BUILT_IN: tuple[type[Mechanism], ...] = (KLReward, TruncationMask)
 MECHANISMS: Mapping[str, str] = MappingProxyType(
     {
         "replay": "algorithms.r3_grpo.replay:Replay",

@@ -34,11 +34,12 @@ def training_rows(
     """Make the rows of each optimizer step of a training step.
 
     Token weights are normalized over an optimizer step. Means over a group's responses are those of the whole training
-    step: a shuffled mini-batch holds few members of a group, and how many is chance.
+    step: a shuffled mini-batch holds few members of a group, and how many is chance. A masked sample counts as one
+    without tokens: it weighs nothing, and is still one of the responses that such means are over.
     """
 
     def weights_of(samples: Sequence[tuple[int, Sample]]) -> np.ndarray:
-        lengths = np.array([sample.rollout.response_length for _, sample in samples])
+        lengths = np.array([0 if sample.masked else sample.rollout.response_length for _, sample in samples])
         return loss_weights(
             lengths,
             np.array([group for group, _ in samples]),
@@ -52,7 +53,10 @@ def training_rows(
     else:
         weights = [weights_of(samples) for samples in dealt]
     return [
-        [_row(sample, float(weight)) for (_, sample), weight in zip(samples, own, strict=True)]
+        [
+            masked_row(sample) if sample.masked else _row(sample, float(weight))
+            for (_, sample), weight in zip(samples, own, strict=True)
+        ]
         for samples, own in zip(dealt, weights, strict=True)
     ]
 
@@ -94,3 +98,8 @@ def measuring_row(sample: Sample) -> TrainingSample:
     """Make the row of a sample that an update measures without training on it."""
     silent = np.zeros(sample.rollout.response_length, np.float32)
     return replace(scoring_row(sample), sampling_logprobs=silent, copies=0)
+
+
+def masked_row(sample: Sample) -> TrainingSample:
+    """Make the row of a masked sample: the update measures it, if nothing has, and does not train on it."""
+    return replace(measuring_row(sample), old_logprobs=sample.old_logprobs)

@@ -31,6 +31,7 @@ class Sample:
         shaping: γ of the shaped ratio of its tokens, see `algorithms.learner.batch.TrainingSample`; 0: none.
         dual_clip: bound on the ratio of its tokens where the advantage is negative; 0: none but the loss's.
         borrowed: sampled in this step for another group, which counts it among its fresh ones.
+        masked: left out of the loss, and still a member of its group.
     """
 
     rollout: Rollout
@@ -49,6 +50,7 @@ class Sample:
     shaping: float = 0.0
     dual_clip: float = 0.0
     borrowed: bool = False
+    masked: bool = False
 
     def shed_entropies(self, *, keep: bool) -> None:
         """Keep its tokens' entropies in half precision, or not at all."""

@@ -1,14 +1,18 @@
 """RoRecomp: train on short correct and long incorrect responses first, and on the others later."""
 
 import itertools
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from algorithms.config.errors import ConfigError
 from algorithms.grpo.mechanism import Group, Mechanism, Prompt, Sample, Services, Settings, State, StepBatch, setting
 from algorithms.grpo.types import to_entry, to_sample
 from algorithms.history.arrays import joined, pack_entries, split_tokens, unpack_entries
 from algorithms.history.entry import ReplayEntry
+
+if TYPE_CHECKING:
+    from algorithms.config.base import BaseConfig
 
 COMPENSATION = "compensation"
 
@@ -46,6 +50,15 @@ class RoRecomp(Mechanism):
         super().__init__(settings, services)
         self.buffer: list[tuple[ReplayEntry, np.ndarray]] = []  # with the advantages of their tokens
         self.later: list[tuple[Sample, np.ndarray]] = []  # of the running step
+
+    @classmethod
+    def check(cls, settings: RoRecompSettings, config: "BaseConfig") -> None:
+        """Raise ConfigError where the longest incorrect responses, which it trains on first, are masked."""
+        if settings.enabled and config.training_settings.mask_truncated:
+            raise ConfigError(
+                "training.mask_truncated: leaves out of the loss the long incorrect responses that rorecomp trains on "
+                "first; fix: rorecomp.enabled=false, or training.mask_truncated=false"
+            )
 
     def compose(self, batch: StepBatch) -> None:
         """Start a new step."""

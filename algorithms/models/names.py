@@ -116,7 +116,7 @@ def check_model(settings: "RLModuleSettings", *, unreachable_ok: bool = False) -
             f"{_WHERE}: {shown(settings.model)} is neither a folder nor a Hub id; {_nearest_folder(path)}"
         )
     elif not _is_on_hub(path, settings.revision):
-        if unreachable_ok:
+        if unreachable_ok and not _is_like_a_folder(Path(path)):
             return None
         raise ConfigError(
             f"{_WHERE}: {shown(settings.model)} is not in the local cache and the Hub cannot be reached; "
@@ -294,6 +294,12 @@ def _embeddings(model: Any) -> int | None:
         return int(model.get_input_embeddings().weight.shape[0])
     except (AttributeError, NotImplementedError):  # a model with code of its own
         return None
+
+
+def _is_like_a_folder(path: Path) -> bool:
+    """Return whether what may be a Hub id is rather a mistyped folder: its parent exists, or nearly its name does."""
+    siblings = [entry.name for entry in path.parent.iterdir() if entry.is_dir()] if path.parent.is_dir() else []
+    return (path.parent.is_dir() and path.parent != Path()) or nearest(path.name, siblings) is not None
 
 
 def _nearest_folder(path: str) -> str:

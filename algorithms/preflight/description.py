@@ -99,7 +99,9 @@ def _run_lines(config: "BaseConfig", run: "RunSettings") -> Iterator[tuple[str, 
     yield (
         "step",
         f"{training.queries_per_step} prompt groups × {training.group_size} = {responses} responses, "
-        f"{training.minibatches} optimizer step{'s' * (training.minibatches > 1)}",
+        f"{training.minibatches} optimizer step{'s' * (training.minibatches > 1)}"
+        + f" in each of {training.passes} passes"
+        * (training.passes > 1),
     )
     if more := config.extra_prompts():
         yield "", f"and up to {more} further groups, {more * training.group_size} responses"

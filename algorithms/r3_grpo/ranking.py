@@ -76,12 +76,17 @@ class Ranking(Mechanism):
 
     @classmethod
     def check(cls, settings: RankingSettings, config: "BaseConfig") -> None:
-        """Raise ConfigError where a ranked response could earn more than a correct one."""
+        """Raise ConfigError where a ranked response could earn more than a correct one, or is not trained on."""
         least = 1.0 - config.reward_settings.overlong_penalty
         if settings.enabled and settings.scope == "all" and settings.max_reward >= least:
             raise ConfigError(
                 f"ranking.max_reward: {settings.max_reward:g} is not below {least:g}, the least that a correct "
                 "response gets with reward.overlong_penalty; fix: lower one of them"
+            )
+        if settings.enabled and settings.scope == "truncated" and config.training_settings.mask_truncated:
+            raise ConfigError(
+                "training.mask_truncated: leaves out of the loss the truncated responses that ranking rewards; fix: "
+                "ranking.enabled=false, or training.mask_truncated=false"
             )
         if settings.baseline == "finished_wrong" and settings.scope != "truncated":
             raise ConfigError(

@@ -2,6 +2,7 @@
 
 import pytest
 
+from algorithms.config.loading import load
 from algorithms.grpo.config import ConfigError, GRPOConfig
 from algorithms.r3_grpo.config import R3GRPOConfig
 
@@ -67,6 +68,11 @@ WRONG = [
         {"max_reward": 1.0},
         "ranking.max_reward: 1.0 is not a number >= 0 and < 1; the default is 0.1",
     ),
+    (
+        "training",
+        {"mechanisms": "gdro"},
+        "training.mechanisms: 'gdro' is not a list, each text that is not empty; the default is []",
+    ),
     ("training", {"lrr": 1}, "training.lrr: no such setting; did you mean training.lr?"),
     (
         "training",
@@ -90,6 +96,25 @@ CONTRADICTIONS = [
     (
         {"evaluation": {"samples": 4}},
         "evaluation.k: 8 is more than evaluation.samples, 4; fix: evaluation.samples=8",
+    ),
+    (
+        {"evaluation": {"temperature": 0.0, "samples": 1}},
+        "evaluation.temperature: 0 decodes greedily, and all responses to a problem are the same; fix: "
+        "evaluation.samples=1 and evaluation.k=[1]",
+    ),
+    (
+        {"training": {"lr_min_share": 0.1}},
+        "training.lr_min_share: 0.1 has no effect with training.lr_schedule=constant; fix: training.lr_schedule=cosine",
+    ),
+    (
+        {"training": {"lr_decay_steps": 50}},
+        "training.lr_decay_steps: 50 has no effect with training.lr_schedule=constant; "
+        "fix: training.lr_schedule=cosine",
+    ),
+    (
+        {"training": {"lr_schedule": "linear"}},
+        "training.lr_schedule: linear needs the number of training steps, which only the command knows from run.steps; "
+        "fix: training.lr_decay_steps=100, or how many there will be",
     ),
     (
         {"environment": {"data": "a/../b.jsonl"}, "evaluation": {"data": "b.jsonl"}},
@@ -119,6 +144,27 @@ def test_the_line_of_a_contradiction(sections, line):
     with pytest.raises(ConfigError) as raised:
         config.check_settings()
     assert str(raised.value) == line
+
+
+@pytest.mark.parametrize(
+    ("value", "line"),
+    [
+        ("[wandbb]", "'wandbb' is not one of tensorboard, wandb, mlflow, trackio; did you mean wandb?"),
+        ("[tensorboard, x]", "'x' is not one of tensorboard, wandb, mlflow, trackio; the default is ['tensorboard']"),
+        ("wandb", "'wandb' is not a list, each one of tensorboard, wandb, mlflow, trackio; fix: run.trackers=[wandb]"),
+    ],
+)
+def test_a_tracker_that_there_is_not_is_answered_with_those_that_there_are(value, line):
+    with pytest.raises(ConfigError) as raised:
+        load(None, [f"run.trackers={value}"], GRPOConfig)
+    assert str(raised.value) == f"run.trackers: {line}"
+
+
+def test_a_greedy_evaluation_and_a_schedule_of_known_length_are_allowed():
+    GRPOConfig().evaluation(temperature=0.0, samples=1, k=[1]).check_settings()
+    GRPOConfig().training(lr_schedule="cosine", lr_decay_steps=50, lr_min_share=0.1).check_settings()
+    config, _ = load(None, ["training.lr_schedule=linear", "run.steps=7"], GRPOConfig)
+    assert config.schedule_steps == config.copy().schedule_steps == 7
 
 
 def test_a_wrong_value_leaves_the_configuration_as_it_was():

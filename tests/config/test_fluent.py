@@ -19,6 +19,7 @@ OTHER_VALUES = {
     ("learners", "num_cpus_per_learner"): 2.0,
     ("learners", "num_gpus_per_learner"): 1.0,
     ("training", "lr"): 0.5,
+    ("training", "passes"): 3,
     ("training", "grad_clip"): 0.1,
     ("evaluation", "interval"): 5,
 }

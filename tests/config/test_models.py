@@ -200,6 +200,22 @@ def test_an_unreachable_model_of_the_hub_is_an_error_unless_only_checked():
     assert validate_model(config("o/m"), unreachable_ok=True) is None
 
 
+@pytest.mark.usefixtures("offline")
+def test_a_mistyped_folder_that_could_be_a_model_of_the_hub_is_an_error_even_when_only_checked(copy, monkeypatch):
+    monkeypatch.chdir(copy.parent.parent)
+    near = f"{copy.parent.name}/{copy.name}"
+    with pytest.raises(ConfigError, match=rf"^rl_module\.model: '{near}s' .*; did you mean {near}\?$"):
+        validate_model(config(f"{near}s"), unreachable_ok=True)
+    monkeypatch.chdir(copy.parent)
+    with pytest.raises(ConfigError, match=rf"^rl_module\.model: '{copy.name}s' .*; did you mean {copy.name}\?$"):
+        validate_model(config(f"{copy.name}s"), unreachable_ok=True)
+    assert (
+        validate_model(config("o/m"), unreachable_ok=True)
+        is validate_model(config("gpt2"), unreachable_ok=True)
+        is None
+    )
+
+
 @pytest.mark.parametrize(
     ("status", "code", "line"),
     [

@@ -12,12 +12,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from algorithms.config.errors import ConfigError
 from algorithms.config.loading import load
+from algorithms.config.other_libraries import OTHER_NAMES, explain_other_name
 from algorithms.grpo.config import GRPOConfig
 from algorithms.r3_grpo.config import R3GRPOConfig
 from r3env.envs.function_calls import make_judge
 
-from .pages import DOCS, command_lines, fenced, inline_code, text_of
+from .pages import DOCS, command_lines, fenced, inline_code, sections, text_of
 
 PAGE = DOCS / "guides/coming-from-trl-or-verl.md"
 SCRIPT, TRLS_REWARD, CONVERT, VERLS_REWARD = fenced(PAGE, "python")
@@ -50,6 +52,15 @@ def trl_column() -> list[str]:
     return [code.partition("=")[0] for cell in cells for code in re.findall(r"`([A-Za-z_]\w*(?:=[^`]*)?)`", cell)]
 
 
+def rows_of(heading: str) -> list[tuple[list[str], list[str]]]:
+    """The names in the first two columns of a table, their values left out."""
+    table = text_of(PAGE).partition(f"## {heading}'s names")[2].partition("\n## ")[0]
+    cells = re.findall(r"^\| (`[^|]*?) \| ([^|]*?) \|", table, re.MULTILINE)
+    return [
+        tuple([re.split("[=:]", code)[0] for code in re.findall(r"`([^`]*)`", cell)] for cell in row) for row in cells
+    ]
+
+
 def example(tmp_path, monkeypatch, text, config_class=GRPOConfig):
     monkeypatch.chdir(tmp_path)
     Path("run.yaml").write_text(text, encoding="utf-8")
@@ -59,6 +70,59 @@ def example(tmp_path, monkeypatch, text, config_class=GRPOConfig):
 def test_each_setting_of_trls_grpo_is_on_the_page():
     named = {code.partition("=")[0] for code in inline_code(PAGE)}
     assert fields("trl", "trainer/grpo_config.py", "GRPOConfig") <= named
+
+
+@pytest.mark.parametrize("library", OTHER_NAMES)
+def test_errors_and_the_tables_of_names_agree(library):
+    rows = rows_of(library)
+    assert len(rows) > 40
+    for theirs, ours in OTHER_NAMES[library].items():
+        assert any(theirs in left and ours in right for left, right in rows), f"{theirs}: {ours} is on no line"
+    settings = {f"{section}.{key}" for section, model in sections().items() for key in model.model_fields}
+    for left, right in rows:
+        if len(left) == len(right) == 1 and right[0] in settings and left[0] != right[0].partition(".")[2]:
+            assert OTHER_NAMES[library][left[0]] == right[0]
+
+
+def test_each_of_our_names_in_errors_is_a_setting():
+    settings = {f"{section}.{key}" for section, model in sections().items() for key in model.model_fields}
+    for names in OTHER_NAMES.values():
+        assert all(".".join(ours.split(".")[:2]) in settings for ours in names.values())
+
+
+@pytest.mark.parametrize(
+    ("written", "theirs", "ours"),
+    [
+        ("training.epsilon_high", "epsilon_high is TRL's", "training.clip_high"),
+        ("training.learning_rate", "learning_rate is TRL's", "training.lr"),
+        ("num_generations", "num_generations is TRL's", "training.group_size"),
+        ("run.lr_scheduler_type", "lr_scheduler_type is TRL's", "training.lr_schedule"),
+        ("actor_rollout_ref.rollout.n", "rollout.n is verl's", "training.group_size"),
+        ("training.ppo_epochs", "actor.ppo_epochs is verl's", "training.passes"),
+        ("data.train_batch_size", "data.train_batch_size is verl's", "training.queries_per_step"),
+        ("+trainer.logger", "trainer.logger is verl's", "run.trackers"),
+    ],
+)
+def test_their_name_as_an_override_is_answered_with_ours(written, theirs, ours):
+    with pytest.raises(ConfigError) as raised:
+        load(None, [f"{written}=1"], GRPOConfig)
+    what = "section" if not written.startswith(("training.", "run.")) else "setting"
+    page = "docs/guides/coming-from-trl-or-verl.md"
+    assert str(raised.value) == f"{written}: no such {what}; {theirs} name; fix: write {ours}, see {page}"
+
+
+def test_their_name_in_a_file_is_answered_with_ours(tmp_path, monkeypatch):
+    with pytest.raises(
+        ConfigError, match=r"^run\.yaml: training\.num_generations: .* fix: write training\.group_size,"
+    ):
+        example(tmp_path, monkeypatch, "training: {num_generations: 4}\n")
+    with pytest.raises(ConfigError, match=r"^run\.yaml: learning_rate: .* fix: write training\.lr,"):
+        example(tmp_path, monkeypatch, "learning_rate: 1.0e-6\n")
+
+
+def test_a_part_of_one_word_and_a_typo_are_no_names_of_theirs():
+    for name in ("training.n", "training.path", "trainin.lr", "reflection.enable", "training.lerning_rate"):
+        assert explain_other_name(name) is None
 
 
 def test_each_name_in_trls_column_is_trls():

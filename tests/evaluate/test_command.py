@@ -141,3 +141,22 @@ def test_a_checkpoint_and_a_folder_of_runs_are_no_models_and_the_fix_names_them(
         assert main(["--model", str(named), "--data", "embedded:heldout"]) == 2
         (line,) = capsys.readouterr().err.splitlines()
         assert line.startswith(f"error: --model: {named} ") and fix in line
+
+
+def test_a_greedy_evaluation_takes_the_likeliest_tokens_whatever_the_seed(tmp_path):
+    asked = [*("--model", "embedded:tiny", "--config", "configs/quickstart.yaml"), "--greedy", "evaluation.limit=12"]
+    found = []
+    for seed in (0, 5):
+        out = tmp_path / str(seed)
+        assert main([*asked, "--data", "math=embedded:heldout", "--out", str(out), f"run.seed={seed}"]) == 0
+        found.append({one.uid: one.response for one in ResponseFolder(out / "responses").read()})
+    assert found[0] == found[1] and len(found[0]) == 12
+    scores = json.loads((tmp_path / "0" / "scores.json").read_text())["math"]["scores"]
+    assert "pass@1" in scores and not any(name.startswith("pass@") for name in scores.keys() - {"pass@1"})
+
+
+def test_several_greedy_answers_per_problem_are_refused(capsys, tmp_path):
+    greedy = ["--model", "embedded:tiny", "--data", "math=embedded:heldout", "--out", str(tmp_path / "out"), "--greedy"]
+    assert main([*greedy, "--samples", "4"]) == 2
+    assert "fix: evaluation.samples=1 and evaluation.k=[1]" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()

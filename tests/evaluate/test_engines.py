@@ -40,11 +40,22 @@ def test_an_env_runner_of_its_own_answers_what_this_process_answers(here, tmp_pa
     assert same >= len(here) - 1, "the same seeds; batches of other sizes differ by float noise"
 
 
+VLLM = ["--engine", "vllm", "env_runners.vllm={max_model_len: 256, enforce_eager: true, gpu_memory_utilization: 0.2}"]
+
+
+@pytest.mark.vllm
+def test_vllms_greedy_answers_are_those_of_this_process_whatever_the_seed(tmp_path):
+    greedy = ["--greedy", "--samples", "1", "evaluation.limit=8"]
+    here = responses(tmp_path / "here", *greedy)
+    there = [responses(tmp_path / str(seed), *greedy, *VLLM, f"run.seed={seed}") for seed in (0, 7)]
+    for answers in there:
+        assert {key: one.response for key, one in answers.items()} == {key: one.response for key, one in here.items()}
+    assert len(here) == 8 and len({one.response for one in here.values()}) > 1
+
+
 @pytest.mark.vllm
 def test_vllm_answers_the_same_problems(here, tmp_path):
-    options = "{max_model_len: 256, enforce_eager: true, gpu_memory_utilization: 0.2}"
-    engine = ["--engine", "vllm", f"env_runners.vllm={options}"]
-    there = responses(tmp_path / "out", *engine)
+    there = responses(tmp_path / "out", *VLLM)
     assert there.keys() == here.keys()
     for key, one in there.items():
         assert one.prompt == here[key].prompt and 0 < one.tokens <= LONGEST

@@ -196,3 +196,10 @@ def test_when_all_is_right_no_second_turn_is_played():
     evaluation = evaluate(player, uids=("easy",), reflection=True)
     assert len(player.calls) == 1
     assert evaluation.metrics()["pass@1_after_reflection"] == evaluation.metrics()["pass@1"] == 1
+
+
+def test_temperature_0_is_greedy_and_not_the_training_temperature():
+    player = Player()
+    evaluate(player, samples=1, k=[1], temperature=0.0)
+    assert {request.sampling.temperature for request in player.calls[0]} == {0.0}
+    assert len(player.calls[0]) == len(TABLE)

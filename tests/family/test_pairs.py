@@ -33,7 +33,10 @@ ACTS = {
     "scaf_grpo": ("scaf_grpo/replaced", "scaf_grpo.warmup=0"),
     "laser": ("laser/loss", "laser.warmup=1", "laser.min_std=0.001"),
     "dph_rl": ("dph_rl/rehearsed", "dph_rl.solved=0.25"),
+    "mask_truncated": ("response/masked",),
 }
+# Those that a setting of section `training` switches on.
+SWITCHES = ("mask_truncated",)
 BEFORE = AFTER = MINIBATCHES = 2
 PAIRS = list(itertools.combinations(ACTS, 2))
 
@@ -51,14 +54,15 @@ def configured(pool):
     def make(*names, off=()):
         settings = [
             f"environment.data={pool}",
-            f"training.mechanisms=[{','.join((*names, *off))}]",
+            f"training.mechanisms=[{','.join(name for name in (*names, *off) if name not in SWITCHES)}]",
+            *(f"training.{name}={str(name in names).lower()}" for name in SWITCHES),
             "training.beta=0",
             "training.queries_per_step=5",
             "training.group_size=4",
             f"training.minibatches={MINIBATCHES}",
             "env_runners.max_response_tokens=24",
             *(setting for name in names for setting in ACTS[name][1:]),
-            *(f"{name}.enabled=false" for name in off),
+            *(f"{name}.enabled=false" for name in off if name not in SWITCHES),
         ]
         return preset("grpo", *settings)
 
@@ -84,7 +88,7 @@ def updates(monkeypatch):
 
 
 def test_every_mechanism_of_the_library_is_in_the_pairs():
-    assert set(ACTS) == set(MECHANISMS)
+    assert set(ACTS) == {*MECHANISMS, *SWITCHES}
 
 
 @pytest.mark.parametrize("name", ACTS)
@@ -121,8 +125,8 @@ def test_two_of_them_compose_or_are_refused_in_one_line(build, configured, updat
     numbers = [value for record in records for value in record.values() if not isinstance(value, str)]
     assert np.isfinite(numbers).all()
     for minibatches in updates:
-        check_rows(minibatches)
-    samples = [sample for group in whole.batch.groups for sample in group.samples]
+        check_rows(minibatches, some_masked="mask_truncated" in pair)
+    samples = [sample for group in whole.batch.groups for sample in group.samples if not sample.masked]
     assert all(np.shape(sample.advantages) in ((), (sample.rollout.response_length,)) for sample in samples)
     last = [row for rows in updates[-1] for row in rows if is_weighed(row)]
     assert [row.on_policy for row in last].count(False) == sum(sample.replayed for sample in samples)
@@ -134,11 +138,15 @@ def is_weighed(row):
     return row.copies > 0 and (row.on_policy or row.old_logprobs is not None)
 
 
-def check_rows(minibatches):
-    """Weights of a training step sum to its optimizer steps; a replayed row has log-probs, and no importance weight."""
+def check_rows(minibatches, some_masked=False):
+    """Weights of a training step sum to its optimizer steps; a replayed row has log-probs, and no importance weight.
+
+    A masked response takes its part of the sum with it.
+    """
     weighed = [row for rows in minibatches for row in rows if is_weighed(row)]
     if weighed:
-        assert sum(row.weight * row.response_length for row in weighed) == pytest.approx(len(minibatches), rel=1e-5)
+        total = sum(row.weight * row.response_length for row in weighed)
+        assert total == pytest.approx(len(minibatches), rel=1e-5) or (some_masked and 0 < total < len(minibatches))
     for row in weighed:
         assert len(row.sampling_logprobs if row.on_policy else row.old_logprobs) == row.response_length
         assert row.old_logprobs is None or np.isfinite(row.old_logprobs).all()

@@ -1,0 +1,143 @@
+"""TRL's and verl's names of our settings, for the error of whoever types one.
+
+A test compares them with the tables of docs/guides/coming-from-trl-or-verl.md.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+_PAGE = "docs/guides/coming-from-trl-or-verl.md"
+# Ours, and theirs that it stands for.
+_TRL = {
+    "training.group_size": "num_generations",
+    "training.queries_per_step": "generation_batch_size",
+    "training.minibatches": "steps_per_generation",
+    "training.passes": "num_iterations",
+    "training.clip_low": "epsilon",
+    "training.clip_high": "epsilon_high",
+    "training.dual_clip": "delta",
+    "training.loss_aggregation": "loss_type",
+    "training.advantage": "scale_rewards",
+    "training.ratio_level": "importance_sampling_level",
+    "training.mask_truncated": "mask_truncated_completions",
+    "training.lr": "learning_rate",
+    "training.lr_schedule": "lr_scheduler_type",
+    "training.lr_min_share": "lr_scheduler_kwargs",
+    "training.grad_clip": "max_grad_norm",
+    "training.importance_cap": "vllm_importance_sampling_correction vllm_importance_sampling_clip_max "
+    "vllm_importance_sampling_cap",
+    "training.importance_floor": "vllm_importance_sampling_clip_min",
+    "training.max_off_policy_steps": "max_staleness",
+    "learners.token_budget": "per_device_train_batch_size gradient_accumulation_steps",
+    "env_runners.max_response_tokens": "max_completion_length",
+    "env_runners.engine": "use_vllm",
+    "env_runners.num_env_runners": "vllm_mode",
+    "env_runners.gpu_memory_utilization": "vllm_gpu_memory_utilization",
+    "env_runners.tensor_parallel_size": "vllm_tensor_parallel_size",
+    "env_runners.max_model_len": "vllm_max_model_length",
+    "env_runners.sleep_while_training": "vllm_enable_sleep_mode",
+    "environment.data": "train_dataset",
+    "environment.options.max_prompt_length": "max_prompt_length",
+    "environment.options.reward": "reward_funcs",
+    "environment.options.weights": "reward_weights",
+    "environment.id": "environment_factory",
+    "environment.max_turns": "max_tool_calling_iterations",
+    "evaluation.data": "eval_dataset",
+    "evaluation.interval": "eval_steps",
+    "evaluation.samples": "num_generations_eval",
+    "entropy_bonus.coefficient": "entropy_coef",
+    "entropy_bonus.target": "entropy_target",
+    "rl_module.dtype": "bf16",
+    "run.steps": "max_steps num_train_epochs",
+    "run.dir": "output_dir",
+    "run.checkpoint_every": "save_steps",
+    "run.keep_checkpoints": "save_total_limit",
+    "run.trackers": "report_to",
+}
+# Without `actor_rollout_ref.` in front.
+_VERL = {
+    "training.advantage": "algorithm.adv_estimator algorithm.norm_adv_by_std_in_grpo",
+    "training.queries_per_step": "data.train_batch_size",
+    "training.group_size": "rollout.n",
+    "training.minibatches": "actor.ppo_mini_batch_size",
+    "training.passes": "actor.ppo_epochs",
+    "training.clip_low": "actor.clip_ratio_low",
+    "training.clip_high": "actor.clip_ratio_high",
+    "training.dual_clip": "actor.clip_ratio_c",
+    "training.loss_aggregation": "actor.loss_agg_mode",
+    "training.objective": "actor.policy_loss.loss_mode",
+    "training.beta": "actor.use_kl_loss actor.kl_loss_coef algorithm.kl_ctrl.kl_coef",
+    "training.kl_estimator": "actor.kl_loss_type",
+    "training.kl_in": "algorithm.use_kl_in_reward",
+    "training.importance_level": "algorithm.rollout_correction.rollout_is",
+    "training.importance_cap": "algorithm.rollout_correction.rollout_is_threshold",
+    "training.importance_mode": "algorithm.rollout_correction.rollout_rs",
+    "training.max_resample_rounds": "algorithm.filter_groups.enable algorithm.filter_groups.max_num_gen_batches",
+    "training.lr": "actor.optim.lr",
+    "training.warmup_steps": "actor.optim.lr_warmup_steps",
+    "training.lr_schedule": "actor.optim.lr_scheduler_type",
+    "training.lr_min_share": "actor.optim.min_lr_ratio",
+    "training.lr_decay_steps": "actor.optim.total_training_steps",
+    "training.weight_decay": "actor.optim.weight_decay",
+    "training.grad_clip": "actor.grad_clip",
+    "learners.token_budget": "actor.ppo_max_token_len_per_gpu actor.ppo_micro_batch_size_per_gpu",
+    "learners.packing": "model.use_remove_padding",
+    "learners.sharding": "actor.strategy",
+    "env_runners.num_env_runners": "trainer.n_gpus_per_node",
+    "env_runners.max_response_tokens": "data.max_response_length",
+    "env_runners.engine": "rollout.name",
+    "env_runners.tensor_parallel_size": "rollout.tensor_model_parallel_size",
+    "env_runners.gpu_memory_utilization": "rollout.gpu_memory_utilization",
+    "env_runners.max_model_len": "rollout.max_model_len",
+    "env_runners.max_num_seqs": "rollout.max_num_seqs",
+    "env_runners.sleep_while_training": "rollout.free_cache_engine",
+    "env_runners.temperature": "rollout.temperature",
+    "env_runners.top_p": "rollout.top_p",
+    "environment.data": "data.train_files",
+    "environment.columns": "data.prompt_key",
+    "environment.options.max_prompt_length": "data.max_prompt_length data.filter_overlong_prompts",
+    "environment.options.reward": "reward.custom_reward_function.path reward.custom_reward_function.name",
+    "environment.max_turns": "rollout.multi_turn.max_assistant_turns",
+    "evaluation.data": "data.val_files",
+    "evaluation.samples": "rollout.val_kwargs.n",
+    "evaluation.temperature": "rollout.val_kwargs.temperature rollout.val_kwargs.do_sample",
+    "evaluation.interval": "trainer.test_freq trainer.val_before_train",
+    "entropy_bonus.coefficient": "actor.entropy_coeff",
+    "reward.overlong_penalty": "reward.reward_kwargs.overlong_buffer_cfg",
+    "rl_module.model": "model.path",
+    "rl_module.gradient_checkpointing": "model.enable_gradient_checkpointing",
+    "rl_module.lora_rank": "model.lora_rank",
+    "rl_module.lora_alpha": "model.lora_alpha",
+    "rl_module.lora_targets": "model.target_modules",
+    "run.steps": "trainer.total_training_steps trainer.total_epochs",
+    "run.checkpoint_every": "trainer.save_freq",
+    "run.keep_checkpoints": "trainer.max_actor_ckpt_to_keep",
+    "run.trackers": "trainer.logger",
+    "run.name": "trainer.project_name trainer.experiment_name",
+    "run.save_rollouts": "trainer.rollout_data_dir",
+}
+
+
+def _by_theirs(names: Mapping[str, str]) -> Mapping[str, str]:
+    return MappingProxyType({one: ours for ours, theirs in names.items() for one in theirs.split()})
+
+
+OTHER_NAMES: Mapping[str, Mapping[str, str]] = MappingProxyType({"TRL": _by_theirs(_TRL), "verl": _by_theirs(_VERL)})
+
+
+def explain_other_name(written: str) -> str | None:
+    """Return the end of an error line for another library's name of a setting; None where it is none.
+
+    Args:
+        written: a dotted name, as in an override; TRL's names, and the last parts of verl's, may have any section in
+            front. Parts of one word, such as `n` and `enable`, are no one's in particular.
+    """
+    name = written.lstrip("+").removeprefix("actor_rollout_ref.")
+    last = name.rpartition(".")[2]
+    for library, names in OTHER_NAMES.items():
+        ends = [key for key in names if last == key or (last == key.rpartition(".")[2] and "_" in last)]
+        theirs = [name] if name in names else ends
+        ours = {names[key] for key in theirs}
+        if len(ours) == 1:
+            return f"{theirs[0]} is {library}'s name; fix: write {ours.pop()}, see {_PAGE}"
+    return None
