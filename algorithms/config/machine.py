@@ -141,6 +141,14 @@ class EnvRunnerSettings(Settings):
         affects=Affects.NOTHING,
         gt=0,
     )
+    max_failed_share: float = setting(
+        0.5,
+        "Share of a training step's episodes that may fail, that is, whose environment, agent or grading raises or "
+        "runs out of time; such episodes are left out. More of them end the run. 1: only a step in which all fail.",
+        affects=Affects.NOTHING,
+        gt=0,
+        le=1,
+    )
     logp_mismatch_warning: float | None = setting(
         None,
         "Warn once when the log-probs of engine and learner differ by more than this, as a mean over a step's "

@@ -37,7 +37,8 @@ def print_scores(scores: Mapping[str, Any], folder: Path) -> None:
                 highlight=False,
             )
         if one["ungraded"]:
-            console.print(f"{benchmark}: {one['ungraded']} responses could not be graded and count as incorrect")
+            why = "responses failed (not graded, or their environment raised) and count as incorrect"
+            console.print(f"{benchmark}: {one['ungraded']} {why}")
     if any(score.low is not None for one in scores.values() for score in one["scores"].values()):
         console.print("In brackets: 95 % intervals, bootstrap over problems.", highlight=False)
     console.print(f"  responses {folder / RESPONSES}\n  scores    {folder / SCORES}", highlight=False, markup=False)
@@ -122,6 +123,10 @@ def score_table(benchmarks: Mapping[str, Mapping[str, Any]]) -> Table:
         if len(benchmarks) > 1:
             cells.append(_mean_cell(benchmarks, measure) if None not in scores else "–")
         table.add_row(_label(measure), *cells)
+    if any(one["ungraded"] for one in benchmarks.values()):
+        shares = [one["ungraded"] / (one["problems"] * one["samples"]) for one in benchmarks.values()]
+        mean = [sum(shares) / len(shares)] if len(shares) > 1 else []
+        table.add_row("failed, as incorrect", *(f"{share:.1%}" for share in [*shares, *mean]))
     return table
 
 

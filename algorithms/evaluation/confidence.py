@@ -8,9 +8,6 @@ import numpy as np
 from algorithms.evaluation.responses import Response
 from algorithms.utils.statistics import area_under_curve
 
-UNGRADED = ("timeout", "error", "environment_error")
-
-
 @dataclass(frozen=True)
 class Scale:
     """From log-probs to confidences: `beta · (log-prob - reference)`.
@@ -41,7 +38,7 @@ class Scale:
 
         Answers that were not graded do not count.
         """
-        asked = [one for one in responses if one.asked_logprob is not None and one.verdict not in UNGRADED]
+        asked = [one for one in responses if one.asked_logprob is not None and not one.failed]
         found = np.array([self.confidence(one.asked_logprob or 0.0) for one in asked])
         correct = np.array([one.correct for one in asked], bool)
         means = {

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from algorithms.evaluation.confidence import UNGRADED, Scale
+from algorithms.evaluation.confidence import Scale
 from algorithms.evaluation.responses import Response
 from algorithms.utils.statistics import Score, score
 from r3env.core import Reason
@@ -151,6 +151,10 @@ class Outcome(Protocol):
         """Whether it is truncated."""
 
     @property
+    def failed(self) -> bool:
+        """Whether its environment, agent or grading failed: it counts as incorrect."""
+
+    @property
     def tokens(self) -> int:
         """Its length in tokens."""
 
@@ -198,7 +202,7 @@ def per_problem(
 
 
 def summarize(problems: Sequence[Sequence[Outcome]], ks: Sequence[int]) -> Metrics:
-    """Return training's numbers over all problems: pass@k, mean_tokens, truncated, problems, samples.
+    """Return training's numbers over all problems: pass@k, mean_tokens, truncated, failed_share, problems, samples.
 
     Args:
         problems: the answers to each, equally many.
@@ -206,8 +210,9 @@ def summarize(problems: Sequence[Sequence[Outcome]], ks: Sequence[int]) -> Metri
     """
     correct = [np.array([answer.correct for answer in answers]) for answers in problems]
     values = {f"pass@{k}": mean_pass_at_k(correct, k) for k in ks}
-    counts = {"problems": float(len(problems)), "samples": float(len(problems[0]))}
-    return values | _means([answer for answers in problems for answer in answers]) | counts
+    flat = [answer for answers in problems for answer in answers]
+    failed = {"failed_share": sum(answer.failed for answer in flat) / len(flat)}
+    return values | _means(flat) | failed | {"problems": float(len(problems)), "samples": float(len(problems[0]))}
 
 
 def _means(answers: Sequence[Outcome]) -> Metrics:
@@ -221,7 +226,7 @@ def _means(answers: Sequence[Outcome]) -> Metrics:
 
 def _votes(response: Response) -> bool:
     """Return whether an answer votes: not if it is truncated, nor if it was not graded."""
-    return not response.truncated and response.verdict not in UNGRADED
+    return not response.truncated and not response.failed
 
 
 def have_votes(responses: Sequence[Response]) -> bool:
@@ -261,7 +266,7 @@ def benchmark_scores(
         table[benchmark] = {
             "problems": len(problems),
             "samples": len(flat) // len(problems),
-            "ungraded": sum(response.verdict in UNGRADED for response in flat),
+            "ungraded": sum(response.failed for response in flat),
             "scores": _scores(list(measured.values())),
             "levels": _levels(problems, {uid: values["pass@1"] for uid, values in measured.items()}),
             "by_problem": measured,

@@ -29,6 +29,10 @@ _SCHEMA = pa.schema(
 )
 
 
+# Verdicts of answers that nothing is known of: their environment, agent or grading failed. They count as incorrect.
+UNGRADED = ("timeout", "error", "environment_error")
+
+
 @dataclass(frozen=True)
 class Response:
     """One sampled answer to one problem.
@@ -58,6 +62,11 @@ class Response:
     reflected_response: str | None = None
     reflected_correct: bool | None = None
     asked_logprob: float | None = None
+
+    @property
+    def failed(self) -> bool:
+        """Whether nothing is known of the answer."""
+        return self.verdict in UNGRADED
 
 
 class ResponseFolder:

@@ -52,7 +52,7 @@ def sample_parts(
             tries come on top when it is known how many there are.
 
     Raises:
-        EveryEpisodeFailed: the environment failed in all episodes of a part; that part is sampled again next time.
+        EpisodesFailed: all episodes of a part failed; that part is sampled again next time.
     """
     missing = [(number, uids) for number, uids in enumerate(cut) if not folder.has(number)]
     counted = _Counted(rollout, on_progress, sum(len(uids) for _, uids in missing) * samples)

@@ -1,5 +1,6 @@
 """Sample held-out problems, optionally with a second attempt after an incorrect answer: in training and the command."""
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -9,6 +10,7 @@ from algorithms.config.sections import EvaluationSettings
 from algorithms.evaluation.metrics import Metrics, summarize
 from algorithms.rollout.attempts import AttemptTruncator
 from algorithms.rollout.conversation import last_text
+from algorithms.rollout.failures import FailureWatch, refuse_if_all_failed
 from algorithms.rollout.types import (
     Attempt,
     Context,
@@ -17,9 +19,10 @@ from algorithms.rollout.types import (
     Rollout,
     Sampling,
     Split,
-    refuse_if_all_failed,
 )
 from algorithms.utils.rng import RngStream, request_seeds
+
+_logger = logging.getLogger(__name__)
 
 RolloutFunction = Callable[[Sequence[Request]], list[Rollout]]
 
@@ -73,6 +76,11 @@ class Answer:
         return self.first.truncated
 
     @property
+    def failed(self) -> bool:
+        """Whether nothing is known of the first answer; it counts as incorrect."""
+        return self.first.error is not None
+
+    @property
     def tokens(self) -> int:
         """Length of the first answer."""
         return self.first.response_length
@@ -85,6 +93,10 @@ class Answer:
         return self.first.correct or (self.second is not None and self.second.correct)
 
 
+def _watch() -> FailureWatch:
+    return FailureWatch("evaluation", "They count as incorrect")
+
+
 @dataclass(frozen=True)
 class Sampler:
     """Samples every problem several times.
@@ -95,6 +107,7 @@ class Sampler:
         sampling: how they are sampled.
         seed_of: the seed of each answer.
         truncator: shortens wrong answers in front of a second try; None: there are no second tries.
+        watch: warns of tries that failed.
     """
 
     rollout: RolloutFunction
@@ -102,18 +115,21 @@ class Sampler:
     sampling: Sampling
     seed_of: Callable[[Draw], int]
     truncator: AttemptTruncator | None = None
+    watch: FailureWatch = field(default_factory=_watch)
 
     def sample(self, uids: Sequence[str]) -> list[list[Answer]]:
         """Return the answers to each problem.
 
         Raises:
-            EveryEpisodeFailed: the environment failed in all first tries.
+            EpisodesFailed: all first tries failed.
         """
         draws = [Draw(problem, uid, n) for problem, uid in enumerate(uids) for n in range(self.samples)]
         requests = [self._request(number, draw, Prompt(draw.uid)) for number, draw in enumerate(draws)]
         first = self.rollout(requests)
         refuse_if_all_failed(first)
         second = self._second_tries(draws, first) if self.truncator else {}
+        if warning := self.watch.observe([*first, *second.values()]):
+            _logger.warning(warning)
         answers = [
             Answer(draw.sample, rollout, second.get(number), self.truncator is not None)
             for number, (draw, rollout) in enumerate(zip(draws, first, strict=True))
@@ -159,7 +175,7 @@ class Evaluation:
     ks: tuple[int, ...]
 
     def metrics(self) -> Metrics:
-        """Return numbers by name: pass@k, mean_tokens, truncated, problems, samples."""
+        """Return numbers by name: pass@k, mean_tokens, truncated, failed_share, problems, samples."""
         return summarize(self.answers, self.ks)
 
     def share_correct(self) -> dict[str, float]:
@@ -189,7 +205,7 @@ def evaluate_policy(
         truncator: of the answers that get a second turn; None: none gets one.
 
     Raises:
-        EveryEpisodeFailed: the environment failed in all first turns.
+        EpisodesFailed: all first turns failed.
     """
     uids, samples = held_out_sample(uids, settings.limit), settings.samples
     seeds = request_seeds(seed, 0, RngStream.EVALUATION, 2 * len(uids) * samples)

@@ -152,6 +152,7 @@ class StagedAlgorithm(Algorithm):
             self.sampling(),
             self.seed,
             self.estimator,
+            config.env_runners_settings.max_failed_share,
         )
 
     def sampling(self) -> Sampling:

@@ -13,6 +13,7 @@ engine's own log-probs. The two factors are those of decoupled PPO (J. Hilton et
 is truncated. The history keeps the log-probs at the step's start, for these rollouts too.
 """
 
+import logging
 import math
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -24,12 +25,15 @@ from algorithms.grpo.advantages import AdvantageEstimator
 from algorithms.grpo.mechanism import Mechanism
 from algorithms.grpo.query_sampler import QuerySampler
 from algorithms.grpo.types import Begun, Group, Sample, StepBatch
+from algorithms.rollout.failures import FailureWatch, refuse_failures
 from algorithms.rollout.stream import Ticket
-from algorithms.rollout.types import Prompt, Request, Rollout, Sampling, refuse_if_all_failed
+from algorithms.rollout.types import Prompt, Request, Rollout, Sampling
 from algorithms.rollout.workers import RolloutWorkers
 from algorithms.utils.rng import RngStream, group_seeds
 
 MOST_FOLLOW_UPS = 8
+
+_logger = logging.getLogger(__name__)
 
 
 @dataclass
@@ -70,6 +74,7 @@ class RolloutSource:
         sampling: how responses are sampled.
         seed: of the run.
         estimator: of advantages; says what is informative as well.
+        max_failed_share: of a step's episodes; above it the step fails, see `env_runners.max_failed_share`.
     """
 
     def __init__(
@@ -81,10 +86,13 @@ class RolloutSource:
         sampling: Sampling,
         seed: int,
         estimator: AdvantageEstimator | None = None,
+        max_failed_share: float = 1.0,
     ) -> None:
         self._workers, self._sampler, self._mechanisms = workers, sampler, mechanisms
         self._teachers: list[Mechanism | AdvantageEstimator] = [*mechanisms, *([estimator] if estimator else [])]
         self._training, self._sampling, self._seed = training, sampling, seed
+        self._max_failed_share = max_failed_share
+        self._failures = FailureWatch("training", "They are left out (rollout/failed_share)")
         self._plans: deque[Plan] = deque()
         self._repeated: dict[int, Begun] = {}
         self._step_of_version: dict[int, int] = {}
@@ -93,7 +101,7 @@ class RolloutSource:
         """Return the batch to train on now; with a lag, first begin the rollouts of further steps.
 
         Raises:
-            EveryEpisodeFailed: the environment failed in all of them.
+            EpisodesFailed: too many episodes of the step failed.
         """
         self._step_of_version[self._workers.version] = step
         plan = self._begin_steps(step)
@@ -104,7 +112,9 @@ class RolloutSource:
         done.groups = collect_groups(plan.prompts, done.rollouts)
         self._follow_up(done, step)
         resampled = self._resample_uninformative(batch, done, plan)
-        refuse_if_all_failed(done.rollouts)
+        refuse_failures(done.rollouts, self._max_failed_share)
+        if warning := self._failures.observe(done.rollouts):
+            _logger.warning(warning)
         batch.record |= self._workers.metrics(done.requests, done.rollouts)
         batch.record["sampling/refills"] = float(resampled)
         batch.record["sampling/dropped_groups"] = float(len(batch.dropped))

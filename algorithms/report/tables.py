@@ -135,10 +135,18 @@ def _benchmarks(found: Sequence[FoundEvaluation]) -> list[Table]:
     for benchmark in dict.fromkeys(name for one in found for name in one.scores):
         having = [one for one in found if benchmark in one.scores]
         measures = list(dict.fromkeys(name for one in having for name in one.scores[benchmark]["scores"]))
+        failed = ["failed, as incorrect"] if any(one.scores[benchmark].get("ungraded") for one in having) else []
         rows = [
-            [one.label, *_cells(one.scores[benchmark]["scores"], measures), _size(one, benchmark)] for one in having
+            [
+                one.label,
+                *_cells(one.scores[benchmark]["scores"], measures),
+                *(_failed(one, benchmark) for _ in failed),
+                _size(one, benchmark),
+            ]
+            for one in having
         ]
-        tables.append(Table(f"{benchmark}, by algorithms.evaluate", ["evaluation", *map(_label, measures), SIZE], rows))
+        head = ["evaluation", *map(_label, measures), *failed, SIZE]
+        tables.append(Table(f"{benchmark}, by algorithms.evaluate", head, rows))
         levels = [([one.label], _level_cells(one.scores[benchmark]["levels"])) for one in having]
         tables.append(_level_table(f"{benchmark}: pass@1 by level", ["evaluation"], levels))
     return tables
@@ -146,6 +154,12 @@ def _benchmarks(found: Sequence[FoundEvaluation]) -> list[Table]:
 
 def _size(one: FoundEvaluation, benchmark: str) -> str:
     return f"{one.scores[benchmark]['problems']} × {one.scores[benchmark]['samples']}"
+
+
+def _failed(one: FoundEvaluation, benchmark: str) -> str:
+    """The share of answers that nothing is known of."""
+    found = one.scores[benchmark]
+    return _number(found.get("ungraded", 0) / max(1, found["problems"] * found["samples"]), "failed_share")
 
 
 def _cells(scores: Mapping[str, Mapping[str, Any]], measures: Sequence[str]) -> list[str]:

@@ -21,6 +21,7 @@ from algorithms.rollout.agent_turns import (
 )
 from algorithms.rollout.engines.base import Completion, GenerationRequest
 from algorithms.rollout.episode_record import Episode
+from algorithms.rollout.failures import describe_error
 from algorithms.rollout.turn_tokens import TurnTokens
 from algorithms.rollout.types import Prompt, Turn, Written
 from r3env import chat
@@ -59,7 +60,7 @@ class Turns:
         try:
             self.open(episode)
         except BaseException as error:  # a user's environment may raise or return anything; it is this episode's data
-            episode.fail("environment_error", f"reset: {error!r}")
+            episode.fail("environment_error", describe_error("reset", error))
 
     def open(self, episode: Episode) -> None:
         """Do what `begin` does, but raise any error."""
@@ -131,7 +132,7 @@ class Turns:
             episode.turns[-1] = replace(episode.turns[-1], feedback=feedback)
             episode.state = _text(info, "state")
         except BaseException as error:  # see begin
-            episode.fail("environment_error", f"step: {error!r}")
+            episode.fail("environment_error", describe_error("step", error))
 
     def _answer(
         self, episode: Episode, start: int, text: str, completion: Completion

@@ -15,6 +15,7 @@ from algorithms.rollout.engines.base import Engine
 from algorithms.rollout.env_threads import SteppingThreads, Work
 from algorithms.rollout.episode import Turns
 from algorithms.rollout.episode_record import Episode
+from algorithms.rollout.failures import describe_error
 from algorithms.rollout.types import OnProgress, Request, Rollout, Split
 from r3env.chat import DEFAULT_FORMAT, ChatFormat
 
@@ -304,7 +305,7 @@ class EpisodeRunner:
             try:
                 episode.environment = self._make_environment[episode.request.split]()
             except BaseException as error:  # as in Turns.begin
-                episode.fail("environment_error", f"make: {error!r}")
+                episode.fail("environment_error", describe_error("make", error))
                 return
         self._turns.begin(episode)
 

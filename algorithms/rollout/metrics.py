@@ -4,6 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 
 from algorithms.rollout.agent_turns import CHANGED_PREFIXES
+from algorithms.rollout.failures import Failures
 from algorithms.rollout.scheduler import DispatchReport
 from algorithms.rollout.types import Request, Rollout
 
@@ -25,6 +26,7 @@ def completion_metrics(requests: Sequence[Request], rollouts: Sequence[Rollout])
         "grading/errors": float(verdicts["error"]),
         "grading/no_answer": float(verdicts["no_answer"]),
         "rollout/environment_errors": float(verdicts["environment_error"]),
+        "rollout/failed_share": Failures.of(rollouts).share,
         **tool_metrics(rollouts),
         **agent_metrics(rollouts),
     }

@@ -1,12 +1,10 @@
 """Requests to env runners and the rollouts that they return: plain frozen data, numpy only."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 import numpy as np
-
-from algorithms.utils.errors import RunError
 
 # In the tokens of a rollout: what follows has a context of its own, and does not see what stands before.
 NEW_CONTEXT = -1
@@ -175,7 +173,8 @@ class Rollout:
         weights_version: of the oldest weights that sampled one of its tokens.
         messages: the conversation for people; of a training rollout the policy's own turns are `Written`, which
             `algorithms.rollout.conversation` decodes.
-        error: set when the environment failed or grading timed out: the rollout leaves its group.
+        error: set when the episode failed: its environment or agent raised, or grading failed or timed out. Training leaves
+            it out, an evaluation counts it as incorrect.
         turns: of the policy, those that the environment has judged.
         versions: of the weights that sampled each of the policy's tokens; empty: all are of `weights_version`.
         asked_logprob: of `Sampling.asked_token` behind the response; None: not asked, not finished, or no room for it.
@@ -246,23 +245,3 @@ class RunnerReport:
     generated_tokens: int
     engine_seconds: float
     grading: Mapping[str, int] = field(default_factory=dict)
-
-
-# Verdicts of episodes in which something broke that is likely to break again.
-FAILURES = frozenset({"environment_error", "error"})
-
-
-class EveryEpisodeFailed(RunError):
-    """The environment or the verifier failed in every episode of a step: there is nothing to learn from."""
-
-
-def refuse_if_all_failed(rollouts: Sequence[Rollout]) -> None:
-    """Raise if the environment or the verifier failed in every one of some rollouts.
-
-    Raises:
-        EveryEpisodeFailed: with the error of the first.
-    """
-    if rollouts and all(rollout.verdict in FAILURES for rollout in rollouts):
-        raise EveryEpisodeFailed(
-            f"environment.id: every one of {len(rollouts)} episodes failed; the first: {rollouts[0].error}"
-        )

@@ -1,7 +1,6 @@
 """The pool of env runners: it rolls out requests, in training with weights that are verified to be the learners'."""
 
 import contextlib
-import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, cast
@@ -29,9 +28,6 @@ from algorithms.utils.process import native_stderr_held_back
 from algorithms.utils.starting import ShownStart
 
 GRADING_COUNTS_TIMEOUT_S = 2.0
-MOST_ERRORS_REPORTED = 20
-
-_logger = logging.getLogger(__name__)
 
 
 class RolloutWorkers:
@@ -64,7 +60,6 @@ class RolloutWorkers:
         self._dispatches, self._grading = DispatchMetrics(), GradingCounts()
         if training:
             self._grading.added(self._grading_totals())
-        self._errors_reported: set[str] = set()
         self.push_weights()
         self._attendant = Attendant(self.supervisor) if self.supervisor is not None else None
 
@@ -87,7 +82,7 @@ class RolloutWorkers:
             with self.supervisor.lock, self._waiting_learners():
                 report = dispatch(self.supervisor, self.lengths.longest_first(requests), self.plan, on_progress)
         self._count(report)
-        self._take_in(report.rollouts)
+        self.lengths.observe(report.rollouts)
         return report.rollouts
 
     def start(self, requests: Sequence[Request]) -> Ticket:
@@ -101,7 +96,7 @@ class RolloutWorkers:
     def finish(self, ticket: Ticket) -> list[Rollout]:
         """Wait for the rollouts that `start` began; raises what `rollout` raises."""
         rollouts = self._require_stream().collect(ticket)
-        self._take_in(rollouts)
+        self.lengths.observe(rollouts)
         return rollouts
 
     def abandon(self, ticket: Ticket) -> None:
@@ -254,7 +249,7 @@ class RolloutWorkers:
         except BaseException:  # an interrupt, or an error after which nobody wants them
             stream.cancel(ticket)
             raise
-        self._take_in(rollouts)
+        self.lengths.observe(rollouts)
         return rollouts
 
     def _count(self, report: DispatchReport) -> None:
@@ -262,12 +257,6 @@ class RolloutWorkers:
         if self.training:
             runners = 1 if self.supervisor is None else self.supervisor.places
             self._dispatches.add(report, runners, self._grading.added(report.grading))
-
-    def _take_in(self, rollouts: Sequence[Rollout]) -> None:
-        """Learn lengths from rollouts; an evaluation reports errors as verdicts."""
-        if self.training:
-            self._report_errors(rollouts)
-        self.lengths.observe(rollouts)
 
     def _rollout_locally(self, requests: Sequence[Request], on_progress: OnProgress | None) -> DispatchReport:
         runner = cast(LLMEnvRunner, self.group.local_env_runner)
@@ -281,14 +270,6 @@ class RolloutWorkers:
             engine_seconds=runner.episode_runner.engine_seconds - engine_before,
             grading={0: runner.get_grading_counts()},
         )
-
-    def _report_errors(self, rollouts: Sequence[Rollout]) -> None:
-        """Log what an environment raised, each message once: the rollouts themselves are left out of training."""
-        for rollout in rollouts:
-            new = rollout.error is not None and rollout.error not in self._errors_reported
-            if new and len(self._errors_reported) < MOST_ERRORS_REPORTED:
-                self._errors_reported.add(str(rollout.error))
-                _logger.warning("an episode of query %s was left out: %s", rollout.uid, rollout.error)
 
     def _grading_totals(self) -> dict[int, dict[str, int]]:
         """Counts of the graders of each runner's process, of this run or not; without the silent ones."""

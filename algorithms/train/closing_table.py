@@ -15,6 +15,7 @@ from algorithms.utils.statistics import Trend, in_points, paired_bootstrap
 
 Correctness = Mapping[str, float]
 HELD_OUT = "held-out"
+FAILED = "failed_share"  # a row of the table only where answers failed
 
 
 def print_closing_table(
@@ -109,12 +110,13 @@ def files_text(path: Path) -> str:
 def _measures(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
     keys = {key for key in (*before, *after) if _known(before.get(key)) or _known(after.get(key))}
     passes = sorted((key for key in keys if re.fullmatch(r"pass@\d+", key)), key=lambda key: int(key[5:]))
-    others = ("pass@1_after_reflection", "mean_tokens", "truncated")
+    keys -= set() if any(side.get(FAILED) for side in (before, after)) else {FAILED}
+    others = ("pass@1_after_reflection", FAILED, "mean_tokens", "truncated")
     return [*passes, *(key for key in others if key in keys)]
 
 
 def _label(key: str) -> str:
-    return key.replace("_", " ")
+    return "failed, as incorrect" if key == FAILED else key.replace("_", " ")
 
 
 def _cell(value: float | None, share: bool) -> str:

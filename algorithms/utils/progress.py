@@ -146,15 +146,24 @@ def duration(seconds: float) -> str:
     return f"{whole // 3600}h{whole % 3600 // 60:02d}m"
 
 
+def percent(share: float) -> str:
+    """Format a share such that only nothing is 0 %, and only everything 100 %."""
+    if 0 < share < 0.01:
+        return "<1%"
+    return ">99%" if 0.99 < share < 1 else f"{share:.0%}"
+
+
 def _numbers(row: Mapping[str, Any]) -> list[str]:
     shown: tuple[tuple[str, Callable[[float], str]], ...] = (
         ("reward/mean", lambda value: f"reward {value:.3f}"),
         ("groups/solve_none", lambda value: f"unsolved {value:.0%}"),
+        ("rollout/failed_share", lambda value: f"left out {percent(value)}" if value else ""),
         ("response/truncated", lambda value: f"truncated {value:.0%}"),
         ("throughput/response_tokens_per_s", lambda value: f"{value:,.0f} tokens/s"),
         ("throughput/mfu", lambda value: f"MFU {value:.0%}"),
         ("throughput/padding_share", lambda value: f"padding {value:.0%}" if value >= LEAST_SHARE_SHOWN else ""),
         ("eval/pass@1", lambda value: f"pass@1 {value:.1%}"),
+        ("eval/failed_share", lambda value: f"({percent(value)} failed, as incorrect)" if value else ""),
     )
     numbers = [write(row[tag]) for tag, write in shown if _finite(row.get(tag))]
     return [number for number in [*numbers, _time_split(row)] if number]

@@ -29,6 +29,9 @@ def unreliable(response, uid):
 
 def broken(response):
     return undefined_name
+
+def late(response):
+    time.sleep(3600)
 """
 
 
@@ -103,12 +106,13 @@ def test_a_function_that_breaks_on_some_answers_is_counted_and_said_and_training
         "environment.grading_timeout_s=1",
         "training.queries_per_step=8",
         "evaluation.interval=0",
+        "env_runners.max_failed_share=1",
     ]
     with caplog.at_level(logging.WARNING):
         assert main("r3_grpo", [*function_run, *options]) == 0
     for row in metrics():
         assert row["grading/timeouts"] == 4.0 and row["grading/errors"] >= 12.0
-        assert row["rollout/environment_errors"] == 0.0
+        assert row["rollout/environment_errors"] == 0.0 and row["rollout/failed_share"] >= 0.5
     assert not {one["uid"] for one in rollouts_of(tmp_path)} & {"1", "2", "3", "4"}
     for said in ("KeyError: 'no such unit' (unreliable.py, line 11)", "the process died", "MemoryError", "timeout"):
         assert said in caplog.text
@@ -118,6 +122,18 @@ def test_a_function_that_always_raises_ends_the_run_in_its_own_words(function_ru
     assert main("r3_grpo", [*function_run, f"environment.options.reward={tmp_path}/unreliable.py:broken"]) == 1
     last = capsys.readouterr().err.splitlines()[-1]
     assert "NameError: name 'undefined_name' is not defined (unreliable.py, line 18)" in last
+    assert "unreliable.py:broken" in last and "environment.id" not in last
+
+
+@pytest.mark.slow
+def test_a_function_that_always_runs_out_of_time_ends_the_run(function_run, tmp_path, ray_session, capsys):
+    options = [f"environment.options.reward={tmp_path}/unreliable.py:late", "environment.grading_timeout_s=0.2"]
+    assert main("r3_grpo", [*function_run, *options]) == 1
+    *_, saved, last = capsys.readouterr().err.splitlines()
+    assert "stopped by an error after step 0; resume with --resume" in saved
+    assert last.startswith("error: every one of 12 episodes failed: the answer could not be graded: timeout")
+    assert "unreliable.py:late took longer than 0.2 s (environment.grading_timeout_s)" in last
+    assert "raise environment.grading_timeout_s" in last
 
 
 @pytest.mark.parametrize(

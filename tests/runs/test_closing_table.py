@@ -39,6 +39,13 @@ def test_the_table_has_before_after_and_change(run):
     assert ["truncated", "10.0%", "0.0%", "-10.0", "points"] in rows
 
 
+def test_answers_that_failed_have_a_row_where_there_are_any(run):
+    sides = {"before": BEFORE | {"failed_share": 0.0}, "after": AFTER | {"failed_share": 0.25}}
+    rows = [line.replace("│", " ").split() for line in printed(run, {"eval": sides}).splitlines()]
+    assert ["failed,", "as", "incorrect", "0.0%", "25.0%", "+25.0", "points"] in rows
+    assert "as incorrect" not in printed(run, {"eval": {"before": sides["before"], "after": AFTER}})
+
+
 def test_the_files_that_exist_are_named_and_the_tensorboard_command_is_quoted(run):
     run.write_summary({})
     (run.path / "events.out.tfevents.1.machine.2.0").touch()

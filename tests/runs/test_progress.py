@@ -53,6 +53,18 @@ def test_the_line_says_where_the_time_went_and_leaves_small_parts_out():
     assert "generate" not in run_steps(1, 10.0, row={"time/generate": 1.0})
 
 
+def test_episodes_that_are_left_out_are_in_the_line_and_only_then():
+    assert "  unsolved 25%  left out 70%  truncated 10%  " in run_steps(1, 1.0, row={**ROW, "rollout/failed_share": 0.7})
+    assert "left out <1%" in run_steps(1, 1.0, row={**ROW, "rollout/failed_share": 0.001})
+    assert "left out" not in run_steps(1, 1.0, row={**ROW, "rollout/failed_share": 0.0})
+
+
+def test_answers_of_an_evaluation_that_failed_are_beside_its_pass_rate():
+    row = {"eval/pass@1": 0.375, "eval/failed_share": 0.125}
+    assert "pass@1 37.5%  (12% failed, as incorrect)" in run_steps(1, 1.0, row=row)
+    assert "failed" not in run_steps(1, 1.0, row={**row, "eval/failed_share": 0.0})
+
+
 def test_fast_steps_share_lines_and_the_first_and_the_last_are_shown():
     steps = [line.split()[1] for line in run_steps(12, 1.0).splitlines()]
     assert steps == ["1/12", "6/12", "11/12", "12/12"]

@@ -6,7 +6,7 @@ import signal
 import pytest
 
 from algorithms.learner.group import LearnerDied
-from algorithms.rollout.types import EveryEpisodeFailed
+from algorithms.rollout.failures import EpisodesFailed
 from algorithms.train import checkpoints
 from algorithms.train import loop as train
 from algorithms.train import main as script
@@ -90,10 +90,10 @@ def test_signals_do_not_cost_the_checkpoint_that_an_interrupt_asked_for(run, alg
     assert run() == (130, ["step_000001"])
 
 
-@pytest.mark.parametrize("error", [EveryEpisodeFailed("environment.id: every one failed"), ZeroDivisionError()])
+@pytest.mark.parametrize("error", [EpisodesFailed("env_runners.max_failed_share: most failed"), ZeroDivisionError()])
 def test_an_error_in_the_rollouts_leaves_the_state_that_its_step_began_with(run, algorithm, capsys, error):
     in_its_second_step(algorithm, error)
-    if isinstance(error, EveryEpisodeFailed):
+    if isinstance(error, EpisodesFailed):
         assert run() == (1, ["step_000001"])
     else:
         with pytest.raises(ZeroDivisionError):
@@ -102,7 +102,7 @@ def test_an_error_in_the_rollouts_leaves_the_state_that_its_step_began_with(run,
 
 
 @pytest.mark.parametrize(
-    ("error", "can_be_saved"), [(LearnerDied("a learner died"), True), (EveryEpisodeFailed("none"), False)]
+    ("error", "can_be_saved"), [(LearnerDied("a learner died"), True), (EpisodesFailed("none"), False)]
 )
 def test_what_can_not_be_saved_is_not(run, algorithm, error, can_be_saved):
     in_its_second_step(algorithm, error)
@@ -134,7 +134,7 @@ def test_a_full_disk_does_not_hide_what_ended_the_run(run, algorithm, monkeypatc
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(checkpoints, "save_checkpoint", full)
-    in_its_second_step(algorithm, EveryEpisodeFailed("environment.id: every one failed"))
+    in_its_second_step(algorithm, EpisodesFailed("env_runners.max_failed_share: most failed"))
     assert run() == (1, [])
-    assert capsys.readouterr().err.splitlines()[-1] == "error: environment.id: every one failed"
+    assert capsys.readouterr().err.splitlines()[-1] == "error: env_runners.max_failed_share: most failed"
     assert "no checkpoint could be written: [Errno 28] No space left on device" in caplog.text

@@ -1,11 +1,13 @@
 """Queries whose environment fails cost their own episodes, not the run; one that always fails ends it."""
 
 import asyncio
+import logging
+import re
 
 import gymnasium
 import pytest
 
-from algorithms.rollout.types import EveryEpisodeFailed
+from algorithms.rollout.failures import EpisodesFailed
 from r3env.core import Query, Reason, Verdict, VerifiableEnv
 
 from .runs_of import train
@@ -46,7 +48,7 @@ def failing(config, **options):
 
 @pytest.mark.slow
 def test_what_would_end_a_process_is_an_episodes_error(grpo_config, build):
-    algorithm = build(failing(grpo_config).training(queries_per_step=4))
+    algorithm = build(failing(grpo_config).training(queries_per_step=4).env_runners(max_failed_share=1.0))
     (record,) = train(algorithm, 1)
     assert record["rollout/environment_errors"] == 6.0 and record["reward/correct"] == 1.0
 
@@ -73,5 +75,34 @@ def _wrong_then_broken(self, query, response):
 
 def test_a_step_in_which_every_episode_fails_ends_the_run_in_the_environments_words(grpo_config, build):
     algorithm = build(failing(grpo_config, only=["raises"]))
-    with pytest.raises(EveryEpisodeFailed, match="every one of 2 episodes failed; the first: step: .*no such tool"):
+    with pytest.raises(EpisodesFailed, match="every one of 2 episodes failed: step: .*no such tool"):
         train(algorithm, 1)
+
+
+def test_failed_episodes_are_said_with_their_share_their_error_and_its_line(grpo_config, build, caplog):
+    algorithm = build(failing(grpo_config, only=["fine", "raises"]).training(queries_per_step=2))
+    with caplog.at_level(logging.WARNING):
+        records = train(algorithm, 3)
+    assert [record["rollout/failed_share"] for record in records] == [0.5] * 3
+    assert [record["reward/correct"] for record in records] == [1.0] * 3, "the others look perfect"
+    (warning,) = [line for line in caplog.messages if line.startswith("training: ")]
+    error = r"step: RuntimeError\('no such tool'\) \(test_failing_queries.py, line \d+\)"
+    assert re.fullmatch(rf"training: 2 of 4 episodes failed \(50%\): {error}. They are left out .*", warning)
+
+
+def test_a_run_ends_when_more_of_its_episodes_fail_than_it_may_and_can_be_saved_as_it_was(grpo_config, build):
+    config = failing(grpo_config, only=["fine", "raises"]).training(queries_per_step=2)
+    algorithm = build(config.env_runners(max_failed_share=0.4))
+    said = "env_runners.max_failed_share: 2 of 4 episodes failed .50%.: step: .*no such tool.*; fix: .*more than 40%"
+    with pytest.raises(EpisodesFailed, match=said):
+        train(algorithm, 1)
+    assert algorithm.in_step and algorithm.can_be_saved
+
+
+def test_an_evaluation_counts_failed_answers_as_incorrect_and_says_so(grpo_config, build, caplog):
+    algorithm = build(failing(grpo_config, only=["fine", "raises", "exit"]))
+    with caplog.at_level(logging.WARNING):
+        metrics = algorithm.evaluate()
+    assert metrics["failed_share"] == pytest.approx(2 / 3) and metrics["pass@1"] <= 1 / 3
+    (warning,) = [line for line in caplog.messages if line.startswith("evaluation: ")]
+    assert "4 of 6 episodes failed (67%)" in warning and warning.endswith("They count as incorrect")

@@ -1,0 +1,193 @@
+"""Count the episodes that failed, name their most frequent error, and say when they are too many. No Ray here.
+
+An episode fails when its environment, its agent or its verifier raises or runs out of time: nothing is known of the
+response. Training leaves it out, an evaluation counts it as incorrect.
+"""
+
+import math
+import re
+import sysconfig
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import r3env
+from algorithms.rollout.types import Rollout
+from algorithms.utils.errors import RunError
+from algorithms.utils.progress import percent
+
+# What differs between errors of one kind: what is quoted, and numbers that are not the line of a file.
+_VARIES = re.compile(r"'[^']*'|\"[^\"]*\"|(?<!line )\b\d[\d.]*")
+_LONGEST_ERROR = 400
+_TIMEOUT = "timeout"
+# An evaluation's part may be a handful of answers that are all hard to grade.
+FEWEST_TIMEOUTS = 16
+_OURS = (Path(__file__).parents[1], Path(r3env.__file__).parent)
+_LIBRARIES = tuple(Path(sysconfig.get_path(name)) for name in ("stdlib", "purelib", "platlib"))
+
+
+class EpisodesFailed(RunError):
+    """Too many episodes of a step, or all of an evaluation, failed: there is little to learn from."""
+
+
+@dataclass(frozen=True)
+class Failures:
+    """The failed ones among some episodes.
+
+    Args:
+        episodes: all of them.
+        kinds: the first error of each kind and how often the kind occurred, the most frequent first. Errors that differ
+            only in numbers and quoted text are of one kind.
+        timeouts: how many were a verifier's timeouts.
+    """
+
+    episodes: int
+    kinds: tuple[tuple[str, int], ...]
+    timeouts: int = 0
+
+    @classmethod
+    def of(cls, rollouts: Sequence[Rollout]) -> "Failures":
+        """Count the failed ones among some rollouts."""
+        first: dict[str, str] = {}
+        counts: dict[str, int] = {}
+        for rollout in rollouts:
+            if rollout.error is not None:
+                kind = kind_of(rollout.error)
+                first.setdefault(kind, rollout.error)
+                counts[kind] = counts.get(kind, 0) + 1
+        ordered = sorted(counts, key=lambda kind: -counts[kind])
+        timeouts = sum(rollout.verdict == _TIMEOUT for rollout in rollouts)
+        return cls(len(rollouts), tuple((first[kind], counts[kind]) for kind in ordered), timeouts)
+
+    @property
+    def failed(self) -> int:
+        """The number of episodes that failed."""
+        return sum(count for _, count in self.kinds)
+
+    @property
+    def share(self) -> float:
+        """The share of all episodes that failed; 0 without any episode."""
+        return self.failed / max(self.episodes, 1)
+
+    def __str__(self) -> str:
+        """Say how many failed, and name the most frequent error."""
+        error, count = self.kinds[0]
+        how_often = "" if count == self.failed else f" most often ({count} times)"
+        return f"{self.failed} of {self.episodes} episodes failed ({percent(self.share)}){how_often}: {_cut(error)}"
+
+    @property
+    def fix(self) -> str:
+        """What to do against the most frequent error."""
+        if 2 * self.timeouts > self.failed:
+            return "make the verifier quicker, or raise environment.grading_timeout_s"
+        return "correct what the error names; `python -m r3env.inspect --env ID --gold` runs the environment by itself"
+
+
+def kind_of(error: str) -> str:
+    """Return what errors of one kind have in common: the text without its numbers and quoted parts."""
+    return _VARIES.sub("…", error)
+
+
+def describe_error(where: str, error: BaseException) -> str:
+    """Describe what an environment raised: in which call, the exception, and the line of the user's code.
+
+    Args:
+        where: `make`, `reset` or `step`.
+        error: what was raised.
+    """
+    text = f"{where}: {' '.join(repr(error).split())}"
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not _within(frame.filename, _OURS)]
+    own = [frame for frame in frames if not _within(frame.filename, _LIBRARIES)] or frames
+    return f"{text} ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else text
+
+
+def refuse_failures(rollouts: Sequence[Rollout], most: float) -> None:
+    """Raise if more than a share of a step's episodes failed, or all of them.
+
+    Args:
+        rollouts: of the step.
+        most: the share, as `env_runners.max_failed_share`.
+
+    Raises:
+        EpisodesFailed: with the most frequent error and the fix.
+    """
+    failures = Failures.of(rollouts)
+    if failures.kinds and failures.failed == failures.episodes:
+        raise EpisodesFailed(_all_failed(failures))
+    if failures.share > most:
+        raise EpisodesFailed(
+            f"env_runners.max_failed_share: {failures}; fix: {failures.fix}; "
+            f"more than {percent(most)} of a step ends the run (1: only a step in which all fail)"
+        )
+
+
+def refuse_if_all_failed(rollouts: Sequence[Rollout]) -> None:
+    """Raise if every episode of an evaluation failed: then it has measured nothing.
+
+    A few answers may all be too hard to grade in time, so timeouts alone count from 16 on.
+
+    Raises:
+        EpisodesFailed: with the most frequent error and the fix.
+    """
+    failures = Failures.of(rollouts)
+    only_timeouts = failures.timeouts == failures.episodes < FEWEST_TIMEOUTS
+    if failures.kinds and failures.failed == failures.episodes and not only_timeouts:
+        raise EpisodesFailed(_all_failed(failures))
+
+
+def _all_failed(failures: Failures) -> str:
+    return f"every one of {failures.episodes} episodes failed: {_cut(failures.kinds[0][0])}; fix: {failures.fix}"
+
+
+class FailureWatch:
+    """Warns of failed episodes in one line.
+
+    It warns of the first ones, of errors of another kind, and when their share has changed by more than chance does.
+
+    Args:
+        whose: whose episodes they are, to begin the line.
+        then: what becomes of them, to end it.
+    """
+
+    LEAST_CHANGE = 0.1
+    STANDARD_ERRORS = 2.0
+    MOST_KINDS, MOST_NAMED = 20, 3
+
+    def __init__(self, whose: str, then: str) -> None:
+        self._whose, self._then = whose, then
+        self._share = 0.0
+        self._told: set[str] = set()
+
+    def observe(self, rollouts: Sequence[Rollout]) -> str | None:
+        """Take note of some episodes; return the warning when it is due."""
+        failures = Failures.of(rollouts)
+        rose = self._rose(failures)
+        new = [error for error, _ in failures.kinds if kind_of(error) not in self._told]
+        new = new[: self.MOST_KINDS - len(self._told)]
+        self._told.update(map(kind_of, new))
+        if not failures.kinds or not (rose or new):
+            return None
+        others = [_cut(error) for error in new if error != failures.kinds[0][0]]
+        also = "".join(f"; also: {error}" for error in others[: self.MOST_NAMED])
+        more = f"; and {len(others) - self.MOST_NAMED} other errors" if len(others) > self.MOST_NAMED else ""
+        return f"{self._whose}: {failures}{also}{more}. {self._then}"
+
+    def _rose(self, failures: Failures) -> bool:
+        """Follow the share where it has changed by more than chance does; return whether it went up."""
+        before, likely = self._share, max(failures.share, self._share)
+        noise = math.sqrt(likely * (1.0 - likely) / max(failures.episodes, 1))
+        changed = abs(failures.share - before) > max(self.LEAST_CHANGE, self.STANDARD_ERRORS * noise)
+        if changed or not self._told:
+            self._share = failures.share
+        return changed and failures.share > before
+
+
+def _cut(error: str) -> str:
+    line = " ".join(error.split())
+    return line if len(line) <= _LONGEST_ERROR else f"{line[:_LONGEST_ERROR]}…"
+
+
+def _within(file: str, folders: Sequence[Path]) -> bool:
+    path = Path(file)
+    return file.startswith("<") or any(folder in path.parents for folder in folders)
