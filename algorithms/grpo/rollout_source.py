@@ -27,6 +27,7 @@ from algorithms.grpo.query_sampler import QuerySampler
 from algorithms.grpo.types import Begun, Group, Sample, StepBatch
 from algorithms.rollout.failures import FailureWatch, refuse_failures
 from algorithms.rollout.stream import Ticket
+from algorithms.rollout.tool_failures import ToolWatch
 from algorithms.rollout.types import Prompt, Request, Rollout, Sampling
 from algorithms.rollout.workers import RolloutWorkers
 from algorithms.utils.rng import RngStream, group_seeds
@@ -92,7 +93,7 @@ class RolloutSource:
         self._teachers: list[Mechanism | AdvantageEstimator] = [*mechanisms, *([estimator] if estimator else [])]
         self._training, self._sampling, self._seed = training, sampling, seed
         self._max_failed_share = max_failed_share
-        self._failures = FailureWatch("training", "They are left out (rollout/failed_share)")
+        self._watches = (FailureWatch("training", "They are left out (rollout/failed_share)"), ToolWatch())
         self._plans: deque[Plan] = deque()
         self._repeated: dict[int, Begun] = {}
         self._step_of_version: dict[int, int] = {}
@@ -113,8 +114,9 @@ class RolloutSource:
         self._follow_up(done, step)
         resampled = self._resample_uninformative(batch, done, plan)
         refuse_failures(done.rollouts, self._max_failed_share)
-        if warning := self._failures.observe(done.rollouts):
-            _logger.warning(warning)
+        for watch in self._watches:
+            if warning := watch.observe(done.rollouts):
+                _logger.warning(warning)
         batch.record |= self._workers.metrics(done.requests, done.rollouts)
         batch.record["sampling/refills"] = float(resampled)
         batch.record["sampling/dropped_groups"] = float(len(batch.dropped))

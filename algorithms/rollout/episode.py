@@ -119,6 +119,7 @@ class Turns:
             if not math.isfinite(reward):
                 raise ValueError(f"reward {reward} is not a finite number")
             episode.counts.update(info.get("counts") or {})
+            episode.calls += [(str(name), str(error)) for name, error in info.get("calls") or ()]
             if not _judge(episode, start, reward, info):
                 return
             episode.done = episode.done or terminated or truncated

@@ -30,6 +30,7 @@ class Episode:
         written: the policy's own turns by their place in `messages`.
         tools: what the policy may call, as JSON; empty: none.
         counts: what the environment has counted so far.
+        calls: as in `Rollout`.
         spans: of each of the policy's turns, where its context starts in `tokens`, and where the turn ends.
         asked: the request of an agent that the next turn answers; None in any other environment.
         state: of the observation that the next turn answers, by the environment's name for it.
@@ -51,6 +52,7 @@ class Episode:
     turns: list[Turn] = field(default_factory=list)
     tools: str = ""
     counts: Counter[str] = field(default_factory=Counter)
+    calls: list[tuple[str, str]] = field(default_factory=list)
     spans: list[tuple[int, int]] = field(default_factory=list)
     asked: NextTurn | None = None
     state: str = ""
@@ -103,6 +105,7 @@ class Episode:
             messages=list(self.messages),
             turns=turns,
             counts=Counter(self.counts),
+            calls=list(self.calls),
         )
         copy.fail("environment_error", error)
         return copy
@@ -129,6 +132,7 @@ class Episode:
             turns=tuple(self.turns),
             asked_logprob=self.asked_logprob,
             counts=dict(self.counts),
+            calls=tuple(self.calls),
             answer=self.answer,
         )
 

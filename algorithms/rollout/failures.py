@@ -74,7 +74,7 @@ class Failures:
         """Say how many failed, and name the most frequent error."""
         error, count = self.kinds[0]
         how_often = "" if count == self.failed else f" most often ({count} times)"
-        return f"{self.failed} of {self.episodes} episodes failed ({percent(self.share)}){how_often}: {_cut(error)}"
+        return f"{self.failed} of {self.episodes} episodes failed ({percent(self.share)}){how_often}: {one_line(error)}"
 
     @property
     def fix(self) -> str:
@@ -137,7 +137,7 @@ def refuse_if_all_failed(rollouts: Sequence[Rollout]) -> None:
 
 
 def _all_failed(failures: Failures) -> str:
-    return f"every one of {failures.episodes} episodes failed: {_cut(failures.kinds[0][0])}; fix: {failures.fix}"
+    return f"every one of {failures.episodes} episodes failed: {one_line(failures.kinds[0][0])}; fix: {failures.fix}"
 
 
 class FailureWatch:
@@ -168,7 +168,7 @@ class FailureWatch:
         self._told.update(map(kind_of, new))
         if not failures.kinds or not (rose or new):
             return None
-        others = [_cut(error) for error in new if error != failures.kinds[0][0]]
+        others = [one_line(error) for error in new if error != failures.kinds[0][0]]
         also = "".join(f"; also: {error}" for error in others[: self.MOST_NAMED])
         more = f"; and {len(others) - self.MOST_NAMED} other errors" if len(others) > self.MOST_NAMED else ""
         return f"{self._whose}: {failures}{also}{more}. {self._then}"
@@ -183,7 +183,8 @@ class FailureWatch:
         return changed and failures.share > before
 
 
-def _cut(error: str) -> str:
+def one_line(error: str) -> str:
+    """Return an error in one line, of a long one the beginning."""
     line = " ".join(error.split())
     return line if len(line) <= _LONGEST_ERROR else f"{line[:_LONGEST_ERROR]}…"
 

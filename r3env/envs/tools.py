@@ -21,6 +21,8 @@ from r3env.tools.results import ToolResult, ToolSource, failure, name_of
 # Results of tools come back from other processes as JSON, of which a character takes up to 12 bytes of 256 KB.
 MOST_CHARACTERS = 20_000
 _LONGEST_NAME = 100  # of a tool that does not exist
+_LONGEST_ERROR = 300
+_LAST_TURN = "calls in the last response of an episode are not made (max_turns)"
 CALLS, FAILED_CALLS = "tool_calls", "failed_tool_calls"
 
 
@@ -121,17 +123,18 @@ class ToolEnv(VerifiableEnv):
         self._turns_left = self._turns_left - 1 if calls else 0
         if not calls or not self._turns_left:
             verdict = self.verify(query, action) if not calls else Verdict(False, Reason.NO_ANSWER)
-            info = self._step_info(query, verdict) | {"counts": {CALLS: len(calls), FAILED_CALLS: len(calls)}}
+            info = self._step_info(query, verdict) | _counted([(call, _LAST_TURN) for call in calls])
             return "", self.reward(query, verdict), True, False, info
         results = [self._result(call, number) for number, call in enumerate(calls)]
-        failed = sum(result.failed for result in results)
-        self._failed += failed
+        self._failed += sum(result.failed for result in results)
         messages = [
             {"role": "tool", "name": call.name, "content": result.text}
             for call, result in zip(calls, results, strict=True)
         ]
         info = self._step_info(query, Verdict(False, Reason.NO_ANSWER))
-        info |= {"messages": messages, "counts": {CALLS: len(calls), FAILED_CALLS: failed}}
+        info |= {"messages": messages} | _counted(
+            [(call, result.text if result.failed else "") for call, result in zip(calls, results, strict=True)]
+        )
         return "\n".join(result.text for result in results), 0.0, False, False, info
 
     def close(self) -> None:
@@ -157,6 +160,16 @@ class ToolEnv(VerifiableEnv):
         else:
             return source.call(call, timeout_s=self.call_timeout_s, most=most)
         return failure(problem).shortened(most)
+
+
+def _counted(calls: Sequence[tuple[ToolCall, str]]) -> dict[str, Any]:
+    """The infos `counts` and `calls` of a response's calls with their errors."""
+    errors = [
+        (call.name[:_LONGEST_NAME], error and (error.removeprefix("Error: ")[:_LONGEST_ERROR] or "failed"))
+        for call, error in calls
+    ]
+    failed = sum(bool(error) for _, error in errors)
+    return {"counts": {CALLS: len(calls), FAILED_CALLS: failed}, "calls": tuple(errors)}
 
 
 def _open(

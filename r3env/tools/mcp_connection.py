@@ -9,6 +9,7 @@ import asyncio
 import concurrent.futures
 import functools
 import json
+import logging
 import os
 import tempfile
 import threading
@@ -27,6 +28,8 @@ _TIMEOUT = -32001  # and of an answer that does not come
 _NO_SESSION = -32600  # over HTTP, of a session that the server does not know: it has been started again
 
 T = TypeVar("T")
+
+_logger = logging.getLogger(__name__)
 
 
 class ServerStartError(Exception):
@@ -117,8 +120,11 @@ class Server:
                     ready.set_result((client, await _list_tools(client)))
                     await self._stop.wait()
             except BaseException as error:
-                if ready.done():
-                    raise
+                if ready.done():  # the connection broke: the next call finds out, and nobody waits for this task
+                    if isinstance(error, asyncio.CancelledError):
+                        raise
+                    _logger.debug("the connection to %s broke: %s", self.address, _why(error, log))
+                    return
                 failed = "started" if isinstance(self.address, ServerCommand) else "reached"
                 ready.set_exception(ServerStartError(f"{self.address} could not be {failed}: {_why(error, log)}"))
 

@@ -1,6 +1,9 @@
 """MCP servers over streamable HTTP: real ones, which also die, hang, and come back."""
 
+import asyncio
+import contextlib
 import functools
+import gc
 import os
 import signal
 import subprocess
@@ -12,6 +15,7 @@ import pytest
 
 from r3env.envs.tools import ToolEnv
 from r3env.registry import OptionError
+from r3env.tools import mcp_connection
 
 from .sample_server import SECRET
 from .test_tool_env import HERE, call, check_calls_at_once, results
@@ -101,6 +105,29 @@ def test_a_session_that_the_server_has_forgotten_is_begun_again(begun, server, m
     server.start()
     assert results(environment, call("add", a=1, b=2)) == (["Error: add: its server has ended"], 1)
     assert results(environment, call("add", a=1, b=2)) == (["3"], 0)
+
+
+def test_a_connection_that_breaks_while_it_is_given_up_leaves_results_and_no_traceback(
+    begun, server, monkeypatch, caplog
+):
+    """Requests that fail at that moment make the client end with an error, in a task that nobody waits for."""
+
+    @contextlib.asynccontextmanager
+    async def breaking(*arguments):
+        async with connected(*arguments) as client:
+            try:
+                yield client
+            except asyncio.CancelledError:
+                raise ExceptionGroup("unhandled errors in a TaskGroup", [ConnectionError("it is gone")]) from None
+
+    connected = mcp_connection.connected
+    monkeypatch.setattr(mcp_connection, "connected", breaking)
+    environment = begun(call_timeout_s=0.5)
+    assert results(environment, call("freeze")) == (["Error: freeze did not return within 0.5 s"], 1)
+    while any("_serve" in repr(task) for task in asyncio.all_tasks(mcp_connection._loop())):
+        time.sleep(0.02)
+    gc.collect()
+    assert not [record.message for record in caplog.records if record.name == "asyncio"]
 
 
 def test_a_slow_tool_is_a_result_and_a_frozen_server_too_until_it_thaws(begun, server):

@@ -46,6 +46,8 @@ def results(environment, *calls):
     _, reward, over, _, info = environment.step("".join(calls))
     assert (reward, over, info["verdict"]) == (0.0, False, "no_answer")
     assert info["counts"]["tool_calls"] == len(calls) == len(info["messages"])
+    assert [name for name, _ in info["calls"]] == [message["name"][:100] for message in info["messages"]]
+    assert sum(error != "" for _, error in info["calls"]) == info["counts"]["failed_tool_calls"]
     return [message["content"] for message in info["messages"]], info["counts"]["failed_tool_calls"]
 
 
@@ -162,6 +164,7 @@ def test_calls_in_the_last_response_end_the_episode_without_an_answer(begun):
     text, reward, over, _, info = environment.step(f"\\boxed{{12}} {call('leave')}")
     assert (text, reward, over, info["verdict"], info["correct"]) == ("", 0.0, True, "no_answer", False)
     assert info["counts"] == {"tool_calls": 1, "failed_tool_calls": 1} and "messages" not in info
+    assert info["calls"] == (("leave", "calls in the last response of an episode are not made (max_turns)"),)
 
 
 def test_a_reward_function_knows_how_many_calls_there_were(begun):

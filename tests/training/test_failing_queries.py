@@ -35,7 +35,16 @@ class Exiting(VerifiableEnv):
         return Verdict(True, Reason.EQUAL)
 
 
+class Calling(Exiting):
+    """Makes a call of a tool in every episode, which fails."""
+
+    def step(self, action):
+        observation, reward, terminated, truncated, info = super().step(action)
+        return observation, reward, terminated, truncated, info | {"calls": [("search", "its server is gone")]}
+
+
 gymnasium.register("Exiting-v0", Exiting)
+gymnasium.register("Calling-v0", Calling)
 
 
 def failing(config, **options):
@@ -88,6 +97,15 @@ def test_failed_episodes_are_said_with_their_share_their_error_and_its_line(grpo
     (warning,) = [line for line in caplog.messages if line.startswith("training: ")]
     error = r"step: RuntimeError\('no such tool'\) \(test_failing_queries.py, line \d+\)"
     assert re.fullmatch(rf"training: 2 of 4 episodes failed \(50%\): {error}. They are left out .*", warning)
+
+
+def test_tools_that_mostly_fail_are_said_at_the_step(grpo_config, build, caplog):
+    config = failing(grpo_config, only=["fine"]).training(group_size=4)
+    algorithm = build(config.environment("Calling-v0", data=None, instruction=None, env_config={"only": ["fine"]}))
+    with caplog.at_level(logging.WARNING):
+        train(algorithm, 2)
+    (warning,) = [line for line in caplog.messages if line.startswith("tools: ")]
+    assert "4 of 4 calls of search failed (100%): its server is gone." in warning
 
 
 def test_a_run_ends_when_more_of_its_episodes_fail_than_it_may_and_can_be_saved_as_it_was(grpo_config, build):
