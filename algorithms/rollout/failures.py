@@ -73,8 +73,8 @@ class Failures:
     def __str__(self) -> str:
         """Say how many failed, and name the most frequent error."""
         error, count = self.kinds[0]
-        how_often = "" if count == self.failed else f" most often ({count} times)"
-        return f"{self.failed} of {self.episodes} episodes failed ({percent(self.share)}){how_often}: {one_line(error)}"
+        of_them = "" if count == self.failed else f", {count} of them with"
+        return f"{self.failed} of {self.episodes} episodes failed ({percent(self.share)}){of_them}: {one_line(error)}"
 
     @property
     def fix(self) -> str:

@@ -42,9 +42,9 @@ class ToolFailures:
 
     def __str__(self) -> str:
         """Say how many failed, and name the most frequent error."""
-        how_often = "" if self.count == self.failed else f" most often ({self.count} times)"
+        of_them = "" if self.count == self.failed else f", {self.count} of them with"
         counted = f"{self.failed} of {self.calls} calls of {self.whose} failed ({percent(self.share)})"
-        return f"{counted}{how_often}: {one_line(self.error)}"
+        return f"{counted}{of_them}: {one_line(self.error)}"
 
 
 class ToolWatch:

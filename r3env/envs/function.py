@@ -102,7 +102,7 @@ class FunctionEnv(MathEnv):
             return Verdict(bool(said["correct"]), reason, said["score"], said["feedback"], answer)
         except ProcessTimeoutError:
             late = f"took longer than {self.grading_timeout_s:g} s (environment.grading_timeout_s)"
-            return Verdict(False, Reason.TIMEOUT, feedback=f"{' and '.join(self.names)}: {late}")
+            return Verdict(False, Reason.TIMEOUT, feedback=f"{' and '.join(self.names)} {late}")
         except ProcessDiedError:
             text = "the process died: os._exit, a signal or lack of memory ended it"
         except ProcessTamperedError:

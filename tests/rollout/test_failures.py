@@ -39,7 +39,7 @@ def test_errors_that_differ_in_numbers_and_quoted_text_are_one_kind():
     failures = Failures.of(episodes(OTHER, BROKEN, BROKEN.replace("tool 7", "tool 8"), None))
     assert failures.kinds == ((BROKEN, 2), (OTHER, 1))
     assert (failures.failed, failures.share) == (3, 0.75)
-    assert str(failures) == f"3 of 4 episodes failed (75%) most often (2 times): {BROKEN}"
+    assert str(failures) == f"3 of 4 episodes failed (75%), 2 of them with: {BROKEN}"
 
 
 def test_errors_of_two_lines_are_two_kinds():
@@ -67,7 +67,7 @@ def test_what_chance_does_to_a_small_step_is_no_change():
 
 def test_it_warns_of_an_error_of_another_kind_beside_the_most_frequent():
     _, said = watched(episodes(BROKEN, BROKEN, None), episodes(BROKEN, BROKEN, OTHER))
-    assert f"most often (2 times): {BROKEN}; also: {OTHER}" in said
+    assert f"2 of them with: {BROKEN}; also: {OTHER}" in said
 
 
 def test_endless_kinds_of_errors_are_not_all_told():
