@@ -60,6 +60,8 @@ class Verdict:
         feedback: Text about this turn, for per-turn credit; it is in the turn's info.
         answer: The final answer that was read from the response, which maj@k counts; None where it has none, or where
             answers are no such thing that a majority could give the same. Verdicts are equal whatever it is.
+        rewards: What each of several parts of the reward is, by name, such as what each reward function returned; for
+            metrics. Verdicts are equal whatever it is.
     """
 
     correct: bool
@@ -67,6 +69,7 @@ class Verdict:
     score: float | None = None
     feedback: str = ""
     answer: str | None = field(default=None, compare=False)
+    rewards: Mapping[str, float] = field(default_factory=dict, compare=False, hash=False)
 
     @property
     def trusted(self) -> bool:
@@ -256,7 +259,8 @@ class VerifiableEnv(gymnasium.Env[str, str], abc.ABC):
         Returns:
             The next user turn (empty once the episode is over), the reward, terminated, truncated (always
             False: cutting a response off is the business of whoever generates it), and an info with `uid`,
-            `correct`, `verdict` (the `Reason` as a string), and `feedback` and `answer` if the verdict has any.
+            `correct`, `verdict` (the `Reason` as a string), and `feedback`, `answer` and `rewards` if the verdict has
+            any.
 
         Raises:
             ResetNeeded: No episode is running.
@@ -277,6 +281,8 @@ class VerifiableEnv(gymnasium.Env[str, str], abc.ABC):
         info: dict[str, Any] = {"uid": query.uid, "correct": verdict.correct, "verdict": str(verdict.reason)}
         if verdict.feedback:
             info["feedback"] = verdict.feedback
+        if verdict.rewards:
+            info["rewards"] = dict(verdict.rewards)
         return info if verdict.answer is None else {**info, "answer": verdict.answer}
 
     def _sample(self) -> Query:

@@ -111,7 +111,7 @@ def check(config: "BaseConfig", run_settings: "RunSettings") -> Report:
     config.check_settings()
     model = validate_model(config, unreachable_ok=True)
     teacher = validate_teacher(config, model, unreachable_ok=True)
-    environment = validate_environment(config, fetch=False)
+    environment = validate_environment(config, fetch=False, trial=True)
     use = None if model is None else validate_sequences(config, model, environment)
     if model is not None and use is not None:
         validate_teacher_context(config, teacher, model, use.longest)

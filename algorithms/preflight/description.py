@@ -228,6 +228,8 @@ def _data_lines(config: "BaseConfig", environment: EnvironmentFacts) -> Iterator
     else:
         steps = environment.queries / config.training_settings.queries_per_step
         yield "environment", f"{data}: {environment.queries} queries, an epoch is {steps:.3g} steps"
+    if environment.trial:
+        yield "trial", environment.trial
     when = f"before, after and every {evaluation.interval} steps" if evaluation.interval else "before and after"
     name = evaluation.data or "the training problems"
     if environment.held_out is None:

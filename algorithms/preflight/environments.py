@@ -2,6 +2,7 @@
 
 import contextlib
 import importlib
+import logging
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,11 +14,14 @@ import gymnasium
 import r3env  # noqa: F401  registers its environments
 from algorithms.config.errors import ConfigError, did_you_mean, nearest, shown
 from algorithms.config.sections import EnvironmentSettings
+from algorithms.preflight.trial import sum_decides, try_out
 
 if TYPE_CHECKING:
     from algorithms.config.base import BaseConfig
     from r3env.core import Query, VerifiableEnv
 
+
+_logger = logging.getLogger(__name__)
 
 _WHERE = "environment.id"
 _UNEXPECTED = re.compile(r"unexpected keyword argument '(\w+)'")
@@ -38,6 +42,7 @@ class EnvironmentFacts:
         max_turns: answers that the policy may give in an episode.
         first_prompt: the first user turn of the first query.
         tools: what the policy may call, see `VerifiableEnv.tools`.
+        trial: what a few answers got, in a line; empty: none was given.
     """
 
     queries: int | None
@@ -47,24 +52,26 @@ class EnvironmentFacts:
     max_turns: int = 1
     first_prompt: str = ""
     tools: Sequence[Mapping[str, Any]] = ()
+    trial: str = ""
 
 
-def validate_environment(config: "BaseConfig", *, fetch: bool = True) -> EnvironmentFacts:
-    """Make the environment for training and for evaluation and read their queries.
+def validate_environment(config: "BaseConfig", *, fetch: bool = True, trial: bool = False) -> EnvironmentFacts:
+    """Make the environment for training and for evaluation and read their queries; warn of unclear rewards.
 
     Args:
         config: the configuration.
         fetch: whether to read data sets on the Hub too, which downloads them.
+        trial: whether to judge a few answers, see `try_out`.
 
     Raises:
         ConfigError: one line that names `environment.id`, the constructor's argument or the data.
     """
     _check_id(config.environment_settings.id)
     with contextlib.ExitStack() as opened:
-        return _facts(config, fetch, opened)
+        return _facts(config, fetch, trial, opened)
 
 
-def _facts(config: "BaseConfig", fetch: bool, opened: contextlib.ExitStack) -> EnvironmentFacts:
+def _facts(config: "BaseConfig", fetch: bool, trial: bool, opened: contextlib.ExitStack) -> EnvironmentFacts:
     settings, evaluation = config.environment_settings, config.evaluation_settings
     arguments = settings.constructor_arguments()
     environment = _make(settings.id, arguments, "environment")
@@ -86,7 +93,14 @@ def _facts(config: "BaseConfig", fetch: bool, opened: contextlib.ExitStack) -> E
         max_turns=environment.max_turns,
         first_prompt=environment.prompt(environment.query(uids[0])) if uids else "",
         tools=environment.tools,
+        trial=_tried(environment, uids or (), trial),
     )
+
+
+def _tried(environment: "VerifiableEnv", uids: Sequence[str], trial: bool) -> str:
+    if warning := sum_decides(environment, uids):
+        _logger.warning(warning)
+    return try_out(environment, uids) if trial else ""
 
 
 def user_prompts(environment: "VerifiableEnv", uids: Sequence[str]) -> list[str]:

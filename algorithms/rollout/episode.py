@@ -122,6 +122,7 @@ class Turns:
             episode.calls += [(str(name), str(error)) for name, error in info.get("calls") or ()]
             if not _judge(episode, start, reward, info):
                 return
+            episode.rewards.update(info.get("rewards") or {})
             episode.done = episode.done or terminated or truncated
             if not episode.done and episode.asked is not None:
                 self._append_request(episode, info)

@@ -30,6 +30,7 @@ class Episode:
         written: the policy's own turns by their place in `messages`.
         tools: what the policy may call, as JSON; empty: none.
         counts: what the environment has counted so far.
+        rewards: as in `Rollout`.
         calls: as in `Rollout`.
         spans: of each of the policy's turns, where its context starts in `tokens`, and where the turn ends.
         asked: the request of an agent that the next turn answers; None in any other environment.
@@ -52,6 +53,7 @@ class Episode:
     turns: list[Turn] = field(default_factory=list)
     tools: str = ""
     counts: Counter[str] = field(default_factory=Counter)
+    rewards: Counter[str] = field(default_factory=Counter)
     calls: list[tuple[str, str]] = field(default_factory=list)
     spans: list[tuple[int, int]] = field(default_factory=list)
     asked: NextTurn | None = None
@@ -105,6 +107,7 @@ class Episode:
             messages=list(self.messages),
             turns=turns,
             counts=Counter(self.counts),
+            rewards=Counter(self.rewards),
             calls=list(self.calls),
         )
         copy.fail("environment_error", error)
@@ -132,6 +135,7 @@ class Episode:
             turns=tuple(self.turns),
             asked_logprob=self.asked_logprob,
             counts=dict(self.counts),
+            rewards=dict(self.rewards),
             calls=tuple(self.calls),
             answer=self.answer,
         )

@@ -27,9 +27,21 @@ def completion_metrics(requests: Sequence[Request], rollouts: Sequence[Rollout])
         "grading/no_answer": float(verdicts["no_answer"]),
         "rollout/environment_errors": float(verdicts["environment_error"]),
         "rollout/failed_share": Failures.of(rollouts).share,
+        **reward_metrics(rollouts),
         **tool_metrics(rollouts),
         **agent_metrics(rollouts),
     }
+
+
+def reward_metrics(rollouts: Sequence[Rollout]) -> dict[str, float]:
+    """Return the mean of each reward function by its name, over the episodes of which it said something.
+
+    Failed episodes are left out, as they are of the step.
+    """
+    told = [rollout.rewards for rollout in rollouts if rollout.error is None]
+    names = dict.fromkeys(name for rewards in told for name in rewards)
+    values = {name: [rewards[name] for rewards in told if name in rewards] for name in names}
+    return {f"reward/function/{name}": sum(own) / len(own) for name, own in values.items()}
 
 
 def agent_metrics(rollouts: Sequence[Rollout]) -> dict[str, float]:

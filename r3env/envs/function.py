@@ -3,7 +3,7 @@
 import functools
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from r3env.core import REFLECTION_STEPS, Queries, Query, Reason, Verdict
@@ -36,7 +36,7 @@ class FunctionEnv(MathEnv):
         *,
         reward: str | Sequence[str] | None = None,
         weights: Sequence[float] | None = None,
-        correct_at: float = 1.0,
+        correct_at: float | None = None,
         messages: bool | None = None,
         instruction: str = "",
         reflection_guidance: str | None = None,
@@ -52,7 +52,7 @@ class FunctionEnv(MathEnv):
                 a `r3env.core.Verdict`, or None where it has nothing to say. One that declares `completions` is called
                 as TRL calls it, with lists of one element, and returns such a list.
             weights: Of several functions, each 1 if None.
-            correct_at: Reward from which an answer is correct, if no function says so by a bool or a verdict.
+            correct_at: Reward from which an answer is correct, if no function says so by a bool or a verdict; None: 1.
             messages: Whether TRL's completions are lists of messages or text; None: as their annotation has it, which
                 is text where there is none.
             instruction: Text that follows the problem; empty for none.
@@ -68,11 +68,12 @@ class FunctionEnv(MathEnv):
         super().__init__(data, instruction=instruction, reflection_guidance=guidance, **arguments)
         self.names = _names(reward)
         self.weights = _weights(weights, self.names)
-        if isinstance(correct_at, bool) or not isinstance(correct_at, int | float) or not math.isfinite(correct_at):
+        least = 1.0 if correct_at is None else correct_at
+        if isinstance(least, bool) or not isinstance(least, int | float) or not math.isfinite(least):
             raise OptionError("correct_at", f"must be a number, it is {correct_at!r}")
         if not isinstance(messages, bool | None):
             raise OptionError("messages", f"must be true, false or null, it is {messages!r}")
-        self.correct_at, self.messages = float(correct_at), messages
+        self.correct_at, self.messages, self.names_correct_at = float(least), messages, correct_at is not None
         self.parameters = _describe(self.names, tuple(sys.path))
 
     def load_queries(self) -> Queries:
@@ -91,15 +92,10 @@ class FunctionEnv(MathEnv):
 
     def verify(self, query: Query, response: str) -> Verdict:
         """Judge the response with the functions."""
-        row = {**query.info, "problem": query.problem, "answer": query.answer, "uid": query.uid, "level": query.level}
-        row["response"] = response
-        made_from = self.names, self.weights, self.correct_at, self.messages
         try:
-            said = shared_judge().ask(
-                f"{_CHILD}:make_judge", made_from, row, self.prompt(query), timeout_s=self.grading_timeout_s
-            )
+            said = self._ask(query, response)
             reason, answer = Reason(said["reason"]), said["answer"]
-            return Verdict(bool(said["correct"]), reason, said["score"], said["feedback"], answer)
+            return Verdict(bool(said["correct"]), reason, said["score"], said["feedback"], answer, said["rewards"])
         except ProcessTimeoutError:
             late = f"took longer than {self.grading_timeout_s:g} s (environment.grading_timeout_s)"
             return Verdict(False, Reason.TIMEOUT, feedback=f"{' and '.join(self.names)} {late}")
@@ -110,6 +106,22 @@ class FunctionEnv(MathEnv):
         except ScorerRaisedError as error:
             text = str(error)
         return Verdict(False, Reason.ERROR, feedback=f"{' and '.join(self.names)}: {text}")
+
+    def sum_decides(self, query: Query) -> bool:
+        """Return whether several functions all return numbers for the reference answer: then their sum decides."""
+        try:
+            return len(self.names) > 1 and bool(self._ask(query, self.reference_response(query)).get("by_sum"))
+        except (ProcessTimeoutError, ProcessDiedError, ProcessTamperedError, ScorerRaisedError):
+            return False
+
+    def _ask(self, query: Query, response: str) -> Mapping[str, Any]:
+        """Return what the functions say in a child process; raises what `SubprocessScorer.ask` raises."""
+        row = {**query.info, "problem": query.problem, "answer": query.answer, "uid": query.uid, "level": query.level}
+        row["response"] = response
+        made_from = self.names, self.weights, self.correct_at, self.messages
+        return shared_judge().ask(
+            f"{_CHILD}:make_judge", made_from, row, self.prompt(query), timeout_s=self.grading_timeout_s
+        )
 
     def _selection(self) -> Selection:
         columns, optional = dict(self.columns), dict[str, None]()

@@ -7,12 +7,12 @@ import asyncio
 import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
 from r3env.core import Reason, Verdict
-from r3env.envs.function_loading import RewardFunction, load
+from r3env.envs.function_loading import RewardFunction, labels, load
 from r3env.named_functions import FunctionLoadError, describe
 
 # What every function may take; the other arguments are columns.
@@ -66,9 +66,11 @@ def judge(
     row: Mapping[str, Any],
     prompt: str,
 ) -> dict[str, Any]:
-    """Judge a response by all functions; the fields of a `Verdict`."""
+    """Judge a response by all functions; the fields of a `Verdict`, and `by_sum`, whether the sum of numbers decided."""
     opinions: list[tuple[float, Opinion]] = []
-    for function, weight in zip(functions, weights, strict=True):
+    rewards: dict[str, float] = {}
+    named = labels([function.name for function in functions])
+    for function, weight, label in zip(functions, weights, named, strict=True):
         try:
             opinion = read(call(function, row, prompt, messages))
         except (Exception, SystemExit) as error:
@@ -76,10 +78,12 @@ def judge(
             return _verdict(Verdict(False, Reason.ERROR, feedback=f"{function.name}: {describe(error)}{hint}"))
         if opinion is not None:
             opinions.append((weight, opinion))
+            rewards[label] = opinion.value
     if not opinions:
         text = f"{' and '.join(function.name for function in functions)} returned None: there is no reward"
         return _verdict(Verdict(False, Reason.ERROR, feedback=text))
-    return _verdict(combine(opinions, correct_at))
+    by_sum = all(opinion.correct is None for _, opinion in opinions)
+    return {**_verdict(replace(combine(opinions, correct_at), rewards=rewards)), "by_sum": by_sum}
 
 
 def combine(opinions: Sequence[tuple[float, Opinion]], correct_at: float) -> Verdict:

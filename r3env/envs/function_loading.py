@@ -1,9 +1,10 @@
 """Reward functions by name: imported in the child processes of `r3env/Function-v0`, with errors of one line."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from r3env.named_functions import FunctionLoadError, load_function
@@ -35,6 +36,21 @@ class RewardFunction:
     name: str
     function: Callable[..., Any]
     parameters: Parameters
+
+
+def labels(names: Sequence[str]) -> tuple[str, ...]:
+    """Return short names of reward functions, for metrics: the function's own, or its module's as well.
+
+    Args:
+        names: each `module:function` or `/path/to/file.py:function`.
+    """
+    pairs = [name.rpartition(":")[::2] for name in names]
+    short = [function for _, function in pairs]
+    modules = [Path(place).stem if place.endswith(".py") else place for place, _ in pairs]
+    longer = [
+        one if short.count(one) == 1 else f"{module}.{one}" for one, module in zip(short, modules, strict=True)
+    ]
+    return tuple(one if longer.count(one) == 1 else f"{one}_{number}" for number, one in enumerate(longer, start=1))
 
 
 @lru_cache

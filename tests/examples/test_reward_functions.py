@@ -125,6 +125,13 @@ def test_a_function_that_always_raises_ends_the_run_in_its_own_words(function_ru
     assert "unreliable.py:broken" in last and "environment.id" not in last
 
 
+def test_a_function_that_always_raises_is_named_by_check_with_its_setting(function_run, tmp_path, capsys):
+    assert main("r3_grpo", [*function_run, f"environment.options.reward={tmp_path}/unreliable.py:broken", "--check"]) == 2
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last.startswith("error: environment.options.reward: every answer that was tried failed: ")
+    assert "unreliable.py:broken: NameError: name 'undefined_name' is not defined (unreliable.py, line 18)" in last
+
+
 @pytest.mark.slow
 def test_a_function_that_always_runs_out_of_time_ends_the_run(function_run, tmp_path, ray_session, capsys):
     options = [f"environment.options.reward={tmp_path}/unreliable.py:late", "environment.grading_timeout_s=0.2"]

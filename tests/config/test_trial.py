@@ -1,0 +1,181 @@
+"""Answers that are judged before a run: what raises is named, and what counts as correct is said."""
+
+import json
+import threading
+
+import pytest
+
+from algorithms.config.errors import ConfigError
+from algorithms.grpo.config import GRPOConfig
+from algorithms.preflight.check import validate_environment
+from algorithms.preflight.trial import try_out
+from r3env.core import Query, Reason, Verdict, VerifiableEnv
+from r3env.envs.agent import AgentEnv
+
+FUNCTIONS = """
+def right(response, answer):
+    return float(answer in response)
+
+def said(response, answer):
+    return answer in response
+
+def brief(response):
+    return 1.0 / (1 + len(response))
+
+def raises(response, unit="m"):
+    return {}[unit]
+
+def lists(response):
+    return [1.0]
+
+def number(response):
+    return float(response.removeprefix("\\\\boxed{").removesuffix("}"))
+"""
+
+
+class Env(VerifiableEnv):
+    """Two sums."""
+
+    def load_queries(self):
+        return [Query("a", "1+1", "2"), Query("b", "1+2", "3")]
+
+    def verify(self, query, response):
+        correct = query.answer in response
+        return Verdict(correct, Reason.EQUAL if correct else Reason.DIFFERENT)
+
+
+class Exits(Env):
+    def verify(self, query, response):
+        raise SystemExit("no license")
+
+
+class Hangs(Env):
+    def verify(self, query, response):
+        threading.Event().wait()
+
+
+class NoReset(Env):
+    def reset(self, **arguments):
+        raise OSError("the server is gone")
+
+
+class Nothing(Env):
+    def reward(self, query, verdict):
+        return float("nan")
+
+
+@pytest.fixture
+def configured(tmp_path):
+    """A configuration with reward functions of the file above."""
+    (tmp_path / "mine.py").write_text(FUNCTIONS)
+    rows = [{"problem": f"{n}+1", "answer": str(n + 1)} for n in range(1, 9)]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    def make(*names, id="r3env/Function-v0", **options):
+        reward = [f"{tmp_path}/mine.py:{name}" for name in names]
+        options = {"data": str(tmp_path / "rows.jsonl"), "reward": reward, "grading_timeout_s": 30.0, **options}
+        return GRPOConfig().environment(id, env_config=options)
+
+    return make
+
+
+def tried(config):
+    return validate_environment(config, trial=True).trial
+
+
+def refused(config):
+    with pytest.raises(ConfigError) as error:
+        tried(config)
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+def test_what_the_answers_get_is_a_line_of_the_report(configured):
+    assert tried(configured("said")) == (
+        "reference answers: 2 of 2 correct, reward 1; 'I do not know.': 0 of 2 correct, reward 0"
+    )
+
+
+def test_a_function_that_raises_is_named_with_its_setting_its_line_and_the_fix(configured):
+    said = refused(configured("raises"))
+    assert said.startswith("environment.options.reward: every answer that was tried failed: ")
+    assert "mine.py:raises: KeyError: 'm' (mine.py, line 12)" in said and "fix: `python -m r3env.inspect" in said
+
+
+def test_a_function_that_returns_no_number_is_named(configured):
+    assert "mine.py:lists: TypeError: returned a list; return a number" in refused(configured("lists"))
+
+
+def test_one_that_fails_on_some_answers_is_said_and_not_refused(configured):
+    said = tried(configured("number"))
+    assert "; 2 of 4 FAILED: " in said and "mine.py:number: ValueError: could not convert" in said
+    assert said.endswith("on 'I do not know.'")
+
+
+def test_the_part_of_a_mixture_is_named(configured):
+    options = configured("raises").env_config
+    config = GRPOConfig().environment(
+        "r3env/Mixture-v0", env_config={"environments": {"own": {"id": "r3env/Function-v0", "options": options}}}
+    )
+    assert refused(config).startswith("environment.options.environments.own.options.reward: every answer")
+
+
+@pytest.mark.parametrize(
+    ("kind", "error"),
+    [
+        (Exits, "step: SystemExit('no license') (test_trial.py, line "),
+        (NoReset, "reset: OSError('the server is gone') (test_trial.py, line "),
+        (Nothing, "step: ValueError('reward nan is not a finite number')"),
+    ],
+)
+def test_an_environment_that_fails_is_named_with_its_error(kind, error):
+    environment = kind()
+    with pytest.raises(ConfigError) as raised:
+        try_out(environment, environment.uids)
+    assert str(raised.value).startswith(f"environment.id: every answer that was tried failed: {error}")
+
+
+def test_one_that_never_returns_is_waited_for_no_longer_than_the_limit():
+    environment = Hangs()
+    assert try_out(environment, environment.uids, limit_s=0.1) == "0 of 4 answers judged within 0.1 s"
+
+
+def test_agents_and_data_that_were_not_fetched_are_not_tried():
+    agent = AgentEnv("embedded:train", agent=lambda query, url, model: "")
+    assert try_out(agent, agent.uids) == "" == try_out(Env(), [])
+
+
+def test_a_run_without_check_judges_nothing(configured):
+    assert validate_environment(configured("raises")).trial == ""
+
+
+def test_functions_that_all_return_numbers_are_warned_of_once_and_with_the_setting(configured, caplog):
+    validate_environment(configured("right", "brief"))
+    (warning,) = caplog.messages
+    assert warning.startswith("environment.options.reward: right, brief all return numbers, so a response counts as")
+    assert "fix: set environment.options.correct_at to the sum that means solved" in warning
+
+
+@pytest.mark.parametrize(
+    ("names", "options"),
+    [(["right"], {}), (["said", "brief"], {}), (["right", "brief"], {"correct_at": 1.0}), (["raises", "brief"], {})],
+    ids=["one", "a bool decides", "the setting is there", "unknown"],
+)
+def test_where_it_is_clear_what_is_correct_nothing_is_said(configured, caplog, names, options):
+    validate_environment(configured(*names, **options))
+    assert not caplog.messages
+
+
+def test_functions_behind_tools_are_warned_of_too(configured, caplog):
+    validate_environment(configured("right", "brief", id="r3env/Tools-v0", tools="tests.tools.sample_tools:multiply"))
+    assert len(caplog.messages) == 1
+
+
+def test_check_has_the_line():
+    from algorithms.config.sections import RunSettings
+    from algorithms.preflight.check import check
+
+    config = GRPOConfig().environment("r3env/Math-v0", env_config={"data": "embedded:train"})
+    lines = check(config.rl_module(model="embedded:tiny").env_runners(max_response_tokens=32), RunSettings()).lines
+    (line,) = [line for line in lines if line.startswith("trial ")]
+    assert "reference answers: 2 of 2 correct, reward 1; 'I do not know.': 0 of 2 correct, reward 0" in line
