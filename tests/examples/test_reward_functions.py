@@ -63,6 +63,11 @@ def test_numbers_are_the_rewards_and_those_that_reach_correct_at_are_correct(
     assert {one["outcome_reward"] for one in rollouts} - {0.0, 1.0}, "partial credit"
     solved = metrics()
     for step in solved:
+        returned = []
+        for one in (one for one in rollouts_of(tmp_path) if one["step"] == step["step"] and not one["replayed"]):
+            row = columns[next(problem for problem in columns if problem in one["prompt"])]
+            returned.append(closeness(one["response"], row["answer"], row["tolerance"]))
+        assert step["reward/function/closeness"] == pytest.approx(sum(returned) / len(returned))
         groups = {}
         for one in rollouts_of(tmp_path):
             if one["step"] == step["step"] and not one["replayed"]:

@@ -16,6 +16,7 @@ from r3env.core import Reason, Verdict
 from r3env.data.sources import DataError
 from r3env.envs.function import FunctionEnv
 from r3env.envs.function_calls import Opinion, combine, read
+from r3env.envs.function_loading import labels
 from r3env.inspect import main as inspect
 from r3env.registry import OptionError, make_env
 
@@ -261,6 +262,26 @@ def test_several_functions_are_added_by_their_weights(folder: Path) -> None:
     assert env.verify(query, "0.35").correct and env.verify(query, "True").correct
     unsure = make(folder, "nothing_to_say", "awaited")
     assert unsure.verify(query, "").score == 0.75, "None: a function that does not apply"
+
+
+def test_what_each_function_returned_is_in_the_verdict_and_the_info_before_its_weight(folder: Path) -> None:
+    env = make(folder, "value_of", "awaited", "nothing_to_say", weights=[2.0, 0.4, 1.0])
+    uid = env.uids[0]
+    assert env.verify(env.query(uid), "0.25").rewards == {"value_of": 0.25, "awaited": 0.75}
+    env.reset(options={"uid": uid})
+    assert env.step("True")[4]["rewards"] == {"value_of": 1.0, "awaited": 0.75}
+
+
+@pytest.mark.parametrize(
+    ("names", "short"),
+    [
+        (["rewards:right", "rewards:brief"], ("right", "brief")),
+        (["rewards:score", "pkg.other:score", "/x/mine.py:score"], ("rewards.score", "pkg.other.score", "mine.score")),
+        (["/x/mine.py:score", "/y/mine.py:score"], ("mine.score_1", "mine.score_2")),
+    ],
+)
+def test_functions_have_short_names_that_differ(names: list[str], short: tuple[str, ...]) -> None:
+    assert labels(names) == short
 
 
 def test_those_that_say_what_is_correct_decide_and_the_numbers_only_pay() -> None:
