@@ -12,6 +12,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "reference" / "metrics.md"
 CONDITIONAL = {
     "eval/pass@1_after_reflection",
     "throughput/mfu",
+    "reward/function/NAME",
     "tools/calls",
     "tools/used",
     "tools/failed",
