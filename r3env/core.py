@@ -91,8 +91,8 @@ class VerifiableEnv(gymnasium.Env[str, str], abc.ABC):
 
     Where the policy may call tools, the info of `reset` has `tools`, which the chat template shows the policy; the info
     of `step` has `messages`, the turns of tools that follow in place of a user turn. Each has `role`, `name` and
-    `content`. `counts`, in that of `step`, has numbers that are added up over an episode, by name; `calls` the calls of a
-    response, each with the tool's name and its error, which is empty where there was none.
+    `content`. `counts`, in that of `step`, has numbers that are added up over an episode, by name; `calls` the calls of
+    a response, each with the tool's name and its error, which is empty where there was none.
 
     Attributes:
         tools: what the info of `reset` has as `tools`: `{"type": "function", "function": {…}}` for each.

@@ -8,6 +8,7 @@ import numpy as np
 from algorithms.evaluation.responses import Response
 from algorithms.utils.statistics import area_under_curve
 
+
 @dataclass(frozen=True)
 class Scale:
     """From log-probs to confidences: `beta · (log-prob - reference)`.

@@ -123,7 +123,9 @@ def _all_failed(environment: "VerifiableEnv", first: _Outcome) -> str:
     found = _functions(environment, first.uid)
     place = "environment.id" if found is None else f"{found[1]}.reward"
     fix = "`python -m r3env.inspect --gold`, with the same --env, --data and --option, shows it by itself"
-    return f"{place}: every answer that was tried failed: {one_line(first.error)} (problem {shown(first.uid)}); fix: {fix}"
+    return (
+        f"{place}: every answer that was tried failed: {one_line(first.error)} (problem {shown(first.uid)}); fix: {fix}"
+    )
 
 
 def _functions(environment: "VerifiableEnv", uid: str) -> "tuple[FunctionEnv, str, Query] | None":

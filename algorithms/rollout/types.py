@@ -173,8 +173,8 @@ class Rollout:
         weights_version: of the oldest weights that sampled one of its tokens.
         messages: the conversation for people; of a training rollout the policy's own turns are `Written`, which
             `algorithms.rollout.conversation` decodes.
-        error: set when the episode failed: its environment or agent raised, or grading failed or timed out. Training leaves
-            it out, an evaluation counts it as incorrect.
+        error: set when the episode failed: its environment or agent raised, or grading failed or timed out. Training
+            leaves it out, an evaluation counts it as incorrect.
         turns: of the policy, those that the environment has judged.
         versions: of the weights that sampled each of the policy's tokens; empty: all are of `weights_version`.
         asked_logprob: of `Sampling.asked_token` behind the response; None: not asked, not finished, or no room for it.

@@ -66,7 +66,7 @@ def judge(
     row: Mapping[str, Any],
     prompt: str,
 ) -> dict[str, Any]:
-    """Judge a response by all functions; the fields of a `Verdict`, and `by_sum`, whether the sum of numbers decided."""
+    """Judge a response by all functions; the fields of a `Verdict`, and `by_sum`: whether the numbers' sum decided."""
     opinions: list[tuple[float, Opinion]] = []
     rewards: dict[str, float] = {}
     named = labels([function.name for function in functions])

@@ -47,9 +47,7 @@ def labels(names: Sequence[str]) -> tuple[str, ...]:
     pairs = [name.rpartition(":")[::2] for name in names]
     short = [function for _, function in pairs]
     modules = [Path(place).stem if place.endswith(".py") else place for place, _ in pairs]
-    longer = [
-        one if short.count(one) == 1 else f"{module}.{one}" for one, module in zip(short, modules, strict=True)
-    ]
+    longer = [one if short.count(one) == 1 else f"{module}.{one}" for one, module in zip(short, modules, strict=True)]
     return tuple(one if longer.count(one) == 1 else f"{one}_{number}" for number, one in enumerate(longer, start=1))
 
 

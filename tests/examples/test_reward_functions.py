@@ -131,7 +131,9 @@ def test_a_function_that_always_raises_ends_the_run_in_its_own_words(function_ru
 
 
 def test_a_function_that_always_raises_is_named_by_check_with_its_setting(function_run, tmp_path, capsys):
-    assert main("r3_grpo", [*function_run, f"environment.options.reward={tmp_path}/unreliable.py:broken", "--check"]) == 2
+    assert (
+        main("r3_grpo", [*function_run, f"environment.options.reward={tmp_path}/unreliable.py:broken", "--check"]) == 2
+    )
     last = capsys.readouterr().err.splitlines()[-1]
     assert last.startswith("error: environment.options.reward: every answer that was tried failed: ")
     assert "unreliable.py:broken: NameError: name 'undefined_name' is not defined (unreliable.py, line 18)" in last

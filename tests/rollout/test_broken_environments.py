@@ -108,7 +108,9 @@ def test_an_environment_that_cannot_be_made_is_its_episodes_error_alone_and_the_
     rollouts = runner.rollout(requests_of(["fine"] * 3))
     (broken,) = [rollout for rollout in rollouts if rollout.error]
     assert broken.verdict == "environment_error" and not broken.correct
-    assert re.fullmatch(r"make: OSError\('no license is free'\) \(test_broken_environments.py, line \d+\)", broken.error)
+    assert re.fullmatch(
+        r"make: OSError\('no license is free'\) \(test_broken_environments.py, line \d+\)", broken.error
+    )
     assert all(rollout.correct for rollout in rollouts if rollout is not broken)
     assert [rollout.error for rollout in runner.rollout(requests_of(["fine"] * 3))] == [None] * 3
     assert len(made) == 4, "two were there to be used again"

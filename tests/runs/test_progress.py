@@ -54,7 +54,9 @@ def test_the_line_says_where_the_time_went_and_leaves_small_parts_out():
 
 
 def test_episodes_that_are_left_out_are_in_the_line_and_only_then():
-    assert "  unsolved 25%  left out 70%  truncated 10%  " in run_steps(1, 1.0, row={**ROW, "rollout/failed_share": 0.7})
+    assert "  unsolved 25%  left out 70%  truncated 10%  " in run_steps(
+        1, 1.0, row={**ROW, "rollout/failed_share": 0.7}
+    )
     assert "left out <1%" in run_steps(1, 1.0, row={**ROW, "rollout/failed_share": 0.001})
     assert "left out" not in run_steps(1, 1.0, row={**ROW, "rollout/failed_share": 0.0})
 

@@ -56,7 +56,9 @@ def test_it_is_said_at_once_and_then_rarely():
 def test_another_error_is_said_at_once():
     watch = ToolWatch()
     assert watch.observe(step(*failing("add", 9, 10)))
-    assert "add did not return within 1 s" in watch.observe(step(*failing("add", 9, 10, "add did not return within 1 s")))
+    assert "add did not return within 1 s" in watch.observe(
+        step(*failing("add", 9, 10, "add did not return within 1 s"))
+    )
 
 
 @pytest.fixture
