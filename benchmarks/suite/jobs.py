@@ -66,21 +66,21 @@ def chosen(screened: Sequence[Screened], protocol: Protocol, phase: Phase) -> li
 def planned(tasks: Iterable[str], protocol: Protocol, phase: Phase) -> dict[Spec, list[Planned]]:
     """List all runs of a phase by base.
 
-    The sweep takes the first base of each kind at one difficulty with every rate, the test every base at every
-    difficulty with each arm's own.
+    The sweep takes one base of each task at one difficulty with every rate, the test every base at every difficulty
+    with each arm's own.
 
     Raises:
         ConfigError: an arm of the test has no rate of its own yet.
     """
     sweep = phase == "sweep"
+    bases = {protocol.sweep.skill: 1} if sweep else protocol.bases
     runs: dict[Spec, list[Planned]] = {}
     for task in tasks:
-        for skill, count in protocol.bases.items():
-            for replicate in range(min(count, 1) if sweep else count):
-                spec = Spec(task, skill, replicate)
+        for skill, count in bases.items():
+            for spec in (Spec(task, skill, replicate) for replicate in range(count)):
                 runs[spec] = [
                     Planned(phase, spec, difficulty, name, rate)
-                    for difficulty in ((protocol.sweep_difficulty,) if sweep else protocol.difficulties)
+                    for difficulty in ((protocol.sweep.difficulty,) if sweep else protocol.difficulties)
                     for name in protocol.arms
                     for rate in (protocol.rates if sweep else (_own_rate(name, protocol),))
                 ]

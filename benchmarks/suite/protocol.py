@@ -80,6 +80,13 @@ class ArmSettings(_Part):
     settings: tuple[str, ...] = ()
 
 
+class Sweep(_Part):
+    """The bases of the sweep: the first of one kind, at one difficulty, of each development task."""
+
+    difficulty: Difficulty
+    skill: Skill
+
+
 class Protocol(_Part):
     """The whole file.
 
@@ -90,7 +97,7 @@ class Protocol(_Part):
         difficulties: at which every base is taken.
         arms: by the name in tables.
         rates: learning rates of the sweep.
-        sweep_difficulty: where it is made.
+        sweep: where it is made.
         tokens: generated tokens of a run.
         settings: of every run.
         predictions: what is expected, to be answered one by one.
@@ -105,7 +112,7 @@ class Protocol(_Part):
     difficulties: tuple[Difficulty, ...]
     arms: dict[str, ArmSettings]
     rates: tuple[float, ...]
-    sweep_difficulty: Difficulty
+    sweep: Sweep
     tokens: int = Field(gt=0)
     settings: dict[str, dict[str, object]]
     predictions: tuple[str, ...]
