@@ -73,18 +73,20 @@ def planned(tasks: Iterable[str], protocol: Protocol, phase: Phase) -> dict[Spec
         ConfigError: an arm of the test has no rate of its own yet.
     """
     sweep = phase == "sweep"
-    bases = {protocol.sweep.skill: 1} if sweep else protocol.bases
-    runs: dict[Spec, list[Planned]] = {}
-    for task in tasks:
-        for skill, count in bases.items():
-            for spec in (Spec(task, skill, replicate) for replicate in range(count)):
-                runs[spec] = [
-                    Planned(phase, spec, difficulty, name, rate)
-                    for difficulty in ((protocol.sweep.difficulty,) if sweep else protocol.difficulties)
-                    for name in protocol.arms
-                    for rate in (protocol.rates if sweep else (_own_rate(name, protocol),))
-                ]
-    return runs
+    if sweep:
+        specs = [Spec(task, skill, 0) for task, skill in zip(tasks, protocol.sweep.skills, strict=True)]
+    else:
+        kinds = protocol.bases.items()
+        specs = [Spec(task, skill, number) for task in tasks for skill, count in kinds for number in range(count)]
+    return {
+        spec: [
+            Planned(phase, spec, difficulty, name, rate)
+            for difficulty in ((protocol.sweep.difficulty,) if sweep else protocol.difficulties)
+            for name in protocol.arms
+            for rate in (protocol.rates if sweep else (_own_rate(name, protocol),))
+        ]
+        for spec in specs
+    }
 
 
 def _own_rate(name: str, protocol: Protocol) -> float:

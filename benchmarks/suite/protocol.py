@@ -81,10 +81,15 @@ class ArmSettings(_Part):
 
 
 class Sweep(_Part):
-    """The bases of the sweep: the first of one kind, at one difficulty, of each development task."""
+    """The bases of the sweep.
+
+    Args:
+        difficulty: at which all are taken.
+        skills: of each development task's base, the first of its kind.
+    """
 
     difficulty: Difficulty
-    skill: Skill
+    skills: tuple[Skill, ...]
 
 
 class Protocol(_Part):

@@ -39,7 +39,7 @@ def test_the_test_takes_every_arm_on_every_difficulty_of_every_base():
 
 def test_the_sweep_takes_every_rate_on_one_base_of_a_task():
     runs = planned(["a", "b"], DRAFT, "sweep")
-    assert list(runs) == [Spec(task, DRAFT.sweep.skill, 0) for task in ("a", "b")]
+    assert list(runs) == [Spec("a", DRAFT.sweep.skills[0], 0), Spec("b", DRAFT.sweep.skills[1], 0)]
     assert all(len(of_base) == len(DRAFT.rates) * len(DRAFT.arms) for of_base in runs.values())
 
 
