@@ -1,6 +1,7 @@
 """The registered protocol: the runs and how they are judged, fixed by a hash before the first test run."""
 
 import hashlib
+from datetime import date
 from pathlib import Path
 from typing import Literal
 
@@ -109,7 +110,7 @@ class Protocol(_Part):
         changes: what was changed after registration, with date and reason.
     """
 
-    registered: str | None
+    registered: date | None
     filter: Filter
     tasks: dict[Literal["development", "test"], int]
     recipe: Recipe
