@@ -12,7 +12,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from algorithms.train.exit_codes import in_one_line
+from algorithms.train.exit_codes import INTERRUPTED, in_one_line
 from benchmarks.suite.protocol import RECORDS
 
 
@@ -32,7 +32,11 @@ def main() -> int:
     arguments = parser.parse_args()
     from benchmarks.suite import command
 
-    return in_one_line(lambda: command.run(arguments), retry="call it again")
+    try:
+        return in_one_line(lambda: command.run(arguments), retry="call it again")
+    except KeyboardInterrupt:
+        print("interrupted; the same command goes on where this one ended", file=sys.stderr)
+        return INTERRUPTED
 
 
 if __name__ == "__main__":

@@ -86,7 +86,15 @@ class Made:
         return max((accuracy for _, accuracy in self.curve), default=0.0)
 
 
-def make(spec: Spec, recipe: Recipe, limits: Filter, folder: Path, *, wanted: Sequence[Difficulty]) -> Made:
+def make(
+    spec: Spec,
+    recipe: Recipe,
+    limits: Filter,
+    folder: Path,
+    *,
+    wanted: Sequence[Difficulty],
+    gives_up: bool = False,
+) -> Made:
     """Make a base, with a model folder for each difficulty that it passes through; or read what was made.
 
     It learns until it has shown that it learns the task, above all difficulties. Where pass@1 jumps over one between
@@ -98,6 +106,7 @@ def make(spec: Spec, recipe: Recipe, limits: Filter, folder: Path, *, wanted: Se
         limits: which problems are kept from it.
         folder: gets `DIFFICULTY/` and `base.json`.
         wanted: difficulties.
+        gives_up: whether to end early with a task that looks hopeless. Second turns slow a base down.
     """
     file = folder / "base.json"
     if file.is_file():
@@ -129,7 +138,8 @@ def make(spec: Spec, recipe: Recipe, limits: Filter, folder: Path, *, wanted: Se
         print(
             f"{spec.name} {learner.step}/{recipe.steps}  {accuracy:.3f}  {time.monotonic() - started:.0f} s", flush=True
         )
-        if made.best >= recipe.learnable or (learner.step >= recipe.hopeless[0] and made.best < recipe.hopeless[1]):
+        hopeless = learner.step >= recipe.hopeless[0] and made.best < recipe.hopeless[1]
+        if made.best >= recipe.learnable or (gives_up and hopeless):
             break
     folder.mkdir(parents=True, exist_ok=True)
     write_json(file, {"curve": made.curve, "taken": made.taken})

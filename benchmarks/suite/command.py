@@ -105,7 +105,8 @@ def _taught(one: tasks.Screened, protocol: Protocol, out: Path) -> tasks.Screene
     if one.reason is not None:
         return one
     spec, recipe = Spec(one.name, "none", 0), protocol.recipe
-    made = make(spec, recipe, protocol.filter, out / "bases" / spec.name, wanted=protocol.difficulties)
+    folder = out / "bases" / spec.name
+    made = make(spec, recipe, protocol.filter, folder, wanted=protocol.difficulties, gives_up=True)
     if made.best < recipe.learnable:
         return replace(one, reason=f"not learned: pass@1 {made.best:.2f} after {made.curve[-1][0]} steps")
     if missed := [difficulty for difficulty in protocol.difficulties if difficulty not in made.taken]:

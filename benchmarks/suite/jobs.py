@@ -66,25 +66,27 @@ def chosen(screened: Sequence[Screened], protocol: Protocol, phase: Phase) -> li
 def planned(tasks: Iterable[str], protocol: Protocol, phase: Phase) -> dict[Spec, list[Planned]]:
     """List all runs of a phase by base.
 
-    The sweep takes the first base of each kind at one difficulty with every rate, the test every base at every
-    difficulty with each arm's own.
+    The sweep takes one base of each task at one difficulty with every rate, the test every base at every difficulty
+    with each arm's own.
 
     Raises:
         ConfigError: an arm of the test has no rate of its own yet.
     """
     sweep = phase == "sweep"
-    runs: dict[Spec, list[Planned]] = {}
-    for task in tasks:
-        for skill, count in protocol.bases.items():
-            for replicate in range(min(count, 1) if sweep else count):
-                spec = Spec(task, skill, replicate)
-                runs[spec] = [
-                    Planned(phase, spec, difficulty, name, rate)
-                    for difficulty in ((protocol.sweep_difficulty,) if sweep else protocol.difficulties)
-                    for name in protocol.arms
-                    for rate in (protocol.rates if sweep else (_own_rate(name, protocol),))
-                ]
-    return runs
+    if sweep:
+        specs = [Spec(task, skill, 0) for task, skill in zip(tasks, protocol.sweep.skills, strict=True)]
+    else:
+        kinds = protocol.bases.items()
+        specs = [Spec(task, skill, number) for task in tasks for skill, count in kinds for number in range(count)]
+    return {
+        spec: [
+            Planned(phase, spec, difficulty, name, rate)
+            for difficulty in ((protocol.sweep.difficulty,) if sweep else protocol.difficulties)
+            for name in protocol.arms
+            for rate in (protocol.rates if sweep else (_own_rate(name, protocol),))
+        ]
+        for spec in specs
+    }
 
 
 def _own_rate(name: str, protocol: Protocol) -> float:

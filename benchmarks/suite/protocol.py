@@ -1,6 +1,7 @@
 """The registered protocol: the runs and how they are judged, fixed by a hash before the first test run."""
 
 import hashlib
+from datetime import date
 from pathlib import Path
 from typing import Literal
 
@@ -80,6 +81,18 @@ class ArmSettings(_Part):
     settings: tuple[str, ...] = ()
 
 
+class Sweep(_Part):
+    """The bases of the sweep.
+
+    Args:
+        difficulty: at which all are taken.
+        skills: of each development task's base, the first of its kind.
+    """
+
+    difficulty: Difficulty
+    skills: tuple[Skill, ...]
+
+
 class Protocol(_Part):
     """The whole file.
 
@@ -90,14 +103,14 @@ class Protocol(_Part):
         difficulties: at which every base is taken.
         arms: by the name in tables.
         rates: learning rates of the sweep.
-        sweep_difficulty: where it is made.
+        sweep: where it is made.
         tokens: generated tokens of a run.
         settings: of every run.
         predictions: what is expected, to be answered one by one.
         changes: what was changed after registration, with date and reason.
     """
 
-    registered: str | None
+    registered: date | None
     filter: Filter
     tasks: dict[Literal["development", "test"], int]
     recipe: Recipe
@@ -105,7 +118,7 @@ class Protocol(_Part):
     difficulties: tuple[Difficulty, ...]
     arms: dict[str, ArmSettings]
     rates: tuple[float, ...]
-    sweep_difficulty: Difficulty
+    sweep: Sweep
     tokens: int = Field(gt=0)
     settings: dict[str, dict[str, object]]
     predictions: tuple[str, ...]

@@ -133,6 +133,19 @@ def interval(value: float, draws: np.ndarray, confidence: float = 0.95) -> Estim
     return Estimate(float(value), low, high)
 
 
+def paired_mean(differences: Sequence[float]) -> Estimate:
+    """Return the mean of paired differences with its 95 % interval by Student's t; infinite for a single pair.
+
+    Args:
+        differences: [pairs].
+    """
+    values = np.asarray(differences, float)
+    if len(values) < 2:
+        return Estimate(float(values.mean()), -np.inf, np.inf)
+    reach = special.stdtrit(len(values) - 1, 0.975) * values.std(ddof=1) / np.sqrt(len(values))
+    return Estimate(float(values.mean()), float(values.mean() - reach), float(values.mean() + reach))
+
+
 def two_sided_p(draws: np.ndarray) -> float:
     """Return the p-value of "the difference is zero": twice the smaller tail of the draws beyond zero.
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from benchmarks.suite.comparison import Comparison, compare
 from benchmarks.suite.records import DIFFICULTIES, FINAL, Run, areas
-from benchmarks.suite.statistics import DRAWS, MARGIN, Estimate, stratified_mean
+from benchmarks.suite.statistics import DRAWS, MARGIN, Estimate, paired_mean, stratified_mean
 
 REFERENCE = "r3"
 _AXES = {"tokens": "generated tokens", "cpu_s": "CPU seconds"}
@@ -58,6 +58,9 @@ def report(
                 _comparison(found, runs, arms),
             ]
         parts.append(_legend(len(arms) - 1, draws))
+        for axis, budget in (("tokens", tokens), ("cpu_s", cpu_s)):
+            scores = areas(runs, axis, budget, hold=hold)
+            parts += [f"## Parts of the test, area over {_AXES[axis]}\n", _parts(runs, scores, arms)]
     if runs:
         parts += ["## Every task\n", _tasks(runs, arms), "## At the end of a run\n", _ends(runs, arms)]
     return "\n".join(parts)
@@ -139,6 +142,29 @@ def _legend(others: int, draws: int) -> str:
         f"`ahead` and `behind` are p < 0.05. Equivalent within {MARGIN}: the 90 % interval lies within ±{MARGIN}. P: "
         "chance that a run of the one is above a run of the other in the same task, ties counting half.\n"
     )
+
+
+def _parts(runs: Sequence[Run], scores: np.ndarray, arms: Sequence[str]) -> str:
+    """Return the paired differences in each difficulty, each skill, and each pair of them."""
+    reference, *others = arms
+    score = {(run.cell, run.cluster, run.arm): value for run, value in zip(runs, scores, strict=True)}
+    places = sorted({(DIFFICULTIES.index(run.difficulty), run.skill, run.cell, run.cluster) for run in runs})
+    levels, skills = (sorted({place[index] for place in places}) for index in (0, 1))
+    wanted = [([level], skills) for level in levels] + [(levels, [skill]) for skill in skills]
+    wanted += [([level], [skill]) for level in levels for skill in skills]
+    rows = []
+    for in_levels, in_skills in wanted:
+        here = [place[2:] for place in places if place[0] in in_levels and place[1] in in_skills]
+        name = ", ".join(
+            ([DIFFICULTIES[in_levels[0]]] if len(in_levels) == 1 else []) + (in_skills if len(in_skills) == 1 else [])
+        )
+        gaps = [[score[*place, reference] - score[*place, arm] for place in here] for arm in others]
+        rows.append([name, str(len(here)), *(_estimate(paired_mean(gap), "+") for gap in gaps)])
+    title = (
+        f"{reference} minus the arm on the same base, mean [95 % by Student's t over bases], not adjusted for the "
+        "number of comparisons.\n\n"
+    )
+    return title + _markdown(["part", "bases", *others], rows)
 
 
 def _tasks(runs: Sequence[Run], arms: Sequence[str]) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 from filelock import FileLock
 
 from algorithms.train.metrics_file import drop_torn_line
+from algorithms.utils.errors import RunError
 from benchmarks.ablation.learned import cpu_until, learned
 from benchmarks.ablation.plan import CONFIGS, Job
 from benchmarks.ablation.stored import State, state
@@ -29,6 +30,9 @@ def work(spec: Spec, runs: Sequence[Planned], protocol: Protocol, digest: str, o
         digest: its SHA-256.
         out: gets bases and runs.
         records: a line is added to it for every run that ends.
+
+    Raises:
+        RunError: the base has no checkpoint at a difficulty.
     """
     done = {key_of(record) for record in stored(records)}
     missing = [run for run in runs if run.key not in done]
@@ -37,11 +41,12 @@ def work(spec: Spec, runs: Sequence[Planned], protocol: Protocol, digest: str, o
     folder = out / "bases" / spec.name
     made = make(spec, protocol.recipe, protocol.filter, folder, wanted=protocol.difficulties)
     for run in missing:
-        if run.difficulty in made.taken:
-            one = job(run, protocol, folder, out / "runs" / spec.name / run.difficulty)
-            train(one)
-            append(records, record(run, one, made, digest))
-            shutil.rmtree(one.folder / "checkpoints")
+        if run.difficulty not in made.taken:
+            raise RunError(f"{spec.name}: pass@1 passed over {run.difficulty}; fix: list the base in the changes")
+        one = job(run, protocol, folder, out / "runs" / spec.name / run.difficulty)
+        train(one)
+        append(records, record(run, one, made, digest))
+        shutil.rmtree(one.folder / "checkpoints")
 
 
 def train(one: Job) -> None:

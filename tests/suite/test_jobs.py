@@ -37,9 +37,9 @@ def test_the_test_takes_every_arm_on_every_difficulty_of_every_base():
     assert len(keys) == len(set(keys)) == len(runs) * len(DRAFT.difficulties) * len(DRAFT.arms)
 
 
-def test_the_sweep_takes_every_rate_on_one_base_of_each_kind():
-    runs = planned(["a"], DRAFT, "sweep")
-    assert {spec.replicate for spec in runs} == {0} and {spec.skill for spec in runs} == set(DRAFT.bases)
+def test_the_sweep_takes_every_rate_on_one_base_of_a_task():
+    runs = planned(["a", "b"], DRAFT, "sweep")
+    assert list(runs) == [Spec("a", DRAFT.sweep.skills[0], 0), Spec("b", DRAFT.sweep.skills[1], 0)]
     assert all(len(of_base) == len(DRAFT.rates) * len(DRAFT.arms) for of_base in runs.values())
 
 
@@ -117,7 +117,7 @@ def test_the_best_rate_comes_first():
 
 
 def test_the_protocol_says_which_of_its_keys_is_wrong(tmp_path):
-    (tmp_path / "p.yaml").write_text(registered.FILE.read_text().replace("tokens: 60000", "tokens: -1"))
+    (tmp_path / "p.yaml").write_text(registered.FILE.read_text().replace("tokens: 1", "tokens: -1"))
     with pytest.raises(ConfigError, match="tokens"):
         registered.read(tmp_path / "p.yaml")
     assert len(DIGEST) == 64

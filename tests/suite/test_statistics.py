@@ -15,6 +15,7 @@ from benchmarks.suite.statistics import (
     holm,
     interquartile_mean,
     interval,
+    paired_mean,
     performance_profile,
     stratified_mean,
     two_sided_p,
@@ -177,6 +178,13 @@ def test_normal_draws_are_widened_to_students_t():
     assert widen(2, draws, 1e9) == pytest.approx(draws, abs=1e-6)
     assert np.isfinite(widen(2, draws[:999], 5)).all()
     assert widen(0, np.zeros(101), 3).tolist() == [0] * 101
+
+
+def test_a_paired_mean_is_scipys_t_interval():
+    differences = np.random.default_rng(0).normal(0.1, 1, 7)
+    expected = stats.ttest_1samp(differences, 0).confidence_interval(0.95)
+    assert paired_mean(differences) == pytest.approx((differences.mean(), expected.low, expected.high))
+    assert paired_mean([0.3]) == (0.3, -np.inf, np.inf)
 
 
 def test_an_interval_is_between_percentiles():

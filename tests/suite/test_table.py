@@ -145,3 +145,22 @@ def test_a_budget_behind_the_end_is_refused_or_held(runs_of):
     with pytest.raises(ValueError, match="ends at 10000"):
         page(runs, tokens=20_000)
     assert "from the start to 30 CPU seconds" in page(runs, cpu_s=30, hold=True)
+
+
+def test_parts_are_paired_differences_over_the_bases_of_a_difficulty_and_a_skill(runs_of):
+    lines = suite(GAINS, noise=0.0, between=0.0, tasks=2)
+    over_tokens, over_seconds = tables(page(runs_of(lines + [{**line, "skill": "own_failures"} for line in lines])))[
+        2:4
+    ]
+    assert over_tokens.keys() == over_seconds.keys()
+    # Two difficulties, two skills, and their four pairs.
+    assert {part: row[0] for part, row in over_tokens.items() if "," not in part} == {
+        "easy": "12",
+        "medium": "12",
+        "none": "12",
+        "own_failures": "12",
+    }
+    assert [row[0] for part, row in over_tokens.items() if "," in part] == ["6"] * 4
+    for _, dapo, grpo, ngrpo in over_tokens.values():
+        assert (dapo, grpo) == ("-0.050 [-0.050, -0.050]", "+0.050 [+0.050, +0.050]")
+        assert ngrpo == "+0.000 [+0.000, +0.000]"

@@ -115,7 +115,10 @@ def test_what_never_lies_in_a_band_is_not_taken_and_ends_where_the_task_is_learn
 
 def test_a_hopeless_base_is_given_up(slow_pupil, tmp_path):
     recipe = recipe_of(hopeless=(40, 0.005))
-    assert make(SPEC, recipe, LIMITS, tmp_path, wanted=["medium"]).curve[-1] == (40, 0.004)
+    kept, given_up = (
+        make(SPEC, recipe, LIMITS, tmp_path / str(early), wanted=["medium"], gives_up=early) for early in (False, True)
+    )
+    assert given_up.curve[-1] == (40, 0.004) and kept.curve[-1][0] > 40
 
 
 def test_answers_are_sampled_once_the_right_ones_are_likely(pupil, monkeypatch):
