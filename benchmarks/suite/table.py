@@ -148,18 +148,15 @@ def _parts(runs: Sequence[Run], scores: np.ndarray, arms: Sequence[str]) -> str:
     """Return the paired differences in each difficulty, each skill, and each pair of them."""
     reference, *others = arms
     score = {(run.cell, run.cluster, run.arm): value for run, value in zip(runs, scores, strict=True)}
-    places = sorted({(DIFFICULTIES.index(run.difficulty), run.skill, run.cell, run.cluster) for run in runs})
-    levels, skills = (sorted({place[index] for place in places}) for index in (0, 1))
-    wanted = [([level], skills) for level in levels] + [(levels, [skill]) for skill in skills]
-    wanted += [([level], [skill]) for level in levels for skill in skills]
+    places = sorted({(run.difficulty, run.skill, run.cell, run.cluster) for run in runs})
+    levels = [level for level in DIFFICULTIES if any(place[0] == level for place in places)]
+    skills = sorted({place[1] for place in places})
+    parts = [[name] for name in (*levels, *skills)] + [[level, skill] for level in levels for skill in skills]
     rows = []
-    for in_levels, in_skills in wanted:
-        here = [place[2:] for place in places if place[0] in in_levels and place[1] in in_skills]
-        name = ", ".join(
-            ([DIFFICULTIES[in_levels[0]]] if len(in_levels) == 1 else []) + (in_skills if len(in_skills) == 1 else [])
-        )
+    for part in parts:
+        here = [place[2:] for place in places if set(part) <= set(place[:2])]
         gaps = [[score[*place, reference] - score[*place, arm] for place in here] for arm in others]
-        rows.append([name, str(len(here)), *(_estimate(paired_mean(gap), "+") for gap in gaps)])
+        rows.append([", ".join(part), str(len(here)), *(_estimate(paired_mean(gap), "+") for gap in gaps)])
     title = (
         f"{reference} minus the arm on the same base, mean [95 % by Student's t over bases], not adjusted for the "
         "number of comparisons.\n\n"

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-# Each notes its arguments. `python -c` ends once as many nodes were started as it is told to wait for; `python -m` is the
-# driver, which can be told to wait for a signal.
+# Each notes its arguments. `python -c` ends once as many nodes were started as it is told to wait for. `python -m` is
+# the driver, which can be told to wait for a signal.
 STAND_IN = """#!/bin/bash
 echo "$(basename "$0") $*" >> "$LOG"
 case "$(basename "$0") $*" in
