@@ -9,12 +9,15 @@ answers never seen before. `--disagreements` prints the corpus cases that bare m
 """
 
 import argparse
+import contextlib
 import json
 import logging
+import operator
 import os
 import random
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
@@ -23,6 +26,7 @@ from rich.table import Table
 from benchmarks.math_verify_cases import judge, share
 from r3env.core import Reason
 from r3env.grading import close, grade, statistics
+from r3env.sandbox.subprocess_scorer import SubprocessScorer
 
 Pair = tuple[str, str]
 _GROUPS, _GROUP_SIZE = 64, 16
@@ -77,7 +81,22 @@ def measure() -> dict[str, float]:
         "parsed_overhead_ms": 1000 / child - 1000 / bare_child,
         "bare_math_verify_per_s": bare_repeated,
         "round_trip_ms": 1000 / _rate(_round_trip, hard[:1] * 2000),
+        **_scorers(),
     }
+
+
+def _scorers() -> dict[str, float]:
+    """Measure what a scorer of reasoning-gym pays for its process: a fork that it keeps, and one for each answer."""
+    with contextlib.closing(SubprocessScorer(size=1)) as scorer:
+
+        def same(answer: str, reference: str, keep: bool) -> bool:
+            made_from = (operator.eq, reference)
+            return scorer.call("functools:partial", made_from, answer, timeout_s=60.0, keep=keep) == 1.0
+
+        pairs = [(f"{number}", "17") for number in range(300)]
+        same("1", "17", True)  # the start of the process is not of interest
+        kept, own = (1000 / _rate(partial(same, keep=keep), pairs) for keep in (True, False))
+    return {"scorer_kept_fork_ms": kept, "scorer_own_fork_ms": own, "scorer_own_fork_ratio": own / kept}
 
 
 def _ordinary(seed: int) -> list[Pair]:
