@@ -62,6 +62,11 @@ class Spec:
         return f"{self.task}-{self.skill}-{self.replicate}"
 
     @property
+    def label(self) -> str:
+        """What a command and the protocol call it."""
+        return f"{self.task}:{self.skill}:{self.replicate}"
+
+    @property
     def seed(self) -> int:
         """The seed of weights and examples; a replicate of the other skill starts with other weights, too."""
         return 2 * self.replicate + (self.skill == "own_failures")

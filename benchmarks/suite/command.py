@@ -178,7 +178,7 @@ def rates(found: Sequence[Mapping[str, object]]) -> Iterator[str]:
 def _start(spec: Spec, arguments: argparse.Namespace) -> "subprocess.Popen[bytes]":
     log = arguments.out / "logs" / f"{spec.name}.log"
     log.parent.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-m", "benchmarks.suite", arguments.what, "--base", _name(spec)]
+    command = [sys.executable, "-m", "benchmarks.suite", arguments.what, "--base", spec.label]
     command += ["--out", str(arguments.out), "--records", str(arguments.records)]
     with log.open("ab") as out:
         return subprocess.Popen(
@@ -196,12 +196,8 @@ def _first_replicates_first(runs: Mapping[Spec, Sequence[Planned]]) -> list[Spec
     return sorted(runs, key=lambda spec: spec.replicate)
 
 
-def _name(spec: Spec) -> str:
-    return f"{spec.task}:{spec.skill}:{spec.replicate}"
-
-
 def _named(text: str, runs: Mapping[Spec, Sequence[Planned]]) -> Spec:
-    by_name = {_name(spec): spec for spec in runs}
+    by_name = {spec.label: spec for spec in runs}
     if text not in by_name:
         raise ConfigError(f"--base: there is no {text}; fix: one of {', '.join(by_name)}")
     return by_name[text]

@@ -82,6 +82,7 @@ def planned(tasks: Iterable[str], protocol: Protocol, phase: Phase) -> dict[Spec
         spec: [
             Planned(phase, spec, difficulty, name, rate)
             for difficulty in ((protocol.sweep.difficulty,) if sweep else protocol.difficulties)
+            if f"{spec.label}:{difficulty}" not in protocol.excluded
             for name in protocol.arms
             for rate in (protocol.rates if sweep else (_own_rate(name, protocol),))
         ]

@@ -107,6 +107,7 @@ class Protocol(_Part):
         tokens: generated tokens of a run.
         settings: of every run.
         predictions: what is expected, to be answered one by one.
+        excluded: TASK:SKILL:NUMBER:DIFFICULTY of a base that has no checkpoint there, and why.
         changes: what was changed after registration, with date and reason.
     """
 
@@ -122,6 +123,7 @@ class Protocol(_Part):
     tokens: int = Field(gt=0)
     settings: dict[str, dict[str, object]]
     predictions: tuple[str, ...]
+    excluded: dict[str, str] = {}
     changes: tuple[str, ...] = ()
 
 

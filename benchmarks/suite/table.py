@@ -1,6 +1,8 @@
 """The report of the suite, as Markdown: the reference arm against every other one, and what every task gave."""
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -147,21 +149,34 @@ def _legend(others: int, draws: int) -> str:
 def _parts(runs: Sequence[Run], scores: np.ndarray, arms: Sequence[str]) -> str:
     """Return the paired differences in each difficulty, each skill, and each pair of them."""
     reference, *others = arms
-    score = {(run.cell, run.cluster, run.arm): value for run, value in zip(runs, scores, strict=True)}
-    places = sorted({(run.difficulty, run.skill, run.cell, run.cluster) for run in runs})
-    levels = [level for level in DIFFICULTIES if any(place[0] == level for place in places)]
-    skills = sorted({place[1] for place in places})
-    parts = [[name] for name in (*levels, *skills)] + [[level, skill] for level in levels for skill in skills]
+    score = {
+        (run.task, run.skill, run.base, run.difficulty, run.arm): value for run, value in zip(runs, scores, strict=True)
+    }
+    bases = sorted({place[:3] for place in score})
+    levels = [level for level in DIFFICULTIES if any(run.difficulty == level for run in runs)]
+    skills = sorted({skill for _, skill, _ in bases})
     rows = []
-    for part in parts:
-        here = [place[2:] for place in places if set(part) <= set(place[:2])]
-        gaps = [[score[*place, reference] - score[*place, arm] for place in here] for arm in others]
-        rows.append([", ".join(part), str(len(here)), *(_estimate(paired_mean(gap), "+") for gap in gaps)])
+    for level, skill in itertools.product([None, *levels], [None, *skills]):
+        within = [one for one in levels if level in (None, one)]
+        here = [
+            base
+            for base in bases
+            if skill in (None, base[1]) and any((*base, one, reference) in score for one in within)
+        ]
+        gaps = [[_gap(score, base, within, reference, arm) for base in here] for arm in others]
+        name = ", ".join(filter(None, (level, skill))) or "all"
+        rows.append([name, str(len(here)), *(_estimate(paired_mean(gap), "+") for gap in gaps)])
     title = (
         f"{reference} minus the arm on the same base, mean [95 % by Student's t over bases], not adjusted for the "
-        "number of comparisons.\n\n"
+        "number of comparisons. A base counts once: over several difficulties with its mean.\n\n"
     )
     return title + _markdown(["part", "bases", *others], rows)
+
+
+def _gap(score: Mapping[tuple[Any, ...], float], base: Any, levels: Sequence[str], first: str, second: str) -> float:
+    """Return by how much one arm is above another on a base, over the difficulties that it has."""
+    own = [level for level in levels if (*base, level, first) in score]
+    return float(np.mean([score[*base, level, first] - score[*base, level, second] for level in own]))
 
 
 def _tasks(runs: Sequence[Run], arms: Sequence[str]) -> str:

@@ -15,6 +15,7 @@ from algorithms.utils.errors import RunError
 from benchmarks.ablation.learned import cpu_until, learned
 from benchmarks.ablation.plan import CONFIGS, Job
 from benchmarks.ablation.stored import State, state
+from benchmarks.suite import protocol as registered
 from benchmarks.suite.bases import Made, Spec, make
 from benchmarks.suite.jobs import Planned, job, key_of
 from benchmarks.suite.protocol import Protocol
@@ -38,15 +39,20 @@ def work(spec: Spec, runs: Sequence[Planned], protocol: Protocol, digest: str, o
     missing = [run for run in runs if run.key not in done]
     if not missing:
         return
+    ran = commit()
     folder = out / "bases" / spec.name
     made = make(spec, protocol.recipe, protocol.filter, folder, wanted=protocol.difficulties)
     for run in missing:
-        if run.difficulty not in made.taken:
-            raise RunError(f"{spec.name}: pass@1 passed over {run.difficulty}; fix: list the base in the changes")
-        one = job(run, protocol, folder, out / "runs" / spec.name / run.difficulty)
-        train(one)
-        append(records, record(run, one, made, digest))
-        shutil.rmtree(one.folder / "checkpoints")
+        if run.difficulty in made.taken:
+            one = job(run, protocol, folder, out / "runs" / spec.name / run.difficulty)
+            train(one)
+            append(records, record(run, one, made, digest, ran))
+            shutil.rmtree(one.folder / "checkpoints")
+    for difficulty in {run.difficulty: None for run in missing if run.difficulty not in made.taken}:
+        raise RunError(
+            f"{spec.label}: pass@1 passed over {difficulty}; fix: name {spec.label}:{difficulty} under excluded in "
+            "protocol.yaml, and say so under changes"
+        )
 
 
 def train(one: Job) -> None:
@@ -74,8 +80,8 @@ def train(one: Job) -> None:
         loop.train(config, run, name=one.algorithm)
 
 
-def record(run: Planned, one: Job, made: Made, digest: str) -> dict[str, Any]:
-    """Return the record of a finished run."""
+def record(run: Planned, one: Job, made: Made, digest: str, ran: str) -> dict[str, Any]:
+    """Return the record of a finished run; `ran` is the commit of its code."""
     found = learned(one)
     steps, final = found.held_out.steps, found.final
     return {
@@ -107,14 +113,19 @@ def record(run: Planned, one: Job, made: Made, digest: str) -> dict[str, Any]:
         "supervised_steps": made.taken[run.difficulty],
         "settings_hash": found.settings_hash,
         "protocol": digest,
-        "commit": commit(),
+        "commit": ran,
     }
 
 
 def commit() -> str:
-    """Return the commit of the code that runs, or "unknown" outside a clone."""
-    command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
-    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip() or "unknown"
+    """Return the commit of the code, with suffix `-dirty` if files differ from it; "unknown" outside a clone."""
+    head, changed = (
+        subprocess.run(
+            ["git", "-C", str(registered.FOLDER.parent.parent), *command], capture_output=True, text=True, check=False
+        ).stdout.strip()
+        for command in (["rev-parse", "HEAD"], ["status", "--porcelain", "-uno", "--", "*.py", "*.yaml"])
+    )
+    return (head or "unknown") + ("-dirty" if changed else "")
 
 
 def append(file: Path, one: dict[str, Any]) -> None:

@@ -153,14 +153,17 @@ def test_parts_are_paired_differences_over_the_bases_of_a_difficulty_and_a_skill
         2:4
     ]
     assert over_tokens.keys() == over_seconds.keys()
-    # Two difficulties, two skills, and their four pairs.
-    assert {part: row[0] for part, row in over_tokens.items() if "," not in part} == {
+    assert {part: row[0] for part, row in over_tokens.items()} == {
+        "all": "12",
+        "none": "6",
+        "own_failures": "6",
         "easy": "12",
+        "easy, none": "6",
+        "easy, own_failures": "6",
         "medium": "12",
-        "none": "12",
-        "own_failures": "12",
-    }
-    assert [row[0] for part, row in over_tokens.items() if "," in part] == ["6"] * 4
+        "medium, none": "6",
+        "medium, own_failures": "6",
+    }, "a base counts once, at one difficulty and at two"
     for _, dapo, grpo, ngrpo in over_tokens.values():
         assert (dapo, grpo) == ("-0.050 [-0.050, -0.050]", "+0.050 [+0.050, +0.050]")
         assert ngrpo == "+0.000 [+0.000, +0.000]"
