@@ -159,8 +159,8 @@ class TrainingSettings(Settings):
     grad_clip: float = setting(1.0, "Maximum norm of the gradient; 0: no clipping.", ge=0)
     max_skipped_steps: int = setting(
         3,
-        "Optimizer steps in a row that may be skipped because the gradient is not finite. One more ends the run and "
-        "writes its batch to `skipped_batch.npz`. 0: no limit.",
+        "Optimizer steps in a row that may be skipped because the gradient is not finite; of several passes, those of "
+        "the first. One more ends the run and writes its batch to `skipped_batch.npz`. 0: no limit.",
         ge=0,
     )
     group_size: int = setting(8, "Responses per prompt (G). Their mean reward is the baseline.", hparam=True, ge=2)

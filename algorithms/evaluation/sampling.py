@@ -97,7 +97,7 @@ def _watch() -> FailureWatch:
     return FailureWatch("evaluation", "They count as incorrect")
 
 
-@dataclass(frozen=True)
+@dataclass
 class Sampler:
     """Samples every problem several times.
 
@@ -108,6 +108,7 @@ class Sampler:
         seed_of: the seed of each answer.
         truncator: shortens wrong answers in front of a second try; None: there are no second tries.
         watch: warns of tries that failed.
+        answered: whether a first try has not failed yet, in any of its calls.
     """
 
     rollout: RolloutFunction
@@ -116,17 +117,20 @@ class Sampler:
     seed_of: Callable[[Draw], int]
     truncator: AttemptTruncator | None = None
     watch: FailureWatch = field(default_factory=_watch)
+    answered: bool = False
 
     def sample(self, uids: Sequence[str]) -> list[list[Answer]]:
         """Return the answers to each problem.
 
         Raises:
-            EpisodesFailed: all first tries failed.
+            EpisodesFailed: all first tries failed, in this call and those before.
         """
         draws = [Draw(problem, uid, n) for problem, uid in enumerate(uids) for n in range(self.samples)]
         requests = [self._request(number, draw, Prompt(draw.uid)) for number, draw in enumerate(draws)]
         first = self.rollout(requests)
-        refuse_if_all_failed(first)
+        if not self.answered:
+            refuse_if_all_failed(first)
+            self.answered = any(rollout.error is None for rollout in first)
         second = self._second_tries(draws, first) if self.truncator else {}
         if warning := self.watch.observe([*first, *second.values()]):
             _logger.warning(warning)

@@ -156,7 +156,9 @@ class GRPO(StagedAlgorithm):
             for own in auxiliary:  # each mechanism's mean is its own
                 rows += deal_auxiliary(own, place, len(dealt))
             statistics.append(update_learners(self.learner_group, rows, lr, entropies=self.keeps_entropies))
-            self.skipped_steps.observe(statistics[-1].skipped_steps > 0, rows)
+            skipped = statistics[-1].skipped_steps > 0
+            if number == 0 or not skipped:  # the same responses once more say nothing new
+                self.skipped_steps.observe(skipped, rows)
             for index, logprobs in statistics[-1].old_logprobs.items():
                 sample = measured[index]
                 sample.old_logprobs, sample.entropy = logprobs, statistics[-1].entropy[index]

@@ -25,7 +25,7 @@ from algorithms.grpo.advantages import AdvantageEstimator
 from algorithms.grpo.mechanism import Mechanism
 from algorithms.grpo.query_sampler import QuerySampler
 from algorithms.grpo.types import Begun, Group, Sample, StepBatch
-from algorithms.rollout.failures import FailureWatch, refuse_failures
+from algorithms.rollout.failures import FailureLimit, FailureWatch
 from algorithms.rollout.stream import Ticket
 from algorithms.rollout.tool_failures import ToolWatch
 from algorithms.rollout.types import Prompt, Request, Rollout, Sampling
@@ -92,7 +92,7 @@ class RolloutSource:
         self._workers, self._sampler, self._mechanisms = workers, sampler, mechanisms
         self._teachers: list[Mechanism | AdvantageEstimator] = [*mechanisms, *([estimator] if estimator else [])]
         self._training, self._sampling, self._seed = training, sampling, seed
-        self._max_failed_share = max_failed_share
+        self._failure_limit = FailureLimit(max_failed_share)
         self._watches = (FailureWatch("training", "They are left out (rollout/failed_share)"), ToolWatch())
         self._plans: deque[Plan] = deque()
         self._repeated: dict[int, Begun] = {}
@@ -113,7 +113,7 @@ class RolloutSource:
         done.groups = collect_groups(plan.prompts, done.rollouts)
         self._follow_up(done, step)
         resampled = self._resample_uninformative(batch, done, plan)
-        refuse_failures(done.rollouts, self._max_failed_share)
+        self._failure_limit.check(done.rollouts)
         for watch in self._watches:
             if warning := watch.observe(done.rollouts):
                 _logger.warning(warning)

@@ -17,11 +17,11 @@ from algorithms.rollout.types import Rollout
 from algorithms.utils.errors import RunError
 from algorithms.utils.progress import percent
 
-# What differs between errors of one kind: what is quoted, and numbers that are not the line of a file.
-_VARIES = re.compile(r"'[^']*'|\"[^\"]*\"|(?<!line )\b\d[\d.]*")
+# What differs between errors of one kind: what is quoted, addresses, and numbers that are not the line of a file.
+_VARIES = re.compile(r"'[^']*'|\"[^\"]*\"|\b0x[0-9a-fA-F]+|(?<!line )\b\d[\d.]*")
 _LONGEST_ERROR = 400
 _TIMEOUT = "timeout"
-# An evaluation's part may be a handful of answers that are all hard to grade.
+# A handful of answers may all be hard to grade.
 FEWEST_TIMEOUTS = 16
 _OURS = (Path(__file__).parents[1], Path(r3env.__file__).parent)
 _LIBRARIES = tuple(Path(sysconfig.get_path(name)) for name in ("stdlib", "purelib", "platlib"))
@@ -77,6 +77,11 @@ class Failures:
         return f"{self.failed} of {self.episodes} episodes failed ({percent(self.share)}){of_them}: {one_line(error)}"
 
     @property
+    def may_be_hard_answers(self) -> bool:
+        """Whether they are few and nothing but timeouts: no sign of a broken environment."""
+        return self.failed == self.timeouts and self.episodes < FEWEST_TIMEOUTS
+
+    @property
     def fix(self) -> str:
         """What to do against the most frequent error."""
         if 2 * self.timeouts > self.failed:
@@ -102,37 +107,50 @@ def describe_error(where: str, error: BaseException) -> str:
     return f"{text} ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else text
 
 
-def refuse_failures(rollouts: Sequence[Rollout], most: float) -> None:
-    """Raise if more than a share of a step's episodes failed, or all of them.
+class FailureLimit:
+    """Ends training when a step loses too many episodes.
 
-    Args:
-        rollouts: of the step.
-        most: the share, as `env_runners.max_failed_share`.
-
-    Raises:
-        EpisodesFailed: with the most frequent error and the fix.
+    The answers of a small step may all be hard to grade: steps that lose too many to timeouts alone are judged
+    together, once there are 16 episodes.
     """
-    failures = Failures.of(rollouts)
-    if failures.kinds and failures.failed == failures.episodes:
-        raise EpisodesFailed(_all_failed(failures))
-    if failures.share > most:
-        raise EpisodesFailed(
-            f"env_runners.max_failed_share: {failures}; fix: {failures.fix}; "
-            f"more than {percent(most)} of a step ends the run (1: only a step in which all fail)"
-        )
+
+    def __init__(self, most: float) -> None:
+        """Set the share that a step may lose, as `env_runners.max_failed_share`; a step that loses all is too much."""
+        self._most = most
+        self._unsure: list[Rollout] = []
+
+    def check(self, rollouts: Sequence[Rollout]) -> None:
+        """Take note of a step's episodes.
+
+        Raises:
+            EpisodesFailed: too many failed; with the most frequent error and the fix.
+        """
+        unjudged = [*self._unsure, *rollouts]
+        failures = Failures.of(unjudged)
+        self._unsure = []
+        if not failures.kinds or (failures.share <= self._most and failures.failed < failures.episodes):
+            return
+        if failures.may_be_hard_answers:
+            self._unsure = unjudged
+        elif failures.failed == failures.episodes:
+            raise EpisodesFailed(_all_failed(failures))
+        else:
+            raise EpisodesFailed(
+                f"env_runners.max_failed_share: {failures}; fix: {failures.fix}; "
+                f"more than {percent(self._most)} of a step ends the run (1: only a step in which all fail)"
+            )
 
 
 def refuse_if_all_failed(rollouts: Sequence[Rollout]) -> None:
     """Raise if every episode of an evaluation failed: then it has measured nothing.
 
-    A few answers may all be too hard to grade in time, so timeouts alone count from 16 on.
+    Timeouts alone count from 16 episodes on.
 
     Raises:
         EpisodesFailed: with the most frequent error and the fix.
     """
     failures = Failures.of(rollouts)
-    only_timeouts = failures.timeouts == failures.episodes < FEWEST_TIMEOUTS
-    if failures.kinds and failures.failed == failures.episodes and not only_timeouts:
+    if failures.kinds and failures.failed == failures.episodes and not failures.may_be_hard_answers:
         raise EpisodesFailed(_all_failed(failures))
 
 

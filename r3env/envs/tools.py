@@ -22,7 +22,6 @@ from r3env.tools.results import ToolResult, ToolSource, failure, name_of
 MOST_CHARACTERS = 20_000
 _LONGEST_NAME = 100  # of a tool that does not exist
 _LONGEST_ERROR = 300
-_LAST_TURN = "calls in the last response of an episode are not made (max_turns)"
 CALLS, FAILED_CALLS = "tool_calls", "failed_tool_calls"
 
 
@@ -123,18 +122,23 @@ class ToolEnv(VerifiableEnv):
         self._turns_left = self._turns_left - 1 if calls else 0
         if not calls or not self._turns_left:
             verdict = self.verify(query, action) if not calls else Verdict(False, Reason.NO_ANSWER)
-            info = self._step_info(query, verdict) | _counted([(call, _LAST_TURN) for call in calls])
+            info = self._step_info(query, verdict) | _counted(len(calls), len(calls), [])
             return "", self.reward(query, verdict), True, False, info
-        results = [self._result(call, number) for number, call in enumerate(calls)]
-        self._failed += sum(result.failed for result in results)
+        problems = [self._problem(call, number) for number, call in enumerate(calls)]
+        results = [self._result(call, problem) for call, problem in zip(calls, problems, strict=True)]
+        failed = sum(result.failed for result in results)
+        self._failed += failed
         messages = [
             {"role": "tool", "name": call.name, "content": result.text}
             for call, result in zip(calls, results, strict=True)
         ]
         info = self._step_info(query, Verdict(False, Reason.NO_ANSWER))
-        info |= {"messages": messages} | _counted(
-            [(call, result.text if result.failed else "") for call, result in zip(calls, results, strict=True)]
-        )
+        made = [
+            (call.name, result.text if result.failed else "")
+            for call, result, problem in zip(calls, results, problems, strict=True)
+            if not problem
+        ]
+        info |= {"messages": messages} | _counted(len(calls), failed, made)
         return "\n".join(result.text for result in results), 0.0, False, False, info
 
     def close(self) -> None:
@@ -145,31 +149,31 @@ class ToolEnv(VerifiableEnv):
         """Return the reward as the task defines it."""
         return self.task.reward(query, verdict)
 
-    def _result(self, call: ToolCall, number: int) -> ToolResult:
-        """Make a call, the so-manieth of its response from 0; whatever goes wrong is the result."""
+    def _problem(self, call: ToolCall, number: int) -> str:
+        """Return why a call, the so-manieth of its response from 0, is not made; empty if it is."""
         self._calls += 1
-        most, source = self.max_output_characters, self._sources.get(call.name)
         if call.problem:
-            problem = call.problem
-        elif number >= self.max_calls_per_turn:
-            problem = f"one response may have {self.max_calls_per_turn} calls; this one was not made"
-        elif self._calls > self.max_calls:
-            problem = f"all {self.max_calls} calls are used up; answer now"
-        elif source is None:
-            problem = f"there is no tool {call.name[:_LONGEST_NAME]!r}; there are {', '.join(self._sources)}"
-        else:
-            return source.call(call, timeout_s=self.call_timeout_s, most=most)
-        return failure(problem).shortened(most)
+            return call.problem
+        if number >= self.max_calls_per_turn:
+            return f"one response may have {self.max_calls_per_turn} calls; this one was not made"
+        if self._calls > self.max_calls:
+            return f"all {self.max_calls} calls are used up; answer now"
+        if call.name not in self._sources:
+            return f"there is no tool {call.name[:_LONGEST_NAME]!r}; there are {', '.join(self._sources)}"
+        return ""
+
+    def _result(self, call: ToolCall, problem: str) -> ToolResult:
+        """Make a call, unless it has a problem; whatever goes wrong is the result."""
+        most = self.max_output_characters
+        if problem:
+            return failure(problem).shortened(most)
+        return self._sources[call.name].call(call, timeout_s=self.call_timeout_s, most=most)
 
 
-def _counted(calls: Sequence[tuple[ToolCall, str]]) -> dict[str, Any]:
-    """The infos `counts` and `calls` of a response's calls with their errors."""
-    errors = [
-        (call.name[:_LONGEST_NAME], error and (error.removeprefix("Error: ")[:_LONGEST_ERROR] or "failed"))
-        for call, error in calls
-    ]
-    failed = sum(bool(error) for _, error in errors)
-    return {"counts": {CALLS: len(calls), FAILED_CALLS: failed}, "calls": tuple(errors)}
+def _counted(calls: int, failed: int, made: Sequence[tuple[str, str]]) -> dict[str, Any]:
+    """The infos of a response: `counts` of its calls, and `calls` with the name and error of those that were made."""
+    errors = [(name, error and (error.removeprefix("Error: ")[:_LONGEST_ERROR] or "failed")) for name, error in made]
+    return {"counts": {CALLS: calls, FAILED_CALLS: failed}, "calls": tuple(errors)}
 
 
 def _open(

@@ -40,7 +40,7 @@ class ScorerRaisedError(Exception):
 
 
 class SubprocessScorer:
-    """Computes scores in up to `size` child processes, from any thread; each call in a fork of one of them.
+    """Computes scores in up to `size` child processes, from any thread, each in a fork of one of them.
 
     The children import and make what this process names, by pickle; the way back is JSON. See the module for
     what that fences.

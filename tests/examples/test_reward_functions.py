@@ -144,8 +144,8 @@ def test_a_function_that_always_runs_out_of_time_ends_the_run(function_run, tmp_
     options = [f"environment.options.reward={tmp_path}/unreliable.py:late", "environment.grading_timeout_s=0.2"]
     assert main("r3_grpo", [*function_run, *options]) == 1
     *_, saved, last = capsys.readouterr().err.splitlines()
-    assert "stopped by an error after step 0; resume with --resume" in saved
-    assert last.startswith("error: every one of 12 episodes failed: the answer could not be graded: timeout")
+    assert "stopped by an error after step 1; resume with --resume" in saved
+    assert last.startswith("error: every one of 24 episodes failed: the answer could not be graded: timeout")
     assert "unreliable.py:late took longer than 0.2 s (environment.grading_timeout_s)" in last
     assert "raise environment.grading_timeout_s" in last
 

@@ -7,10 +7,10 @@ import pytest
 
 from algorithms.rollout.failures import (
     EpisodesFailed,
+    FailureLimit,
     Failures,
     FailureWatch,
     describe_error,
-    refuse_failures,
     refuse_if_all_failed,
 )
 from tests.hand_made import answer
@@ -40,6 +40,11 @@ def test_errors_that_differ_in_numbers_and_quoted_text_are_one_kind():
     assert failures.kinds == ((BROKEN, 2), (OTHER, 1))
     assert (failures.failed, failures.share) == (3, 0.75)
     assert str(failures) == f"3 of 4 episodes failed (75%), 2 of them with: {BROKEN}"
+
+
+def test_addresses_of_objects_are_no_kinds():
+    errors = [f"step: AttributeError(<Game object at {address}>)" for address in ("0x7f3a1c", "0xffee01", "0xA1")]
+    assert len(Failures.of(episodes(*errors)).kinds) == 1
 
 
 def test_errors_of_two_lines_are_two_kinds():
@@ -77,21 +82,37 @@ def test_endless_kinds_of_errors_are_not_all_told():
 
 def test_a_step_may_lose_as_many_episodes_as_the_setting_allows():
     half = episodes(BROKEN, BROKEN, None, None)
-    refuse_failures(half, 0.5)
+    FailureLimit(0.5).check(half)
     with pytest.raises(EpisodesFailed, match=r"^env_runners.max_failed_share: 2 of 4 episodes failed \(50%\): step"):
-        refuse_failures(half, 0.49)
+        FailureLimit(0.49).check(half)
 
 
 def test_a_step_that_loses_all_of_them_ends_the_run_whatever_is_allowed():
     with pytest.raises(EpisodesFailed, match="every one of 2 episodes failed: step"):
-        refuse_failures(episodes(BROKEN, BROKEN), 1.0)
-    refuse_failures([], 0.5)
+        FailureLimit(1.0).check(episodes(BROKEN, BROKEN))
+    FailureLimit(0.5).check([])
 
 
 def test_the_fix_of_timeouts_is_the_time_limit():
-    late = episodes("the answer could not be graded: timeout", None, verdict="timeout")
+    late = episodes(*["the answer could not be graded: timeout"] * 8, *[None] * 8, verdict="timeout")
     with pytest.raises(EpisodesFailed, match="fix: make the verifier quicker, or raise environment.grading_timeout_s"):
-        refuse_failures(late, 0.25)
+        FailureLimit(0.25).check(late)
+
+
+@pytest.mark.parametrize("most", [0.0, 0.5, 1.0])
+def test_small_steps_that_are_lost_to_timeouts_are_judged_together(most):
+    late, well = episodes(*["too slow"] * 6, verdict="timeout"), episodes(None)
+    limit = FailureLimit(most)
+    limit.check(late)
+    limit.check(late)
+    with pytest.raises(EpisodesFailed, match="every one of 18"):
+        limit.check(late)
+    forgiving = FailureLimit(0.5)
+    for _ in range(9):  # 6 of 12 are not more than half: the two small steps are forgotten
+        forgiving.check(late)
+        forgiving.check(well * 6)
+    with pytest.raises(EpisodesFailed, match="every one of 1 "):
+        FailureLimit(most).check(episodes(BROKEN))
 
 
 def test_an_evaluation_may_have_a_few_answers_that_are_all_too_hard_to_grade():
