@@ -48,10 +48,11 @@ def work(spec: Spec, runs: Sequence[Planned], protocol: Protocol, digest: str, o
             train(one)
             append(records, record(run, one, made, digest, ran))
             shutil.rmtree(one.folder / "checkpoints")
-    for difficulty in {run.difficulty: None for run in missing if run.difficulty not in made.taken}:
+    if missed := [run.difficulty for run in missing if run.difficulty not in made.taken]:
+        place = f"{spec.label}:{missed[0]}"
         raise RunError(
-            f"{spec.label}: pass@1 passed over {difficulty}; fix: name {spec.label}:{difficulty} under excluded in "
-            "protocol.yaml, and say so under changes"
+            f"{spec.label}: pass@1 passed over {missed[0]}; fix: name {place} under excluded in protocol.yaml, and say "
+            "so under changes"
         )
 
 
@@ -118,7 +119,10 @@ def record(run: Planned, one: Job, made: Made, digest: str, ran: str) -> dict[st
 
 
 def commit() -> str:
-    """Return the commit of the code, with suffix `-dirty` if files differ from it; "unknown" outside a clone."""
+    """Return the commit of the code, with suffix `-dirty` if code differs from it; "unknown" outside a clone.
+
+    Unlike `code_commit` it leaves data out: the records, to which every run adds, are files of the clone.
+    """
     head, changed = (
         subprocess.run(
             ["git", "-C", str(registered.FOLDER.parent.parent), *command], capture_output=True, text=True, check=False

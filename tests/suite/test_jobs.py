@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 
 from algorithms.config.errors import ConfigError
+from algorithms.utils.errors import RunError
 from benchmarks.ablation.learned import Curve, cpu_until
-from benchmarks.suite import command
+from benchmarks.suite import command, worker
 from benchmarks.suite import protocol as registered
-from benchmarks.suite.bases import Spec
+from benchmarks.suite.bases import Made, Spec
 from benchmarks.suite.jobs import Planned, chosen, job, key_of, planned
 from benchmarks.suite.tasks import Screened
 from benchmarks.suite.worker import append, stored
@@ -41,6 +42,25 @@ def test_the_sweep_takes_every_rate_on_one_base_of_a_task():
     runs = planned(["a", "b"], DRAFT, "sweep")
     assert list(runs) == [Spec("a", DRAFT.sweep.skills[0], 0), Spec("b", DRAFT.sweep.skills[1], 0)]
     assert all(len(of_base) == len(DRAFT.rates) * len(DRAFT.arms) for of_base in runs.values())
+
+
+def test_an_excluded_difficulty_of_a_base_is_not_planned():
+    spec, other = Spec("a", "none", 0), Spec("a", "own_failures", 0)
+    runs = planned(["a"], FROZEN.model_copy(update={"excluded": {f"{spec.label}:medium": "passed over"}}), "test")
+    assert {run.difficulty for run in runs[spec]} == set(FROZEN.difficulties) - {"medium"}
+    assert {run.difficulty for run in runs[other]} == set(FROZEN.difficulties)
+
+
+def test_a_base_that_passes_over_a_difficulty_is_run_at_the_other_and_named(tmp_path, monkeypatch):
+    spec, records = Spec("a", "none", 0), tmp_path / "records.jsonl"
+    runs = planned(["a"], FROZEN, "test")[spec]
+    monkeypatch.setattr(worker, "make", lambda *_, **__: Made([(10, 0.2)], {"blind": 10}))
+    monkeypatch.setattr(worker, "train", lambda one: (one.folder / "checkpoints").mkdir(parents=True))
+    names = ("phase", "task", "difficulty", "skill", "base", "arm", "lr")
+    monkeypatch.setattr(worker, "record", lambda run, *_: dict(zip(names, run.key, strict=True)))
+    with pytest.raises(RunError, match=r"passed over medium; fix: name a:none:0:medium under excluded"):
+        worker.work(spec, runs, FROZEN, DIGEST, tmp_path, records)
+    assert [key_of(one) for one in stored(records)] == [run.key for run in runs if run.difficulty == "blind"]
 
 
 def test_bases_of_a_task_begin_with_different_weights():
