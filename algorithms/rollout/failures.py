@@ -8,7 +8,8 @@ import math
 import re
 import sysconfig
 import traceback
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,53 +34,47 @@ class EpisodesFailed(RunError):
 
 @dataclass(frozen=True)
 class Failures:
-    """The failed ones among some episodes.
+    """The failed ones among some episodes, or among some calls of a tool.
 
     Args:
-        episodes: all of them.
+        total: all of them.
         kinds: the first error of each kind and how often the kind occurred, the most frequent first. Errors that differ
             only in numbers and quoted text are of one kind.
         timeouts: how many were a verifier's timeouts.
+        what: they are, for people.
     """
 
-    episodes: int
+    total: int
     kinds: tuple[tuple[str, int], ...]
     timeouts: int = 0
+    what: str = "episodes"
 
     @classmethod
     def of(cls, rollouts: Sequence[Rollout]) -> "Failures":
         """Count the failed ones among some rollouts."""
-        first: dict[str, str] = {}
-        counts: dict[str, int] = {}
-        for rollout in rollouts:
-            if rollout.error is not None:
-                kind = kind_of(rollout.error)
-                first.setdefault(kind, rollout.error)
-                counts[kind] = counts.get(kind, 0) + 1
-        ordered = sorted(counts, key=lambda kind: -counts[kind])
-        timeouts = sum(rollout.verdict == _TIMEOUT for rollout in rollouts)
-        return cls(len(rollouts), tuple((first[kind], counts[kind]) for kind in ordered), timeouts)
+        kinds = count_kinds(rollout.error for rollout in rollouts if rollout.error is not None)
+        return cls(len(rollouts), kinds, sum(rollout.verdict == _TIMEOUT for rollout in rollouts))
 
     @property
     def failed(self) -> int:
-        """The number of episodes that failed."""
+        """How many failed."""
         return sum(count for _, count in self.kinds)
 
     @property
     def share(self) -> float:
-        """The share of all episodes that failed; 0 without any episode."""
-        return self.failed / max(self.episodes, 1)
+        """The share that failed; 0 of nothing."""
+        return self.failed / max(self.total, 1)
 
     def __str__(self) -> str:
         """Say how many failed, and name the most frequent error."""
         error, count = self.kinds[0]
         of_them = "" if count == self.failed else f", {count} of them with"
-        return f"{self.failed} of {self.episodes} episodes failed ({percent(self.share)}){of_them}: {one_line(error)}"
+        return f"{self.failed} of {self.total} {self.what} failed ({percent(self.share)}){of_them}: {one_line(error)}"
 
     @property
     def may_be_hard_answers(self) -> bool:
         """Whether they are few and nothing but timeouts: no sign of a broken environment."""
-        return self.failed == self.timeouts and self.episodes < FEWEST_TIMEOUTS
+        return self.failed == self.timeouts and self.total < FEWEST_TIMEOUTS
 
     @property
     def fix(self) -> str:
@@ -87,6 +82,17 @@ class Failures:
         if 2 * self.timeouts > self.failed:
             return "make the verifier quicker, or raise environment.grading_timeout_s"
         return "correct what the error names; `python -m r3env.inspect --env ID --gold` runs the environment by itself"
+
+
+def count_kinds(errors: Iterable[str]) -> tuple[tuple[str, int], ...]:
+    """Return the first error of each kind and how often the kind occurred, the most frequent first."""
+    first: dict[str, str] = {}
+    counts: Counter[str] = Counter()
+    for error in errors:
+        kind = kind_of(error)
+        first.setdefault(kind, error)
+        counts[kind] += 1
+    return tuple((first[kind], count) for kind, count in counts.most_common())
 
 
 def kind_of(error: str) -> str:
@@ -128,11 +134,11 @@ class FailureLimit:
         unjudged = [*self._unsure, *rollouts]
         failures = Failures.of(unjudged)
         self._unsure = []
-        if not failures.kinds or (failures.share <= self._most and failures.failed < failures.episodes):
+        if not failures.kinds or (failures.share <= self._most and failures.failed < failures.total):
             return
         if failures.may_be_hard_answers:
             self._unsure = unjudged
-        elif failures.failed == failures.episodes:
+        elif failures.failed == failures.total:
             raise EpisodesFailed(_all_failed(failures))
         else:
             raise EpisodesFailed(
@@ -150,12 +156,12 @@ def refuse_if_all_failed(rollouts: Sequence[Rollout]) -> None:
         EpisodesFailed: with the most frequent error and the fix.
     """
     failures = Failures.of(rollouts)
-    if failures.kinds and failures.failed == failures.episodes and not failures.may_be_hard_answers:
+    if failures.kinds and failures.failed == failures.total and not failures.may_be_hard_answers:
         raise EpisodesFailed(_all_failed(failures))
 
 
 def _all_failed(failures: Failures) -> str:
-    return f"every one of {failures.episodes} episodes failed: {one_line(failures.kinds[0][0])}; fix: {failures.fix}"
+    return f"every one of {failures.total} episodes failed: {one_line(failures.kinds[0][0])}; fix: {failures.fix}"
 
 
 class FailureWatch:
@@ -194,7 +200,7 @@ class FailureWatch:
     def _rose(self, failures: Failures) -> bool:
         """Follow the share where it has changed by more than chance does; return whether it went up."""
         before, likely = self._share, max(failures.share, self._share)
-        noise = math.sqrt(likely * (1.0 - likely) / max(failures.episodes, 1))
+        noise = math.sqrt(likely * (1.0 - likely) / max(failures.total, 1))
         changed = abs(failures.share - before) > max(self.LEAST_CHANGE, self.STANDARD_ERRORS * noise)
         if changed or not self._told:
             self._share = failures.share

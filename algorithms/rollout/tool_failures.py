@@ -1,50 +1,9 @@
 """Warn when most calls of a tool fail: an episode goes on with the error as the tool's result. No Ray here."""
 
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from algorithms.rollout.failures import kind_of, one_line
+from algorithms.rollout.failures import Failures, count_kinds, kind_of
 from algorithms.rollout.types import Rollout
-from algorithms.utils.progress import percent
-
-
-@dataclass(frozen=True)
-class ToolFailures:
-    """The failed ones among some calls.
-
-    Args:
-        whose: the tool, for people.
-        calls: all of them.
-        failed: those that failed.
-        error: the first of the most frequent kind.
-        count: how many were of that kind.
-    """
-
-    whose: str
-    calls: int
-    failed: int
-    error: str
-    count: int
-
-    @classmethod
-    def of(cls, whose: str, calls: Sequence[tuple[str, str]]) -> "ToolFailures":
-        """Count the failed ones among some calls, each a tool's name and its error."""
-        kinds = Counter(kind_of(error) for _, error in calls if error)
-        most = kinds.most_common(1)
-        first = next((error for _, error in calls if error and kind_of(error) == most[0][0]), "")
-        return cls(whose, len(calls), kinds.total(), first, most[0][1] if most else 0)
-
-    @property
-    def share(self) -> float:
-        """The share of the calls that failed."""
-        return self.failed / max(self.calls, 1)
-
-    def __str__(self) -> str:
-        """Say how many failed, and name the most frequent error."""
-        of_them = "" if self.count == self.failed else f", {self.count} of them with"
-        counted = f"{self.failed} of {self.calls} calls of {self.whose} failed ({percent(self.share)})"
-        return f"{counted}{of_them}: {one_line(self.error)}"
 
 
 class ToolWatch:
@@ -65,7 +24,7 @@ class ToolWatch:
         worst = self._worst([call for rollout in rollouts for call in rollout.calls])
         if worst is None:
             return None
-        key = worst.whose, kind_of(worst.error)
+        key = worst.what, kind_of(worst.kinds[0][0])
         if self._steps - self._told.get(key, -self.AGAIN_AFTER) < self.AGAIN_AFTER:
             return None
         self._told[key] = self._steps
@@ -74,11 +33,19 @@ class ToolWatch:
             "or start its server again"
         )
 
-    def _worst(self, calls: Sequence[tuple[str, str]]) -> ToolFailures | None:
+    def _worst(self, calls: Sequence[tuple[str, str]]) -> Failures | None:
         names = list(dict.fromkeys(name for name, _ in calls))
-        each = [ToolFailures.of(name, [call for call in calls if call[0] == name]) for name in names]
-        failing = [one for one in each if one.calls >= self.FEWEST_CALLS and one.share > self.SHARE]
+        each = [_among([call for call in calls if call[0] == name], name) for name in names]
+        failing = [one for one in each if self._mostly_fails(one)]
         if failing:
             return max(failing, key=lambda one: one.failed)
-        together = ToolFailures.of("all tools", calls)
-        return together if together.calls >= self.FEWEST_CALLS and together.share > self.SHARE else None
+        together = _among(calls, "all tools")
+        return together if self._mostly_fails(together) else None
+
+    def _mostly_fails(self, found: Failures) -> bool:
+        return found.total >= self.FEWEST_CALLS and found.share > self.SHARE
+
+
+def _among(calls: Sequence[tuple[str, str]], whose: str) -> Failures:
+    """Count the failed ones among some calls, each a tool's name and its error."""
+    return Failures(len(calls), count_kinds(error for _, error in calls if error), what=f"calls of {whose}")
