@@ -63,6 +63,15 @@ def test_a_policy_that_overflows_is_not_stepped_and_stops_the_run(grpo_config, b
     assert all(np.array_equal(before[name], after[name], equal_nan=True) for name in before)
 
 
+def test_further_passes_over_a_batch_count_no_skipped_steps(grpo_config, build):
+    algorithm = build(grpo_config.training(max_skipped_steps=1, minibatches=1, passes=3))
+    algorithm.learner_group.foreach_learner(_poison)
+    (record,) = train(algorithm, 1)
+    assert record["policy/skipped_steps"] == 3 and algorithm.skipped_steps.in_a_row == 1
+    with pytest.raises(TooManySkippedSteps, match="2 optimizer steps in a row"):
+        train(algorithm, 1)
+
+
 def test_log_probs_that_are_not_numbers_are_not_stored(r3_config, build):
     algorithm = build(r3_config.training(max_skipped_steps=0, minibatches=2))
     algorithm.learner_group.foreach_learner(_poison)
