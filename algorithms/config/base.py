@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from ray.rllib.algorithms.algorithm_config import AlgorithmConfig, NotProvided
 
-from algorithms.config.errors import ConfigError, did_you_mean, shown
+from algorithms.config.errors import ConfigError, no_such_section, shown
 from algorithms.config.machine import EnvRunnerSettings, LearnerSettings, RLModuleSettings
 from algorithms.config.rllib_names import (
     OUR_NAMES,
@@ -120,6 +120,10 @@ class BaseConfig(AlgorithmConfig):
         """Name the mechanisms whose switch is on."""
         return []
 
+    def own_methods(self) -> list[str]:
+        """Describe the user's methods, and the hooks that each has."""
+        return []
+
     @property
     def needs_reference(self) -> bool:
         """Whether learners keep the model that the run began with."""
@@ -153,7 +157,7 @@ class BaseConfig(AlgorithmConfig):
         # What section `training` names has sections of its own.
         for section, values in sorted(sections.items(), key=lambda item: item[0] != "training"):
             if section not in self.sections:
-                raise ConfigError(f"{section}: no such section; {did_you_mean(str(section), self.sections)}")
+                raise no_such_section(str(section), str(section), self.sections)
             if not isinstance(values, Mapping | None):
                 raise ConfigError(f"{section}: {shown(values)} is not a mapping; fix: write {section}: {{key: value}}")
             self._set(section, values or {}, rllib=False)

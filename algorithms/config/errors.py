@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from algorithms.utils.errors import InputError
 
 _LONGEST_VALUE = 80
+_OWN = "; that of a method of your own is there once training names it"
 
 
 class ConfigError(InputError):
@@ -30,6 +31,20 @@ def nearest(word: str, candidates: Iterable[str]) -> str | None:
     by_folded = {candidate.casefold(): candidate for candidate in candidates}
     matches = difflib.get_close_matches(word.casefold(), by_folded, n=1, cutoff=0.6)
     return by_folded[matches[0]] if matches else None
+
+
+def no_such_section(name: str, section: str, known: Iterable[str], ending: str | None = None) -> ConfigError:
+    """Return the error of an unknown section.
+
+    Args:
+        name: as it was written, with its key or without.
+        section: the part that is unknown.
+        known: all sections.
+        ending: a better end of the line than the nearest spelling.
+    """
+    sections = list(known)
+    own = "" if ending or nearest(section, sections) else _OWN
+    return ConfigError(f"{name}: no such section; {ending or did_you_mean(section, sections)}{own}")
 
 
 def did_you_mean(word: str, candidates: Iterable[str]) -> str:

@@ -15,7 +15,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from algorithms.config.base import PLUGIN_SETTINGS, BaseConfig
-from algorithms.config.errors import ConfigError, did_you_mean, shown
+from algorithms.config.errors import ConfigError, no_such_section, shown
 from algorithms.config.files import Layer, configs_folder, file_layers
 from algorithms.config.other_libraries import explain_other_name
 from algorithms.config.rllib_names import our_name
@@ -198,8 +198,7 @@ def _apply(config: BaseConfig, run: RunSettings, sections: Mapping[str, Any]) ->
         if section == "training" and isinstance(values, Mapping):  # `_name_methods` has set these
             values = {key: value for key, value in values.items() if key not in PLUGIN_SETTINGS}
         if section not in known:
-            ending = explain_other_name(str(section)) or did_you_mean(str(section), known)
-            raise ConfigError(f"{section}: no such section; {ending}")
+            raise no_such_section(str(section), str(section), known, explain_other_name(str(section)))
         if section == "run":
             if not isinstance(values, Mapping | None):
                 raise ConfigError(f"run: {shown(values)} is not a mapping; fix: write run: {{key: value}}")
@@ -236,9 +235,8 @@ def parse_override(text: str, sections: Mapping[str, type[Settings]]) -> Overrid
         raise ConfigError(f"{shown(text)}: not an override; fix: write section.key=value")
     if section not in sections:
         owners = [f"{owner}.{section}" for owner, model in sections.items() if section in model.model_fields]
-        ending = explain_other_name(name) or did_you_mean(section, sections)
-        ending = f"did you mean {owners[0]}?" if owners and not path else ending
-        raise ConfigError(f"{name}: no such section; {ending}")
+        ending = f"did you mean {owners[0]}?" if owners and not path else explain_other_name(name)
+        raise no_such_section(name, section, sections, ending)
     if not path:
         raise ConfigError(f"{name}: is a section; fix: write {section}.key=value")
     key, *entry = path

@@ -1,14 +1,16 @@
 """Methods named in a setting: those of the library by name, a user's as `module:Class`."""
 
+import difflib
 import importlib
 from collections.abc import Mapping
-from types import MappingProxyType
+from types import FunctionType, MappingProxyType
 from typing import Any, ClassVar, TypeVar
 
 from algorithms.config.errors import ConfigError, did_you_mean, shown
 from algorithms.config.schema import Settings
 
 T = TypeVar("T")
+_ALMOST = 0.8
 
 
 class Plugin:
@@ -42,7 +44,7 @@ def load_plugin(
 
     Raises:
         ConfigError: one line that names the setting and the fix: no such name, module or class, a module that fails
-            when it is imported, or a class that does not derive from `base`.
+            when it is imported, a class that does not derive from `base`, or one with a hook spelled wrong.
     """
     target = registered.get(name, name)
     if not isinstance(target, str):
@@ -68,4 +70,32 @@ def load_plugin(
         there = did_you_mean(class_name, [key for key in own if vars(module)[key] is not base])
         origin = f"{base.__module__}.{base.__qualname__}"
         raise ConfigError(f"{line}: {module_name} has no class {class_name} derived from {origin}; fix: {there}")
+    _check_spelling(line, found, base)
     return found
+
+
+def hooks(kind: type, base: type) -> list[str]:
+    """Return the names of the hooks of `base` that a class has of its own, in the order of `base`."""
+    own = _methods(kind, above=base)
+    return [name for name in _methods(base, above=Plugin) if name in own]
+
+
+def _check_spelling(line: str, kind: type, base: type) -> None:
+    """Raise ConfigError for a method that is almost a hook: nothing would call it, and the run be plain GRPO."""
+    known, own = _methods(base, above=Plugin), _methods(kind, above=base)
+    for name in own:
+        if name not in known and (near := difflib.get_close_matches(name, set(known) - set(own), n=1, cutoff=_ALMOST)):
+            raise ConfigError(
+                f"{line}: {name} is not a hook, and nothing calls it; did you mean {near[0]}? (or begin the name of a "
+                "helper with _)"
+            )
+
+
+def _methods(kind: type, above: type) -> list[str]:
+    """Return the names of the public methods of a class and its bases, without those of `above` and its bases."""
+    own = [vars(each) for each in reversed(kind.__mro__) if not issubclass(above, each)]
+    return list(dict.fromkeys(name for members in own for name, value in members.items() if _is_hook(name, value)))
+
+
+def _is_hook(name: str, value: object) -> bool:
+    return not name.startswith("_") and isinstance(value, FunctionType | classmethod | staticmethod)

@@ -14,6 +14,7 @@ from algorithms.grpo.config import GRPOConfig
 from algorithms.grpo.learning_rate import learning_rate
 from algorithms.grpo.mechanism import Mechanism
 from algorithms.grpo.metrics import correction_metrics, learner_rates, update_metrics
+from algorithms.grpo.plugin_checks import check_rewards, checked_advantages
 from algorithms.grpo.rewards import length_bonus_reward, overlong_penalty
 from algorithms.grpo.samples import deal_auxiliary, measuring_row, minibatches, training_rows
 from algorithms.grpo.types import Group, Sample, StepBatch, to_entry
@@ -86,6 +87,7 @@ class GRPO(StagedAlgorithm):
         for mechanism in self.active:
             for group in batch.groups:
                 mechanism.rewards(group)
+                check_rewards(mechanism, group)
 
     def compose_groups(self, batch: StepBatch) -> None:
         """Leave the rollouts of a prompt as they are; mechanisms may add to them."""
@@ -102,9 +104,11 @@ class GRPO(StagedAlgorithm):
                 group.std_floor = rewards.length_bonus_std_floor
             for mechanism in self.active:
                 mechanism.normalize(group)
-            advantages: Any = self.estimator.advantages(group)
+            advantages: Any = checked_advantages(self.estimator, group, self.estimator.advantages(group))
             for mechanism in self.active:
-                advantages = mechanism.advantages(group, advantages)
+                changed = mechanism.advantages(group, advantages)
+                if changed is not advantages:
+                    advantages = checked_advantages(mechanism, group, changed)
             for sample, advantage in zip(group.samples, advantages, strict=True):
                 sample.advantages = advantage if np.ndim(advantage) else float(advantage)
 

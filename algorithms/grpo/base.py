@@ -144,6 +144,7 @@ class StagedAlgorithm(Algorithm):
         self.sampler = sampler(settings_of(sampler, config), self.services)
         self.query_fingerprint = fingerprint(uids)
         self.active = [*build_mechanisms(self.kinds, self.services), self.sampler]
+        pack_states(self.active, None)  # what fits no checkpoint is said now, not at the first one
         self.source = RolloutSource(
             self.rollout_workers,
             self.sampler,

@@ -28,6 +28,7 @@ from algorithms.grpo.registry import (
     check_plugins,
     enabled,
     named_mechanisms,
+    own_methods,
     query_sampler,
     settings_of,
 )
@@ -187,7 +188,11 @@ class GRPOConfig(BaseConfig):
 
     def enabled_mechanisms(self) -> list[str]:
         """Name the mechanisms whose switch is on."""
-        return [kind.section for kind in self._enabled()]
+        return [kind.section or kind.__name__ for kind in self._enabled()]
+
+    def own_methods(self) -> list[str]:
+        """Describe what section `training` names as `module:Class`."""
+        return own_methods(self.training_settings, self._enabled()) if self.TRAINS else []
 
     @property
     def needs_reference(self) -> bool:

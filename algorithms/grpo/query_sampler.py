@@ -1,5 +1,6 @@
 """Choose the queries of a step: by a new shuffle each epoch, or by another sampler."""
 
+import functools
 import hashlib
 import itertools
 from collections.abc import Callable, Iterator, Sequence
@@ -8,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from algorithms.grpo.mechanism import Mechanism, Services
+from algorithms.grpo.plugin_checks import checked_queries
 
 
 class QuerySampler(Mechanism):
@@ -25,6 +27,10 @@ class QuerySampler(Mechanism):
         super().__init__(settings, services)
         self.taken: dict[int, list[str]] = {}
 
+    @functools.cached_property
+    def _known(self) -> frozenset[str]:
+        return frozenset(self.services.uids)
+
     def take(self, count: int, step: int, occasion: int = 0) -> list[str]:
         """Return the next `count` queries.
 
@@ -32,10 +38,13 @@ class QuerySampler(Mechanism):
             count: how many.
             step: the one that trains on them.
             occasion: 0 for the step's own queries, then the number of the round that resamples.
+
+        Raises:
+            PluginError: `choose` returned something else.
         """
         if occasion == 0:
             self.taken[step] = []
-        chosen = self.choose(count, step, occasion)
+        chosen = checked_queries(self, self.choose(count, step, occasion), count, self._known)
         self.taken.setdefault(step, []).extend(chosen)
         self.drawn += len(chosen)
         return chosen

@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from algorithms.config.base import BaseConfig
 from algorithms.config.errors import ConfigError, shown
-from algorithms.config.plugins import Plugin, load_plugin
+from algorithms.config.plugins import Plugin, hooks, load_plugin
 from algorithms.config.schema import Settings
 from algorithms.config.sections import SECTIONS, TrainingSettings
 from algorithms.grpo.advantages import ADVANTAGES, AdvantageEstimator
@@ -16,7 +16,7 @@ from algorithms.grpo.kl_reward import KLReward
 from algorithms.grpo.mechanism import Mechanism, Services
 from algorithms.grpo.query_sampler import QuerySampler
 from algorithms.grpo.truncation_mask import TruncationMask
-from algorithms.learner.loss import OBJECTIVES, load_objective
+from algorithms.learner.loss import OBJECTIVES, Objective, load_objective
 
 # What a setting of section `training` switches on; they come before all others.
 BUILT_IN: tuple[type[Mechanism], ...] = (KLReward, TruncationMask)
@@ -59,9 +59,14 @@ def named_mechanisms(training: TrainingSettings, own: Sequence[type[Mechanism]] 
     """Load the classes of `training.mechanisms`, except an algorithm's own ones, which a preset may name too.
 
     Raises:
-        ConfigError: one cannot be loaded, or is named twice.
+        ConfigError: one cannot be loaded, is a query sampler, or is named twice.
     """
     found = [load_plugin("training.mechanisms", name, Mechanism, MECHANISMS) for name in training.mechanisms]
+    for name, kind in zip(training.mechanisms, found, strict=True):
+        if issubclass(kind, QuerySampler):
+            raise ConfigError(
+                f"training.mechanisms: {shown(name)} is a query sampler; fix: training.query_sampler={name}"
+            )
     if len(set(found)) < len(found):
         raise ConfigError(f"training.mechanisms: {training.mechanisms} names one twice; fix: name each once")
     return [kind for kind in found if kind not in own]
@@ -89,6 +94,28 @@ def all_plugins() -> list[type[Plugin]]:
 def all_sections() -> dict[str, type[Settings]]:
     """Return the sections of the library: GRPO's and those of all its methods."""
     return {**SECTIONS, **{kind.section: kind.settings_class for kind in all_plugins()}}
+
+
+def own_methods(training: TrainingSettings, kinds: Sequence[type[Mechanism]]) -> list[str]:
+    """Describe each class that section `training` names as `module:Class`: the setting, the class, and its hooks.
+
+    Args:
+        training: the section.
+        kinds: the mechanisms that are switched on.
+    """
+    found: list[tuple[str, type[Plugin], type]] = [
+        ("query_sampler", query_sampler(training), QuerySampler),
+        ("advantage", advantage_estimator(training), AdvantageEstimator),
+        ("objective", load_objective(training.objective), Objective),
+    ]
+    named = [(setting, kind, base) for setting, kind, base in found if ":" in getattr(training, setting)]
+    mechanisms = zip(training.mechanisms, named_mechanisms(training), strict=True)
+    named[:0] = [("mechanisms", kind, Mechanism) for name, kind in mechanisms if ":" in name and kind in kinds]
+    return [
+        f"training.{setting}: {kind.__module__}:{kind.__qualname__}, "
+        + (f"hooks {', '.join(there)}" if (there := hooks(kind, base)) else "NO HOOK: it changes nothing")
+        for setting, kind, base in named
+    ]
 
 
 def build_estimator(config: BaseConfig) -> AdvantageEstimator:

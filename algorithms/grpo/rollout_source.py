@@ -23,6 +23,7 @@ from typing import Any
 from algorithms.config.sections import TrainingSettings
 from algorithms.grpo.advantages import AdvantageEstimator
 from algorithms.grpo.mechanism import Mechanism
+from algorithms.grpo.plugin_checks import checked_prompts
 from algorithms.grpo.query_sampler import QuerySampler
 from algorithms.grpo.types import Begun, Group, Sample, StepBatch
 from algorithms.rollout.failures import FailureLimit, FailureWatch
@@ -183,11 +184,13 @@ class RolloutSource:
         queries = repeated.queries if repeated else self._sampler.take(self._training.queries_per_step, step)
         prompts = [Prompt(uid) for uid in queries]
         for mechanism in self._mechanisms:
-            prompts = mechanism.shape_prompts(prompts, step)
+            shaped = mechanism.shape_prompts(prompts, step)
+            prompts = checked_prompts(mechanism, "shape_prompts", shaped, len(queries))
         if repeated:  # what they were made of may have been learned from since
             prompts = repeated.shape(prompts)
         begun = Begun.of(queries, prompts)
-        prompts += [prompt for mechanism in self._mechanisms for prompt in mechanism.prompts(queries, step)]
+        for mechanism in self._mechanisms:
+            prompts += checked_prompts(mechanism, "prompts", mechanism.prompts(queries, step))
         return Plan(step, begun, prompts, self._requests(prompts, step, RngStream.ROLLOUT))
 
     def _requests(
@@ -213,7 +216,11 @@ class RolloutSource:
     def _follow_up(self, done: _Round, step: int) -> None:
         """Roll out what mechanisms ask for after they have seen the groups."""
         for number in range(1, MOST_FOLLOW_UPS + 1):
-            prompts = [prompt for each in self._mechanisms for prompt in each.follow_up(done.groups, number)]
+            prompts = [
+                prompt
+                for each in self._mechanisms
+                for prompt in checked_prompts(each, "follow_up", each.follow_up(done.groups, number))
+            ]
             if not prompts:
                 return
             self._roll_out(done, prompts, step, RngStream.FOLLOW_UP, number)

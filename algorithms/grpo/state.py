@@ -8,6 +8,7 @@ import numpy as np
 
 from algorithms.config.base import BaseConfig
 from algorithms.grpo.mechanism import Mechanism, State
+from algorithms.grpo.plugin_checks import checked_state
 from algorithms.history.store import ReplayHistory
 from algorithms.utils.files import plain
 
@@ -26,12 +27,17 @@ def open_history(config: BaseConfig, path: Path | None) -> ReplayHistory:
 
 
 def pack_states(mechanisms: Sequence[Mechanism], history: ReplayHistory | None) -> State:
-    """Return arrays named `section.name`, and plain data by section."""
-    found = {mechanism.section: mechanism.state() for mechanism in mechanisms if mechanism.section}
+    """Return arrays named `section.name`, and plain data by section.
+
+    Raises:
+        PluginError: a mechanism's state fits no checkpoint.
+    """
+    found = {each.section: checked_state(each, each.state()) for each in mechanisms if each.section}
     if history is not None:
-        found[HISTORY] = history.save()
+        arrays, data = history.save()
+        found[HISTORY] = arrays, plain(data)
     arrays = {f"{section}.{name}": array for section, (own, _) in found.items() for name, array in own.items()}
-    return arrays, {section: plain(state) for section, (_, state) in found.items()}
+    return arrays, {section: data for section, (_, data) in found.items()}
 
 
 def restore_states(

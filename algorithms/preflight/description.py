@@ -92,6 +92,7 @@ def _run_lines(config: "BaseConfig", run: "RunSettings") -> Iterator[tuple[str, 
         "algorithm",
         ": ".join(filter(None, [type(config).__name__[: -len("Config")], ", ".join(mechanisms)])),
     )
+    yield from (("own method", text) for text in config.own_methods())
     every = f"every {run.checkpoint_every} steps and at the end" if run.checkpoint_every else "at the end"
     yield "run", f"{run.dir}/{run.name or 'NAME'}: {run.steps} steps, seed {run.seed}, checkpoint {every}"
     training = config.training_settings

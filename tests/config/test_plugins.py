@@ -76,6 +76,24 @@ class Scaled(AdvantageEstimator):
 
 class Neither:
     pass
+
+
+class Typo(Bonus):
+    def advantage(self, group, advantages):
+        return advantages
+
+
+class Helped(Bonus):
+    def advantages(self, group, advantages):
+        return self.advantage(advantages)
+
+    def advantage(self, advantages):
+        return advantages
+
+
+class Chosen(Stride):
+    def chose(self, count, step, occasion=0):
+        return []
 '''
 NAMED = {"mechanisms": ["own_methods:Bonus"], "query_sampler": "own_methods:Stride", "advantage": "own_methods:Scaled"}
 VALUES = {"bonus": {"enabled": True, "amount": 0.25}, "stride": {"stride": 5}, "scaled": {"factor": 3.0}}
@@ -182,6 +200,11 @@ def test_another_setting_of_section_training_leaves_them_alone():
         (["broken_method:X"], "training.mechanisms: 'broken_method:X': broken_method cannot be imported (OSError: "),
         (["own_methods:Bonsu"], "training.mechanisms: 'own_methods:Bonsu': own_methods has no class Bonsu "),
         (["own_methods:Neither"], "training.mechanisms: 'own_methods:Neither': own_methods has no class Neither "),
+        (
+            ["own_methods:Typo"],
+            "training.mechanisms: 'own_methods:Typo': advantage is not a hook, and nothing calls it; did you mean adv",
+        ),
+        (["own_methods:Stride"], "training.mechanisms: 'own_methods:Stride' is a query sampler; fix: training.query_s"),
         (["replya"], "training.mechanisms: 'replya' is not one of replay, reflection, ranking, "),
     ],
 )
@@ -290,3 +313,28 @@ def test_a_query_sampler_may_refuse_a_mechanism():
     config = R3GRPOConfig().training(query_sampler="own_methods:Picky")
     with pytest.raises(ConfigError, match="training.query_sampler: cannot be combined with reflection"):
         config.check_settings()
+
+
+def test_a_helper_beside_the_hook_that_it_resembles_is_let_through():
+    R3GRPOConfig().training(mechanisms=["own_methods:Helped"])
+
+
+def test_a_samplers_hook_is_checked_for_its_spelling_too():
+    with pytest.raises(ConfigError, match="chose is not a hook, and nothing calls it; did you mean choose?"):
+        R3GRPOConfig().training(query_sampler="own_methods:Chosen")
+
+
+def test_a_check_says_which_hooks_ones_own_methods_have():
+    own = named().training(mechanisms=["own_methods:Helped", "self_filter"]).own_methods()
+    assert own == [
+        "training.mechanisms: own_methods:Helped, hooks advantages",
+        "training.query_sampler: own_methods:Stride, NO HOOK: it changes nothing",
+        "training.advantage: own_methods:Scaled, hooks advantages",
+    ]
+    assert named().apply({"bonus": {"enabled": False}}).own_methods() == own[1:]
+    assert R3GRPOConfig().training(mechanisms=["self_filter"]).own_methods() == []
+
+
+def test_a_section_like_no_other_may_be_that_of_a_method_that_is_not_named():
+    with pytest.raises(ConfigError, match="^mine: .*; known: .*; that of a method of your own is there once "):
+        R3GRPOConfig().apply({"mine": {"amount": 1}})

@@ -10,7 +10,7 @@ from algorithms.r3_grpo.config import R3GRPOConfig
 from .pages import DOCS, ROOT, fenced
 
 PAGE = DOCS / "method/extend.md"
-MECHANISM, IN_PYTHON, TEST, *METHODS = fenced(PAGE, "python")
+MECHANISM, IN_PYTHON, TEST, *METHODS, TESTS = fenced(PAGE, "python")
 
 
 @pytest.fixture
@@ -44,3 +44,12 @@ def test_a_configuration_takes_the_other_methods(mine, config_class):
     config = config_class().training(query_sampler="mine:First", advantage="mine:Signs", objective="mine:Reinforce")
     config.apply({"first": {"count": 4}}).check_settings()
     assert config.first_settings.count == 4
+
+
+def test_the_tests_of_the_other_methods_pass(mine):
+    scope = {}
+    exec(compile(TESTS, PAGE.name, "exec"), scope)
+    tests = [value for name, value in scope.items() if name.startswith("test_")]
+    for test in tests:
+        test()
+    assert len(tests) == 4

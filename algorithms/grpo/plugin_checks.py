@@ -1,0 +1,139 @@
+"""Check what plug-ins return: a wrong value ends the run in a line that names the class, the hook and the fix."""
+
+import math
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from algorithms.config.plugins import Plugin
+from algorithms.grpo.mechanism import State
+from algorithms.grpo.types import Group
+from algorithms.rollout.types import Prompt
+from algorithms.utils.errors import RunError
+from algorithms.utils.files import plain
+
+_PER_RESPONSE = "return float [G], or for each response of the group float [L], a value per token"
+
+
+class PluginError(RunError):
+    """A hook of a mechanism, query sampler or advantage estimator returned what a step cannot use."""
+
+
+def checked_advantages(plugin: Plugin, group: Group, found: Any) -> Any:
+    """Return advantages as they are.
+
+    Args:
+        plugin: whose hook `advantages` returned them.
+        group: of G samples with L tokens of the policy each.
+        found: float [G], or for each sample a number or float [L].
+
+    Raises:
+        PluginError: another number of samples or tokens, or a value that is no finite number although all of the
+            group's log-probs are: those of a policy that overflowed are `training.max_skipped_steps`'s.
+    """
+    try:
+        values = [np.asarray(value, dtype=np.float64) for value in found]
+    except (TypeError, ValueError) as error:
+        raise _wrong(plugin, "advantages", f"a {type(found).__name__} ({error})", _PER_RESPONSE) from error
+    if len(values) != len(group.samples):
+        what = f"{len(values)} values for a group of {len(group.samples)} responses"
+        raise _wrong(plugin, "advantages", what, _PER_RESPONSE)
+    overflowed = not all(sample.is_finite for sample in group.samples)
+    for value, sample in zip(values, group.samples, strict=True):
+        if value.ndim and value.shape != (sample.rollout.response_length,):
+            what = f"an array of shape {value.shape} for a response of {sample.rollout.response_length} tokens"
+            raise _wrong(plugin, "advantages", what, _PER_RESPONSE)
+        if not overflowed and not np.isfinite(value).all():
+            rewards = ", ".join(f"{each.training_reward:g}" for each in group.samples)
+            what = f"{value[~np.isfinite(value)][0]} for a group with the rewards {rewards}"
+            raise _wrong(plugin, "advantages", what, "return finite numbers, also for a group of equal rewards")
+    return found
+
+
+def check_rewards(plugin: Plugin, group: Group) -> None:
+    """Check what hook `rewards` has set.
+
+    Raises:
+        PluginError: a `shaped_reward` that is no finite number although the sample's log-probs are.
+    """
+    for sample in group.samples:
+        paid = sample.shaped_reward
+        is_number = isinstance(paid, float | int | np.number) and (math.isfinite(paid) or not sample.is_finite)
+        if paid is not None and not is_number:
+            raise _wrong(
+                plugin, "rewards", f"{paid!r}", "set a finite shaped_reward, or None", did="set shaped_reward to"
+            )
+
+
+def checked_prompts(plugin: Plugin, hook: str, found: Any, count: int | None = None) -> list[Prompt]:
+    """Return prompts as a list.
+
+    Args:
+        plugin: whose hook returned them.
+        hook: its name.
+        found: prompts.
+        count: how many there have to be; None: any number.
+
+    Raises:
+        PluginError: no list, one of another length, or one that holds something else.
+    """
+    if not isinstance(found, Sequence) or not all(isinstance(each, Prompt) for each in found):
+        raise _wrong(plugin, hook, _short(found), "return a list of Prompt, empty if there are none")
+    if count is not None and len(found) != count:
+        raise _wrong(plugin, hook, f"{len(found)} prompts for {count}", "return as many as it gets, changed or not")
+    return list(found)
+
+
+def checked_queries(plugin: Plugin, found: Any, count: int, known: Collection[str]) -> list[str]:
+    """Return chosen queries as a list.
+
+    Args:
+        plugin: whose hook `choose` returned them.
+        found: uids.
+        count: how many there have to be.
+        known: the uids of the training queries.
+
+    Raises:
+        PluginError: no list, one of another length, or an unknown uid.
+    """
+    if isinstance(found, str) or not isinstance(found, Iterable):
+        raise _wrong(plugin, "choose", _short(found), f"return a list of {count} uids")
+    chosen = list(found)
+    if len(chosen) != count:
+        raise _wrong(
+            plugin, "choose", f"{len(chosen)} queries where {count} were asked for", "repeat some if it has to"
+        )
+    for uid in chosen:
+        if uid not in known:
+            raise _wrong(plugin, "choose", _short(uid), "return uids of self.services.uids")
+    return chosen
+
+
+def checked_state(plugin: Plugin, found: Any) -> State:
+    """Return a plug-in's state with its second part as plain data.
+
+    Raises:
+        PluginError: no pair, an array that is none, or data that JSON does not hold.
+    """
+    fix = "return a dict of NumPy arrays, and a dict of what JSON holds: text, numbers, lists and dicts of them"
+    if not (isinstance(found, tuple) and len(found) == 2 and all(isinstance(part, dict) for part in found)):
+        raise _wrong(plugin, "state", _short(found), fix)
+    arrays, data = found
+    for name, array in arrays.items():
+        if not isinstance(array, np.ndarray) or array.dtype.hasobject:
+            raise _wrong(plugin, "state", f"{name}, which is no array of numbers", fix)
+    try:
+        return arrays, plain(data)
+    except TypeError as error:
+        raise _wrong(plugin, "state", str(error), fix) from error
+
+
+def _wrong(plugin: Plugin, hook: str, what: str, fix: str, did: str = "returned") -> PluginError:
+    kind = type(plugin)
+    return PluginError(f"{kind.__module__}:{kind.__qualname__}.{hook} {did} {what}; fix: {fix}")
+
+
+def _short(value: object) -> str:
+    text = " ".join(repr(value).split())
+    return text if len(text) <= 60 else f"{text[:60]}…"
