@@ -11,6 +11,8 @@ from benchmarks.suite.records import DIFFICULTIES, FINAL, Run, areas
 from benchmarks.suite.statistics import DRAWS, MARGIN, Estimate, paired_mean, stratified_mean
 
 REFERENCE = "r3"
+_MEANING_OF_TASKS = "Final held-out pass@1, mean over runs; `before` is the base's.\n"
+_MEANING_OF_ENDS = "Means, every task, difficulty and skill weighing the same; entropy in nats per token.\n"
 _AXES = {"tokens": "generated tokens", "cpu_s": "CPU seconds"}
 
 
@@ -46,26 +48,36 @@ def report(
     if len(runs) > planned:
         raise ValueError(f"{len(runs)} test runs of {planned} planned: none is added after the plan")
     _check_rates(runs)
-    arms = sorted({run.arm for run in runs}, key=lambda arm: (arm != reference, arm))
+    arms = ordered_arms(runs, reference)
     parts = ["# Suite\n", _origin(runs)]
     if len(runs) < planned:
         parts.append(f"interim: {len(runs)} of {planned} runs; no conclusions before all are in\n")
     elif runs:
+        scores = {"tokens": areas(runs, "tokens", tokens, hold=hold), "cpu_s": areas(runs, "cpu_s", cpu_s, hold=hold)}
         for axis, budget in (("tokens", tokens), ("cpu_s", cpu_s)):
-            scores = areas(runs, axis, budget, hold=hold)
-            found = compare_runs(runs, scores, reference, draws=draws, seed=seed)
-            parts += [
-                f"## Area over {_AXES[axis]}\n",
-                _meaning(axis, budget, reference),
-                _comparison(found, runs, arms),
-            ]
+            parts += [f"## Area over {_AXES[axis]}\n", _meaning(axis, budget, reference)]
+            parts.append(comparison(runs, scores[axis], reference, draws=draws, seed=seed))
         parts.append(_legend(len(arms) - 1, draws))
-        for axis, budget in (("tokens", tokens), ("cpu_s", cpu_s)):
-            scores = areas(runs, axis, budget, hold=hold)
-            parts += [f"## Parts of the test, area over {_AXES[axis]}\n", _parts(runs, scores, arms)]
+        for axis, values in scores.items():
+            title = f"## Parts of the test, area over {_AXES[axis]}\n"
+            parts += [title, _meaning_of_parts(reference), differences_by_part(runs, values, arms)]
     if runs:
-        parts += ["## Every task\n", _tasks(runs, arms), "## At the end of a run\n", _ends(runs, arms)]
+        parts += ["## Every task\n", _MEANING_OF_TASKS, final_by_task(runs, arms)]
+        parts += ["## At the end of a run\n", _MEANING_OF_ENDS, ends(runs, arms)]
     return "\n".join(parts)
+
+
+def comparison(
+    runs: Sequence[Run], scores: np.ndarray, reference: str = REFERENCE, *, draws: int = DRAWS, seed: int = 0
+) -> str:
+    """Return the table of a reference arm against every other one; arguments as of `compare_runs`."""
+    found = compare_runs(runs, scores, reference, draws=draws, seed=seed)
+    return _comparison(found, runs, ordered_arms(runs, reference))
+
+
+def ordered_arms(runs: Sequence[Run], reference: str = REFERENCE) -> list[str]:
+    """Return the runs' arms, the reference first."""
+    return sorted({run.arm for run in runs}, key=lambda arm: (arm != reference, arm))
 
 
 def compare_runs(
@@ -146,8 +158,14 @@ def _legend(others: int, draws: int) -> str:
     )
 
 
-def _parts(runs: Sequence[Run], scores: np.ndarray, arms: Sequence[str]) -> str:
-    """Return the paired differences in each difficulty, each skill, and each pair of them."""
+def differences_by_part(runs: Sequence[Run], scores: np.ndarray, arms: Sequence[str]) -> str:
+    """Return the paired differences in each difficulty, each skill, and each pair of them, as a table.
+
+    Args:
+        runs: those of the test, all of them.
+        scores: [runs].
+        arms: the reference first.
+    """
     reference, *others = arms
     score = {
         (run.task, run.skill, run.base, run.difficulty, run.arm): value for run, value in zip(runs, scores, strict=True)
@@ -166,11 +184,14 @@ def _parts(runs: Sequence[Run], scores: np.ndarray, arms: Sequence[str]) -> str:
         gaps = [[_gap(score, base, within, reference, arm) for base in here] for arm in others]
         name = ", ".join(filter(None, (level, skill))) or "all"
         rows.append([name, str(len(here)), *(_estimate(paired_mean(gap), "+") for gap in gaps)])
-    title = (
+    return _markdown(["part", "bases", *others], rows)
+
+
+def _meaning_of_parts(reference: str) -> str:
+    return (
         f"{reference} minus the arm on the same base, mean [95 % by Student's t over bases], not adjusted for the "
-        "number of comparisons. A base counts once: over several difficulties with its mean.\n\n"
+        "number of comparisons. A base counts once: over several difficulties with its mean.\n"
     )
-    return title + _markdown(["part", "bases", *others], rows)
 
 
 def _gap(score: Mapping[tuple[Any, ...], float], base: Any, levels: Sequence[str], first: str, second: str) -> float:
@@ -179,7 +200,8 @@ def _gap(score: Mapping[tuple[Any, ...], float], base: Any, levels: Sequence[str
     return float(np.mean([score[*base, level, first] - score[*base, level, second] for level in own]))
 
 
-def _tasks(runs: Sequence[Run], arms: Sequence[str]) -> str:
+def final_by_task(runs: Sequence[Run], arms: Sequence[str]) -> str:
+    """Return the last held-out pass@1 of each task, difficulty and skill, as a table."""
     cells = sorted({(run.task, DIFFICULTIES.index(run.difficulty), run.skill) for run in runs})
     rows = []
     for task, level, skill in cells:
@@ -188,19 +210,18 @@ def _tasks(runs: Sequence[Run], arms: Sequence[str]) -> str:
         before = np.mean([run.pass_at_1[0] for run in here])
         means = [f"{np.mean(values):.3f}" if values else "–" for values in finals]
         rows.append([task, DIFFICULTIES[level], skill, str(len(here)), f"{before:.3f}", *means])
-    title = "Final held-out pass@1, mean over runs; `before` is the base's.\n\n"
-    return title + _markdown(["task", "difficulty", "skill", "runs", "before", *arms], rows, texts=3)
+    return _markdown(["task", "difficulty", "skill", "runs", "before", *arms], rows, texts=3)
 
 
-def _ends(runs: Sequence[Run], arms: Sequence[str]) -> str:
+def ends(runs: Sequence[Run], arms: Sequence[str]) -> str:
+    """Return means over all runs of an arm at their end, as a table."""
     rows = []
     for arm in arms:
         own = [run for run in runs if run.arm == arm]
         values = np.array([[*(run.final[name] for name in FINAL), run.tokens[-1], run.cpu_s[-1]] for run in own])
         *final, tokens, cpu_s = stratified_mean(values, [run.cell for run in own])
         rows.append([arm, str(len(own)), *(f"{value:.3f}" for value in final), f"{tokens:,.0f}", f"{cpu_s:,.0f}"])
-    title = "Means, every task, difficulty and skill weighing the same; entropy in nats per token.\n\n"
-    return title + _markdown(["arm", "runs", *FINAL, "generated tokens", "CPU seconds"], rows)
+    return _markdown(["arm", "runs", *FINAL, "generated tokens", "CPU seconds"], rows)
 
 
 def _estimate(estimate: Estimate, sign: str = "") -> str:

@@ -1,0 +1,74 @@
+"""Figures of the suite's test; `python -m benchmarks.suite --table-only` prints the same from the same records."""
+
+import functools
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.looks import TITLES
+from benchmarks.suite import figure, protocol, records, table
+from benchmarks.suite.records import Run
+
+_DIGITS = 3
+
+
+@functools.cache
+def _runs() -> tuple[Run, ...]:
+    found = records.read(protocol.RECORDS)
+    return tuple(sorted((run for run in found if run.phase == "test"), key=lambda run: run.name))
+
+
+def _budget(axis: str) -> float | None:
+    """Return the registered budget; None: where the shortest run of a task, difficulty and skill ends."""
+    return protocol.read()[0].tokens if axis == "tokens" else None
+
+
+@functools.cache
+def _scores(axis: str) -> np.ndarray:
+    return records.areas(_runs(), axis, _budget(axis))
+
+
+def in_short(images: Path) -> str:
+    """Return each arm's level and R³ minus it over tokens and CPU seconds, and draw the curves over tokens."""
+    figure.draw_curves(_runs(), images / "suite.png", tokens=_budget("tokens"))
+    found = {axis: table.compare_runs(_runs(), _scores(axis)) for axis in records.AXES}
+    lines = ["| arm | held-out pass@1 | R³ minus it | R³ minus it, equal CPU seconds |", "|---|---|---|---|"]
+    for arm in table.ordered_arms(_runs()):
+        cells = [TITLES[arm], _written(found["tokens"].levels[arm])]
+        for axis in records.AXES:
+            other = found[axis].differences.get(arm)
+            cells.append("" if other is None else f"{_written(other.iqm, '+')}, {other.verdict}")
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def compared(_: Path, axis: str) -> str:
+    """Return R³ against every other arm on one axis, with p-values and verdicts."""
+    return table.comparison(_runs(), _scores(axis)).strip()
+
+
+def profiles(images: Path) -> str:
+    """Draw the performance profiles, and return where they are."""
+    figure.draw_profiles(_runs(), images / "suite-profiles.png", tokens=_budget("tokens"))
+    return "![Share of runs above a threshold of mean held-out pass@1, for each arm](../images/suite-profiles.png)"
+
+
+def by_part(_: Path, axis: str) -> str:
+    """Return paired differences by difficulty and by skill."""
+    return table.differences_by_part(_runs(), _scores(axis), table.ordered_arms(_runs())).strip()
+
+
+def by_task(_: Path) -> str:
+    """Return the last pass@1 of each task."""
+    return table.final_by_task(_runs(), table.ordered_arms(_runs())).strip()
+
+
+def ends(_: Path) -> str:
+    """Return what the runs are like at their ends."""
+    return table.ends(_runs(), table.ordered_arms(_runs())).strip()
+
+
+def _written(values: Sequence[float], sign: str = "") -> str:
+    value, low, high = (f"{number:{sign}.{_DIGITS}f}" for number in values)
+    return f"{value} [{low}, {high}]"
