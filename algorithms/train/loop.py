@@ -5,7 +5,7 @@ import functools
 import logging
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -26,11 +26,12 @@ from algorithms.train.checkpoint import load_checkpoint
 from algorithms.train.checkpoints import Checkpoints
 from algorithms.train.closing_table import HELD_OUT, print_closing_table
 from algorithms.train.curves import draw_curves
+from algorithms.train.failed_evaluation import naming_the_evaluation
 from algorithms.train.interrupts import InterruptBetweenSteps, interrupt_on_sigterm
 from algorithms.train.recorder import Recorder
 from algorithms.train.resume import StoredRun, changed_measurement, changed_training, reading_history
-from algorithms.train.rollout_files import rollout_rows, sample_conversations, write_rollouts
 from algorithms.train.run_directory import SIDES, RunDirectory
+from algorithms.train.step_record import levels_of, record_step, step_row
 from algorithms.train.supervised import DIRECTORY, report
 from algorithms.train.token_pieces import TokenPieces
 from algorithms.train.trackers.tracker import Outcome
@@ -94,6 +95,7 @@ class _Session:
         self.wall_s_before = 0.0
         self.metrics: dict[str, float] = {}
         self.recorded_until = 0
+        self.recorded_step: int | None = None
 
     def resume_from(self, checkpoint: Path | None, config_yaml: str) -> None:
         """Restore the state of the checkpoint, or of the start, and drop what was written later: it is repeated."""
@@ -151,8 +153,8 @@ class _Session:
     def run_steps(self) -> None:
         """Train up to `run.steps` or `run.max_generated_tokens`, whichever is first.
 
-        The end of the run, an interrupt, and an error in a step that has changed nothing yet leave a checkpoint. In the
-        middle of a step it holds the state at the step's beginning.
+        The end of the run, an interrupt, an error in a step that has changed nothing yet, and one in the evaluation
+        after a step leave a checkpoint. In the middle of a step it holds the state at the step's beginning.
         """
         budget = self.run.max_generated_tokens
         with (
@@ -163,10 +165,10 @@ class _Session:
                 while not (self._is_complete() or interrupt.requested):
                     progress.update(self._step())
             except KeyboardInterrupt:
-                if not (self.algo.in_step and self.algo.can_be_saved):
+                if not self._can_be_saved:
                     raise
             except Exception as error:
-                if self.algo.in_step and self.algo.can_be_saved and not isinstance(error, LearnerDied):
+                if self._can_be_saved and not isinstance(error, LearnerDied):
                     with interrupt.saving():
                         self._save_beside_an_error()
                 raise
@@ -181,7 +183,8 @@ class _Session:
     def close(self) -> None:
         """Evaluate, write summary and curves, and print the closing table."""
         self.algo.abandon_rollouts()
-        self._evaluate("after")
+        with naming_the_evaluation("after training", self._how_to_resume()):
+            self._evaluate("after")
         sides = {side: self.evaluations.get(side, {}) for side in SIDES}
         summary = {
             "algorithm": type(self.algo).__name__,
@@ -203,21 +206,36 @@ class _Session:
         budget = self.run.max_generated_tokens
         return self.algo.steps_done >= self.run.steps or 0 < budget <= self.algo.generated_tokens
 
+    @property
+    def _can_be_saved(self) -> bool:
+        """Whether a checkpoint loses nothing: within a step before it changes anything, and after one on record."""
+        if self.algo.in_step:
+            return self.algo.can_be_saved
+        return self.recorded_step == self.algo.steps_done
+
     def _step(self) -> dict[str, Any]:
-        result = self.algo.train()
-        step, batch = self.algo.steps_done, self.algo.batch
-        row = {"step": step, **batch.record, "run/wall_s": self._wall_s()}
-        row |= {f"eval/{name}": value for name, value in (result.get(EVALUATION_RESULTS) or {}).items()}
-        if self.run.save_rollouts:
-            pieces = self.pieces if self.run.save_tokens else None
-            rows = rollout_rows(step, batch.groups, self.algo.tokenizer, pieces)
-            write_rollouts(self.directory.rollout_file(step), rows)
-        self.metrics = {name: value for name, value in row.items() if isinstance(value, int | float)}
-        self.recorder.record(row)
-        shown = sample_conversations(batch.groups, self.run.log_conversations, self.algo.tokenizer)
-        self.recorder.record_conversations(step, shown)
-        if self.run.checkpoint_every and step % self.run.checkpoint_every == 0:
+        before = self.algo.steps_done
+        try:
+            result = self.algo.train()
+        except BaseException:
+            if self.algo.in_step or self.algo.steps_done == before:
+                raise
+            # The step has ended, and the evaluation after it has not.
+            self._record({})
+            with naming_the_evaluation(f"after step {self.algo.steps_done}", self._how_to_resume()):
+                raise
+        row = self._record(result.get(EVALUATION_RESULTS) or {})
+        if self.run.checkpoint_every and row["step"] % self.run.checkpoint_every == 0:
             self.checkpoints.save(self.algo, self.metrics)
+        return row
+
+    def _record(self, evaluation: Mapping[str, Any]) -> dict[str, Any]:
+        """Record the step that has ended; return its row."""
+        row = step_row(self.algo, evaluation, self._wall_s())
+        pieces = self.pieces if self.run.save_rollouts and self.run.save_tokens else None
+        record_step(self.algo, row, self.run, self.recorder, self.directory, pieces)
+        self.metrics = {name: value for name, value in row.items() if isinstance(value, int | float)}
+        self.recorded_step = self.algo.steps_done
         return row
 
     def _save_beside_an_error(self) -> None:
@@ -249,18 +267,13 @@ class _Session:
             "step": self.algo.steps_done,
             "metrics": metrics,
             "correct": evaluation.share_correct(),
-            "levels": self._levels(evaluation.uids),
+            "levels": levels_of(self.algo, evaluation.uids),
         }
         if not is_in_row:
             tags = {f"eval/{name}": value for name, value in metrics.items()}
             self.recorder.record_evaluation(self.algo.steps_done, tags)
         # Last: a resumed run takes what is in there for done.
         self.directory.write_evaluation(self.evaluations | {"wall_s": self._wall_s()})
-
-    def _levels(self, uids: Sequence[str]) -> dict[str, str]:
-        """Map uids to the level of their problems, where it is known."""
-        queries = self.algo.environments[Split.EVALUATION].unwrapped.queries
-        return {uid: level for uid in uids if (level := queries[uid].level)}
 
     def _restore_results(self, changed: Sequence[str]) -> None:
         """Restore the evaluation before training and the time spent; delete an end that no longer holds.

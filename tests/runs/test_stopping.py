@@ -11,6 +11,7 @@ from algorithms.train import checkpoints
 from algorithms.train import loop as train
 from algorithms.train import main as script
 from algorithms.train.interrupts import InterruptBetweenSteps
+from algorithms.train.run_directory import RunDirectory
 from tests.runs.stand_in import save
 
 
@@ -99,6 +100,56 @@ def test_an_error_in_the_rollouts_leaves_the_state_that_its_step_began_with(run,
         with pytest.raises(ZeroDivisionError):
             run()
     assert "stopped by an error after step 1; resume with --resume" in capsys.readouterr().err
+
+
+def in_the_evaluation_after_its_second_step(algorithm, error):
+    """Let the second step end, and the evaluation after it fail."""
+    whole = algorithm.train
+
+    def train(self):
+        result = whole(self)
+        if self.steps_done == 2:
+            raise error
+        return result
+
+    algorithm.train = train
+
+
+@pytest.mark.parametrize("error", [EpisodesFailed("every one of 8 episodes failed: x; fix: y"), ZeroDivisionError()])
+def test_an_evaluation_that_fails_between_steps_costs_no_step(run, algorithm, tmp_path, capsys, error):
+    whole = algorithm.train
+    in_the_evaluation_after_its_second_step(algorithm, error)
+    resume = f"resume with --resume {tmp_path / 'run'}"
+    if isinstance(error, EpisodesFailed):
+        assert run() == (1, ["step_000002"])
+        last = capsys.readouterr().err.splitlines()[-1]
+        assert last == f"error: the evaluation after step 2 failed: {error}; then {resume}"
+    else:
+        with pytest.raises(ZeroDivisionError):
+            run()
+        assert f"stopped by an error after step 2; {resume}" in capsys.readouterr().err
+    algorithm.train = whole
+    assert run("--resume", str(tmp_path / "run")) == (0, ["step_000002", "step_000003"])
+    assert [row["step"] for row in RunDirectory.open(tmp_path / "run").read_metrics()] == [1, 2, 3]
+
+
+def test_a_learner_that_dies_in_an_evaluation_between_steps_leaves_no_checkpoint(run, algorithm, capsys):
+    in_the_evaluation_after_its_second_step(algorithm, LearnerDied("a learner died"))
+    assert run() == (1, [])
+    assert capsys.readouterr().err.splitlines()[-1] == "error: a learner died"
+
+
+def test_an_evaluation_after_training_that_fails_says_how_to_continue(run, algorithm, tmp_path, capsys):
+    def fails(self):
+        if self.steps_done:
+            raise EpisodesFailed("every one of 8 episodes failed: x; fix: y")
+        whole(self)
+
+    whole, algorithm.evaluate = algorithm.evaluate, fails
+    assert run() == (1, ["step_000003"])
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last.startswith("error: the evaluation after training failed: every one of 8 episodes failed: x; fix: y; ")
+    assert last.endswith(f"; then resume with --resume {tmp_path / 'run'}")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,46 @@
+"""What a run writes of each step: its row of metrics, its rollouts, and conversations to read."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from algorithms.config.sections import RunSettings
+from algorithms.grpo.base import StagedAlgorithm
+from algorithms.rollout.types import Split
+from algorithms.train.recorder import Recorder
+from algorithms.train.rollout_files import rollout_rows, sample_conversations, write_rollouts
+from algorithms.train.run_directory import RunDirectory
+from algorithms.train.token_pieces import TokenPieces
+
+
+def step_row(algo: StagedAlgorithm, evaluation: Mapping[str, Any], wall_s: float) -> dict[str, Any]:
+    """Return the row of the step that has ended: flat tag → number or text.
+
+    Args:
+        algo: that made the step.
+        evaluation: metrics of the evaluation after it; empty where there was none.
+        wall_s: seconds that the run has taken so far.
+    """
+    row = {"step": algo.steps_done, **algo.batch.record, "run/wall_s": wall_s}
+    return row | {f"eval/{name}": value for name, value in evaluation.items()}
+
+
+def record_step(
+    algo: StagedAlgorithm,
+    row: Mapping[str, Any],
+    run: RunSettings,
+    recorder: Recorder,
+    directory: RunDirectory,
+    pieces: TokenPieces | None,
+) -> None:
+    """Write the step that has ended: its row, its conversations and, with `run.save_rollouts`, its rollouts."""
+    step, groups = algo.steps_done, algo.batch.groups
+    if run.save_rollouts:
+        write_rollouts(directory.rollout_file(step), rollout_rows(step, groups, algo.tokenizer, pieces))
+    recorder.record(row)
+    recorder.record_conversations(step, sample_conversations(groups, run.log_conversations, algo.tokenizer))
+
+
+def levels_of(algo: StagedAlgorithm, uids: Sequence[str]) -> dict[str, str]:
+    """Map uids of held-out problems to their level, where it is known."""
+    queries = algo.environments[Split.EVALUATION].unwrapped.queries
+    return {uid: level for uid in uids if (level := queries[uid].level)}
