@@ -17,7 +17,7 @@ from rich.progress import track
 from r3env.core import Query, Verdict
 from r3env.data.loading import Selection, load_table
 from r3env.data.query_table import QueryTable
-from r3env.data.sources import DataError, parse_source
+from r3env.data.sources import for_command, parse_columns, parse_source
 from r3env.grading import GraderError, grade
 
 _THREADS = 8
@@ -29,11 +29,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = _parser().parse_args(arguments)
     try:
         _check_input(given)
-        columns = _columns(given.column)
+        columns = parse_columns(given.column)
         source = parse_source(given.data, split=given.split, revision=given.revision, preset=given.preset)
         table, counts = load_table(source, Selection(columns, given.limit, given.max_prompt_length))
     except ValueError as error:
-        print(error, file=sys.stderr)
+        print(for_command(error), file=sys.stderr)
         return 2
     print(f"{given.data}: {counts}")
     try:
@@ -92,16 +92,6 @@ def _check_input(given: argparse.Namespace) -> None:
         raise ValueError("--data is empty; fix: name a file, preset:NAME or a Hub id")
     if not 0 < given.timeout_s < math.inf:
         raise ValueError(f"--timeout-s must be a positive number of seconds, it is {given.timeout_s:g}")
-
-
-def _columns(pairs: Sequence[str]) -> dict[str, str]:
-    columns = {}
-    for pair in pairs:
-        ours, equals, theirs = pair.partition("=")
-        if not equals or not theirs:
-            raise DataError(f"--column {pair}: not of the form OURS=THEIRS; fix: --column problem=question")
-        columns[ours] = theirs
-    return columns
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -122,10 +122,13 @@ class VerifiableEnv(gymnasium.Env[str, str], abc.ABC):
             max_turns: Answers that the policy may give in an episode.
 
         Raises:
-            ValueError: `max_turns` is not a whole number of at least 1.
+            ValueError: `max_turns` is not a whole number of at least 1, or an argument that is text is not.
         """
-        if not isinstance(max_turns, int) or max_turns < 1:
+        if isinstance(max_turns, bool) or not isinstance(max_turns, int) or max_turns < 1:
             raise ValueError(f"max_turns must be a whole number of at least 1, it is {max_turns!r}")
+        for name, text in (("instruction", instruction), ("reflection_guidance", reflection_guidance)):
+            if not isinstance(text, str):
+                raise ValueError(f"{name} must be text, it is {text!r}")
         self.observation_space = UnicodeText()
         self.action_space = UnicodeText()
         self.instruction = instruction

@@ -4,15 +4,20 @@ Exit codes: 0 shown, 2 wrong input, 130 interrupted.
 """
 
 import argparse
-import importlib
+import contextlib
 import json
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import r3env
 from r3env.core import VerifiableEnv
+from r3env.data.sources import for_command, parse_columns
+from r3env.named_functions import describe
+from r3env.opening import NotRegisteredError, check_id, finite_reward, user_prompt
 from r3env.registry import make_env
+from r3env.spelling import nearest
 
 _RULE = "─" * 80
 _MOST_EPISODES = 1000
@@ -22,19 +27,51 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Print some episodes; the result is the exit code."""
     given = _parser().parse_args(arguments)
     try:
-        env = _make_env(given)
-        starts = _starts(env, given)
-    except (ValueError, TypeError, ImportError) as error:
-        print(" ".join(f"{given.env}: {error}".split()), file=sys.stderr)
+        _show(given)
+    except BrokenPipeError:  # its reader has seen enough, as `head` has
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except _InputError as error:
+        print(error, file=sys.stderr)
         return 2
-    for number, (observation, info) in enumerate(starts, start=1):
-        print(f"{_RULE}\n{number}. uid {info['uid']}\n{_RULE}\n{observation}")
-        if given.gold:
-            _answer(env, info["uid"], env.reference_response(env.query(info["uid"])))
-        if given.answer is not None:
-            _answer(env, info["uid"], given.answer)
-    env.close()
     return 0
+
+
+class _InputError(Exception):
+    """What the user gave cannot be used; the message is one line."""
+
+
+def _show(given: argparse.Namespace) -> None:
+    with _named(given, "the environment cannot be made"):
+        env = _make_env(given)
+    with contextlib.closing(env):
+        with _named(given, "its problems cannot be read"):
+            uids = env.uids
+            for uid in uids:
+                user_prompt(env, uid)
+        with _named(given, "reset"):
+            starts = _starts(env, given)
+        for number, (observation, info) in enumerate(starts, start=1):
+            print(f"{_RULE}\n{number}. uid {info['uid']}\n{_RULE}\n{observation}")
+            if given.gold:
+                with _named(given, "reference_response"):
+                    reference = env.reference_response(env.query(info["uid"]))
+                _answer(env, info["uid"], reference, given)
+            if given.answer is not None:
+                _answer(env, info["uid"], given.answer, given)
+        sys.stdout.flush()
+
+
+@contextlib.contextmanager
+def _named(given: argparse.Namespace, where: str) -> Iterator[None]:
+    """Turn whatever the user's environment raises into one line: where, what, and in which line of its code."""
+    try:
+        yield
+    except (BrokenPipeError, _InputError):
+        raise
+    except (ValueError, ImportError) as error:
+        raise _InputError(f"{given.env}: {for_command(error)}") from error
+    except (Exception, SystemExit) as error:
+        raise _InputError(f"{given.env}: {where}: {describe(error)}") from error
 
 
 def _make_env(given: argparse.Namespace) -> VerifiableEnv:
@@ -48,9 +85,12 @@ def _make_env(given: argparse.Namespace) -> VerifiableEnv:
         if not given.data.strip():
             raise ValueError("--data is empty; fix: name the data, or leave --data out")
         options["data"] = given.data
-    module, colon, _ = given.env.partition(":")
-    if colon:
-        importlib.import_module(module)  # for its error, which names the module
+    if given.column:
+        options["columns"] = {**(options.get("columns") or {}), **parse_columns(given.column)}
+    try:
+        check_id(given.env)
+    except NotRegisteredError as error:
+        raise ValueError(f"is not registered; the nearest is {nearest(given.env, error.known)}") from None
     return make_env(given.env, options)
 
 
@@ -61,12 +101,15 @@ def _starts(env: VerifiableEnv, given: argparse.Namespace) -> list[tuple[str, di
     return [first, *(env.reset() for _ in range(given.n - 1))]
 
 
-def _answer(env: VerifiableEnv, uid: str, answer: str) -> None:
+def _answer(env: VerifiableEnv, uid: str, answer: str, given: argparse.Namespace) -> None:
     """Give the same answer until the episode is over."""
-    env.reset(options={"uid": uid})
+    with _named(given, "reset"):
+        env.reset(options={"uid": uid})
     over = False
     while not over:
-        observation, reward, terminated, truncated, info = env.step(answer)
+        with _named(given, "step"):
+            observation, reward, terminated, truncated, info = env.step(answer)
+            reward = finite_reward(reward)
         over = terminated or truncated
         verdict = f"{info.get('verdict', '')} correct={info.get('correct')} reward={reward:g}"
         print(f"\n>>> {answer}\n<<< {verdict}{' (the end)' if over else ''}")
@@ -83,6 +126,12 @@ def _value(text: str) -> Any:
         return text
 
 
+def _seed(text: str) -> int:
+    if not (text.isascii() and text.isdecimal()):
+        raise argparse.ArgumentTypeError(f"must be a whole number of at least 0, it is {text!r}")
+    return int(text)
+
+
 def _episodes(text: str) -> int:
     if not (text.isascii() and text.isdecimal()) or not 1 <= int(text[:5]) <= _MOST_EPISODES:
         raise argparse.ArgumentTypeError(f"must be a whole number from 1 to {_MOST_EPISODES}, it is {text!r}")
@@ -93,9 +142,16 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m r3env.inspect", description=__doc__.partition("\n")[0])
     parser.add_argument("--env", default=r3env.MATH_ID, help=f"Gymnasium id, or module:Id-v0 ({r3env.MATH_ID})")
     parser.add_argument("--n", type=_episodes, default=5, metavar="N", help="episodes to show, 1 to 1000 (5)")
-    parser.add_argument("--seed", type=int, default=0, help="which queries are sampled (0)")
+    parser.add_argument("--seed", type=_seed, default=0, help="which queries are sampled (0)")
     parser.add_argument("--uid", help="show this query instead")
     parser.add_argument("--data", help="the environment's data, as in environment.data")
+    parser.add_argument(
+        "--column",
+        action="append",
+        default=[],
+        metavar="OURS=THEIRS",
+        help="map a column of the data, as in environment.columns; may be repeated",
+    )
     parser.add_argument(
         "--option",
         action="append",

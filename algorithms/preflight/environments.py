@@ -1,7 +1,6 @@
 """Check, before anything starts, that the configured environment can be made and its problems read."""
 
 import contextlib
-import importlib
 import logging
 import re
 from collections.abc import Mapping, Sequence
@@ -15,6 +14,7 @@ import r3env  # noqa: F401  registers its environments
 from algorithms.config.errors import ConfigError, did_you_mean, nearest, shown
 from algorithms.config.sections import EnvironmentSettings
 from algorithms.preflight.trial import sum_decides, try_out
+from r3env.opening import EnvIdError, NotRegisteredError, check_id, user_prompt
 
 if TYPE_CHECKING:
     from algorithms.config.base import BaseConfig
@@ -26,8 +26,6 @@ _logger = logging.getLogger(__name__)
 _WHERE = "environment.id"
 _UNEXPECTED = re.compile(r"unexpected keyword argument '(\w+)'")
 _FILE_TYPES = (".jsonl", ".json", ".parquet", ".csv")
-# Packages whose registered environments cannot be meant.
-_GAMES = frozenset({"gymnasium", "shimmy", "ale_py"})
 
 
 @dataclass(frozen=True)
@@ -104,8 +102,15 @@ def _tried(environment: "VerifiableEnv", uids: Sequence[str], trial: bool) -> st
 
 
 def user_prompts(environment: "VerifiableEnv", uids: Sequence[str]) -> list[str]:
-    """Return the first user turn of each query."""
-    return [environment.prompt(environment.query(uid)) for uid in uids]
+    """Return the first user turn of each query.
+
+    Raises:
+        ConfigError: the environment cannot make one.
+    """
+    try:
+        return [user_prompt(environment, uid) for uid in uids]
+    except Exception as error:  # prompt is the user's
+        raise ConfigError(f"{_WHERE}: {_line(error)}") from error
 
 
 def longest_first(prompts: Sequence[str]) -> tuple[str, ...]:
@@ -141,33 +146,14 @@ def is_on_hub(data: str | None) -> bool:
 
 
 def _check_id(name: str) -> None:
-    module, colon, _ = name.partition(":")
-    if colon:
-        try:
-            importlib.import_module(module)
-        except ModuleNotFoundError as error:
-            fix = "fix: start from the folder that holds it, or put that folder on PYTHONPATH"
-            raise ConfigError(f"{_WHERE}: {shown(name)}: there is no module {error.name}; {fix}") from None
-        except Exception as error:  # the module is the user's: importing it can raise anything
-            raise ConfigError(f"{_WHERE}: {shown(name)}: importing {module} fails: {_line(error)}") from error
     try:
-        gymnasium.spec(name.removeprefix(f"{module}:"))
-    except gymnasium.error.Error:
-        # Gymnasium's own games cannot be meant.
-        ours = [
-            spec.id
-            for spec in gymnasium.registry.values()
-            if spec.namespace == "r3env" or _module(spec.entry_point).split(".")[0] not in _GAMES
-        ]
-        known = [f"{module}:{entry}" for entry in ours] if colon else ours
-        match = nearest(name, known) or nearest(name.rpartition(":")[2], ours)
-        ending = f"did you mean {match}?" if match else did_you_mean(name, ours)
+        check_id(name)
+    except EnvIdError as error:
+        raise ConfigError(f"{_WHERE}: {shown(name)}: {error}") from error
+    except NotRegisteredError as error:
+        match = nearest(name, error.known) or nearest(name.rpartition(":")[2], error.known)
+        ending = f"did you mean {match}?" if match else did_you_mean(name, error.known)
         raise ConfigError(f"{_WHERE}: {shown(name)} is not registered; {ending}") from None
-
-
-def _module(entry_point: Any) -> str:
-    """Where an environment's class comes from: registered as `module:Class`, or as the class itself."""
-    return entry_point if isinstance(entry_point, str) else str(getattr(entry_point, "__module__", ""))
 
 
 def _make(name: str, arguments: dict[str, Any], section: str) -> "VerifiableEnv":

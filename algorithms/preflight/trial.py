@@ -1,6 +1,5 @@
 """Answer a few problems before anything starts: what an environment or a reward function raises shows now."""
 
-import math
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from algorithms.config.errors import ConfigError, shown
 from algorithms.rollout.failures import describe_error, one_line
 from r3env.envs.function import FunctionEnv
+from r3env.opening import finite_reward
 
 if TYPE_CHECKING:
     from r3env.core import Query, VerifiableEnv
@@ -99,9 +99,7 @@ def _answered(environment: "VerifiableEnv", uid: str) -> Iterator[_Outcome]:
 
 def _judged(uid: str, answer: str, result: tuple[Any, ...]) -> _Outcome:
     _, reward, _, _, info = result
-    reward = float(reward)
-    if not math.isfinite(reward):
-        raise ValueError(f"reward {reward} is not a finite number")
+    reward = finite_reward(reward)
     if info.get("verdict") in _UNTRUSTED:
         return _Outcome(uid, answer, error=str(info.get("feedback") or f"the verdict is {info['verdict']}"))
     return _Outcome(uid, answer, reward, bool(info.get("correct", reward > 0)))

@@ -1,6 +1,7 @@
 """Resolve a data set's name: a file, embedded problems, a preset, or a data set on the Hub."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, Self
@@ -75,6 +76,27 @@ def parse_source(
     if preset is not None:
         source = replace(source, preset=_preset(text, preset))
     return replace(source, split=split or source.split, revision=revision or source.revision)
+
+
+def parse_columns(pairs: Sequence[str]) -> dict[str, str]:
+    """Return the columns that options `--column OURS=THEIRS` of a command map.
+
+    Raises:
+        DataError: one is not of that form.
+    """
+    columns = {}
+    for pair in pairs:
+        ours, equals, theirs = pair.partition("=")
+        if not ours or not equals or not theirs:
+            raise DataError(f"--column {pair}: not of the form OURS=THEIRS; fix: --column problem=question")
+        columns[ours] = theirs
+    return columns
+
+
+def for_command(error: Exception) -> str:
+    """Return an error's line with the option of a command in place of the setting that maps a column."""
+    line = " ".join(str(error).split())
+    return re.sub(r"map it with columns\.(\S+)", r"map it with --column \1=NAME", line)
 
 
 def has_preset(text: str) -> bool:

@@ -59,11 +59,19 @@ class MathEnv(VerifiableEnv):
                 the chat template's own not included; None for characters.
 
         Raises:
-            ValueError: A number is not positive.
+            ValueError: A number is not positive, or `columns` maps no names to names.
         """
         super().__init__(instruction=instruction, reflection_guidance=reflection_guidance, max_turns=max_turns)
+        if isinstance(grading_timeout_s, bool) or not isinstance(grading_timeout_s, int | float):
+            raise ValueError(f"grading_timeout_s must be a number of seconds, it is {grading_timeout_s!r}")
         if not grading_timeout_s > 0:
             raise ValueError(f"grading_timeout_s must be positive, it is {grading_timeout_s!r}")
+        if not isinstance(columns, Mapping | None) or not all(
+            isinstance(name, str) for name in (columns or {}).values()
+        ):
+            raise ValueError(
+                f"columns must map our names to those of the data, {{problem: question}}, it is {columns!r}"
+            )
         self.data = data or EMBEDDED_TRAINING_PROBLEMS
         self.split, self.revision, self.preset = split, revision, preset
         self.columns = dict(columns or {})

@@ -1,5 +1,7 @@
 """An environment is made and its problems are read before anything starts."""
 
+import sys
+
 import pytest
 
 from algorithms.grpo.config import ConfigError, GRPOConfig
@@ -89,3 +91,11 @@ def test_data_on_the_hub_is_fetched_only_when_asked():
 def test_what_counts_as_data_on_the_hub(problems):
     assert is_on_hub("owner/name")
     assert not any(is_on_hub(data) for data in (None, "embedded:train", "no/such.jsonl", str(problems.parent)))
+
+
+def test_a_prompt_that_is_no_text_is_named(own_environment, monkeypatch):
+    config = GRPOConfig().environment(f"{own_environment}:Echo-v0")
+    validate_environment(config)
+    monkeypatch.setattr(sys.modules[own_environment].Echo, "prompt", lambda self, query: 3)
+    with pytest.raises(ConfigError, match=r"^environment\.id: .*must be text, it is of type int$"):
+        validate_environment(config)
