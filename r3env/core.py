@@ -280,6 +280,13 @@ class VerifiableEnv(gymnasium.Env[str, str], abc.ABC):
         observation = "" if terminated else self.feedback(query, action, verdict)
         return observation, self.reward(query, verdict), terminated, False, self._step_info(query, verdict)
 
+    def check_concurrency(self, episodes: int) -> None:
+        """Refuse, before a run starts, what cannot hold so many episodes at a time; nothing is refused here.
+
+        Raises:
+            r3env.registry.OptionError: They do not fit; the error names the constructor's argument.
+        """
+
     def _step_info(self, query: Query, verdict: Verdict) -> dict[str, Any]:
         info: dict[str, Any] = {"uid": query.uid, "correct": verdict.correct, "verdict": str(verdict.reason)}
         if verdict.feedback:

@@ -41,6 +41,7 @@ class OptionError(ValueError):
 
     def __init__(self, option: str, text: str) -> None:
         super().__init__(f"{option}: {' '.join(text.split())}")
+        self.option, self.text = option, text
 
 
 def make_env(env_id: str, arguments: Mapping[str, Any]) -> VerifiableEnv:

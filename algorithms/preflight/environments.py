@@ -5,7 +5,6 @@ import logging
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import gymnasium
@@ -14,7 +13,9 @@ import r3env  # noqa: F401  registers its environments
 from algorithms.config.errors import ConfigError, did_you_mean, nearest, shown
 from algorithms.config.sections import EnvironmentSettings
 from algorithms.preflight.trial import sum_decides, try_out
+from r3env.data.sources import DataError, parse_source
 from r3env.opening import EnvIdError, NotRegisteredError, check_id, user_prompt
+from r3env.registry import OptionError
 
 if TYPE_CHECKING:
     from algorithms.config.base import BaseConfig
@@ -25,7 +26,6 @@ _logger = logging.getLogger(__name__)
 
 _WHERE = "environment.id"
 _UNEXPECTED = re.compile(r"unexpected keyword argument '(\w+)'")
-_FILE_TYPES = (".jsonl", ".json", ".parquet", ".csv")
 
 
 @dataclass(frozen=True)
@@ -75,6 +75,7 @@ def _facts(config: "BaseConfig", fetch: bool, trial: bool, opened: contextlib.Ex
     environment = _make(settings.id, arguments, "environment")
     opened.callback(environment.close)
     uids = _queries(environment, "environment", settings.data, fetch)
+    _check_concurrency(config, environment)
     prompts, held_out_uids = user_prompts(environment, uids or ()), uids
     if evaluation.environment_arguments():
         held_out = _make(settings.id, evaluation.held_out(arguments), "evaluation")
@@ -139,10 +140,14 @@ def _identity(query: "Query") -> tuple[str, str]:
 
 
 def is_on_hub(data: str | None) -> bool:
-    """Return whether `environment.data` names a data set on the Hub rather than a file or embedded problems."""
-    if data is None or data.startswith("embedded:"):
+    """Return whether `environment.data` names a data set on the Hub.
+
+    It may also name a file, embedded problems, or what an environment of another kind makes of it.
+    """
+    try:
+        return data is not None and parse_source(data).kind == "hub"
+    except DataError:
         return False
-    return Path(data).suffix.lower() not in _FILE_TYPES and not Path(data).expanduser().exists()
 
 
 def _check_id(name: str) -> None:
@@ -158,7 +163,6 @@ def _check_id(name: str) -> None:
 
 def _make(name: str, arguments: dict[str, Any], section: str) -> "VerifiableEnv":
     from r3env.core import VerifiableEnv
-    from r3env.registry import OptionError
 
     try:
         environment = gymnasium.make(name, disable_env_checker=True, **arguments).unwrapped
@@ -182,8 +186,6 @@ def _make(name: str, arguments: dict[str, Any], section: str) -> "VerifiableEnv"
 
 
 def _queries(environment: "VerifiableEnv", section: str, data: str | None, fetch: bool) -> list[str] | None:
-    from r3env.registry import OptionError
-
     if is_on_hub(data) and not fetch:
         return None
     try:
@@ -194,9 +196,19 @@ def _queries(environment: "VerifiableEnv", section: str, data: str | None, fetch
         raise ConfigError(f"{_place(error, section)}: {_line(error)}") from error
 
 
-def _place(error: Exception, section: str) -> str:
-    from r3env.data.sources import DataError
+def _check_concurrency(config: "BaseConfig", environment: "VerifiableEnv") -> None:
+    """Check that the environment can hold the episodes that run at a time."""
+    training, runners = config.training_settings, config.env_runners_settings
+    sampled = training.queries_per_step * training.group_size
+    try:
+        environment.check_concurrency(min(sampled, max(1, runners.num_env_runners) * runners.max_num_seqs))
+    except OptionError as error:
+        raise ConfigError(f"environment.options.{error}") from error
+    except Exception as error:  # the environment is the user's
+        raise ConfigError(f"{_WHERE}: {_line(error)}") from error
 
+
+def _place(error: Exception, section: str) -> str:
     return f"{section}.data" if isinstance(error, DataError) else _WHERE
 
 

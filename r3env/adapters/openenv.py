@@ -12,12 +12,15 @@ from typing import Any
 
 import gymnasium
 
-from r3env.adapters.foreign import Reply, SeededEnv, seed_of
+from r3env.adapters.foreign import FIRST_SEEDS, Reply, SeededEnv, seed_of
+from r3env.adapters.openenv_schema import check_action, unreachable
 from r3env.core import Queries, Query, QueryList
 from r3env.data.shared import load_shared
+from r3env.registry import OptionError
 
 _FULL = "CAPACITY_REACHED"
 _RETRY_S = 0.2
+_SECOND_SESSION_S = 10.0  # the server may need some time to end the session of an episode before
 
 
 class OpenEnvEnv(SeededEnv):
@@ -60,8 +63,20 @@ class OpenEnvEnv(SeededEnv):
         self._session: Any = None
 
     def load_queries(self) -> Queries:
-        """Make one query per seed, whose text is the server's first observation; fetched once for all environments."""
-        key = ("openenv", self.url, self.data, self.size, self.observation, repr(sorted(self.options.items())))
+        """Make one query per seed, whose text is the server's first observation; fetched once for all environments.
+
+        Raises:
+            OptionError: No server answers at `url`, or its action does not take a response as `action`.
+        """
+        key = (
+            "openenv",
+            self.url,
+            self.data,
+            self.size,
+            self.action,
+            self.observation,
+            repr(sorted(self.options.items())),
+        )
         return load_shared(key, self._ask_for_queries)
 
     def begin(self, query: Query) -> None:
@@ -87,9 +102,38 @@ class OpenEnvEnv(SeededEnv):
             with contextlib.suppress(Exception):  # one that is broken has ended
                 session.close()
 
+    def check_concurrency(self, episodes: int) -> None:
+        """Refuse a server that holds one session where several episodes run at a time.
+
+        A server that holds some but not all is no error: its episodes wait for each other.
+
+        Raises:
+            OptionError: The server turns a second session away.
+        """
+        if episodes < 2:
+            return
+        limit = min(self.timeout_s, _SECOND_SESSION_S)
+        arguments = {"data": self.data, "size": self.size, "observation": self.observation, "options": self.options}
+        second = OpenEnvEnv(self.url, timeout_s=limit, **arguments)
+        seed = FIRST_SEEDS[self.data]
+        with contextlib.closing(self), contextlib.closing(second):
+            self.observe(seed)
+            try:
+                second.observe(seed)
+            except ConnectionError as error:
+                raise OptionError(
+                    "url",
+                    f"{self.url} holds one session, and up to {episodes} episodes run at a time; fix: serve it with "
+                    f"max_concurrent_envs={episodes}, or run one at a time (env_runners.num_env_runners=0 "
+                    "env_runners.max_num_seqs=1)",
+                ) from error
+
     def _ask_for_queries(self) -> QueryList:
+        check_action(self.url, self.action, self.timeout_s)
         try:
             return QueryList(self._make_queries())
+        except ConnectionError as error:
+            raise unreachable(self.url, error) from error
         finally:
             self.close()
 

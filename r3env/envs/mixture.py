@@ -1,7 +1,8 @@
 """`r3env/Mixture-v0`: several environments in one run, each with its share."""
 
+import contextlib
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
@@ -13,7 +14,7 @@ from gymnasium.error import ResetNeeded
 from r3env.agents.types import Completion
 from r3env.core import Queries, Query, Verdict, VerifiableEnv
 from r3env.data.shared import load_shared
-from r3env.registry import make_env
+from r3env.registry import OptionError, make_env
 from r3env.spelling import nearest
 
 _PART_KEYS = ("id", "weight", "options")
@@ -25,6 +26,15 @@ _DEFAULT_PARTS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     }
 )
 _logger = logging.getLogger(__name__)
+
+
+@contextlib.contextmanager
+def _naming(part: str) -> Iterator[None]:
+    """Name the part in an error about one of its constructor's arguments."""
+    try:
+        yield
+    except OptionError as error:
+        raise OptionError(f"environments.{part}.options.{error.option}", error.text) from error
 
 
 class MixtureQueries(Queries):
@@ -103,10 +113,19 @@ class MixtureEnv(VerifiableEnv):
 
     def load_queries(self) -> Queries:
         """Return the queries of all parts, as their weights have it."""
-        parts = {name: part.queries for name, part in self.parts.items()}
+        parts = {}
+        for name, part in self.parts.items():
+            with _naming(name):
+                parts[name] = part.queries
         # Parts that share their queries give the same mixture, which holds them: their identities stay theirs.
         key = ("mixture", self.seed, tuple((name, id(parts[name]), self.weights[name]) for name in parts))
         return load_shared(key, lambda: MixtureQueries(parts, self._choose(parts)))
+
+    def check_concurrency(self, episodes: int) -> None:
+        """Check it of each part, which may have all episodes of a moment."""
+        for name, part in self.parts.items():
+            with _naming(name):
+                part.check_concurrency(episodes)
 
     def verify(self, query: Query, response: str) -> Verdict:
         """Judge as the part that the query comes from does."""

@@ -90,7 +90,9 @@ def test_data_on_the_hub_is_fetched_only_when_asked():
 
 def test_what_counts_as_data_on_the_hub(problems):
     assert is_on_hub("owner/name")
-    assert not any(is_on_hub(data) for data in (None, "embedded:train", "no/such.jsonl", str(problems.parent)))
+    assert is_on_hub("preset:gsm8k")
+    others = (None, "embedded:train", "no/such.jsonl", str(problems.parent), "train", "leg_counting#size=4")
+    assert not any(is_on_hub(data) for data in others)
 
 
 def test_a_prompt_that_is_no_text_is_named(own_environment, monkeypatch):

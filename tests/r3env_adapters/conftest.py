@@ -13,12 +13,12 @@ SERVER = Path(__file__).parent / "openenv_server.py"
 
 
 @contextlib.contextmanager
-def serve(sessions):
-    """Yield the address of a server that holds so many sessions."""
+def serve(sessions, action="Guess"):
+    """Yield the address of a server that holds so many sessions, and takes this class of actions."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    process = subprocess.Popen([sys.executable, str(SERVER), str(port), str(sessions)])
+    process = subprocess.Popen([sys.executable, str(SERVER), str(port), str(sessions), action])
     try:
         while process.poll() is None:
             with contextlib.suppress(ConnectionRefusedError):
@@ -34,5 +34,5 @@ def serve(sessions):
 
 @pytest.fixture(scope="session")
 def openenv_server():
-    """`with openenv_server(SESSIONS) as url`."""
+    """`with openenv_server(SESSIONS, ACTION) as url`."""
     return serve

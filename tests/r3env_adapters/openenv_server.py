@@ -1,4 +1,4 @@
-"""A server of the installed openenv-core: guess a number in up to three turns. `python -m … PORT SESSIONS`."""
+"""A server of the installed openenv-core: guess a number in up to three turns. `python -m … PORT SESSIONS [ACTION]`."""
 
 import random
 import sys
@@ -13,6 +13,19 @@ class Guess(Action):
     """What the player says."""
 
     message: str
+
+
+class GuessWithName(Action):
+    """A guess that names its player."""
+
+    guess: str
+    player: str
+
+
+class Move(Action):
+    """What is no text."""
+
+    row: int
 
 
 class Told(Observation):
@@ -46,5 +59,6 @@ class Game(Environment):
 
 
 if __name__ == "__main__":
-    app = create_fastapi_app(Game, Guess, Told, max_concurrent_envs=int(sys.argv[2]))
+    action = {"GuessWithName": GuessWithName, "Move": Move}.get(sys.argv[-1], Guess)
+    app = create_fastapi_app(Game, action, Told, max_concurrent_envs=int(sys.argv[2]))
     uvicorn.run(app, host="127.0.0.1", port=int(sys.argv[1]), log_level="warning")

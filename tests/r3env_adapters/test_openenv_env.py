@@ -9,6 +9,9 @@ import pytest
 
 pytest.importorskip("openenv", reason="openenv-core is not installed (pip install -e '.[openenv]')")
 
+from algorithms.config.errors import ConfigError  # noqa: E402
+from algorithms.grpo.config import GRPOConfig  # noqa: E402
+from algorithms.preflight.environments import validate_environment  # noqa: E402
 from r3env.adapters.openenv import OpenEnvEnv  # noqa: E402
 
 
@@ -87,12 +90,59 @@ def test_a_full_server_is_waited_for_and_named_when_it_stays_full(openenv_server
         patient.close()
 
 
-def test_without_a_server_the_address_is_named():
+def settings(url, **options):
+    options = {"url": url, "size": 2, **options}
+    return GRPOConfig().environment("r3env.adapters.openenv:OpenEnv-v0", data="train", options=options)
+
+
+def test_without_a_server_a_run_is_refused_with_the_address():
     with socket.socket() as bound:  # and not listening
         bound.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{bound.getsockname()[1]}"
-        with pytest.raises(ConnectionError, match=address):
-            _ = OpenEnvEnv(f"http://{address}").uids
+        url = f"http://127.0.0.1:{bound.getsockname()[1]}"
+        with pytest.raises(ConfigError) as raised:
+            validate_environment(settings(url), fetch=False)
+    said = str(raised.value)
+    assert said.startswith(f"environment.options.url: no OpenEnv server answers at {url} (")
+    assert "; fix: start the server first" in said and len(said.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "action", "line"),
+    [
+        ("Guess", "guess", "has no field 'guess'; it has message; fix: environment.options.action=message"),
+        ("Guess", "metadata", "field 'metadata' of the action of URL takes no text; fix: environment.options.action="),
+        ("GuessWithName", "guess", "an action of URL needs player beside 'guess', and a response fills one field; fix"),
+        ("Move", "row", "field 'row' of the action of URL takes no text; fix: none of its fields is text"),
+    ],
+)
+def test_an_action_that_a_response_cannot_be_is_refused_before_the_start(openenv_server, kind, action, line):
+    with openenv_server(8, kind) as address, pytest.raises(ConfigError) as raised:
+        validate_environment(settings(address, action=action))
+    said = str(raised.value)
+    assert said.startswith("environment.options.action: ") and line.replace("URL", address) in said
+
+
+def test_a_server_of_one_session_is_refused_where_several_episodes_run_at_a_time(openenv_server):
+    with openenv_server(1) as address:
+        several = settings(address, timeout_s=5.0).training(queries_per_step=4, group_size=3)
+        with pytest.raises(ConfigError) as raised:
+            validate_environment(several.env_runners(max_num_seqs=6))
+        said = str(raised.value)
+        assert said.startswith(f"environment.options.url: {address} holds one session, and up to 6 episodes run at a ")
+        assert "max_concurrent_envs=6" in said
+        one = settings(address).env_runners(max_num_seqs=1)
+        assert validate_environment(one, fetch=False).queries == 2  # not "a data set on the Hub"
+
+
+def test_a_part_of_a_mixture_is_named_in_the_line(openenv_server):
+    with openenv_server(1) as address:
+        parts = {"game": {"id": "r3env.adapters.openenv:OpenEnv-v0", "options": {"url": address, "action": "say"}}}
+        config = GRPOConfig().environment("r3env/Mixture-v0", options={"environments": parts})
+        with pytest.raises(ConfigError, match=r"^environment\.options\.environments\.game\.options\.action: "):
+            validate_environment(config)
+        parts["game"]["options"] = {"url": address, "size": 1, "timeout_s": 5.0}
+        with pytest.raises(ConfigError, match=r"^environment\.options\.environments\.game\.options\.url: "):
+            validate_environment(config)
 
 
 def test_a_field_that_is_not_there_is_named(url):
