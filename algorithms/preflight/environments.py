@@ -13,6 +13,7 @@ import r3env  # noqa: F401  registers its environments
 from algorithms.config.errors import ConfigError, did_you_mean, nearest, shown
 from algorithms.config.sections import EnvironmentSettings
 from algorithms.preflight.trial import sum_decides, try_out
+from r3env.agents.types import Policy
 from r3env.data.sources import DataError, parse_source
 from r3env.opening import EnvIdError, NotRegisteredError, check_id, user_prompt
 from r3env.registry import OptionError
@@ -92,14 +93,16 @@ def _facts(config: "BaseConfig", fetch: bool, trial: bool, opened: contextlib.Ex
         max_turns=environment.max_turns,
         first_prompt=environment.prompt(environment.query(uids[0])) if uids else "",
         tools=environment.tools,
-        trial=_tried(environment, uids or (), trial),
+        trial=_tried(config, environment, uids or (), trial),
     )
 
 
-def _tried(environment: "VerifiableEnv", uids: Sequence[str], trial: bool) -> str:
+def _tried(config: "BaseConfig", environment: "VerifiableEnv", uids: Sequence[str], trial: bool) -> str:
     if warning := sum_decides(environment, uids):
         _logger.warning(warning)
-    return try_out(environment, uids) if trial else ""
+    runners = config.env_runners_settings
+    policy = Policy(runners.temperature, runners.top_p, runners.max_response_tokens)
+    return try_out(environment, uids, policy=policy) if trial else ""
 
 
 def user_prompts(environment: "VerifiableEnv", uids: Sequence[str]) -> list[str]:

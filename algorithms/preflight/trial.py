@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from algorithms.config.errors import ConfigError, shown
 from algorithms.rollout.failures import describe_error, one_line
+from r3env.agents.types import Policy
+from r3env.envs.agent import AgentEnv
 from r3env.envs.function import FunctionEnv
 from r3env.opening import finite_reward
 
@@ -30,34 +32,45 @@ class _Outcome:
     error: str = ""
 
 
-def try_out(environment: "VerifiableEnv", uids: Sequence[str], limit_s: float = LIMIT_S) -> str:
+def try_out(
+    environment: "VerifiableEnv", uids: Sequence[str], limit_s: float = LIMIT_S, policy: Policy | None = None
+) -> str:
     """Answer a few problems, each with its reference answer and with another text; return a line on the outcome.
 
-    Agents are not run: they need a policy.
+    An agent solves one problem, and gets the reference answer for each of its requests; the other text only where it
+    fails with that one.
 
     Args:
         environment: made already.
         uids: of its queries.
         limit_s: seconds after which to give up waiting, which is no error.
+        policy: how the run lets an agent sample; None: without limits.
 
     Raises:
         ConfigError: every answer failed; the line names the setting, the function or environment, and its error.
     """
-    if environment.takes_completions or not uids:
+    if not uids:
         return ""
     outcomes: list[_Outcome] = []
-    chosen = uids[:: -(-len(uids) // PROBLEMS)]
+    chosen = uids[:1] if environment.takes_completions else uids[:: -(-len(uids) // PROBLEMS)]
+
+    given_up = threading.Event()
 
     def work() -> None:
         for uid in chosen:
-            outcomes.extend(_answered(environment, uid))
+            for outcome in _answered(environment, uid, policy or Policy()):
+                outcomes.append(outcome)
+                if given_up.is_set():
+                    return
 
     thread = threading.Thread(target=work, name="trial", daemon=True)  # which may never return
     thread.start()
     thread.join(limit_s)
     done = list(outcomes)
     if thread.is_alive():
-        return f"{len(done)} of {2 * len(chosen)} answers judged within {limit_s:g} s"
+        given_up.set()
+        planned = 1 if environment.takes_completions else 2 * len(chosen)
+        return f"{len(done)} of {planned} answers judged within {limit_s:g} s"
     failed = [one for one in done if one.error]
     if len(failed) == len(done):
         raise ConfigError(_all_failed(environment, failed[0]))
@@ -84,15 +97,21 @@ def sum_decides(environment: "VerifiableEnv", uids: Sequence[str]) -> str:
     )
 
 
-def _answered(environment: "VerifiableEnv", uid: str) -> Iterator[_Outcome]:
+def _answered(environment: "VerifiableEnv", uid: str, policy: Policy) -> Iterator[_Outcome]:
+    options = {"uid": uid, **({"policy": policy} if environment.takes_completions else {})}
     for answer in (None, OTHER_ANSWER):
         text, where = answer or "", "reference_response"
         try:
             text = environment.reference_response(environment.query(uid)) if answer is None else answer
             where = "reset"
-            environment.reset(seed=0, options={"uid": uid})
+            environment.reset(seed=0, options=options)
             where = "step"
-            yield _judged(uid, text, environment.step(text))
+            result = environment.step(text)
+            while "next_turn" in result[-1]:  # an agent's next request
+                result = environment.step(text)
+            yield _judged(uid, text, result)
+            if environment.takes_completions:
+                return
         except BaseException as error:  # the environment is the user's: it can raise anything, and may call exit()
             yield _Outcome(uid, text, error=describe_error(where, error))
 
@@ -108,6 +127,8 @@ def _judged(uid: str, answer: str, result: tuple[Any, ...]) -> _Outcome:
 def _line(done: Sequence[_Outcome], failed: Sequence[_Outcome]) -> str:
     parts = []
     for name, own in (("reference answers", done[::2]), (f"{OTHER_ANSWER!r}", done[1::2])):
+        if not own:
+            continue
         judged = [one for one in own if not one.error]
         correct = sum(one.correct for one in judged)
         rewards = ", ".join(dict.fromkeys(f"{one.reward:g}" for one in judged))
@@ -118,21 +139,33 @@ def _line(done: Sequence[_Outcome], failed: Sequence[_Outcome]) -> str:
 
 
 def _all_failed(environment: "VerifiableEnv", first: _Outcome) -> str:
-    found = _functions(environment, first.uid)
-    place = "environment.id" if found is None else f"{found[1]}.reward"
     fix = "`python -m r3env.inspect --gold`, with the same --env, --data and --option, shows it by itself"
     return (
-        f"{place}: every answer that was tried failed: {one_line(first.error)} (problem {shown(first.uid)}); fix: {fix}"
+        f"{_setting(environment, first.uid)}: every answer that was tried failed: {one_line(first.error)} "
+        f"(problem {shown(first.uid)}); fix: {fix}"
     )
+
+
+def _setting(environment: "VerifiableEnv", uid: str) -> str:
+    """Return the setting whose code judges a query."""
+    judging, place, _ = _part(environment, uid)
+    if isinstance(judging, FunctionEnv):
+        return f"{place}.reward"
+    return f"{place}.agent" if isinstance(judging, AgentEnv) and judging.agent is not None else "environment.id"
 
 
 def _functions(environment: "VerifiableEnv", uid: str) -> "tuple[FunctionEnv, str, Query] | None":
     """Return the environment of reward functions that judges a query, where its settings are, and the query."""
+    judging, place, query = _part(environment, uid)
+    return (judging, place, query) if isinstance(judging, FunctionEnv) else None
+
+
+def _part(environment: "VerifiableEnv", uid: str) -> "tuple[VerifiableEnv, str, Query]":
+    """Return the environment that judges a query, be it a part of a mixture, where its settings are, and the query."""
     query, place = environment.query(uid), "environment.options"
     parts: Mapping[str, VerifiableEnv] = getattr(environment, "parts", {})
     name, _, inner = uid.partition("/")
     if name in parts:
         environment, place = parts[name], f"{place}.environments.{name}.options"
         query = environment.query(inner)
-    task = getattr(environment, "task", environment)
-    return (task, place, query) if isinstance(task, FunctionEnv) else None
+    return getattr(environment, "task", environment), place, query

@@ -113,8 +113,7 @@ class OpenEnvEnv(SeededEnv):
         if episodes < 2:
             return
         limit = min(self.timeout_s, _SECOND_SESSION_S)
-        arguments = {"data": self.data, "size": self.size, "observation": self.observation, "options": self.options}
-        second = OpenEnvEnv(self.url, timeout_s=limit, **arguments)
+        second = OpenEnvEnv(self.url, observation=self.observation, options=self.options, timeout_s=limit)
         seed = FIRST_SEEDS[self.data]
         with contextlib.closing(self), contextlib.closing(second):
             self.observe(seed)

@@ -1,6 +1,5 @@
 """`r3env/Agent-v0`: problems of a data set, solved by an agent that calls the policy over a chat endpoint."""
 
-import asyncio
 import functools
 import inspect
 import math
@@ -9,6 +8,7 @@ from typing import Any
 
 from gymnasium.error import ResetNeeded
 
+from r3env.agents import loop
 from r3env.agents.branches import Branches
 from r3env.agents.errors import RequestError
 from r3env.agents.protocol import MODEL
@@ -202,11 +202,7 @@ class AgentEnv(MathEnv):
 
 def _run(agent: Agent, query: Query, base_url: str) -> Any:
     result = agent(query, base_url, MODEL)
-    return asyncio.run(_awaited(result)) if inspect.isawaitable(result) else result
-
-
-async def _awaited(result: Any) -> Any:
-    return await result
+    return loop.run(result) if inspect.isawaitable(result) else result
 
 
 def _why(finished: Finished) -> str:

@@ -140,9 +140,89 @@ def test_one_that_never_returns_is_waited_for_no_longer_than_the_limit():
     assert try_out(environment, environment.uids, limit_s=0.1) == "0 of 4 answers judged within 0.1 s"
 
 
-def test_agents_and_data_that_were_not_fetched_are_not_tried():
-    agent = AgentEnv("embedded:train", agent=lambda query, url, model: "")
-    assert try_out(agent, agent.uids) == "" == try_out(Env(), [])
+def test_without_problems_nothing_is_tried():
+    assert try_out(Env(), []) == ""
+
+
+AGENTS = """
+import json, threading, urllib.request
+
+def ask(query, base_url, **fields):
+    body = json.dumps({"messages": [{"role": "user", "content": query.problem}], "model": "policy", **fields}).encode()
+    with urllib.request.urlopen(base_url + "/chat/completions", body) as answer:
+        return json.load(answer)["choices"][0]["message"]["content"]
+
+def twice(query, base_url, model):
+    ask(query, base_url)
+    return ask(query, base_url)
+
+def raises(query, base_url, model):
+    return {}[ask(query, base_url)]
+
+def picky(query, base_url, model):
+    return {"I do not know.": "9999"}[ask(query, base_url)]
+
+def silent(query, base_url, model):
+    return "2"
+
+def cold(query, base_url, model):
+    return ask(query, base_url, temperature=0.25)
+
+def hangs(query, base_url, model):
+    threading.Event().wait()
+"""
+
+
+@pytest.fixture
+def agent(tmp_path):
+    """A configuration with an agent of the file above."""
+    (tmp_path / "agents.py").write_text(AGENTS)
+
+    def make(name):
+        options = {"data": "embedded:train", "agent": f"{tmp_path}/agents.py:{name}"}
+        return GRPOConfig().environment("r3env/Agent-v0", env_config=options)
+
+    return make
+
+
+def test_an_agent_solves_one_problem(agent):
+    assert tried(agent("twice")) == "reference answers: 1 of 1 correct, reward 1"
+
+
+@pytest.mark.parametrize(
+    ("name", "error"),
+    [
+        ("raises", "the agent failed: KeyError: "),
+        ("silent", "the agent came to its end without a request to the policy"),
+        ("cold", "HTTP Error 400"),
+    ],
+)
+def test_an_agent_that_fails_is_named_with_its_setting(agent, name, error):
+    said = refused(agent(name))
+    assert said.startswith("environment.options.agent: every answer that was tried failed: ")
+    assert error in said and "fix: `python -m r3env.inspect" in said
+
+
+def test_an_agent_that_fails_with_the_reference_answer_alone_is_not_refused(agent):
+    said = tried(agent("picky"))
+    assert said.startswith(
+        "reference answers: 0 of 1 correct; 'I do not know.': 0 of 1 correct, reward 0; 1 of 2 FAILED"
+    )
+
+
+def test_an_agent_that_never_asks_is_waited_for_no_longer_than_the_limit(tmp_path):
+    (tmp_path / "agents.py").write_text(AGENTS)
+    environment = AgentEnv("embedded:train", agent=f"{tmp_path}/agents.py:hangs")
+    assert try_out(environment, environment.uids, limit_s=0.1) == "0 of 1 answers judged within 0.1 s"
+    environment.close()
+
+
+def test_the_agent_of_a_mixture_is_named(agent):
+    options = agent("silent").env_config
+    config = GRPOConfig().environment(
+        "r3env/Mixture-v0", env_config={"environments": {"own": {"id": "r3env/Agent-v0", "options": options}}}
+    )
+    assert refused(config).startswith("environment.options.environments.own.options.agent: every answer")
 
 
 def test_a_run_without_check_judges_nothing(configured):

@@ -7,6 +7,7 @@ import sys
 import threading
 import urllib.error
 import urllib.request
+from pathlib import Path
 
 import gymnasium
 import pytest
@@ -198,6 +199,54 @@ def test_an_agent_may_be_a_coroutine_function(served):
         return (await asyncio.to_thread(call, base_url))[0] == 200
 
     assert served(agent).step("3")[1] == 1.0
+
+
+def test_a_connection_that_an_agent_left_open_ends_with_its_episode(served):
+    kept = []
+
+    async def agent(query, base_url, model):
+        host, port = base_url.removeprefix("http://").partition("/")[0].split(":")
+        kept.extend([*await asyncio.open_connection(host, int(port)), threading.current_thread()])
+        return (await asyncio.to_thread(call, base_url))[0] == 200
+
+    assert served(agent).step("3")[1] == 1.0
+    _, writer, thread = kept
+    thread.join()
+    assert writer.is_closing() and writer.get_extra_info("socket").fileno() == -1
+
+
+CLIENTS = """
+import gc
+from openai import AsyncOpenAI
+from r3env.envs.agent import AgentEnv
+
+shared = AsyncOpenAI(base_url="http://localhost", api_key="none", max_retries=0)
+
+async def ask(client, query, model):
+    messages = [{"role": "user", "content": query.problem}]
+    return (await client.chat.completions.create(model=model, messages=messages)).choices[0].message.content
+
+async def own(query, base_url, model):
+    return await ask(AsyncOpenAI(base_url=base_url, api_key="none", max_retries=0), query, model)
+
+async def common(query, base_url, model):
+    return await ask(shared.with_options(base_url=base_url), query, model)
+
+for agent in (own, own, common, common):
+    env = AgentEnv("embedded:train", agent=agent)
+    env.reset(options={"uid": env.uids[0]})
+    print(env.step(env.reference_response(env.query(env.uids[0])))[1])
+    env.close()
+    gc.collect()
+"""
+
+
+def test_clients_that_an_agent_does_not_close_cause_no_error_and_no_warning():
+    pytest.importorskip("openai")
+    command = [sys.executable, "-W", "always::ResourceWarning", "-c", CLIENTS]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=Path(r3env.__file__).parents[1])
+    assert done.stdout.split() == ["1.0"] * 4
+    assert not [word for word in ("socket", "transport", "loop is closed") if word in done.stderr], done.stderr
 
 
 def test_an_agent_by_name_works_in_the_inspector(tmp_path, capsys):
