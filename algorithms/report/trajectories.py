@@ -15,6 +15,16 @@ from algorithms.train.rollout_files import RolloutRow, read_group_lengths, read_
 # Log-probs and entropies are whole thousandths: shorter to write, and finer than a color.
 _PARTS = 1000
 _UNGRADED = ("timeout", "error", "environment_error")
+# What a page says of a verdict beside the outcome, which has a badge of its own.
+_VERDICTS = {
+    "equal": "accepted",
+    "different": "not accepted",
+    "no_answer": "no answer was found",
+    "timeout": "judging ran out of time",
+    "error": "judging failed",
+    "environment_error": "the environment failed",
+    "replayed": "",  # has a badge as well
+}
 
 
 @dataclass(frozen=True)
@@ -158,6 +168,11 @@ def outcome(row: RolloutRow) -> str:
     return "truncated" if row.truncated else "incorrect"
 
 
+def verdict_text(verdict: str) -> str:
+    """Return a verdict in words; one of an environment's own as it is."""
+    return _VERDICTS.get(verdict, verdict.replace("_", " "))
+
+
 class _Indices:
     """Numbers values by their first appearance."""
 
@@ -201,7 +216,7 @@ def _row(row: RolloutRow, texts: _Indices, pieces: _Indices) -> dict[str, Any]:
         "context": row.context,
         "replayed": row.replayed,
         "outcome": outcome(row),
-        "verdict": row.verdict,
+        "verdict": verdict_text(row.verdict),
         "truncated": row.truncated,
         "reward": _rounded(row.reward),
         "outcome_reward": _rounded(row.outcome_reward),
@@ -222,6 +237,8 @@ def _row(row: RolloutRow, texts: _Indices, pieces: _Indices) -> dict[str, Any]:
     if len(row.turn_rewards) > 1 or any(row.turn_feedback):
         packed["turn_rewards"] = [_rounded(reward) for reward in row.turn_rewards]
         packed["turn_feedback"] = [texts.index(text) if text else None for text in row.turn_feedback]
+    if row.answer:
+        packed["answer"] = texts.index(row.answer)
     if row.baseline is not None:
         packed["baseline"] = row.baseline
     return packed

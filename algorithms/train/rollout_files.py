@@ -1,6 +1,6 @@
 """The rollouts of one step as a Parquet file."""
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from algorithms.grpo.types import Group, Sample
 from algorithms.rollout.conversation import conversation
-from algorithms.rollout.types import Rollout
+from algorithms.rollout.types import Prompt, Rollout
 from algorithms.train.token_pieces import TokenPieces
 from algorithms.utils.files import write_parquet
 
@@ -43,6 +43,7 @@ SCHEMA = pa.schema(
         ("policy_versions", pa.list_(pa.int32())),
         ("policy_tokens", pa.list_(pa.int32())),
         ("baseline", pa.string()),
+        ("answer", pa.dictionary(pa.int32(), pa.string())),
         ("pieces", pa.list_(pa.string())),
         # Half precision has three digits, and these are most of a file.
         ("logprobs", pa.list_(pa.float16())),
@@ -100,6 +101,7 @@ class RolloutRow:
         policy_versions: of the weights that sampled its tokens, in the tokens' order; empty for a replayed one.
         policy_tokens: how many tokens each of them sampled.
         baseline: the groups of the step with this name were normalized together; None: the group alone.
+        answer: the reference answer; empty: the query has none; None: a file of an older version.
         token_data: None where it was not stored.
     """
 
@@ -128,6 +130,7 @@ class RolloutRow:
     policy_versions: tuple[int, ...] = ()
     policy_tokens: tuple[int, ...] = ()
     baseline: str | None = None
+    answer: str | None = None
     token_data: TokenData | None = field(default=None, compare=False)
 
 
@@ -193,8 +196,16 @@ def _token_data_of(by_token: dict[str, list[Any] | None]) -> TokenData | None:
     return TokenData(tuple(pieces), **arrays)  # type: ignore[arg-type]  # log-probs are there
 
 
+def _unknown(prompt: Prompt) -> None:
+    """Know no answer."""
+
+
 def rollout_rows(
-    step: int, groups: Sequence[Group], tokenizer: Any, pieces: TokenPieces | None = None
+    step: int,
+    groups: Sequence[Group],
+    tokenizer: Any,
+    pieces: TokenPieces | None = None,
+    answer_to: Callable[[Prompt], str | None] = _unknown,
 ) -> Iterator[RolloutRow]:
     """Convert every sample of every group, replayed ones included; text is decoded one row at a time.
 
@@ -203,6 +214,7 @@ def rollout_rows(
         groups: of the step.
         tokenizer: the policy's.
         pieces: cuts responses at their tokens; None leaves out what is known of each token.
+        answer_to: returns the reference answer to a group's prompt.
     """
     return (
         RolloutRow(
@@ -231,9 +243,11 @@ def rollout_rows(
             policy_versions=tuple(version for version, _ in spans),
             policy_tokens=tuple(tokens for _, tokens in spans),
             baseline=group.prompt.baseline,
+            answer=answer,
             token_data=None if pieces is None else _token_data(sample, pieces),
         )
         for index, group in enumerate(groups)
+        for answer in [answer_to(group.prompt)]
         for sample in group.samples
         for turns in [conversation(sample.rollout, tokenizer)]
         for spans in [() if sample.replayed else sample.rollout.version_spans]

@@ -5,7 +5,7 @@ from typing import Any
 
 from algorithms.config.sections import RunSettings
 from algorithms.grpo.base import StagedAlgorithm
-from algorithms.rollout.types import Split
+from algorithms.rollout.types import Prompt, Split
 from algorithms.train.recorder import Recorder
 from algorithms.train.rollout_files import rollout_rows, sample_conversations, write_rollouts
 from algorithms.train.run_directory import RunDirectory
@@ -35,9 +35,17 @@ def record_step(
     """Write the step that has ended: its row, its conversations and, with `run.save_rollouts`, its rollouts."""
     step, groups = algo.steps_done, algo.batch.groups
     if run.save_rollouts:
-        write_rollouts(directory.rollout_file(step), rollout_rows(step, groups, algo.tokenizer, pieces))
+        rows = rollout_rows(step, groups, algo.tokenizer, pieces, lambda prompt: reference_answer(algo, prompt))
+        write_rollouts(directory.rollout_file(step), rows)
     recorder.record(row)
     recorder.record_conversations(step, sample_conversations(groups, run.log_conversations, algo.tokenizer))
+
+
+def reference_answer(algo: StagedAlgorithm, prompt: Prompt) -> str:
+    """Return the reference answer to a prompt of training, in the form of the query that was posed."""
+    environment = algo.environments[Split.TRAIN].unwrapped
+    query = environment.query(prompt.uid)
+    return str((environment.variant(query, prompt.variant) if prompt.variant else query).answer)
 
 
 def levels_of(algo: StagedAlgorithm, uids: Sequence[str]) -> dict[str, str]:

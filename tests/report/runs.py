@@ -48,6 +48,7 @@ def row(step=1, group=0, uid="q-0", **changed):
         "tokens": length,
         "replayed": False,
         "outcome_reward": 1.0,
+        "answer": "2",
         "turns": ({"role": "user", "content": "1+1?"},),
         "turn_lengths": (length,),
         "token_data": TokenData(PIECES, -np.linspace(0, 2, length), np.linspace(0, 1.5, length)),

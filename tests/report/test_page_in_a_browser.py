@@ -79,12 +79,14 @@ def test_trajectories_are_filtered(page):
 def test_a_group_opens_side_by_side_with_its_numbers(page):
     page.point("#list tbody tr", press=True)
     assert page.texts(".card .badge") == ["correct", "incorrect", "truncated", "correct", "replayed"]
+    assert page.texts(".card .badge ~ .soft") == ["accepted", "not accepted", "no answer was found"]
     numbers = page.texts(".card:nth-child(3) .numbers > *")
     assert numbers == ["reward", "0", "ranking reward", "−0.05", "advantage", "−0.7", "tokens", "11"]
     assert page.value("location.hash") == "#group=0.1.0"
-    assert page.texts(".group > .turn > span") == ["user"]
+    assert page.texts(".group > .turn > span") == ["user", "reference answer"]
+    assert page.texts(".group > .turn > .words")[-1] == "2"
     page.value("[...document.querySelectorAll('button')].find((b) => b.textContent.startsWith('next group')).click()")
-    assert page.texts(".group > .turn > span") == ["user", "quoted attempt", "user"]
+    assert page.texts(".group > .turn > span") == ["user", "quoted attempt", "user", "reference answer"]
 
 
 def test_turns_that_the_policy_wrote_are_told_from_those_it_was_given(page, file):

@@ -53,8 +53,10 @@ def test_one_page_holds_everything_and_names_nothing_to_fetch(tmp_path):
 
 
 def test_whatever_a_policy_writes_the_page_has_the_same_elements(tmp_path):
-    hostile = [row(step=1, response=text, prompt=text, uid=text, turns=(), token_data=None) for text in HOSTILE]
-    tame = [row(step=1, response="a", prompt="b", uid="c", turns=(), token_data=None) for _ in HOSTILE]
+    hostile = [
+        row(step=1, response=text, prompt=text, uid=text, turns=(), answer=text, token_data=None) for text in HOSTILE
+    ]
+    tame = [row(step=1, response="a", prompt="b", uid="c", turns=(), answer="d", token_data=None) for _ in HOSTILE]
     pages = [
         report(make_run(tmp_path, name, steps=1, rollouts=lambda step, r=r: r), out=tmp_path / f"{name}.html")
         for name, r in (("hostile", hostile), ("tame", tame))
@@ -175,6 +177,8 @@ def test_tokens_are_whole_thousandths_and_every_piece_is_stored_once(tmp_path):
     assert len(set(packed["pieces"])) == len(packed["pieces"])
     assert [one["outcome"] for one in packed["rows"][:4]] == ["correct", "incorrect", "truncated", "correct"]
     assert "entropies" not in packed["rows"][3], "a replayed sample has none"
+    assert [packed["texts"][row["answer"]] for row in packed["rows"][:4]] == ["2"] * 4
+    assert [row["verdict"] for row in packed["rows"][:4]] == ["accepted", "not accepted", "no answer was found", ""]
 
 
 def test_a_page_says_what_it_leaves_out(tmp_path):

@@ -1,4 +1,6 @@
+import functools
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -8,7 +10,7 @@ from hypothesis import strategies as st
 from algorithms.grpo.types import Group, Sample
 from algorithms.models.names import resolve_model
 from algorithms.models.tokenizer import load_tokenizer
-from algorithms.rollout.types import Prompt, Rollout, Turn
+from algorithms.rollout.types import Prompt, Rollout, Split, Turn
 from algorithms.train.rollout_files import (
     RolloutRow,
     TokenData,
@@ -17,7 +19,9 @@ from algorithms.train.rollout_files import (
     rollout_rows,
     write_rollouts,
 )
+from algorithms.train.step_record import reference_answer
 from algorithms.train.token_pieces import TokenPieces
+from r3env.envs.math import MathEnv
 
 ROW = RolloutRow(
     step=3, uid="abc", group=1, context="plain", prompt="1+1?", response="\\boxed{2}", reward=1.0,
@@ -65,6 +69,20 @@ def test_turns_baseline_and_values_of_tokens_come_back(tmp_path):
     np.testing.assert_allclose(data.advantages, advantages)
 
 
+def test_the_reference_answer_is_that_of_the_form_that_was_posed(tmp_path):
+    (tmp_path / "rows.jsonl").write_text(
+        '{"uid": "q", "problem": "1+1", "answer": "2", "variants": {"choice": {"problem": "A) 2", "answer": "A"}}}'
+    )
+    environment = MathEnv(str(tmp_path / "rows.jsonl"))
+    algorithm = SimpleNamespace(environments={Split.TRAIN: SimpleNamespace(unwrapped=environment)})
+    (group,) = two_turns(np.ones(5, np.float32))
+    groups = [group, replace(group, prompt=group.prompt.in_form("choice"))]
+    tokenizer = load_tokenizer(resolve_model("embedded:tiny"))
+    rows = rollout_rows(3, groups, tokenizer, answer_to=functools.partial(reference_answer, algorithm))
+    write_rollouts(tmp_path / "a", rows)
+    assert [row.answer for row in read_rollouts(tmp_path / "a")] == ["2", "A"]
+
+
 def test_advantages_of_tokens_are_stored_only_where_they_differ(tmp_path):
     tokenizer = load_tokenizer(resolve_model("embedded:tiny"))
     for number, same in enumerate((0.75, np.full(5, 0.75, np.float32))):
@@ -85,7 +103,7 @@ def test_the_columns_are_those_of_the_design_and_compressed(tmp_path):
         "step", "uid", "group", "context", "prompt", "response", "reward", "advantage", "correct",
         "truncated", "verdict", "tokens", "replayed", "outcome_reward", "ranking_reward", "turns", "turn_lengths",
         "turn_starts", "turn_rewards", "turn_feedback", "turn_correct", "turn_states",
-        "policy_versions", "policy_tokens", "baseline",
+        "policy_versions", "policy_tokens", "baseline", "answer",
         "pieces", "logprobs", "entropies", "sampling_logprobs", "advantages",
     ]  # fmt: skip
     columns = file.metadata.row_group(0)

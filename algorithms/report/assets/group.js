@@ -15,6 +15,7 @@ function groupView(data, rows, chosen, color, onColor) {
       element('span', { class: `badge ${first.context}` }, first.context),
       first.baseline ? element('span', { class: 'soft' }, ` baseline ${first.baseline}`) : null),
     (fresh[0] ?? first).turns.slice(0, shared).map(([role, text]) => turn(role, words(all.texts[text]))),
+    first.answer === undefined ? null : turn('reference answer', words(all.texts[first.answer])),
     element('div', { class: 'controls' }, 'tokens colored by',
       choice('color of tokens', Object.entries(COLORS), color, onColor),
       element('span', { class: 'soft', id: 'color-key' }, colorKey(all, rows, color))),
@@ -73,7 +74,7 @@ function badges(row) {
   if (row.outcome !== 'truncated' && row.truncated) texts.push(['truncated', 'truncated']);
   if (row.replayed) texts.push(['replayed', 'replayed']);
   return element('div', {}, texts.flatMap(([name, text]) => [element('span', { class: `badge ${name}` }, text), ' ']),
-    element('span', { class: 'soft' }, row.verdict.replaceAll('_', ' ')));
+    row.verdict ? element('span', { class: 'soft' }, row.verdict) : null);
 }
 
 function numbers(row) {
