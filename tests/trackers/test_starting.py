@@ -14,6 +14,7 @@ from algorithms.train.recorder import Recorder
 from algorithms.train.run_directory import RunDirectory
 from algorithms.train.trackers.mlflow_run import metric_name
 from algorithms.train.trackers.registry import TRACKERS, check_trackers
+from algorithms.train.trackers.tracker import Tracker
 
 from .stores import mlflow_points, mlflow_runs, wandb_points
 
@@ -54,6 +55,38 @@ def test_a_server_that_is_down_ends_the_command_before_a_run_directory_is_made(
     line = error_of(capsys, f"run.trackers=[{name}]", f"run.dir={tmp_path}")
     assert f"{name} cannot be started" in line and "refused" in line and "docs/guides/trackers.md" in line
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture
+def logged_out(monkeypatch, tmp_path):
+    """No log-in of wandb's anywhere; a folder for what stands in for one."""
+    pytest.importorskip("wandb")
+    for name in ("WANDB_MODE", "WANDB_API_KEY", "WANDB_IDENTITY_TOKEN_FILE", "WANDB_BASE_URL"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    monkeypatch.setenv("WANDB_CONFIG_DIR", str(tmp_path / "config"))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_without_a_log_in_wandb_ends_the_command_before_anything_starts(logged_out, capsys):
+    line = error_of(capsys, "run.trackers=[wandb]", f"run.dir={logged_out}/runs")
+    assert line.startswith("error: run.trackers: wandb has no log-in for https://")
+    assert "; fix: wandb login, or WANDB_API_KEY=…, or WANDB_MODE=offline" in line
+    assert not (logged_out / "runs").exists()
+
+
+@pytest.mark.parametrize("way", ["key", "netrc", "offline", "disabled"])
+def test_who_is_logged_in_or_offline_is_not_stopped(way, logged_out, monkeypatch):
+    if way == "key":
+        monkeypatch.setenv("WANDB_API_KEY", "k" * 40)
+    elif way == "netrc":
+        monkeypatch.setenv("WANDB_BASE_URL", "https://tracker.invalid")
+        (logged_out / "netrc").write_text(f"machine tracker.invalid login user password {'k' * 40}\n")
+        monkeypatch.setattr(Tracker, "check", classmethod(lambda kind: None))  # nobody answers at .invalid
+    else:
+        monkeypatch.setenv("WANDB_MODE", way)
+    check_trackers(["wandb"])
 
 
 def test_a_tracker_that_nobody_knows_is_a_wrong_value():

@@ -30,6 +30,8 @@ def check_trackers(names: Sequence[str]) -> None:
             raise ConfigError(f"run.trackers: {name} is not installed; fix: pip install -e '.[{name}]'")
         try:
             kind.check()
+        except ConfigError:
+            raise
         except Exception as error:
             raise _cannot_start(name, error) from error
 

@@ -7,6 +7,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Self
 
+from algorithms.config.errors import ConfigError
 from algorithms.train.run_directory import RunDirectory
 from algorithms.train.trackers.tracker import CONVERSATIONS, PROJECT, Outcome, Tracker, flat
 from algorithms.train.trackers.wandb_files import stored_points
@@ -27,9 +28,15 @@ class WandbRun(Tracker):
 
     @classmethod
     def check(cls) -> None:
-        """Raise OSError if no server answers at WANDB_BASE_URL, if wandb is online."""
+        """Check that a server answers at WANDB_BASE_URL and that somebody is logged in, if wandb is online.
+
+        Raises:
+            OSError: no server answers.
+            ConfigError: nobody is logged in: wandb would ask for a key once everything has started.
+        """
         if os.environ.get("WANDB_MODE", "online") == "online":
             super().check()
+            _check_login()
 
     @classmethod
     def open(cls, run: RunDirectory, stored: Mapping[str, str]) -> Self:
@@ -86,6 +93,27 @@ class WandbRun(Tracker):
     def close(self, outcome: Outcome) -> None:
         """Finish the run."""
         self._client.finish(exit_code=0 if outcome is Outcome.FINISHED else 1)
+
+
+def _check_login() -> None:
+    import wandb
+    from wandb.sdk.lib import wbauth
+
+    settings = wandb.setup().settings
+    try:
+        if settings.mode not in ("online", "shared"):  # `wandb offline` was called in this folder
+            return
+        # Without `prompt` it only looks: in the environment, in wandb's settings and in ~/.netrc.
+        found = wbauth.authenticate_session(
+            host=settings.base_url, source="r3-grpo", prompt=False, update_session=False
+        )
+    finally:
+        wandb.teardown()  # ends the process that the set-up began
+    if found is None:
+        raise ConfigError(
+            f"run.trackers: wandb has no log-in for {settings.base_url}; fix: wandb login, or WANDB_API_KEY=…, or "
+            "WANDB_MODE=offline to keep the run in its own folder"
+        )
 
 
 def _wait_for_a_name_of_its_own(folder: Path, run_id: str) -> None:
