@@ -114,7 +114,9 @@ def _layers(file: Path, above: tuple[Path, ...]) -> list[Layer]:
     if file.resolve() in above:
         raise ConfigError(f"{file}: is its own base; fix: take it out of base")
     sections = read_sections(file)
-    algorithm = _text_or_none(sections.pop(ALGORITHM, None))
+    algorithm = _text_or_none(sections.get(ALGORITHM))
+    if not isinstance(sections.get(ALGORITHM), Mapping):  # which another library's file has there
+        sections.pop(ALGORITHM, None)
     layers: list[Layer] = []
     for name in _bases(file, sections.pop(BASE, [])):
         base = file.parent / Path(name).expanduser()

@@ -17,7 +17,7 @@ from omegaconf.errors import OmegaConfBaseException
 from algorithms.config.base import PLUGIN_SETTINGS, BaseConfig
 from algorithms.config.errors import ConfigError, no_such_section, shown
 from algorithms.config.files import Layer, configs_folder, file_layers
-from algorithms.config.other_libraries import explain_other_name
+from algorithms.config.other_libraries import explain_other_name, explain_other_sections
 from algorithms.config.rllib_names import our_name
 from algorithms.config.schema import Settings, takes_text, unknown_key
 from algorithms.config.sections import RunSettings
@@ -194,6 +194,7 @@ def _owner(section: str) -> str:
 
 def _apply(config: BaseConfig, run: RunSettings, sections: Mapping[str, Any]) -> RunSettings:
     known = known_sections(config)
+    _refuse_other_sections(sections, known)
     for section, values in sections.items():
         if section == "training" and isinstance(values, Mapping):  # `_name_methods` has set these
             values = {key: value for key, value in values.items() if key not in PLUGIN_SETTINGS}
@@ -206,6 +207,20 @@ def _apply(config: BaseConfig, run: RunSettings, sections: Mapping[str, Any]) ->
         else:
             config.apply({section: values})
     return run
+
+
+def _refuse_other_sections(sections: Mapping[str, Any], known: Mapping[str, type[Settings]]) -> None:
+    """Refuse sections of another library's file together, and its settings within a section that is ours as well."""
+    others = {section: values for section, values in sections.items() if section not in known}
+    nested = {section: values for section, values in others.items() if isinstance(values, Mapping)}
+    if nested and (ending := explain_other_sections(nested)):
+        raise ConfigError(f"{', '.join(nested)}: no such section; {ending}")
+    for section, values in sections.items():
+        if section not in others and isinstance(values, Mapping):
+            fields = known[section].model_fields
+            deep = {key: entry for key, entry in values.items() if key not in fields and isinstance(entry, Mapping)}
+            if deep and (ending := explain_other_sections({section: deep})):
+                raise ConfigError(f"{section}.{next(iter(deep))}: no such setting; {ending}")
 
 
 def _overridden(sections: Mapping[str, Any], override: Override) -> Any:

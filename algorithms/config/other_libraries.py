@@ -3,10 +3,13 @@
 A test compares them with the tables of docs/guides/coming-from-trl-or-verl.md.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
+from typing import NamedTuple
 
 _PAGE = "docs/guides/coming-from-trl-or-verl.md"
+_MOST_NAMED = 4
+_VERL_SECTIONS = frozenset({"actor_rollout_ref", "critic", "reward_model", "trainer", "custom_reward_function"})
 # Ours, and theirs that it stands for.
 _TRL = {
     "training.group_size": "num_generations",
@@ -132,6 +135,35 @@ def explain_other_name(written: str) -> str | None:
         written: a dotted name, as in an override; TRL's names, and the last parts of verl's, may have any section in
             front. Parts of one word, such as `n` and `enable`, are no one's in particular.
     """
+    if found := _find(written):
+        return f"{found.theirs} is {found.library}'s name; fix: write {found.ours}, see {_PAGE}"
+    return None
+
+
+def explain_other_sections(sections: Mapping[str, object]) -> str | None:
+    """Return the end of an error line for sections of a file that hold another library's settings; None if none do.
+
+    Args:
+        sections: of the file, as deep as they are.
+    """
+    found = list(dict.fromkeys(one for name in _leaves(sections) if (one := _find(name))))
+    if not found:
+        library = "verl" if sections.keys() & _VERL_SECTIONS else None
+        return library and f"it is {library}'s; fix: look its settings up in {_PAGE}"
+    pairs = ", ".join(f"{one.ours} for {one.theirs}" for one in found[:_MOST_NAMED])
+    more = f" and {len(found) - _MOST_NAMED} more" if len(found) > _MOST_NAMED else ""
+    return f"its settings are {found[0].library}'s; fix: write {pairs}{more}, see {_PAGE}"
+
+
+class _Found(NamedTuple):
+    """Another library's name, and the setting of ours that it stands for."""
+
+    library: str
+    theirs: str
+    ours: str
+
+
+def _find(written: str) -> _Found | None:
     name = written.lstrip("+").removeprefix("actor_rollout_ref.")
     last = name.rpartition(".")[2]
     for library, names in OTHER_NAMES.items():
@@ -139,5 +171,14 @@ def explain_other_name(written: str) -> str | None:
         theirs = [name] if name in names else ends
         ours = {names[key] for key in theirs}
         if len(ours) == 1:
-            return f"{theirs[0]} is {library}'s name; fix: write {ours.pop()}, see {_PAGE}"
+            return _Found(library, theirs[0], ours.pop())
     return None
+
+
+def _leaves(values: Mapping[str, object], prefix: str = "") -> Iterator[str]:
+    """Yield the dotted names of a nested mapping, those of mappings included: some stand for a setting of ours."""
+    for key, value in values.items():
+        name = f"{prefix}{key}"
+        yield name
+        if isinstance(value, Mapping):
+            yield from _leaves(value, f"{name}.")

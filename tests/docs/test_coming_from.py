@@ -120,6 +120,49 @@ def test_their_name_in_a_file_is_answered_with_ours(tmp_path, monkeypatch):
         example(tmp_path, monkeypatch, "learning_rate: 1.0e-6\n")
 
 
+VERL_FILE = """
+data: {train_files: gsm8k.parquet, train_batch_size: 64}
+actor_rollout_ref:
+  model: {path: Qwen/Qwen3-0.6B}
+  actor: {optim: {lr: 1e-6}, ppo_mini_batch_size: 64}
+  rollout: {n: 8, multi_turn: {max_assistant_turns: 2}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (
+            VERL_FILE,
+            "run.yaml: data, actor_rollout_ref: no such section; its settings are verl's; fix: write environment.data "
+            "for data.train_files, training.queries_per_step for data.train_batch_size, rl_module.model for "
+            "model.path, training.lr for actor.optim.lr and 3 more, see docs/guides/coming-from-trl-or-verl.md",
+        ),
+        (
+            "algorithm: {adv_estimator: grpo}",
+            "run.yaml: algorithm: no such section; its settings are verl's; fix: write training.advantage for "
+            "algorithm.adv_estimator, see",
+        ),
+        (
+            "reward: {custom_reward_function: {path: rewards.py}}",
+            "run.yaml: reward.custom_reward_function: no such setting; its settings are verl's; fix: write "
+            "environment.options.reward for reward.custom_reward_function.path, see",
+        ),
+        (
+            "critic: {cliprange_value: 0.5}",
+            "run.yaml: critic: no such section; it is verl's; fix: look its settings up",
+        ),
+        ("trl: {num_generations: 8}", "run.yaml: trl: no such section; its settings are TRL's; fix: write training.gr"),
+        ("trainin: {lr: 1e-6}", "run.yaml: trainin: no such section; did you mean training?"),
+        ("hints: {deep: {er: 1}}", "run.yaml: hints: no such section; "),
+    ],
+)
+def test_their_sections_in_a_file_are_answered_with_our_settings(tmp_path, monkeypatch, text, line):
+    with pytest.raises(ConfigError) as raised:
+        example(tmp_path, monkeypatch, text)
+    assert str(raised.value).startswith(line)
+
+
 def test_a_part_of_one_word_and_a_typo_are_no_names_of_theirs():
     for name in ("training.n", "training.path", "trainin.lr", "reflection.enable", "training.lerning_rate"):
         assert explain_other_name(name) is None
