@@ -11,6 +11,7 @@ from algorithms.evaluation.metrics import Metrics, summarize
 from algorithms.rollout.attempts import AttemptTruncator
 from algorithms.rollout.conversation import last_text
 from algorithms.rollout.failures import FailureWatch, refuse_if_all_failed
+from algorithms.rollout.tool_failures import ToolWatch
 from algorithms.rollout.types import (
     Attempt,
     Context,
@@ -93,8 +94,8 @@ class Answer:
         return self.first.correct or (self.second is not None and self.second.correct)
 
 
-def _watch() -> FailureWatch:
-    return FailureWatch("evaluation", "They count as incorrect")
+def _watches() -> tuple[FailureWatch, ToolWatch]:
+    return FailureWatch("evaluation", "They count as incorrect"), ToolWatch("evaluation")
 
 
 @dataclass
@@ -107,7 +108,7 @@ class Sampler:
         sampling: how they are sampled.
         seed_of: the seed of each answer.
         truncator: shortens wrong answers in front of a second try; None: there are no second tries.
-        watch: warns of tries that failed.
+        watches: warn of tries that failed, and of tools that mostly fail.
         answered: whether a first try has not failed yet, in any of its calls.
     """
 
@@ -116,7 +117,7 @@ class Sampler:
     sampling: Sampling
     seed_of: Callable[[Draw], int]
     truncator: AttemptTruncator | None = None
-    watch: FailureWatch = field(default_factory=_watch)
+    watches: tuple[FailureWatch, ToolWatch] = field(default_factory=_watches)
     answered: bool = False
 
     def sample(self, uids: Sequence[str]) -> list[list[Answer]]:
@@ -132,8 +133,9 @@ class Sampler:
             refuse_if_all_failed(first)
             self.answered = any(rollout.error is None for rollout in first)
         second = self._second_tries(draws, first) if self.truncator else {}
-        if warning := self.watch.observe([*first, *second.values()]):
-            _logger.warning(warning)
+        for watch in self.watches:
+            if warning := watch.observe([*first, *second.values()]):
+                _logger.warning(warning)
         answers = [
             Answer(draw.sample, rollout, second.get(number), self.truncator is not None)
             for number, (draw, rollout) in enumerate(zip(draws, first, strict=True))

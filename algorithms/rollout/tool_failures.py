@@ -10,11 +10,15 @@ class ToolWatch:
     """Warns in one line of the tool with the most failures if most of its calls fail, or else of all tools together.
 
     It warns at once, and again when another tool or error is the most frequent, or after `AGAIN_AFTER` steps.
+
+    Args:
+        whose: whose calls they are, to begin the line; empty: training's.
     """
 
     SHARE, FEWEST_CALLS, AGAIN_AFTER = 0.5, 4, 50
 
-    def __init__(self) -> None:
+    def __init__(self, whose: str = "") -> None:
+        self._begin = f"{whose}: tools" if whose else "tools"
         self._steps = 0
         self._told: dict[tuple[str, str], int] = {}
 
@@ -29,8 +33,8 @@ class ToolWatch:
             return None
         self._told[key] = self._steps
         return (
-            f"tools: {worst}. The policy reads the error as the result (tools/failed); fix: call the tool by itself, "
-            "or start its server again"
+            f"{self._begin}: {worst}. The policy reads the error as the result (tools/failed); fix: call the tool by "
+            "itself, or start its server again"
         )
 
     def _worst(self, calls: Sequence[tuple[str, str]]) -> Failures | None:

@@ -183,6 +183,8 @@ class MixtureEnv(VerifiableEnv):
         observation, reward, terminated, truncated, info = getattr(part, method)(action)
         if "uid" in info:
             info = {**info, "uid": f"{name}/{info['uid']}"}
+        if info.get("rewards"):  # parts may have functions of the same name
+            info = {**info, "rewards": {f"{name}/{each}": reward for each, reward in info["rewards"].items()}}
         return observation, reward, terminated, truncated, info
 
     def _inner(self, query: Query) -> tuple[VerifiableEnv, Query]:

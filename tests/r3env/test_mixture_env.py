@@ -165,3 +165,12 @@ def test_mistakes_name_the_part(parts: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match="environments") as caught:
         MixtureEnv(parts)
     assert message in str(caught.value) and "kwargs" not in str(caught.value)
+
+
+def test_reward_functions_of_the_same_name_in_two_parts_are_told_apart(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("def brief(response):\n    return 1 / len(response)\n")
+    part = {"id": "r3env/Function-v0", "options": {"reward": f"{tmp_path}/mine.py:brief", "grading_timeout_s": 60.0}}
+    env = MixtureEnv({"a": part, "b": part}, data="embedded:train")
+    for name in ("a", "b"):
+        env.reset(options={"uid": next(uid for uid in env.uids if uid.startswith(f"{name}/"))})
+        assert env.step("1234")[4]["rewards"] == {f"{name}/brief": 0.25}

@@ -2,7 +2,9 @@
 
 import pytest
 
+from algorithms.evaluation.sampling import Sampler
 from algorithms.rollout.tool_failures import ToolWatch
+from algorithms.rollout.types import Sampling
 from r3env.envs.tools import ToolEnv
 from tests.hand_made import answer
 from tests.rollout.requests import requests_of
@@ -96,3 +98,15 @@ def test_a_function_that_raises_or_takes_too_long_is_named_with_its_error(enviro
     assert "4 of 4 calls of fail failed (100%): KeyError: 'nothing to see'." in said
     said = watched(environments(tools=f"{HERE}:wait", call_timeout_s=0.2), [call("wait", seconds=60)] * 4)
     assert "4 of 4 calls of wait failed (100%): wait did not return within 0.2 s." in said
+
+
+def test_an_evaluation_warns_once_of_a_tool_that_mostly_fails(caplog):
+    def rollout(requests):
+        calls = failing("search", 1, 1)
+        return [answer(one, prompt=[1], response=[2], correct=False, calls=calls) for one in requests]
+
+    sampler = Sampler(rollout, 4, Sampling(), lambda draw: 0)
+    for problem in ("a", "b"):
+        sampler.sample([problem])
+    (said,) = caplog.messages
+    assert said.startswith(f"evaluation: tools: 4 of 4 calls of search failed (100%): {DEAD}. The policy reads the")
