@@ -124,7 +124,9 @@ def test_a_connection_that_breaks_while_it_is_given_up_leaves_results_and_no_tra
     monkeypatch.setattr(mcp_connection, "connected", breaking)
     environment = begun(call_timeout_s=0.5)
     assert results(environment, call("freeze")) == (["Error: freeze did not return within 0.5 s"], 1)
-    while any("_serve" in repr(task) for task in asyncio.all_tasks(mcp_connection._loop())):
+    deadline = time.monotonic() + 60
+    while serving := [task for task in asyncio.all_tasks(mcp_connection._loop()) if "_serve" in repr(task)]:
+        assert time.monotonic() < deadline, f"the connection is not given up: {serving}"
         time.sleep(0.02)
     gc.collect()
     assert not [record.message for record in caplog.records if record.name == "asyncio"]
