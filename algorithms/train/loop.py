@@ -15,28 +15,27 @@ from ray.rllib.utils.metrics import EVALUATION_RESULTS
 from algorithms.config.files import to_yaml
 from algorithms.config.placement import WAYS
 from algorithms.config.sections import RunSettings
-from algorithms.evaluation.sampling import held_out_sample
 from algorithms.grpo.base import StagedAlgorithm
 from algorithms.grpo.config import GRPOConfig
 from algorithms.learner.group import LearnerDied
 from algorithms.preflight.check import warn_of_cluster
 from algorithms.preflight.ray_session import start_ray
-from algorithms.rollout.types import Split
 from algorithms.train.checkpoint import load_checkpoint
 from algorithms.train.checkpoints import Checkpoints
 from algorithms.train.closing_table import HELD_OUT, print_closing_table
 from algorithms.train.curves import draw_curves
+from algorithms.train.evaluations import measure, to_stored, to_tags, was_missed
 from algorithms.train.failed_evaluation import naming_the_evaluation
 from algorithms.train.interrupts import InterruptBetweenSteps, interrupt_on_sigterm
 from algorithms.train.recorder import Recorder
 from algorithms.train.resume import StoredRun, changed_measurement, changed_training, reading_history
 from algorithms.train.run_directory import SIDES, RunDirectory
-from algorithms.train.step_record import levels_of, record_step, step_row
+from algorithms.train.step_record import record_step, step_row
 from algorithms.train.supervised import DIRECTORY, report
 from algorithms.train.token_pieces import TokenPieces
 from algorithms.train.trackers.tracker import Outcome
 from algorithms.utils.process import native_stderr_held_back
-from algorithms.utils.progress import Counter, Progress
+from algorithms.utils.progress import Progress
 from algorithms.utils.provenance import code_commit, code_version
 from algorithms.utils.starting import ShownStart
 
@@ -118,6 +117,7 @@ class _Session:
         print(f"resumed {self.directory.path} after step {self.algo.steps_done}", file=sys.stderr)
         if "before" not in self.evaluations and not self.algo.steps_done:
             self.evaluate_before()
+        self._repeat_missed_evaluation(before)
 
     @functools.cached_property
     def recorder(self) -> Recorder:
@@ -252,28 +252,23 @@ class _Session:
 
     def _evaluate(self, side: str) -> None:
         is_in_row = self.algo.evaluated_at == self.algo.steps_done  # the interval has done it
-        if not is_in_row:
-            settings = self.algo.config.evaluation_settings
-            count = len(held_out_sample(self.algo.uids(Split.EVALUATION), settings.limit))
-            title = f"evaluating {side} training: {count} {self.problems} problems × {settings.samples} answers"
-            with Counter(title) as counter:
-                self.algo.on_evaluation_progress = counter.update
-                self.algo.evaluate()
-            self.algo.on_evaluation_progress = None  # evaluations between steps belong to the progress line
-        evaluation = self.algo.evaluation
+        evaluation = self.algo.evaluation if is_in_row else measure(self.algo, f"{side} training", self.problems)
         assert evaluation is not None
-        metrics = evaluation.metrics()
-        self.evaluations[side] = {
-            "step": self.algo.steps_done,
-            "metrics": metrics,
-            "correct": evaluation.share_correct(),
-            "levels": levels_of(self.algo, evaluation.uids),
-        }
+        self.evaluations[side] = to_stored(self.algo, evaluation)
         if not is_in_row:
-            tags = {f"eval/{name}": value for name, value in metrics.items()}
-            self.recorder.record_evaluation(self.algo.steps_done, tags)
+            self.recorder.record_evaluation(self.algo.steps_done, to_tags(evaluation.metrics()))
         # Last: a resumed run takes what is in there for done.
         self.directory.write_evaluation(self.evaluations | {"wall_s": self._wall_s()})
+
+    def _repeat_missed_evaluation(self, config_yaml: str) -> None:
+        """Make the evaluation that failed after the checkpoint's step, and add it to that step's row."""
+        step, interval = self.algo.steps_done, self.algo.config.evaluation_settings.interval
+        if self._is_complete() or not interval or not was_missed(self.directory.read_metrics(), step, config_yaml):
+            return
+        with naming_the_evaluation(f"after step {step}", self._how_to_resume()):
+            tags = to_tags(measure(self.algo, f"after step {step}", self.problems).metrics())
+        self.directory.add_to_last_metrics(tags)
+        self.recorder.record_evaluation(step, tags)
 
     def _restore_results(self, changed: Sequence[str]) -> None:
         """Restore the evaluation before training and the time spent; delete an end that no longer holds.

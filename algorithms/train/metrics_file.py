@@ -61,6 +61,12 @@ def keep_until(path: Path, step: int) -> None:
         write_text(path, "".join(_line(row) for row in read(path) if row["step"] <= step))
 
 
+def add_to_last(path: Path, values: Mapping[str, Any]) -> None:
+    """Add values to the last row, in place of those of the same names."""
+    *rows, last = read(path)
+    write_text(path, "".join(map(_line, [*rows, {**last, **values}])))
+
+
 def _whole_lines(content: bytes) -> list[bytes]:
     """Cut at newlines; leave out a last line that a kill cut off, or of which a power failure left blocks of zeros."""
     *lines, rest = content.split(b"\n")

@@ -144,6 +144,10 @@ class RunDirectory:
         metrics_file.append(self.metrics_file, row)
         self._last_step = step
 
+    def add_to_last_metrics(self, values: Mapping[str, Any]) -> None:
+        """Add values to the last row of metrics.jsonl, of a run that resumes after that step."""
+        metrics_file.add_to_last(self.metrics_file, values)
+
     def read_metrics(self) -> list[dict[str, Any]]:
         """Return the stored rows in order, without a torn last line; empty before the first step."""
         return metrics_file.read(self.metrics_file)

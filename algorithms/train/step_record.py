@@ -1,11 +1,12 @@
 """What a run writes of each step: its row of metrics, its rollouts, and conversations to read."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from algorithms.config.sections import RunSettings
 from algorithms.grpo.base import StagedAlgorithm
 from algorithms.rollout.types import Prompt, Split
+from algorithms.train.evaluations import to_tags
 from algorithms.train.recorder import Recorder
 from algorithms.train.rollout_files import rollout_rows, sample_conversations, write_rollouts
 from algorithms.train.run_directory import RunDirectory
@@ -21,7 +22,7 @@ def step_row(algo: StagedAlgorithm, evaluation: Mapping[str, Any], wall_s: float
         wall_s: seconds that the run has taken so far.
     """
     row = {"step": algo.steps_done, **algo.batch.record, "run/wall_s": wall_s}
-    return row | {f"eval/{name}": value for name, value in evaluation.items()}
+    return row | to_tags(evaluation)
 
 
 def record_step(
@@ -46,9 +47,3 @@ def reference_answer(algo: StagedAlgorithm, prompt: Prompt) -> str:
     environment = algo.environments[Split.TRAIN].unwrapped
     query = environment.query(prompt.uid)
     return str((environment.variant(query, prompt.variant) if prompt.variant else query).answer)
-
-
-def levels_of(algo: StagedAlgorithm, uids: Sequence[str]) -> dict[str, str]:
-    """Map uids of held-out problems to their level, where it is known."""
-    queries = algo.environments[Split.EVALUATION].unwrapped.queries
-    return {uid: level for uid in uids if (level := queries[uid].level)}

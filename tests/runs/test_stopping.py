@@ -4,6 +4,7 @@ import os
 import signal
 
 import pytest
+from tensorboard.backend.event_processing.event_accumulator import SCALARS, EventAccumulator
 
 from algorithms.learner.group import LearnerDied
 from algorithms.rollout.failures import EpisodesFailed
@@ -131,6 +132,21 @@ def test_an_evaluation_that_fails_between_steps_costs_no_step(run, algorithm, tm
     algorithm.train = whole
     assert run("--resume", str(tmp_path / "run")) == (0, ["step_000002", "step_000003"])
     assert [row["step"] for row in RunDirectory.open(tmp_path / "run").read_metrics()] == [1, 2, 3]
+
+
+def test_a_resumed_run_makes_the_evaluation_that_failed_and_has_it_in_its_row(run, algorithm, tmp_path):
+    whole = algorithm.train
+    in_the_evaluation_after_its_second_step(algorithm, EpisodesFailed("every one of 8 episodes failed: x; fix: y"))
+    settings = ["run.save_rollouts=false", "run.log_conversations=0", "run.checkpoint_every=0", "evaluation.interval=2"]
+    assert run(f"run.dir={tmp_path}", "run.name=run", "run.steps=3", *settings) == (1, ["step_000002"])
+    metrics = RunDirectory.open(tmp_path / "run").read_metrics
+    assert "eval/pass@1" not in metrics()[-1]
+    algorithm.train = whole
+    assert run("--resume", str(tmp_path / "run")) == (0, ["step_000002", "step_000003"])
+    assert [row.get("eval/pass@1") for row in metrics()] == [None, 0.25, None]
+    events = EventAccumulator(str(tmp_path / "run"), {SCALARS: 0})
+    events.Reload()
+    assert [event.step for event in events.Scalars("eval/pass@1")] == [0, 2, 3]
 
 
 def test_a_learner_that_dies_in_an_evaluation_between_steps_leaves_no_checkpoint(run, algorithm, capsys):

@@ -1,0 +1,64 @@
+"""The evaluations of a run: before and after training, and one between steps that failed and is made on resume."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import yaml
+
+from algorithms.evaluation.sampling import Evaluation, held_out_sample
+from algorithms.grpo.base import StagedAlgorithm
+from algorithms.rollout.types import Split
+from algorithms.utils.progress import Counter
+
+
+def measure(algo: StagedAlgorithm, when: str, problems: str) -> Evaluation:
+    """Evaluate the policy, and show how far that is.
+
+    Args:
+        algo: whose policy.
+        when: it is, as in "before training".
+        problems: which ones, for people.
+    """
+    settings = algo.config.evaluation_settings
+    count = len(held_out_sample(algo.uids(Split.EVALUATION), settings.limit))
+    with Counter(f"evaluating {when}: {count} {problems} problems × {settings.samples} answers") as counter:
+        algo.on_evaluation_progress = counter.update
+        algo.evaluate()
+    algo.on_evaluation_progress = None  # evaluations between steps belong to the progress line
+    assert algo.evaluation is not None
+    return algo.evaluation
+
+
+def to_stored(algo: StagedAlgorithm, evaluation: Evaluation) -> dict[str, Any]:
+    """Return what evaluation.json keeps of an evaluation."""
+    return {
+        "step": algo.steps_done,
+        "metrics": evaluation.metrics(),
+        "correct": evaluation.share_correct(),
+        "levels": _levels(algo, evaluation.uids),
+    }
+
+
+def to_tags(metrics: Mapping[str, float]) -> dict[str, float]:
+    """Return an evaluation's metrics as a step's row has them."""
+    return {f"eval/{name}": value for name, value in metrics.items()}
+
+
+def was_missed(rows: Sequence[Mapping[str, Any]], step: int, config_yaml: str) -> bool:
+    """Return whether the evaluation between steps that was due after this one is missing: it failed.
+
+    Args:
+        rows: of metrics.jsonl up to the step.
+        step: the last one.
+        config_yaml: the settings that the step was made with.
+    """
+    interval = (yaml.safe_load(config_yaml).get("evaluation") or {}).get("interval") or 0
+    if not rows or rows[-1]["step"] != step or not interval or step % interval:
+        return False
+    return not any(tag.startswith("eval/") for tag in rows[-1])
+
+
+def _levels(algo: StagedAlgorithm, uids: Sequence[str]) -> dict[str, str]:
+    """Map uids of held-out problems to their level, where it is known."""
+    queries = algo.environments[Split.EVALUATION].unwrapped.queries
+    return {uid: level for uid in uids if (level := queries[uid].level)}
