@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from algorithms.utils.files import write_text
-from website import benchmark_tables, printed, recorded, tutorial
+from website import benchmark_tables, printed, recorded, suite_tables, tutorial
 from website.printed import ROOT
 
 IMAGES = ROOT / "docs" / "images"
@@ -77,7 +77,13 @@ FIGURES = (
     Figure("quickstart", README, printed.quickstart, ("quickstart.png",), cheap=False),
     Figure("report", REPORT, printed.report, ("report.png", "report-tokens.png"), cheap=False),
     *(Figure(f"tutorial-{part}", TUTORIAL, partial(tutorial.shown, part=part), cheap=False) for part in tutorial.PARTS),
-    Figure("controls-in-short", README, recorded.controls_in_short, ("controls-tokens.png",)),
+    Figure("suite-in-short", README, suite_tables.in_short, ("suite.png",)),
+    Figure("suite-profiles", EVIDENCE, suite_tables.profiles, ("suite-profiles.png",)),
+    *(Figure(f"suite-{axis}", EVIDENCE, partial(suite_tables.compared, axis=axis)) for axis in ("tokens", "cpu_s")),
+    Figure("suite-parts", EVIDENCE, suite_tables.by_part),
+    Figure("suite-parts-to-grpo", EVIDENCE, partial(suite_tables.by_part, reference="grpo")),
+    Figure("suite-tasks", EVIDENCE, suite_tables.by_task),
+    Figure("suite-ends", EVIDENCE, suite_tables.ends),
     Figure("controls", EVIDENCE, recorded.controls_and_picture, ("controls.png",)),
     Figure("recheck", LOG, recorded.recheck_output),
     Figure(

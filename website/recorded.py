@@ -20,12 +20,6 @@ def controls_and_picture(images: Path) -> str:
     return controls.table()
 
 
-def controls_in_short(images: Path) -> str:
-    """Return the README's table of evidence, and draw its panel."""
-    controls.draw(images / "controls-tokens.png")
-    return controls.short_table()
-
-
 def recheck_output(_: Path) -> str:
     """Return what the recheck prints."""
     return f"```\n{recheck.report()}\n```"

@@ -33,12 +33,12 @@ def in_short(images: Path) -> str:
     """Return each arm's level and R³ minus it over tokens and CPU seconds, and draw the curves over tokens."""
     figure.draw_curves(_runs(), images / "suite.png", tokens=_budget("tokens"))
     found = {axis: table.compare_runs(_runs(), _scores(axis)) for axis in records.AXES}
-    lines = ["| arm | held-out pass@1 | R³ minus it | R³ minus it, equal CPU seconds |", "|---|---|---|---|"]
+    lines = ["| arm | mean held-out pass@1 | R³ minus it | R³ minus it, equal CPU seconds |", "|---|---|---|---|"]
     for arm in table.ordered_arms(_runs()):
         cells = [TITLES[arm], _written(found["tokens"].levels[arm])]
         for axis in records.AXES:
             other = found[axis].differences.get(arm)
-            cells.append("" if other is None else f"{_written(other.iqm, '+')}, {other.verdict}")
+            cells.append("" if other is None else _written(other.iqm, "+"))
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -54,9 +54,9 @@ def profiles(images: Path) -> str:
     return "![Share of runs above a threshold of mean held-out pass@1, for each arm](../images/suite-profiles.png)"
 
 
-def by_part(_: Path, axis: str) -> str:
-    """Return paired differences by difficulty and by skill."""
-    return table.differences_by_part(_runs(), _scores(axis), table.ordered_arms(_runs())).strip()
+def by_part(_: Path, reference: str = protocol.REFERENCE) -> str:
+    """Return paired differences over generated tokens, by difficulty and by skill."""
+    return table.differences_by_part(_runs(), _scores("tokens"), table.ordered_arms(_runs(), reference)).strip()
 
 
 def by_task(_: Path) -> str:
@@ -65,8 +65,9 @@ def by_task(_: Path) -> str:
 
 
 def ends(_: Path) -> str:
-    """Return what the runs are like at their ends."""
-    return table.ends(_runs(), table.ordered_arms(_runs())).strip()
+    """Return what the runs are like at their ends, and R³ minus each arm there."""
+    arms = table.ordered_arms(_runs())
+    return f"{table.ends(_runs(), arms)}\nR³ minus the arm:\n\n{table.differences_at_the_end(_runs(), arms)}".strip()
 
 
 def _written(values: Sequence[float], sign: str = "") -> str:

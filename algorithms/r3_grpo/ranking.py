@@ -1,4 +1,8 @@
-"""SERR: a structural entropy ranking reward for responses whose outcome could not be verified."""
+"""SERR: a ranking reward for responses whose outcome could not be verified, by the structure of their entropies.
+
+By default all ranks tie, which makes it a flat penalty on truncation: no order of the ranks has been seen to do better
+(docs/results/evidence.md). `ranking.order: entropy` is the paper's.
+"""
 
 import logging
 import math
@@ -15,6 +19,7 @@ from algorithms.r3_grpo.truncation_watch import TruncationWatch
 if TYPE_CHECKING:  # loads Ray
     from algorithms.config.base import BaseConfig
 
+Order = Literal["flat", "entropy", "random"]
 Scope = Literal["truncated", "all"]
 Baseline = Literal["finished_wrong", "centered", "paper"]
 
@@ -25,14 +30,19 @@ _logger = logging.getLogger(__name__)
 
 
 class RankingSettings(Settings):
-    """Structural entropy ranking reward (SERR): rank the responses of a group without a correct one."""
+    """Ranking reward (SERR): pay the unverifiable responses of a group without a correct one by their ranks."""
 
     enabled: bool = setting(True, "Whether to rank.", hparam=True)
-    order: Literal["entropy", "random"] = setting(
-        "entropy", "What to rank by: the structure of the responses' entropies, or chance, as a control."
+    order: Order = setting(
+        "flat",
+        "What to rank by: nothing, so that all ranks tie; the structure of the responses' entropies, as in the paper; "
+        "or chance, as a control.",
     )
     top_fraction: float = setting(
-        0.2, "Share of a response's tokens over which its entropy peak is the mean.", gt=0, le=1
+        0.2,
+        "With `order: entropy` the share of a response's tokens over which its entropy peak is the mean.",
+        gt=0,
+        le=1,
     )
     max_reward: float = setting(
         0.1,
@@ -93,16 +103,25 @@ class Ranking(Mechanism):
                 f"ranking.baseline: 'finished_wrong' compares with unranked responses, and ranking.scope="
                 f"{settings.scope} ranks them all; fix: ranking.scope=truncated or ranking.baseline=centered"
             )
+        if settings.enabled and settings.order == "flat" and settings.baseline == "centered":
+            raise ConfigError(
+                "ranking.baseline: 'centered' pays 0 for each of ranks that all tie, as ranking.order=flat has them; "
+                "fix: ranking.order=entropy"
+            )
+        usual = cls.settings_class.model_fields["top_fraction"].default
+        if settings.order != "entropy" and settings.top_fraction != usual:
+            raise ConfigError(
+                f"ranking.top_fraction: {settings.top_fraction:g} does nothing where no entropies rank "
+                f"(ranking.order={settings.order}); fix: ranking.order=entropy"
+            )
 
     def needs(self, group: Group) -> list[Sample]:
         """Return the members of an all-incorrect group that will be ranked by their entropies."""
-        if group.any_correct:
-            return []
-        return [sample for sample in group.samples if self.settings.scope == "all" or sample.rollout.truncated]
+        return self._ranked(group) if self.settings.order == "entropy" else []
 
     def is_informative(self, group: Group) -> bool:
         """Return whether the group has responses to rank."""
-        return len(self.needs(group)) > 1
+        return len(self._ranked(group)) > 1
 
     def rewards(self, group: Group) -> None:
         """Give the ranked responses their ranking reward in the outcome's place."""
@@ -119,6 +138,7 @@ class Ranking(Mechanism):
             max_reward=self.settings.max_reward,
             scope=self.settings.scope,
             baseline=self.settings.baseline,
+            order=self.settings.order,
             rng=self._chance() if self.settings.order == "random" else None,
         )
         for index in np.flatnonzero(ranked):
@@ -141,6 +161,12 @@ class Ranking(Mechanism):
         if warning := self.truncation_watch.observe(float(shares[0]), float(shares[1])):
             _logger.warning(warning)
 
+    def _ranked(self, group: Group) -> list[Sample]:
+        """Return the members that are ranked: of an all-incorrect group alone."""
+        if group.any_correct:
+            return []
+        return [sample for sample in group.samples if self.settings.scope == "all" or sample.rollout.truncated]
+
     def _chance(self) -> np.random.Generator:
         """Make the stream that draws a group's ranks."""
         return self.services.rng(self.section, self.services.step, int(self.metrics["ranking/groups"]))
@@ -148,7 +174,8 @@ class Ranking(Mechanism):
     def _check_order(self, group: Group) -> None:
         """Warn once when an environment pays a correct answer no more than the best truncated one earns."""
         least = min(sample.reward for sample in group.samples if sample.rollout.correct)
-        best = self.settings.max_reward * (1.0 - SHIFTS[self.settings.baseline])
+        highest = 0.5 if self.settings.order == "flat" else 1.0
+        best = self.settings.max_reward * (highest - SHIFTS[self.settings.baseline])
         if self._order_reported or least > best:
             return
         self._order_reported = True
@@ -212,6 +239,7 @@ def ranked_rewards(
     max_reward: float,
     scope: Scope,
     baseline: Baseline,
+    order: Order = "entropy",
     rng: np.random.Generator | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Apply SERR to one group: rank its unverifiable responses if none of its responses is correct.
@@ -225,12 +253,13 @@ def ranked_rewards(
         rewards: float [G].
         correct: bool [G].
         truncated: bool [G], the response hit the length limit.
-        token_entropies: G arrays [L_i] in nats; None where the response is out of scope.
+        token_entropies: G arrays [L_i] in nats; None where the response is out of scope, or no entropies rank.
         top_fraction: see `structural_entropy_rewards`.
         max_reward: see `structural_entropy_rewards`; below the smallest reward of a correct response.
         scope: rank only `truncated` responses (Algorithm 1) or `all` of them.
         baseline: `finished_wrong` and `centered` shift, `paper` does not.
-        rng: draws the ranks in place of the entropies: a control; None: entropies rank.
+        order: `entropy` ranks by `structural_entropy_rewards`; with `flat` all ranks tie, with `random` they are drawn.
+        rng: draws the ranks of `random`.
 
     Returns:
         float64 [G], the new rewards, and bool [G], which responses were ranked. A group with a correct member
@@ -240,7 +269,7 @@ def ranked_rewards(
         ValueError: lengths differ, a ranked response has no entropies, or settings are unknown or do not go
             together.
 
-    Source: Algorithm 1, arXiv 2601.19620; `baseline` is ours.
+    Source: Algorithm 1, arXiv 2601.19620; `baseline` and the other orders are ours.
     """
     _check_settings(scope, baseline)
     shaped = np.array(rewards, dtype=np.float64)
@@ -254,19 +283,33 @@ def ranked_rewards(
     if correct.any():
         return shaped, np.zeros(len(shaped), dtype=bool)
     ranked = truncated.copy() if scope == "truncated" else np.ones(len(shaped), dtype=bool)
-    chosen: list[np.ndarray] = []
-    for index in np.flatnonzero(ranked).tolist():
-        entropies = token_entropies[index]
-        if entropies is None:
-            raise ValueError(f"response {index} is to be ranked, but its entropies were not computed")
-        chosen.append(entropies)
-    values = structural_entropy_rewards(chosen, top_fraction=top_fraction, max_reward=max_reward)
-    if rng is not None and len(values) > 1:
-        values = max_reward * rng.permutation(len(values)) / (len(values) - 1)
+    if order == "entropy":
+        chosen = _entropies(token_entropies, np.flatnonzero(ranked).tolist())
+        values = structural_entropy_rewards(chosen, top_fraction=top_fraction, max_reward=max_reward)
+    else:
+        values = _without_entropies(int(ranked.sum()), max_reward, rng if order == "random" else None)
     if len(values) > 1:
         values = values - SHIFTS[baseline] * max_reward
     shaped[ranked] = values
     return shaped, ranked
+
+
+def _entropies(token_entropies: Sequence[np.ndarray | None], ranked: Sequence[int]) -> list[np.ndarray]:
+    found: list[np.ndarray] = []
+    for index in ranked:
+        entropies = token_entropies[index]
+        if entropies is None:
+            raise ValueError(f"response {index} is to be ranked, but its entropies were not computed")
+        found.append(entropies)
+    return found
+
+
+def _without_entropies(count: int, max_reward: float, rng: np.random.Generator | None) -> np.ndarray:
+    """Return rewards [count] of ranks that all tie, or that `rng` draws; a response that is ranked alone gets 0."""
+    if count < 2:
+        return np.zeros(count)
+    ranks: np.ndarray = np.full(count, 0.5) if rng is None else rng.permutation(count) / (count - 1)
+    return max_reward * ranks
 
 
 def _check_settings(scope: str, baseline: str) -> None:

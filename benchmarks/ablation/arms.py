@@ -37,7 +37,8 @@ _WITHOUT_CCR, _WITHOUT_ISR, _WITHOUT_SERR = (
 
 
 def _r3(name: str, *settings: str) -> Arm:
-    return Arm(name, "r3_grpo", settings=settings)
+    """Return an arm of R³ that ranks by entropy, as all published ones do; the default ranks flat."""
+    return Arm(name, "r3_grpo", settings=("ranking.order=entropy", *settings))
 
 
 # Presets that are arms as they are.
@@ -62,9 +63,9 @@ ARMS: Mapping[str, Arm] = {
         Arm("r3-paper", "r3_grpo", "paper.yaml"),
         _r3("r3-no-distill", "reflection.distill=false"),
         # Controls: the ranking without an order, with one by chance, alone; a second turn without a history.
-        _r3("r3-flat", "ranking.top_fraction=1"),
+        _r3("r3-flat", "ranking.order=flat"),
         _r3("r3-random-rank", "ranking.order=random"),
-        _r3("flat-penalty", _WITHOUT_CCR, _WITHOUT_ISR, "ranking.top_fraction=1"),
+        _r3("flat-penalty", _WITHOUT_CCR, _WITHOUT_ISR, "ranking.order=flat"),
         Arm("grpo-two-turn", "grpo", settings=("environment.max_turns=2",)),
         *(Arm(name, "grpo", f"{name}.yaml") for name in _PRESETS),
         # The same method with the other engine: what it learns must not depend on who samples.

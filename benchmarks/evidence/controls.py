@@ -1,15 +1,12 @@
 """R³ beside its controls, from docs/evidence/controls.json: `python -m benchmarks.evidence.controls`."""
 
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
-from matplotlib.ticker import EngFormatter
 from scipy.stats import ttest_1samp
 
 from benchmarks.ablation.intervals import Interval, t_interval
 from benchmarks.evidence.records import Run, runs
-from benchmarks.looks import TITLES, Line, draw_lines
 from benchmarks.suite.statistics import holm
 
 FILE, REFERENCE = "controls", "r3"
@@ -26,9 +23,7 @@ ARMS = {
     "rl_zvp": "RL-ZVP",
     "dapo": "DAPO",
 }
-# Of the figure and the short table.
-FEW = ("r3", "r3-flat", "isr", "ccr", "grpo", "dapo", "ngrpo")
-BUDGET = 150_000
+BUDGET = 150_000  # generated tokens of the table
 
 
 def at_tokens(run: Run, tokens: float = BUDGET) -> float:
@@ -80,29 +75,6 @@ def table() -> str:
             cells += ["", ""] if p is None else [interval(t_interval(pairs[arm][axis]), sign="+"), f"{p:.3f}"]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
-
-
-def short_table() -> str:
-    """Return a few arms' pass@1 as Markdown, and R³ minus each, without p-values."""
-    lines = ["| arm | held-out pass@1 | R³ minus it | R³ minus it, equal CPU seconds |", "|---|---|---|---|"]
-    for arm in FEW:
-        cells = [TITLES[arm], interval(t_interval([at_tokens(run) for run in runs(FILE, arm).values()]))]
-        for axis in AXES:
-            cells.append("" if arm == REFERENCE else interval(t_interval(differences(arm, axis)), sign="+"))
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
-
-
-def draw(path: Path) -> Path:
-    """Draw a few arms' held-out pass@1 over generated tokens, with 95 % intervals of the mean over seeds."""
-    where = np.linspace(0, BUDGET, 61)
-    lines = {}
-    for arm in FEW:
-        values = np.array([[at_tokens(run, tokens) for tokens in where] for run in runs(FILE, arm).values()])
-        found = [t_interval(column) for column in values.T]
-        band = np.array([[max(one.low, 0) for one in found], [one.high for one in found]])
-        lines[arm] = Line(len(values), values.mean(0), band)
-    return draw_lines(path, ("Held-out pass@1", "generated tokens"), where, lines, EngFormatter(sep=""))
 
 
 def interval(found: Interval, sign: str = "") -> str:

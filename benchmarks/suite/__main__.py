@@ -4,6 +4,7 @@
     python -m benchmarks.suite sweep          # learning rates, on the development tasks
     python -m benchmarks.suite                # the registered test
     python -m benchmarks.suite --table-only   # every published number, from the committed records
+    python -m benchmarks.suite --table-only --reference grpo   # the others against GRPO
 
 Each resumes where it was interrupted. Bases and runs lie under `--out`, one line a finished run in `--records`.
 """
@@ -13,7 +14,7 @@ import sys
 from pathlib import Path
 
 from algorithms.train.exit_codes import INTERRUPTED, in_one_line
-from benchmarks.suite.protocol import RECORDS
+from benchmarks.suite.protocol import RECORDS, REFERENCE
 
 
 def main() -> int:
@@ -27,6 +28,9 @@ def main() -> int:
     parser.add_argument("--records", type=Path, default=RECORDS, help="default: docs/evidence/suite.jsonl")
     parser.add_argument(
         "--table-only", action="store_true", help="run nothing; write table and figures of the existing records"
+    )
+    parser.add_argument(
+        "--reference", metavar="ARM", default=REFERENCE, help="the arm that the others are compared with"
     )
     parser.add_argument("--base", metavar="TASK:SKILL:N", help=argparse.SUPPRESS)
     arguments = parser.parse_args()

@@ -36,7 +36,7 @@ def run(arguments: argparse.Namespace) -> int:
     phase: Phase = arguments.what
     runs = planned(chosen(tasks.read_screened(registered.SCREENED), protocol, phase), protocol, phase)
     if arguments.table_only:
-        report(runs, phase, arguments.records, protocol.tokens)
+        report(runs, phase, arguments.records, protocol.tokens, arguments.reference)
         return DONE
     if phase == "test":
         check_registered(protocol)
@@ -142,23 +142,36 @@ def run_all(runs: Mapping[Spec, Sequence[Planned]], arguments: argparse.Namespac
     return failed
 
 
-def report(runs: Mapping[Spec, Sequence[Planned]], phase: Phase, file: Path, tokens: int) -> None:
+def report(
+    runs: Mapping[Spec, Sequence[Planned]],
+    phase: Phase,
+    file: Path,
+    tokens: int,
+    reference: str = registered.REFERENCE,
+) -> None:
     """Print the results of the phase's runs."""
     keys = {run.key for specs in runs.values() for run in specs}
     found = [record for record in stored(file) if key_of(record) in keys]
     if phase == "sweep":
         print("\n".join(rates(found)))
     elif found:
-        page(file, len(keys), tokens)
+        page(file, len(keys), tokens, reference)
 
 
-def page(file: Path, planned: int, tokens: int) -> None:
-    """Print the report of the test, and draw its figures once all runs are in."""
+def page(file: Path, planned: int, tokens: int, reference: str = registered.REFERENCE) -> None:
+    """Print the report of the test, and draw its figures once all runs are in.
+
+    Raises:
+        ConfigError: no run is of the reference arm.
+    """
     from benchmarks.suite import figure, records, table
 
     runs = records.read(file)
-    print(table.report(runs, planned, tokens=tokens))
-    if sum(one.phase == "test" for one in runs) == planned:
+    arms = {run.arm for run in runs}
+    if reference not in arms:
+        raise ConfigError(f"--reference: no run is of {reference}; fix: one of {', '.join(sorted(arms))}")
+    print(table.report(runs, planned, tokens=tokens, reference=reference))
+    if reference == registered.REFERENCE and sum(one.phase == "test" for one in runs) == planned:
         for draw, name in ((figure.draw_curves, "suite.png"), (figure.draw_profiles, "suite-profiles.png")):
             print(draw(runs, registered.FIGURES / name, tokens=tokens))
 

@@ -7,9 +7,9 @@ import numpy as np
 from matplotlib.ticker import EngFormatter, PercentFormatter
 
 from benchmarks.looks import Line, draw_lines
+from benchmarks.suite.protocol import REFERENCE
 from benchmarks.suite.records import Run, areas
 from benchmarks.suite.statistics import DRAWS, base_weights, performance_profile, stratified_mean
-from benchmarks.suite.table import REFERENCE
 
 _POINTS = 121
 # What is drawn of some runs: from their places [runs], and their weights [draws, runs] for its draws.
@@ -95,7 +95,7 @@ def draw_profiles(
 
     labels = "Share of runs above a threshold", "threshold: mean held-out pass@1 over generated tokens"
     weights = _weights(runs, draws, seed)
-    return draw_lines(path, labels, where, _lines(runs, reference, weights, share), PercentFormatter(1.0, decimals=0))
+    return draw_lines(path, labels, where, _lines(runs, reference, weights, share), PercentFormatter(1.0))
 
 
 def _of_the_test(runs: Sequence[Run]) -> list[Run]:

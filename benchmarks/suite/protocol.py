@@ -14,6 +14,7 @@ FOLDER = Path(__file__).parent
 FILE = FOLDER / "protocol.yaml"
 SCREENED = FOLDER / "tasks.jsonl"
 _DOCS = FOLDER.parent.parent / "docs"
+REFERENCE = "r3"  # the arm that the others are compared with
 RECORDS, FIGURES = _DOCS / "evidence" / "suite.jsonl", _DOCS / "images"
 
 Difficulty = Literal["easy", "medium", "blind"]

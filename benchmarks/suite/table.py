@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from benchmarks.suite.comparison import Comparison, compare
+from benchmarks.suite.protocol import REFERENCE
 from benchmarks.suite.records import DIFFICULTIES, FINAL, Run, areas
 from benchmarks.suite.statistics import DRAWS, MARGIN, Estimate, paired_mean, stratified_mean
 
-REFERENCE = "r3"
 _MEANING_OF_TASKS = "Final held-out pass@1, mean over runs; `before` is the base's.\n"
 _MEANING_OF_ENDS = "Means, every task, difficulty and skill weighing the same; entropy in nats per token.\n"
 _AXES = {"tokens": "generated tokens", "cpu_s": "CPU seconds"}
@@ -64,6 +64,8 @@ def report(
     if runs:
         parts += ["## Every task\n", _MEANING_OF_TASKS, final_by_task(runs, arms)]
         parts += ["## At the end of a run\n", _MEANING_OF_ENDS, ends(runs, arms)]
+    if len(runs) == planned:
+        parts += [_meaning_of_parts(reference), differences_at_the_end(runs, arms)]
     return "\n".join(parts)
 
 
@@ -142,7 +144,7 @@ def _comparison(found: Comparison, runs: Sequence[Run], arms: Sequence[str]) -> 
         cells = [arm, str(sum(run.arm == arm for run in runs)), _estimate(found.levels[arm])]
         if arm in found.differences:
             other = found.differences[arm]
-            cells += [_estimate(other.iqm, "+"), _p(other.p_holm), _estimate(other.improvement), other.verdict]
+            cells += [_estimate(other.iqm, "+"), _p(other.p_holm), _chance(other.improvement), other.verdict]
         rows.append(cells + ["–"] * (7 - len(cells)))
     reference = arms[0]
     headings = ["arm", "runs", "IQM [95 %]", f"{reference} minus arm [95 %]", "p (Holm)"]
@@ -154,7 +156,8 @@ def _legend(others: int, draws: int) -> str:
         f"Intervals: {draws:,} bootstrap draws of bases within each task and difficulty, the same bases for every arm; "
         f"not adjusted for their number. p: two-sided, Holm-adjusted over the {others} other arms, each table apart; "
         f"`ahead` and `behind` are p < 0.05. Equivalent within {MARGIN}: the 90 % interval lies within ±{MARGIN}. P: "
-        "chance that a run of the one is above a run of the other in the same task, ties counting half.\n"
+        "chance that a run of the one is above a run of the other in the same task, ties counting half; without an "
+        "interval where each skill has a single base.\n"
     )
 
 
@@ -224,9 +227,26 @@ def ends(runs: Sequence[Run], arms: Sequence[str]) -> str:
     return _markdown(["arm", "runs", *FINAL, "generated tokens", "CPU seconds"], rows)
 
 
+def differences_at_the_end(runs: Sequence[Run], arms: Sequence[str]) -> str:
+    """Return the paired differences in what the runs are like at their end, as a table; the reference is first."""
+    reference, *others = arms
+    rows = []
+    for name in FINAL:
+        final = {(run.task, run.skill, run.base, run.difficulty, run.arm): run.final[name] for run in runs}
+        bases = sorted({place[:3] for place in final})
+        gaps = [[_gap(final, base, DIFFICULTIES, reference, arm) for base in bases] for arm in others]
+        rows.append([name, *(_estimate(paired_mean(gap), "+") for gap in gaps)])
+    return _markdown(["at the end", *others], rows)
+
+
 def _estimate(estimate: Estimate, sign: str = "") -> str:
     value, low, high = (f"{number:{sign}.3f}" for number in estimate)
     return f"{value} [{low}, {high}]"
+
+
+def _chance(estimate: Estimate) -> str:
+    """Write a probability with its interval; without one where the draws cannot vary: each skill has one base."""
+    return f"{estimate.value:.3f}" if estimate.low == estimate.high else _estimate(estimate)
 
 
 def _p(value: float) -> str:

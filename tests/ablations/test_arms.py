@@ -20,7 +20,8 @@ def test_every_preset_that_says_how_to_train_is_an_arm():
 
 
 def test_each_leave_one_out_and_single_arm_sets_its_mechanisms_off():
-    off = {name: {text.partition(".")[0] for text in ARMS[name].settings} for name in ARMS}
+    switch = ".enabled=false"
+    off = {name: {text.removesuffix(switch) for text in ARMS[name].settings if text.endswith(switch)} for name in ARMS}
     everything = {"replay", "reflection", "ranking"}
     for without, alone, section in (
         ("r3-no-ccr", "ccr", "replay"),
@@ -55,7 +56,7 @@ def test_a_file_gives_arms_their_own_settings_which_come_last(tmp_path):
     arms = chosen_arms(["r3-no-ccr", "grpo"], ["mine=r3:replay.k=3"], file)
     assert arms[0].settings == (*ARMS["r3-no-ccr"].settings, "training.lr=0.0003", "evaluation.k=[1, 2]")
     assert arms[1] == ARMS["grpo"]
-    assert arms[2].settings == ("replay.k=3", "replay.k=2")
+    assert arms[2].settings == (*ARMS["r3"].settings, "replay.k=3", "replay.k=2")
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,7 @@ def shaped(algorithm, *samples):
 
 def test_a_rank_does_not_buy_off_the_overlong_penalty(stub):
     """No truncated response is worth more than a finished wrong one, penalty or not."""
-    algorithm = stub(**ROOM, reward={"overlong_penalty": 0.5, "overlong_share": 0.4})
+    algorithm = stub(**ROOM, reward={"overlong_penalty": 0.5, "overlong_share": 0.4}, ranking={"order": "entropy"})
     at_the_limit = [sample(range(10, 20), truncated=True), sample(range(20, 30), truncated=True)]
     cut, worse, nearly, short = shaped(algorithm, *at_the_limit, sample(range(9)), sample([1]))
     assert (cut, worse) == (-0.5, -0.6)

@@ -3,6 +3,8 @@ import logging
 import numpy as np
 import pytest
 
+from algorithms.config.errors import ConfigError
+from algorithms.r3_grpo.config import R3GRPOConfig
 from algorithms.r3_grpo.ranking import Ranking
 
 from .conftest import batch_of, plain_group, sample
@@ -26,7 +28,7 @@ def warned(stub, caplog):
 
 @pytest.mark.parametrize(("baseline", "best_rank"), [("paper", 0.1), ("centered", 0.05)])
 def test_a_correct_answer_that_earns_no_more_than_the_best_rank_is_told_once(warned, baseline, best_rank):
-    (warning,) = warned(best_rank, baseline=baseline, max_reward=0.1)
+    (warning,) = warned(best_rank, baseline=baseline, max_reward=0.1, order="entropy")
     assert f"a correct response earned {best_rank:g}" in warning and "ranking.max_reward" in warning
 
 
@@ -50,7 +52,7 @@ def test_nothing_is_worth_less_than_nothing(warned):
 @pytest.mark.parametrize(("second", "ordered"), [([0.0, 0.8], 1.0), ([0.5, 2.0], 0.0), ([0.0, 1.0], 0.0)])
 def test_it_counts_the_groups_in_which_entropies_order_responses(stub, second, ordered):
     """One dominates where its peak is higher and its mean is lower."""
-    algorithm = stub()
+    algorithm = stub(ranking={"order": "entropy"})
     members = [sample([10, 11], truncated=True), sample([12, 13], truncated=True), sample([14])]
     for member, entropies in zip(members, ([0.5, 0.5], second, [0.1]), strict=True):
         member.entropies = np.array(entropies)
@@ -80,3 +82,51 @@ def test_ranks_by_chance_are_the_same_rewards_in_another_order_and_repeat(stub):
     assert rewards("random") == rewards("random") != rewards("random", step=6)
     assert sorted(rewards("random")) == pytest.approx(np.linspace(-0.1, 0, 6))
     assert len(set(rewards("entropy"))) > 1
+
+
+def test_by_default_all_ranks_tie_and_no_entropy_is_asked_for(stub):
+    """A flat penalty on truncation: half of the largest reward, below a finished incorrect response."""
+    algorithm = stub(ranking={"max_reward": 0.2})
+    group = plain_group(sample([10, 11], truncated=True), sample([12, 13], truncated=True), sample([14]))
+    (ranking,) = (mechanism for mechanism in algorithm.active if isinstance(mechanism, Ranking))
+    assert ranking.needs(group) == [] and ranking.is_informative(group)
+    algorithm.shape_rewards(batch_of(group))
+    assert [one.training_reward for one in group.samples] == pytest.approx([-0.1, -0.1, 0.0])
+    assert algorithm.metric("ranking/groups") == 1 and algorithm.metric("ranking/ordered") == 0
+
+
+def test_a_flat_rank_is_what_entropies_give_that_order_nothing(stub):
+    def rewards(**ranking):
+        members = [sample([10, 11], truncated=True), sample([12, 13], truncated=True), sample([14])]
+        for member, entropies in zip(members, ([0.5, 0.1], [0.2, 0.4], [0.3]), strict=True):
+            member.entropies = np.array(entropies)
+        group = plain_group(*members)
+        stub(ranking=ranking).shape_rewards(batch_of(group))
+        return [one.training_reward for one in group.samples]
+
+    assert rewards() == rewards(order="entropy", top_fraction=1.0)
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_a_response_that_is_ranked_alone_gets_nothing_in_any_order(stub, count):
+    for order in ("flat", "entropy", "random"):
+        alone = [sample([10, 11], truncated=True)] * count
+        for member in alone:
+            member.entropies = np.array([0.1, 0.2])
+        group = plain_group(*alone, sample([14]))
+        stub(ranking={"order": order}).shape_rewards(batch_of(group))
+        assert [one.training_reward for one in group.samples] == [0.0] * (count + 1)
+
+
+@pytest.mark.parametrize(
+    ("ranking", "line"),
+    [
+        ({"baseline": "centered"}, "ranking.baseline: 'centered' pays 0 for each of ranks that all tie"),
+        ({"top_fraction": 0.5}, "ranking.top_fraction: 0.5 does nothing where no entropies rank"),
+        ({"top_fraction": 0.5, "order": "random"}, "ranking.top_fraction: 0.5 does nothing where no entropies rank"),
+    ],
+)
+def test_settings_that_do_nothing_without_entropies_are_refused(ranking, line):
+    with pytest.raises(ConfigError, match=line):
+        R3GRPOConfig().apply({"ranking": ranking}).check_settings()
+    R3GRPOConfig().apply({"ranking": ranking | {"order": "entropy"}}).check_settings()
