@@ -309,6 +309,7 @@ class _Session:
 def _build(config: GRPOConfig, seed: int) -> StagedAlgorithm:
     if start_ray(config):
         warn_of_cluster(config)
+    interrupt_on_sigterm()  # engines may take minutes to start
     with native_stderr_held_back() as seen, ShownStart(stream=seen):
         algo = cast(StagedAlgorithm, config.debugging(seed=seed).build_checked())
     interrupt_on_sigterm()

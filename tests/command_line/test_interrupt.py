@@ -72,6 +72,28 @@ def test_another_algorithm_does_not_take_it_up(interrupted, run_command):
     assert "algorithms.r3_grpo --resume" in process.stderr.splitlines()[-1]
 
 
+def test_a_sigterm_while_engines_start_ends_it_as_ctrl_c_does(command, surroundings, tmp_path):
+    """Ray's own handler prints a stack and leaves with a code of its own."""
+    process = subprocess.Popen(
+        command(*SMALL, f"run.dir={tmp_path}", "env_runners.num_env_runners=1"),
+        env=surroundings,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stderr is not None
+    said = []
+    for line in process.stderr:
+        said.append(line)
+        if line.startswith("starting  engine"):
+            process.send_signal(signal.SIGTERM)
+            break
+    said += process.stderr.readlines()
+    assert process.wait(LIMIT_S) == 130, "".join(said)
+    assert "SIGTERM received" not in "".join(said)
+
+
 @pytest.fixture
 def interruptible():
     """Whatever started the tests: a shell has what it starts in the background ignore SIGINT."""
