@@ -19,6 +19,7 @@ from filelock import FileLock, Timeout
 from algorithms.config.errors import ConfigError, shown
 from algorithms.history.store import FILE_NAME
 from algorithms.train import metrics_file
+from algorithms.train.exit_codes import is_disk_full
 from algorithms.utils.errors import CheckpointError
 from algorithms.utils.files import make_folder, plain, sync_name, write_json, write_text
 
@@ -70,12 +71,15 @@ class RunDirectory:
 
         Raises:
             ConfigError: the name is no single path component, or the parent can't hold folders.
+            OSError: the disk is full.
         """
         if not name or name in {".", ".."} or re.search(r"[/\\\0]", name):
             raise ConfigError(f"run.name: {shown(name)} can't name a folder; fix: letters, digits, '-', '_' and '.'")
         try:
             return cls(_new_folder(Path(parent).expanduser(), name, config_yaml))
         except (OSError, RuntimeError, ValueError) as error:  # a home that nobody has, a null byte
+            if is_disk_full(error):  # which is another folder's fault no less
+                raise
             reason = getattr(error, "strerror", None) or error
             fix = "fix: name a folder that you may write to, or one that can be created"
             raise ConfigError(f"run.dir: {str(parent)!r}: no run can be created there ({reason}); {fix}") from error
