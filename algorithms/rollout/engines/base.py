@@ -124,6 +124,13 @@ class Engine(ABC):
         """
         raise NotImplementedError(f"{type(self).__name__} takes no weights")
 
+    def end_transfer(self, version: int) -> None:  # noqa: B027  # who copies what it gets holds nothing
+        """Let go of what the sender shares, which it may free before `finish_weights`; all tensors have come.
+
+        Raises:
+            RuntimeError: some of them have not.
+        """
+
     def finish_weights(self, version: int) -> None:
         """Sample with the new weights from now on, and drop what was computed with the old ones.
 
