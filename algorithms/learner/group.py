@@ -13,6 +13,7 @@ from ray.rllib.core.learner.learner_group import LearnerGroup
 from ray.rllib.core.learner.training_data import TrainingData
 
 from algorithms.learner.batch import TrainingSample
+from algorithms.learner.calls import Answers, call_learners
 from algorithms.learner.equal_rows import merge_equal_rows
 from algorithms.learner.flops import LearnerFacts, scoring_costs, update_costs
 from algorithms.learner.forward import ScoringModel
@@ -27,7 +28,6 @@ T = TypeVar("T")
 _FACTS: WeakKeyDictionary[LearnerGroup, LearnerFacts] = WeakKeyDictionary()
 
 BUCKET_BYTES = 4 * 2**30
-PING_TIMEOUT_S = 10.0
 
 # Ray's memory monitor raises an error of its own.
 _DIED = (ray.exceptions.RayActorError, ray.exceptions.OutOfMemoryError, ray.exceptions.WorkerCrashedError)
@@ -48,11 +48,13 @@ def update_learners(
     shares = _assign(
         learner_group, rows, lambda part, shared: update_costs(facts.model, part, beta=facts.beta, shared=shared)
     )
-    batches: Any = [[rows[i] for i in indices] for indices in shares]  # RLlib expects MultiAgentBatch
-    with _learner_errors(learner_group):
-        # RLlib declares dictionaries, which its own learners return.
-        results: Any = learner_group.update(training_data=TrainingData(batches=batches), lr=lr, entropies=entropies)
-    _check_results(learner_group, results)
+    batches = [[rows[i] for i in indices] for indices in shares]
+    results = _each_with_its_part(
+        learner_group,
+        batches,
+        # RLlib expects MultiAgentBatch.
+        lambda learner, batch: learner.update(training_data=TrainingData(batch=batch), lr=lr, entropies=entropies),
+    )
     total = UpdateStatistics()
     for indices, result in zip(shares, results, strict=True):
         by_row: dict[str, Any] = {
@@ -86,15 +88,9 @@ def score_rows(
     rows, owners = merge_equal_rows(rows)
     shares = _assign(learner_group, rows, lambda part, shared: scoring_costs(model, part, shared=shared))
     parts = [[rows[i] for i in indices] for indices in shares]
-    if learner_group.is_local:
-        with _learner_errors(learner_group):
-            scored = [_local_learner(learner_group).score(parts[0], entropy=entropy, under=under)]
-    else:
-        references = [ray.put(part) for part in parts]
-        scored = each_learner(
-            learner_group,
-            lambda learner: learner.score(ray.get(references[learner._learner_index]), entropy=entropy, under=under),
-        )
+    scored = _each_with_its_part(
+        learner_group, parts, lambda learner, part: learner.score(part, entropy=entropy, under=under)
+    )
     results: dict[int, tuple[np.ndarray, np.ndarray | None]] = {}
     for indices, part in zip(shares, scored, strict=True):
         results.update(zip(indices, part, strict=True))
@@ -178,10 +174,21 @@ def each_learner(learner_group: LearnerGroup, function: Callable[[GRPOLearner], 
     Raises:
         LearnerDied: a learner is gone, or out of memory; any other error of a learner is raised as it is.
     """
-    call: Any = function  # RLlib declares a second argument, which it does not pass
-    results = [result.get() for result in learner_group.foreach_learner(call)]
-    _check_results(learner_group, results)
-    return results
+    with _local_errors():
+        answers = call_learners(learner_group, function)
+    if answers.errors or len(answers.results) != max(1, len(learner_group)):
+        raise _to_error(learner_group, answers)
+    return answers.results
+
+
+def _each_with_its_part(
+    learner_group: LearnerGroup, parts: Sequence[Any], function: Callable[[GRPOLearner, Any], T]
+) -> list[T]:
+    """Run a function on all learners, each with its part of the data."""
+    if learner_group.is_local:
+        return each_learner(learner_group, lambda learner: function(learner, parts[0]))
+    references = [ray.put(part) for part in parts]
+    return each_learner(learner_group, lambda learner: function(learner, ray.get(references[learner._learner_index])))
 
 
 def _local_learner(learner_group: LearnerGroup) -> GRPOLearner:
@@ -189,57 +196,36 @@ def _local_learner(learner_group: LearnerGroup) -> GRPOLearner:
 
 
 @contextmanager
-def _learner_errors(learner_group: LearnerGroup) -> Iterator[None]:
-    """Raise `LearnerDied` for a call that fails because a learner is gone or out of memory.
-
-    RLlib raises the first error that it sees. When a learner is gone, that may be another's, whose collective failed.
-    """
+def _local_errors() -> Iterator[None]:
+    """Raise `LearnerOutOfMemory` for the learner in this process, whose other errors are raised as they are."""
     try:
         yield
-    except (ray.exceptions.RayError, torch.OutOfMemoryError) as error:
-        if learner_group.is_remote and not isinstance(error, _DIED):
-            _check_results(learner_group, _ping(learner_group))
-        explained = _to_error(learner_group, [error])
-        if explained is error:
-            raise
-        raise explained from error
+    except torch.OutOfMemoryError as error:
+        raise _out_of_memory(error) from error
 
 
-def _ping(learner_group: LearnerGroup) -> list[Any]:
-    """Ping learners: None if alive, even if busy, else the error."""
-
-    def ping(*_: Any) -> None: ...
-
-    pings = learner_group.foreach_learner(ping, healthy_only=False, timeout_seconds=PING_TIMEOUT_S)
-    results: list[Any] = [each.get() for each in pings]
-    return results + [None] * (len(learner_group) - len(results))
-
-
-def _check_results(learner_group: LearnerGroup, results: Sequence[Any]) -> None:
-    """Raise unless every learner returned a result."""
-    errors = [result for result in results if isinstance(result, Exception)]
-    if errors or len(results) != max(1, len(learner_group)):
-        raise _to_error(learner_group, errors, answered=len(results) - len(errors))
-
-
-def _to_error(learner_group: LearnerGroup, errors: Sequence[Exception], answered: int | None = None) -> Exception:
-    """Choose the error to raise: a dead learner first, which may have caused the others' errors."""
-    expected = max(1, len(learner_group))
-    answered = expected - len(errors) if answered is None else answered
-    if answered + len(errors) < expected or any(isinstance(error, _DIED) for error in errors):
-        return LearnerDied(
-            f"only {answered} of {expected} learners answered: one died, or was killed for its memory; "
-            "fix: resume from the last checkpoint with --resume"
-        )
-    for error in errors:
+def _to_error(learner_group: LearnerGroup, answers: Answers[Any]) -> Exception:
+    """Choose the error to raise: full memory first, then a dead learner, which may have caused the others' errors."""
+    for error in answers.errors:
         cause = getattr(error, "cause", None) or error  # what Ray wraps
         if isinstance(cause, torch.OutOfMemoryError):
-            reason = next(iter(str(cause).splitlines()), "")
-            return LearnerOutOfMemory(
-                f"a learner ran out of memory ({reason}); "
-                "fix: resume from the last checkpoint with --resume and a smaller learners.token_budget"
-            )
-    return errors[0]
+            return _out_of_memory(cause)
+    died = sum(isinstance(error, _DIED) for error in answers.errors)
+    if died or not answers.errors:
+        alive, expected = answers.called - died, max(1, len(learner_group))
+        return LearnerDied(
+            f"only {alive} of {expected} learners answered: one died, or was killed for its memory; "
+            "fix: resume from the last checkpoint with --resume"
+        )
+    return answers.errors[0]
+
+
+def _out_of_memory(error: Exception) -> "LearnerOutOfMemory":
+    reason = next(iter(str(error).splitlines()), "")
+    return LearnerOutOfMemory(
+        f"a learner ran out of memory ({reason}); "
+        "fix: resume from the last checkpoint with --resume and a smaller learners.token_budget"
+    )
 
 
 class LearnerDied(RunError):

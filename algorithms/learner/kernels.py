@@ -61,8 +61,11 @@ def _causal(
     of `contexts` says, or its only one.
     """
     length, offset = query.shape[2], key.shape[2] - query.shape[2]
-    arguments: dict[str, Any] = {"dropout_p": dropout, "scale": scaling, "enable_gqa": True}
     windowed = window is not None and window < offset + length
+    grouped = not _expands_keys(query, masked=windowed or offset > 0)
+    if not grouped:
+        key, value = (tensor.repeat_interleave(query.shape[1] // tensor.shape[1], dim=1) for tensor in (key, value))
+    arguments: dict[str, Any] = {"dropout_p": dropout, "scale": scaling, "enable_gqa": grouped}
     if not windowed and offset == 0:
         return functional.scaled_dot_product_attention(query, key, value, is_causal=True, **arguments)
     left = window if windowed and window is not None else offset + length
@@ -80,6 +83,15 @@ def _causal(
         parts = query[:, :, start:end], key[:, :, first:last], value[:, :, first:last]
         blocks.append(functional.scaled_dot_product_attention(*parts, attn_mask=mask, **arguments))
     return torch.cat(blocks, dim=2)
+
+
+def _expands_keys(query: torch.Tensor, *, masked: bool) -> bool:
+    """Return whether each query head needs keys of its own: on a GPU without the flash kernel.
+
+    That kernel takes half precision without a mask. The next best, which needs as little memory, knows no groups of
+    heads, and the one behind it holds all scores, [B, H, T, T].
+    """
+    return query.is_cuda and (masked or query.dtype == torch.float32)
 
 
 def _in_rectangles(

@@ -153,7 +153,7 @@ class GRPOLearner(LearnerTensors, TorchLearner):
         rows: list[TrainingSample] = data.batch if data.batch is not None else data.batches[0]
         self._weights_seq_no += 1
         self.before_gradient_based_update(timesteps=timesteps or {})
-        self.optimizer.zero_grad(set_to_none=True)
+        self.optimizer.zero_grad(set_to_none=True)  # of an update that failed
         self.lm.train()
         statistics = accumulate_gradients(self.lm, rows, self.forward_settings, self.loss_settings, self.reference)
         statistics.sum_entropies(keep=entropies)
@@ -161,6 +161,8 @@ class GRPOLearner(LearnerTensors, TorchLearner):
         if self.config.num_learners > 1 and not self.sharded:
             sum_gradients(parameter for parameter in self.lm.parameters() if parameter.requires_grad)
         statistics.grad_norm = self._clip_and_step(lr)
+        # Now, not before the next gradient: an engine on this GPU generates in the meantime.
+        self.optimizer.zero_grad(set_to_none=True)
         statistics.skipped_steps = float(not math.isfinite(statistics.grad_norm))
         self.after_gradient_based_update(timesteps=timesteps or {})
         facts = self.facts

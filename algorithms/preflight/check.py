@@ -16,8 +16,11 @@ from algorithms.preflight.engine_cache import validate_cache
 from algorithms.preflight.environments import EnvironmentFacts, validate_environment
 from algorithms.preflight.installation import vllm_problem
 from algorithms.preflight.memory import (
+    LESS_GPU_MEMORY,
     USE_A_GPU,
     available,
+    gpu_memory,
+    gpu_shortage,
     leaves_gpus_idle,
     reserved,
     validate_resources,
@@ -36,7 +39,7 @@ _logger = logging.getLogger(__name__)
 
 
 def validate_start(config: "BaseConfig") -> None:
-    """Check everything that a run needs, and fetch its model, before Ray starts. Unused GPUs cause a warning.
+    """Check everything that a run needs, and fetch its model, before Ray starts. Unused and small GPUs cause warnings.
 
     Raises:
         ConfigError: one line that names the setting, the model, the environment or the data.
@@ -50,6 +53,7 @@ def validate_start(config: "BaseConfig") -> None:
     environment = validate_environment(config)
     teacher = validate_teacher(config, model)
     if model is not None:
+        _warn_of_small_gpus(config, model)
         validate_teacher_context(config, teacher, model, validate_sequences(config, model, environment).longest)
     fetch_model(config.rl_module_settings)
     fetch_teacher(config)
@@ -98,6 +102,11 @@ def _warn_of_idle_gpus(config: "BaseConfig") -> None:
         _logger.warning(
             "%s has %s, and the run reserves no GPU: learners work on the CPU; fix: %s", there.where, there, USE_A_GPU
         )
+
+
+def _warn_of_small_gpus(config: "BaseConfig", model: ModelFacts) -> None:
+    if small := gpu_shortage(config, model):
+        _logger.warning("GPU memory: %s, and %s; fix: %s", small, gpu_memory(config, model), LESS_GPU_MEMORY)
 
 
 def check(config: "BaseConfig", run_settings: "RunSettings") -> Report:

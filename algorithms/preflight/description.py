@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from algorithms.config.placement import WAYS, placement, transfer_kind
 from algorithms.models.names import ModelFacts
 from algorithms.preflight.activations import activation_bytes, microbatch_tokens
 from algorithms.preflight.chat_template import prompt_lines
@@ -13,12 +14,14 @@ from algorithms.preflight.engine_cache import engine_bytes, responses_at_once, r
 from algorithms.preflight.environments import EnvironmentFacts
 from algorithms.preflight.installation import installation_lines
 from algorithms.preflight.memory import (
+    LESS_GPU_MEMORY,
     LIBRARIES_BYTES,
     USE_A_GPU,
     VLLM_BYTES,
     Resources,
     available,
-    gpu_lines,
+    gpu_memory,
+    gpu_shortage,
     learner_bytes,
     learner_peak,
     leaves_gpus_idle,
@@ -77,7 +80,7 @@ def describe(
         model: None where it is not at hand.
         use: of the model's context; None likewise.
     """
-    rows = [*_run_lines(config, run_settings), *_place_lines(config), *gpu_lines(config, model)]
+    rows = [*_run_lines(config, run_settings), *_place_lines(config), *_gpu_lines(config, model)]
     rows += _model_lines(config, model, use, responses_at_once(config, environment.held_out))
     rows += _data_lines(config, environment)
     if model is not None:
@@ -136,6 +139,14 @@ def _has(config: "BaseConfig", there: Resources | None) -> tuple[str, bool]:
     if few_cpus or needed.gpus > there.gpus:
         return f"{text}{_NOT_ENOUGH}", False
     return f"{text}: NONE IS USED; fix: {USE_A_GPU}" if leaves_gpus_idle(config, there) else text, True
+
+
+def _gpu_lines(config: "BaseConfig", model: ModelFacts | None) -> Iterator[_Row | tuple[str, str]]:
+    """Yield how weights travel, who shares a GPU, and how large it must be."""
+    yield "placement", f"{placement(config)}; weights: {WAYS[transfer_kind(config)]}"
+    if model is not None and (text := gpu_memory(config, model)):
+        small = gpu_shortage(config, model)
+        yield _Row("each GPU", f"{text}; {small}{_NOT_ENOUGH}; fix: {LESS_GPU_MEMORY}" if small else text, not small)
 
 
 def _actors(count: int, cpus: float, gpus: float) -> str:

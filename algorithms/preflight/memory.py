@@ -2,21 +2,13 @@
 
 import importlib.util
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from algorithms.config.errors import ConfigError
-from algorithms.config.placement import (
-    WAYS,
-    engine_share,
-    engine_sleeps,
-    placement,
-    shares_gpu,
-    transfer_kind,
-)
+from algorithms.config.placement import engine_share, engine_sleeps, shares_gpu
 from algorithms.models.names import BYTES, ModelFacts
-from algorithms.preflight.installation import validate_driver, validate_engine_gpus
+from algorithms.preflight.installation import found_gpus, validate_driver, validate_engine_gpus
 
 if TYPE_CHECKING:
     from algorithms.config.base import BaseConfig
@@ -27,6 +19,11 @@ _ADAM_MOMENTS = 2
 LIBRARIES_BYTES, VLLM_BYTES = int(0.65 * 2**30), int(0.6 * 2**30)
 # What a run with a GPU needs at least; the engine in the driver then has it too.
 USE_A_GPU = "learners.num_gpus_per_learner=1"
+# For a GPU that is too small.
+LESS_GPU_MEMORY = (
+    "rl_module.lora_rank=16, learners.sharding=fsdp with several learners, a smaller model, or where engine and "
+    "learner share the GPU a smaller env_runners.gpu_memory_utilization"
+)
 
 
 @dataclass(frozen=True)
@@ -113,8 +110,14 @@ def _is_installed(package: str) -> bool:
     return importlib.util.find_spec(package) is not None
 
 
-def learner_bytes(config: "BaseConfig", model: ModelFacts) -> dict[str, int]:
-    """Return the bytes that one learner holds permanently, by part; activations and adapters are extra."""
+def learner_bytes(config: "BaseConfig", model: ModelFacts, *, at_rest: bool = False) -> dict[str, int]:
+    """Return the bytes that one learner holds in an update, by part; activations and adapters are extra.
+
+    Args:
+        config: the configuration.
+        model: the model's size.
+        at_rest: only what it holds between updates too, while engines generate.
+    """
     master, dtype = model.weight_bytes("float32"), config.rl_module_settings.dtype
     if config.rl_module_settings.lora_rank:
         parts = {f"frozen {dtype} weights": model.weight_bytes(dtype)}
@@ -122,13 +125,15 @@ def learner_bytes(config: "BaseConfig", model: ModelFacts) -> dict[str, int]:
         parts = {"float32 weights": master, "gradients": master, "Adam moments": _ADAM_MOMENTS * master}
         if config.needs_reference:
             parts["reference"] = master
+        if at_rest:
+            del parts["gradients"]
     if config.teacher_parameters:
         parts["teacher"] = config.teacher_parameters * BYTES[dtype]
     learners = config.learners_settings
     if learners.sharding == "fsdp":
         where = " in CPU memory" if learners.offload else ""
         return {f"shards of {name}{where}": -(-size // max(1, learners.num_learners)) for name, size in parts.items()}
-    if dtype != "float32" and not config.rl_module_settings.lora_rank:
+    if dtype != "float32" and not config.rl_module_settings.lora_rank and not at_rest:
         parts[f"{dtype} copies"] = model.weight_bytes(dtype)
     return parts
 
@@ -157,36 +162,50 @@ VLLM_SHARE = 0.92
 def least_gpu_bytes(config: "BaseConfig", model: ModelFacts) -> int:
     """Return what a GPU must have at least; activations, and an engine's cache in the rest of its share, are extra.
 
-    0 where no GPU is used.
+    A GPU that engine and learner share needs room for the larger of two phases: the engine's share beside the learner
+    at rest, and the update, beside the engine unless that sleeps. 0 where no GPU is used.
     """
-    learner = _learner_bytes(config, model) if config.learners_settings.num_gpus_per_learner else 0
+    on_gpu = config.learners_settings.num_gpus_per_learner > 0
+    rest, update = (_learner_bytes(config, model, at_rest=at_rest) if on_gpu else 0 for at_rest in (True, False))
     weights = _engine_bytes(config, model) if engine_is_on_gpu(config) else 0
     share = engine_share(config) or (VLLM_SHARE if config.env_runners_settings.engine == "vllm" else 1.0)
-    if shares_gpu(config):
-        return int(max(learner / (1 - share) if share < 1 else learner + weights, weights / share))
-    return int(max(learner, weights / share))
+    if not shares_gpu(config):
+        return int(max(update, weights / share))
+    generating, updating = (size / (1 - share) if share < 1 else size + weights for size in (rest, update))
+    return int(max(generating, update if engine_sleeps(config) else updating, weights / share))
 
 
-def gpu_lines(config: "BaseConfig", model: ModelFacts | None) -> Iterator[tuple[str, str]]:
-    """Yield the lines of `--check` about placement: how weights travel, who shares a GPU, and how large it must be."""
-    yield "placement", f"{placement(config)}; weights: {WAYS[transfer_kind(config)]}"
-    if model is None or not least_gpu_bytes(config, model):
-        return
-    learner, weights = _learner_bytes(config, model), _engine_bytes(config, model)
+def gpu_memory(config: "BaseConfig", model: ModelFacts) -> str:
+    """Write for `--check` what each GPU must hold, and how large it must be; "" where no GPU is used."""
+    if not least_gpu_bytes(config, model):
+        return ""
+    update, weights = _learner_bytes(config, model), _engine_bytes(config, model)
     share = engine_share(config) or VLLM_SHARE
     if shares_gpu(config):
+        rest = _learner_bytes(config, model, at_rest=True)
         asleep = "nothing" if engine_sleeps(config) else "the same"
         text = (
-            f"{_gib(learner)} for a learner and {share:.0%} for an engine ({_gib(weights)} weights, the rest cache), "
-            f"{asleep} for the engine while the learner works"
+            f"{_gib(rest)} for a learner and {share:.0%} for an engine ({_gib(weights)} weights, the rest cache); "
+            f"in an update {_gib(update)} for the learner, {asleep} for the engine"
         )
     else:
-        text = f"{_gib(learner)} on a learner's, {_gib(weights)} and the cache on an engine's"
-    yield "each GPU", f"{text}; at least {_gib(least_gpu_bytes(config, model))}, without activations"
+        text = f"{_gib(update)} on a learner's, {_gib(weights)} and the cache on an engine's"
+    return f"{text}; at least {_gib(least_gpu_bytes(config, model))}, without activations"
 
 
-def _learner_bytes(config: "BaseConfig", model: ModelFacts) -> int:
-    return 0 if config.learners_settings.offload else sum(learner_bytes(config, model).values())
+def gpu_shortage(config: "BaseConfig", model: ModelFacts) -> str:
+    """Write how large this machine's smallest GPU is, if it is too small; "" where it is not, or is unknown."""
+    there, needed = available(), least_gpu_bytes(config, model)
+    if there is None or there.where != "this machine" or not there.gpus or not needed:
+        return ""
+    found = found_gpus()
+    if found is None or not found.least_bytes or needed <= found.least_bytes:
+        return ""
+    return f"the smallest GPU here has {_gib(found.least_bytes)}"
+
+
+def _learner_bytes(config: "BaseConfig", model: ModelFacts, *, at_rest: bool = False) -> int:
+    return 0 if config.learners_settings.offload else sum(learner_bytes(config, model, at_rest=at_rest).values())
 
 
 def _engine_bytes(config: "BaseConfig", model: ModelFacts) -> int:

@@ -36,6 +36,7 @@ class Comeback:
         limit_s: how long a start may take.
         lost: whether the runner was lost: not at the first start of a spare.
         old_pid: of the process that was lost and must not be used any more.
+        sleeps: whether its engine is to free its GPU's memory while weights cannot be had: learners use it then.
         began: when the runner was lost, monotonic seconds.
         call: its unanswered call, if any.
         pushed: the version of the weights that it was sent last.
@@ -46,10 +47,12 @@ class Comeback:
     limit_s: float
     lost: bool
     old_pid: int | None = None
+    sleeps: bool = False
     began: float = field(default_factory=time.monotonic)
     call: Any = None
     pushed: int = -1
     _is_up: bool = False
+    _is_asleep: bool = False
     _killed: bool = False
     _starts: int = 1
     _deaths: int = 0
@@ -81,6 +84,9 @@ class Comeback:
                 self.call = self.runner.handle.set_state.remote(state)
             else:
                 self._start_began = now
+                if self.sleeps and not self._is_asleep:
+                    self._is_asleep = True
+                    self.call = self.runner.handle.sleep_engine.remote()
 
     def take_answer(self) -> int | None:
         """Take the answer to the call; returns the version of the weights that it confirms, if it does.
@@ -104,7 +110,7 @@ class Comeback:
     def _meet(self, pid: int) -> None:
         """A process answers: a new one, or the old one, which was only out of reach."""
         if pid != self.old_pid:
-            self._is_up, self.runner.pid = True, pid
+            self._is_up, self._is_asleep, self.runner.pid = True, False, pid
             return
         self._retry_at = time.monotonic() + RETRY_S
         if not self._killed:

@@ -19,6 +19,7 @@ from algorithms.config.placement import engine_share, engine_sleeps, transfer_ki
 from algorithms.models.names import resolve_model
 from algorithms.models.tokenizer import chat_format, load_tokenizer, stop_token_ids
 from algorithms.rollout.attempts import named_length
+from algorithms.rollout.engines.base import DROP_WEIGHTS
 from algorithms.rollout.engines.factory import make_engine
 from algorithms.rollout.episodes import EpisodeRunner, OnProgress
 from algorithms.rollout.types import Request, Rollout, RunnerReport, Split
@@ -170,6 +171,10 @@ class LLMEnvRunner(EnvRunner, Checkpointable):
                 weights = ray.get(weights)
             self.engine.load_weights(weights[DEFAULT_MODULE_ID], int(state.get(WEIGHTS_SEQ_NO, 0)))
         return self.engine.weights_version
+
+    def sleep_engine(self) -> None:
+        """Free the engine's GPU memory, weights included; `set_state` with weights wakes it."""
+        self.engine.sleep(level=DROP_WEIGHTS)
 
     def get_ctor_args_and_kwargs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """For RLlib's Checkpointable."""

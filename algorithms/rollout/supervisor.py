@@ -50,6 +50,7 @@ class WorkerSupervisor:
         on_health: called when a runner is lost (False) or back (True).
         start_s: how long a start may take.
         spares: numbers of runners that may still be starting, and only take the places of others.
+        engines_sleep: whether the engine of a runner that comes back while weights cannot be had is to sleep.
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class WorkerSupervisor:
         on_health: Callable[[int, bool], None] = lambda number, healthy: None,
         start_s: float = START_S,
         spares: Collection[int] = (),
+        engines_sleep: bool = False,
     ) -> None:
         self.runners = {number: RemoteRunner(number, handle) for number, handle in handles.items()}
         self.places = len(handles) - len(spares)
@@ -71,6 +73,7 @@ class WorkerSupervisor:
         self.round, self.closed = 0, False
         self.lock = threading.RLock()
         self._weights, self._kill, self._on_health = weights, kill, on_health
+        self._engines_sleep = engines_sleep
         self._comebacks: dict[int, Comeback] = {}
         self._orphans: list[Request] = []
         self._losses = Losses(self.start_s)
@@ -201,7 +204,7 @@ class WorkerSupervisor:
         runner.to_withdraw.clear()
         runner.calls.clear()
         runner.state = RunnerState.STARTING
-        comeback = Comeback(runner, self._kill, self.start_s, lost, old_pid)
+        comeback = Comeback(runner, self._kill, self.start_s, lost, old_pid, self._engines_sleep)
         self._comebacks[runner.number] = comeback
         self._on_health(runner.number, False)
         return comeback

@@ -12,7 +12,7 @@ from ray.rllib.core.learner.learner_group import LearnerGroup
 from ray.rllib.env.env_runner_group import EnvRunnerGroup
 
 from algorithms.config.base import BaseConfig
-from algorithms.config.placement import TransferKind, transfer_kind
+from algorithms.config.placement import TransferKind, engine_sleeps, transfer_kind
 from algorithms.rollout.background import Attendant
 from algorithms.rollout.comeback import Weights
 from algorithms.rollout.env_runner import LLMEnvRunner
@@ -45,6 +45,7 @@ class RolloutWorkers:
         self.settings = config.env_runners_settings
         self.transfer: WeightTransfer = choose_transfer(config) if training else AsLoaded()
         self.engine_sleep: EngineSleep = choose_engine_sleep(config) if training else NoSleep()
+        self._engines_sleep = training and engine_sleeps(config)
         self.version = -1
         self._sent: Weights | None = None
         self._learners_wait = False
@@ -186,7 +187,7 @@ class RolloutWorkers:
         if self.stream is not None:
             return  # they never rest
         with self._runners_to_itself():
-            if self.settings.sleep_while_training:
+            if self._engines_sleep:
                 self._sent = None  # taking weights would wake an engine
             self.engine_sleep.begin(self.group, self.settings.timeout_s)
 
@@ -215,6 +216,7 @@ class RolloutWorkers:
             weights=self._weights_at_hand,
             on_health=lambda number, healthy: manager.set_actor_state(number, healthy=healthy),
             spares=set(manager.actors()) - working,
+            engines_sleep=self._engines_sleep,
         )
 
     def _weights_at_hand(self) -> Weights | None:

@@ -31,6 +31,9 @@ SETTINGS = [
     "run.checkpoint_every=1",
     "environment.data=embedded:train",
     "env_runners.engine=vllm",
+    # Also where CUDA makes bfloat16 the default: log-probs are compared closely.
+    "env_runners.dtype=float32",
+    "rl_module.dtype=float32",
     "env_runners.max_response_tokens=24",
     "env_runners.max_num_seqs=16",
     "env_runners.vllm={enforce_eager: true}",

@@ -15,6 +15,8 @@ from algorithms.grpo.config import ConfigError, GRPOConfig
 from algorithms.preflight.check import check
 from algorithms.preflight.memory import reserved
 from algorithms.r3_grpo.config import R3GRPOConfig
+from tests.rollout.test_vllm_engine import two_vllm_actors
+from tests.transfer.conftest import configuration
 
 RUN = RunSettings(name="mine", steps=7)
 
@@ -27,6 +29,15 @@ def with_gpus(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
 def chosen(config) -> tuple[str, str, str, float]:
     runners, module = config.env_runners_settings, config.rl_module_settings
     return runners.engine, runners.dtype, module.dtype, config.learners_settings.num_gpus_per_learner
+
+
+@pytest.mark.parametrize("make", [configuration, two_vllm_actors])
+def test_tests_that_compare_log_probs_closely_compute_in_float32_beside_a_gpu_too(make, monkeypatch):
+    with_gpus(1, monkeypatch)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    config = make()
+    assert chosen(config)[1:3] == ("float32", "float32")
+    assert reserved(config).gpus <= 1
 
 
 @pytest.mark.parametrize(

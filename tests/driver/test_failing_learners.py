@@ -1,13 +1,16 @@
 """A learner that fails: gone in the middle of an update it is one line, any other error is what it is."""
 
+import contextlib
 import os
 import signal
 from collections.abc import Callable
 
 import numpy as np
+import psutil
 import pytest
 import torch
 
+from algorithms.learner import calls
 from algorithms.learner.batch import TrainingSample
 from algorithms.learner.group import LearnerDied, LearnerOutOfMemory, each_learner, score_rows, update_learners
 from algorithms.train.checkpoint import load_checkpoint, save_checkpoint
@@ -69,6 +72,32 @@ def test_a_learner_that_is_killed_in_an_update_is_one_line(ray_session, build, l
         update_learners(group, ROWS, 1e-4)
     assert str(raised.value).startswith(f"only {last} of {learners} learners answered: one died, or was killed")
     assert str(raised.value).endswith("--resume") and not isinstance(raised.value, LearnerOutOfMemory)
+
+
+@pytest.mark.slow
+def test_a_learner_that_waits_for_a_failed_one_is_ended_and_the_first_error_is_raised(ray_session, build, monkeypatch):
+    """The first one is in the sum of gradients, which the second never joins: its process lives."""
+    monkeypatch.setattr(calls, "GRACE_S", 1.0)
+    group = build(configuration(2)).learner_group
+    processes = each_learner(group, lambda learner: os.getpid())
+    error = torch.OutOfMemoryError(FULL)
+
+    def fail_in_the_second(number: int) -> None:
+        if number == 1:
+            raise error
+
+    before_gradients_are_summed(group, fail_in_the_second)
+    with pytest.raises(LearnerOutOfMemory, match="learners.token_budget"):
+        update_learners(group, ROWS, 1e-4)
+    wait_until_gone(processes[0])
+    assert psutil.pid_exists(processes[1])
+    with pytest.raises(LearnerDied, match="only 0 of 2 learners answered"):
+        each_learner(group, lambda learner: os.getpid())
+
+
+def wait_until_gone(process: int) -> None:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        psutil.Process(process).wait(timeout=300)
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 import copy
 import math
+from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
@@ -61,6 +62,21 @@ def weights(algorithm):
     return copy.deepcopy(learner_of(algorithm).lm.state_dict())
 
 
+@contextmanager
+def gradients_of_the_step(learner):
+    """Filled with what AdamW steps on, by parameter: an update leaves no gradient behind."""
+    found = {}
+
+    def note(*_):
+        found.update((name, parameter.grad.clone()) for name, parameter in learner.lm.named_parameters())
+
+    hook = learner.optimizer.register_step_pre_hook(note)
+    try:
+        yield found
+    finally:
+        hook.remove()
+
+
 def unchanged(first, second):
     return all(torch.equal(first[name], second[name]) for name in first)
 
@@ -70,13 +86,13 @@ def test_a_training_step_is_grpo_as_plain_pytorch_computes_it(algorithm, loss_ag
     algorithm.config = algorithm.config.copy(copy_frozen=False).training(loss_aggregation=loss_aggregation)
     lm = learner_of(algorithm).lm
     before = copy.deepcopy(lm).eval()
-    algorithm.train()
+    with gradients_of_the_step(learner_of(algorithm)) as found:
+        algorithm.train()
     assert any(sample.advantage for group in algorithm.batch.groups for sample in group.samples)
     for group in algorithm.batch.groups:
         rewards = np.array([float(sample.rollout.correct) for sample in group.samples])
         expected = (rewards - rewards.mean()) / (rewards.std() + 1e-4)
         assert [sample.advantage for sample in group.samples] == pytest.approx(expected.tolist())
-    found = {name: parameter.grad for name, parameter in lm.named_parameters()}
     expected = recompute(
         before,
         algorithm.batch.groups,
@@ -98,13 +114,24 @@ def test_the_step_is_adamws_with_the_learning_rate_given(algorithm):
     other = copy.deepcopy(learner.lm)
     twin = torch.optim.AdamW(other.parameters(), lr=0.1, weight_decay=0.0)
     unpack_optimizer(other, twin, pack_optimizer(learner.lm, learner.optimizer))
-    update_learners(algorithm.learner_group, rows_of(algorithm), 3e-4)
+    with gradients_of_the_step(learner) as found:
+        update_learners(algorithm.learner_group, rows_of(algorithm), 3e-4)
     for group in twin.param_groups:
         group["lr"] = 3e-4
-    for (_, mine), (_, theirs) in zip(other.named_parameters(), learner.lm.named_parameters(), strict=True):
-        mine.grad = theirs.grad.clone()
+    for name, mine in other.named_parameters():
+        mine.grad = found[name]
     twin.step()
     assert unchanged(other.state_dict(), learner.lm.state_dict())
+
+
+@pytest.mark.parametrize("poison", [1.0, math.nan], ids=["stepped", "skipped"])
+def test_no_gradient_is_held_while_an_engine_on_the_same_gpu_generates(algorithm, poison):
+    algorithm.train()
+    rows = rows_of(algorithm)
+    rows[3] = replace(rows[3], advantages=poison)
+    statistics = update_learners(algorithm.learner_group, rows, 1e-4)
+    assert statistics.skipped_steps == (poison != 1.0)
+    assert all(parameter.grad is None for parameter in learner_of(algorithm).lm.parameters())
 
 
 @pytest.mark.parametrize("poison", [math.nan, math.inf])

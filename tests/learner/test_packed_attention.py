@@ -1,10 +1,12 @@
 """Packed sequences give the hidden states and gradients that each sequence has by itself."""
 
 import copy
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+from torch.nn import functional
 from transformers import (
     BambaConfig,
     BloomConfig,
@@ -18,6 +20,7 @@ from transformers import (
 )
 from transformers.models.auto import AutoModelForCausalLM
 
+from algorithms.learner import kernels
 from algorithms.learner.attention import is_packed, packed_attention, use_packed_attention
 from algorithms.learner.batch import TrainingSample
 from algorithms.learner.forward import ForwardSettings, score
@@ -91,6 +94,41 @@ def test_packed_rows_have_the_log_probs_and_gradients_of_padded_ones(name):
     expected_loss, expected_gradients = gradients_of(padded, rows, 1)
     assert loss == pytest.approx(expected_loss, rel=1e-4)
     assert relative_error(gradients, expected_gradients) < 1e-4
+
+
+@pytest.mark.parametrize("name", ["qwen2", "qwen2 with a window"])
+def test_keys_expanded_to_all_heads_give_the_same_numbers(name, monkeypatch):
+    """As on a GPU in float32; faked here, where groups of heads are computed as they are."""
+    lm = model_of(ARCHITECTURES[name])
+    assert use_packed_attention(lm)
+    rows, heads = rows_of(LENGTHS), []
+    expected_loss, expected = gradients_of(lm, rows, 1400)
+    attention = functional.scaled_dot_product_attention
+
+    def noted(query, key, value, **arguments):
+        heads.append((query.shape[1], key.shape[1], value.shape[1], arguments["enable_gqa"]))
+        return attention(query, key, value, **arguments)
+
+    monkeypatch.setattr(kernels, "_expands_keys", lambda query, *, masked: True)
+    monkeypatch.setattr(functional, "scaled_dot_product_attention", noted)
+    loss, gradients = gradients_of(lm, rows, 1400)
+    assert set(heads) == {(4, 4, 4, False)}
+    assert loss == pytest.approx(expected_loss, rel=1e-5)
+    assert relative_error(gradients, expected) < 1e-5
+
+
+@pytest.mark.parametrize(
+    ("on_gpu", "dtype", "masked", "expands"),
+    [
+        (True, torch.float32, False, True),
+        (True, torch.bfloat16, True, True),
+        (True, torch.bfloat16, False, False),
+        (False, torch.float32, True, False),
+    ],
+)
+def test_keys_are_expanded_where_a_gpu_would_hold_all_scores_otherwise(on_gpu, dtype, masked, expands):
+    query = SimpleNamespace(is_cuda=on_gpu, dtype=dtype)
+    assert kernels._expands_keys(query, masked=masked) == expands
 
 
 def test_tokens_of_one_sequence_reach_no_other():

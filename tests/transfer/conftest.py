@@ -37,26 +37,31 @@ def build_for_test(ray_session: None) -> Iterator[Callable[..., Any]]:
         yield make
 
 
+def configuration(*, learners: int = 0, gpus: tuple[float, float] = (0, 0), **env_runners: Any) -> GRPOConfig:
+    """The embedded model in float32 on both ends, also where CUDA makes bfloat16 the default."""
+    return (
+        GRPOConfig()
+        .environment("r3env/Math-v0", env_config={"data": "embedded:train", "instruction": ""})
+        .rl_module(model="embedded:tiny", dtype="float32")
+        .env_runners(
+            max_response_tokens=48,
+            dtype="float32",
+            num_cpus_per_env_runner=0.1,
+            num_gpus_per_env_runner=float(gpus[0]),
+            **env_runners,
+        )
+        .learners(num_learners=learners, num_cpus_per_learner=0.1, num_gpus_per_learner=float(gpus[1]))
+        .training(lr=1e-3, group_size=4, queries_per_step=4)
+        .debugging(seed=3)
+    )
+
+
 @contextmanager
 def algorithms_stopped() -> Iterator[Callable[..., Any]]:
     built = []
 
-    def make(*, learners: int = 0, gpus: tuple[float, float] = (0, 0), **env_runners: Any) -> Any:
-        config = (
-            GRPOConfig()
-            .environment("r3env/Math-v0", env_config={"data": "embedded:train", "instruction": ""})
-            .rl_module(model="embedded:tiny")
-            .env_runners(
-                max_response_tokens=48,
-                num_cpus_per_env_runner=0.1,
-                num_gpus_per_env_runner=float(gpus[0]),
-                **env_runners,
-            )
-            .learners(num_learners=learners, num_cpus_per_learner=0.1, num_gpus_per_learner=float(gpus[1]))
-            .training(lr=1e-3, group_size=4, queries_per_step=4)
-            .debugging(seed=3)
-        )
-        built.append(config.build_algo())
+    def make(**arguments: Any) -> Any:
+        built.append(configuration(**arguments).build_algo())
         return built[-1]
 
     try:

@@ -11,6 +11,9 @@ import numpy as np
 from algorithms.rollout.types import Sampling, VersionSpans
 from algorithms.rollout.weight_sync.wire import TENSORS, Weights, as_weights
 
+# The level of sleep at which the next weights are on their way, and the old ones need not be kept anywhere.
+DROP_WEIGHTS = 2
+
 
 class FinishReason(StrEnum):
     """Why a response ended."""
@@ -123,6 +126,13 @@ class Engine(ABC):
             update: `{"tensors": [(name, tensor), …]}`, or what the engine's weight transfer makes of a bucket.
         """
         raise NotImplementedError(f"{type(self).__name__} takes no weights")
+
+    def end_transfer(self, version: int) -> None:  # noqa: B027  # who copies what it gets holds nothing
+        """Let go of what the sender shares, which it may free before `finish_weights`; all tensors have come.
+
+        Raises:
+            RuntimeError: some of them have not.
+        """
 
     def finish_weights(self, version: int) -> None:
         """Sample with the new weights from now on, and drop what was computed with the old ones.

@@ -153,11 +153,16 @@ class VLLMEngine(Engine):
         names = [name for name, _ in update[TENSORS]] if TENSORS in update else update["names"]
         self._awaited.difference_update(names)
 
-    def finish_weights(self, version: int) -> None:
-        """End the update, wake the cache, and clear it, or keep it for the responses that are running."""
+    def end_transfer(self, version: int) -> None:
+        """End vLLM's update, which closes its mapping of a learner's memory."""
         require_complete(self._awaited or ())
         self.llm.finish_weight_update(str(version))
         self._awaited = None
+
+    def finish_weights(self, version: int) -> None:
+        """End the update, wake the cache, and clear it, or keep it for the responses that are running."""
+        if self._awaited is not None:
+            self.end_transfer(version)
         if self._asleep:
             self.llm.wake_up(tags=["kv_cache"])
             self._asleep = False

@@ -66,10 +66,6 @@ class OrObjectStore:
         return self._way.message(learner_group)
 
 
-# The next weights are on their way: the old ones need not be kept anywhere.
-_DROP_WEIGHTS = 2
-
-
 class EngineSleep(Protocol):
     """Begins when the rollouts of a step are done, and ends with the next push of weights."""
 
@@ -99,4 +95,4 @@ def choose_engine_sleep(config: BaseConfig) -> EngineSleep:
 
 
 def _sleep(runner: Any) -> None:
-    runner.engine.sleep(level=_DROP_WEIGHTS)
+    runner.sleep_engine()

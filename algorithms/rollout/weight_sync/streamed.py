@@ -98,7 +98,9 @@ class StreamedTransfer:
         opened = on_learners(learner_group, functools.partial(open_stream, wire=self.wire, link=self.route.link))[0]
         calls(functools.partial(_start, shapes=opened.shapes))
         self._send_all(learner_group, calls)
-        # The learners' buffers are freed first: an engine that slept now takes its cache.
+        # An engine that slept takes its cache when it finishes. The learners' buffers are freed before, which needs
+        # that no engine maps them any more.
+        calls(functools.partial(_end_transfer, version=opened.version))
         on_learners(learner_group, close_stream)
         require_version(calls(functools.partial(_finish, version=opened.version)), opened.version)
         return opened.version
@@ -148,6 +150,10 @@ def _start(runner: Any, shapes: Mapping[str, tuple[int, ...]]) -> None:
 
 def _receive(runner: Any, update: Mapping[str, Any]) -> None:
     runner.engine.add_weights(update)
+
+
+def _end_transfer(runner: Any, version: int) -> None:
+    runner.engine.end_transfer(version)
 
 
 def _finish(runner: Any, version: int) -> int:
@@ -213,7 +219,7 @@ def next_bucket(learner: GRPOLearner) -> tuple[bool, Bucket | None]:
 
 
 def close_stream(learner: GRPOLearner) -> None:
-    """Free the buffer; one that engines still map goes with the next push."""
+    """Free the buffer, which no engine maps any more."""
     sender = sender_of(learner)
     sender.buckets, sender.exported = iter(()), None
     release_memory()

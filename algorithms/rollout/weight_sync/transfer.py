@@ -4,12 +4,13 @@ import functools
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, Protocol, TypeVar
 
 from ray.rllib.core.learner.learner_group import LearnerGroup
 from ray.rllib.env.env_runner_group import EnvRunnerGroup
 
 from algorithms.config.placement import TransferKind
+from algorithms.learner.calls import call_learners
 from algorithms.learner.group import LearnerDied
 from algorithms.utils.errors import RunError
 
@@ -103,13 +104,13 @@ def on_learners(group: LearnerGroup, call: Callable[[Any], T]) -> list[T]:
     Raises:
         LearnerDied: a learner did not answer, or failed.
     """
-    answers = [answer.get() for answer in group.foreach_learner(cast(Any, call))]
-    failed = next((answer for answer in answers if isinstance(answer, Exception)), None)
-    if failed is not None or len(answers) != max(1, len(group)):
+    answers = call_learners(group, call)
+    failed = next(iter(answers.errors), None)
+    if failed is not None or len(answers.results) != max(1, len(group)):
         reason = next(iter(str(failed).splitlines()), "") if failed is not None else "one died"
         fix = "resume from the last checkpoint with --resume"
         raise LearnerDied(f"a learner could not send its weights: {reason}; fix: {fix}") from failed
-    return answers
+    return answers.results
 
 
 class RunnerCalls:
