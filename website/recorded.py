@@ -8,7 +8,7 @@ from typing import Any
 import r3env.assets
 from benchmarks.ablation.figure import draw, held_out_panels
 from benchmarks.ablation.table import levels, paired
-from benchmarks.evidence import choices, controls, recheck
+from benchmarks.evidence import choices, controls, recheck, searched
 from benchmarks.evidence.records import finished
 from benchmarks.looks import TITLES
 
@@ -18,6 +18,11 @@ def controls_and_picture(images: Path) -> str:
     arms = [arm for arm in controls.ARMS if arm != "serr"]
     draw(finished(controls.FILE, arms), images / "controls.png", held_out_panels("cpu_s"))
     return controls.table()
+
+
+def searches(_: Path) -> str:
+    """Return what ranking found in long searches."""
+    return searched.table()
 
 
 def recheck_output(_: Path) -> str:
