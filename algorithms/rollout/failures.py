@@ -81,7 +81,10 @@ class Failures:
         """What to do against the most frequent error."""
         if 2 * self.timeouts > self.failed:
             return "make the verifier quicker, or raise environment.grading_timeout_s"
-        return "correct the environment of environment.id; `python -m r3env.inspect --env ID --gold` runs it by itself"
+        return (
+            "correct the environment of environment.id, or the function of its environment.options.reward; "
+            "`python -m r3env.inspect --env ID --gold` runs it by itself"
+        )
 
 
 def count_kinds(errors: Iterable[str]) -> tuple[tuple[str, int], ...]:

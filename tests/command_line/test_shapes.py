@@ -41,7 +41,8 @@ SETTINGS = [
     "training.group_size=4",
     "training.warmup_steps=0",
     "training.lr=1e-3",
-    # A random model solves nothing: it learns from the rewards of ranking, and is held back by the reference.
+    # A random model solves nothing: it learns from the order of its entropies, and is held back by the reference.
+    "ranking.order=entropy",
     "training.beta=0.01",
     "evaluation.data=embedded:heldout",
     "evaluation.samples=1",

@@ -127,7 +127,7 @@ def test_a_function_that_always_raises_ends_the_run_in_its_own_words(function_ru
     assert main("r3_grpo", [*function_run, f"environment.options.reward={tmp_path}/unreliable.py:broken"]) == 1
     last = capsys.readouterr().err.splitlines()[-1]
     assert "NameError: name 'undefined_name' is not defined (unreliable.py, line 18)" in last
-    assert "unreliable.py:broken" in last and "environment.id" not in last
+    assert "unreliable.py:broken" in last and "correct" in last and "environment.options.reward" in last
 
 
 def test_a_function_that_always_raises_is_named_by_check_with_its_setting(function_run, tmp_path, capsys):
