@@ -109,6 +109,7 @@ class StagedAlgorithm(Algorithm):
         self.batch = StepBatch(0)
         self.evaluation: Evaluation | None = None
         self.evaluated_at: int | None = None
+        self.evaluating = False
         self.on_evaluation_progress: OnProgress | None = None
 
     def _set_up_mechanisms(self, config: GRPOConfig) -> None:
@@ -234,19 +235,23 @@ class StagedAlgorithm(Algorithm):
 
     def evaluate(self, parallel_train_future: Any = None) -> dict[str, Any]:
         """Evaluate on held-out problems with the training runners; the result is also kept in `evaluation`."""
-        self.evaluation = evaluate_policy(
-            functools.partial(self.rollout_workers.rollout, on_progress=self.on_evaluation_progress),
-            self.uids(Split.EVALUATION),
-            self.config.evaluation_settings,
-            self.sampling(),
-            self.seed,
-            make_truncator(
-                self.config,
-                self.tokenizer,
-                self.environments[Split.EVALUATION],
-                context_of(self.model_configs.model),
-            ),
-        )
+        self.evaluating = True
+        try:
+            self.evaluation = evaluate_policy(
+                functools.partial(self.rollout_workers.rollout, on_progress=self.on_evaluation_progress),
+                self.uids(Split.EVALUATION),
+                self.config.evaluation_settings,
+                self.sampling(),
+                self.seed,
+                make_truncator(
+                    self.config,
+                    self.tokenizer,
+                    self.environments[Split.EVALUATION],
+                    context_of(self.model_configs.model),
+                ),
+            )
+        finally:
+            self.evaluating = False
         self.evaluated_at = self.steps_done
         self.rollout_workers.forget_counts()
         return self.evaluation.metrics()

@@ -154,12 +154,12 @@ class _Session:
         """Train up to `run.steps` or `run.max_generated_tokens`, whichever is first.
 
         The end of the run, an interrupt, an error in a step that has changed nothing yet, and one in the evaluation
-        after a step leave a checkpoint. In the middle of a step it holds the state at the step's beginning.
+        after a step, leave a checkpoint. In the middle of a step it holds the state at the step's beginning.
         """
         budget = self.run.max_generated_tokens
         with (
             Progress(self.run.steps, self.algo.steps_done, budget, self.algo.generated_tokens) as progress,
-            InterruptBetweenSteps(lambda: self.algo.in_step and self.algo.can_be_saved) as interrupt,
+            InterruptBetweenSteps(self._may_stop_now) as interrupt,
         ):
             try:
                 while not (self._is_complete() or interrupt.requested):
@@ -205,6 +205,10 @@ class _Session:
     def _is_complete(self) -> bool:
         budget = self.run.max_generated_tokens
         return self.algo.steps_done >= self.run.steps or 0 < budget <= self.algo.generated_tokens
+
+    def _may_stop_now(self) -> bool:
+        """Whether an interrupt may raise where the run is: not while a step is recorded, or changes the policy."""
+        return self.algo.can_be_saved if self.algo.in_step else self.algo.evaluating
 
     @property
     def _can_be_saved(self) -> bool:

@@ -14,7 +14,7 @@ class StandIn:
 
     steps_done = generated_tokens = 0
     evaluated_at = tokenizer = on_evaluation_progress = None
-    in_step, can_be_saved = False, True
+    in_step, evaluating, can_be_saved = False, False, True
     seen = staticmethod(lambda: None)
     accuracy = 0.25
     rollout_workers = SimpleNamespace(weight_transfer=TransferKind.IN_PROCESS)

@@ -104,13 +104,19 @@ def test_an_error_in_the_rollouts_leaves_the_state_that_its_step_began_with(run,
 
 
 def in_the_evaluation_after_its_second_step(algorithm, error):
-    """Let the second step end, and the evaluation after it fail."""
+    """Let the second step end, and the evaluation after it fail, or do whatever a function does."""
     whole = algorithm.train
 
     def train(self):
         result = whole(self)
         if self.steps_done == 2:
-            raise error
+            if isinstance(error, Exception):
+                raise error
+            self.evaluating = True
+            try:
+                error()
+            finally:
+                self.evaluating = False
         return result
 
     algorithm.train = train
@@ -134,11 +140,22 @@ def test_an_evaluation_that_fails_between_steps_costs_no_step(run, algorithm, tm
     assert [row["step"] for row in RunDirectory.open(tmp_path / "run").read_metrics()] == [1, 2, 3]
 
 
-def test_a_resumed_run_makes_the_evaluation_that_failed_and_has_it_in_its_row(run, algorithm, tmp_path):
+def terminate_and_go_on_for_long():
+    terminate_twice()
+    pytest.fail("a SIGTERM did not end the evaluation")
+
+
+FAILED = EpisodesFailed("every one of 8 episodes failed: x; fix: y")
+
+
+@pytest.mark.parametrize(("what", "code"), [(FAILED, 1), (terminate_and_go_on_for_long, 130)])
+def test_a_resumed_run_makes_the_evaluation_that_did_not_end_and_has_it_in_its_row(
+    run, algorithm, tmp_path, what, code
+):
     whole = algorithm.train
-    in_the_evaluation_after_its_second_step(algorithm, EpisodesFailed("every one of 8 episodes failed: x; fix: y"))
+    in_the_evaluation_after_its_second_step(algorithm, what)
     settings = ["run.save_rollouts=false", "run.log_conversations=0", "run.checkpoint_every=0", "evaluation.interval=2"]
-    assert run(f"run.dir={tmp_path}", "run.name=run", "run.steps=3", *settings) == (1, ["step_000002"])
+    assert run(f"run.dir={tmp_path}", "run.name=run", "run.steps=3", *settings) == (code, ["step_000002"])
     metrics = RunDirectory.open(tmp_path / "run").read_metrics
     assert "eval/pass@1" not in metrics()[-1]
     algorithm.train = whole
