@@ -148,7 +148,7 @@ def _comparison(found: Comparison, runs: Sequence[Run], arms: Sequence[str]) -> 
         rows.append(cells + ["–"] * (7 - len(cells)))
     reference = arms[0]
     headings = ["arm", "runs", "IQM [95 %]", f"{reference} minus arm [95 %]", "p (Holm)"]
-    return _markdown([*headings, f"P({reference} > arm) [95 %]", f"{reference} is"], rows)
+    return markdown([*headings, f"P({reference} > arm) [95 %]", f"{reference} is"], rows)
 
 
 def _legend(others: int, draws: int) -> str:
@@ -187,7 +187,7 @@ def differences_by_part(runs: Sequence[Run], scores: np.ndarray, arms: Sequence[
         gaps = [[_gap(score, base, within, reference, arm) for base in here] for arm in others]
         name = ", ".join(filter(None, (level, skill))) or "all"
         rows.append([name, str(len(here)), *(_estimate(paired_mean(gap), "+") for gap in gaps)])
-    return _markdown(["part", "bases", *others], rows)
+    return markdown(["part", "bases", *others], rows)
 
 
 def _meaning_of_parts(reference: str) -> str:
@@ -213,7 +213,7 @@ def final_by_task(runs: Sequence[Run], arms: Sequence[str]) -> str:
         before = np.mean([run.pass_at_1[0] for run in here])
         means = [f"{np.mean(values):.3f}" if values else "–" for values in finals]
         rows.append([task, DIFFICULTIES[level], skill, str(len(here)), f"{before:.3f}", *means])
-    return _markdown(["task", "difficulty", "skill", "runs", "before", *arms], rows, texts=3)
+    return markdown(["task", "difficulty", "skill", "runs", "before", *arms], rows, texts=3)
 
 
 def ends(runs: Sequence[Run], arms: Sequence[str]) -> str:
@@ -224,7 +224,7 @@ def ends(runs: Sequence[Run], arms: Sequence[str]) -> str:
         values = np.array([[*(run.final[name] for name in FINAL), run.tokens[-1], run.cpu_s[-1]] for run in own])
         *final, tokens, cpu_s = stratified_mean(values, [run.cell for run in own])
         rows.append([arm, str(len(own)), *(f"{value:.3f}" for value in final), f"{tokens:,.0f}", f"{cpu_s:,.0f}"])
-    return _markdown(["arm", "runs", *FINAL, "generated tokens", "CPU seconds"], rows)
+    return markdown(["arm", "runs", *FINAL, "generated tokens", "CPU seconds"], rows)
 
 
 def differences_at_the_end(runs: Sequence[Run], arms: Sequence[str]) -> str:
@@ -236,7 +236,7 @@ def differences_at_the_end(runs: Sequence[Run], arms: Sequence[str]) -> str:
         bases = sorted({place[:3] for place in final})
         gaps = [[_gap(final, base, DIFFICULTIES, reference, arm) for base in bases] for arm in others]
         rows.append([name, *(_estimate(paired_mean(gap), "+") for gap in gaps)])
-    return _markdown(["at the end", *others], rows)
+    return markdown(["at the end", *others], rows)
 
 
 def _estimate(estimate: Estimate, sign: str = "") -> str:
@@ -253,6 +253,7 @@ def _p(value: float) -> str:
     return "< 0.001" if value < 0.001 else f"{value:.3f}"
 
 
-def _markdown(headings: Sequence[str], rows: Sequence[Sequence[str]], texts: int = 1) -> str:
+def markdown(headings: Sequence[str], rows: Sequence[Sequence[str]], texts: int = 1) -> str:
+    """Return a Markdown table; columns behind the first `texts` are numbers."""
     ruler = [*["---"] * texts, *["---:"] * (len(headings) - texts)]
     return "".join("| " + " | ".join(cells) + " |\n" for cells in (headings, ruler, *rows))
