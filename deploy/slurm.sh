@@ -24,6 +24,10 @@ PORT=${PORT:-6379}
 [[ -f .venv/bin/activate ]] && source .venv/bin/activate
 address=$SLURMD_NODENAME:$PORT
 
+# Without a token, whoever reaches a node runs code on it as this user. srun gives these variables to the other nodes.
+export RAY_AUTH_MODE=${RAY_AUTH_MODE:-token}
+export RAY_AUTH_TOKEN=${RAY_AUTH_TOKEN:-$(od -An -N32 -tx1 /dev/urandom | tr -d ' \n')}
+
 # Ray's nodes: the head here, where this script and the driver run, the others by srun.
 ray start --head --port "$PORT" --num-cpus "$SLURM_CPUS_PER_TASK" --disable-usage-stats --block &
 nodes=($!)
@@ -45,7 +49,14 @@ ray.init(address=sys.argv[1], logging_level="ERROR")
 while sum(node["Alive"] for node in ray.nodes()) < int(sys.argv[2]):
     time.sleep(1)
 '
-until python -c "$all_nodes" "$address" "$SLURM_NNODES"; do sleep 2; done
+deadline=$((SECONDS + ${NODES_WAIT_S:-900}))
+until timeout 120 python -c "$all_nodes" "$address" "$SLURM_NNODES"; do
+  if ((SECONDS >= deadline)); then
+    echo "error: not all of $SLURM_NNODES nodes joined Ray at $address within ${NODES_WAIT_S:-900} s; see above" >&2
+    exit 1
+  fi
+  sleep 2
+done
 
 RAY_ADDRESS=$address python -m algorithms.r3_grpo --continue --config "$CONFIG" \
   "run.dir=$RUNS" "run.name=$NAME" run.restarts=3 "$@" &

@@ -4,9 +4,11 @@ import logging
 import os
 import socket
 import time
+from pathlib import Path
 from typing import Any
 
 import ray
+from ray._private.authentication import authentication_token_setup
 
 from algorithms.utils.errors import RunError
 
@@ -47,11 +49,13 @@ def _join(**arguments: Any) -> None:
     address = os.environ["RAY_ADDRESS"]
     try:
         _wait_for(address)
+        _use_stored_token()
         ray.init(address="auto", **arguments)
     except Exception as error:  # see _start_here
         raise RayDidNotStart(
             f"RAY_ADDRESS: {address}: no cluster can be joined there ({_said(error)}); fix: start "
-            "it, correct RAY_ADDRESS, or unset it to train on this machine alone"
+            "it, correct RAY_ADDRESS, set the RAY_AUTH_MODE and RAY_AUTH_TOKEN that it was started with, or unset "
+            "RAY_ADDRESS to train on this machine alone"
         ) from error
 
 
@@ -73,6 +77,16 @@ def _wait_for(address: str) -> None:
             if time.monotonic() > deadline:
                 raise
         time.sleep(0.5)
+
+
+def _use_stored_token() -> None:
+    """Show a cluster the user's token, as `ray start --head` asks for it once there is one; an open cluster ignores it.
+
+    A Ray that was started on this machine alone has left the token there.
+    """
+    if "RAY_AUTH_MODE" not in os.environ and (Path.home() / ".ray" / "auth_token").is_file():
+        # Ray reads the variable once, when it is imported; it has no public way to read it again.
+        authentication_token_setup._enable_token_auth()
 
 
 def _start_here(**arguments: Any) -> None:

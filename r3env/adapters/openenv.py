@@ -88,8 +88,15 @@ class OpenEnvEnv(SeededEnv):
         self.observe(seed_of(query))
 
     def reply(self, response: str) -> Reply:
-        """Send the response as an action; the session ends with the episode."""
-        result = self._session.step({self.action: response})
+        """Send the response as an action; the session ends with the episode, and with an error.
+
+        An answer that came after its time limit would be taken for that to the next request of the session.
+        """
+        try:
+            result = self._session.step({self.action: response})
+        except BaseException:
+            self.close()
+            raise
         reply = Reply(self._text(result.observation), float(result.reward or 0.0), bool(result.done))
         if reply.done:
             self.close()
@@ -140,12 +147,15 @@ class OpenEnvEnv(SeededEnv):
         """Begin an episode in the running session, or in a new one; returns the first user turn."""
         deadline = time.monotonic() + self.timeout_s
         while True:
+            is_new = self._session is None
             try:
                 if self._session is None:
                     self._session = self._connect()
                 return self._text(self._session.reset(seed=seed, **self.options).observation)
             except Exception as error:
                 self.close()
+                if not is_new:  # the server may have been started again since
+                    continue
                 if not _is_full(error):
                     raise
                 if time.monotonic() > deadline:

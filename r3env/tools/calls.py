@@ -38,7 +38,8 @@ def find_calls(response: str) -> list[ToolCall]:
 
     Read are `<tool_call>{"name": …, "arguments": {…}}</tool_call>` anywhere behind the reasoning, and, as Llama writes
     it, a response that is nothing but `{"name": …, "parameters": {…}}`, or several of them with `;` in between.
-    `<|python_tag|>` may stand in front. Reasoning that has not ended calls nothing.
+    `<|python_tag|>` may stand in front. Further keys of a call, as `"type": "function"` or an `id`, are ignored.
+    Reasoning that has not ended calls nothing.
     """
     text = answer_of(response)
     if CLOSE not in response and response.lstrip().startswith(OPEN):
@@ -85,8 +86,7 @@ def _read(body: str) -> ToolCall:
 def _call(value: Any) -> ToolCall:
     if not isinstance(value, dict) or not isinstance(value.get("name"), str) or not value["name"]:
         return ToolCall("", problem=_FORM)
-    unknown = value.keys() - {"name", "arguments", "parameters"}
-    if unknown or len(value) != 2:
+    if len({"arguments", "parameters"} & value.keys()) != 1:
         return ToolCall(value["name"], problem=_FORM)
     arguments = value.get("arguments", value.get("parameters"))
     if not isinstance(arguments, dict):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import secrets
 import shutil
 import socket
 import subprocess
@@ -9,6 +10,7 @@ import sys
 import tempfile
 import time
 import urllib.request
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +20,7 @@ import psutil
 READY_S = 300.0
 # From here on the kernel hands out ports by itself; Ray's own workers would be found below.
 FIRST_PORT, LAST_PORT = 20000, 60000
+TOKEN = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
 
 
 def free_ports(count: int) -> list[int]:
@@ -38,7 +41,7 @@ def surroundings() -> dict[str, str]:
     """Environment variables of a shell in which the virtual environment is active and no Ray is known."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
     path = f"{Path(sys.executable).parent}{os.pathsep}{kept.get('PATH', '')}"
-    return kept | {"PATH": path, "RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0"}
+    return kept | {"PATH": path, "RAY_USAGE_STATS_ENABLED": "0"} | TOKEN
 
 
 @dataclass
@@ -48,10 +51,12 @@ class RayNode:
     Args:
         cpus: that Ray may give away on it.
         head: the head's address for a further node, None for the head itself.
+        variables: the node's environment.
     """
 
     cpus: int
     head: str | None = None
+    variables: Mapping[str, str] = field(default_factory=surroundings)
     folder: Path = field(init=False)
     process: "subprocess.Popen[bytes]" = field(init=False)
 
@@ -69,7 +74,7 @@ class RayNode:
         command += ["--dashboard-agent-listen-port", str(listen), "--dashboard-agent-grpc-port", str(grpc)]
         command += ["--metrics-export-port", str(metrics), "--runtime-env-agent-port", str(runtime_env)]
         with (self.folder / "start.log").open("wb") as log:
-            self.process = subprocess.Popen(command, env=surroundings(), stdout=log, stderr=subprocess.STDOUT)
+            self.process = subprocess.Popen(command, env=dict(self.variables), stdout=log, stderr=subprocess.STDOUT)
 
     @property
     def dashboard(self) -> str:
@@ -120,7 +125,8 @@ def start_node(cpus: int, head: RayNode | None = None) -> RayNode:
 
 
 def get_json(url: str) -> dict:
-    with urllib.request.urlopen(url, timeout=10) as answer:
+    request = urllib.request.Request(url, headers={"Authorization": f"Bearer {TOKEN['RAY_AUTH_TOKEN']}"})
+    with urllib.request.urlopen(request, timeout=10) as answer:
         return json.load(answer)
 
 

@@ -28,6 +28,7 @@ def test_an_address_without_a_cluster_is_one_line_that_names_it(monkeypatch, add
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
     monkeypatch.setattr(ray_session, "JOINING_S", 0.0)
     monkeypatch.setenv("RAY_ADDRESS", address)
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")  # joining would set it for the tests that follow
     with pytest.raises(RayDidNotStart) as raised:
         start_ray(None)
     (line,) = str(raised.value).splitlines()

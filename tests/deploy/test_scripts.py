@@ -15,9 +15,12 @@ STAND_IN = """#!/bin/bash
 echo "$(basename "$0") $*" >> "$LOG"
 case "$(basename "$0") $*" in
   *"--block") exec sleep 1000 ;;
-  "python -c "*) until (($(grep -cE "^(ray|srun) " "$LOG") >= $4)); do sleep 0.05; done ;;
+  "python -c "*)
+    [[ $DRIVER != lost ]] || exit 1
+    until (($(grep -cE "^(ray|srun) " "$LOG") >= $4)); do sleep 0.05; done ;;
   "python -m "*)
     echo "RAY_ADDRESS $RAY_ADDRESS" >> "$LOG"
+    echo "token $RAY_AUTH_MODE ${#RAY_AUTH_TOKEN}" >> "$LOG"
     trap 'exit 130' TERM
     [[ $DRIVER == wait ]] || exit "$DRIVER"
     touch "$LOG.waiting"
@@ -35,7 +38,7 @@ def slurm(tmp_path):
         (commands / name).write_text(STAND_IN)
         (commands / name).chmod(0o755)
     log = tmp_path / "log"
-    surroundings = os.environ | {
+    surroundings = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")} | {
         "PATH": f"{commands}{os.pathsep}{os.environ['PATH']}",
         "LOG": str(log),
         "SLURM_JOB_NAME": "r3-grpo",
@@ -45,8 +48,8 @@ def slurm(tmp_path):
     }
     started = []
 
-    def start(driver: str, nodes: int = 2, *settings: str) -> "subprocess.Popen[bytes]":
-        variables = {"DRIVER": driver, "SLURM_NNODES": str(nodes)}
+    def start(driver: str, nodes: int = 2, *settings: str, **more: str) -> "subprocess.Popen[bytes]":
+        variables = {"DRIVER": driver, "SLURM_NNODES": str(nodes)} | more
         command = ["bash", str(ROOT / "deploy" / "slurm.sh"), *settings]
         started.append(subprocess.Popen(command, cwd=tmp_path, env=surroundings | variables, start_new_session=True))
         return started[-1]
@@ -68,7 +71,7 @@ def test_a_job_starts_ray_on_all_nodes_then_the_run(slurm, tmp_path):
     (run,) = [line for line in called if line.startswith("python -m ")]
     assert "algorithms.r3_grpo --continue --config configs/deepscaler_r1_1p5b_16gpu.yaml" in run
     assert f"run.dir={tmp_path}/runs run.name=r3-grpo-17 run.restarts=3 run.steps=500" in run
-    assert "RAY_ADDRESS node1:6379" in called
+    assert "RAY_ADDRESS node1:6379" in called and "token token 64" in called
     assert not [line for line in called if line.startswith("scontrol")]
 
 
@@ -76,6 +79,13 @@ def test_one_node_needs_no_srun(slurm):
     start, log = slurm
     assert start("0", 1).wait(300) == 0
     assert not [line for line in log.read_text().splitlines() if line.startswith("srun ")]
+
+
+def test_a_node_that_never_joins_ends_the_job_with_a_line(slurm, capfd):
+    start, log = slurm
+    assert start("lost", 2, NODES_WAIT_S="0").wait(300) == 1
+    assert "error: not all of 2 nodes joined Ray at node1:6379 within 0 s" in capfd.readouterr().err
+    assert "python -m" not in log.read_text()
 
 
 def test_a_failed_run_is_not_queued_again(slurm):

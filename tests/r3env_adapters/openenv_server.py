@@ -2,6 +2,7 @@
 
 import random
 import sys
+import time
 
 import uvicorn
 from openenv.core.env_server.http_server import create_fastapi_app
@@ -49,6 +50,8 @@ class Game(Environment):
         self.turn += 1
         if action.message == "crash":
             raise ZeroDivisionError
+        if action.message == "late":
+            time.sleep(0.5)
         if action.message == str(self.secret):
             return Told(text="Right.", turn=self.turn, reward=1.0, done=True)
         return Told(text="Wrong.", turn=self.turn, reward=0.0, done=self.turn == 3)

@@ -78,6 +78,23 @@ def test_a_step_that_fails_is_an_error_and_the_next_episode_has_a_session(env):
     assert env.step(secret(0))[1] == 1.0
 
 
+def test_an_answer_that_comes_too_late_is_not_taken_for_the_next_one(env):
+    env.reset(options={"uid": "train/0"})
+    env._session.async_client._message_timeout = 0.01  # of this session alone
+    with pytest.raises(TimeoutError):
+        env.step("late")
+    assert env.reset(options={"uid": "train/1"})[0] == "Guess my number, from 1 to 9. Game 1."
+    assert env.step("none")[0] == "Wrong."
+    assert env.step(secret(1))[1] == 1.0
+
+
+def test_a_server_that_was_started_again_costs_no_episode(env):
+    env.reset(options={"uid": "train/0"})
+    env._session.disconnect()  # as a server that ends does
+    assert env.reset(options={"uid": "train/1"})[0] == "Guess my number, from 1 to 9. Game 1."
+    assert env.step(secret(1))[1] == 1.0
+
+
 def test_a_full_server_is_waited_for_and_named_when_it_stays_full(openenv_server):
     with openenv_server(1) as address:
         first, second = OpenEnvEnv(address, size=1), OpenEnvEnv(address, size=1, timeout_s=0.5)

@@ -83,8 +83,20 @@ def test_an_answer_is_no_call(response):
     assert find_calls(response) == []
 
 
+FURTHER = '{"type": "function", ' + LLAMA.removeprefix("{")
+
+
 @pytest.mark.parametrize(
-    "response", [HERMES, LLAMA, f"<|python_tag|>{LLAMA}", f"Let me see.\n{HERMES}", f"\n{LLAMA}\n"]
+    "response",
+    [
+        HERMES,
+        LLAMA,
+        f"<|python_tag|>{LLAMA}",
+        f"Let me see.\n{HERMES}",
+        f"\n{LLAMA}\n",
+        FURTHER,
+        HERMES.replace("{", '{"id": 3, ', 1),
+    ],
 )
 def test_the_styles_of_qwen_hermes_and_llama_are_read(response):
     assert find_calls(response) == [ADD]
@@ -104,7 +116,6 @@ def test_the_styles_of_qwen_hermes_and_llama_are_read(response):
         ('{"name": "", "arguments": {}}', "one JSON object"),
         ('{"name": "add"}', "one JSON object"),
         ('{"name": "add", "arguments": {}, "parameters": {}}', "one JSON object"),
-        ('{"name": "add", "arguments": {}, "id": 3}', "one JSON object"),
         ('{"name": "add", "arguments": "{}"}', "no JSON object"),
         ('{"name": "add", "arguments": ' + "[" * 100_000 + "}", "nested too deeply"),
         ('{"name": "add", "arguments": {"a": ' + "9" * 10_000 + "}}", "no JSON"),
