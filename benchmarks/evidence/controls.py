@@ -11,7 +11,7 @@ from benchmarks.suite.statistics import holm
 
 FILE, REFERENCE = "controls", "r3"
 ARMS = {
-    "r3": "R³ (our variant)",
+    "r3": "R³ (our variant), by entropy",
     "r3-flat": "… its ranks all tied: a flat penalty on truncation",
     "r3-random-rank": "… its ranks drawn at random",
     "flat-penalty": "GRPO and the flat penalty alone",

@@ -89,7 +89,7 @@ class Difference:
         same = equivalent(self.iqm_90)
         if self.p_holm < 0.05:
             return ("ahead" if self.iqm.value > 0 else "behind") + (f", by less than {MARGIN}" if same else "")
-        return f"equivalent within {MARGIN}" if same else "not told apart"
+        return f"equivalent within {MARGIN}" if same else "indistinguishable"
 
 
 @dataclass(frozen=True)

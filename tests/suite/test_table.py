@@ -54,7 +54,7 @@ def test_differences_are_the_reference_minus_the_arm(runs_of):
 
 def test_arms_that_differ_by_less_than_the_noise_are_not_told_apart(runs_of):
     found = tables(page(runs_of(suite({"grpo": 0.0, "r3": 0.01}, tasks=4, bases=2, noise=0.15))))
-    assert found[0]["grpo"][-1] == "not told apart"
+    assert found[0]["grpo"][-1] == "indistinguishable"
 
 
 def test_a_difference_beyond_doubt_may_still_be_smaller_than_the_margin(runs_of):
