@@ -143,9 +143,7 @@ class GRPOConfig(BaseConfig):
         trained_on = self.environment_settings.data
         asked = evaluation.environment_arguments().get("data")
         if asked and trained_on and os.path.abspath(asked) == os.path.abspath(trained_on):
-            raise ConfigError(
-                f"evaluation.data: {shown(asked)} is environment.data too; fix: name held-out problems"
-            )
+            raise ConfigError(f"evaluation.data: {shown(asked)} is environment.data too; fix: name held-out problems")
 
     @classmethod
     def sections_elsewhere(cls) -> frozenset[str]:

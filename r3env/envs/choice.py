@@ -9,7 +9,7 @@ from r3env.core import REFLECTION_STEPS, Query, Reason, Verdict
 from r3env.envs.math import MathEnv
 from r3env.grading.extraction import final_answer
 
-# The wording of OpenAI's simple-evals for GPQA. It has none for MMLU-Pro, whose authors pose five solved examples first.
+# The wording of OpenAI's simple-evals for GPQA. It has none for MMLU-Pro, whose authors give five solved examples.
 CHOICE_INSTRUCTION = (
     "Answer the following multiple choice question. The last line of your response should be of the following format: "
     "'Answer: $LETTER' (without quotes) where LETTER is one of {letters}. Think step by step before answering."
