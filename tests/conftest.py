@@ -20,6 +20,8 @@ _SETTINGS = {
     "MPLBACKEND": "Agg",
     "RAY_USAGE_STATS_ENABLED": "0",
     "VLLM_NO_USAGE_STATS": "1",
+    # Made for the tests, and NLTK's format alone: a sentence ends at every period but that of "Dr.".
+    "NLTK_DATA": str(Path(__file__).parent / "r3env" / "samples" / "nltk_data"),
 }
 for _name, _value in _SETTINGS.items():
     os.environ.setdefault(_name, _value)

@@ -343,7 +343,9 @@ class EvaluationSettings(Settings):
         ge=0,
     )
     data: Text | None = setting(
-        None, "Held-out problems, named like `environment.data`; null: the environment's own problems."
+        None,
+        "Held-out problems, named like `environment.data`, of a preset its test split where it has one; null: the "
+        "environment's own problems.",
     )
     columns: dict[str, str] = setting(
         {}, "Columns of the held-out problems; empty: those in `environment.columns`, or the preset's own."
@@ -368,7 +370,10 @@ class EvaluationSettings(Settings):
 
     def environment_arguments(self) -> dict[str, Any]:
         """Return the constructor arguments that turn the training environment into the held-out one."""
-        return {key: value for key, value in (("data", self.data), ("columns", self.columns)) if value}
+        from r3env.data.sources import evaluation_source
+
+        data = evaluation_source(self.data) if self.data else None
+        return {key: value for key, value in (("data", data), ("columns", self.columns)) if value}
 
     def held_out(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Return the held-out environment's constructor arguments, from those of the training environment.
@@ -394,7 +399,7 @@ class BenchmarksSettings(Settings):
 
     data: dict[str, str] = setting(
         {},
-        "Problems under names of your choice, each source written like `environment.data`: `{aime24: preset:aime24}`.",
+        "Problems under names of your choice, each source written like `evaluation.data`: `{aime24: preset:aime24}`.",
     )
     columns: dict[str, str] = setting(
         {}, "Columns of the problems, where no preset defines them; the same for all data."

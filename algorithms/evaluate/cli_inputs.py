@@ -15,6 +15,7 @@ from algorithms.evaluate.problems import is_mixture
 from algorithms.evaluate.untrusted_config import check_environments, withheld_notes, withhold_options
 from algorithms.train.checkpoints import Checkpoints
 from algorithms.utils.errors import CheckpointError
+from r3env.data.sources import evaluation_source
 from r3env.spelling import nearest
 
 # An empty file: `load` without any reads the quickstart, whose problems and texts are not wanted here.
@@ -70,6 +71,7 @@ def resolve_config(arguments: argparse.Namespace) -> tuple[EvaluateConfig, int]:
     if not data and config.evaluation_settings.data and not is_mixture(config.environment_settings.id):
         data = {"heldout": config.evaluation_settings.data}
     check_sources(data)
+    data = {name: evaluation_source(source) for name, source in data.items()}  # names the split in evaluation.yaml
     hard_for = config.benchmarks_settings.hard_for
     # Compared with folders later on, perhaps from another one.
     absolute = None if hard_for is None else str(Path(hard_for).expanduser().resolve())
@@ -116,7 +118,7 @@ def parser() -> argparse.ArgumentParser:
         "--data",
         action="append",
         metavar="[NAME=]SOURCE",
-        help="problems, written like environment.data; may be repeated; default: the run's held-out problems",
+        help="problems, written like evaluation.data; may be repeated; default: the run's held-out problems",
     )
     commands.add_argument("--samples", type=_positive, help="answers per problem")
     commands.add_argument(

@@ -89,7 +89,7 @@ def _source_arguments(config: EvaluateConfig, source: str) -> dict[str, Any]:
     evaluation, inherited = config.evaluation_settings, config.environment_settings.columns
     columns = config.benchmarks_settings.columns or evaluation.columns
     if has_preset(source):
-        columns = evaluation.columns if source == evaluation.data else {}
+        columns = evaluation.columns if source == evaluation.environment_arguments().get("data") else {}
     asked = evaluation.changed("evaluation", {"data": source, "columns": columns})
     return asked.held_out({"columns": inherited} if inherited else {})
 

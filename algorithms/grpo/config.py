@@ -141,10 +141,9 @@ class GRPOConfig(BaseConfig):
             )
         check_second_tries(evaluation, self.environment_settings.max_turns)
         trained_on = self.environment_settings.data
-        if evaluation.data and trained_on and os.path.abspath(evaluation.data) == os.path.abspath(trained_on):
-            raise ConfigError(
-                f"evaluation.data: {shown(evaluation.data)} is environment.data too; fix: name held-out problems"
-            )
+        asked = evaluation.environment_arguments().get("data")
+        if asked and trained_on and os.path.abspath(asked) == os.path.abspath(trained_on):
+            raise ConfigError(f"evaluation.data: {shown(asked)} is environment.data too; fix: name held-out problems")
 
     @classmethod
     def sections_elsewhere(cls) -> frozenset[str]:

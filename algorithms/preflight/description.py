@@ -243,7 +243,7 @@ def _data_lines(config: "BaseConfig", environment: EnvironmentFacts) -> Iterator
     if environment.trial:
         yield "trial", environment.trial
     when = f"before, after and every {evaluation.interval} steps" if evaluation.interval else "before and after"
-    name = evaluation.data or "the training problems"
+    name = evaluation.environment_arguments().get("data") or "the training problems"
     if environment.held_out is None:
         yield "evaluation", f"{name}: {_NOT_FETCHED}"
     else:

@@ -22,6 +22,7 @@ class Preset:
         hub_id: The data set on the Hub.
         columns: Its column for each of our fields (`problem`, `answer`, `uid`, `level`).
         split: The split to read if none is named.
+        evaluation_split: The split to evaluate on if none is named; None for the same one.
         configuration: Configuration of the Hub data set.
         answer: Turns the answer column into the reference answer; None or "" where a row has none.
         context: Column with text that belongs before the problem, often empty.
@@ -34,6 +35,7 @@ class Preset:
     hub_id: str
     columns: Mapping[str, str]
     split: str = "train"
+    evaluation_split: str | None = None
     configuration: str | None = None
     answer: Callable[[Cell], Cell] = field(default=lambda cell: cell)
     context: str | None = None
@@ -94,6 +96,7 @@ PRESETS: Mapping[str, Preset] = MappingProxyType(
         "gsm8k": Preset(
             "openai/gsm8k",
             {"problem": "question", "answer": "answer"},
+            evaluation_split="test",
             configuration="main",
             answer=_after_hashes,
         ),
@@ -102,6 +105,7 @@ PRESETS: Mapping[str, Preset] = MappingProxyType(
         "math": Preset(
             "DigitalLearningGmbH/MATH-lighteval",
             {"problem": "problem", "answer": "solution", "level": "level"},
+            evaluation_split="test",
             answer=_only_boxed,
         ),
         # Columns problem, solution, answer, subject, level (a number), unique_id; split test only (its dataset card).

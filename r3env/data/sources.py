@@ -107,6 +107,19 @@ def has_preset(text: str) -> bool:
         return False
 
 
+def evaluation_source(text: str) -> str:
+    """Return `text` with the split to evaluate on, where its preset has one and `text` names none.
+
+    Other names, and those that are not of a data set at all, stay as they are.
+    """
+    try:
+        preset = parse_source(text).preset
+    except DataError:
+        return text
+    split = preset and preset.evaluation_split
+    return f"{text}#{split}" if split and "#" not in text else text
+
+
 def _parse(text: str) -> Source:
     if text.startswith("embedded:"):
         return Source(text, "embedded", text.removeprefix("embedded:"))

@@ -1,27 +1,31 @@
 """`r3env/Choice-v0`: questions with lettered options, answered by a letter."""
 
 import re
+from functools import lru_cache
+from string import ascii_uppercase
 from typing import Any
 
 from r3env.core import REFLECTION_STEPS, Query, Reason, Verdict
 from r3env.envs.math import MathEnv
 from r3env.grading.extraction import final_answer
 
-# The wording that published results of GPQA and MMLU-Pro were measured with, of OpenAI's simple-evals.
+# The wording of OpenAI's simple-evals for GPQA. It has none for MMLU-Pro, whose authors give five solved examples.
 CHOICE_INSTRUCTION = (
     "Answer the following multiple choice question. The last line of your response should be of the following format: "
     "'Answer: $LETTER' (without quotes) where LETTER is one of {letters}. Think step by step before answering."
 )
-# Also in bold, in a box, in parentheses or between dollar signs.
-_ANSWER = re.compile(r"(?i:answer)\W{0,6}:\W{0,8}(?:\\(?:boxed|text|mathrm|mathbf)\{\W{0,3}){0,2}([A-Z])(?![A-Za-z])")
 _OPTION = re.compile(r"^([A-Z])\) ", re.MULTILINE)
+# What may stand before a letter on its line: bold, a box, a parenthesis, dollar signs.
+_BEFORE = r"[^\w\n]{0,8}(?:\\(?:boxed|text|mathrm|mathbf)\{[^\w\n]{0,3}){0,2}"
+# No letter of a word, and `I` not as the first word of a sentence.
+_ALONE = r"(?![\w'’])(?!(?<=I)[ \t]+\w)"
 
 
 class ChoiceEnv(MathEnv):
     """Questions whose problem ends in lettered options, `A) …`, and whose reference answer is a letter.
 
-    The instruction stands before the question, as where published results were measured. The answer is the letter
-    after the last `Answer:`, or else the one in the last box.
+    The instruction stands before the question. The answer is the first letter of an option after `Answer:`, as
+    simple-evals reads it; `chosen_letter` has what stands in for it.
     """
 
     def __init__(
@@ -49,7 +53,7 @@ class ChoiceEnv(MathEnv):
         """Return the first user turn: the instruction, the question and its options."""
         if not self.instruction:
             return query.problem
-        letters = "".join(_OPTION.findall(query.problem)) or "ABCD"
+        letters = _letters(query) or "ABCD"
         return f"{self.instruction.replace('{letters}', letters)}\n\n{query.problem}"
 
     def reference_response(self, query: Query) -> str:
@@ -58,19 +62,45 @@ class ChoiceEnv(MathEnv):
 
     def verify(self, query: Query, response: str) -> Verdict:
         """Compare the letter that the response chooses with the reference."""
-        letter = chosen_letter(response)
+        letter = chosen_letter(response, _letters(query) or ascii_uppercase)
         if letter is None:
             return Verdict(False, Reason.NO_ANSWER)
         correct = letter == query.answer
         return Verdict(correct, Reason.EQUAL if correct else Reason.DIFFERENT, answer=letter)
 
 
-def chosen_letter(response: str) -> str | None:
-    """Return the letter after the last `Answer:` after any thinking, or else in the last box; None without either."""
+def chosen_letter(response: str, letters: str = ascii_uppercase) -> str | None:
+    """Return the letter that a response chooses; None without one. Thinking is no part of the response.
+
+    Where several are named, the first that is found counts, in this order: behind `Answer:` on the same line, alone on
+    the next line, behind `answer is` (MMLU-Pro's own format), in the last box.
+
+    Args:
+        response: The response.
+        letters: Those of the question's options; others are not read.
+    """
     _, _, visible = response.rpartition("</think>")
     if "<think>" in visible:
         return None
-    if found := _ANSWER.findall(visible):
-        return str(found[-1])
-    boxed = re.fullmatch(r"\W*(?:\\(?:text|mathrm|mathbf)\{)?\W*([A-Z])\W*", final_answer(response) or "")
+    *sentences, box = _patterns(letters)
+    if found := next(filter(None, (pattern.search(visible) for pattern in sentences)), None):
+        return str(found[1])
+    boxed = box.fullmatch(final_answer(response) or "")
     return boxed[1] if boxed else None
+
+
+@lru_cache
+def _patterns(letters: str) -> tuple[re.Pattern[str], ...]:
+    """Return what finds a letter as its first group, most certain first; the last is for the content of a box."""
+    letter = f"([{letters}])"
+    return (
+        re.compile(rf"(?i:answer)[^\w\n]{{0,6}}:{_BEFORE}{letter}{_ALONE}"),
+        re.compile(rf"(?i:answer)[^\w\n]{{0,6}}:[^\w\n]*\n\s*{_BEFORE}{letter}[^\w\n]*$", re.MULTILINE),
+        re.compile(rf"(?i:answer is)[ \t]*:?{_BEFORE}{letter}{_ALONE}"),
+        re.compile(rf"\W*(?:\\(?:text|mathrm|mathbf)\{{)?\W*{letter}\W*"),
+    )
+
+
+def _letters(query: Query) -> str:
+    """Return the letters of a question's options; empty where none are marked as this environment expects."""
+    return "".join(dict.fromkeys(_OPTION.findall(query.problem)))

@@ -1,13 +1,38 @@
 """Reward functions of IFEval for `r3env/Function-v0`: whether a response follows its prompt's instructions.
 
-The checks are those of the package if-verifiable, which keeps the benchmark's own. Those that count sentences need
-NLTK's tokenizer: `python -m nltk.downloader punkt_tab`.
+The checks are those of the package if-verifiable, which keeps the benchmark's own. Two of them, `number_sentences` and
+`capital_word_frequency`, split text with NLTK's data `punkt_tab`: without package or data this module cannot be
+imported, so that no environment is made that would count their errors as failures.
 """
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from r3env.core import Reason, Verdict
+
+try:
+    from if_verifiable import IFEvalSample, evaluate_output_for_sample
+    from if_verifiable.ifeval.instructions_registry import INSTRUCTION_DICT
+    from nltk.tokenize.punkt import PunktTokenizer
+except ModuleNotFoundError as error:
+    raise ImportError(f"IFEval needs the package {error.name}; fix: pip install -e '.[ifeval]'") from None
+
+
+def check_punkt() -> None:
+    """Load NLTK's sentence tokenizer once.
+
+    Raises:
+        ImportError: Its data are not on this machine.
+    """
+    try:
+        PunktTokenizer()
+    except LookupError:
+        raise ImportError(
+            "IFEval needs NLTK's data punkt_tab, which this machine has not; fix: python -m nltk.downloader punkt_tab"
+        ) from None
+
+
+check_punkt()
 
 
 def ifeval(problem: str, response: str, instruction_id_list: Sequence[str], kwargs: Sequence[Any]) -> Verdict:
@@ -22,7 +47,7 @@ def ifeval(problem: str, response: str, instruction_id_list: Sequence[str], kwar
         kwargs: What each of them takes.
 
     Raises:
-        ValueError: The package is missing, or it has no check for an instruction.
+        ValueError: The package has no check for an instruction.
     """
     return _judged(problem, response, instruction_id_list, kwargs, "strict_pass")
 
@@ -33,11 +58,6 @@ def ifeval_loose(problem: str, response: str, instruction_id_list: Sequence[str]
 
 
 def _judged(problem: str, response: str, instructions: Sequence[str], kwargs: Sequence[Any], criterion: str) -> Verdict:
-    try:
-        from if_verifiable import IFEvalSample, evaluate_output_for_sample
-        from if_verifiable.ifeval.instructions_registry import INSTRUCTION_DICT
-    except ModuleNotFoundError as error:
-        raise ValueError(f"IFEval needs the package {error.name}; fix: pip install -e '.[ifeval]'") from None
     if unknown := [name for name in instructions if name not in INSTRUCTION_DICT]:
         raise ValueError(f"instruction_id_list: IFEval has no instruction {unknown[0]!r}")
     given = [dict(one) if isinstance(one, Mapping) else {} for one in kwargs]

@@ -19,6 +19,7 @@ from algorithms.preflight.ray_session import RayDidNotStart
 from algorithms.rollout.workers import inference_workers
 from r3env import chat
 from r3env.core import Query, Reason, Verdict, VerifiableEnv
+from r3env.sandbox.subprocess_scorer import SubprocessScorer
 
 TINY = ["--model", "embedded:tiny", "--samples", "2", "env_runners.max_response_tokens=4"]
 HELDOUT = [*TINY, "--data", "math=embedded:heldout", "evaluation.limit=2"]
@@ -43,6 +44,22 @@ def test_the_gpu_of_a_learner_in_the_driver_is_the_engines():
     config = configured("--config", "configs/deepscaler_r1_1p5b_1gpu.yaml")
     assert config.env_runners_settings.num_gpus_per_env_runner == 1
     assert config.learners_settings.num_gpus_per_learner == 0
+
+
+def test_ifeval_without_its_data_is_refused_before_an_engine_starts(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("if_verifiable")
+    judge = SubprocessScorer(size=1)  # has imported nothing yet, and no other test gets it
+    monkeypatch.setattr("r3env.envs.function.shared_judge", lambda: judge)
+    monkeypatch.setattr("algorithms.evaluate.command.inference_workers", EngineStarts)
+    reward = tmp_path / "without_data.py"
+    reward.write_text("import nltk\nnltk.data.path[:] = []\nfrom r3env.envs.instructions import ifeval\n")
+    options = f"environment.options={{reward: '{reward}:ifeval', preset: ifeval}}"
+    data = ["--data", "ifeval=tests/r3env/samples/ifeval.jsonl"]
+    assert main(["--config", "configs/eval_ifeval.yaml", "--model", "embedded:tiny", *data, options]) == 2
+    line = last_line(capsys)
+    assert line.startswith("error: benchmarks.data: environments.ifeval: r3env/Function-v0 cannot be made: reward: ")
+    assert "fix: python -m nltk.downloader punkt_tab" in line
+    judge.close()
 
 
 class EngineStarts(Exception):

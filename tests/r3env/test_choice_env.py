@@ -1,5 +1,6 @@
 """Questions with options: how they are posed, and which letter a response chooses."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -56,26 +57,79 @@ def test_a_missing_column_is_named(tmp_path):
     ("response", "letter"),
     [
         ("It floats.\nAnswer: B", "B"),
-        ("Answer: A\nNo, wait.\nAnswer: C", "C"),
+        ("Answer: A\nNo, wait.\nAnswer: C", "A"),
         ("**Answer: D**", "D"),
         ("**Answer**: $E$", "E"),
         ("Answer: (B)", "B"),
         ("answer: B) because it floats", "B"),
+        ("Answer: A because it floats", "A"),
         ("Answer: \\boxed{C}", "C"),
         ("Answer: $\\boxed{\\text{J}}$", "J"),
+        ("**Answer:**\n\nC", "C"),
+        ("**Answer:**\n\nA heptagon has seven sides.", None),
+        ("The answer is (C).", "C"),
+        ("The answer is B", "B"),
+        ("the correct answer is: **D**", "D"),
+        ("The answer is (A). No, the answer is (B).", "A"),
+        ("The answer is (A).\nAnswer: B", "B"),
+        ("The answer is not B", None),
+        ("The answer is C, in \\boxed{D}", "C"),
         ("so \\boxed{B}", "B"),
         ("so \\boxed{\\text{(B)}}", "B"),
         ("<think>Answer: A</think>Answer: B", "B"),
         ("<think>Answer: A", None),
         ("<think>Answer: A</think>so it is so", None),
         ("Answer: Both are right", None),
-        ("The answer is B", None),
+        ("Answer: A's", None),
+        ("Answer: $LETTER", None),
         ("so \\boxed{12}", None),
         ("", None),
     ],
 )
 def test_the_letter_that_a_response_chooses(response, letter):
-    assert chosen_letter(response) == letter
+    assert chosen_letter(response, "ABCDEFGHIJ") == letter
+
+
+@pytest.mark.parametrize(
+    ("response", "of_four", "of_ten"),
+    [
+        ("Answer: I think B", None, None),
+        ("Answer: I'd say B", None, None),
+        ("The answer is I guess B", None, None),
+        ("Answer: I think so.\nAnswer: B", "B", "B"),
+        ("Answer: I", None, "I"),
+        ("**Answer: (I)**.", None, "I"),
+        ("Answer: I) 13", None, "I"),
+        ("Answer: E", None, "E"),
+        ("so \\boxed{E}", None, "E"),
+    ],
+)
+def test_only_letters_of_the_question_count_and_the_pronoun_is_none(response, of_four, of_ten):
+    assert (chosen_letter(response, "ABCD"), chosen_letter(response, "ABCDEFGHIJ")) == (of_four, of_ten)
+
+
+@given(
+    st.lists(
+        st.sampled_from(["Answer: A", "answer : $B$", "ANSWER:C.", "Answer:\tD then", "The answer is (B)", "It floats"])
+    )
+)
+def test_a_letter_that_simple_evals_finds_is_the_one_that_counts(lines):
+    response = "\n".join(lines)
+    if found := re.search(r"(?i)Answer[ \t]*:[ \t]*\$?([A-D])\$?", response):
+        assert chosen_letter(response, "ABCD") == found[1]
+
+
+def test_an_option_that_the_question_does_not_have_is_no_answer():
+    one = env("mmlu-pro")
+    assert one.verify(one.queries["9001"], "Answer: I think it is the third.\nThe answer is (C).").correct
+    assert one.verify(one.queries["9001"], "Answer: F").reason is Reason.NO_ANSWER
+
+
+def test_options_that_are_marked_otherwise_leave_every_letter(tmp_path):
+    file = tmp_path / "a.jsonl"
+    file.write_text('{"uid": "a", "problem": "Which?\\n\\nA. one\\nB. two", "answer": "B"}\n')
+    one = ChoiceEnv(str(file))
+    assert one.verify(one.queries["a"], "Answer: B").correct
 
 
 @pytest.mark.parametrize(
