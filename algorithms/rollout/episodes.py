@@ -46,6 +46,7 @@ class EpisodeRunner:
         make_environment: by split; called in a thread for each concurrent episode; its environments are used again.
         concurrency: responses that continuous batching decodes at once: episodes beyond what keeps it and the
             stepping threads busy wait without an environment; None: all begin at once.
+        most_begun: further bound on the episodes that have begun, with any engine; None: none.
         step_timeout_s: an environment that is made, at a reset or at a step for longer fails its episode, and is not
             used again; its thread is left to itself.
         chat_format: of the conversations.
@@ -63,6 +64,7 @@ class EpisodeRunner:
         concurrency: int | None = None,
         step_timeout_s: float = math.inf,
         chat_format: ChatFormat = DEFAULT_FORMAT,
+        most_begun: int | None = None,
     ) -> None:
         self.engine = engine
         self.generated_tokens = 0
@@ -71,7 +73,8 @@ class EpisodeRunner:
         self._make_environment = make_environment
         self._idle: dict[Split, list[gymnasium.Env[str, str]]] = {split: [] for split in Split}
         self._concurrency = math.inf if concurrency is None else concurrency
-        self._most_begun = 2 * self._concurrency + STEPPING_THREADS
+        self._bound = math.inf if most_begun is None else most_begun
+        self._most_begun = min(self._bound, 2 * self._concurrency + STEPPING_THREADS)
         self._step_timeout_s = step_timeout_s
         self._next_look = 0.0
         self._stepped: SimpleQueue[Work] = SimpleQueue()
@@ -203,8 +206,9 @@ class EpisodeRunner:
             self._submit_ready()
 
     def _begin_all(self) -> None:
-        """Begin all that wait, to the end: how long it takes must not decide which episodes share a batch."""
-        beginning = {self._launch(self._begin, self._next_waiting()) for _ in range(len(self._waiting))}
+        """Begin all that wait and may, to the end: how long it takes must not decide which episodes share a batch."""
+        count = min(len(self._waiting), self._bound - len(self._running))
+        beginning = {self._launch(self._begin, self._next_waiting()) for _ in range(int(count))}
         while beginning & self._stepping.keys():
             self._collect_stepped(until=math.inf)
 

@@ -3,6 +3,7 @@
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
+import httpx
 import numpy as np
 import pytest
 
@@ -54,9 +55,11 @@ def run(engine, tokenizer):
     """Run one episode, or several at once, of an agent."""
 
     def run(agent, *, uids=("q",), sampling=SAMPLING, form=chat.DEFAULT_FORMAT, timeout_s=300.0, **arguments):
-        prompt = arguments.pop("prompt", {})
+        prompt, most_begun = arguments.pop("prompt", {}), arguments.pop("most_begun", None)
         makers = dict.fromkeys(Split, lambda: OneQuery(agent=agent, **arguments))
-        runner = EpisodeRunner(engine, tokenizer, makers, step_timeout_s=timeout_s, chat_format=form)
+        runner = EpisodeRunner(
+            engine, tokenizer, makers, step_timeout_s=timeout_s, chat_format=form, most_begun=most_begun
+        )
         requests = [Request(i, Prompt(uid, **prompt), i, 10 + i, sampling) for i, uid in enumerate(uids)]
         rollouts = runner.rollout(requests)
         return rollouts if len(uids) > 1 else rollouts[0]
@@ -200,6 +203,20 @@ def test_concurrent_agents_do_not_mix(run, tokenizer):
         problem, number = own.split()
         assert problem == {"q": "1+2", "r": "2+2"}[rollout.uid] and rollout.reward == float(number) % 97
         assert len(rollout.turns) == 4
+
+
+def test_agents_that_share_a_client_may_be_more_than_its_connections(run):
+    """Where all began at once, those without a connection could not ask, and the round would wait for them."""
+    limits = openai.DefaultHttpxClient(limits=httpx.Limits(max_connections=3), timeout=None)
+    with openai.OpenAI(base_url="http://127.0.0.1", api_key="none", http_client=limits) as client:
+
+        def agent(query, base_url, model):
+            messages = [{"role": "user", "content": query.problem}]
+            client.with_options(base_url=base_url).chat.completions.create(model=model, messages=messages)
+            return True
+
+        rollouts = run(agent, uids=["q"] * 8, timeout_s=60.0, most_begun=3)
+    assert [rollout.error for rollout in rollouts] == [None] * 8
 
 
 def test_an_agents_own_limit_cuts_its_answer_and_not_the_episode(run):
