@@ -14,8 +14,8 @@ from r3env.agents.types import NextTurn, Policy
 
 # In `Rollout.counts` of an agent's episode: its requests, beyond the first, that continue no conversation.
 CHANGED_PREFIXES = "changed_prefixes"
-# Agents of an env runner at once. Each waits for its answer with a connection open, and clients that agents share have a
-# limit: `openai`'s 1,000. Beyond it an agent cannot ask, so a round that waits for its first request would never begin.
+# Agents of an env runner at once. Each waits for its answer with a connection open, and a client that agents share has
+# a limit: `openai`'s 1,000. Beyond it an agent cannot ask, so a round that waits for its first request never begins.
 AGENTS_AT_ONCE = 512
 
 
