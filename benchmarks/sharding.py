@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 import torch
 import torch.distributed
-from rich.console import Console
 from rich.table import Table
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
@@ -29,6 +28,7 @@ from algorithms.learner.loss import LossSettings
 from algorithms.learner.model import add_adapter
 from algorithms.learner.sharding import clip_gradients, reshard, shard, sum_gradients
 from algorithms.learner.update import accumulate_gradients
+from benchmarks.record import add_record_option, show
 
 MIB = 2**20
 STEPS = 2
@@ -78,18 +78,19 @@ def main() -> None:
     parser.add_argument("--hidden", type=int, default=512)
     parser.add_argument("--layers", type=int, default=8)
     parser.add_argument("--tokens", type=int, default=512, help="tokens of each learner's share of a step")
+    add_record_option(parser)
     arguments = parser.parse_args()
     size = Size(arguments.vocabulary, arguments.hidden, arguments.layers, arguments.tokens)
     parameters = sum(parameter.numel() for parameter in _model(size, lora_rank=0).parameters())
     table = Table("learners", "hold", "MiB held each", "MiB at the peak", "s per step")
-    table.title = f"{parameters / 1e6:.0f}M parameters, {size.tokens} tokens a learner, float32"
+    table.title = f"{parameters / 1e6:.0f}M parameters, {size.tokens} tokens per learner, float32"
     for learners, way in itertools.product(arguments.learners, WAYS):
         with tempfile.TemporaryDirectory() as folder:
             torch.multiprocessing.spawn(_learner, (learners, way, size, folder), learners)
             results = [Measured(**np.load(file, allow_pickle=True).item()) for file in Path(folder).glob("*.npy")]
         worst = [max(getattr(result, name) for result in results) for name in ("held", "peak", "step_s")]
         table.add_row(str(learners), way.name, f"{worst[0] / MIB:.0f}", f"{worst[1] / MIB:.0f}", f"{worst[2]:.2f}")
-    Console().print(table)
+    show([table], arguments.record)
 
 
 def _learner(rank: int, learners: int, way: Way, size: Size, folder: str) -> None:

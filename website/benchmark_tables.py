@@ -36,6 +36,7 @@ TABLES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "learner": (("learner", "learner-8192"), ()),
     "weights": (("weights",), ()),
     "token_data": (("token_data",), ()),
+    "sharding": (("sharding",), ()),
     "recovery": (
         ("recovery-before", "recovery", "recovery-update", "recovery-spare", "recovery-vllm", "recovery-vllm-spare"),
         (),

@@ -60,7 +60,12 @@ EVIDENCE, LOG = "docs/results/evidence.md", "docs/results/evidence-log.md"
 BENCHMARKS = "docs/results/benchmarks.md"
 EMBEDDED = "docs/start/embedded-model.md"
 # Pages of benchmarks' tables that are not on the page of benchmarks.
-ELSEWHERE = {"token_data": REPORT, "recovery": "docs/guides/rollouts.md", "history": "docs/operate/reliability.md"}
+ELSEWHERE = {
+    "token_data": REPORT,
+    "sharding": "docs/guides/large-models.md",
+    "recovery": "docs/guides/rollouts.md",
+    "history": "docs/operate/reliability.md",
+}
 FOUR = ("grpo", "grpo-slow", "dapo", "r3")
 OURS_FIRST = ("r3", "grpo", "grpo-slow", "dapo")
 WITHOUT = ("r3", "r3-no-ccr", "r3-no-isr", "r3-no-serr", "r3-paper", "grpo-slow")

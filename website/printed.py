@@ -1,8 +1,8 @@
 """Figures of what commands print: the quickstart and the report, with commit and machine."""
 
+import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -11,6 +11,8 @@ from datetime import date
 from functools import cache
 from pathlib import Path
 
+from algorithms.train.curves import draw_accuracy
+from algorithms.train.run_directory import RunDirectory
 from algorithms.utils.provenance import code_commit, machine
 from website.browser import NAMES, Browser, find_browser
 
@@ -19,11 +21,12 @@ COLUMNS = 110
 
 
 def quickstart(images: Path) -> str:
-    """Run the quickstart, return what it printed, and take its curves."""
+    """Run the quickstart, return what it printed, and draw its accuracy."""
     with tempfile.TemporaryDirectory() as folder:
         printed = run(folder, "-m", "algorithms.r3_grpo")
         (trained,) = Path(folder, "runs").iterdir()
-        shutil.copy(trained / "curves.png", images / "quickstart.png")
+        made = RunDirectory.open(trained)
+        draw_accuracy(made.read_metrics(), json.loads(made.summary_file.read_text("utf-8")), images / "quickstart.png")
     _, _, steps = printed.partition("step 1/")
     return f"{fenced(shortened('step 1/' + steps, shown={1, 40, 80}))}\n\n{stamp()}"
 

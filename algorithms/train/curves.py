@@ -66,6 +66,19 @@ def draw_curves(rows: Rows, summary: Mapping[str, Any], path: Path, problems: st
     return path
 
 
+def draw_accuracy(rows: Rows, summary: Mapping[str, Any], path: Path) -> Path:
+    """Draw held-out accuracy alone, in one panel; arguments as of `draw_curves`."""
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(8, 3.2))
+        figure.set_layout_engine("constrained")
+        axes = figure.subplots()
+        _draw_accuracy(axes, rows, summary, "held-out")
+        axes.set_xlabel("training step")
+        with replaced_whole(path) as temporary:
+            figure.savefig(temporary, format="png")
+    return path
+
+
 def _draw_accuracy(axes: Axes, rows: Rows, summary: Mapping[str, Any], problems: str) -> None:
     axes.set_title(f"Accuracy on {problems} problems")
     drawn = _accuracies(rows, summary)

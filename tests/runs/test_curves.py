@@ -3,7 +3,7 @@ import math
 import pytest
 from PIL import Image
 
-from algorithms.train.curves import _accuracies, draw_curves
+from algorithms.train.curves import _accuracies, draw_accuracy, draw_curves
 
 FULL = {
     "reward/mean": 0.5, "groups/solve_all": 0.1, "groups/solve_none": 0.4, "policy/entropy": 0.7,
@@ -46,6 +46,17 @@ def test_the_same_run_gives_the_same_picture_and_another_does_not(tmp_path):
     assert draw_curves(rows, SUMMARY, tmp_path / "b.png").read_bytes() == first
     higher = [{**row, "reward/mean": row["step"]} for row in rows]
     assert draw_curves(higher, SUMMARY, tmp_path / "c.png").read_bytes() != first
+
+
+def test_accuracy_alone_is_one_panel_that_follows_the_accuracy(tmp_path):
+    rows = [{"step": step, **FULL} for step in range(1, 5)]
+    first = draw_accuracy(rows, SUMMARY, tmp_path / "a.png").read_bytes()
+    assert (
+        draw_accuracy([{**row, "reward/mean": 9} for row in rows], {**SUMMARY}, tmp_path / "b.png").read_bytes()
+        == first
+    )
+    higher = [{**row, "eval/pass@1": 0.9} for row in rows]
+    assert draw_accuracy(higher, SUMMARY, tmp_path / "c.png").read_bytes() != first
 
 
 def test_accuracy_is_pass_at_1_and_the_largest_k_from_rows_and_summary():
