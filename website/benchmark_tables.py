@@ -20,6 +20,7 @@ STEP = (
 )
 MEMORY = ("scenario", "responses", "own memory, GB", "object store, GB", "both, GB", "kB per response")
 SCHEDULING = ("scenario", "step, s", "engines idle", "stolen", "re-queued", "restarts")
+HELD = ("learners", "hold", "MiB held each", "MiB at the peak")
 AHEAD = ("scenario", "step, s", "engines idle", "slots in use")
 TABLES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "vs_trl": (("vs_trl", "vs_trl-wide", "vs_trl-engines"), ()),
@@ -36,7 +37,7 @@ TABLES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "learner": (("learner", "learner-8192"), ()),
     "weights": (("weights",), ()),
     "token_data": (("token_data",), ()),
-    "sharding": (("sharding",), ()),
+    "sharding": (("sharding",), HELD),
     "recovery": (
         ("recovery-before", "recovery", "recovery-update", "recovery-spare", "recovery-vllm", "recovery-vllm-spare"),
         (),
