@@ -44,6 +44,10 @@ class OptionError(ValueError):
         self.option, self.text = option, text
 
 
+class UnreachableError(OptionError):
+    """A server that an argument names does not answer: the argument is wrong, or the server is down for now."""
+
+
 def make_env(env_id: str, arguments: Mapping[str, Any]) -> VerifiableEnv:
     """Make the environment, without Gymnasium's wrappers.
 

@@ -20,6 +20,13 @@ class ConfigError(InputError):
         super().__init__(" ".join(message.split()))
 
 
+class ServiceError(ConfigError):
+    """A service that the configuration names does not answer: the name is wrong, or the service is down for now.
+
+    It ends a command as any other input that cannot be used, but for a run that `run.restarts` started again.
+    """
+
+
 def shown(value: object) -> str:
     """Return the value as one writes it in YAML, shortened to fit a line."""
     text = "null" if value is None else str(value).lower() if isinstance(value, bool) else repr(value)

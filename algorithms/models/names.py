@@ -13,7 +13,7 @@ from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
 import r3env
-from algorithms.config.errors import ConfigError, nearest, shown
+from algorithms.config.errors import ConfigError, ServiceError, nearest, shown
 
 if TYPE_CHECKING:
     from algorithms.config.base import BaseConfig
@@ -118,7 +118,7 @@ def check_model(settings: "RLModuleSettings", *, unreachable_ok: bool = False) -
     elif not _is_on_hub(path, settings.revision):
         if unreachable_ok and not _is_like_a_folder(Path(path)):
             return None
-        raise ConfigError(
+        raise ServiceError(
             f"{_WHERE}: {shown(settings.model)} is not in the local cache and the Hub cannot be reached; "
             f"{_nearest_folder(path)}"
         )

@@ -3,6 +3,8 @@
 import contextlib
 import logging
 import re
+import socket
+import urllib.error
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -10,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 import gymnasium
 
 import r3env  # noqa: F401  registers its environments
-from algorithms.config.errors import ConfigError, did_you_mean, nearest, shown
+from algorithms.config.errors import ConfigError, ServiceError, did_you_mean, nearest, shown
 from algorithms.config.sections import EnvironmentSettings
 from algorithms.preflight.trial import sum_decides, try_out
 from r3env.agents.types import Policy
 from r3env.data.sources import DataError, parse_source
 from r3env.opening import EnvIdError, NotRegisteredError, check_id, user_prompt
-from r3env.registry import OptionError
+from r3env.registry import OptionError, UnreachableError
 
 if TYPE_CHECKING:
     from algorithms.config.base import BaseConfig
@@ -27,6 +29,7 @@ _logger = logging.getLogger(__name__)
 
 _WHERE = "environment.id"
 _UNEXPECTED = re.compile(r"unexpected keyword argument '(\w+)'")
+_NO_CONNECTION = (UnreachableError, ConnectionError, TimeoutError, socket.gaierror, urllib.error.URLError)
 
 
 @dataclass(frozen=True)
@@ -63,7 +66,8 @@ def validate_environment(config: "BaseConfig", *, fetch: bool = True, trial: boo
         trial: whether to judge a few answers, see `try_out`.
 
     Raises:
-        ConfigError: one line that names `environment.id`, the constructor's argument or the data.
+        ConfigError: one line that names `environment.id`, the constructor's argument or the data. It is a
+            ServiceError if a server does not answer.
     """
     _check_id(config.environment_settings.id)
     with contextlib.ExitStack() as opened:
@@ -114,7 +118,7 @@ def user_prompts(environment: "VerifiableEnv", uids: Sequence[str]) -> list[str]
     try:
         return [user_prompt(environment, uid) for uid in uids]
     except Exception as error:  # prompt is the user's
-        raise ConfigError(f"{_WHERE}: {_line(error)}") from error
+        raise _refusal(f"{_WHERE}: {_line(error)}", error) from error
 
 
 def longest_first(prompts: Sequence[str]) -> tuple[str, ...]:
@@ -177,9 +181,9 @@ def _make(name: str, arguments: dict[str, Any], section: str) -> "VerifiableEnv"
             raise ConfigError(f"{place}: {name} takes no argument {argument}; fix: leave it out") from None
         raise ConfigError(f"{_WHERE}: {shown(name)} cannot be made: {_line(error)}") from error
     except OptionError as error:
-        raise ConfigError(f"environment.options.{error}") from error
+        raise _refusal(f"environment.options.{error}", error) from error
     except Exception as error:  # the environment is the user's: its constructor can raise anything
-        raise ConfigError(f"{_place(error, section)}: {shown(name)} cannot be made: {_line(error)}") from error
+        raise _refusal(f"{_place(error, section)}: {shown(name)} cannot be made: {_line(error)}", error) from error
     if not isinstance(environment, VerifiableEnv):
         raise ConfigError(
             f"{_WHERE}: {shown(name)} is not a r3env.core.VerifiableEnv but a {type(environment).__name__}; fix: "
@@ -194,9 +198,9 @@ def _queries(environment: "VerifiableEnv", section: str, data: str | None, fetch
     try:
         return environment.uids
     except OptionError as error:
-        raise ConfigError(f"environment.options.{error}") from error
+        raise _refusal(f"environment.options.{error}", error) from error
     except Exception as error:  # load_queries is the user's
-        raise ConfigError(f"{_place(error, section)}: {_line(error)}") from error
+        raise _refusal(f"{_place(error, section)}: {_line(error)}", error) from error
 
 
 def _check_concurrency(config: "BaseConfig", environment: "VerifiableEnv") -> None:
@@ -206,9 +210,17 @@ def _check_concurrency(config: "BaseConfig", environment: "VerifiableEnv") -> No
     try:
         environment.check_concurrency(min(sampled, max(1, runners.num_env_runners) * runners.max_num_seqs))
     except OptionError as error:
-        raise ConfigError(f"environment.options.{error}") from error
+        raise _refusal(f"environment.options.{error}", error) from error
     except Exception as error:  # the environment is the user's
-        raise ConfigError(f"{_WHERE}: {_line(error)}") from error
+        raise _refusal(f"{_WHERE}: {_line(error)}", error) from error
+
+
+def _refusal(message: str, error: BaseException) -> ConfigError:
+    """Return the error with this message: a ServiceError if `error`, or what caused it, is a failed connection."""
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, _NO_CONNECTION):
+        cause = cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__)
+    return ConfigError(message) if cause is None else ServiceError(message)
 
 
 def _place(error: Exception, section: str) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 import yaml
 
 from algorithms.config.schema import Settings, hyperparameters
+from algorithms.config.secrets import without_secrets
 from algorithms.config.sections import SECTIONS, RunSettings
 from algorithms.train.closing_table import HELD_OUT
 from algorithms.train.run_directory import RunDirectory
@@ -24,7 +25,7 @@ def model_card(run: Path, step: int, *, name: str, dtype: str) -> str:
     """Return the README.md of an exported model, in the Hub's form.
 
     It lists the settings that are columns of TensorBoard's HPARAMS page, and numbers and switches of methods: no path,
-    no option, and no secret that somebody may have put into another setting.
+    no option, and no secret (`without_secrets`).
 
     Args:
         run: the run directory.
@@ -36,7 +37,7 @@ def model_card(run: Path, step: int, *, name: str, dtype: str) -> str:
         ValueError: a file of the run is damaged.
     """
     directory = RunDirectory(run)
-    config = _read(directory.config_file)
+    config = without_secrets(_read(directory.config_file))
     algorithm = str(config.get("algorithm") or "")
     base = _setting(config, "rl_module", "model")
     on_hub = isinstance(base, str) and base.count("/") == 1 and not base.startswith((".", "/", "~", "embedded:"))

@@ -8,6 +8,7 @@ from typing import Any
 
 import yaml
 
+from algorithms.config.secrets import without_secrets
 from algorithms.train.run_directory import RunDirectory
 
 
@@ -66,7 +67,7 @@ def _read(path: Path, label: str) -> RunData:
     return RunData(
         label=label,
         directory=directory,
-        config=_config(directory.config_file),
+        config=without_secrets(_config(directory.config_file)),
         rows=rows,
         summary=read_object(directory.summary_file),
         evaluation=read_object(directory.evaluation_file),

@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 from safetensors import SafetensorError
 
-from algorithms.train.supervised import ERROR, report
+from algorithms.config.errors import ServiceError
+from algorithms.train.supervised import ERROR, is_restart, report
 from algorithms.utils.errors import InputError, RunError
 
 DONE, FAILED, WRONG_INPUT, INTERRUPTED = 0, 1, 2, 130
@@ -37,6 +38,8 @@ def in_one_line(run: Callable[[], int], retry: str) -> int:
 
 def _ending(error: Exception, retry: str) -> tuple[int, str] | None:
     """Exit code and line; None for a defect of ours."""
+    if isinstance(error, ServiceError) and is_restart():  # it was there before
+        return FAILED, f"error: {error}"
     if isinstance(error, InputError):
         return WRONG_INPUT, f"error: {error}"
     if isinstance(error, RunError):

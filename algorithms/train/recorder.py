@@ -6,6 +6,7 @@ from types import MappingProxyType
 from typing import Any, Self
 
 from algorithms.config.schema import Sections
+from algorithms.config.secrets import without_secrets
 from algorithms.rollout.types import Rollout
 from algorithms.train import metrics_file
 from algorithms.train.gauges import Gauges
@@ -33,7 +34,7 @@ class Recorder:
         trackers: names, as in `run.trackers`.
 
     Raises:
-        ConfigError: a tracker cannot be started.
+        ServiceError: a tracker cannot be started.
     """
 
     def __init__(self, run: RunDirectory, start_step: int = 0, trackers: Sequence[str] = (TENSORBOARD,)) -> None:
@@ -54,19 +55,20 @@ class Recorder:
         """Record the configuration of a run that starts; TensorBoard gets a row of its HPARAMS page.
 
         Args:
-            config: section → setting → value, and `algorithm`.
+            config: section → setting → value, and `algorithm`; it goes out without its secrets.
             sections: of the algorithm's configuration.
         """
+        shown = without_secrets(config)
         if self._events:
-            self._events.settings(config, sections)
+            self._events.settings(shown, sections)
         for delivery in self._deliveries:
-            delivery.settings(config)
+            delivery.settings(shown)
 
     def resume_settings(self, config: Mapping[str, Any], *, changed: bool) -> None:
         """Record the configuration of a run that resumes, and send trackers the steps that they lack.
 
         Args:
-            config: section → setting → value, and `algorithm`.
+            config: section → setting → value, and `algorithm`; it goes out without its secrets.
             changed: whether the steps that are made again may differ from those that trackers hold.
         """
         before = self._run.read_evaluation().get("before") or {}
@@ -74,7 +76,7 @@ class Recorder:
         stored = [{"step": before.get("step", 0), **first}, *self._run.read_metrics()]
         shown = {line["step"]: line["rows"] for line in metrics_file.read(self._run.conversations_file)}
         for delivery in self._deliveries:
-            delivery.settings(config)
+            delivery.settings(without_secrets(config))
             for row in stored:
                 delivery.scalars(row["step"], _numbers(row))
                 delivery.conversations(row["step"], shown.get(row["step"], []))

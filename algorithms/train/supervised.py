@@ -11,13 +11,19 @@ from algorithms.utils.files import write_text
 
 # `PID:FOLDER` of the supervisor. Whatever else inherits the variable has another parent.
 VARIABLE = "R3_GRPO_SUPERVISOR"
-DIRECTORY, ERROR = "directory", "error"
+DIRECTORY, ERROR, RESTART = "directory", "error", "restart"
 _PR_SET_PDEATHSIG = 1
 
 
 def is_supervised() -> bool:
     """Return whether a supervisor started this process."""
     return _folder() is not None
+
+
+def is_restart() -> bool:
+    """Return whether a supervisor started this process in place of one that had died."""
+    folder = _folder()
+    return folder is not None and (folder / RESTART).exists()
 
 
 def end_with_supervisor() -> None:

@@ -19,7 +19,7 @@ from types import FrameType
 from algorithms.train.exit_codes import FAILED, INTERRUPTED
 from algorithms.train.restarts import Ending, Restarts
 from algorithms.train.run_directory import CHECKPOINTS, checkpoint_steps
-from algorithms.train.supervised import DIRECTORY, ERROR, VARIABLE
+from algorithms.train.supervised import DIRECTORY, ERROR, RESTART, VARIABLE
 
 _ORDERS = (signal.SIGINT, signal.SIGTERM)
 _POLL_S = 0.2
@@ -57,6 +57,7 @@ class _Supervisor:
                 print(restarts.line(ending, self._reported(DIRECTORY), pause_s), file=sys.stderr, flush=True)
                 if self._is_stopped_within(pause_s):
                     return INTERRUPTED
+                (self.folder / RESTART).touch()
 
     def _attempt(self) -> Ending:
         (self.folder / ERROR).unlink(missing_ok=True)

@@ -6,7 +6,7 @@ import urllib.request
 from collections.abc import Mapping
 from typing import Any
 
-from r3env.registry import OptionError
+from r3env.registry import OptionError, UnreachableError
 
 _SCHEMES = {"ws": "http", "wss": "https"}
 
@@ -22,7 +22,8 @@ def check_action(url: str, action: str, timeout_s: float) -> None:
         timeout_s: seconds to wait for the server.
 
     Raises:
-        OptionError: nothing answers at `url`, or `action` is no field of text; one line with the fix.
+        UnreachableError: nothing answers at `url`.
+        OptionError: `action` is no field of text; one line with the fix.
     """
     schema = _action_schema(url, timeout_s)
     fields: Mapping[str, Mapping[str, Any]] = schema.get("properties") or {}
@@ -60,10 +61,10 @@ def _action_schema(url: str, timeout_s: float) -> Mapping[str, Any]:
     return schema if isinstance(schema, dict) else {}
 
 
-def unreachable(url: str, reason: object) -> OptionError:
+def unreachable(url: str, reason: object) -> UnreachableError:
     """Return the error of a server that does not answer."""
     fix = "fix: start the server first, or name the address where it listens, as in http://localhost:8000"
-    return OptionError("url", f"no OpenEnv server answers at {url} ({reason}); {fix}")
+    return UnreachableError("url", f"no OpenEnv server answers at {url} ({reason}); {fix}")
 
 
 def _http(url: str) -> str:

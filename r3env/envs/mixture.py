@@ -34,7 +34,7 @@ def _naming(part: str) -> Iterator[None]:
     try:
         yield
     except OptionError as error:
-        raise OptionError(f"environments.{part}.options.{error.option}", error.text) from error
+        raise type(error)(f"environments.{part}.options.{error.option}", error.text) from error
 
 
 class MixtureQueries(Queries):

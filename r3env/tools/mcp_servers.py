@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from r3env.registry import OptionError
+from r3env.registry import OptionError, UnreachableError
 from r3env.spelling import nearest
 from r3env.tools.calls import ToolCall
 from r3env.tools.mcp_connection import Server, ServerStartError, acquire, release
@@ -27,7 +27,8 @@ class McpTools:
                 `tools`, the names of those to offer.
 
         Raises:
-            OptionError: It is described in another way, cannot be started or reached, or lacks one of the tools.
+            UnreachableError: It cannot be started or reached.
+            OptionError: It is described in another way, or lacks one of the tools.
         """
         address, wanted = _read(name, described)
         _check_installed()
@@ -38,7 +39,7 @@ class McpTools:
             self.close()
             by_hand = "start the command by hand"
             fix = by_hand if isinstance(address, ServerCommand) else "start the server there, or correct the url"
-            raise OptionError("mcp_servers", f"{name}: {error}; fix: {fix}") from None
+            raise UnreachableError("mcp_servers", f"{name}: {error}; fix: {fix}") from None
         except OptionError:
             self.close()
             raise

@@ -1,9 +1,11 @@
 """An environment is made and its problems are read before anything starts."""
 
+import socket
 import sys
 
 import pytest
 
+from algorithms.config.errors import ServiceError
 from algorithms.grpo.config import ConfigError, GRPOConfig
 from algorithms.preflight.environments import is_on_hub, validate_environment
 
@@ -101,3 +103,75 @@ def test_a_prompt_that_is_no_text_is_named(own_environment, monkeypatch):
     monkeypatch.setattr(sys.modules[own_environment].Echo, "prompt", lambda self, query: 3)
     with pytest.raises(ConfigError, match=r"^environment\.id: .*must be text, it is of type int$"):
         validate_environment(config)
+
+
+UNREACHABLE = """
+import gymnasium
+from r3env.core import Query, QueryList, VerifiableEnv
+
+class Down(VerifiableEnv):
+    def __init__(self, when="made", **arguments):
+        super().__init__(**arguments)
+        self.when = when
+        if when == "made":
+            self.fail()
+        if when == "wrong":
+            raise ValueError("no such table")
+
+    def fail(self):
+        try:
+            raise ConnectionRefusedError("nobody is there")
+        except OSError as error:
+            raise RuntimeError("the data base") from error
+
+    def load_queries(self):
+        if self.when == "read":
+            self.fail()
+        return QueryList([Query("a", "1+1", "2")])
+
+    def verify(self, query, response):
+        raise AssertionError("nothing is judged")
+
+    def prompt(self, query):
+        if self.when == "prompt":
+            self.fail()
+        return "1+1"
+
+    def check_concurrency(self, episodes):
+        self.fail()
+
+gymnasium.register(id="Down-v0", entry_point=lambda **arguments: Down(**arguments))
+"""
+
+
+@pytest.mark.parametrize("when", ["made", "read", "prompt", "checked"])
+def test_a_connection_that_fails_is_an_error_of_the_service(own_environment, problems, when):
+    problems.with_name("down_env.py").write_text(UNREACHABLE)
+    config = GRPOConfig().environment("down_env:Down-v0", options={"when": when})
+    with pytest.raises(ServiceError, match="environment.id: "):
+        validate_environment(config)
+
+
+def test_an_argument_that_is_wrong_is_no_error_of_a_service(own_environment, problems):
+    problems.with_name("down_env.py").write_text(UNREACHABLE)
+    with pytest.raises(ConfigError, match="no such table") as raised:
+        validate_environment(GRPOConfig().environment("down_env:Down-v0", options={"when": "wrong"}))
+    assert not isinstance(raised.value, ServiceError)
+
+
+@pytest.mark.parametrize("mixed", [False, True])
+def test_an_mcp_server_that_does_not_answer_is_an_error_of_the_service(problems, closed_port, mixed):
+    pytest.importorskip("mcp")
+    name, options = "r3env/Tools-v0", {"mcp_servers": {"web": {"url": f"http://127.0.0.1:{closed_port}/mcp"}}}
+    if mixed:
+        name, options = "r3env/Mixture-v0", {"environments": {"a": {"id": name, "options": options}}}
+    with pytest.raises(ServiceError, match="web: .* could not be reached"):
+        validate_environment(GRPOConfig().environment(name, data=str(problems), options=options))
+
+
+@pytest.fixture
+def closed_port():
+    """A port of this machine on which nobody listens."""
+    with socket.socket() as reserved:
+        reserved.bind(("127.0.0.1", 0))
+        yield reserved.getsockname()[1]

@@ -156,6 +156,14 @@ for word in words[number - 1].split(","):
     elif word == "fail":
         supervised.report(supervised.ERROR, "error: a learner died")
         sys.exit(1)
+    elif word == "down":
+        from algorithms.config.errors import ServiceError
+        from algorithms.train.exit_codes import in_one_line
+
+        def start():
+            raise ServiceError("run.trackers: wandb cannot be started")
+
+        sys.exit(in_one_line(start, ""))
     elif word == "wait":
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(130))
         (here / "pid").write_text(str(os.getpid()))
@@ -248,6 +256,26 @@ def test_wrong_input_ends_it_at_once(start, tmp_path):
     process = start("2 0")
     assert process.communicate(timeout=300)[1] == "" and process.returncode == 2
     assert len(starts(tmp_path)) == 1
+
+
+def test_a_service_that_is_down_at_the_first_start_ends_it_at_once(start, tmp_path):
+    process = start("down begin,0")
+    assert process.communicate(timeout=300)[1] == "error: run.trackers: wandb cannot be started\n"
+    assert process.returncode == 2 and len(starts(tmp_path)) == 1
+
+
+def test_a_service_that_is_down_at_a_restart_is_tried_again(start, tmp_path):
+    process = start("begin,save40,kill9 down begin,0")
+    lines = process.communicate(timeout=300)[1].splitlines()
+    assert process.returncode == 0 and len(starts(tmp_path)) == 3
+    assert lines[2].startswith("restart 2: error: run.trackers: wandb cannot be started; resuming ")
+
+
+def test_a_service_that_stays_down_is_given_up_with_exit_code_1(start, tmp_path):
+    process = start("begin,save40,kill9 down down down")
+    last = process.communicate(timeout=300)[1].splitlines()[-1]
+    assert process.returncode == 1 and len(starts(tmp_path)) == 3
+    assert last.startswith("error: given up after 2 restarts without a new checkpoint: error: run.trackers: wandb")
 
 
 @pytest.mark.parametrize("order", [signal.SIGTERM, signal.SIGINT])

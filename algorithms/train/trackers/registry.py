@@ -5,7 +5,7 @@ import importlib.util
 import json
 from collections.abc import Sequence
 
-from algorithms.config.errors import ConfigError
+from algorithms.config.errors import ConfigError, ServiceError
 from algorithms.train.run_directory import RunDirectory
 from algorithms.train.trackers.mlflow_run import MlflowRun
 from algorithms.train.trackers.tracker import Tracker
@@ -22,7 +22,7 @@ def check_trackers(names: Sequence[str]) -> None:
     """Check, before anything is started, that the trackers of `run.trackers` are installed and can be reached.
 
     Raises:
-        ConfigError: one is not; the line names the fix.
+        ConfigError: one is not; the line names the fix. It is a ServiceError if the tracker is installed.
     """
     for name in others(names):
         kind = TRACKERS[name]
@@ -40,7 +40,7 @@ def open_tracker(name: str, run: RunDirectory) -> Tracker:
     """Begin a tracked run, or continue the one that belongs to the run directory.
 
     Raises:
-        ConfigError: the tracker cannot be started.
+        ServiceError: the tracker cannot be started.
     """
     file = run.path / FILE_NAME
     try:
@@ -57,9 +57,9 @@ def others(names: Sequence[str]) -> list[str]:
     return [name for name in dict.fromkeys(names) if name != TENSORBOARD]
 
 
-def _cannot_start(name: str, error: Exception) -> ConfigError:
+def _cannot_start(name: str, error: Exception) -> ServiceError:
     said = next(filter(None, str(error).splitlines()), type(error).__name__)
-    return ConfigError(
+    return ServiceError(
         f"run.trackers: {name} cannot be started ({said.rstrip('.')}); fix: see docs/guides/trackers.md for its "
         f"environment variables, or leave {name} out of run.trackers"
     )

@@ -1,8 +1,10 @@
 """Weights & Biases: a run on its server, or offline in the run's own folder."""
 
 import os
+import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Self
@@ -46,16 +48,17 @@ class WandbRun(Tracker):
         folder = os.environ.get("WANDB_DIR") or str(run.path)
         if stored:
             _wait_for_a_name_of_its_own(Path(folder) / "wandb", stored["id"])
-        client = wandb.init(
-            project=stored.get("project") or os.environ.get("WANDB_PROJECT") or PROJECT,
-            entity=stored.get("entity"),
-            id=stored.get("id"),
-            name=None if stored else os.environ.get("WANDB_NAME") or run.name,
-            dir=folder,
-            resume="allow",
-            reinit="create_new",
-            settings=wandb.Settings(console="off"),
-        )
+        with _without_arguments():
+            client = wandb.init(
+                project=stored.get("project") or os.environ.get("WANDB_PROJECT") or PROJECT,
+                entity=stored.get("entity"),
+                id=stored.get("id"),
+                name=None if stored else os.environ.get("WANDB_NAME") or run.name,
+                dir=folder,
+                resume="allow",
+                reinit="create_new",
+                settings=wandb.Settings(console="off"),
+            )
         points: set[tuple[str, int]] = set()
         if stored and client.offline:
             for file in (Path(folder) / "wandb").glob(f"offline-run-*/run-{client.id}.wandb"):
@@ -93,6 +96,16 @@ class WandbRun(Tracker):
     def close(self, outcome: Outcome) -> None:
         """Finish the run."""
         self._client.finish(exit_code=0 if outcome is Outcome.FINISHED else 1)
+
+
+@contextmanager
+def _without_arguments() -> Iterator[None]:
+    """Hide the command line, which wandb would upload: a setting in it may be a secret."""
+    arguments, sys.argv = sys.argv, sys.argv[:1]
+    try:
+        yield
+    finally:
+        sys.argv = arguments
 
 
 def _check_login() -> None:
