@@ -12,6 +12,7 @@ from algorithms.train.run_directory import RunDirectory
 
 PROJECT = "r3-grpo"
 CONVERSATIONS = "conversations"
+EVALUATION = "eval/"  # what tags of an evaluation begin with: it may come after the rest of its step
 _PATIENCE_S = 5.0
 
 

@@ -11,12 +11,19 @@ from typing import Any, Self
 
 from algorithms.config.errors import ConfigError
 from algorithms.train.run_directory import RunDirectory
-from algorithms.train.trackers.tracker import CONVERSATIONS, PROJECT, Outcome, Tracker, flat
+from algorithms.train.trackers.tracker import CONVERSATIONS, EVALUATION, PROJECT, Outcome, Tracker, flat
 from algorithms.train.trackers.wandb_files import stored_points
+
+# Metrics that hold the training step: of a step's own numbers, and of its evaluation's.
+_STEP, _EVALUATION_STEP = "step", "evaluation_step"
 
 
 class WandbRun(Tracker):
-    """A run of wandb. Its step is the training step; a step appears on the server when the next one begins."""
+    """A run of wandb. A step appears on the server when the next one begins.
+
+    wandb takes rows in their order only, so an evaluation that is made late gets the next free row. Charts have the
+    training step on their axis all the same: it is a metric of each row, and the server knows its last value.
+    """
 
     name = package = "wandb"
     address_variable = "WANDB_BASE_URL"
@@ -25,8 +32,11 @@ class WandbRun(Tracker):
         self._client = client
         self._points = points
         # Online the server knows how far the run is. Offline nobody does, but for the files.
-        self._sent_until = -1 if client.offline else client.starting_step - 1
-        self.last_step = max([self._sent_until, *(step for _, step in points)])
+        summary = {} if client.offline else dict(client.summary)
+        self._sent_until = {metric: int(summary.get(metric, -1)) for metric in (_STEP, _EVALUATION_STEP)}
+        self._row, self._step_in_row = client.starting_step - 1, -1
+        self._on_an_axis: set[str] = set()
+        self.last_step = max([self._sent_until[_STEP], *(step for _, step in points)])
 
     @classmethod
     def check(cls) -> None:
@@ -72,7 +82,7 @@ class WandbRun(Tracker):
 
     def holds(self, tag: str, step: int) -> bool:
         """Return whether the server is beyond this step, or an earlier offline file has the point."""
-        return step <= self._sent_until or (tag, step) in self._points
+        return step <= self._sent_until[_axis(tag)] or (tag, step) in self._points
 
     def settings(self, config: Mapping[str, Any]) -> None:
         """Set the run's configuration."""
@@ -80,14 +90,20 @@ class WandbRun(Tracker):
 
     def scalars(self, step: int, values: Mapping[str, float], time_s: float) -> None:
         """Log numbers at a step."""
-        self._client.log(dict(values), step=step)
+        axes = {tag: _axis(tag) for tag in values}
+        for section, axis in {(tag.partition("/")[0], axis) for tag, axis in axes.items()}:
+            if section not in self._on_an_axis:
+                self._on_an_axis.add(section)
+                self._client.define_metric(axis, hidden=True)
+                self._client.define_metric(f"{section}/*", step_metric=axis)
+        self._client.log({**values, **dict.fromkeys(axes.values(), step)}, step=self._row_of(step))
 
     def conversations(self, step: int, rows: Sequence[Mapping[str, Any]]) -> None:
         """Log a `wandb.Table`."""
         import wandb
 
         table = wandb.Table(columns=list(rows[0]), data=[list(row.values()) for row in rows])
-        self._client.log({CONVERSATIONS: table}, step=step)
+        self._client.log({CONVERSATIONS: table}, step=self._row_of(step))
 
     def summary(self, summary: Mapping[str, Any]) -> None:
         """Set `summary/…` in the run's summary."""
@@ -96,6 +112,16 @@ class WandbRun(Tracker):
     def close(self, outcome: Outcome) -> None:
         """Finish the run."""
         self._client.finish(exit_code=0 if outcome is Outcome.FINISHED else 1)
+
+    def _row_of(self, step: int) -> int:
+        """Return the row for numbers of a step: the open one if it is that step's, else the next that is free."""
+        if step != self._step_in_row:
+            self._row, self._step_in_row = max(step, self._row + 1), step
+        return self._row
+
+
+def _axis(tag: str) -> str:
+    return _EVALUATION_STEP if tag.startswith(EVALUATION) else _STEP
 
 
 @contextmanager
