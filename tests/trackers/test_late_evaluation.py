@@ -38,6 +38,7 @@ def play(tracker, folder, *arguments, **variables):
     assert done.returncode == 0 and "run.trackers" not in done.stderr, done.stderr
 
 
+@pytest.mark.slow  # six sessions, each of which needs a second of its own
 def test_wandb_has_it_offline(tmp_path):
     play("wandb", tmp_path)
     assert wandb_points(tmp_path / "run", "reward/mean") == STEPS
@@ -59,6 +60,7 @@ def test_trackio_has_it_in_its_database(tmp_path):
     assert trackio_points(tmp_path / "trackio", "eval/pass@1") == EVALUATIONS
 
 
+@pytest.mark.slow
 def test_a_server_of_trackio_has_it(tmp_path):
     pytest.importorskip("trackio")
     databases = tmp_path / "server"
