@@ -1,7 +1,7 @@
 """A server of wandb's, as far as one run needs it: it keeps the rows, and tells a resumed run of them."""
 
+import gzip
 import json
-import re
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
@@ -14,7 +14,7 @@ class WandbServer(ThreadingHTTPServer):
 
     def __init__(self):
         super().__init__(("127.0.0.1", 0), _Handler)
-        self.history, self.summary, self.run, self.files = [], {}, None, {}
+        self.history, self.summary, self.run = [], {}, None
 
     @property
     def url(self):
@@ -66,12 +66,13 @@ class WandbServer(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     def do_POST(self):
-        body = json.loads(self._body() or b"{}")
-        if re.fullmatch("/graphql", self.path):
-            self._reply({"data": self.server.answer(body["query"], body.get("variables") or {})})
-        else:  # …/file_stream
-            self.server.take(body)
-            self._reply({})
+        content, answer = self._body(), {}
+        if self.path == "/graphql":
+            asked = json.loads(content)
+            answer = {"data": self.server.answer(asked["query"], asked.get("variables") or {})}
+        elif self.path.endswith("/file_stream"):
+            self.server.take(json.loads(content))
+        self._reply(answer)
 
     def do_PUT(self):
         self._body()
@@ -83,8 +84,6 @@ class _Handler(BaseHTTPRequestHandler):
     def _body(self):
         content = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         if self.headers.get("Content-Encoding") == "gzip":
-            import gzip
-
             content = gzip.decompress(content)
         return content
 
