@@ -89,6 +89,7 @@ FIGURES = (
     Figure("suite-parts-to-grpo", EVIDENCE, partial(suite_tables.by_part, reference="grpo")),
     Figure("suite-tasks", EVIDENCE, suite_tables.by_task),
     Figure("suite-ends", EVIDENCE, suite_tables.ends),
+    Figure("suite-idle", EVIDENCE, suite_tables.idle),
     Figure("search", EVIDENCE, recorded.searches),
     Figure("controls", EVIDENCE, recorded.controls_and_picture, ("controls.png",)),
     Figure("recheck", LOG, recorded.recheck_output),

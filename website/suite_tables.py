@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.looks import TITLES
-from benchmarks.suite import figure, protocol, records, table
+from benchmarks.suite import figure, protocol, records, repeated, table
 from benchmarks.suite.records import Run
 
 _DIGITS = 3
@@ -68,6 +68,11 @@ def ends(_: Path) -> str:
     """Return what the runs are like at their ends, and R³ minus each arm there."""
     arms = table.ordered_arms(_runs())
     return f"{table.ends(_runs(), arms)}\nR³ minus the arm:\n\n{table.differences_at_the_end(_runs(), arms)}".strip()
+
+
+def idle(_: Path) -> str:
+    """Return CPU seconds of runs that were repeated on the idle machine."""
+    return repeated.table().strip()
 
 
 def _written(values: Sequence[float], sign: str = "") -> str:

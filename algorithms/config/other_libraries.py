@@ -56,6 +56,7 @@ _TRL = {
     "run.checkpoint_every": "save_steps",
     "run.keep_checkpoints": "save_total_limit",
     "run.trackers": "report_to",
+    "run.name": "run_name",
 }
 # Without `actor_rollout_ref.` in front.
 _VERL = {

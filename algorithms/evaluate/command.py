@@ -74,7 +74,8 @@ def evaluate(arguments: argparse.Namespace) -> Path:
     }
     open_results(path, settings_yaml(config, seed), {**digests, PART: size}, complete=complete)
     if not complete:
-        title = f"evaluating {config.rl_module_settings.model}: {len(uids)} problems × {evaluation.samples} answers"
+        which = _which_problems(len(uids), len(environment.uids), evaluation.limit)
+        title = f"evaluating {config.rl_module_settings.model}: {which} × {evaluation.samples} answers"
         with inference_workers(config, start_ray) as workers, Counter(title) as counter:
             sample_parts(
                 workers.rollout,
@@ -96,6 +97,13 @@ def evaluate(arguments: argparse.Namespace) -> Path:
     write_json(path / SCORES, _plain(scores))
     print_scores(scores, path)
     return path
+
+
+def _which_problems(count: int, total: int, limit: int | None) -> str:
+    """Say how many problems are evaluated, and of how many: a run's limit is its benchmarks' as well."""
+    if count == total:
+        return f"{count} problems"
+    return f"{count} of {total} problems" + (f" (evaluation.limit={limit})" if limit is not None else "")
 
 
 def _truncator(config: EvaluateConfig, environment: VerifiableEnv) -> AttemptTruncator | None:

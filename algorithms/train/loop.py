@@ -29,7 +29,7 @@ from algorithms.train.failed_evaluation import naming_the_evaluation
 from algorithms.train.interrupts import InterruptBetweenSteps, interrupt_on_sigterm
 from algorithms.train.recorder import Recorder
 from algorithms.train.resume import StoredRun, changed_measurement, changed_training, reading_history
-from algorithms.train.run_directory import SIDES, RunDirectory
+from algorithms.train.run_directory import SIDES, RunDirectory, is_in_job_copy
 from algorithms.train.step_record import record_step, step_row
 from algorithms.train.supervised import DIRECTORY, report
 from algorithms.train.token_pieces import TokenPieces
@@ -50,6 +50,12 @@ def train(config: GRPOConfig, run: RunSettings, *, name: str) -> RunDirectory:
     directory = RunDirectory.create(run.dir, run.name or name, to_yaml(config, run, algorithm=name))
     taken = f" ({run.name} is taken)" if run.name and directory.path.name != run.name else ""
     print(f"run directory: {directory.path}{taken}", file=sys.stderr)
+    if is_in_job_copy(directory.path):
+        _logger.warning(
+            "run.dir: %s is in the job's copy of the working directory, which Ray deletes; fix: an absolute run.dir "
+            "that every machine sees",
+            directory.path,
+        )
     report(DIRECTORY, str(directory.path))
     with directory.locked():
         session = _Session(config, run, directory)

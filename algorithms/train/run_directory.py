@@ -240,3 +240,8 @@ def _renamed(folder: Path, names: Iterator[Path]) -> Path:
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):  # somebody else was faster
                 raise
     raise AssertionError("there is always another number")
+
+
+def is_in_job_copy(path: Path) -> bool:
+    """Return whether a folder is in the copy of a working directory that Ray makes for a job, and deletes after it."""
+    return any(part.startswith("_ray_pkg_") for part in path.resolve().parts)

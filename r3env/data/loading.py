@@ -186,20 +186,20 @@ def _query(source: Source, number: int, row: Row, columns: Mapping[str, str], se
     preset = source.preset
     if preset and preset.pose:
         row = {**row, **_posed(source, number, row, preset.pose)}
-    problem = _cell(source, number, row, columns.get("problem", "problem"))
+    problem = _cell(source, number, row, columns.get("problem", "problem"), "problem")
     column = columns.get("answer", "answer")
     if preset and column in row:
         row = {**row, column: preset.answer(row[column])}
     if selection.whole_row:
         answer = _optional_cell(source, number, row, columns, "answer")
     else:
-        answer = _cell(source, number, row, column)
+        answer = _cell(source, number, row, column, "answer")
     if preset and preset.context and isinstance(context := row.get(preset.context), str) and context.strip():
         problem = f"{_encodable(source, number, preset.context, context.strip())}\n\n{problem}"
     uid = _optional_cell(source, number, row, columns, "uid")
     level = _optional_cell(source, number, row, columns, "level")
     further = {field: column for field, column in columns.items() if field not in FIELDS}
-    info = {field: _info_cell(source, number, row, column) for field, column in further.items()}
+    info = {field: _info_cell(source, number, row, column, field) for field, column in further.items()}
     info = {**_optional_info(source, number, row, selection.optional), **info}
     identity = json.dumps(info, sort_keys=True) if selection.whole_row and info else ""
     return Query(uid or _content_hash(problem, answer, identity), problem, answer, level, info)
@@ -209,12 +209,12 @@ def _posed(source: Source, number: int, row: Row, pose: Callable[[Row], Mapping[
     try:
         return pose(row)
     except KeyError as error:
-        _value(source, number, row, str(error.args[0]))
+        _value(source, number, row, str(error.args[0]), str(error.args[0]))
         raise
 
 
-def _cell(source: Source, number: int, row: Row, column: str) -> str:
-    value = _value(source, number, row, column)
+def _cell(source: Source, number: int, row: Row, column: str, field: str) -> str:
+    value = _value(source, number, row, column, field)
     if value is None or (isinstance(value, float) and math.isnan(value)):
         raise _UnusableError.at(source.text, f"{column!r} is null", "fill it in or leave the row out", row=number)
     if isinstance(value, bool) or not isinstance(value, str | int | float):
@@ -229,9 +229,9 @@ def _cell(source: Source, number: int, row: Row, column: str) -> str:
     return text
 
 
-def _info_cell(source: Source, number: int, row: Row, column: str) -> Any:
+def _info_cell(source: Source, number: int, row: Row, column: str, field: str) -> Any:
     """The cell as it is, if it is data that JSON has too."""
-    value = _value(source, number, row, column)
+    value = _value(source, number, row, column, field)
     try:
         _encodable(source, number, column, json.dumps(value, ensure_ascii=False))
     except TypeError as error:
@@ -245,7 +245,7 @@ def _optional_info(source: Source, number: int, row: Row, names: Collection[str]
     kept = {}
     for column in row if names is None else names:
         if column in row and column not in FIELDS and _is_plain(row[column]):
-            kept[column] = _info_cell(source, number, row, column)
+            kept[column] = _info_cell(source, number, row, column, column)
     return kept
 
 
@@ -257,9 +257,10 @@ def _is_plain(value: Any) -> bool:
     return True
 
 
-def _value(source: Source, number: int, row: Row, column: str) -> Any:
+def _value(source: Source, number: int, row: Row, column: str, field: str) -> Any:
+    """Return the cell of a field of ours, or of the environment's, that a column holds."""
     if column not in row:
-        fix = f"the nearest column is {nearest(column, row)}, of {', '.join(row)}; map it with columns.{column}"
+        fix = f"the nearest column is {nearest(column, row)}, of {', '.join(row)}; map it with columns.{field}"
         error = MissingColumnError.at(source.text, f"no column {column!r}", fix, row=number)
         error.column, error.row = column, number
         raise error
@@ -282,7 +283,7 @@ def _optional_cell(source: Source, number: int, row: Row, columns: Mapping[str, 
     asked_for = field in columns and not (source.preset and source.preset.columns.get(field) == column)
     if row.get(column) in (None, "") and not (asked_for and (field == "uid" or column not in row)):
         return ""
-    return _cell(source, number, row, column)
+    return _cell(source, number, row, column, field)
 
 
 def _content_hash(problem: str, answer: str, further: str = "") -> str:

@@ -8,7 +8,7 @@ import pytest
 from algorithms.config.errors import ConfigError
 from algorithms.evaluate.__main__ import main
 from algorithms.evaluate.cli_inputs import parser, resolve_config
-from algorithms.evaluate.command import evaluate
+from algorithms.evaluate.command import _which_problems, evaluate
 from algorithms.evaluate.problems import make_environment
 from algorithms.evaluation.responses import ResponseFolder
 from algorithms.models.names import resolve_model
@@ -205,3 +205,15 @@ def test_a_mistyped_run_is_told_from_a_model_of_the_hub(tmp_path, monkeypatch, c
     monkeypatch.chdir(tmp_path)
     assert main(["--model", "runs/firstt"]) == 2
     assert last_line(capsys) == "error: --model: there is no runs/firstt; fix: a run of runs, the nearest is 'first'"
+
+
+@pytest.mark.parametrize(
+    ("count", "total", "limit", "said"),
+    [
+        (500, 500, 500, "500 problems"),
+        (200, 500, 200, "200 of 500 problems (evaluation.limit=200)"),
+        (20, 500, None, "20 of 500 problems"),
+    ],
+)
+def test_a_part_of_a_benchmark_is_said_to_be_one(count, total, limit, said):
+    assert _which_problems(count, total, limit) == said

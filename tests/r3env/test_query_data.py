@@ -152,6 +152,7 @@ BROKEN: list[tuple[str, bytes, dict[str, str], str]] = [
         "column is 'anwser', of problem, anwser; map it with columns.answer",
     ),
     ("a.jsonl", GOOD_LINE, {"problem": "q"}, "no column 'q'; fix: the nearest column is"),
+    ("a.jsonl", GOOD_LINE, {"problem": "q"}, "; map it with columns.problem"),
     ("a.jsonl", GOOD_LINE, {"uid": "id"}, "no column 'id'"),
     ("a.jsonl", GOOD_LINE, {"hint": "q"}, "row 1: no column 'q'; fix: the nearest column is"),
     ("a.jsonl", b'{"problem": "p", "answer": null}', {}, "row 1: 'answer' is null"),

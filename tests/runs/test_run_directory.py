@@ -8,7 +8,7 @@ import pytest
 
 from algorithms.config.errors import ConfigError
 from algorithms.train.rollout_files import write_rollouts
-from algorithms.train.run_directory import RunDirectory
+from algorithms.train.run_directory import RunDirectory, is_in_job_copy
 from algorithms.utils.files import write_json
 
 
@@ -213,3 +213,10 @@ def test_a_failed_write_keeps_the_old_file_and_leaves_no_temporary_one(tmp_path,
         write_json(path, {"steps": 2})
     assert json.loads(path.read_text()) == {"steps": 1}
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_run_in_a_jobs_copy_of_the_working_directory_is_known(tmp_path, monkeypatch):
+    copy = tmp_path / "session_1" / "runtime_resources" / "working_dir_files" / "_ray_pkg_0123"
+    copy.mkdir(parents=True)
+    monkeypatch.chdir(copy)
+    assert is_in_job_copy(Path("runs/run")) and not is_in_job_copy(tmp_path / "runs" / "run")
