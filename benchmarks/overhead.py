@@ -35,6 +35,19 @@ from benchmarks.sides.process import Baton, Side, Step
 
 NAMES = ("r3_grpo", "grpo")
 WALL, CPU = "wall", "cpu"
+CLOCKS = {WALL: "wall", CPU: "processor"}
+
+WORK = {
+    "tokens": "generated tokens",
+    "rows": "responses",
+    "reflection_rows": "responses to reflection prompts",
+    "trained_rows": "responses trained on",
+    "trained_tokens": "tokens trained on",
+    "trained_contexts": "the same, with their prompts",
+}
+
+# A stage below it, as a share of GRPO's step on both sides, is counted in the rest.
+SMALL = 0.01
 
 
 @dataclass(frozen=True)
@@ -194,26 +207,26 @@ def tables(sides: Sides) -> list[Table]:
     for clock, figure in ((WALL, "seconds"), (CPU, "cpu_s")):
         low, high = sides.spread(figure)
         equal = sides.at_equal_work(clock, figure)
-        ratios.add_row(clock, f"{sides.ratio(figure):.3f}", f"{low:.2f}..{high:.2f}", f"{equal:.3f}")
+        ratios.add_row(f"{CLOCKS[clock]} time", f"{sides.ratio(figure):.3f}", f"{low:.2f}..{high:.2f}", f"{equal:.3f}")
     work = Table(title="Work of a step, mean", title_justify="left")
     for name in ("", "R³", "GRPO"):
         work.add_column(name, justify="right" if name else "left")
-    for figure in ("tokens", "rows", "reflection_rows", "trained_rows", "trained_tokens", "trained_contexts"):
-        work.add_row(figure, *(f"{sides.total(name, figure) / len(sides.steps[name]):.0f}" for name in NAMES))
+    for figure, title in WORK.items():
+        work.add_row(title, *(f"{sides.total(name, figure) / len(sides.steps[name]):,.0f}" for name in NAMES))
     return [ratios, work, *(_stage_table(sides, *clock) for clock in ((WALL, "seconds"), (CPU, "cpu_s")))]
 
 
 def _stage_table(sides: Sides, clock: str, figure: str) -> Table:
-    table = Table(title=f"{clock} seconds of 1,000 generated tokens", title_justify="left")
+    table = Table(title=f"{CLOCKS[clock].capitalize()} milliseconds of 1,000 generated tokens", title_justify="left")
     for name in ("stage", "R³", "GRPO", "more", "share of GRPO's step"):
         table.add_column(name, justify="left" if name == "stage" else "right")
     whole = sides.per_token(NAMES[1], figure)
 
     def add(title: str, mine: float, theirs: float) -> None:
         more = mine - theirs
-        table.add_row(title, *(f"{1e3 * x:.3f}" for x in (mine, theirs, more)), f"{more / whole:+.1%}")
+        table.add_row(title, *(f"{1e6 * x:.1f}" for x in (mine, theirs, more)), f"{more / whole:+.1%}")
 
-    stages = sides.stages(clock)
+    stages = [s for s in sides.stages(clock) if max(sides.per_token(n, s) for n in NAMES) >= SMALL * whole]
     for stage in stages:
         add(stage.removeprefix(f"{clock}/"), *(sides.per_token(name, stage) for name in NAMES))
     sums = [sides.per_token(name, figure) for name in NAMES]

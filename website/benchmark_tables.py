@@ -1,6 +1,7 @@
 """Figures of what benchmarks measured, from the records of docs/benchmarks."""
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -111,16 +112,19 @@ def number(record: Record, row: str, column: str) -> float:
 
 
 def tables(_: Path, figure: str) -> str:
-    """Return the tables of a figure's records, those with the same columns as one, and where their rows come from."""
+    """Return a figure's tables and their origin; those of several records with the same columns are one."""
     names, columns = TABLES[figure]
-    parts: dict[tuple[str, ...], tuple[Sheet, list[tuple[int, Record]]]] = {}
+    parts: dict[tuple[tuple[str, ...], int], tuple[Sheet, list[tuple[int, Record]]]] = {}
     records = [read(name) for name in names]
     for record in records:
+        seen: Counter[tuple[str, ...]] = Counter()
         for sheet in record.sheets:
             shown = sheet if record.transcribed else selected(sheet, columns)
-            above, by = parts.get(shown.columns, (Sheet(shown.title, shown.columns, ()), []))
+            key = shown.columns, seen[shown.columns]
+            seen[shown.columns] += 1
+            above, by = parts.get(key, (Sheet(shown.title, shown.columns, ()), []))
             merged = Sheet(above.title, above.columns, above.rows + shown.rows)
-            parts[shown.columns] = merged, [*by, (len(shown.rows), record)]
+            parts[key] = merged, [*by, (len(shown.rows), record)]
     if len(records) == 1:
         return "\n\n".join([*(markdown(sheet) for sheet, _ in parts.values()), _said(records[0])])
     return "\n\n".join(f"{markdown(sheet)}\n\n{_origin(by)}" for sheet, by in parts.values())

@@ -25,7 +25,7 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def kept(folder, monkeypatch, name, *rows, arguments=()):
+def kept(folder, monkeypatch, name, *rows, arguments=(), copies=1):
     """The record that a command with these arguments keeps."""
     words = [*arguments, "--record", str(folder / f"{name}.json")]
     monkeypatch.setattr("sys.argv", ["benchmark", *words])
@@ -33,7 +33,7 @@ def kept(folder, monkeypatch, name, *rows, arguments=()):
     parser = argparse.ArgumentParser()
     parser.add_argument("--only")
     add_record_option(parser)
-    show([printed(*rows)], parser.parse_args().record)
+    show([printed(*rows)] * copies, parser.parse_args().record)
     return read(name)
 
 
@@ -48,6 +48,12 @@ def test_a_record_holds_the_printed_table_and_the_command_that_made_it(folder, m
 def test_without_a_file_nothing_is_kept(folder, capsys):
     show([printed(("real", "2.5"))], None)
     assert not list(folder.iterdir()) and "real" in capsys.readouterr().out
+
+
+def test_two_tables_of_one_record_stay_apart(folder, monkeypatch):
+    monkeypatch.setattr(benchmark_tables, "TABLES", {"one": (("a",), ())})
+    kept(folder, monkeypatch, "a", ("real", "2.5"), copies=2)
+    assert tables(folder, "one").count("Speed:\n\n| case | ratio |") == 2
 
 
 def test_records_with_the_same_columns_are_one_table_that_names_each_rows_origin(folder, monkeypatch):
