@@ -1,7 +1,7 @@
 """Describe a configuration for `--check`: what runs where, what that takes, the data, the first prompt."""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -33,8 +33,11 @@ if TYPE_CHECKING:
     from algorithms.config.base import BaseConfig
     from algorithms.config.sections import RunSettings
 
-_NOT_CACHED = "not checked: not in the local cache"
-_NOT_FETCHED = "not checked: a data set on the Hub"
+_NOT_CHECKED = "not checked: "
+_NOT_CACHED = f"{_NOT_CHECKED}not in the local cache, and the Hub was not reached"
+_NOT_FETCHED = f"{_NOT_CHECKED}a data set on the Hub"
+# So many parameters that bytes of a shard are not rounded up to whole ones.
+_MILLION = ModelFacts("", "", parameters=10**6, layers=0, kv_heads=0, head_size=0, context=None)
 _WIDTH = 16
 _NOT_ENOUGH = ": NOT ENOUGH"
 _LESS_MEMORY = (
@@ -85,8 +88,17 @@ def describe(
     rows += _data_lines(config, environment)
     if model is not None:
         rows += prompt_lines(config, environment.first_prompt, environment.tools)
+    rows.append(("verdict", _verdict(rows)))
     lines = tuple(f"{row[0]:<{_WIDTH}}{row[1]}".rstrip() for row in rows)
     return Report(lines, all(row.enough for row in rows if isinstance(row, _Row)))
+
+
+def _verdict(rows: Sequence[_Row | tuple[str, str]]) -> str:
+    """Name the lines that say what is missing, and those of what was not checked."""
+    missing = [row.name for row in rows if isinstance(row, _Row) and not row.enough]
+    unchecked = [row[0] for row in rows if _NOT_CHECKED in row[1]]
+    text = f"NOT ENOUGH here: {', '.join(missing)}" if missing else "nothing is missing here"
+    return f"{text}; not checked: {', '.join(unchecked)}" if unchecked else text
 
 
 def _run_lines(config: "BaseConfig", run: "RunSettings") -> Iterator[tuple[str, str]]:
@@ -158,7 +170,9 @@ def _model_lines(
 ) -> Iterator[_Row | tuple[str, str]]:
     if model is None or use is None:
         yield "model", f"{config.rl_module_settings.model}: {_NOT_CACHED}"
-        yield "learner memory", "16 bytes per parameter (float32 weights, gradients, Adam moments), without activations"
+        parts = learner_bytes(config, _MILLION)
+        names = ", ".join(name for name in parts if parts[name])
+        yield "learner memory", f"{sum(parts.values()) / 1e6:.3g} bytes per parameter ({names}), without activations"
         width = 4 if config.env_runners_settings.dtype == "float32" else 2
         yield "engine memory", f"{width} bytes per parameter, and its cache"
         return

@@ -62,6 +62,16 @@ def test_every_shipped_configuration_can_be_checked_offline(file, config_class, 
     assert not ray.is_initialized()
 
 
+def test_a_model_that_cannot_be_reached_has_bytes_per_parameter_and_is_not_part_of_the_verdict(monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    config = GRPOConfig().rl_module(model="o/m", dtype="bfloat16")
+    assert report(config)["learner memory"].startswith("18 bytes per parameter (float32 weights, gradients, ")
+    assert report(config)["verdict"] == "nothing is missing here; not checked: model"
+    config.learners(num_learners=8, sharding="fsdp", num_gpus_per_learner=1)
+    assert report(config)["learner memory"].startswith("2 bytes per parameter (shards of float32 weights, ")
+    assert report(config)["verdict"] == "NOT ENOUGH here: resources; not checked: model"
+
+
 def test_the_report_names_what_runs_where(config):
     lines = report(config.training(queries_per_step=2, minibatches=2).evaluation(interval=5, samples=8, limit=2))
     assert lines["algorithm"] == "R3GRPO: replay, reflection, ranking"
@@ -73,6 +83,7 @@ def test_the_report_names_what_runs_where(config):
     assert f"Qwen2ForCausalLM, {parameters(config):,} parameters, computing in float32" in lines["model"]
     assert lines["environment"].endswith("problems.jsonl: 3 queries, an epoch is 1.5 steps")
     assert lines["evaluation"] == "the training problems: 2 problems × 8 responses, before, after and every 5 steps"
+    assert lines["verdict"] == "nothing is missing here"
 
 
 def test_actors_are_counted(config):
