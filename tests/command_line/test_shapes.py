@@ -1,6 +1,6 @@
 """Models in the shapes of real families through every command, with vLLM: train, resume, evaluate, export, load.
 
-Runs on a CPU in float32. `make test-all ARGS=tests/command_line/test_shapes.py` prints a line for each shape.
+Runs on a CPU in float32. `make test-slow ARGS=tests/command_line/test_shapes.py` prints a line for each shape.
 """
 
 import json
