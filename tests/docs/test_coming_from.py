@@ -84,6 +84,15 @@ def test_errors_and_the_tables_of_names_agree(library):
             assert OTHER_NAMES[library][left[0]] == right[0]
 
 
+@pytest.mark.parametrize("library", OTHER_NAMES)
+def test_each_name_of_the_tables_is_known_to_errors_unless_it_is_ours_too(library):
+    # A value, a class, and what is an option of the command here.
+    others = {'"sapo"', "AsyncGRPOTrainer", "resume_from_checkpoint", "trainer.resume_mode"}
+    for left, right in rows_of(library):
+        ours = {name.partition(".")[2] for name in right}
+        assert all(explain_other_name(name) for name in set(left) - others - ours if right), left
+
+
 def test_each_of_our_names_in_errors_is_a_setting():
     settings = {f"{section}.{key}" for section, model in sections().items() for key in model.model_fields}
     for names in OTHER_NAMES.values():
