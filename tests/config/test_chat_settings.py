@@ -74,7 +74,7 @@ def test_a_start_is_refused_too(problems, tiny_model):
 def test_the_first_prompt_is_shown_as_the_model_sees_it(problems):
     chosen = config("Be\nbrief.").environment(data=str(problems), instruction="").env_runners(max_response_tokens=8)
     lines = check(chosen, RUN).lines
-    assert list(lines[-2:]) == [
+    assert list(lines[-3:-1]) == [
         "first prompt    <|system|>Be",
         "                brief.<|end|><|user|>1+1<|end|><|assistant|>",
     ]
