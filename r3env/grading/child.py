@@ -4,6 +4,8 @@ import gc
 import json
 import resource
 import sys
+import time
+from multiprocessing.connection import Connection
 from typing import Any
 
 from r3env.sandbox.child import Message, Worker, open_pipes, send
@@ -28,21 +30,31 @@ def main() -> None:
     try:
         while True:
             gold, answer, timeout_s = json.loads(requests.recv_bytes())
-            try:
-                reply = worker.exchange([gold, answer], timeout_s, requests)
-            except ProcessTimeoutError:
-                reply = {"timeout": True, "retire": True}
-            except (ProcessDiedError, ProcessTamperedError):
-                reply = {"retire": True}
-            if reply["retire"]:
-                worker.kill()
-                worker = Worker(_compare, MEMORY_LIMIT_BYTES, (requests, replies))
-                reply["restarted"] = True
-            send(replies, reply)
+            due = time.monotonic() + timeout_s
+            restarted, again = False, True
+            while again:
+                was_used = worker.used
+                reply = _reply(worker, [gold, answer], due, requests)
+                # An earlier answer may have left the worker dead, or too large for this one.
+                again = was_used and reply["retire"] and not reply.keys() & {"correct", "timeout"}
+                if reply["retire"]:
+                    worker.kill()
+                    worker = Worker(_compare, MEMORY_LIMIT_BYTES, (requests, replies))
+                    restarted = True
+            send(replies, {**reply, "restarted": restarted})
     except (EOFError, BrokenPipeError):
         return
     finally:
         worker.kill()
+
+
+def _reply(worker: Worker, pair: list[str], due: float, parent: Connection) -> Message:
+    try:
+        return worker.exchange(pair, due - time.monotonic(), parent)
+    except ProcessTimeoutError:
+        return {"timeout": True, "retire": True}
+    except (ProcessDiedError, ProcessTamperedError):
+        return {"retire": True}
 
 
 def _compare(pair: Any) -> Message:

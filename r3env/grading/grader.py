@@ -9,6 +9,7 @@ import math
 import os
 import threading
 from collections import Counter
+from typing import Any
 
 from r3env.core import Reason, Verdict
 from r3env.grading.cost import too_costly
@@ -17,7 +18,7 @@ from r3env.grading.fast_path import fast_equal
 from r3env.grading.readings import answer_text, gold_readings, repeated_answers, same_elements
 from r3env.grading.verdict_cache import Outcome, VerdictCache
 from r3env.sandbox.pool import ChildPool
-from r3env.sandbox.process import ProcessDiedError, ProcessStartError, ProcessTimeoutError
+from r3env.sandbox.process import Child, ProcessDiedError, ProcessStartError, ProcessTimeoutError
 
 GraderError = ProcessStartError
 
@@ -151,9 +152,13 @@ def compare_in_grader(gold: str, answer: str, timeout_s: float) -> tuple[bool, b
         ProcessDiedError: Grading failed, for example for want of memory.
         GraderError: No grader could be started.
     """
-    with _shared_pool().child() as grader:
-        grader.send(json.dumps([gold, answer, timeout_s]).encode())
-        reply = grader.receive(timeout_s, _GRACE_S)
+    request = json.dumps([gold, answer, timeout_s]).encode()
+
+    def talk(grader: Child) -> dict[str, Any]:
+        grader.send(request)
+        return grader.receive(timeout_s, _GRACE_S)
+
+    reply = _shared_pool().exchange(talk)
     if reply.get("restarted"):
         _count("restarts")
     if "timeout" in reply:

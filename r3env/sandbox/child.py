@@ -15,6 +15,7 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection, Pipe, wait
 from typing import Any
 
+from r3env.sandbox.frames import FrameError, receive_frame, send_frame
 from r3env.sandbox.process import ProcessDiedError, ProcessTamperedError, ProcessTimeoutError
 
 Message = dict[str, Any]
@@ -48,6 +49,7 @@ class Worker:
             memory_limit_bytes: Limit of its address space.
             inherited: The pipes to the parent, which the worker must not have.
         """
+        self.used = False  # whether it has had a request
         requests, self._requests = Pipe(duplex=False)
         self._replies, replies = Pipe(duplex=False)
         self._pid = os.fork()
@@ -76,20 +78,23 @@ class Worker:
             ProcessTamperedError: What came back is no message.
             EOFError: The parent is gone.
         """
+        self.used = True
         due = time.monotonic() + timeout_s
         try:
-            self._requests.send_bytes(json.dumps([timeout_s, request]).encode())
+            send_frame(self._requests, json.dumps([timeout_s, request]).encode(), due)
+        except TimeoutError:
+            raise ProcessTimeoutError from None
         except OSError as error:
             raise ProcessDiedError from error
         ready = wait([self._replies, parent], max(0.0, due - time.monotonic()))
         if self._replies not in ready:
             raise EOFError if ready else ProcessTimeoutError
         try:
-            reply = json.loads(self._replies.recv_bytes(_LONGEST_REPLY))
+            reply = json.loads(receive_frame(self._replies, _LONGEST_REPLY, due))
         except EOFError:
             # The worker also limits itself; on a busy machine that may be noticed first.
             raise (ProcessTimeoutError if time.monotonic() >= due else ProcessDiedError) from None
-        except (OSError, ValueError, RecursionError) as error:
+        except (FrameError, OSError, ValueError, RecursionError) as error:
             raise ProcessTamperedError from error
         if not isinstance(reply, dict):
             raise ProcessTamperedError

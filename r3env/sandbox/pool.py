@@ -6,8 +6,17 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Iterator
+from typing import TypeVar
 
-from r3env.sandbox.process import Child, ProcessDiedError, ProcessStartError, ProcessTimeoutError
+from r3env.sandbox.process import (
+    Child,
+    ProcessDiedError,
+    ProcessStartError,
+    ProcessTamperedError,
+    ProcessTimeoutError,
+)
+
+Reply = TypeVar("Reply")
 
 
 class ChildPool:
@@ -42,15 +51,40 @@ class ChildPool:
         self._busy: set[Child] = set()
         self._changed = threading.Condition()
 
+    def exchange(self, talk: Callable[[Child], Reply]) -> Reply:
+        """Let `talk` send a request to a child and receive the replies.
+
+        An earlier request may have spoiled its child: left something in the pipe, or ended it. So a failed exchange is
+        repeated once, with a child that had no request before. What fails there is the request's own doing.
+
+        Raises:
+            ProcessStartError: None could be started.
+            ProcessDiedError: The child died, or the pool was closed.
+            ProcessTamperedError: What came was not the reply.
+        """
+        with self.child() as child:
+            was_used = child.used
+            try:
+                return talk(child)
+            except (ProcessDiedError, ProcessTamperedError):
+                child.kill()
+                if not was_used:
+                    raise
+        with self.child(unused=True) as child:
+            return talk(child)
+
     @contextlib.contextmanager
-    def child(self) -> Iterator[Child]:
+    def child(self, unused: bool = False) -> Iterator[Child]:
         """Yield a child that is ready, after waiting for a free one.
+
+        Args:
+            unused: Whether it must be one that had no request yet.
 
         Raises:
             ProcessStartError: None could be started.
             ProcessDiedError: The pool was closed.
         """
-        child = self._take()
+        child = self._take(unused)
         try:
             child.wait_until_ready()
             yield child
@@ -82,7 +116,7 @@ class ChildPool:
             child.close_pipes()
         self._clear()  # another thread of the parent may have held the lock
 
-    def _take(self) -> Child:
+    def _take(self, unused: bool) -> Child:
         with self._changed:
             self._drop_unusable()
             while not self._idle and len(self._busy) >= self._size and not self._closed:
@@ -90,8 +124,11 @@ class ChildPool:
                 self._drop_unusable()
             if self._closed:
                 raise ProcessDiedError("the pool was closed")
+            fit = [one for one in self._idle if not (unused and one.used)]
+            if not fit and len(self._idle) + len(self._busy) >= self._size:
+                self._drop(self._idle[-1])
             # Best one that has started, else the one that has been starting for longest.
-            child = next((one for one in self._idle if one.started), None) or next(iter(self._idle), None)
+            child = next((one for one in fit if one.started), None) or next(iter(fit), None)
             if child is None:
                 child = Child(self._module, self._name)
             else:
@@ -113,9 +150,12 @@ class ChildPool:
 
     def _drop_unusable(self) -> None:
         for child in [one for one in self._idle if not one.usable]:
-            self._idle.remove(child)
-            child.kill()
-            child.close_pipes()
+            self._drop(child)
+
+    def _drop(self, child: Child) -> None:
+        self._idle.remove(child)
+        child.kill()
+        child.close_pipes()
 
 
 _pools: "weakref.WeakSet[ChildPool]" = weakref.WeakSet()

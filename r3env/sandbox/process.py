@@ -20,7 +20,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any
 
+from r3env.sandbox.frames import FrameError, receive_frame, send_frame
+
 _START_LIMIT_S = 120.0
+_TAKING_LIMIT_S = 60.0
 _LONGEST_REPLY = 1 << 19
 _PACKAGE_ROOT = str(Path(__file__).resolve().parents[2])
 
@@ -115,6 +118,7 @@ class Child(KillableProcess):
             super().__init__(command, stdin=requests.fileno(), stdout=replies.fileno(), env=child_environment())
         self._name = name
         self._ready = False
+        self.used = False  # whether it has had a request
 
     @property
     def started(self) -> bool:
@@ -153,11 +157,13 @@ class Child(KillableProcess):
         """Send a request.
 
         Raises:
-            ProcessDiedError: The process is gone.
+            ProcessDiedError: The process is gone, or was killed because it does not take the request.
         """
+        self.used = True
         try:
-            self._requests.send_bytes(request)
-        except OSError as error:
+            send_frame(self._requests, request, time.monotonic() + _TAKING_LIMIT_S)
+        except OSError as error:  # TimeoutError among them
+            self.kill()
             raise ProcessDiedError("ended before the request") from error
 
     def receive(self, timeout_s: float, grace_s: float = 0.0) -> dict[str, Any]:
@@ -173,16 +179,16 @@ class Child(KillableProcess):
             ProcessTamperedError: What came is no JSON object.
         """
         started = time.monotonic()
-        if not self._replies.poll(timeout_s + grace_s):
-            self.kill()  # it has been kept from running, or stopped
-            raise ProcessTimeoutError
         try:
-            reply = json.loads(self._replies.recv_bytes(_LONGEST_REPLY))
+            reply = json.loads(receive_frame(self._replies, _LONGEST_REPLY, started + timeout_s + grace_s))
+        except TimeoutError:
+            self.kill()  # it has been kept from running, or stopped
+            raise ProcessTimeoutError from None
         except (EOFError, OSError) as error:
             self.kill()
             overdue = time.monotonic() - started >= timeout_s
             raise ProcessTimeoutError if overdue else ProcessDiedError("died") from error
-        except (ValueError, RecursionError) as error:
+        except (FrameError, ValueError, RecursionError) as error:
             raise ProcessTamperedError from error
         if not isinstance(reply, dict):
             raise ProcessTamperedError

@@ -13,6 +13,7 @@ import os
 import pickle
 import resource
 import secrets
+import time
 from collections.abc import Callable
 from functools import partial
 from multiprocessing.connection import Connection
@@ -59,32 +60,45 @@ class _Fork:
 
 
 def _answer(requests: Connection, replies: Connection, fork: _Fork) -> None:
-    maker, made_from, arguments, timeout_s, keep = pickle.loads(requests.recv_bytes())
+    nonce, maker, made_from, arguments, timeout_s, keep = pickle.loads(requests.recv_bytes())
     try:
         scorer = _attribute(maker)(*made_from)
     except Exception as error:
-        send(replies, {"raised": _text(error)})
+        send(replies, {"nonce": nonce, "raised": _text(error)})
         return
-    nonce = secrets.token_hex(16)
-    worker = fork.prepare(scorer, (maker, made_from) if keep else None)
+    made_for = (maker, made_from) if keep else None
+    worker = fork.prepare(scorer, made_for)
     try:
-        send(replies, {"made": True})
+        send(replies, {"nonce": nonce, "made": True})
         # The token comes after the fork, which has none of our pipes: what runs there cannot have it.
         token = requests.recv_bytes().decode()
-        call = {"nonce": nonce, "arguments": base64.b64encode(arguments).decode()}
-        outcome = _checked(worker.exchange(call, timeout_s, requests), nonce)
-    except ProcessTimeoutError:
-        outcome = {"timeout": True}
-    except ProcessDiedError:
-        outcome = {"died": True}
-    except ProcessTamperedError:
-        outcome = {"tampered": True}
+        due = time.monotonic() + timeout_s
+        was_used = worker.used
+        outcome = _outcome(worker, arguments, due, requests)
+        if was_used and not outcome.keys() & {"score", "timeout"}:
+            # An earlier call may have broken the fork, or filled its memory.
+            fork.end()
+            outcome = _outcome(fork.prepare(scorer, made_for), arguments, due, requests)
     except BaseException:
         fork.end()
         raise
     if not keep or "score" not in outcome:
         fork.end()
     send(replies, {"token": token, **outcome})
+
+
+def _outcome(worker: Worker, arguments: bytes, due: float, parent: Connection) -> Message:
+    """What a call in the worker comes to: `score`, `plain`, `raised`, `timeout`, `died` or `tampered`."""
+    nonce = secrets.token_hex(16)
+    call = {"nonce": nonce, "arguments": base64.b64encode(arguments).decode()}
+    try:
+        return _checked(worker.exchange(call, due - time.monotonic(), parent), nonce)
+    except ProcessTimeoutError:
+        return {"timeout": True}
+    except ProcessDiedError:
+        return {"died": True}
+    except ProcessTamperedError:
+        return {"tampered": True}
 
 
 def _score(scorer: Callable[..., Any], call: Message) -> Message:

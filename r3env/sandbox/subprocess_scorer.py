@@ -5,8 +5,10 @@ stops one long operation on integers. Mathematical answers have graders of their
 
 What is fenced: each call runs in a fork of its own, with a limit of memory, so it cannot stay for later calls; nothing
 that comes back is unpickled or run here, only one finite number (or, for `ask`, plain data) of one well-formed message
-with a random token that the fork never had is believed; after anything else the child is killed and replaced. A scorer
-that never runs an answer as code may keep its fork for its next calls, which saves most of the time of a short one.
+with a random token that the fork never had is believed; after anything else the child is killed and replaced. If that
+child had served other calls, theirs may be the blame (a process that one left behind can write into the pipe at any
+time): the call is repeated in a child that had none. A scorer that never runs an answer as code may keep its fork for
+its next calls, which saves most of the time of a short one.
 
 What is not: the fork runs as this process's user, with its files, network and processes in reach, and code that runs
 in it can look through the scorer's own memory and so make up the score of its own call. So never give an answer to a
@@ -67,7 +69,8 @@ class SubprocessScorer:
         Raises:
             ProcessTimeoutError: It took longer.
             ProcessDiedError: The process died or could not start.
-            ProcessTamperedError: What came back is no score: the call's own arguments must have got at the pipes.
+            ProcessTamperedError: What came back is no score, in a child that had served nobody else: the call's own
+                arguments must have got at the pipes.
             ScorerRaisedError: The maker or the scorer raised, or the score is not a finite number.
         """
         reply = self._reply(maker, made_from, arguments, timeout_s, keep)
@@ -75,26 +78,47 @@ class SubprocessScorer:
             raise ProcessTamperedError
         return float(reply["score"])
 
-    def ask(self, maker: str, made_from: Sequence[Any], *arguments: Any, timeout_s: float) -> dict[str, Any]:
+    def ask(
+        self, maker: str, made_from: Sequence[Any], *arguments: Any, timeout_s: float, once: bool = False
+    ) -> dict[str, Any]:
         """Return the mapping that the scorer returns: plain JSON data of at most 256 KB; see `call`.
+
+        Args:
+            maker: As of `call`.
+            made_from: As of `call`.
+            arguments: As of `call`.
+            timeout_s: As of `call`.
+            once: Whether the scorer has effects outside its fork. It is then never run a second time, also if
+                something else spoiled its reply.
 
         Raises:
             ProcessTimeoutError, ProcessDiedError, ProcessTamperedError, ScorerRaisedError: as `call` does.
         """
-        reply = self._reply(maker, made_from, arguments, timeout_s)
+        reply = self._reply(maker, made_from, arguments, timeout_s, once=once)
         if "plain" not in reply:
             raise ProcessTamperedError
         return dict(reply["plain"])
 
     def _reply(
-        self, maker: str, made_from: Sequence[Any], arguments: tuple[Any, ...], timeout_s: float, keep: bool = False
+        self,
+        maker: str,
+        made_from: Sequence[Any],
+        arguments: tuple[Any, ...],
+        timeout_s: float,
+        keep: bool = False,
+        once: bool = False,
     ) -> dict[str, Any]:
+        request = maker, tuple(made_from), pickle.dumps(arguments), timeout_s, keep
         try:
-            with self._pool.child() as child:
-                child.send(pickle.dumps((maker, tuple(made_from), pickle.dumps(arguments), timeout_s, keep)))
-                reply = _outcome(child, timeout_s)
+            reply = self._pool.exchange(lambda child: _talk(child, request, timeout_s, once))
         except ProcessStartError as error:
             raise ProcessDiedError(str(error)) from error
+        if "timeout" in reply:
+            raise ProcessTimeoutError
+        if "died" in reply:
+            raise ProcessDiedError("the process died")
+        if "tampered" in reply:
+            raise ProcessTamperedError
         if "raised" in reply:
             raise ScorerRaisedError(reply["raised"])
         return reply
@@ -104,33 +128,59 @@ class SubprocessScorer:
         self._pool.close()
 
 
-def _outcome(child: Child, timeout_s: float) -> dict[str, Any]:
-    """The score, or the text of what was raised; the child is killed after anything that is neither nor a timeout."""
-    # The first reply comes when the scorer is made: that time is not the answer's.
-    match child.receive(_MAKING_LIMIT_S):
-        case {"made": True, **rest} if not rest:
-            pass
+def _talk(child: Child, request: tuple[Any, ...], timeout_s: float, once: bool) -> dict[str, Any]:
+    """Return what the call came to, as the child says; the child is killed unless it can serve the next call."""
+    raised = _make(child, request)
+    if raised is not None:
+        return raised
+    try:
+        reply = _run(child, timeout_s)
+    except (ProcessDiedError, ProcessTamperedError) as error:
+        if not once:
+            raise
+        reply = {"died" if isinstance(error, ProcessDiedError) else "tampered": True}
+    if "died" in reply or "tampered" in reply:
+        child.kill()
+    return reply
+
+
+def _make(child: Child, request: tuple[Any, ...]) -> dict[str, Any] | None:
+    """Have the scorer made: that time is not the answer's. Return what was raised, or None.
+
+    Nothing of the call itself runs before: a message without its nonce is somebody else's.
+    """
+    nonce = secrets.token_hex(16)
+    child.send(pickle.dumps((nonce, *request)))
+    match _signed(child.receive(_MAKING_LIMIT_S), "nonce", nonce):
+        case {"made": True, **rest} if not rest and child.quiet:
+            return None
         case {"raised": str(), **rest} as raised if not rest:
             return raised
-        case _:
-            raise ProcessTamperedError
+    raise ProcessTamperedError
+
+
+def _run(child: Child, timeout_s: float) -> dict[str, Any]:
+    """Let the scorer that was made have its arguments; return the one reply with the token."""
     token = secrets.token_hex(16)
     child.send(token.encode())
-    reply = child.receive(timeout_s, _GRACE_S)
-    known = hmac.compare_digest(str(reply.pop("token", "")).encode(), token.encode())
-    if not known or not child.quiet:
+    reply = _signed(child.receive(timeout_s, _GRACE_S), "token", token)
+    if not child.quiet:
         raise ProcessTamperedError
     match reply:
         case {"score": float(score), **rest} if not rest and math.isfinite(score):
             return reply
         case {"plain": dict(), **rest} | {"raised": str(), **rest} if not rest:
             return reply
-        case {"timeout": True, **rest} if not rest:
-            raise ProcessTimeoutError
-        case {"died": True, **rest} if not rest:
-            child.kill()
-            raise ProcessDiedError("the process died")
+        case {"timeout": True, **rest} | {"died": True, **rest} | {"tampered": True, **rest} if not rest:
+            return reply
     raise ProcessTamperedError
+
+
+def _signed(reply: dict[str, Any], name: str, secret: str) -> dict[str, Any]:
+    """Return the other fields of a reply that holds a secret; raises ProcessTamperedError if it does not."""
+    if not hmac.compare_digest(str(reply.pop(name, "")).encode(errors="replace"), secret.encode()):
+        raise ProcessTamperedError
+    return reply
 
 
 @functools.cache

@@ -49,6 +49,7 @@ class FunctionTools:
                 dict(call.arguments),
                 most,
                 timeout_s=timeout_s,
+                once=True,
             )
         except ProcessTimeoutError:
             return timed_out(call.name, timeout_s)

@@ -156,12 +156,13 @@ class _Forger:
         requests, made._requests = connection.Pipe(duplex=False)
         made._replies, replies = connection.Pipe(duplex=False)
         made._name, made._ready, made._process = "scorer", True, _NoProcess()  # type: ignore[assignment]
+        made.used = False
         threading.Thread(target=self._speak, args=(requests, replies), daemon=True).start()
         return made
 
     def _speak(self, requests: Any, replies: Any) -> None:
-        requests.recv_bytes()
-        replies.send_bytes(b'{"made": true}')
+        nonce = pickle.loads(requests.recv_bytes())[0]
+        replies.send_bytes(json.dumps({"nonce": nonce, "made": True}).encode())
         token = requests.recv_bytes().decode()
         for frame in self.frames:
             replies.send_bytes(frame(token))
@@ -192,6 +193,7 @@ def _reply(**fields: Any) -> Callable[[str], bytes]:
         lambda token: b'{"score": 1.0}',
         lambda token: b'{"token": "guessed", "score": 1.0}',
         lambda token: b'{"token": "\xc3\xa9", "score": 1.0}',
+        lambda token: b'{"token": "\\ud800", "score": 1.0}',
         lambda token: b"[" * 5000,
         lambda token: b"no json",
         lambda token: b"\xff",

@@ -15,6 +15,7 @@ from algorithms.train.run_directory import RunDirectory
 from algorithms.train.trackers.mlflow_run import metric_name
 from algorithms.train.trackers.registry import TRACKERS, check_trackers
 from algorithms.train.trackers.tracker import Tracker
+from algorithms.train.trackers.wandb_files import is_complete
 
 from .stores import mlflow_points, mlflow_runs, wandb_points
 
@@ -161,3 +162,18 @@ def test_tags_become_names_that_mlflow_takes():
     assert metric_name("eval/pass@1") == "eval/pass_at_1"
     assert metric_name("reward/mean") == "reward/mean"
     assert metric_name("méthode/α>0") == "m_thode/__0"
+
+
+def test_a_session_of_wandb_is_in_its_file_when_it_is_closed(offline):
+    run = RunDirectory.create(offline, "run", "")
+    for step in range(5):
+        with Recorder(run, step, trackers=["wandb"]) as recorder:
+            recorder.record({"step": step + 1, "reward/mean": 0.5})
+        assert wandb_points(run.path, "reward/mean")[-1] == (step + 1, 0.5)
+    whole = max(run.path.rglob("*.wandb"))
+    assert is_complete(whole)
+    cut = offline / "cut.wandb"
+    assert not is_complete(cut)
+    for length in (0, 7, whole.stat().st_size - 1):
+        cut.write_bytes(whole.read_bytes()[:length])
+        assert not is_complete(cut)

@@ -12,10 +12,11 @@ from typing import Any, Self
 from algorithms.config.errors import ConfigError
 from algorithms.train.run_directory import RunDirectory
 from algorithms.train.trackers.tracker import CONVERSATIONS, EVALUATION, PROJECT, Outcome, Tracker, flat
-from algorithms.train.trackers.wandb_files import stored_points
+from algorithms.train.trackers.wandb_files import is_complete, stored_points
 
 # Metrics that hold the training step: of a step's own numbers, and of its evaluation's.
 _STEP, _EVALUATION_STEP = "step", "evaluation_step"
+_WRITING_LIMIT_S = 60.0
 
 
 class WandbRun(Tracker):
@@ -110,8 +111,13 @@ class WandbRun(Tracker):
         self._client.summary.update(flat(summary, "/", "summary/"))
 
     def close(self, outcome: Outcome) -> None:
-        """Finish the run."""
+        """Finish the run; offline, wait until all of it is in the file, which the next session of the run reads."""
         self._client.finish(exit_code=0 if outcome is Outcome.FINISHED else 1)
+        if self._client.offline:
+            # wandb's service writes the end of the file after `finish` has returned.
+            file, due = Path(self._client.settings.sync_file), time.monotonic() + _WRITING_LIMIT_S
+            while not is_complete(file) and time.monotonic() < due:
+                time.sleep(0.01)
 
     def _row_of(self, step: int) -> int:
         """Return the row for numbers of a step: the open one if it is that step's, else the next that is free."""
