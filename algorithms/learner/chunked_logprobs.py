@@ -45,7 +45,7 @@ class OutputHead:
     bias: torch.Tensor | None
     temperature: float
     softcap: float | None
-    scale: float
+    scale: float = 1.0
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """Return float32 [n, V] logits of the distribution that is sampled from, for hidden states [n, D]."""
