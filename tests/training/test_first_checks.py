@@ -4,8 +4,6 @@ import json
 import shutil
 
 import pytest
-import torch
-from transformers import AutoConfig
 
 from algorithms.config.errors import ConfigError
 from algorithms.models.names import resolve_model
@@ -39,12 +37,24 @@ def broken(tmp_path):
 
 def test_a_model_with_a_scaled_head_ends_the_command_before_its_first_step(broken, tmp_path, capsys, ray_session):
     settings = [f"rl_module.model={broken}", "rl_module.trust_remote_code=true", "environment.data=embedded:train"]
-    settings += [f"run.dir={tmp_path}", "run.name=run", "env_runners.max_response_tokens=16", "evaluation.samples=1"]
+    settings += [
+        f"run.dir={tmp_path}",
+        "run.name=run",
+        "env_runners.max_response_tokens=16",
+        "evaluation.samples=1",
+        "evaluation.k=[1]",
+    ]
     assert main("grpo", settings) == 2
     line = capsys.readouterr().err.splitlines()[-1]
     assert line.startswith("error: rl_module.model: the learner's log-probs of 240 tokens differ")
     assert "the scale of the logits, as its forward multiplies the head's product by 0.5" in line
     assert not (tmp_path / "run" / "metrics.jsonl").exists() or not (tmp_path / "run" / "metrics.jsonl").read_text()
+
+
+def flatten(runner):
+    """Let a runner's engine divide its logits by ten."""
+    head = runner.engine.model.get_output_embeddings()
+    head.register_forward_hook(lambda module, inputs, logits: 0.1 * logits)
 
 
 def scale_head(algorithm):
@@ -77,10 +87,10 @@ def test_a_resumed_run_is_checked_again(grpo_config, build, tmp_path):
 
 @pytest.mark.parametrize("ahead", [0, 2])
 def test_an_engine_of_another_model_is_refused_before_the_first_update(grpo_config, build, ahead):
-    algorithm = build(grpo_config.training(max_off_policy_steps=ahead))
+    config = grpo_config.training(max_off_policy_steps=ahead).env_runners(num_env_runners=min(1, ahead))
+    algorithm = build(config)
     before = weights(algorithm)
-    model = algorithm.env_runner.engine.model
-    model.get_output_embeddings().register_forward_hook(lambda module, inputs, logits: 0.1 * logits)
+    algorithm.env_runner_group.foreach_env_runner(flatten, local_env_runner=not ahead)
     with pytest.raises(ConfigError, match="the engine's log-probs of .* differ from the learner's by"):
         algorithm.train()
     assert algorithm.can_be_saved and largest_difference(before, weights(algorithm)) == 0
@@ -95,9 +105,9 @@ def test_an_engine_that_samples_from_a_nucleus_is_not_refused(grpo_config, build
 @pytest.mark.parametrize("name", SCALED)
 def test_models_that_scale_their_logits_train_with_equal_log_probs(grpo_config, build, shaped_model, name):
     config = grpo_config.rl_module(model=str(shaped_model(name))).env_runners(max_response_tokens=12)
-    algorithm = build(config.training(queries_per_step=3, lr=1e-3, entropy_coeff=0.01).evaluation(data=None))
+    # A random model solves nothing: its entropy is what it learns from.
+    algorithm = build(config.training(queries_per_step=3, lr=1e-3).entropy_bonus(enabled=True, coefficient=0.1))
     before = weights(algorithm)
-    assert AutoConfig.from_pretrained(shaped_model(name)).model_type == name
     for record in train(algorithm, 2):
         assert record["policy/logp_mismatch_max"] < 1e-3
-    assert all(torch.isfinite(tensor).all() for tensor in before.values())
+    assert largest_difference(before, weights(algorithm)) > 1e-4
