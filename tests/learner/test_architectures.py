@@ -16,7 +16,7 @@ TRIED = {
     "cohere2": (LogitTransform(scale=0.25), "packed"),
     "falcon_h1": (LogitTransform(scale=0.25), "padded"),
     "recurrent_gemma": (LogitTransform(softcap=2.0), "padded"),
-    "minicpm3": (LogitTransform(scale=0.25), "packed"),
+    "minicpm3": (LogitTransform(scale=0.25), "padded"),
     "hyperclovax": (LogitTransform(scale=0.25), "packed"),
 }
 
