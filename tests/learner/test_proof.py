@@ -110,6 +110,13 @@ def test_queries_without_a_prompt_are_passed_over():
     assert [len(prompt) for prompt in proof_prompts(list(rendered), rendered.get)] == [3, 4]
 
 
+def test_a_policy_that_overflows_is_left_to_those_who_skip_its_steps():
+    lm = small_model().eval()
+    with torch.no_grad():
+        lm.model.norm.weight.fill_(torch.nan)
+    assert found(lm) == ""
+
+
 def test_the_model_is_left_as_it_was():
     lm = small_model().eval()
     use_packed_attention(lm)
