@@ -65,6 +65,8 @@ SIZES: dict[str, Any] = {
     "num_experts": 4,
     "num_local_experts": 4,
     "n_routed_experts": 4,
+    "n_group": 1,
+    "topk_group": 1,
     "num_experts_per_tok": 2,
     "q_lora_rank": 16,
     "kv_lora_rank": 16,
@@ -103,7 +105,7 @@ OVERRIDES: dict[str, dict[str, Any]] = {
     "gemma3n_text": {"num_kv_shared_layers": 0, "activation_sparsity_pattern": [0.0] * 4},
     "gemma4_text": {"head_dim": None},
     "gemma4_unified_text": {"head_dim": None},
-    "dots1": {"n_shared_experts": 1, "n_group": 1, "topk_group": 1, "first_k_dense_replace": 1},
+    "dots1": {"n_shared_experts": 1, "first_k_dense_replace": 1},
     "minicpm3": {"dim_model_base": 16},
     "electra": {"embedding_size": 64},
 }
