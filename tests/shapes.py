@@ -168,12 +168,33 @@ SHAPES: dict[str, Shape] = {
             "tie_word_embeddings": True,  # and the text model's part says nothing
         },
     ),
+    # Models that scale the product of their heads.
+    "granite": Shape(LLAMA, "GraniteConfig", {**_TEXT, "logits_scaling": 4.0, "residual_multiplier": 0.5}),
+    "cohere2": Shape(
+        LLAMA,
+        "Cohere2Config",
+        {**_TEXT, "layer_types": _WINDOWED["layer_types"], "sliding_window": 16, "logit_scale": 0.25},
+    ),
+    "falcon_h1": Shape(
+        LLAMA,
+        "FalconH1Config",
+        {
+            **_TEXT,
+            "lm_head_multiplier": 0.25,
+            "mamba_d_ssm": 128,
+            "mamba_n_heads": 4,
+            "mamba_d_head": 32,
+            "mamba_n_groups": 1,
+            "mamba_d_state": 16,
+            "mamba_chunk_size": 16,
+        },
+    ),
 }
 # Architectures whose sequences cannot stand in one row: capped scores, recurrent states.
-PADDED = ("gemma2", "qwen3_5")
+PADDED = ("gemma2", "qwen3_5", "falcon_h1")
 # Those that go through every command with vLLM; on a CPU it has linear attention in bfloat16 only.
 EVERY_COMMAND = ("qwen3", "llama", "gemma3")
-NOT_IN_FLOAT32 = ("qwen3_5",)
+NOT_IN_FLOAT32 = ("qwen3_5", "cohere2", "falcon_h1")
 COMPOSITE = tuple(name for name, shape in SHAPES.items() if shape.parts)
 
 

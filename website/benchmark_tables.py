@@ -44,6 +44,7 @@ TABLES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         (),
     ),
     "history": (("history",), ()),
+    "architectures": (("architectures",), ()),
 }
 
 

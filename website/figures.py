@@ -65,6 +65,7 @@ ELSEWHERE = {
     "sharding": "docs/guides/large-models.md",
     "recovery": "docs/guides/rollouts.md",
     "history": "docs/operate/reliability.md",
+    "architectures": "docs/reference/models.md",
 }
 FOUR = ("grpo", "grpo-slow", "dapo", "r3")
 OURS_FIRST = ("r3", "grpo", "grpo-slow", "dapo")

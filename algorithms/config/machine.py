@@ -211,6 +211,11 @@ class LearnerSettings(Settings):
         "Whether packed micro-batches hold a shared prompt once for all its responses, where the model's attention "
         "allows it; false: repeat the prompt with each response.",
     )
+    float32_head: bool = setting(
+        False,
+        "Whether to multiply hidden states and output head in float32 where `rl_module.dtype` is bfloat16 "
+        "(docs/reference/models.md).",
+    )
     peak_tflops: float | None = setting(
         None,
         "Peak TFLOP/s of a learner's device, for the logged MFU; null: the known bfloat16 value for the device's "

@@ -71,6 +71,7 @@ class GRPO(StagedAlgorithm):
         These are the ones whose values a mechanism or the advantage estimator reads before the update; `update_policy`
         measures the rest.
         """
+        self.check_engine(batch)
         readers: tuple[Mechanism | AdvantageEstimator, ...] = (*self.active, self.estimator)
         asked = (sample for group in batch.groups for reader in readers for sample in reader.needs(group))
         needed = list({id(sample): sample for sample in asked}.values())

@@ -16,10 +16,12 @@ from ray.rllib.core.learner.learner_group import LearnerGroup
 from ray.rllib.env.env_runner_group import EnvRunnerGroup
 from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
 
+from algorithms.config.errors import ConfigError
 from algorithms.evaluation.fingerprint import digest_model
 from algorithms.evaluation.sampling import Evaluation, evaluate_policy, make_truncator
 from algorithms.grpo.advantages import AdvantageEstimator
 from algorithms.grpo.config import GRPOConfig
+from algorithms.grpo.first_checks import check_engine, comparable, proof_prompts, proof_rows
 from algorithms.grpo.mechanism import Mechanism, Services
 from algorithms.grpo.metrics import advantage_metrics, group_metrics, time_split
 from algorithms.grpo.monitors import MismatchWatch, SkippedSteps
@@ -39,7 +41,7 @@ from algorithms.grpo.state import history_savepoint, open_history, pack_states, 
 from algorithms.grpo.types import Sample, StepBatch
 from algorithms.history.store import FILE_NAME as HISTORY_FILE
 from algorithms.learner.forward import ScoringModel
-from algorithms.learner.group import learner_facts, score_rows, set_version
+from algorithms.learner.group import find_deviations, learner_facts, score_rows, set_version
 from algorithms.models.names import fetch_model, resolve_model
 from algorithms.models.tokenizer import ModelConfigs, load_tokenizer
 from algorithms.preflight.check import measure_engine
@@ -48,7 +50,7 @@ from algorithms.rollout.attempts import AttemptTruncator, context_of
 from algorithms.rollout.env_runner import environment_makers
 from algorithms.rollout.rendering import PromptRenderer
 from algorithms.rollout.scheduler import OnProgress
-from algorithms.rollout.types import Sampling, Split
+from algorithms.rollout.types import Prompt, Sampling, Split
 from algorithms.rollout.workers import RolloutWorkers
 
 T = TypeVar("T")
@@ -102,6 +104,7 @@ class StagedAlgorithm(Algorithm):
         settings = config.env_runners_settings
         self.mismatch_watch = MismatchWatch(settings.logp_mismatch_warning, (settings.dtype, module.dtype))
         self.skipped_steps = SkippedSteps(config.training_settings.max_skipped_steps)
+        self.is_learner_proved = self.is_engine_checked = False
         self.stage: str | None = None
         self.stage_seconds: dict[str, float] = {}
         self.steps_done = 0
@@ -185,6 +188,36 @@ class StagedAlgorithm(Algorithm):
         rows = [scoring_row(sample) for sample in samples]
         return [found for found, _ in score_rows(self.learner_group, rows, entropy=False, under=under)]
 
+    def prove_learner(self) -> None:
+        """Compare the learners' log-probs with those of the model's own forward, once.
+
+        Raises:
+            ConfigError: they differ by more than rounding explains; one line that names the cause where it is found.
+        """
+        if self.is_learner_proved:
+            return
+        services = self.services
+        prompts = proof_prompts(services.uids, lambda uid: services.render(Prompt(uid), 1))
+        rows = proof_rows(prompts, services.context, services.vocabulary)
+        names = {"policy": "rl_module.model", "teacher": self.config.teacher_setting}
+        for model, deviation in find_deviations(self.learner_group, rows).items():
+            if deviation:
+                raise ConfigError(f"{names[model]}: {deviation}")
+        self.is_learner_proved = True
+
+    def check_engine(self, batch: StepBatch) -> None:
+        """Compare the engine's log-probs of a step's samples with the learners', once.
+
+        With rollouts ahead, samples of older weights are left out; a step of these alone leaves it to the next one.
+
+        Raises:
+            ConfigError: engine and learner compute different models.
+        """
+        samples = [] if self.is_engine_checked else comparable(batch.fresh, self.rollout_workers.version)
+        if samples:
+            check_engine(samples, self.score_under(samples, "policy"), self.sampling().top_p)
+            self.is_engine_checked = True
+
     @functools.cached_property
     def estimator(self) -> AdvantageEstimator:
         """The estimator that `training.advantage` names."""
@@ -192,6 +225,7 @@ class StagedAlgorithm(Algorithm):
 
     def begin_step(self) -> None:
         """Note the state at the start of a step, which is saved until the step changes something."""
+        self.prove_learner()
         # The last step's rollouts go before this step's come: together they would double the memory.
         self.batch = StepBatch(self.steps_done)
         self.stage_seconds, self.step_started, self.cpu_started = {}, time.perf_counter(), time.process_time()

@@ -6,6 +6,8 @@ share what they begin with, which every layer then computes once.
 """
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -107,6 +109,21 @@ PROBE_PROMPT, PROBE_RESPONSES = 4, (5, 3, 6)
 MAX_DEVIATION = 0.05
 
 
+@contextmanager
+def attention_as_loaded(lm: Any) -> Iterator[None]:
+    """Compute with the attention that the model was loaded with."""
+    prepared = lm.config._attn_implementation
+    own = getattr(lm, "attention_as_loaded", prepared)
+    if own == prepared:
+        yield
+        return
+    lm.set_attn_implementation(own)
+    try:
+        yield
+    finally:
+        lm.set_attn_implementation(prepared)
+
+
 def use_packed_attention(lm: Any, *, share_prompts: bool = True) -> bool:
     """Switch a Hugging Face causal LM to `packed_attention`, if its results stay the same.
 
@@ -160,6 +177,7 @@ def _switch(lm: Any, name: str, rows: list[TrainingSample], what: str) -> str:
     """Switch to an attention by name, if these rows keep their hidden states; else return what speaks against it."""
     own = lm.config._attn_implementation
     training = lm.training
+    lm.attention_as_loaded = getattr(lm, "attention_as_loaded", own)
     lm.eval()
     try:
         expected = torch.cat([_alone(lm, row) for row in rows])

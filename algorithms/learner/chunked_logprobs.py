@@ -38,20 +38,31 @@ class OutputHead:
         bias: float [V], in the same dtype.
         temperature: divides the logits, as in sampling.
         softcap: caps logits at ±softcap by tanh, before the temperature (Gemma).
+        scale: multiplies the logits, before the cap (Granite, Cohere, Falcon-H1).
     """
 
     weight: torch.Tensor
     bias: torch.Tensor | None
     temperature: float
     softcap: float | None
+    scale: float = 1.0
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """Return float32 [n, V] logits of the distribution that is sampled from, for hidden states [n, D]."""
-        logits = functional.linear(hidden, self.weight, self.bias).float()
+        # Plain products under autocast, too: the dtypes are chosen already.
+        with torch.autocast(hidden.device.type, enabled=False):
+            logits = functional.linear(hidden, self.weight, self.bias).float()
+        if self.scale != 1.0:
+            logits = logits.mul_(self.scale)
         if self.softcap is not None:
             logits = self.softcap * torch.tanh(logits / self.softcap)
         # Nothing else refers to this tensor, and no derivative needs its old value.
         return logits if self.temperature == 1.0 else logits.div_(self.temperature)
+
+    @property
+    def slope(self) -> float:
+        """The derivative of the logits by the product, where nothing is capped."""
+        return self.scale / self.temperature
 
     def cap_slope(self, logits: torch.Tensor) -> torch.Tensor | None:
         """Return the derivative of the cap at these (capped) logits, float32 [n, V]; None without a cap."""
@@ -72,13 +83,16 @@ def chunked_logprobs(
     chunk: int | None = None,
     bias: torch.Tensor | None = None,
     softcap: float | None = None,
+    scale: float = 1.0,
+    float32: bool = False,
     entropy: bool = True,
     entropy_gradient: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Return the log-prob of each target token and the entropy of the distribution that it was sampled from.
 
     Logits exist for `chunk` tokens at a time: in forward, and again in backward, which recomputes them.
-    They are multiplied out in the dtype of `hidden` (autocast's, where that is on); softmax and entropy are float32.
+    They are multiplied out in the dtype of `hidden` (autocast's, where that is on) or in float32; softmax and entropy
+    are float32.
 
     Args:
         hidden: float [N, D], last hidden states at the positions that predict `targets`.
@@ -88,6 +102,8 @@ def chunked_logprobs(
         chunk: tokens per chunk; None: `default_chunk` of the device.
         bias: float [V], the output embedding's bias.
         softcap: caps logits at ±softcap by tanh, before the temperature (Gemma).
+        scale: multiplies the logits, before the cap (Granite, Cohere, Falcon-H1).
+        float32: whether to multiply in float32 whatever the dtype of `hidden`.
         entropy: whether to compute entropies.
         entropy_gradient: whether they are differentiable too.
 
@@ -96,12 +112,14 @@ def chunked_logprobs(
         the full vocabulary in nats, by default detached; None instead of them with `entropy=False`.
 
     Raises:
-        ValueError: shapes do not fit, or `temperature`, `chunk` or `softcap` is not positive.
+        ValueError: shapes do not fit, or `temperature`, `chunk`, `softcap` or `scale` is not positive.
     """
     chunk = default_chunk(hidden.device) if chunk is None else chunk
-    _check(hidden, weight, targets, temperature, chunk, softcap)
+    _check(hidden, weight, targets, temperature, chunk, softcap, scale)
     differentiate = torch.is_grad_enabled() and any(_trains(tensor) for tensor in (hidden, weight, bias))
-    hidden, head = _cast(hidden, weight, bias, temperature, softcap)
+    hidden, head = output_head(
+        hidden, weight, bias, temperature=temperature, softcap=softcap, scale=scale, float32=float32
+    )
     logprobs, entropies = [], []
     for rows in _chunks(len(targets), chunk):
         tokens = targets[rows].long()
@@ -133,6 +151,8 @@ def chunked_logprobs_and_gradient(
     chunk: int | None = None,
     bias: torch.Tensor | None = None,
     softcap: float | None = None,
+    scale: float = 1.0,
+    float32: bool = False,
     entropy: bool = True,
     bonuses: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor]:
@@ -151,6 +171,8 @@ def chunked_logprobs_and_gradient(
         chunk: as there.
         bias: float [V].
         softcap: as there.
+        scale: as there.
+        float32: as there.
         entropy: whether to compute entropies.
         bonuses: float32 [N], what each token's entropy takes from the loss, which needs entropies; None: nothing.
 
@@ -162,11 +184,13 @@ def chunked_logprobs_and_gradient(
         ValueError: as there, or `slope` returned another shape than [n].
     """
     chunk = default_chunk(hidden.device) if chunk is None else chunk
-    _check(hidden, weight, targets, temperature, chunk, softcap)
+    _check(hidden, weight, targets, temperature, chunk, softcap, scale)
     total = GradientSum.of(hidden, weight, bias)
     logprobs, entropies = [], []
     with torch.no_grad():
-        states, head = _cast(hidden, weight, bias, temperature, softcap)
+        states, head = output_head(
+            hidden, weight, bias, temperature=temperature, softcap=softcap, scale=scale, float32=float32
+        )
         for rows in _chunks(len(targets), chunk):
             own, own_entropies = _statistics_and_gradient(
                 head,
@@ -192,24 +216,33 @@ def _check(
     temperature: float,
     chunk: int,
     softcap: float | None,
+    scale: float,
 ) -> None:
     if hidden.ndim != 2 or targets.shape != hidden.shape[:1] or weight.shape[1:] != hidden.shape[1:]:
         shapes = [tuple(tensor.shape) for tensor in (hidden, weight, targets)]
         raise ValueError(f"expected hidden [N, D], weight [V, D] and targets [N], got {shapes}")
-    if temperature <= 0 or chunk < 1 or (softcap is not None and softcap <= 0):
-        raise ValueError(f"temperature, chunk and softcap must be positive, got {temperature}, {chunk}, {softcap}")
+    if temperature <= 0 or chunk < 1 or scale <= 0 or (softcap is not None and softcap <= 0):
+        found = f"{temperature}, {chunk}, {softcap}, {scale}"
+        raise ValueError(f"temperature, chunk, softcap and scale must be positive, got {found}")
 
 
 def _trains(tensor: torch.Tensor | None) -> bool:
     return tensor is not None and tensor.requires_grad
 
 
-def _cast(
-    hidden: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, temperature: float, softcap: float | None
+def output_head(
+    hidden: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    *,
+    temperature: float = 1.0,
+    softcap: float | None = None,
+    scale: float = 1.0,
+    float32: bool = False,
 ) -> tuple[torch.Tensor, OutputHead]:
-    """One cast for all chunks: float32 masters under a bfloat16 forward."""
-    dtype = compute_dtype(hidden)
-    head = OutputHead(weight.to(dtype), None if bias is None else bias.to(dtype), temperature, softcap)
+    """Return hidden states and head in the dtype to multiply in: one cast for all chunks."""
+    dtype = torch.float32 if float32 else compute_dtype(hidden)
+    head = OutputHead(weight.to(dtype), None if bias is None else bias.to(dtype), temperature, softcap, scale)
     return hidden.to(dtype), head
 
 
@@ -251,10 +284,10 @@ def _statistics_and_gradient(
         by_logprob = slope(logprobs, rows)
         if by_logprob.shape != logprobs.shape:
             raise ValueError(f"slope gave shape {list(by_logprob.shape)} for log-probs {list(logprobs.shape)}")
-        by_logprob = by_logprob / head.temperature
+        by_logprob = by_logprob * head.slope
         more = None
         if bonuses is not None and entropies is not None:
-            more = gradient_of_entropies(probabilities, entropies, -bonuses / head.temperature)
+            more = gradient_of_entropies(probabilities, entropies, -bonuses * head.slope)
         by_logit = _gradient_of_logits(probabilities, targets, by_logprob, more, cap_slope).to(head.weight.dtype)
         del logits, probabilities, cap_slope
         total.add(rows, by_logit, hidden, head.weight)

@@ -21,6 +21,7 @@ from algorithms.learner.chunked_logprobs import chunked_logprobs
 from algorithms.learner.packing import packed_microbatches, padded_microbatches
 from algorithms.learner.prompt_groups import shared_microbatches
 from algorithms.learner.sharding import agreed_passes, compute_device
+from algorithms.models.logits import logit_transform
 
 # The policy, the model that it began as, or another one that is frozen.
 ScoringModel = Literal["policy", "reference", "teacher"]
@@ -34,11 +35,13 @@ class ForwardSettings:
         temperature: the sampling temperature: log-probs are those of the distribution that was sampled from.
         token_budget: tokens of a micro-batch, padding included where there is any; a shared prompt counts once.
         dtype: compute dtype; the weights stay float32.
+        float32_head: whether logits are multiplied out in float32 whatever the compute dtype.
     """
 
     temperature: float = 1.0
     token_budget: int = 16384
     dtype: str = "float32"
+    float32_head: bool = False
 
     def autocast(self, device: torch.device) -> AbstractContextManager[Any]:
         """Return the autocast context to compute in."""
@@ -81,12 +84,17 @@ def response_states(lm: Any, batch: TokenBatch) -> torch.Tensor:
 
 def head_arguments(lm: Any, settings: ForwardSettings) -> dict[str, Any]:
     """Return the output head for `chunked_logprobs`. Call it after the decoder's forward, which gathers it."""
-    head = lm.get_output_embeddings()
+    head, transform = lm.get_output_embeddings(), logit_transform(lm.config)
+    weight, bias = head.weight, getattr(head, "bias", None)
+    if transform.vocabulary is not None:
+        weight, bias = weight[: transform.vocabulary], None if bias is None else bias[: transform.vocabulary]
     return {
-        "weight": head.weight,
-        "bias": getattr(head, "bias", None),
-        "softcap": getattr(lm.config.get_text_config(), "final_logit_softcapping", None),
+        "weight": weight,
+        "bias": bias,
+        "scale": transform.scale,
+        "softcap": transform.softcap,
         "temperature": settings.temperature,
+        "float32": settings.float32_head,
     }
 
 

@@ -97,6 +97,17 @@ def score_rows(
     return [results[owner] for owner in owners]
 
 
+def find_deviations(learner_group: LearnerGroup, rows: Sequence[TrainingSample]) -> dict[ScoringModel, str]:
+    """Return what is wrong with the learners' log-probs, see `GRPOLearner.find_deviations`.
+
+    Raises:
+        LearnerDied: a learner is gone, or out of memory; any other error of a learner is raised as it is.
+    """
+    given = list(rows)
+    found = each_learner(learner_group, lambda learner: learner.find_deviations(given))
+    return {name: next(filter(None, (each[name] for each in found)), "") for name in found[0]}
+
+
 def _assign(
     learner_group: LearnerGroup, rows: Sequence[TrainingSample], cost: Callable[[Sequence[TrainingSample], bool], float]
 ) -> list[list[int]]:

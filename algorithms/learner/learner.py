@@ -20,6 +20,7 @@ from algorithms.learner.forward import ForwardSettings, ScoringModel, score
 from algorithms.learner.loss import LossSettings, load_objective
 from algorithms.learner.model import WithoutAdapter
 from algorithms.learner.optimizer import make_adamw, step_threads, threads
+from algorithms.learner.proof import find_deviation
 from algorithms.learner.sharding import clip_gradients, compute_device, reshard, shard, sum_gradients
 from algorithms.learner.update import UpdateStatistics, accumulate_gradients
 from algorithms.learner.weights import LearnerTensors
@@ -108,6 +109,7 @@ class GRPOLearner(LearnerTensors, TorchLearner):
             token_budget=self.config.learners_settings.token_budget,
             # Shards are gathered in the compute dtype, which leaves nothing to autocast.
             dtype="float32" if self.sharded else self.config.rl_module_settings.dtype,
+            float32_head=self.config.learners_settings.float32_head,
         )
 
     @property
@@ -190,6 +192,22 @@ class GRPOLearner(LearnerTensors, TorchLearner):
         scored = score(batches_of, rows, self.forward_settings, entropy=entropy, model=model)
         self._release_gathered_weights()
         return scored
+
+    def find_deviations(self, rows: list[TrainingSample]) -> dict[ScoringModel, str]:
+        """Return what is wrong with the log-probs of the policy, and of a teacher, on these rows; "" for nothing.
+
+        All learners call it with the same rows.
+        """
+        self.lm.eval()
+        models: dict[ScoringModel, Any] = {"policy": self.lm}
+        dtypes = {self.config.rl_module_settings.dtype}
+        if self.teacher is not None and self.config.teacher_settings is not None:
+            models["teacher"] = self.teacher
+            dtypes.add(self.config.teacher_settings.dtype)
+        dtype = "float32" if dtypes == {"float32"} else "bfloat16"
+        found = {name: find_deviation(model, rows, self.forward_settings, dtype) for name, model in models.items()}
+        self._release_gathered_weights()
+        return found
 
     def get_state(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """Return RLlib's state, without the weights for env runners: `RolloutWorkers` sends those.

@@ -92,6 +92,7 @@ class _Session:
         self.problems = HELD_OUT if config.evaluation_settings.data else "training"
         self.started = time.monotonic()
         self.algo = _build(config, run.seed)
+        self.algo.prove_learner()  # before an evaluation takes its time
         print(f"weights: {WAYS[self.algo.rollout_workers.weight_transfer]}", file=sys.stderr)
         self.algo.keeps_entropies = run.save_rollouts and run.save_tokens
         self.evaluations: dict[str, dict[str, Any]] = {}

@@ -1,0 +1,126 @@
+"""A learner is proved against its model's own forward; what differs is refused with its cause."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from transformers import RecurrentGemmaConfig, RecurrentGemmaForCausalLM
+
+from algorithms.grpo.first_checks import RESPONSE_TOKENS, proof_prompts, proof_rows
+from algorithms.learner.attention import NAME, use_packed_attention
+from algorithms.learner.forward import ForwardSettings
+from algorithms.learner.model import add_adapter
+from algorithms.learner.proof import find_deviation
+
+from .conftest import VOCABULARY, small_model
+
+
+def rows():
+    rng = np.random.default_rng(0)
+    prompts = [rng.integers(0, VOCABULARY, length).astype(np.int32) for length in (9, 31, 120)]
+    return proof_rows(prompts, 128, VOCABULARY)
+
+
+def on_logits(function):
+    """A model whose forward does something to the product of its head, which the head does not show."""
+    lm = small_model()
+    lm.lm_head.register_forward_hook(lambda module, inputs, logits: function(logits))
+    use_packed_attention(lm)
+    return lm.eval()
+
+
+def found(lm, dtype="float32"):
+    return find_deviation(lm, rows(), ForwardSettings(dtype=dtype), dtype)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("packed", [True, False])
+def test_nothing_is_found_in_a_plain_model(dtype, packed):
+    lm = small_model().eval()
+    if packed:
+        use_packed_attention(lm)
+    assert found(lm, dtype) == ""
+
+
+def test_nothing_is_found_in_one_with_an_adapter():
+    lm = small_model()
+    add_adapter(lm, rank=4, alpha=8.0)
+    with torch.no_grad():
+        for name, parameter in lm.named_parameters():
+            if "lora_B" in name:
+                parameter.normal_(std=0.2)
+    use_packed_attention(lm)
+    assert found(lm.eval()) == ""
+
+
+BIAS = 3 * torch.randn(VOCABULARY, generator=torch.Generator().manual_seed(0))
+CAUSES = {
+    "scale": (
+        lambda logits: 0.5 * logits,
+        "scale of the logits, as its forward multiplies the head's product by 0.5",
+    ),
+    "cap": (lambda logits: 2 * torch.tanh(logits / 2), "a cap, or another function of single logits"),
+    "bias": (lambda logits: logits + BIAS.to(logits.dtype), "the head's bias"),
+    "other": (lambda logits: logits.roll(1, -1), "does more between the hidden states and the logits"),
+}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("name", CAUSES)
+def test_what_a_forward_does_to_its_logits_is_named(name, dtype):
+    function, cause = CAUSES[name]
+    line = found(on_logits(function), dtype)
+    assert cause in line and "fix: " in line and "\n" not in line
+
+
+def test_packing_is_named_where_rows_agree_one_by_one():
+    """Recurrent states run from sequence to sequence."""
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "intermediate_size": 48, "num_attention_heads": 2, "lru_width": 32}
+    config = RecurrentGemmaConfig(vocab_size=VOCABULARY, num_hidden_layers=3, **sizes, initializer_range=0.3)
+    lm = RecurrentGemmaForCausalLM(config).eval()
+    lm.attention_as_loaded = lm.config._attn_implementation
+    assert found(lm) == ""
+    lm.set_attn_implementation(NAME)
+    line = found(lm)
+    assert "packing, as row by row they agree; fix: learners.packing=false" in line
+
+
+def test_a_difference_below_rounding_is_none_and_one_above_is():
+    head = small_model().lm_head.weight.detach()
+    for size, refused in ((1e-6, False), (1e-2, True)):
+        noise = size * torch.randn(VOCABULARY, generator=torch.Generator().manual_seed(1)) * head.norm()
+        assert bool(found(on_logits(lambda logits, noise=noise: logits + noise))) == refused
+
+
+def test_the_rows_are_prompts_with_continuations_within_the_context():
+    prompts = [np.arange(length, dtype=np.int32) for length in (5, 400, 30)]
+    for given, context in ((prompts, None), (prompts, 64), (prompts[:1], 20), ([], None)):
+        made = proof_rows(given, context, 50)
+        assert sum(row.response_length for row in made) >= 200
+        assert all(len(row.tokens) <= (context or 10**6) and not row.loss_mask[0] for row in made)
+        begins = [row.tokens[: row.parts[0].prompt_length].tobytes() for row in made]
+        assert len(set(begins)) < len(begins), "prompts are shared"
+    assert RESPONSE_TOKENS >= 200
+
+
+def test_queries_without_a_prompt_are_passed_over():
+    rendered = {"a": None, "b": np.zeros(0, np.int32), "c": np.ones(3, np.int32), "d": np.ones(4, np.int32)}
+    assert [len(prompt) for prompt in proof_prompts(list(rendered), rendered.get)] == [3, 4]
+
+
+def test_a_policy_that_overflows_is_left_to_those_who_skip_its_steps():
+    lm = small_model().eval()
+    with torch.no_grad():
+        lm.model.norm.weight.fill_(torch.nan)
+    assert found(lm) == ""
+
+
+def test_the_model_is_left_as_it_was():
+    lm = small_model().eval()
+    use_packed_attention(lm)
+    before, state = lm.config._attn_implementation, copy.deepcopy(lm.state_dict())
+    assert found(lm) == ""
+    assert lm.config._attn_implementation == before
+    assert all(torch.equal(tensor, lm.state_dict()[name]) for name, tensor in state.items())
