@@ -78,6 +78,7 @@ class RoRecomp(Mechanism):
         for sample, value, keep in zip(group.samples, values, kept, strict=True):
             if not keep:
                 self.later.append((sample, np.broadcast_to(value, sample.rollout.response_length).copy()))
+                sample.optional = True  # it is trained on later, and counts then
         return [value if keep else value * 0 for value, keep in zip(values, kept, strict=True)]
 
     def before_update(self, batch: StepBatch) -> None:
