@@ -37,13 +37,13 @@ def majority_correct(
     """
     if k is not None and not 1 <= k <= len(answers):
         raise ValueError(f"k must lie between 1 and {len(answers)}, got {k}: draw more samples")
+    if not any(correct):
+        return 0.0  # however the others are merged
     votes = Counter(_votes(answers, correct, same))
     silent, right = votes.pop(None, 0), votes.pop(True, 0)
     counts = np.array([right, *sorted(votes.values())], np.int64)
     if k is None or k == len(answers):
         return float(_chances(counts[None]).item())
-    if not right:
-        return 0.0
     rng = np.random.default_rng([k, *counts.tolist()])
     draws = rng.multivariate_hypergeometric([*counts.tolist(), silent], k, size=DRAWS, method="count")
     return float(_chances(draws[:, :-1]).mean())
@@ -68,6 +68,8 @@ def weighted_majority_correct(
 
     Source: LaSeR, arXiv 2510.14943.
     """
+    if not any(correct):
+        return 0.0
     votes: dict[str | bool, float] = {True: 0.0}
     silent = not any(weight > 0 for answer, weight in zip(answers, weights, strict=True) if answer is not None)
     for vote, weight in zip(_votes(answers, correct, same), weights, strict=True):
