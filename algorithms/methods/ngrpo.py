@@ -47,7 +47,7 @@ class NGRPOAdvantage(AdvantageEstimator):
         rewards, count, best = self.rewards(group), self.settings.count, self.settings.max_reward
         best = self.most_paid if best is None else best
         paid = max((sample.reward for sample in group.trained), default=best)
-        if paid > best:
+        if paid > best + 1e-6:  # rounding of a reward that is a sum
             raise RunError(
                 f"ngrpo.max_reward: query {group.prompt.uid} was paid {paid:g}, and the virtual best response gets "
                 f"{best:g}; fix: set ngrpo.max_reward to the most that the environment pays, length bonus included"
