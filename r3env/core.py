@@ -173,6 +173,13 @@ class VerifiableEnv(gymnasium.Env[str, str], abc.ABC):
         """Return a response with the reference answer in the form that `verify` reads, for people and self-checks."""
         return f"\\boxed{{{query.answer}}}"
 
+    def same_answer(self, first: str, second: str) -> bool | None:
+        """Return whether two final answers are the same, for majority votes; None if that takes too long to find out.
+
+        By default spellings are compared; override it where one answer has several.
+        """
+        return first.strip() == second.strip()
+
     def reward(self, query: Query, verdict: Verdict) -> float:
         """Return the verdict's score; without one 1.0 for a correct response and 0.0 for any other."""
         if verdict.score is not None:

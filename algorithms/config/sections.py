@@ -291,8 +291,12 @@ class RewardSettings(Settings):
     A response near the length limit loses up to `overlong_penalty` of it.
     """
 
-    length_bonus: float = setting(1.0, "Weight of the bonus for short correct responses.", hparam=True, ge=0)
-    length_bonus_max_tokens: int = setting(32768, "Length in tokens from which there is no bonus.", ge=1)
+    length_bonus: float = setting(
+        0.0, "Weight of the bonus for short correct responses; 1 with algorithms.r3_grpo.", hparam=True, ge=0
+    )
+    length_bonus_max_tokens: int = setting(
+        32768, "Length in tokens, of all turns together, from which there is no bonus.", ge=1
+    )
     length_bonus_std_floor: float = setting(
         0.1,
         "Minimum standard deviation that divides the advantages of a group in which only the bonus separates correct "
@@ -302,7 +306,7 @@ class RewardSettings(Settings):
     overlong_penalty: float = setting(
         0.0,
         "What a response at the length limit loses, correct or incorrect (DAPO's soft overlong punishment, 1 of "
-        "whose points is 0.5 here); 0: nothing.",
+        "whose points is 0.5 here); of several turns the longest one counts, as the limit is each turn's. 0: nothing.",
         hparam=True,
         ge=0,
         lt=1,

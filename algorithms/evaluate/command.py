@@ -93,7 +93,8 @@ def evaluate(arguments: argparse.Namespace) -> Path:
     except ValueError as error:
         raise ConfigError(str(error)) from error
     scale = Scale(benchmarks.confidence_beta, benchmarks.confidence_reference) if benchmarks.confidence else None
-    scores = benchmark_scores(responses, evaluation.k, benchmarks.limits, scale)
+    same = {name: part.same_answer for name, part in environment.parts.items()}
+    scores = benchmark_scores(responses, evaluation.k, benchmarks.limits, scale, same)
     write_json(path / SCORES, _plain(scores))
     print_scores(scores, path)
     return path

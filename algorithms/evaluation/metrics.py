@@ -1,18 +1,18 @@
 """The measures of answers, in training and in the command: pass@k, maj@k, lengths, and their intervals."""
 
-import functools
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import numpy as np
 
 from algorithms.evaluation.confidence import Scale
 from algorithms.evaluation.responses import Response
+from algorithms.evaluation.votes import SameAnswer, majority_correct, weighted_majority_correct
 from algorithms.utils.statistics import Score, score
 from r3env.core import Reason
-from r3env.grading.normalization import clean, comparable
+from r3env.grading import same_value
 
 
 def pass_at_k(n: int, c: int, k: int) -> float:
@@ -60,81 +60,6 @@ def mean_pass_at_k(correct: np.ndarray | Sequence[np.ndarray], k: int) -> float:
     return math.fsum(values) / len(values)
 
 
-DRAWS = 1000
-
-
-def majority_correct(answers: Sequence[str | None], correct: Sequence[bool], k: int | None = None) -> float:
-    """Return the chance that the most frequent of k answers is correct, where ties are broken at random.
-
-    Right answers count as one, however they are written, for they all equal the reference; wrong ones are the same
-    where they are written alike, up to spaces and the like. Samples without an answer have no vote.
-
-    Args:
-        answers: the final answer of each sample; None where there is none, or none that counts.
-        correct: whether it is right.
-        k: samples that vote, drawn without replacement: the mean over `DRAWS` such draws. None for all of them.
-
-    Raises:
-        ValueError: unlike lengths, or not `1 ≤ k ≤` samples.
-
-    Source: Wang et al., arXiv 2203.11171.
-    """
-    if k is not None and not 1 <= k <= len(answers):
-        raise ValueError(f"k must lie between 1 and {len(answers)}, got {k}: draw more samples")
-    pairs = list(zip(answers, correct, strict=True))
-    right = sum(map(bool, correct))
-    wrong = Counter(_spelt(answer) for answer, is_right in pairs if not is_right and answer is not None)
-    counts = np.array([right, *sorted(wrong.values())], np.int64)
-    if k is None or k == len(answers):
-        return float(_chances(counts[None]).item())
-    if not right:
-        return 0.0
-    rng = np.random.default_rng([k, *counts.tolist()])
-    silent = len(answers) - int(counts.sum())
-    draws = rng.multivariate_hypergeometric([*counts.tolist(), silent], k, size=DRAWS, method="count")
-    return float(_chances(draws[:, :-1]).mean())
-
-
-def weighted_majority_correct(
-    answers: Sequence[str | None], correct: Sequence[bool], weights: Sequence[float]
-) -> float:
-    """Return the chance that the answer of the greatest weight is correct; votes and ties as in `majority_correct`.
-
-    Where no answer has a weight, all have the same.
-
-    Args:
-        answers: the final answer of each sample; None where there is none, or none that counts.
-        correct: whether it is right.
-        weights: of each sample, at least 0.
-
-    Source: LaSeR, arXiv 2510.14943.
-    """
-    votes: dict[str | None, float] = {None: 0.0}  # None: all that are right
-    silent = not any(weight > 0 for answer, weight in zip(answers, weights, strict=True) if answer is not None)
-    for answer, is_right, weight in zip(answers, correct, weights, strict=True):
-        if is_right or answer is not None:
-            spelt = None if is_right or answer is None else _spelt(answer)
-            votes[spelt] = votes.get(spelt, 0.0) + (1.0 if silent else weight)
-    return float(_chances(np.array([list(votes.values())])).item())
-
-
-@functools.lru_cache(4096)
-def _spelt(answer: str) -> str:
-    """Return the spelling that is compared; cached, as every k needs the same answers."""
-    return comparable(clean(answer))
-
-
-def _chances(votes: np.ndarray) -> np.ndarray:
-    """Return the chance of correct answers to win; float [draws].
-
-    Args:
-        votes: int [draws, 1 + wrong answers], the right answer's first.
-    """
-    most = votes.max(axis=1)
-    winners = (votes == most[:, None]).sum(axis=1)
-    return np.where((votes[:, 0] == most) & (most > 0), 1.0 / winners, 0.0)
-
-
 NO_SHARES = ("mean_tokens",)
 Metrics = dict[str, float]
 
@@ -170,6 +95,7 @@ def per_problem(
     *,
     votes: bool = True,
     scale: Scale | None = None,
+    same: SameAnswer = same_value,
 ) -> Metrics:
     """Return the measures of one problem, by name.
 
@@ -181,6 +107,7 @@ def per_problem(
             off there; one that is shorter would have been the same.
         votes: whether maj@k is reported.
         scale: of the weights of the weighted majority over all answers, which is reported beside it; None: it is not.
+        same: whether two incorrect answers are the same one, see `majority_correct`.
     """
     count = len(problem)
     reflected = all(response.reflected_correct is not None for response in problem)
@@ -190,10 +117,11 @@ def per_problem(
     if votes:
         voted = [response.answer if _votes(response) else None for response in problem]
         correct = [response.correct for response in problem]
-        values |= {f"maj@{k}": majority_correct(voted, correct, k) for k in ks if 2 < k < count}
-        values[f"maj@{count}"] = majority_correct(voted, correct)
+        values |= {f"maj@{k}": majority_correct(voted, correct, k, same=same) for k in ks if 2 < k < count}
+        values[f"maj@{count}"] = majority_correct(voted, correct, same=same)
         if scale is not None:
-            values[f"weighted_maj@{count}"] = weighted_majority_correct(voted, correct, scale.weights(problem))
+            weights = scale.weights(problem)
+            values[f"weighted_maj@{count}"] = weighted_majority_correct(voted, correct, weights, same=same)
     values |= _means(problem)
     for limit in limits:
         within = sum(response.correct and response.tokens <= limit for response in problem)
@@ -245,7 +173,11 @@ def by_problem(responses: Sequence[Response], benchmark: str) -> dict[str, list[
 
 
 def benchmark_scores(
-    responses: Sequence[Response], ks: Sequence[int], limits: Sequence[int] = (), scale: Scale | None = None
+    responses: Sequence[Response],
+    ks: Sequence[int],
+    limits: Sequence[int] = (),
+    scale: Scale | None = None,
+    same: Mapping[str, SameAnswer] = MappingProxyType({}),
 ) -> dict[str, dict[str, Any]]:
     """Return by benchmark `problems`, `samples`, `ungraded`, `scores`, `levels` (pass@1 by level) and `by_problem`.
 
@@ -256,13 +188,18 @@ def benchmark_scores(
         ks: for which k pass@k is reported.
         limits: see `per_problem`.
         scale: of the answers' confidences, where they were asked for.
+        same: of a benchmark, whether two incorrect answers are the same one; by default where their values are.
     """
     table = {}
     for benchmark in dict.fromkeys(response.benchmark for response in responses):
         problems = by_problem(responses, benchmark)
         flat = [response for problem in problems.values() for response in problem]
         votes, own = have_votes(flat), scale and scale.of(flat)
-        measured = {uid: per_problem(problem, ks, limits, votes=votes, scale=own) for uid, problem in problems.items()}
+        alike = same.get(benchmark, same_value)
+        measured = {
+            uid: per_problem(problem, ks, limits, votes=votes, scale=own, same=alike)
+            for uid, problem in problems.items()
+        }
         table[benchmark] = {
             "problems": len(problems),
             "samples": len(flat) // len(problems),

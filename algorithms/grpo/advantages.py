@@ -96,9 +96,12 @@ class AdvantageEstimator(Plugin):
 
     Attributes:
         divides_by_std: whether it divides by a standard deviation, which `Group.std_scale` and `std_floor` change.
+        most_paid: the reward of a correct response of no length, where the environment pays 1: `1 +
+            reward.length_bonus`.
     """
 
     divides_by_std: ClassVar[bool] = False
+    most_paid: float = 1.0
 
     def __init__(self, settings: Any = None) -> None:
         self.settings = settings

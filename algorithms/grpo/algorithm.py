@@ -80,10 +80,11 @@ class GRPO(StagedAlgorithm):
     def shape_rewards(self, batch: StepBatch) -> None:
         """Reward correctness with a length bonus, and subtract the penalty of overlong responses."""
         for group in batch.rolled_out:
-            given = 0 if group.prompt.begun is None else len(group.prompt.begun)  # a part of the response
+            given = 0 if group.prompt.begun is None else len(group.prompt.begun)  # a part of the first turn
             for sample in group.fresh:
+                first, *later = sample.rollout.turn_lengths or (0,)
+                sample.length_penalty = self.overlong_penalty(max(given + first, *later, 0))
                 length = given + sample.rollout.response_length
-                sample.length_penalty = self.overlong_penalty(length)
                 sample.reward = self.outcome_reward(sample.rollout, length) + sample.length_penalty
         for mechanism in self.active:
             for group in batch.groups:
@@ -197,7 +198,7 @@ class GRPO(StagedAlgorithm):
     # -- What the stages are made of. ------------------------------------------------------------------------------
 
     def outcome_reward(self, rollout: Rollout, length: int) -> float:
-        """Return the environment's reward, plus the length bonus for a correct response."""
+        """Return the environment's reward, with the length bonus for a correct response: all turns together count."""
         if not rollout.correct:
             return rollout.reward
         reward = self.config.reward_settings
@@ -210,7 +211,7 @@ class GRPO(StagedAlgorithm):
         return rollout.reward * bonus
 
     def overlong_penalty(self, length: int) -> float:
-        """Return the penalty of a response of this length, as a number that is not positive."""
+        """Return the penalty of a response whose longest turn has this length, as a number that is not positive."""
         reward, limit = self.config.reward_settings, self.config.env_runners_settings.max_response_tokens
         return overlong_penalty(length, limit=limit, share=reward.overlong_share, penalty=reward.overlong_penalty)
 

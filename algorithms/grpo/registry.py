@@ -121,7 +121,9 @@ def own_methods(training: TrainingSettings, kinds: Sequence[type[Mechanism]]) ->
 def build_estimator(config: BaseConfig) -> AdvantageEstimator:
     """Build the advantage estimator that `training.advantage` names, with its settings."""
     kind = advantage_estimator(config.training_settings)
-    return kind(settings_of(kind, config))
+    estimator = kind(settings_of(kind, config))
+    estimator.most_paid = 1.0 + config.reward_settings.length_bonus
+    return estimator
 
 
 def settings_of(kind: type[Plugin], config: BaseConfig) -> object:

@@ -6,7 +6,7 @@ def length_bonus_reward(correct: bool, length: int, *, length_bonus: float, leng
 
     Args:
         correct: verified, and finished within the length limit: a truncated response never counts as correct.
-        length: response tokens.
+        length: response tokens, of all turns together.
         length_bonus: weight of the bonus; 0 leaves plain correctness.
         length_bonus_max_tokens: length in tokens from which there is no bonus.
 
@@ -33,8 +33,8 @@ def overlong_penalty(length: int, *, limit: int, share: float, penalty: float) -
     With `B = share · limit`: `penalty · min(0, ((limit - B) - length) / B)`, and never below `-penalty`.
 
     Args:
-        length: response tokens.
-        limit: response tokens at which a response is cut off.
+        length: tokens of the response, of several turns of the longest one: each is cut off by itself.
+        limit: tokens at which a turn is cut off.
         share: of the limit, in (0, 1].
         penalty: what a response at the limit loses; not negative.
 

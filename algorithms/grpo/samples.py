@@ -35,17 +35,21 @@ def training_rows(
 
     Token weights are normalized over an optimizer step. Means over a group's responses are those of the whole training
     step: a shuffled mini-batch holds few members of a group, and how many is chance. A masked sample counts as one
-    without tokens: it weighs nothing, and is still one of the responses that such means are over.
+    without tokens: it weighs nothing, and is still one of the responses that such means are over. One that is not
+    `Sample.is_counted` is not even that.
     """
 
     def weights_of(samples: Sequence[tuple[int, Sample]]) -> np.ndarray:
-        lengths = np.array([0 if sample.masked else sample.rollout.response_length for _, sample in samples])
-        return loss_weights(
-            lengths,
-            np.array([group for group, _ in samples]),
+        counted = [place for place, (_, sample) in enumerate(samples) if sample.is_counted]
+        rows = [samples[place] for place in counted]
+        weights = np.zeros(len(samples))
+        weights[counted] = loss_weights(
+            np.array([0 if sample.masked else sample.rollout.response_length for _, sample in rows], int),
+            np.array([group for group, _ in rows], int),
             loss_aggregation=training.loss_aggregation,
             max_response_tokens=max_response_tokens,
         )
+        return weights
 
     if training.loss_aggregation == "response" and dealt:
         whole: np.ndarray = weights_of([pair for samples in dealt for pair in samples]) * len(dealt)
@@ -54,7 +58,7 @@ def training_rows(
         weights = [weights_of(samples) for samples in dealt]
     return [
         [
-            masked_row(sample) if sample.masked else _row(sample, float(weight))
+            _row(sample, float(weight)) if sample.is_counted and not sample.masked else masked_row(sample)
             for (_, sample), weight in zip(samples, own, strict=True)
         ]
         for samples, own in zip(dealt, weights, strict=True)
@@ -101,5 +105,5 @@ def measuring_row(sample: Sample) -> TrainingSample:
 
 
 def masked_row(sample: Sample) -> TrainingSample:
-    """Make the row of a masked sample: the update measures it, if nothing has, and does not train on it."""
+    """Make the row of a sample that is left out of the loss: the update measures it, if nothing has."""
     return replace(measuring_row(sample), old_logprobs=sample.old_logprobs)

@@ -32,6 +32,7 @@ class Sample:
         dual_clip: bound on the ratio of its tokens where the advantage is negative; 0: none but the loss's.
         borrowed: sampled in this step for another group, which counts it among its fresh ones.
         masked: left out of the loss, and still a member of its group.
+        optional: without an advantage it is none of the responses that the loss is a mean of, see `is_counted`.
     """
 
     rollout: Rollout
@@ -51,6 +52,7 @@ class Sample:
     dual_clip: float = 0.0
     borrowed: bool = False
     masked: bool = False
+    optional: bool = False
 
     def shed_entropies(self, *, keep: bool) -> None:
         """Keep its tokens' entropies in half precision, or not at all."""
@@ -66,6 +68,11 @@ class Sample:
     def advantage(self) -> float:
         """The mean advantage of its tokens."""
         return float(np.mean(self.advantages)) if np.size(self.advantages) else 0.0
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether the loss is a mean over it, too: a row that nothing is learned from would only dilute the others."""
+        return not self.optional or bool(np.any(self.advantages))
 
     @property
     def is_finite(self) -> bool:
@@ -94,6 +101,11 @@ class Group:
         """The samples that this step's policy gave to the group's own prompt."""
         own = [sample for sample in self.samples if not sample.replayed and not sample.borrowed]
         return [*own, *self.left_out]
+
+    @property
+    def own_rollout(self) -> Rollout | None:
+        """An answer to the group's own prompt, whatever mechanisms put among `samples`; None: none is left."""
+        return next((sample.rollout for sample in self.fresh), None)
 
     @property
     def trained(self) -> list[Sample]:

@@ -19,7 +19,11 @@ class CogDriftSettings(Settings):
         "Forms from easy to hard, named as in the data's variants; the last one is the query itself.",
         min_length=2,
     )
-    threshold: float = setting(0.5, "A query moves to the next form when the mean reward of its window is above this.")
+    threshold: float = setting(
+        0.5,
+        "A query moves to the next form when the mean reward of its window is above this; the reward is the "
+        "environment's own.",
+    )
     window: int = setting(1, "Newest steps of a query in its form over which the mean is computed.", ge=1)
 
 

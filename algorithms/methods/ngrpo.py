@@ -4,12 +4,17 @@ import numpy as np
 
 from algorithms.grpo.advantages import AdvantageEstimator, group_advantages
 from algorithms.grpo.mechanism import Group, Settings, setting
+from algorithms.utils.errors import RunError
 
 
 class NGRPOSettings(Settings):
     """Add virtual responses of the best reward to a group's mean and standard deviation."""
 
-    max_reward: float = setting(1.0, "Reward of the virtual response: the most that a response can get.")
+    max_reward: float | None = setting(
+        None,
+        "Reward of the virtual response, the most that a response can get; null: `1 + reward.length_bonus`, for "
+        "environments that pay 1. A response that gets more ends the run.",
+    )
     count: int = setting(1, "Virtual responses per group.", ge=1)
 
 
@@ -34,8 +39,19 @@ class NGRPOAdvantage(AdvantageEstimator):
         return not group.any_correct
 
     def advantages(self, group: Group) -> np.ndarray:
-        """Return float64 [G]: the virtual responses' own are left out."""
-        rewards, count = self.rewards(group), self.settings.count
-        extended = np.append(rewards, np.full(count, self.settings.max_reward))
+        """Return float64 [G]: the virtual responses' own are left out.
+
+        Raises:
+            RunError: a response got more than the virtual ones, which are then not the best.
+        """
+        rewards, count, best = self.rewards(group), self.settings.count, self.settings.max_reward
+        best = self.most_paid if best is None else best
+        paid = max((sample.reward for sample in group.trained), default=best)
+        if paid > best + 1e-6:  # rounding of a reward that is a sum
+            raise RunError(
+                f"ngrpo.max_reward: query {group.prompt.uid} was paid {paid:g}, and the virtual best response gets "
+                f"{best:g}; fix: set ngrpo.max_reward to the most that the environment pays, length bonus included"
+            )
+        extended = np.append(rewards, np.full(count, best))
         scale = np.append(np.broadcast_to(group.std_scale, rewards.shape), np.ones(count))
         return group_advantages(extended, std_scale=scale, std_floor=group.std_floor)[: len(rewards)]

@@ -33,7 +33,8 @@ class OPD(Mechanism):
 
     π_T is a frozen teacher behind the same tokens, π the policy at the step's start, A what the estimator gave. The
     mean of the first part over the policy's own samples is -KL(π ‖ π_T): its policy gradient lowers the reverse KL,
-    token by token. Replayed responses are not the policy's own samples, and keep `reward · A` alone.
+    token by token. Replayed responses are not the policy's own samples, and keep `reward · A` alone; with `reward: 0`
+    they are in no part of the loss.
 
     Source: the reverse-KL form of on-policy distillation, general knowledge of the field (arXiv 2306.13649), and the
     abstract of VLA-OPD: "dense, token-level supervision on the student's self-generated trajectories". Ours: the
@@ -68,4 +69,6 @@ class OPD(Mechanism):
         """Return the mixture, a value per token."""
         parts = zip(group.samples, per_token(advantages, group.samples), strict=True)
         reward, coefficient = np.float32(self.settings.reward), np.float32(self.settings.coefficient)
+        for sample in group.samples:  # a replayed one would only dilute the teacher's mean
+            sample.optional |= not reward and id(sample) not in self.gaps
         return [reward * own + coefficient * self.gaps.get(id(sample), np.float32(0.0)) for sample, own in parts]

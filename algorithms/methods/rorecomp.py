@@ -28,10 +28,18 @@ class RoRecompSettings(Settings):
         lt=1,
     )
     buffer: int = setting(128, "Size, in responses, at which the buffer of the remaining ones is trained on.", ge=1)
+    dual_clip: float | None = setting(
+        3.0,
+        "Bound on the ratio of the buffer's tokens whose advantage is negative, as `replay.dual_clip`; null: "
+        "`training.dual_clip`.",
+        gt=1,
+    )
 
 
 class RoRecomp(Mechanism):
     """Takes advantages over whole groups, and trains on the priority responses of each; the others go to a buffer.
+
+    What waits is in no part of the step's loss, nor of what divides it: it counts when its turn comes.
 
     When the buffer holds `buffer` responses, the oldest so many join the next step under their stored log-probs and
     advantages, as replayed ones, and leave it. Groups without an advantage leave nothing.
@@ -78,6 +86,7 @@ class RoRecomp(Mechanism):
         for sample, value, keep in zip(group.samples, values, kept, strict=True):
             if not keep:
                 self.later.append((sample, np.broadcast_to(value, sample.rollout.response_length).copy()))
+                sample.optional = True  # it is trained on later, and counts then
         return [value if keep else value * 0 for value, keep in zip(values, kept, strict=True)]
 
     def before_update(self, batch: StepBatch) -> None:
@@ -87,6 +96,7 @@ class RoRecomp(Mechanism):
             for entry, advantages in waiting:
                 joining.samples.append(to_sample(entry, len(batch.groups)))
                 joining.samples[-1].advantages = advantages
+                joining.samples[-1].dual_clip = self.settings.dual_clip or 0.0
             batch.groups.append(joining)
         self.metrics["rorecomp/compensated"] = float(len(self.due()))
 

@@ -144,13 +144,14 @@ class ScafGrpo(Mechanism):
         borrowed = []
         for place, answer in zip(rng.permutation(wrong)[:count], answers, strict=False):
             group.left_out.append(group.samples[place])
-            group.samples[place] = self.borrowed(answer, group.samples[place])
+            group.samples[place] = self.borrowed(answer, group)
             borrowed.append(group.samples[place])
         return borrowed
 
-    def borrowed(self, answer: Sample, own: Sample) -> Sample:
-        """Return a hinted response as a member of the group that has `own`."""
-        if not self.settings.plain_prompt or NEW_CONTEXT in answer.rollout.tokens:
+    def borrowed(self, answer: Sample, group: Group) -> Sample:
+        """Return a hinted response as a member of a group."""
+        own = group.own_rollout if self.settings.plain_prompt else None
+        if own is None or NEW_CONTEXT in answer.rollout.tokens:
             return replace(answer, borrowed=True)
-        plain = with_prompt_of(answer, own.rollout)
+        plain = with_prompt_of(answer, own)
         return replace(plain, length_penalty=answer.length_penalty, replayed=True, borrowed=True)

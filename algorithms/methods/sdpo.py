@@ -45,7 +45,8 @@ class SDPO(Mechanism):
     f_i joins the user turn: another correct response of the group (the next one in order that is not the same text,
     never the response itself), or where there is none the environment's feedback on the response. π is the policy at
     the step's start on both sides. A response without f_i, a replayed one, one of several rendered contexts and one of
-    an environment that begins otherwise with each seed keep the reward's advantage times `others`.
+    an environment that begins otherwise with each seed keep the reward's advantage times `others`. With `others: 0`
+    they are in no part of the loss: it is the mean over what has an f_i.
 
     Source: the authors' code (lasgroup/SDPO) at token level, α = 1: the policy gradient of the reverse KL. Left out:
     the Jensen-Shannon form over the largest 100 tokens, which is their default, and their moving average of the weights
@@ -94,6 +95,8 @@ class SDPO(Mechanism):
     def advantages(self, group: Group, advantages: np.ndarray) -> "np.ndarray | list[np.ndarray]":
         """Return the gaps, and for the other responses the reward's advantage times `others`."""
         coefficient, others = np.float32(self.settings.coefficient), np.float32(self.settings.others)
+        for sample in group.samples:
+            sample.optional |= not others and id(sample) not in self.gaps
         return [
             coefficient * self.gaps[id(sample)] if id(sample) in self.gaps else others * own
             for sample, own in zip(group.samples, per_token(advantages, group.samples), strict=True)

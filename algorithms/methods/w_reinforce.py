@@ -4,10 +4,14 @@ import numpy as np
 
 from algorithms.grpo.advantages import AdvantageEstimator
 from algorithms.grpo.mechanism import Group, Settings, setting
+from algorithms.utils.errors import RunError
 
 
 class _Weighted(AdvantageEstimator):
-    """`weights[0] · R` of a correct response, `weights[1] · (R - 1)` of an incorrect one, whatever the group."""
+    """`weights[0] · R` of a correct response, `weights[1] · (R - 1)` of an incorrect one, whatever the group.
+
+    So a failure is pushed down only where it is paid less than 1: an environment that pays one more is refused.
+    """
 
     weights: tuple[float, float]
 
@@ -17,9 +21,21 @@ class _Weighted(AdvantageEstimator):
         return any((positive if sample.rollout.correct else negative) > 0 for sample in group.samples)
 
     def advantages(self, group: Group) -> np.ndarray:
-        """Return float64 [G]."""
+        """Return float64 [G].
+
+        Raises:
+            RunError: an incorrect response was paid more than 1.
+        """
         (positive, negative), rewards = self.weights, self.rewards(group)
         correct = np.array([sample.rollout.correct for sample in group.samples])
+        for sample, is_correct in zip(group.samples, correct, strict=True):
+            sample.optional |= not (positive if is_correct else negative)
+            if not is_correct and sample.reward > 1:
+                raise RunError(
+                    f"training.advantage: an incorrect response to query {group.prompt.uid} was paid {sample.reward:g},"
+                    " and W-REINFORCE and its halves take a reward of 1 for the best; fix: training.advantage=std, or "
+                    "an environment that pays at most 1"
+                )
         return np.where(correct, positive * rewards, negative * (rewards - 1.0))
 
 
@@ -33,8 +49,8 @@ class WReinforceSettings(Settings):
 class WReinforceAdvantage(_Weighted):
     """`positive · R` of a correct response and `negative · (R - 1)` of an incorrect one: λ and -1 for rewards 1 and 0.
 
-    There is no baseline and no deviation, so every group teaches something. A response of weight 0 still counts in what
-    the loss is divided by; the authors' code leaves it out of the batch.
+    There is no baseline and no deviation, so every group teaches something. A response of weight 0 is left out of the
+    loss and of what divides it, as in the authors' code.
 
     Source: arXiv 2506.01347; the authors' code, which applies the weights to the rewards in the same way.
     """

@@ -32,7 +32,8 @@ class R3GRPO(GRPO):
       store the responses with their log-probs               update_history      GRPO.update_history
     ```
 
-    Each mechanism has a switch; with all of them off this is GRPO, bit for bit. Their order changes nothing.
+    Each mechanism has a switch; with all of them off, and `reward.length_bonus` 0, this is GRPO, bit for bit. Their
+    order changes nothing.
     """
 
     config: R3GRPOConfig

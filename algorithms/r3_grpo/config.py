@@ -1,8 +1,12 @@
 """R3GRPOConfig: GRPO's sections and those of the three mechanisms of R³."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from algorithms.config.errors import ConfigError
+from algorithms.config.schema import Settings, setting
+from algorithms.config.sections import RewardSettings
 from algorithms.grpo.config import GRPOConfig
 from algorithms.grpo.mechanism import Mechanism
 from algorithms.r3_grpo.ranking import Ranking, RankingSettings
@@ -15,6 +19,12 @@ if TYPE_CHECKING:
 __all__ = ["ConfigError", "R3GRPOConfig"]
 
 
+class R3RewardSettings(RewardSettings):
+    """GRPO's section, with the paper's length bonus (arXiv 2601.19620) as the default."""
+
+    length_bonus: float = setting(1.0, "Weight of the bonus for short correct responses.", hparam=True, ge=0)
+
+
 class R3GRPOConfig(GRPOConfig):
     """Configuration of R³-GRPO; `docs/reference/settings.md` lists every setting.
 
@@ -22,6 +32,9 @@ class R3GRPOConfig(GRPOConfig):
         `R3GRPOConfig().replay(k=1).reflection(threshold=0.25).ranking(max_reward=0.1).build_algo()`
     """
 
+    SECTIONS: ClassVar[Mapping[str, type[Settings]]] = MappingProxyType(
+        {**GRPOConfig.SECTIONS, "reward": R3RewardSettings}
+    )
     MECHANISMS: ClassVar[tuple[type[Mechanism], ...]] = (Replay, Reflection, Ranking)  # in the order of the sections
 
     replay_settings: ReplaySettings

@@ -267,11 +267,11 @@ def distillation_gap(reflected: Sample, bare: Sample) -> float:
 
 def distilled_samples(groups: Sequence[Group]) -> list[tuple[Sample, Sample]]:
     """Return correct reflected answers, each with a copy under the plain prompt, without log-probs there."""
-    plain = {group.prompt.uid: group.samples[0].rollout for group in groups if group.prompt.context == Context.PLAIN}
+    plain = {group.prompt.uid: group.own_rollout for group in groups if group.prompt.context == Context.PLAIN}
     return [
-        (sample, with_prompt_of(sample, plain[group.prompt.uid]))
+        (sample, with_prompt_of(sample, own))
         for group in groups
-        if group.prompt.context == Context.REFLECTION and group.prompt.uid in plain
+        if group.prompt.context == Context.REFLECTION and (own := plain.get(group.prompt.uid)) is not None
         for sample in group.fresh
         # What later turns were conditioned on would be the reflection prompt again.
         if sample.rollout.correct and NEW_CONTEXT not in sample.rollout.tokens

@@ -57,9 +57,10 @@ class ReplaySettings(Settings):
         ge=0,
     )
     dual_clip: float | None = setting(
-        None,
+        3.0,
         "Bound on the ratio of replayed tokens whose advantage is negative, for objectives that take "
-        "`training.dual_clip`; null: use that one.",
+        "`training.dual_clip`: a stored failure that has become likelier would count with its whole ratio; null: use "
+        "that one.",
         gt=1,
         hparam=True,
     )

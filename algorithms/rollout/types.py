@@ -222,6 +222,14 @@ class Rollout:
         return int(np.count_nonzero(self.loss_mask))
 
     @property
+    def turn_lengths(self) -> tuple[int, ...]:
+        """Policy tokens of each turn, each of which `Sampling.max_response_tokens` limits by itself."""
+        if self.turns:
+            return tuple(int(np.count_nonzero(self.loss_mask[turn.start : turn.end])) for turn in self.turns)
+        edges = np.flatnonzero(np.diff(self.loss_mask.astype(np.int8), prepend=0, append=0))
+        return tuple((edges[1::2] - edges[::2]).tolist())
+
+    @property
     def response_tokens(self) -> np.ndarray:
         """int32 [L], the policy's tokens over all turns."""
         return self.tokens[self.loss_mask]

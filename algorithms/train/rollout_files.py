@@ -234,7 +234,7 @@ def rollout_rows(
             outcome_reward=sample.reward,
             ranking_reward=sample.shaped_reward,
             turns=turns[:-1],
-            turn_lengths=_turn_lengths(sample.rollout.loss_mask),
+            turn_lengths=sample.rollout.turn_lengths,
             turn_starts=tuple(turn.start for turn in sample.rollout.turns),
             turn_rewards=tuple(turn.reward for turn in sample.rollout.turns),
             turn_feedback=tuple(turn.feedback for turn in sample.rollout.turns),
@@ -257,7 +257,7 @@ def rollout_rows(
 def sample_conversations(groups: Sequence[Group], count: int, tokenizer: Any) -> list[Rollout]:
     """Return the first fresh rollout of a few groups with all text in it, reflections first: they are rarer."""
     ordered = sorted(groups, key=lambda group: group.prompt.attempt is None)
-    rollouts = [group.samples[0].rollout for group in ordered[:count]]
+    rollouts = [group.fresh[0].rollout for group in ordered if group.fresh][:count]
     return [replace(rollout, messages=conversation(rollout, tokenizer)) for rollout in rollouts]
 
 
@@ -266,12 +266,6 @@ def _prompt(rollout: Rollout, turns: Sequence[dict[str, str]], tokenizer: Any) -
     if len(turns) > 1:
         return "\n\n".join(turn["content"] for turn in turns[:-1])
     return str(tokenizer.decode(rollout.tokens[: rollout.prompt_length].tolist(), skip_special_tokens=True))
-
-
-def _turn_lengths(loss_mask: np.ndarray) -> tuple[int, ...]:
-    """Lengths of the runs of policy tokens."""
-    edges = np.flatnonzero(np.diff(loss_mask.astype(np.int8), prepend=0, append=0))
-    return tuple((edges[1::2] - edges[::2]).tolist())
 
 
 def _token_data(sample: Sample, pieces: TokenPieces) -> TokenData:

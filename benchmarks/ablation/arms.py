@@ -37,8 +37,8 @@ _WITHOUT_CCR, _WITHOUT_ISR, _WITHOUT_SERR = (
 
 
 def _r3(name: str, *settings: str) -> Arm:
-    """Return an arm of R³ that ranks by entropy, as all published ones do; the default ranks flat."""
-    return Arm(name, "r3_grpo", settings=("ranking.order=entropy", *settings))
+    """Return an arm of R³ as all published ones are: it ranks by entropy, and replay has no dual clip of its own."""
+    return Arm(name, "r3_grpo", settings=("ranking.order=entropy", "replay.dual_clip=null", *settings))
 
 
 # Presets that are arms as they are.

@@ -16,7 +16,14 @@ from algorithms.grpo.config import GRPOConfig
 from algorithms.r3_grpo.config import R3GRPOConfig
 from benchmarks.ablation.arms import Arm
 
-CONFIGS: dict[str, type[GRPOConfig]] = {"grpo": GRPOConfig, "r3_grpo": R3GRPOConfig}
+
+class R3ArmConfig(R3GRPOConfig):
+    """R³ with the rewards that all arms have: the task's own, where it sets none those of GRPO."""
+
+    SECTIONS = GRPOConfig.SECTIONS
+
+
+CONFIGS: dict[str, type[GRPOConfig]] = {"grpo": GRPOConfig, "r3_grpo": R3ArmConfig}
 # Dozens of runs, each of which may be killed: small folders that can be gone on with.
 DEFAULTS = (
     "run.checkpoint_every=20",

@@ -8,7 +8,7 @@ from r3env.core import REFLECTION_GUIDANCE, Queries, Query, Verdict, VerifiableE
 from r3env.data.loading import Selection, load_table
 from r3env.data.shared import load_shared, source_state
 from r3env.data.sources import parse_source
-from r3env.grading import grade
+from r3env.grading import grade, same_value
 from r3env.queries import VARIANTS
 
 EMBEDDED_TRAINING_PROBLEMS = "embedded:train"
@@ -90,6 +90,10 @@ class MathEnv(VerifiableEnv):
     def verify(self, query: Query, response: str) -> Verdict:
         """Compare the response's final answer with the reference."""
         return grade(response, query.answer, timeout_s=self.grading_timeout_s)
+
+    def same_answer(self, first: str, second: str) -> bool | None:
+        """Return whether two answers have the same value."""
+        return same_value(first, second, timeout_s=self.grading_timeout_s)
 
     def _selection(self) -> Selection:
         return Selection(self.columns, self.limit, self.max_prompt_length, self._prompt_length, optional=KEPT)

@@ -1,5 +1,5 @@
 """Grading of mathematical answers; start at `grader.py`."""
 
-from r3env.grading.grader import MAX_ANSWER_CHARS, GraderError, close, grade, statistics
+from r3env.grading.grader import MAX_ANSWER_CHARS, GraderError, close, grade, same_value, statistics
 
-__all__ = ["MAX_ANSWER_CHARS", "GraderError", "close", "grade", "statistics"]
+__all__ = ["MAX_ANSWER_CHARS", "GraderError", "close", "grade", "same_value", "statistics"]

@@ -64,6 +64,16 @@ def grade(response: str, gold: str, *, timeout_s: float = 5.0) -> Verdict:
     return Verdict(reason is Reason.EQUAL, reason, answer=None if answer is None else answer_in(answer))
 
 
+def same_value(first: str, second: str, *, timeout_s: float = 5.0) -> bool | None:
+    """Return whether two answers, without their boxes, are equal; None if `timeout_s` was too short to find out.
+
+    Raises:
+        GraderError: No grader process could be started.
+    """
+    reason = _compared(second, first, timeout_s)
+    return None if reason in (Reason.TIMEOUT, Reason.ERROR) else reason is Reason.EQUAL
+
+
 def statistics() -> dict[str, int]:
     """Return what `grade` has done in this process so far.
 

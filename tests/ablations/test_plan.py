@@ -27,6 +27,25 @@ def test_every_arm_has_had_a_seed_before_any_has_the_next():
     assert [job.name for job in jobs("grpo", "r3", seeds=(5, 6))] == ["grpo-5", "r3-5", "grpo-6", "r3-6"]
 
 
+def test_all_arms_have_the_tasks_rewards(tmp_path):
+    """Else the bonus for brevity, a default of R³ alone, would be compared with the mechanisms."""
+
+    def bonus(text):
+        file = tmp_path / "task.yaml"
+        file.write_text(text)
+        arms = [ARMS[name] for name in ("grpo", "r3", "r3-no-ccr", "rlep", "r3-paper")]
+        return [job.sections["reward"]["length_bonus"] for job in plan(arms, (0,), Task((file,)), OUT)]
+
+    assert bonus("evaluation: {k: [1]}") == [0, 0, 0, 0, 1]
+    assert bonus("evaluation: {k: [1]}\nreward: {length_bonus: 0.5}") == [0.5, 0.5, 0.5, 0, 1]
+
+
+def test_published_arms_of_r3_replay_without_a_bound_of_their_own():
+    r3, paper, rlep = jobs("r3", "r3-paper", "rlep")
+    assert r3.sections["replay"]["dual_clip"] is paper.sections["replay"]["dual_clip"] is None
+    assert rlep.sections["replay"]["dual_clip"] == 10
+
+
 def test_dapo_is_its_file_on_the_tasks_optimization():
     grpo, dapo = jobs("grpo", "dapo", overrides=["training.lr=3e-4"])
     given = method("dapo.yaml")

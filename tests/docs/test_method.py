@@ -6,11 +6,13 @@ from pathlib import Path
 
 import yaml
 
+from algorithms.r3_grpo.config import R3GRPOConfig
+
 from .pages import DOCS, ROOT, inline_code, links, sections, text_of
 
 PAGE = DOCS / "method/r3.md"
 MECHANISMS = ("history", "replay", "reflection", "ranking")
-SECTIONS = sections()
+SECTIONS = sections() | R3GRPOConfig.class_sections()  # of two defaults, R³'s
 # What stands in backticks on the page and is neither a setting nor code: values of settings, a package of files.
 VALUES = {"null", "std", "eps", "centered", "finished_wrong", "paper.yaml"}
 

@@ -126,7 +126,7 @@ def test_two_of_them_compose_or_are_refused_in_one_line(build, configured, updat
     assert np.isfinite(numbers).all()
     for minibatches in updates:
         check_rows(minibatches, some_masked="mask_truncated" in pair)
-    samples = [sample for group in whole.batch.groups for sample in group.samples if not sample.masked]
+    samples = [s for group in whole.batch.groups for s in group.samples if s.is_counted and not s.masked]
     assert all(np.shape(sample.advantages) in ((), (sample.rollout.response_length,)) for sample in samples)
     last = [row for rows in updates[-1] for row in rows if is_weighed(row)]
     assert [row.on_policy for row in last].count(False) == sum(sample.replayed for sample in samples)
@@ -141,7 +141,7 @@ def is_weighed(row):
 def check_rows(minibatches, some_masked=False):
     """Weights of a training step sum to its optimizer steps; a replayed row has log-probs, and no importance weight.
 
-    A masked response takes its part of the sum with it.
+    A masked response takes its part of the sum with it; one that is not counted has none.
     """
     weighed = [row for rows in minibatches for row in rows if is_weighed(row)]
     if weighed:

@@ -221,6 +221,53 @@ def test_sdpo_shows_feedback_where_no_sibling_is_correct_and_leaves_others_to_th
     assert without.metrics["sdpo/feedback"] == 0
 
 
+def rows_of(config, groups, *mechanisms):
+    """The rows that GRPO's stages and these mechanisms make, and the advantages of each."""
+    stages, batch = Stages(config), StepBatch(0, groups=groups)
+    stages.active = list(mechanisms)
+    stages.shape_rewards(batch)
+    stages.compute_advantages(batch)
+    samples = [(index, sample) for index, group in enumerate(groups) for sample in group.samples]
+    return training_samples(samples, config.training_settings, RESPONSE_LIMIT), [each.advantages for _, each in samples]
+
+
+def total(rows):
+    return sum(row.weight * row.response_length for row in rows)
+
+
+@pytest.mark.parametrize("aggregation", ["token", "response", "constant"])
+def test_sdpos_loss_is_a_mean_over_the_responses_that_were_shown_something(lm, aggregation):
+    """Its authors mask the others out of the sum and of what divides it: `compute_self_distillation_loss`."""
+    groups = as_groups(hand_made(lm, own=0.0, shared=0.0, fresh=True))
+    for sample in (*groups[0].samples, groups[1].samples[2]):  # one of eight is correct, and has no correct sibling
+        sample.rollout = replace(sample.rollout, correct=False)
+    for place in (0, 2):  # nor does anything show the policy what it stored
+        groups[1].samples[place].replayed = True
+
+    def made_rows(*settings):
+        config = preset("sdpo", "sdpo.feedback=false", f"training.loss_aggregation={aggregation}", *settings)
+        return rows_of(config, groups, made("sdpo", config, lm, None))
+
+    everyone, _ = made_rows("sdpo.others=1")
+    lengths = [sample.rollout.response_length for group in groups for sample in group.samples]
+    assert total(everyone) == pytest.approx(1 if aggregation != "constant" else sum(lengths) / 8 / RESPONSE_LIMIT)
+    rows, advantages = made_rows()
+    shown = [place for place, values in enumerate(advantages) if np.any(values)]
+    assert shown == [7] and [row.weight > 0 for row in rows] == [place == 7 for place in range(8)]
+    assert total(rows) == pytest.approx(1 if aggregation != "constant" else lengths[7] / RESPONSE_LIMIT)
+    assert rows[0].copies == 0 and rows[0].sampling_logprobs is not None, "it is measured all the same"
+
+
+@pytest.mark.parametrize(("reward", "of_all"), [(0.0, True), (0.5, False)])
+def test_opd_without_the_reward_is_a_mean_over_the_policys_own_samples(lm, reference, reward, of_all):
+    groups = as_groups(hand_made(lm, own=0.3, shared=0.0, replayed=[0, 1]))
+    config = preset("opd", f"opd.reward={reward}")
+    rows, _ = rows_of(config, groups, made("opd", config, lm, reference))
+    replayed = [sample.replayed for group in groups for sample in group.samples]
+    own = [row for row, stored in zip(rows, replayed, strict=True) if not stored]
+    assert total(rows) == pytest.approx(1) and (total(own) == pytest.approx(1)) == of_all
+
+
 def test_sdpo_cuts_the_middle_out_of_a_long_solution(lm):
     groups = as_groups(hand_made(lm, own=0.0, shared=0.0, fresh=True))
     solution = groups[0].samples[2]

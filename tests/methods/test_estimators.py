@@ -16,6 +16,7 @@ from algorithms.grpo.types import Group, Prompt, Sample, StepBatch
 from algorithms.learner.batch import TrainingSample
 from algorithms.learner.equal_rows import merge_equal_rows
 from algorithms.rollout.types import Sampling
+from algorithms.utils.errors import RunError
 from tests.maths.strategies import repeatable
 
 outcomes = st.lists(st.booleans(), min_size=1, max_size=8)
@@ -59,6 +60,51 @@ def test_ngrpo_counts_in_the_best_reward_of_the_task_and_the_groups_scale_and_fl
     one.std_scale, one.std_floor = np.array([1.0, 0.5]), 3.0
     found = estimator("ngrpo", max_reward=5.0).advantages(one)
     np.testing.assert_allclose(found, [-3.0 / (3.0 + 1e-4), 0.0], atol=1e-9)
+
+
+@pytest.mark.parametrize(("bonus", "best"), [(0.0, 1.0), (1.0, 2.0), (0.5, 1.5)])
+def test_ngrpos_virtual_response_gets_the_most_that_a_correct_one_can_get(bonus, best):
+    config = GRPOConfig().training(advantage="ngrpo").reward(length_bonus=bonus)
+    paid = [0.0, best, (1 + best) / 2]
+    found = build_estimator(config).advantages(group([False, True, True], paid))
+    extended = np.array([*paid, best])
+    np.testing.assert_allclose(found, (extended[:3] - extended.mean()) / (extended.std() + 1e-4), atol=1e-9)
+
+
+@pytest.mark.parametrize("settings", [{}, {"max_reward": 1.0}, {"max_reward": 4.0}])
+def test_ngrpo_refuses_a_response_that_is_better_than_the_best(settings):
+    one = estimator("ngrpo", **settings)
+    best = settings.get("max_reward", 1.0)
+    with pytest.raises(RunError) as raised:
+        one.advantages(group([False, True], [0.0, 5.0]))
+    assert str(raised.value) == (
+        f"ngrpo.max_reward: query q was paid 5, and the virtual best response gets {best:g}; fix: set ngrpo.max_reward "
+        "to the most that the environment pays, length bonus included"
+    )
+    assert one.advantages(group([False, True], [0.0, 5.0], replayed=[1])).any(), "stored under other settings"
+
+
+@pytest.mark.parametrize("name", ["w_reinforce", "psr", "nsr"])
+def test_w_reinforce_refuses_a_failure_that_is_paid_more_than_a_success_of_its_scale(name):
+    with pytest.raises(RunError, match=r"^training.advantage: an incorrect response to query q was paid 6,"):
+        estimator(name).advantages(group([False, True], [6.0, 10.0]))
+    estimator(name).advantages(group([False, True], [1.0, 10.0]))
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "counted"),
+    [
+        ("psr", {}, [True, False, True]),
+        ("nsr", {}, [False, True, False]),
+        ("w_reinforce", {}, [True, True, True]),
+        ("w_reinforce", {"positive": 0.0}, [False, True, False]),
+    ],
+)
+def test_what_has_no_weight_is_left_out_of_what_divides_the_loss(name, settings, counted):
+    one = group([True, False, True])
+    for sample, advantage in zip(one.samples, estimator(name, **settings).advantages(one), strict=True):
+        sample.advantages = float(advantage)
+    assert [sample.is_counted for sample in one.samples] == counted
 
 
 @pytest.mark.parametrize(

@@ -267,6 +267,26 @@ def test_the_others_are_trained_on_when_the_buffer_is_full_under_their_own_log_p
     assert first.old_logprobs == pytest.approx(np.full(4, -0.2))
 
 
+def test_what_waits_counts_in_the_loss_when_its_turn_comes_and_not_before():
+    one = made("rorecomp", share=0.5, buffer=2)
+    for number in (0, 1):
+        batch = StepBatch(number, groups=group_of_rows(10 * number, (3, 5, 4, 6), (1, 1, 0, 0)))
+        one.compose(batch)
+        for sample, own in zip(
+            batch.groups[0].samples, one.advantages(batch.groups[0], np.array([0.5, 0.5, -0.5, -0.5])), strict=True
+        ):
+            sample.advantages = own
+        one.before_update(batch)
+        samples = [(index, sample) for index, each in enumerate(batch.groups) for sample in each.samples]
+        rows = training_samples(samples, TrainingSettings(loss_aggregation="token"), 8)
+        tokens = 3 + 6 + (5 + 4) * number
+        assert [row.weight * tokens for row in rows] == pytest.approx([1, 0, 0, 1, *[1, 1] * number])
+        for sample in batch.groups[0].samples:
+            sample.old_logprobs = np.zeros(sample.rollout.response_length, np.float32)
+        one.update_history(batch)
+    assert [row.dual_clip for row in rows] == [0, 0, 0, 0, 3, 3], "its log-probs are stale, as those of replay"
+
+
 def test_groups_without_an_advantage_leave_nothing_for_later():
     one = made("rorecomp", buffer=1)
     assert step(one, 0, outcomes=(0, 0, 0, 0)) == [] and not one.buffer

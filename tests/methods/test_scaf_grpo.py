@@ -117,6 +117,21 @@ def test_as_an_answer_to_the_plain_prompt_it_takes_no_importance_weight():
     assert row.sampling_logprobs is None and row.old_logprobs is not None
 
 
+def test_the_plain_prompt_is_the_groups_own_whichever_answer_is_replaced():
+    """Another method has put an answer behind another prompt into each place but one."""
+    for step in range(10):
+        one, groups = hinter(plain_prompt=True), [plain(0, 0, 0)]
+        climb(one, groups, helps=1)
+        for place in (0, 2):
+            foreign = sampled(Prompt("q00", HINTED, hint="?"), 0, head=(7,)).samples[0]
+            foreign.borrowed = True
+            groups[0].samples[place] = foreign
+        batch = StepBatch(step, groups=list(groups))
+        one.compose(batch)
+        (borrowed,) = [sample for sample in batch.groups[0].samples if sample.rollout.correct]
+        assert borrowed.rollout.tokens.tolist() == [1, 2, 5, 0]
+
+
 def test_later_turns_that_repeat_the_hinted_prompt_stay_behind_it():
     one, groups = hinter(plain_prompt=True), [plain(0, 0)]
     (prompt,) = one.follow_up(groups, 1)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from algorithms.grpo.rollout_source import RolloutSource
-from algorithms.grpo.types import to_entry
-from algorithms.rollout.types import Sampling
+from algorithms.grpo.types import Group, Prompt, to_entry
+from algorithms.rollout.types import Sampling, Turn
 
 from .conftest import batch_of, finish, plain_group, reflected, reflection_group, sample, stored
 
@@ -73,6 +73,63 @@ def test_a_rank_does_not_buy_off_the_overlong_penalty(stub):
     cut, worse, nearly, short = shaped(algorithm, *at_the_limit, sample(range(9)), sample([1]))
     assert (cut, worse) == (-0.5, -0.6)
     assert nearly == pytest.approx(-0.5 * 3 / 4) and short == 0
+
+
+def in_turns(*lengths, correct=True, read=4):
+    """An answer of several turns, each followed by what the environment says."""
+    tokens, mask, turns = [1, 2], [False] * 2, []
+    for length in lengths:
+        turns.append(Turn(len(tokens), len(tokens) + length))
+        tokens, mask = tokens + [10] * length + [3] * read, mask + [True] * length + [False] * read
+    one = sample([10], correct)
+    rollout = replace(
+        one.rollout,
+        tokens=np.array(tokens, np.int32),
+        loss_mask=np.array(mask),
+        sampling_logprobs=np.zeros(sum(lengths), np.float32),
+        turns=tuple(turns),
+    )
+    return replace(one, rollout=rollout, old_logprobs=None)
+
+
+@pytest.mark.parametrize(
+    ("lengths", "penalty"),
+    [
+        ((1200, 1200), 0.0),  # no turn is near its limit
+        ((2048, 100), -0.5),  # the first turn was cut off
+        ((100, 2048), -0.5),
+        ((100, 1843, 100), -0.25),
+        ((1843,), -0.25),
+        ((), 0.0),
+    ],
+)
+@pytest.mark.parametrize("judged", [True, False])
+def test_the_overlong_penalty_is_that_of_the_longest_turn_as_the_limit_is_each_turns(stub, lengths, penalty, judged):
+    reward = {"overlong_penalty": 0.5, "overlong_share": 0.2, "length_bonus": 0.0}
+    algorithm = stub(env_runners={"max_response_tokens": 2048}, environment={"max_turns": 3}, reward=reward)
+    one = in_turns(*lengths)
+    if not judged:  # an episode by hand: turns are then what stands between the environment's texts
+        one.rollout = replace(one.rollout, turns=())
+    algorithm.shape_rewards(batch_of(plain_group(one)))
+    assert one.length_penalty == pytest.approx(penalty, abs=1e-3)
+    assert one.reward == pytest.approx(1 + penalty, abs=1e-3)
+
+
+def test_the_quoted_attempt_of_a_second_turn_is_no_part_of_its_length_and_a_begun_answer_is(stub):
+    algorithm = stub(env_runners={"max_response_tokens": 10}, reward={"overlong_penalty": 0.5, "overlong_share": 0.4})
+    short = reflected([60] * 6)
+    algorithm.shape_rewards(batch_of(reflection_group(short)))
+    assert short.length_penalty == 0
+    group = Group(Prompt("q", "prefix", begun=np.array([5, 5], np.int32)), [in_turns(6, 7)])
+    algorithm.shape_rewards(batch_of(group))
+    assert group.samples[0].length_penalty == pytest.approx(-0.25), "2 and 6 tokens in the first turn, 7 in the second"
+
+
+def test_the_length_bonus_counts_all_turns_together(stub):
+    algorithm = stub(reward={"length_bonus": 1.0, "length_bonus_max_tokens": 100})
+    one = in_turns(20, 30)
+    algorithm.shape_rewards(batch_of(plain_group(one)))
+    assert one.reward == pytest.approx(1.5)
 
 
 def test_the_history_keeps_the_penalised_reward_but_no_rank(stub):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from algorithms.grpo.types import with_prompt_of
-from algorithms.r3_grpo.reflection import distillation_gap
+from algorithms.r3_grpo.reflection import distillation_gap, distilled_samples
 from algorithms.rollout.types import Context
 
 from .conftest import (
@@ -79,6 +79,20 @@ def test_a_correct_reflected_answer_is_distilled_to_the_bare_prompt(stub):
     (as_it_was,) = [e for e in stored(algorithm.history) if e.correct and e.context == Context.REFLECTION]
     assert as_it_was.tokens.tolist() == [*REFLECTION_PROMPT, 20, 21]
     assert as_it_was.old_logprobs[-1] == pytest.approx(logprob_under(REFLECTION_PROMPT))
+
+
+@pytest.mark.parametrize("first", [{"borrowed": True}, {"replayed": True}])
+def test_what_other_mechanisms_put_first_into_the_plain_group_is_not_taken_for_its_prompt(stub, first):
+    """Scaf-GRPO puts a hinted answer in any place, behind its own prompt."""
+    algorithm = stub()
+    foreign = replace(sample([30], True, prompt=(*PROMPT, 77)), **first)
+    store(algorithm, [plain_group(foreign, sample([10])), reflection_group(reflected([20], True))])
+    (distilled,) = (e for e in stored(algorithm.history) if e.correct and e.context == Context.PLAIN)
+    assert distilled.tokens.tolist() == [*PROMPT, 20]
+    replaced = plain_group(foreign)
+    replaced.left_out = [sample([10])]
+    (pair,) = distilled_samples([replaced, reflection_group(reflected([21], True))])
+    assert pair[1].rollout.tokens.tolist() == [*PROMPT, 21]
 
 
 def test_a_distilled_answer_answers_a_plain_group_that_fails(stub):

@@ -1,5 +1,6 @@
 """Replayed rows in an update, next to fresh ones."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -7,15 +8,21 @@ import pytest
 import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
+from algorithms.config.files import configs_folder
+from algorithms.config.loading import load
 from algorithms.config.sections import TrainingSettings
+from algorithms.grpo.config import GRPOConfig
 from algorithms.grpo.metrics import update_metrics
 from algorithms.grpo.samples import scoring_row, training_samples
 from algorithms.grpo.types import Group, Prompt, StepBatch, to_entry, to_sample
 from algorithms.history.store import ReplayHistory
 from algorithms.learner.forward import ForwardSettings, score
+from algorithms.learner.loss import policy_loss
+from algorithms.learner.loss_inputs import LossInputs
 from algorithms.learner.update import LossSettings, accumulate_gradients
+from algorithms.r3_grpo.config import R3GRPOConfig
 
-from .conftest import reflected, sample
+from .conftest import StubR3, reflected, sample
 
 FORWARD = ForwardSettings(token_budget=1000)
 
@@ -117,6 +124,51 @@ def test_replayed_rows_say_nothing_of_the_engines_mismatch(lm):
     statistics = accumulate_gradients(lm, rows_of([fresh, replayed]), FORWARD, LossSettings())
     assert statistics.max_logp_mismatch < 1e-5
     assert statistics.max_ratio_deviation > 0.5
+
+
+def slope(stored, now, advantage, **settings):
+    """d loss / d log-prob of a token that was stored with one probability and has another now, as replay makes it."""
+    algorithm = StubR3(R3GRPOConfig().apply({"replay": settings} if settings else {}))
+    algorithm.history.add(to_entry(sample([10], logprob=math.log(stored)), 1))
+    group = Group(Prompt("q"), [sample([20], True)])
+    algorithm.compose_groups(StepBatch(5, groups=[group]))
+    (replayed,) = (one for one in group.samples if one.replayed)
+    replayed.advantages = advantage
+    row, training = training_samples([(0, replayed)], TrainingSettings(), 16)[0], TrainingSettings()
+    inputs = LossInputs.of([row], torch.device("cpu"))
+    logprobs = torch.tensor([math.log(now)], requires_grad=True)
+    loss, _ = policy_loss(
+        logprobs,
+        inputs.old_logprobs,
+        inputs.advantages,
+        inputs.weights,
+        settings=LossSettings.of(training),
+        lengths=[1],
+        dual_clip=inputs.dual_clip,
+    )
+    loss.backward()
+    return float(logprobs.grad)
+
+
+def test_by_default_no_replayed_failure_pushes_with_more_than_three_times_its_advantage():
+    assert slope(0.9, 0.9, -2.65) == pytest.approx(2.65)
+    assert slope(0.01, 0.9, -2.65, dual_clip=None) == pytest.approx(238.5), "the paper's"
+    stored = (0.01, 0.1, 0.25, 0.31, 0.5, 0.9)
+    pushed = [slope(probability, 0.9, -2.65) for probability in stored]
+    assert pushed[:3] == [0, 0, 0] and pushed[3] == pytest.approx(2.65 * 0.9 / 0.31)
+    assert max(pushed) <= 3 * 2.65
+
+
+def test_the_papers_letter_has_no_such_bound_and_the_relatives_have_their_authors():
+    def bound(*names, config_class=R3GRPOConfig):
+        files = [configs_folder() / f"{name}.yaml" for name in names]
+        return load(files, [], config_class)[0].replay_settings.dual_clip
+
+    assert R3GRPOConfig().replay_settings.dual_clip == bound("quickstart") == bound("deepscaler_r1_1p5b") == 3.0
+    assert [bound(name) for name in ("paper", "paper_r1_1p5b", "paper_r1_7b")] == [None] * 3
+    # recipe/rlep/rlep_training.sh has clip_ratio_c=10; f(r) replaces both clips in mix_core_alg.py of LUFFY and ExGRPO.
+    relatives = [bound(name, config_class=GRPOConfig) for name in ("rlep", "luffy", "exgrpo")]
+    assert relatives == [10.0, None, None]
 
 
 @pytest.mark.parametrize(("bound", "is_pushed"), [(None, True), (30.0, True), (3.0, False)])
