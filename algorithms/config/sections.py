@@ -370,6 +370,25 @@ class EvaluationSettings(Settings):
     top_p: float | None = setting(
         None, "Nucleus sampling; null: the training value.", replaces="env_runners.top_p", gt=0, le=1
     )
+    top_k: int | None = setting(
+        None,
+        "Sample from this many most likely tokens; 0: all; null: the training value.",
+        replaces="env_runners.top_k",
+        ge=0,
+    )
+    min_p: float | None = setting(
+        None,
+        "Sample from tokens of at least this share of the most likely one's probability; null: the training value.",
+        replaces="env_runners.min_p",
+        ge=0,
+        le=1,
+    )
+    stop: list[Text] | None = setting(
+        None, "Texts that end a response; null: those of training.", replaces="env_runners.stop"
+    )
+    stop_token_ids: list[Annotated[int, Field(ge=0)]] | None = setting(
+        None, "Ids of tokens that end a response; null: those of training.", replaces="env_runners.stop_token_ids"
+    )
     reflection: bool = setting(False, "Whether to also measure pass@1 after one live reflection turn.")
 
     def environment_arguments(self) -> dict[str, Any]:

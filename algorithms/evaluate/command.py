@@ -17,14 +17,13 @@ from algorithms.evaluation.fingerprint import digest_model, digest_problems
 from algorithms.evaluation.metrics import benchmark_scores
 from algorithms.evaluation.responses import ResponseFolder
 from algorithms.evaluation.resumable import part_size, parts, sample_parts
-from algorithms.evaluation.sampling import evaluation_sampling, make_truncator
+from algorithms.evaluation.sampling import evaluation_sampling, make_truncator, training_sampling
 from algorithms.models.causal_lm import read_config
 from algorithms.models.names import context_length, fetch_model, resolve_model
 from algorithms.models.tokenizer import load_tokenizer
 from algorithms.models.unused_token import unused_token
 from algorithms.preflight.ray_session import start_ray
 from algorithms.rollout.attempts import AttemptTruncator
-from algorithms.rollout.types import Sampling
 from algorithms.rollout.workers import inference_workers
 from algorithms.train.exit_codes import DONE
 from algorithms.utils.files import write_json
@@ -63,7 +62,7 @@ def evaluate(arguments: argparse.Namespace) -> Path:
     evaluation, runners = config.evaluation_settings, config.env_runners_settings
     size = stored_part_size(path) or part_size(evaluation.samples, runners.max_num_seqs, runners.num_env_runners)
     cut = parts(uids, size)
-    training = Sampling(runners.temperature, runners.top_p, runners.max_response_tokens)
+    training = training_sampling(runners)
     complete = all(folder.has(number) for number in range(len(cut)))
     if not complete:
         validate_engine(config, environment, uids)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from algorithms.config.base import BaseConfig
+from algorithms.config.machine import EnvRunnerSettings
 from algorithms.config.sections import EvaluationSettings
 from algorithms.evaluation.metrics import Metrics, summarize
 from algorithms.rollout.attempts import AttemptTruncator
@@ -206,7 +207,7 @@ def evaluate_policy(
         rollout: runs requests; rollouts come back in the order of their ids.
         uids: the held-out problems.
         settings: the `evaluation` section.
-        training: how training samples; the section's own temperature and top_p replace its.
+        training: how training samples; the section's own settings replace its.
         seed: of the run.
         truncator: of the answers that get a second turn; None: none gets one.
 
@@ -225,10 +226,21 @@ def evaluate_policy(
 
 def evaluation_sampling(settings: EvaluationSettings, training: Sampling) -> Sampling:
     """Return how an evaluation samples: as training does, except for the settings of the `evaluation` section."""
-    return replace(
-        training,
-        temperature=training.temperature if settings.temperature is None else settings.temperature,
-        top_p=training.top_p if settings.top_p is None else settings.top_p,
+    own = {key: getattr(settings, key) for key in ("temperature", "top_p", "top_k", "min_p", "stop", "stop_token_ids")}
+    own = {key: tuple(value) if isinstance(value, list) else value for key, value in own.items()}
+    return replace(training, **{key: value for key, value in own.items() if value is not None})
+
+
+def training_sampling(settings: EnvRunnerSettings) -> Sampling:
+    """Return how the section `env_runners` samples."""
+    return Sampling(
+        settings.temperature,
+        settings.top_p,
+        settings.max_response_tokens,
+        top_k=settings.top_k,
+        min_p=settings.min_p,
+        stop=tuple(settings.stop),
+        stop_token_ids=tuple(settings.stop_token_ids),
     )
 
 

@@ -18,7 +18,7 @@ from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
 
 from algorithms.config.errors import ConfigError
 from algorithms.evaluation.fingerprint import digest_model
-from algorithms.evaluation.sampling import Evaluation, evaluate_policy, make_truncator
+from algorithms.evaluation.sampling import Evaluation, evaluate_policy, make_truncator, training_sampling
 from algorithms.grpo.advantages import AdvantageEstimator
 from algorithms.grpo.config import GRPOConfig
 from algorithms.grpo.first_checks import check_engine, comparable, proof_prompts, proof_rows
@@ -162,8 +162,7 @@ class StagedAlgorithm(Algorithm):
 
     def sampling(self) -> Sampling:
         """Return how training rollouts are sampled."""
-        settings = self.config.env_runners_settings
-        return Sampling(settings.temperature, settings.top_p, settings.max_response_tokens)
+        return training_sampling(self.config.env_runners_settings)
 
     def uids(self, split: Split) -> list[str]:
         """Return the ids of an environment's queries."""

@@ -13,6 +13,7 @@ from algorithms.config.consistency import (
     check_learners,
     check_loss,
     check_policy_lag,
+    check_sampling,
     check_schedule,
     check_second_tries,
 )
@@ -122,6 +123,7 @@ class GRPOConfig(BaseConfig):
         check_loss(training)
         check_greedy(evaluation)
         if self.TRAINS:  # an evaluation loads nothing that a run's file names
+            check_sampling(self.env_runners_settings)
             check_schedule(training, self.schedule_steps)
             check_plugins(self, (*self.MECHANISMS, *named_mechanisms(training, self.MECHANISMS)))
         if not self.in_evaluation:  # RLlib's copy for runners of its own, which there are none of

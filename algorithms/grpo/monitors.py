@@ -39,9 +39,9 @@ class MismatchWatch:
         self._told = True
         return (
             f"policy/logp_mismatch_mean is {mismatch:.3g}, above {self.threshold:g}: engines sample with another "
-            "policy than the learners train. Likely causes: env_runners.dtype differs from rl_module.dtype, top_p "
-            "below 1, weights that did not reach the engine (a tied head, a stale cache), or kernels that round "
-            "differently (see env_runners.logp_mismatch_warning)"
+            "policy than the learners train. Likely causes: env_runners.dtype differs from rl_module.dtype, "
+            "weights that did not reach the engine (a tied head, a stale cache), or kernels that round differently "
+            "(see env_runners.logp_mismatch_warning)"
         )
 
 

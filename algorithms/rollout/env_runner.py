@@ -70,6 +70,7 @@ class LLMEnvRunner(EnvRunner, Checkpointable):
             max_num_seqs=settings.max_num_seqs,
             max_response_tokens=settings.max_response_tokens,
             use_gpu=self._has_gpu(),
+            tokenizer=self.tokenizer,
             eos_token_ids=stop_token_ids(self.tokenizer, model, module.revision),
             tensor_parallel_size=settings.tensor_parallel_size,
             gpu_memory_utilization=engine_share(self.config),

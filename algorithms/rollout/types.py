@@ -83,13 +83,27 @@ class Sampling:
     """How an engine samples tokens.
 
     Args:
+        top_p: the smallest set of most likely tokens with this probability is kept.
         asked_token: its log-prob right behind a finished response is measured, at temperature 1; None: nothing is.
+        top_k: so many most likely tokens are kept, before `top_p`; 0: all.
+        min_p: tokens of at least this share of the most likely one's probability are kept, first of the three.
+        stop: a response ends with the token that completes one of these texts.
+        stop_token_ids: a response ends with one of these, too.
     """
 
     temperature: float = 1.0
     top_p: float = 1.0
     max_response_tokens: int = 64
     asked_token: int | None = None
+    top_k: int = 0
+    min_p: float = 0.0
+    stop: tuple[str, ...] = ()
+    stop_token_ids: tuple[int, ...] = ()
+
+    @property
+    def truncated(self) -> bool:
+        """Whether tokens are sampled from a part of the distribution; greedy decoding takes the most likely one."""
+        return self.temperature > 0 and (self.top_p < 1 or self.top_k > 0 or self.min_p > 0)
 
 
 @dataclass(frozen=True)

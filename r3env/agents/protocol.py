@@ -48,7 +48,8 @@ def read_request(body: bytes, policy: Policy) -> ChatRequest:
         raise RequestError("the body is not a JSON object")
     fields = {name: value for name, value in fields.items() if not _says_nothing(name, value)}
     for name in sorted(fields.keys() - _READ):
-        raise RequestError(f"{name}: not supported by this endpoint; fix: leave it out", name)
+        fix = "leave it out" + (", and set env_runners.stop" if name == "stop" else "")
+        raise RequestError(f"{name}: not supported by this endpoint; fix: {fix}", name)
     if fields.get("model", MODEL) != MODEL:
         message = f"model: there is no {fields['model']!r}, only {MODEL!r}; fix: pass the agent's argument `model` on"
         raise RequestError(message, "model", status=404, code="model_not_found")

@@ -95,7 +95,7 @@ def refused(served, **fields):
         ({"max_completion_tokens": 0}, "max_completion_tokens: must be a whole number of at least 1"),
         ({"n": 2}, "n: one completion per request"),
         ({"stream": "yes"}, "stream: must be true or false"),
-        ({"stop": ["\n"]}, "stop: not supported"),
+        ({"stop": ["\n"]}, "stop: not supported by this endpoint; fix: leave it out, and set env_runners.stop"),
         ({"tools": [{"type": "function"}]}, "tools[0]: must be of the form {"),
         ({"tools": {"type": "function"}}, "tools: must be a list of {"),
         ({"tools": TOOLS, "tool_choice": "required"}, 'tool_choice: only "auto" is served; fix: leave it out'),

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from scipy.stats import chisquare
 
-from algorithms.rollout.engines.decoding import sample_tokens, uniform_numbers
+from algorithms.rollout.engines.decoding import Truncation, sample_tokens, truncated, uniform_numbers
 
 LARGEST_UNIFORM = float(np.nextafter(np.float32(1), np.float32(0)))
 LOGITS = st.floats(-80, 80, width=32) | st.just(float("-inf"))
@@ -17,8 +17,13 @@ LOGITS = st.floats(-80, 80, width=32) | st.just(float("-inf"))
 def sample(logits, uniforms, temperature=1.0, top_p=None):
     rows = len(uniforms)
     batch = torch.as_tensor(np.asarray(logits, np.float32)).expand(rows, -1)
-    nucleus = None if top_p is None else torch.full((rows,), top_p)
+    nucleus = None if top_p is None else truncation(rows, top_p)
     return sample_tokens(batch, torch.as_tensor(uniforms), torch.full((rows,), temperature), nucleus)
+
+
+def truncation(rows, top_p=1.0, top_k=0, min_p=0.0):
+    values = (np.float32(top_p), np.int64(top_k), np.float32(min_p))
+    return Truncation(*(torch.tensor(np.broadcast_to(each, rows)) for each in values))
 
 
 def nucleus_of(probabilities, top_p):
@@ -61,17 +66,43 @@ def test_draws_follow_the_distribution(temperature, top_p):
     assert chisquare(counts[possible], draws * expected[possible]).pvalue > 1e-3
 
 
-def test_the_log_prob_is_that_of_the_whole_distribution_at_the_temperature():
+@pytest.mark.parametrize("top_p", [None, 0.9])
+def test_the_log_prob_is_that_of_the_distribution_that_is_sampled_from(top_p):
     logits = np.array([0.0, 1.0, 2.0, 3.0])
-    tokens, logprobs = sample(logits, np.linspace(0, 0.99, 50, dtype=np.float32), 0.5, top_p=0.9)
-    expected = torch.tensor(logits / 0.5).log_softmax(-1)
-    assert torch.allclose(logprobs.double(), expected[tokens], atol=1e-6)
+    tokens, logprobs = sample(logits, np.linspace(0, 0.99, 50, dtype=np.float32), 0.5, top_p)
+    probabilities = torch.tensor(logits / 0.5).softmax(-1).numpy()
+    expected = probabilities if top_p is None else nucleus_of(probabilities, top_p)
+    assert np.allclose(logprobs, np.log(expected[tokens]), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("kept", "tokens"),
+    [
+        ({"top_k": 2}, [0, 1]),
+        ({"top_k": 99}, [0, 1, 2, 3]),
+        ({"min_p": 0.3}, [0, 1, 2]),
+        ({"min_p": 1.0}, [0]),
+        ({"top_k": 3, "top_p": 0.83}, [0, 1]),  # of .40, .36 and .14 among .90: top_k comes before top_p
+        ({"min_p": 0.5, "top_p": 0.51}, [0]),  # of .40 and .36 among .76: so does min_p
+        ({"top_p": 0.83}, [0, 1, 2]),
+    ],
+)
+def test_what_is_kept_is_what_vllm_keeps_and_its_log_probs_are_normalized(kept, tokens):
+    probabilities = torch.tensor([0.40, 0.36, 0.14, 0.10])
+    logprobs = truncated(probabilities.log()[None], truncation(1, **kept))[0]
+    assert torch.isfinite(logprobs).nonzero()[:, 0].tolist() == tokens
+    assert torch.allclose(logprobs[tokens].exp(), probabilities[tokens] / probabilities[tokens].sum())
+    vllms = pytest.importorskip("vllm.v1.sample.ops.topk_topp_sampler").apply_top_k_top_p_pytorch
+    logits = probabilities.log()[None].clone()
+    logits[probabilities[None] < kept.get("min_p", 0) * probabilities.max()] = -torch.inf
+    k, p = torch.tensor([min(kept.get("top_k", 4), 4)]), torch.tensor([kept.get("top_p", 1.0)])
+    assert torch.isfinite(vllms(logits, k, p)[0]).tolist() == torch.isfinite(logprobs).tolist()
 
 
 def test_every_row_keeps_its_own_temperature_and_nucleus():
     logits = torch.tensor([[1.0, 2.0, 0.0]]).repeat(4, 1)
     uniforms = torch.tensor([0.999, 0.999, 0.0, 0.999])
-    temperatures, top_p = torch.tensor([0.0, 1.0, 1.0, 1.0]), torch.tensor([1.0, 1.0, 1.0, 0.5])
+    temperatures, top_p = torch.tensor([0.0, 1.0, 1.0, 1.0]), truncation(4, [1.0, 1.0, 1.0, 0.5])
     tokens, _ = sample_tokens(logits, uniforms, temperatures, top_p)
     assert tokens.tolist() == [1, 2, 0, 1]
 

@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -20,8 +20,26 @@ def uniform_numbers(seeds: Sequence[int], length: int) -> torch.Tensor:
     return torch.from_numpy(np.stack(rows))
 
 
+class Truncation(NamedTuple):
+    """Which part of its distribution each row samples from.
+
+    Args:
+        top_p: float32 [B], as in `Sampling`.
+        top_k: int64 [B], likewise.
+        min_p: float32 [B], likewise.
+    """
+
+    top_p: torch.Tensor
+    top_k: torch.Tensor
+    min_p: torch.Tensor
+
+    def of(self, rows: torch.Tensor | slice) -> "Truncation":
+        """Return these rows."""
+        return Truncation(*(values[rows] for values in self))
+
+
 def sample_tokens(
-    logits: torch.Tensor, uniforms: torch.Tensor, temperatures: torch.Tensor, top_p: torch.Tensor | None
+    logits: torch.Tensor, uniforms: torch.Tensor, temperatures: torch.Tensor, truncation: Truncation | None = None
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Sample one token a row by inverting the cumulative distribution.
 
@@ -29,16 +47,16 @@ def sample_tokens(
         logits: [B, V].
         uniforms: float32 [B] in [0, 1).
         temperatures: float32 [B]; 0 takes the most likely token.
-        top_p: float32 [B], or None where every row keeps the whole distribution.
+        truncation: of each row; None where every row keeps the whole distribution.
 
     Returns:
-        tokens int64 [B] and their log-probs float32 [B] under the full temperature-scaled distribution.
+        tokens int64 [B] and their log-probs float32 [B] under the distribution that they are sampled from.
     """
     blocks = range(0, len(logits), _rows_in_cache(logits))
     step = blocks.step
     parts = [
-        _sample_rows(logits[i : i + step], uniforms[i : i + step], temperatures[i : i + step], _part(top_p, i, step))
-        for i in blocks
+        _sample_rows(logits[rows], uniforms[rows], temperatures[rows], truncation and truncation.of(rows))
+        for rows in (slice(i, i + step) for i in blocks)
     ]
     if len(parts) == 1:
         return parts[0]
@@ -54,19 +72,14 @@ def _rows_in_cache(logits: torch.Tensor) -> int:
     return max(1, CACHED_LOGITS // logits.shape[-1]) if logits.device.type == "cpu" else max(1, len(logits))
 
 
-def _part(values: torch.Tensor | None, start: int, count: int) -> torch.Tensor | None:
-    return None if values is None else values[start : start + count]
-
-
 def _sample_rows(
-    logits: torch.Tensor, uniforms: torch.Tensor, temperatures: torch.Tensor, top_p: torch.Tensor | None
+    logits: torch.Tensor, uniforms: torch.Tensor, temperatures: torch.Tensor, truncation: Truncation | None
 ) -> tuple[torch.Tensor, torch.Tensor]:
     scale = torch.where(temperatures > 0, temperatures, torch.ones_like(temperatures))
     logprobs = (logits.float() / scale[:, None]).log_softmax(-1)
-    probabilities = logprobs.exp()
-    if top_p is not None:
-        probabilities = _nucleus(probabilities, top_p)
-    cumulative = probabilities.cumsum(-1)
+    if truncation is not None:
+        logprobs = torch.where(temperatures[:, None] > 0, truncated(logprobs, truncation), logprobs)
+    cumulative = logprobs.exp().cumsum(-1)
     # Scaling by the last element keeps a sample inside the vocabulary whatever the rounding of the sum.
     targets = (uniforms * cumulative[:, -1])[:, None]
     tokens = torch.searchsorted(cumulative, targets, right=True).clamp(max=logits.shape[-1] - 1)
@@ -75,11 +88,22 @@ def _sample_rows(
     return tokens, logprobs.gather(-1, tokens[:, None])[:, 0]
 
 
-def _nucleus(probabilities: torch.Tensor, top_p: torch.Tensor) -> torch.Tensor:
-    """Zero what lies outside the smallest set of tokens whose mass reaches `top_p`."""
-    ordered, order = probabilities.sort(-1, descending=True)
-    outside = ordered.cumsum(-1) - ordered >= top_p[:, None]
-    return torch.zeros_like(probabilities).scatter(-1, order, ordered.masked_fill(outside, 0.0))
+def truncated(logprobs: torch.Tensor, truncation: Truncation) -> torch.Tensor:
+    """Return the log-probs of what is kept, float32 [B, V], normalized; those of the rest are -inf.
+
+    The order is vLLM's: `min_p`, then `top_k`, then `top_p` of what these leave. The most likely token is always kept,
+    and so are all that are as likely as the last of `top_k`.
+    """
+    ordered, order = logprobs.sort(-1, descending=True)
+    outside = ordered < ordered[:, :1] + truncation.min_p[:, None].log()
+    last = torch.where(truncation.top_k > 0, truncation.top_k, logprobs.shape[-1]).clamp(max=logprobs.shape[-1]) - 1
+    outside |= ordered < ordered.gather(-1, last[:, None])
+    likely = ordered.masked_fill(outside, -torch.inf).softmax(-1)
+    # Rounding must cut nothing off where the mass is to be 1.
+    outside |= (likely.cumsum(-1) - likely >= truncation.top_p[:, None]) & (truncation.top_p < 1)[:, None]
+    outside[:, 0] = False
+    kept = ordered.masked_fill(outside, -torch.inf).log_softmax(-1)
+    return torch.empty_like(logprobs).scatter_(-1, order, kept)
 
 
 # Tokens of room that a layer gets when it has to grow; what it holds is copied then.

@@ -10,6 +10,7 @@ import torch
 from algorithms.models.causal_lm import load_causal_lm
 from algorithms.rollout.engines.base import Completion, Engine, FinishReason, GenerationRequest
 from algorithms.rollout.engines.decoding import (
+    Truncation,
     left_padding,
     padding_blocks,
     preallocated_kv_cache,
@@ -18,6 +19,8 @@ from algorithms.rollout.engines.decoding import (
     uniform_numbers,
     use_grouped_decoding,
 )
+from algorithms.rollout.engines.stop_texts import StopTexts
+from algorithms.rollout.types import Sampling
 from algorithms.rollout.weight_sync.wire import NO_VERSION, TENSORS, require_complete, require_same_shapes
 
 # A batch is compacted when this share of its rows has finished: copying the cache costs about one decode step.
@@ -34,6 +37,7 @@ class TransformersEngine(Engine):
         model: folder or Hub id.
         max_num_seqs: rows decoded at once.
         eos_token_ids: a response ends after any of these.
+        tokenizer: of the model, to find texts that end a response; None: no request has such texts.
         use_gpu: whether to use the GPU that there may be.
     """
 
@@ -46,6 +50,7 @@ class TransformersEngine(Engine):
         dtype: str,
         max_num_seqs: int,
         eos_token_ids: Sequence[int],
+        tokenizer: Any = None,
         use_gpu: bool = False,
         trust_remote_code: bool = False,
         revision: str | None = None,
@@ -57,6 +62,7 @@ class TransformersEngine(Engine):
         use_grouped_decoding(self.model)
         self.max_num_seqs = max_num_seqs
         self.eos_token_ids = torch.tensor(list(eos_token_ids), device=self.device)
+        self.tokenizer = tokenizer
         self.weights_version = 0
         self.context_length = getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
         self._submitted: dict[int, GenerationRequest] = {}
@@ -129,8 +135,11 @@ class _DecodingBatch:
         asked = [-1 if request.asked is None else request.asked for request in requests]
         self.asked = torch.tensor(asked, device=device) if max(asked) >= 0 else None
         self.temperatures = torch.tensor([s.temperature for s in sampling], device=device, dtype=torch.float32)
-        top_p = torch.tensor([s.top_p for s in sampling], device=device, dtype=torch.float32)
-        self.top_p = top_p if bool((top_p < 1).any()) else None
+        self.truncation = _truncation(sampling, device)
+        self.ends = _end_tokens(engine, sampling)
+        stops = [StopTexts(engine.tokenizer, r.tokens, r.sampling.stop) if r.sampling.stop else None for r in requests]
+        self.texts = stops if any(stops) else None
+        self.stopped = torch.zeros(len(requests), dtype=torch.bool, device=device)
         self.horizon = int(self.limits.max())
         self.uniforms = uniform_numbers([request.seed for request in requests], self.horizon).to(device)
         self.tokens = torch.zeros(len(requests), self.horizon, dtype=torch.int32, device=device)
@@ -174,8 +183,9 @@ class _DecodingBatch:
         active = torch.ones(len(self.rows), dtype=torch.bool, device=self.engine.device)
         for step in range(self.horizon):
             token = self._sample(step, active)
-            ended = torch.isin(token, self.engine.eos_token_ids) | (step + 1 >= self.limits[self.rows])
-            active &= ~ended
+            stopped = active & self._stops(token, active)
+            self.stopped[self.rows[stopped]] = True
+            active &= ~(stopped | (step + 1 >= self.limits[self.rows]))
             remaining = int(active.sum())
             if remaining == 0:
                 break
@@ -185,8 +195,9 @@ class _DecodingBatch:
         return self._completions()
 
     def _sample(self, step: int, active: torch.Tensor) -> torch.Tensor:
-        top_p = None if self.top_p is None else self.top_p[self.rows]
-        token, logprob = sample_tokens(self.logits, self.uniforms[self.rows, step], self.temperatures[self.rows], top_p)
+        truncation = self.truncation and self.truncation.of(self.rows)
+        uniforms, temperatures = self.uniforms[self.rows, step], self.temperatures[self.rows]
+        token, logprob = sample_tokens(self.logits, uniforms, temperatures, truncation)
         if step == 0 and self.asked is not None:  # all rows are there yet
             own = self.logits.float().log_softmax(-1).gather(-1, self.asked.clamp(min=0)[:, None])[:, 0]
             token = torch.where(self.asked >= 0, self.asked, token)
@@ -196,6 +207,17 @@ class _DecodingBatch:
         self.logprobs[rows, step] = logprob[active]
         self.lengths[rows] = step + 1
         return token
+
+    def _stops(self, token: torch.Tensor, active: torch.Tensor) -> torch.Tensor:
+        """Whether the rows' tokens, int64 [B], end their responses, bool [B]."""
+        stops = (token[:, None] == self.ends[self.rows]).any(-1)
+        if self.texts is not None:
+            rows, alive = self.rows.tolist(), active.tolist()
+            for place, (row, each) in enumerate(zip(rows, token.tolist(), strict=True)):
+                text = self.texts[row]
+                if text is not None and alive[place] and text.complete(each):
+                    stops[place] = True
+        return stops
 
     def _compact(self, active: torch.Tensor, token: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         keep = active.nonzero()[:, 0]
@@ -224,10 +246,22 @@ class _DecodingBatch:
 
     def _completions(self) -> list[Completion]:
         tokens, logprobs = self.tokens.cpu().numpy(), self.logprobs.cpu().numpy()
-        eos = set(self.engine.eos_token_ids.tolist())
-        completions = []
+        stopped, completions = self.stopped.tolist(), []
         for row, length in enumerate(self.lengths.tolist()):
-            stopped = int(tokens[row, length - 1]) in eos
-            reason = FinishReason.STOP if stopped else FinishReason.LENGTH
+            reason = FinishReason.STOP if stopped[row] else FinishReason.LENGTH
             completions.append(Completion(tokens[row, :length].copy(), logprobs[row, :length].copy(), reason))
         return completions
+
+
+def _truncation(sampling: Sequence[Sampling], device: torch.device) -> Truncation | None:
+    """Truncations of a batch; None where no row has one."""
+    if not any(each.truncated for each in sampling):
+        return None
+    rows = zip(*((each.top_p, each.top_k, each.min_p) for each in sampling), strict=True)
+    return Truncation(*(torch.tensor(values, device=device) for values in rows))
+
+
+def _end_tokens(engine: TransformersEngine, sampling: Sequence[Sampling]) -> torch.Tensor:
+    """Tokens that end each row's response, int64 [B, K], padded with -1."""
+    own = [torch.tensor([*engine.eos_token_ids.tolist(), *each.stop_token_ids]) for each in sampling]
+    return torch.nn.utils.rnn.pad_sequence(own, batch_first=True, padding_value=-1).to(engine.device)

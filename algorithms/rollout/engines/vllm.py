@@ -32,8 +32,8 @@ REMEMBERED_SAMPLINGS = 256
 class VLLMEngine(Engine):
     """vLLM on the CPU or on GPUs: a submitted request joins the batch that is decoding.
 
-    Log-probs are those of the distribution that is sampled from: the whole one at the sampling temperature, as the
-    learner computes it, or with `top_p` below 1 that of the nucleus alone, which the learner does not.
+    Log-probs are those of the distribution that is sampled from: at the sampling temperature the whole one, as the
+    learner computes it, or what an evaluation's `top_p`, `top_k` and `min_p` keep of it.
 
     Args:
         model: folder or Hub id.
@@ -220,12 +220,16 @@ class VLLMEngine(Engine):
         return self._parameters(
             temperature=sampling.temperature,
             top_p=sampling.top_p,
+            top_k=sampling.top_k,
+            min_p=sampling.min_p,
             max_tokens=sampling.max_response_tokens,
             seed=0,
-            stop_token_ids=self.eos_token_ids,
+            stop=list(sampling.stop),
+            stop_token_ids=[*self.eos_token_ids, *sampling.stop_token_ids],
             logprobs=0,
             flat_logprobs=True,
-            detokenize=False,
+            detokenize=bool(sampling.stop),  # to find those texts; it takes time
+            skip_special_tokens=False,
             output_kind=self._output_kind,
             skip_clone=True,
         )
