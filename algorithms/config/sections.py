@@ -381,7 +381,7 @@ class EvaluationSettings(Settings):
         The columns of the training problems are not those of data with a preset, which knows its own; and held-out data
         need not have what only training uses (`Query.info`).
         """
-        from r3env.data.loading import FIELDS
+        from r3env.data.rows import FIELDS
         from r3env.data.sources import has_preset
 
         shared = dict(arguments)
