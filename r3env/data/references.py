@@ -4,7 +4,6 @@ import ast
 import json
 import math
 import re
-from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
@@ -43,9 +42,6 @@ def reference_text(value: Any) -> str | None:
         return str(value)
     if isinstance(value, float | Decimal):
         return _number(value)
-    if isinstance(value, Mapping):
-        members = ", ".join(map(str, value))
-        raise CellError("holds an object", f"map one of its members with columns.answer: {members}")
     raise CellError(f"holds a {type(value).__name__}", "make it text, a number, a boolean or a list of these")
 
 

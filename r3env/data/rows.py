@@ -105,6 +105,9 @@ class RowReader:
             value = preset.answer(value)
         if self.whole_row and isinstance(value, list | tuple | Mapping):
             return self._encodable(number, column, json.dumps(value, ensure_ascii=False, default=str))
+        if isinstance(value, Mapping) and value:
+            fix = f"map one of them: environment.columns={{answer: {column}.{next(iter(value))}}}"
+            raise self._error(number, f"{column!r} holds an object of {', '.join(map(str, value))}", fix)
         try:
             text = reference_text(value)
         except CellError as error:
@@ -198,7 +201,8 @@ class RowReader:
         except KeyError:
             names = column_names(row)
             shown = ", ".join([*names[:_NAMES_SHOWN], *(["…"] if len(names) > _NAMES_SHOWN else [])])
-            fix = f"the nearest column is {nearest(column, names)}, of {shown}; map it with columns.{field}"
+            fix = f"the nearest column is {nearest(column, names)}, of {shown}; "
+            fix += f"map it with columns.{field} (environment.columns={{{field}: NAME}})"
         error = MissingColumnError.at(self.source.text, f"no column {column!r}", fix, row=number)
         error.column, error.row = column, number
         raise error

@@ -20,6 +20,8 @@ ARGUMENTS = ("problem", "response", "answer", "uid", "level")
 TRL_ARGUMENTS = ("prompts", "completions", "log_extra", "log_metric")
 LONGEST_FEEDBACK = 4000
 
+Turns = Sequence[Mapping[str, str]]
+
 
 @dataclass(frozen=True)
 class Opinion:
@@ -53,8 +55,8 @@ def make_description(names: tuple[str, ...]) -> Callable[[], dict[str, Any]]:
 
 def make_judge(
     names: tuple[str, ...], weights: tuple[float, ...], correct_at: float, messages: bool | None
-) -> Callable[[Mapping[str, Any], str], dict[str, Any]]:
-    """Import the functions; return what judges a row and its first user turn, see `judge`."""
+) -> Callable[[Mapping[str, Any], Turns], dict[str, Any]]:
+    """Import the functions; return what judges a row and its conversation, see `judge`."""
     return partial(judge, load(names), weights, correct_at, messages)
 
 
@@ -64,7 +66,7 @@ def judge(
     correct_at: float,
     messages: bool | None,
     row: Mapping[str, Any],
-    prompt: str,
+    prompt: Turns,
 ) -> dict[str, Any]:
     """Judge a response by all functions; the fields of a `Verdict`, and `by_sum`: whether the numbers' sum decided."""
     opinions: list[tuple[float, Opinion]] = []
@@ -101,13 +103,13 @@ def combine(opinions: Sequence[tuple[float, Opinion]], correct_at: float) -> Ver
     return Verdict(correct, reason, score, feedback, answer)
 
 
-def call(function: RewardFunction, row: Mapping[str, Any], prompt: str, messages: bool | None) -> Any:
+def call(function: RewardFunction, row: Mapping[str, Any], prompt: Turns, messages: bool | None) -> Any:
     """Return what the function returns for a response.
 
     Args:
         function: The function.
         row: Every name that it may take, with its value.
-        prompt: The first user turn.
+        prompt: The turns up to the response; the last one is the user's.
         messages: Whether TRL's completions are lists of messages; None: as their annotation has it.
     """
     parameters = function.parameters
@@ -146,15 +148,15 @@ def read(value: Any) -> Opinion | None:
     raise TypeError(f"returned a {type(value).__name__}; return a number, a bool, a r3env.core.Verdict or None")
 
 
-def _trl_arguments(row: Mapping[str, Any], prompt: str, messages: bool) -> dict[str, Any]:
+def _trl_arguments(row: Mapping[str, Any], prompt: Turns, messages: bool) -> dict[str, Any]:
     """What TRL would give for a batch of one."""
     given: dict[str, Any] = {name: [value] for name, value in row.items() if name != "response"}
     response = row["response"]
     if messages:
-        given["prompts"] = [[{"role": "user", "content": prompt}]]
+        given["prompts"] = [list(prompt)]
         given["completions"] = [[{"role": "assistant", "content": response}]]
     else:
-        given["prompts"], given["completions"] = [prompt], [response]
+        given["prompts"], given["completions"] = [prompt[-1]["content"]], [response]
     given["log_extra"] = given["log_metric"] = _ignore
     return given
 

@@ -159,7 +159,12 @@ BROKEN: list[tuple[str, bytes, dict[str, str], str]] = [
     ("a.jsonl", b'{"problem": "p", "answer": NaN}', {}, "(1 without a reference: 1 null left out); fix: map the col"),
     ("a.jsonl", b'\n{"problem": " \\n", "answer": "1"}', {}, "row 2: 'problem' is empty"),
     ("a.jsonl", b'{"problem": ["p"], "answer": "1"}', {}, "row 1: 'problem' holds a list"),
-    ("a.jsonl", b'{"problem": "p", "answer": {"target": 7, "numbers": [3, 4]}}', {}, "row 1: 'answer' holds an object"),
+    (
+        "a.jsonl",
+        b'{"problem": "p", "answer": {"target": 7, "numbers": [3]}}',
+        {},
+        "row 1: 'answer' holds an object of target, numbers; fix: map one",
+    ),
     ("a.jsonl", GOOD_LINE + b'{"problem": "\xe4"}', {}, "row 2: not UTF-8 (byte 0xe4)"),
     (
         "a.jsonl",
