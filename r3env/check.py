@@ -118,7 +118,7 @@ def _report(table: QueryTable, timeout_s: float, show: int) -> int:
             reasons[checked.unpayable] += 1
             if reasons.total() <= show:
                 print(f"  {checked.unpayable}: {_shown(checked.query)}")
-        graded.update(checked.forms)
+        graded.update(checked.forms.keys())
         for name, paid in checked.forms.items():
             if not paid:
                 refused.setdefault(name, []).append(checked.query)
@@ -127,14 +127,14 @@ def _report(table: QueryTable, timeout_s: float, show: int) -> int:
         print(f"  … and {failed - show} more")
     for name in (BARE, UNIT, OTHER):
         if graded[name]:
-            print(_form_line(name, graded[name], refused.get(name, []), show))
+            print(form_line(name, graded[name], refused.get(name, []), show))
     if reasons:
         print(f"nobody could be paid for {failed}: {', '.join(f'{n} {why}' for why, n in reasons.most_common())}")
     print(f"{len(table) - failed} of {len(table)} reference answers pass their own grader, {failed} fail")
     return failed
 
 
-def _form_line(name: str, graded: int, refused: Sequence[Query], show: int) -> str:
+def form_line(name: str, graded: int, refused: Sequence[Query], show: int) -> str:
     """Say how many references are paid in another form, and the first that are not."""
     line = f"written {name}: {graded - len(refused)} of {graded} are paid"
     first = [f"{query.uid} ({query.answer[:40]!r})" for query in refused[: min(show, _FORMS_SHOWN)]]

@@ -83,10 +83,16 @@ def is_conversation(value: Any) -> bool:
     """Return whether a cell holds turns, each an object with a role, as such or as JSON text."""
     if isinstance(value, str) and not value.lstrip().startswith("["):
         return False
-    turns = _parsed(value)
-    if not isinstance(turns, list | tuple) or not turns:
-        return False
-    return all(isinstance(turn, Mapping) and ("role" in turn or "from" in turn) for turn in turns)
+    turns = _turns(value)
+    return bool(turns) and all(isinstance(turn, Mapping) and ("role" in turn or "from" in turn) for turn in turns)
+
+
+def _turns(value: Any) -> Sequence[Any]:
+    value = _parsed(value)
+    if isinstance(value, Mapping) and all(isinstance(value.get(name), list) for name in ("role", "content")):
+        # As some versions of the library `datasets` give a list of objects: by member.
+        return [{"role": role, "content": text} for role, text in zip(value["role"], value["content"], strict=False)]
+    return value if isinstance(value, list | tuple) else ()
 
 
 def read_conversation(value: Any, column: str) -> tuple[Turns, str]:
@@ -99,7 +105,7 @@ def read_conversation(value: Any, column: str) -> tuple[Turns, str]:
     Raises:
         CellError: A turn has no text or another role, or the last one is not the user's.
     """
-    turns = [_turn(number, turn) for number, turn in enumerate(_parsed(value), start=1)]
+    turns = [_turn(number, turn) for number, turn in enumerate(_turns(value), start=1)]
     if turns[-1]["role"] == "assistant" and column.rpartition(".")[2] in _WITH_ANSWER:
         turns.pop()
     if not turns or turns[-1]["role"] != "user":

@@ -91,11 +91,13 @@ class Format:
         columns: Their column for each field of ours.
         preset: Of a data set whose problem stands in several columns.
         name: What was recognized, for people; empty where the columns are ours, or were named.
+        guessed: Fields of ours whose column nobody named.
     """
 
     columns: Mapping[str, str] = field(default_factory=dict)
     preset: Preset | None = None
     name: str = ""
+    guessed: frozenset[str] = frozenset()
 
 
 def recognize(row: Row, columns: Mapping[str, str], preset: Preset | None) -> Format:
@@ -117,9 +119,10 @@ def recognize(row: Row, columns: Mapping[str, str], preset: Preset | None) -> Fo
         known = name not in found and next(filter(None, (_spelled(row, each) for each in candidates)), None)
         if known:
             found[name] = known
-    told = [f"{name} from {found[name]!r}" for name in ("problem", "answer") if found.get(name) not in (None, name)]
-    guessed = any(found.get(name) != columns.get(name, name) for name in found)
-    return Format(found, None, f"read {' and '.join(told)}" if guessed and told else "")
+    others = [name for name in ("problem", "answer") if found.get(name, name) != columns.get(name, name)]
+    told = [f"{name} from {found[name]!r}" for name in others]
+    guessed = frozenset(name for name in found if name not in columns)
+    return Format(found, None, f"read {' and '.join(told)}" if told else "", guessed)
 
 
 def _of_preset(row: Row, preset: Preset) -> dict[str, str]:

@@ -13,7 +13,6 @@ NULL, EMPTY = "null", "empty"
 # Without case, and without `\text{}`, dollar signs and a period.
 _ABSENT = frozenset(("proof", "notfound", "not found", "none", "null", "nan", "n/a", "no answer", "not available"))
 _YES_NO = frozenset(("yes", "no", "true", "false"))
-_AFTER_HASHES = re.compile(r"(?:\A|\n)[ \t]*####[ \t]*(?P<answer>[^\n]*\S)\s*\Z")
 _GROUPED = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 _WRAPPED = re.compile(r"\\(?:text|mathrm|textbf|mathbf)\s*\{([^{}]*)\}")
 _LIST_OF_TEXT = re.compile(r"\[\s*([\"']).*\1\s*\]", re.DOTALL)
@@ -76,8 +75,9 @@ def _number(value: float | Decimal) -> str | None:
 
 def after_hashes(text: str) -> str | None:
     """Return the answer of a solution whose last line is `#### 1,234`, as GSM8K's are; None for another text."""
-    found = _AFTER_HASHES.search(text)
-    return _GROUPED.sub("", found["answer"]) if found else None
+    last_line = text.rstrip().rpartition("\n")[2].strip()
+    answer = last_line.removeprefix("####").strip()
+    return _GROUPED.sub("", answer) if answer and answer != last_line else None
 
 
 def of_solution(text: str) -> str | None:

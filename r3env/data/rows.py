@@ -111,6 +111,8 @@ class RowReader:
         try:
             text = reference_text(value)
         except CellError as error:
+            if self.whole_row and "answer" in self.format.guessed:
+                return ""
             raise self._error(number, f"{column!r} {error.problem}", error.fix) from None
         if text:
             text = self._encodable(number, column, text)
@@ -142,7 +144,7 @@ class RowReader:
         try:
             return find_cell(row, column) in (None, "")
         except KeyError:
-            return "answer" not in self.format.columns
+            return "answer" in self.format.guessed or "answer" not in self.format.columns
 
     def _cell(self, number: int, row: Row, column: str, field: str) -> str:
         value = self._value(number, row, column, field)

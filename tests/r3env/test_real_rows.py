@@ -42,8 +42,8 @@ FORMS = {
     "svamp": {"with a unit": 1000, "in another format": 1000},
     "aime24": {"with a unit": 30, "in another format": 30},
     "amc23": {"with a unit": 40, "in another format": 40},
-    "minerva_math": {"bare": 8, "with a unit": 130, "in another format": 271},
-    "olympiadbench": {"bare": 4, "with a unit": 452, "in another format": 675},
+    "minerva_math": {"bare": 9, "with a unit": 130, "in another format": 271},
+    "olympiadbench": {"bare": 14, "with a unit": 454, "in another format": 675},
 }
 
 

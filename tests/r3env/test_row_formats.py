@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from r3env.core import Query
-from r3env.data.loading import load_queries, load_table
+from r3env.data.loading import Selection, load_queries, load_table
 from r3env.data.sources import DataError, parse_source
 from r3env.envs.math import MATH_INSTRUCTION, MathEnv
 
@@ -252,3 +252,23 @@ def test_raw_rows_of_gsm8k_are_read_and_said_to_be(tmp_path: Path, caplog: pytes
     assert (query.problem, query.answer) == ("How many?", "18")
     assert "1 references are what stands behind #### in the answer, as in GSM8K" in caplog.text
     assert "read problem from 'question'; to read others, name them in environment.columns" in caplog.text
+
+
+def test_turns_by_member_are_read_too(tmp_path: Path) -> None:
+    row = {"prompt": {"role": ["system", "user"], "content": ["Answer briefly.", "What is 2+3?"]}, "answer": "5"}
+    (query,) = load_queries(write(tmp_path, [row]))
+    assert (query.problem, query.turns) == ("What is 2+3?", (SYSTEM,))
+
+
+def test_a_reward_function_gets_the_reference_as_the_row_has_it(tmp_path: Path) -> None:
+    rows: list[dict[str, Any]] = [
+        {"prompt": "24?", "reward_model": {"ground_truth": {"target": 24, "numbers": [4, 6]}}, "x": 1},
+        {"prompt": "Prove it.", "reward_model": {"ground_truth": "proof"}, "x": 2},
+        {"prompt": "Free text.", "reward_model": {"ground_truth": None}, "x": 3},
+        {"prompt": "No reward model.", "x": 4},
+    ]
+    table, _ = load_table(parse_source(write(tmp_path, rows)), Selection({"target": "x"}, whole_row=True))
+    assert [query.answer for query in table.values()] == ['{"target": 24, "numbers": [4, 6]}', "proof", "", ""]
+    nested = Selection({"problem": "prompt", "style": "reward_model.ground_truth.target"}, whole_row=True)
+    table, _ = load_table(parse_source(write(tmp_path, rows[:1])), nested)
+    assert [query.info for query in table.values()] == [{"style": 24}]
