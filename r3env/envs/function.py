@@ -123,7 +123,8 @@ class FunctionEnv(MathEnv):
             f"{_CHILD}:make_judge",
             made_from,
             row,
-            [dict(turn) for turn in query.conversation(self.prompt(query))],
+            self.prompt(query),
+            [dict(turn) for turn in query.turns],
             timeout_s=self.grading_timeout_s,
         )
 
