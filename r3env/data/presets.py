@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from r3env.data import choices
+from r3env.data import choices, stories
 
 Cell = Any
 
@@ -90,28 +90,6 @@ def _join_answers(cell: Cell) -> Cell:
     return ", ".join(re.sub(r"(?<!\\)\$", "", answer).strip() for answer in answers)
 
 
-def _body_and_question(row: Mapping[str, Cell]) -> dict[str, Cell]:
-    """SVAMP: the story and the question are two columns."""
-    body, question = row["Body"], row["Question"]
-    if not isinstance(body, str) or not isinstance(question, str):
-        return {"Question": None}
-    body = body.strip()
-    return {"Question": f"{body if body.endswith(('.', '!', '?', ',')) else f'{body}.'} {question.strip()}"}
-
-
-def pose_asdiv(row: Mapping[str, Cell]) -> dict[str, Cell]:
-    """ASDiv: the story is `body`, the question `question`; the answer, `9 (apples)`, stays as it is."""
-    return {"question": f"{row['body']} {row['question']}".strip()}
-
-
-def pose_tabmwp(row: Mapping[str, Cell]) -> dict[str, Cell]:
-    """TabMWP: a table as text, with a title or none, and the question; some have a list of choices."""
-    title = f"{row['table_title']}\n" if row.get("table_title") else ""
-    options = row.get("choices")
-    choose = f" Choose from: {', '.join(map(str, options))}." if options else ""
-    return {"question": f"{title}{row['table']}\n\n{row['question']}{choose}"}
-
-
 _PROBLEM = MappingProxyType({"problem": ("problem",)})
 
 PRESETS: Mapping[str, Preset] = MappingProxyType(
@@ -179,7 +157,7 @@ PRESETS: Mapping[str, Preset] = MappingProxyType(
             {"problem": "Question", "answer": "Answer", "uid": "ID"},
             evaluation_split="test",
             answer=_whole_number,
-            pose=_body_and_question,
+            pose=stories.svamp,
         ),
         # Columns id, question, chain, result, equation, expression; splits train, validation and test (its dataset
         # card). Qwen2.5-Math's test.jsonl has input, target (a float: 43.0), type, idx; the authors' JSON files have

@@ -6,10 +6,10 @@ Each format is written down where its preset or its row in the tables below is.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from r3env.data import choices
+from r3env.data import choices, stories
 from r3env.data.cells import find_cell, is_conversation
 from r3env.data.json_rows import Row
-from r3env.data.presets import PRESETS, Preset, pose_asdiv, pose_tabmwp
+from r3env.data.presets import PRESETS, Preset
 
 # In the order in which they are tried, whatever their case. verl: prompt, reward_model. TRL: prompt, solution.
 # OpenRLHF: input, label. slime: prompt, label. AReaL: prompt, solutions. NeMo-RL: problem, expected_answer. prime-rl:
@@ -24,7 +24,9 @@ PROBLEM = (
     "query",
     "instruction",
     "original_question",
+    "content",
     "0.value",
+    "responses_create_params.input",
     "sQuestion",
     "original_text",
 )
@@ -45,10 +47,11 @@ ANSWER = (
     "target",
     "lSolutions",
     "ans",
+    "golden",
     "solution",
 )
 SOLUTION = "solution"  # worked, as a rule: its box is the answer
-_CONVERSATIONS = ("prompt", "messages", "conversations")
+_CONVERSATIONS = ("prompt", "messages", "conversations", "input")
 
 # By the columns that make it sure: data sets whose problem stands in several columns.
 _POSED: tuple[tuple[str, frozenset[str], Preset], ...] = (
@@ -58,12 +61,22 @@ _POSED: tuple[tuple[str, frozenset[str], Preset], ...] = (
     (
         "ASDiv",
         frozenset(("body", "question", "answer")),
-        Preset("", {"problem": "question", "answer": "answer"}, pose=pose_asdiv),
+        Preset("", {"problem": "question", "answer": "answer"}, pose=stories.asdiv),
     ),
     (
         "TabMWP",
         frozenset(("question", "table", "answer")),
-        Preset("", {"problem": "question", "answer": "answer"}, pose=pose_tabmwp),
+        Preset("", {"problem": "question", "answer": "answer"}, pose=stories.tabmwp),
+    ),
+    (
+        "BoolQ",
+        frozenset(("question", "passage", "answer")),
+        Preset("", {"problem": "question", "answer": "answer"}, pose=stories.boolq),
+    ),
+    (
+        "MGSM",
+        frozenset(("question", "answer", "answer_number")),
+        Preset("", {"problem": "question", "answer": "answer_number"}),
     ),
     (
         "AQuA",

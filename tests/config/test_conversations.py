@@ -1,5 +1,6 @@
 """Rows that hold a conversation: measured, shown, sampled and judged with all their turns."""
 
+import contextlib
 import json
 from pathlib import Path
 
@@ -17,6 +18,8 @@ from algorithms.rollout.types import Prompt
 from r3env import chat
 from r3env.envs.function import FunctionEnv
 from r3env.envs.math import MathEnv
+from r3env.envs.mixture import MixtureEnv
+from r3env.envs.tools import ToolEnv
 from tests.chat_families import FAMILIES, make_tokenizer
 
 SYSTEM = {"role": "system", "content": "Answer briefly."}
@@ -62,3 +65,15 @@ def test_a_reward_function_of_trl_gets_all_turns(rows: str, tmp_path: Path) -> N
     )
     env = FunctionEnv(rows, reward=f"{file}:turns", messages=True, grading_timeout_s=60.0)
     assert env.verify(env.query(env.uids[0]), "5").score == 4.0
+
+
+def test_mixtures_and_tools_keep_the_turns_of_the_row(rows: str, tmp_path: Path) -> None:
+    mixture = MixtureEnv({"sums": {"id": "r3env/Math-v0", "options": {"data": rows}}})
+    file = tmp_path / "tools.py"
+    body = '"""Add.\n\n    Args:\n        a: One.\n        b: Two.\n    """\n    return a + b'
+    file.write_text(f"def add(a: int, b: int) -> int:\n    {body}\n")
+    with contextlib.closing(ToolEnv(rows, tools=f"{file}:add")) as tools:
+        for environment in (mixture, tools):
+            text, info = environment.reset(options={"uid": environment.uids[0]})
+            assert text.startswith("2+3?") and info["conversation"] == (SYSTEM, *SHOTS)
+            assert environment.step("\\boxed{5}")[1] == 1.0

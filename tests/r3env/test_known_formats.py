@@ -79,6 +79,17 @@ FORMATS: dict[str, dict[str, Any]] = {
     "OlympiadBench": {"question": P, "final_answer": ["$5$"], "answer_type": "Numerical", "is_multiple_answer": False},
     "simple-evals": {"Question": P, "Answer": A},
     "ASDiv": {"body": "", "question": P, "answer": "5", "formula": "2+3=5", "solution_type": "Addition"},
+    "DeepMath": {"question": P, "final_answer": A, "difficulty": 4.5, "topic": "x", "r1_solution_1": WORKED},
+    "POLARIS": {"problem": P, "answer": A, "difficulty": "7/8"},
+    "LIMR": {"prompt": P, "answer": A},
+    "LIMO": {"question": P, "solution": WORKED, "answer": A},
+    "MGSM": {"question": P, "answer": None, "answer_number": 5, "equation_solution": None},
+    "TheoremQA": {"Question": P, "Answer": "5.0", "Answer_type": "integer", "Picture": None},
+    "CARP": {"content": P, "answer": A},
+    "CMATH": {"question": P, "golden": "5", "grade": 1},
+    "Eurus-2-RL": {"data_source": "x", "prompt": TURN, "ability": "math", "reward_model": {"ground_truth": A}},
+    "NeMo-Gym": {"responses_create_params": {"input": TURN}, "expected_answer": A},
+    "Tülu's RLVR, lists": {"messages": TURN, "ground_truth": ["5"], "dataset": ["gsm8k"]},
     "JSON text in CSV": {"prompt": json.dumps(TURN), "answer": A},
 }
 
@@ -128,6 +139,9 @@ def test_stories_and_tables_come_before_their_question(tmp_path: Path) -> None:
     assert load_queries(write(tmp_path, asdiv))[0].problem == "Tim has 9 apples. How many?"
     svamp = {"Body": "Tim has 9 apples", "Question": "How many?", "Answer": 9.0, "ID": "c-1"}
     assert load_queries(write(tmp_path, svamp))[0].problem == "Tim has 9 apples. How many?"
+    boolq = {"question": "is it", "passage": "It is.", "answer": True}
+    (query,) = load_queries(write(tmp_path, boolq))
+    assert (query.problem, query.answer) == ("It is.\n\nis it", "True")
     table = {"question": "How many?", "table": "a | 9", "table_title": "Apples", "choices": ["8", "9"], "answer": "9"}
     assert load_queries(write(tmp_path, table))[0].problem == "Apples\na | 9\n\nHow many? Choose from: 8, 9."
 
@@ -151,6 +165,13 @@ def test_other_columns_are_named_with_the_setting_to_write(tmp_path: Path, row: 
     with pytest.raises(DataError) as caught:
         load_queries(write(tmp_path, row))
     assert line in str(caught.value) and len(str(caught.value).splitlines()) == 1
+
+
+def test_rows_that_are_lists_of_turns_are_read(tmp_path: Path) -> None:
+    row = [{"from": "human", "value": P}, {"from": "assistant", "ground_truth": {"value": A, "pass_at_n": 0.5}}]
+    (tmp_path / "rows.json").write_text(json.dumps([row]))
+    (query,) = load_queries(str(tmp_path / "rows.json"))
+    assert (query.problem, query.answer) == (P, A)
 
 
 def test_what_is_named_goes_before_what_is_known(tmp_path: Path) -> None:
