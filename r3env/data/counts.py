@@ -41,10 +41,10 @@ class Counts:
         numbers = [(getattr(self, name), name.replace("_", " ")) for name in _LEFT_OUT]
         left_out = [f"{number} {name}" for number, name in numbers if number]
         if self.absent:
-            shown = [f"{number} {value}" for value, number in self.absent.most_common(_VALUES_SHOWN)]
-            more = sum(self.absent.values()) - sum(number for _, number in self.absent.most_common(_VALUES_SHOWN))
-            shown += [f"{more} more"] if more else []
-            left_out.append(f"{sum(self.absent.values())} without a reference: {', '.join(shown)}")
+            most = self.absent.most_common(_VALUES_SHOWN)
+            more = self.absent.total() - sum(number for _, number in most)
+            shown = [f"{number} {value}" for value, number in most] + ([f"{more} more"] if more else [])
+            left_out.append(f"{self.absent.total()} without a reference: {', '.join(shown)}")
         parts = f" ({'; '.join(left_out) if self.absent else ', '.join(left_out)} left out)" if left_out else ""
         return f"{self.queries} queries from {self.rows} rows{parts}"
 

@@ -68,6 +68,17 @@ _POSED: tuple[tuple[str, frozenset[str], Preset], ...] = (
         frozenset(("question", "table", "answer")),
         Preset("", {"problem": "question", "answer": "answer"}, pose=stories.tabmwp),
     ),
+    ("OlympiadBench", frozenset(("question", "context", "final_answer")), PRESETS["olympiadbench-full"]),
+    (
+        "questions with a context",
+        frozenset(("question", "context", "answer")),
+        Preset("", {"problem": "question", "answer": "answer"}, pose=stories.in_context),
+    ),
+    (
+        "Alpaca",
+        frozenset(("instruction", "input", "output")),
+        Preset("", {"problem": "instruction", "answer": "output"}, pose=stories.alpaca),
+    ),
     (
         "BoolQ",
         frozenset(("question", "passage", "answer")),
@@ -126,7 +137,7 @@ def recognize(row: Row, columns: Mapping[str, str], preset: Preset | None) -> Fo
     if not columns.keys() & {"problem", "answer"}:
         for name, signature, posed in _POSED:
             if signature <= row.keys() and not ({"problem", "prompt"} & row.keys()):
-                return Format({**posed.columns, **columns}, posed, f"read as rows of {name}")
+                return Format({**posed.columns, **columns}, posed, f"read as {name}")
     found = dict(columns)
     for name, candidates in (("problem", _problems(row)), ("answer", ANSWER)):
         known = name not in found and next(filter(None, (_spelled(row, each) for each in candidates)), None)

@@ -35,9 +35,7 @@ def reference_text(value: Any) -> str | None:
         return ", ".join(parts) or None
     if value is None or isinstance(value, str):
         return None if value is None else _text(value)
-    if isinstance(value, bool):
-        return str(value)
-    if isinstance(value, int):
+    if isinstance(value, int):  # or a boolean
         return str(value)
     if isinstance(value, float | Decimal):
         return _number(value)

@@ -25,6 +25,17 @@ def boolq(row: Row) -> dict[str, Any]:
     return {"question": f"{row['passage']}\n\n{row['question']}"}
 
 
+def in_context(row: Row) -> dict[str, Any]:
+    """A question about a text in `context`, which may be empty."""
+    context = row["context"]
+    return {"question": f"{context}\n\n{row['question']}"} if isinstance(context, str) and context.strip() else {}
+
+
+def alpaca(row: Row) -> dict[str, Any]:
+    """Alpaca: an instruction, and what it is about, which may be empty."""
+    return {"instruction": "\n\n".join(str(row[name]) for name in ("instruction", "input") if row[name])}
+
+
 def tabmwp(row: Row) -> dict[str, Any]:
     """TabMWP: a table as text, with a title or none, and the question; some have a list of choices."""
     title = f"{row['table_title']}\n" if row.get("table_title") else ""

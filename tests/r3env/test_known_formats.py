@@ -142,6 +142,14 @@ def test_stories_and_tables_come_before_their_question(tmp_path: Path) -> None:
     boolq = {"question": "is it", "passage": "It is.", "answer": True}
     (query,) = load_queries(write(tmp_path, boolq))
     assert (query.problem, query.answer) == ("It is.\n\nis it", "True")
+    for row in (
+        {"question": "How many?", "context": "Tim has 9.", "answer": "9"},
+        {"question": "How many?", "context": "Tim has 9.", "final_answer": ["9"], "id": 1},
+        {"instruction": "Tim has 9.", "input": "How many?", "output": "9"},
+    ):
+        (query,) = load_queries(write(tmp_path, row))
+        assert (query.problem, query.answer) == ("Tim has 9.\n\nHow many?", "9")
+    assert load_queries(write(tmp_path, {"question": "q", "context": None, "answer": "9"}))[0].problem == "q"
     table = {"question": "How many?", "table": "a | 9", "table_title": "Apples", "choices": ["8", "9"], "answer": "9"}
     assert load_queries(write(tmp_path, table))[0].problem == "Apples\na | 9\n\nHow many? Choose from: 8, 9."
 
