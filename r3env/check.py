@@ -1,27 +1,44 @@
-"""`python -m r3env.check --data FILE`: check that every reference answer passes its own grader.
+"""`python -m r3env.check --data FILE`: check that every reference answer is paid, as it is and written differently.
 
-Exit codes: 0 all do, 1 some do not, 2 wrong input, 130 interrupted.
+Exit codes: 0 all pass as they are, 1 some do not, 2 wrong input, 130 interrupted.
 """
 
 import argparse
 import logging
 import math
 import sys
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
 from itertools import islice
+from typing import TypeVar
 
 from rich.console import Console
 from rich.progress import track
 
 from r3env.core import Query, Verdict
 from r3env.data.loading import Selection, load_table
+from r3env.data.other_forms import BARE, OTHER, UNIT, is_prose, other_forms
 from r3env.data.query_table import QueryTable
 from r3env.data.sources import for_command, parse_columns, parse_source
 from r3env.grading import GraderError, grade
 
 _THREADS = 8
 _IN_FLIGHT = 256
+_FORMS_SHOWN = 3
+_LONGEST_SHOWN = 120
+_PROSE = "whole text"  # in place of a verdict's reason
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A query, why nobody could be paid for it ("" if somebody could), and whether each other form is paid."""
+
+    query: Query
+    unpayable: str
+    forms: Mapping[str, bool]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -36,6 +53,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(for_command(error), file=sys.stderr)
         return 2
     print(f"{given.data}: {counts}")
+    for remark in counts.remarks():
+        print(f"  {remark}")
     try:
         failed = _report(table, given.timeout_s, given.show)
     except (GraderError, ValueError) as error:
@@ -46,15 +65,34 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def grade_references(table: QueryTable, timeout_s: float) -> Iterator[tuple[Query, Verdict]]:
     """Grade each reference answer, put in a box, against itself; in the order in which they are done."""
+    return _for_each(table, lambda query: (query, _grade_as(query.answer, query, timeout_s)))
 
-    def grade_one(query: Query) -> tuple[Query, Verdict]:
-        return query, grade(f"\\boxed{{{query.answer}}}", query.answer, timeout_s=timeout_s)
 
+def check_references(table: QueryTable, timeout_s: float) -> Iterator[Checked]:
+    """Grade each reference answer against itself as it is and in other forms; in the order in which they are done."""
+
+    def check(query: Query) -> Checked:
+        verdict = _grade_as(query.answer, query, timeout_s)
+        if not verdict.correct:
+            return Checked(query, str(verdict.reason), {})
+        if is_prose(query.answer):
+            return Checked(query, _PROSE, {})
+        forms = other_forms(query.answer)
+        return Checked(query, "", {name: _grade_as(form, query, timeout_s).correct for name, form in forms.items()})
+
+    return _for_each(table, check)
+
+
+def _grade_as(answer: str, query: Query, timeout_s: float) -> Verdict:
+    return grade(f"\\boxed{{{answer}}}", query.answer, timeout_s=timeout_s)
+
+
+def _for_each(table: QueryTable, judge: Callable[[Query], _T]) -> Iterator[_T]:
     queries = iter(table.values())
     with ThreadPoolExecutor(_THREADS) as threads:
-        waiting: set[Future[tuple[Query, Verdict]]] = set()
+        waiting: set[Future[_T]] = set()
         while True:
-            waiting.update(threads.submit(grade_one, query) for query in islice(queries, _IN_FLIGHT - len(waiting)))
+            waiting.update(threads.submit(judge, query) for query in islice(queries, _IN_FLIGHT - len(waiting)))
             if not waiting:
                 return
             done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
@@ -63,28 +101,50 @@ def grade_references(table: QueryTable, timeout_s: float) -> Iterator[tuple[Quer
 
 
 def _report(table: QueryTable, timeout_s: float, show: int) -> int:
-    failed = 0
+    reasons: Counter[str] = Counter()
+    graded: Counter[str] = Counter()
+    refused: dict[str, list[Query]] = {}
     console = Console(stderr=True)
     bar = track(
-        grade_references(table, timeout_s),
+        check_references(table, timeout_s),
         "Grading",
         len(table),
         console=console,
         transient=True,
         disable=not console.is_terminal,  # it would leave an empty line in a log
     )
-    for query, verdict in bar:
-        if verdict.correct:
-            continue
-        failed += 1
-        if failed <= show:
-            problem = " ".join(query.problem.split())
-            print(f"  {verdict.reason}: uid {query.uid}: answer {query.answer!r}: {problem[:80]}")
+    for checked in bar:
+        if checked.unpayable:
+            reasons[checked.unpayable] += 1
+            if reasons.total() <= show:
+                print(f"  {checked.unpayable}: {_shown(checked.query)}")
+        graded.update(checked.forms.keys())
+        for name, paid in checked.forms.items():
+            if not paid:
+                refused.setdefault(name, []).append(checked.query)
+    failed = reasons.total()
     if failed > show:
         print(f"  … and {failed - show} more")
-    passed = len(table) - failed
-    print(f"{passed} of {len(table)} reference answers pass their own grader, {failed} fail")
+    for name in (BARE, UNIT, OTHER):
+        if graded[name]:
+            print(form_line(name, graded[name], refused.get(name, []), show))
+    if reasons:
+        print(f"nobody could be paid for {failed}: {', '.join(f'{n} {why}' for why, n in reasons.most_common())}")
+    print(f"{len(table) - failed} of {len(table)} reference answers pass their own grader, {failed} fail")
     return failed
+
+
+def form_line(name: str, graded: int, refused: Sequence[Query], show: int) -> str:
+    """Say how many references are paid in another form, and the first that are not."""
+    line = f"written {name}: {graded - len(refused)} of {graded} are paid"
+    first = [f"{query.uid} ({query.answer[:40]!r})" for query in refused[: min(show, _FORMS_SHOWN)]]
+    return f"{line}; not {', '.join(first)}{', …' if len(refused) > len(first) else ''}" if first else line
+
+
+def _shown(query: Query) -> str:
+    problem, answer = " ".join(query.problem.split()), query.answer
+    answer = answer if len(answer) <= _LONGEST_SHOWN else f"{answer[:_LONGEST_SHOWN]}…"
+    return f"uid {query.uid}: answer {answer!r}: {problem[:80]}"
 
 
 def _check_input(given: argparse.Namespace) -> None:

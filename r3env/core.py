@@ -10,7 +10,7 @@ from typing import Any
 import gymnasium
 from gymnasium.error import ResetNeeded
 
-from r3env.queries import Queries, Query, QueryList, variants_of
+from r3env.queries import Queries, Query, QueryList, holds_instruction, variants_of
 from r3env.spaces import UnicodeText
 from r3env.spelling import nearest
 
@@ -151,8 +151,10 @@ class VerifiableEnv(gymnasium.Env[str, str], abc.ABC):
         """Judge `response`, all that the policy wrote in this turn."""
 
     def prompt(self, query: Query) -> str:
-        """Return the first user turn: the problem, then the instruction."""
-        return f"{query.problem}\n\n{self.instruction}" if self.instruction else query.problem
+        """Return the first user turn: the problem, then the instruction unless the query's turns hold one like it."""
+        if not self.instruction or holds_instruction(query, self.instruction):
+            return query.problem
+        return f"{query.problem}\n\n{self.instruction}"
 
     def variant(self, query: Query, name: str) -> Query:
         """Return another form of a query, such as a choice of answers, to prompt and verify in its place.
@@ -230,8 +232,8 @@ class VerifiableEnv(gymnasium.Env[str, str], abc.ABC):
                 the query, see `variant`.
 
         Returns:
-            The user turn, and an info with `uid`. After a `failed_attempt` the user turn is the reflection
-            guidance and `conversation` holds the turns before it.
+            The user turn, and an info with `uid`. `conversation` holds the turns before it, if any: those of the query,
+            and after a `failed_attempt`, where the user turn is the reflection guidance, all up to that response.
 
         Raises:
             ValueError: An unknown uid, option key or variant, or an attempt that is not text.
@@ -252,12 +254,10 @@ class VerifiableEnv(gymnasium.Env[str, str], abc.ABC):
             query = self.variant(query, str(options["variant"]))
         self._current, self._turns_left = query, self.max_turns
         info: dict[str, Any] = {"uid": query.uid}
+        prompt = self.prompt(query)
         if attempt is None:
-            return self.prompt(query), info
-        info["conversation"] = (
-            {"role": "user", "content": self.prompt(query)},
-            {"role": "assistant", "content": attempt},
-        )
+            return prompt, {**info, "conversation": tuple(query.turns)} if query.turns else info
+        info["conversation"] = (*query.conversation(prompt), {"role": "assistant", "content": attempt})
         return self.feedback(query, attempt, Verdict(False, Reason.DIFFERENT)), info
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:

@@ -51,7 +51,10 @@ def _show(given: argparse.Namespace) -> None:
         with _named(given, "reset"):
             starts = _starts(env, given)
         for number, (observation, info) in enumerate(starts, start=1):
-            print(f"{_RULE}\n{number}. uid {info['uid']}\n{_RULE}\n{observation}")
+            print(f"{_RULE}\n{number}. uid {info['uid']}\n{_RULE}")
+            for turn in info.get("conversation", ()):
+                print(f"[{turn['role']}]\n{turn['content']}\n[end of turn]")
+            print(observation)
             if given.gold:
                 with _named(given, "reference_response"):
                     reference = env.reference_response(env.query(info["uid"]))

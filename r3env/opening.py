@@ -2,7 +2,7 @@
 
 import importlib
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import gymnasium
@@ -70,6 +70,15 @@ def user_prompt(environment: "VerifiableEnv", uid: str) -> str:
     if not isinstance(prompt, str):
         raise TypeError(f"the prompt of query {uid!r} must be text, it is of type {type(prompt).__name__}")
     return prompt
+
+
+def first_turns(environment: "VerifiableEnv", uid: str) -> tuple[Mapping[str, str], ...]:
+    """Return the turns of a query up to where the policy begins to write; the first user turn is the last of them.
+
+    Raises:
+        TypeError: a prompt is not text.
+    """
+    return environment.query(uid).conversation(user_prompt(environment, uid))
 
 
 def finite_reward(reward: Any) -> float:

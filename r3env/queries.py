@@ -2,10 +2,17 @@
 
 import abc
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+# An instruction, `within \boxed{}`, not a box that a problem draws, `\boxed{\phantom{0}} + 3`.
+_ASKS_FOR_BOX = re.compile(
+    r"\b(?:within|in|inside|using|into|with|by|as|form|format)\b[\s:]*(?:(?:a|an|the|latex)\s+)*[^\w\s\\]{0,4}"
+    r"(?:\\{1,2}(?:boxed|fbox)\b|boxed\s*\{)|\\{1,2}boxed\s*\{\s*(?:\.{3}|\\[lc]?dots)?\s*\}",
+    re.IGNORECASE,
+)
 VARIANTS = "variants"  # the name in `Query.info`
 
 
@@ -19,6 +26,7 @@ class Query:
         answer: The reference answer.
         level: How hard it is, if known.
         info: Further columns of the data, by the names that `columns` gives them: hints, solutions, variants.
+        turns: Turns before the problem, each with `role` (system, user or assistant) and `content`.
     """
 
     uid: str
@@ -26,6 +34,11 @@ class Query:
     answer: str
     level: str = ""
     info: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    turns: Sequence[Mapping[str, str]] = field(default=(), hash=False)
+
+    def conversation(self, prompt: str) -> tuple[Mapping[str, str], ...]:
+        """Return the turns up to where the policy begins to write; `prompt` is the text of the last one."""
+        return (*self.turns, {"role": "user", "content": prompt})
 
 
 def variants_of(query: Query) -> dict[str, Query]:
@@ -53,6 +66,13 @@ def _variant(query: Query, form: Mapping[str, Any]) -> Query:
     if problem in (None, ""):
         raise ValueError("an empty problem")
     return replace(query, problem=str(problem), answer=query.answer if answer in (None, "") else str(answer))
+
+
+def holds_instruction(query: Query, instruction: str) -> bool:
+    r"""Return whether the query's own system or user turns hold the instruction, or one for `\boxed` as it is."""
+    asked = [turn["content"] for turn in query.turns if turn["role"] != "assistant"]
+    text = "\n".join([*asked, query.problem])
+    return instruction.strip() in text or ("\\boxed" in instruction and _ASKS_FOR_BOX.search(text) is not None)
 
 
 class Queries(Mapping[str, Query], abc.ABC):

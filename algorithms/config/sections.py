@@ -89,15 +89,20 @@ class EnvironmentSettings(Settings):
     )
     columns: dict[str, str] = setting(
         {},
-        "Which column of the data holds each field, where the names differ: `{problem: question}`. Names other than "
-        "`problem`, `answer`, `uid` and `level` keep that column in `Query.info`.",
+        "Which column of the data holds each field, where the names differ: `{problem: question}`; dots name a column "
+        "within a column, `{answer: reward_model.ground_truth}`. Names other than `problem`, `answer`, `uid` and "
+        "`level` keep that column in `Query.info`.",
     )
     system: Text | None = setting(
         None,
-        "System message at the start of every conversation; null: the environment's or the chat template's own, if "
-        "any.",
+        "System message at the start of every conversation, in place of one in the data's rows; null: the rows', the "
+        "environment's or the chat template's own, if any.",
     )
-    instruction: str | None = setting(None, "Instruction added to every problem; null: the environment's own.")
+    instruction: str | None = setting(
+        None,
+        "Instruction added to every problem, unless its row holds it, or asks for a box, already; null: the "
+        "environment's own.",
+    )
     reflection_guidance: str | None = setting(
         None, "Message that asks for a second attempt; null: the environment's own."
     )
@@ -404,7 +409,7 @@ class EvaluationSettings(Settings):
         The columns of the training problems are not those of data with a preset, which knows its own; and held-out data
         need not have what only training uses (`Query.info`).
         """
-        from r3env.data.loading import FIELDS
+        from r3env.data.rows import FIELDS
         from r3env.data.sources import has_preset
 
         shared = dict(arguments)

@@ -26,7 +26,8 @@ def digest_problems(queries: Mapping[str, Query], uids: Sequence[str]) -> dict[s
     for uid in uids:
         name, query = uid.partition("/")[0], queries[uid]
         counts[name] = counts.get(name, 0) + 1
-        text = repr((uid, query.problem, query.answer, query.level))
+        turns = (query.turns,) if query.turns else ()
+        text = repr((uid, query.problem, query.answer, query.level, *turns))
         digests.setdefault(name, hashlib.sha256()).update(text.encode("utf-8", "surrogatepass"))
     return {name: {"problems": count, "digest": digests[name].hexdigest()[:32]} for name, count in counts.items()}
 

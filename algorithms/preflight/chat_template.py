@@ -96,13 +96,13 @@ def _variables(tokenizer: Any) -> set[str]:
 
 
 def prompt_lines(
-    config: "BaseConfig", prompt: str, tools: Sequence[Mapping[str, Any]] = ()
+    config: "BaseConfig", prompt: Sequence[Mapping[str, str]], tools: Sequence[Mapping[str, Any]] = ()
 ) -> Iterator[tuple[str, str]]:
     """Yield the lines that show a first prompt, line breaks as they are; a long one is cut in the middle.
 
     Args:
         config: names the model, which is at hand.
-        prompt: the first user turn; empty where no query was read.
+        prompt: its turns; empty where no query was read.
         tools: what the policy may call.
     """
     if not prompt:
@@ -110,7 +110,7 @@ def prompt_lines(
     module = config.rl_module_settings
     tokenizer = load_tokenizer(resolve_model(module.model), module.revision, module.trust_remote_code)
     form = replace(chat_format(config), tools=tools)
-    tokens = chat.first_turn(tokenizer, [{"role": "user", "content": prompt}], form)
+    tokens = chat.first_turn(tokenizer, prompt, form)
     text = str(tokenizer.decode(tokens))
     if len(text) > _SHOWN:
         text = f"{text[: _SHOWN // 2]}\n[...]\n{text[-_SHOWN // 2 :]}"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from algorithms.config.errors import ConfigError, shown
 from algorithms.models.names import ModelFacts, resolve_model
-from algorithms.preflight.environments import EnvironmentFacts
+from algorithms.preflight.environments import EnvironmentFacts, Opening, opening_text
 from algorithms.rollout.attempts import engine_context, named_length
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ def _measured(config: "BaseConfig", environment: EnvironmentFacts, *, several: b
         form = replace(chat_format(config), tools=environment.tools)
         check_tools(config, tokenizer, form)
         longest = _most_tokens(tokenizer, environment.prompts)
-        contents = [[{"role": "user", "content": text}] for text in longest]
+        contents = [[{"role": "user", "content": one}] if isinstance(one, str) else one for one in longest]
         prompts = [chat.first_turn(tokenizer, content, form) for content in contents]
         guidance = chat.second_turn(tokenizer, environment.guidance, form) if several else []
         stops = stop_token_ids(tokenizer, model, module.revision)
@@ -145,17 +145,19 @@ def _measured(config: "BaseConfig", environment: EnvironmentFacts, *, several: b
     return max(map(len, prompts)), len(guidance), largest
 
 
-def _most_tokens(tokenizer: Any, texts: Sequence[str]) -> list[str]:
-    """Return the texts with the most tokens; `texts` come with the most bytes first, and no token is shorter."""
-    measured: list[tuple[int, str]] = []
-    for start in range(0, len(texts), _BATCH):
-        batch = texts[start : start + _BATCH]
+def _most_tokens(tokenizer: Any, prompts: Sequence[Opening]) -> list[Opening]:
+    """Return the prompts with the most tokens; they come with the most bytes first, and no token is shorter."""
+    measured: list[tuple[int, Opening]] = []
+    for start in range(0, len(prompts), _BATCH):
+        batch = prompts[start : start + _BATCH]
+        texts = [opening_text(prompt) for prompt in batch]
         least = measured[-1][0] if len(measured) == _RENDERED else 0
-        if len(batch[0].encode()) <= least:
+        if len(texts[0].encode()) <= least:
             break
-        lengths = map(len, tokenizer(list(batch), add_special_tokens=False)["input_ids"])
-        measured = sorted([*measured, *zip(lengths, batch, strict=True)], reverse=True)[:_RENDERED]
-    return [text for _, text in measured]
+        lengths = map(len, tokenizer(texts, add_special_tokens=False)["input_ids"])
+        together = [*measured, *zip(lengths, batch, strict=True)]
+        measured = sorted(together, key=lambda pair: pair[0], reverse=True)[:_RENDERED]
+    return [prompt for _, prompt in measured]
 
 
 HOTTEST = 2.0

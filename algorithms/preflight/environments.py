@@ -17,13 +17,15 @@ from algorithms.config.sections import EnvironmentSettings
 from algorithms.preflight.trial import sum_decides, try_out
 from r3env.agents.types import Policy
 from r3env.data.sources import DataError, parse_source
-from r3env.opening import EnvIdError, NotRegisteredError, check_id, user_prompt
+from r3env.opening import EnvIdError, NotRegisteredError, check_id, first_turns
 from r3env.registry import OptionError, UnreachableError
 
 if TYPE_CHECKING:
     from algorithms.config.base import BaseConfig
     from r3env.core import Query, VerifiableEnv
 
+
+Opening = str | tuple[Mapping[str, str], ...]  # a user turn, or several turns of which it is the last
 
 _logger = logging.getLogger(__name__)
 
@@ -39,20 +41,21 @@ class EnvironmentFacts:
     Args:
         queries: of training; None if they are on the Hub and were not fetched.
         held_out: queries of evaluation; None likewise.
-        prompts: the first user turns, of training and held out, those with the most bytes first.
+        prompts: the first user turns, of training and held out, those with the most bytes first; where other turns
+            precede one, all of them.
         guidance: the user turn that asks for a second attempt.
         max_turns: answers that the policy may give in an episode.
-        first_prompt: the first user turn of the first query.
+        first_prompt: the turns of the first query; empty where no query was read.
         tools: what the policy may call, see `VerifiableEnv.tools`.
         trial: what a few answers got, in a line; empty: none was given.
     """
 
     queries: int | None
     held_out: int | None
-    prompts: Sequence[str] = ()
+    prompts: Sequence[Opening] = ()
     guidance: str = ""
     max_turns: int = 1
-    first_prompt: str = ""
+    first_prompt: Sequence[Mapping[str, str]] = ()
     tools: Sequence[Mapping[str, Any]] = ()
     trial: str = ""
 
@@ -95,7 +98,7 @@ def _facts(config: "BaseConfig", fetch: bool, trial: bool, opened: contextlib.Ex
         prompts=longest_first(prompts),
         guidance=environment.reflection_guidance,
         max_turns=environment.max_turns,
-        first_prompt=environment.prompt(environment.query(uids[0])) if uids else "",
+        first_prompt=first_turns(environment, uids[0]) if uids else (),
         tools=environment.tools,
         trial=_tried(config, environment, uids or (), trial),
     )
@@ -109,21 +112,27 @@ def _tried(config: "BaseConfig", environment: "VerifiableEnv", uids: Sequence[st
     return try_out(environment, uids, policy=policy) if trial else ""
 
 
-def user_prompts(environment: "VerifiableEnv", uids: Sequence[str]) -> list[str]:
-    """Return the first user turn of each query.
+def user_prompts(environment: "VerifiableEnv", uids: Sequence[str]) -> list[Opening]:
+    """Return the first user turn of each query, with the turns before it where there are any.
 
     Raises:
         ConfigError: the environment cannot make one.
     """
     try:
-        return [user_prompt(environment, uid) for uid in uids]
+        conversations = (first_turns(environment, uid) for uid in uids)
+        return [turns if len(turns) > 1 else turns[-1]["content"] for turns in conversations]
     except Exception as error:  # prompt is the user's
         raise _refusal(f"{_WHERE}: {_line(error)}", error) from error
 
 
-def longest_first(prompts: Sequence[str]) -> tuple[str, ...]:
+def opening_text(opening: Opening) -> str:
+    """Return the text of all turns."""
+    return opening if isinstance(opening, str) else "\n".join(turn["content"] for turn in opening)
+
+
+def longest_first(prompts: Sequence[Opening]) -> tuple[Opening, ...]:
     """Sort prompts by their bytes, of which a token has at least one."""
-    return tuple(sorted(prompts, key=lambda prompt: len(prompt.encode()), reverse=True))
+    return tuple(sorted(prompts, key=lambda prompt: len(opening_text(prompt).encode()), reverse=True))
 
 
 def _check_held_out(

@@ -69,7 +69,7 @@ class SkyRLGymEnv(ForeignEnv):
         extras = {"reward_spec": truth, "reward_model": truth, "extra_info": {}, **self.extras}
         self._end()
         self._episode = self._library.make(self.name, extras=extras, **self.options)
-        prompt = [{"role": "user", "content": self.prompt(query)}]
+        prompt = [dict(turn) for turn in query.conversation(self.prompt(query))]
         opening, _ = self._episode.init(prompt)
         if opening != prompt:
             raise ValueError(f"{self.name} changes the prompt, which this adapter cannot pass on")

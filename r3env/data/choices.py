@@ -2,6 +2,7 @@
 
 import hashlib
 import random
+import re
 from collections.abc import Mapping, Sequence
 from string import ascii_uppercase
 from typing import Any
@@ -29,6 +30,26 @@ def mmlu_pro(row: Row) -> dict[str, Any]:
     if not isinstance(row["question"], str) or not isinstance(row["options"], Sequence):
         return {"question": None}
     return {"question": posed(row["question"], row["options"])}
+
+
+def aqua(row: Row) -> dict[str, Any]:
+    """Pose a row of AQuA, whose `options` are lettered already, `A)21`, and whose `correct` is a letter."""
+    options = [re.sub(r"^[A-Z]\)\s*", "", str(option)) for option in row["options"]]
+    return {"question": posed(row["question"], options)}
+
+
+def mmlu(row: Row) -> dict[str, Any]:
+    """Pose a row of MMLU, whose `choices` are a list, and whose `answer` is a place in it from 0."""
+    answer, options = row["answer"], row["choices"]
+    letter = ascii_uppercase[answer] if isinstance(answer, int) and 0 <= answer < len(options) else answer
+    return {"question": posed(row["question"], options), "answer": letter}
+
+
+def arc(row: Row) -> dict[str, Any]:
+    """Pose a row of ARC, whose `choices` hold `text` and `label`; some labels are digits, which become letters."""
+    texts, labels = row["choices"]["text"], list(row["choices"]["label"])
+    key = row["answerKey"]
+    return {"question": posed(row["question"], texts), "answerKey": ascii_uppercase[labels.index(key)]}
 
 
 def posed(question: str, options: Sequence[Any]) -> str:

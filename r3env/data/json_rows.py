@@ -135,6 +135,8 @@ class _JsonText:
 
 
 def _to_row(source: str, number: int, row: object) -> Row:
+    if isinstance(row, list) and row and all(isinstance(part, dict) for part in row):
+        return {str(place): part for place, part in enumerate(row)}  # as Open-Reasoner-Zero's: two turns
     if not isinstance(row, dict):
         raise DataError.at(source, f"a JSON {type(row).__name__}", "make each row a JSON object", row=number)
     return row

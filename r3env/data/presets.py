@@ -4,12 +4,12 @@ The comments say where each schema is written down.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from r3env.data import choices
+from r3env.data import choices, stories
 
 Cell = Any
 
@@ -30,6 +30,8 @@ class Preset:
             without the column is kept.
         pose: Makes columns of a row anew from several of them, such as a problem with its options; it reads columns
             as `row[name]`, so that a missing one is named.
+        instead: Columns that hold a field of ours in other copies of the data set, such as those of evaluation
+            suites, in the order in which they are tried where a row lacks the one in `columns`.
     """
 
     hub_id: str
@@ -41,6 +43,7 @@ class Preset:
     context: str | None = None
     only: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     pose: Callable[[Mapping[str, Cell]], Mapping[str, Cell]] | None = None
+    instead: Mapping[str, Sequence[str]] = field(default_factory=lambda: MappingProxyType({}))
 
 
 def _after_hashes(cell: Cell) -> Cell:
@@ -86,6 +89,8 @@ def _join_answers(cell: Cell) -> Cell:
         return cell
     return ", ".join(re.sub(r"(?<!\\)\$", "", answer).strip() for answer in answers)
 
+
+_PROBLEM = MappingProxyType({"problem": ("problem",)})
 
 PRESETS: Mapping[str, Preset] = MappingProxyType(
     {
@@ -134,9 +139,41 @@ PRESETS: Mapping[str, Preset] = MappingProxyType(
             {"problem": "question", "answer": "answer", "uid": "id"},
             split="test",
             answer=_whole_number,
+            instead=_PROBLEM,
         ),
-        # Columns question, answer; split test (as public evaluation code reads it).
-        "minerva": Preset("math-ai/minervamath", {"problem": "question", "answer": "answer"}, split="test"),
+        # Columns question, answer; split test (as public evaluation code reads it). Qwen2.5-Math's test.jsonl has
+        # problem, solution (worked, its final answer in `\\boxed{}`), type, idx.
+        "minerva": Preset(
+            "math-ai/minervamath",
+            {"problem": "question", "answer": "answer"},
+            split="test",
+            answer=_boxed,
+            instead=MappingProxyType({"problem": ("problem",), "answer": ("solution",)}),
+        ),
+        # Columns ID, Body (the story), Question, Equation, Answer (text or a float: 145.0), Type; splits train and test
+        # (its repository; Qwen2.5-Math's test.jsonl has the same names). Evaluation suites join the first two.
+        "svamp": Preset(
+            "ChilleD/SVAMP",
+            {"problem": "Question", "answer": "Answer", "uid": "ID"},
+            evaluation_split="test",
+            answer=_whole_number,
+            pose=stories.svamp,
+        ),
+        # Columns id, question, chain, result, equation, expression; splits train, validation and test (its dataset
+        # card). Qwen2.5-Math's test.jsonl has input, target (a float: 43.0), type, idx; the authors' JSON files have
+        # sQuestion and lSolutions (a list); MWPToolkit's original_text and ans.
+        "mawps": Preset(
+            "MU-NLPC/Calc-mawps",
+            {"problem": "question", "answer": "result"},
+            evaluation_split="test",
+            answer=_whole_number,
+            instead=MappingProxyType(
+                {
+                    "problem": ("input", "sQuestion", "original_text", "problem", "Question"),
+                    "answer": ("target", "lSolutions", "ans", "answer", "Answer"),
+                }
+            ),
+        ),
         # Columns question, final_answer (a list of texts), solution (a list), is_multiple_answer, unit, answer_type,
         # error (the tolerance of a number, not used here), subfield, subject, modality, difficulty, language;
         # split test (as public evaluation code reads it).
@@ -181,6 +218,8 @@ PRESETS: Mapping[str, Preset] = MappingProxyType(
     }
 )
 
+# Names that evaluation suites have for the same data sets.
+ALIASES = MappingProxyType({"minerva_math": "minerva", "olympiad_bench": "olympiadbench", "math-500": "math500"})
 _BY_HUB_ID = {preset.hub_id.lower(): preset for preset in PRESETS.values()}
 
 

@@ -4,7 +4,7 @@ import marshal
 import os
 import tempfile
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Self
 
 from r3env.core import Queries, Query
@@ -12,6 +12,10 @@ from r3env.core import Queries, Query
 _EMPTY = -1
 _FIRST_SLOTS = 1 << 10
 _HASH_MASK = (1 << 64) - 1
+
+
+def _plain(turns: Iterable[Mapping[str, str]]) -> tuple[dict[str, str], ...]:
+    return tuple(dict(turn) for turn in turns)
 
 
 class QueryTable(Queries):
@@ -52,7 +56,9 @@ class QueryTable(Queries):
         slot, known = self._find(query.uid, hashed)
         if known is not None:
             return known, self._rows[self._slots[slot]]
-        record = marshal.dumps((query.uid, query.problem, query.answer, query.level, dict(query.info)))
+        record = marshal.dumps(
+            (query.uid, query.problem, query.answer, query.level, dict(query.info), _plain(query.turns))
+        )
         self._file.write(record)
         self._slots[slot] = len(self._hashes)
         self._hashes.append(hashed)

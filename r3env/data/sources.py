@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, Self
 
-from r3env.data.presets import PRESETS, Preset, find_preset
+from r3env.data.presets import ALIASES, PRESETS, Preset, find_preset
 from r3env.spelling import nearest
 
 EMBEDDED = ("train", "heldout", "variants")
@@ -14,7 +14,8 @@ FILE_TYPES = (".jsonl", ".json", ".parquet", ".csv")
 _HUB_ID = re.compile(
     r"(?P<name>[\w.-]+/[\w.-]+)(?::(?P<configuration>[\w.-]+))?(?:@(?P<revision>[\w./-]+))?(?:#(?P<split>[^#]+))?"
 )
-_PRESET = re.compile(r"preset:(?P<preset>[^@#]*)(?:@(?P<revision>[\w./-]+))?(?:#(?P<split>[^#]+))?")
+_PRESET = re.compile(r"preset:(?P<preset>[^@#:]*)(?:@(?P<revision>[\w./-]+))?(?:#(?P<split>[^#]+))?")
+_PRESET_OF_FILE = re.compile(r"preset:(?P<preset>[^@#:]*):(?P<path>.+)")
 
 
 class DataError(ValueError):
@@ -63,8 +64,8 @@ def parse_source(
     """Determine what `text` names; nothing is opened.
 
     Args:
-        text: A file, `embedded:NAME`, `preset:NAME`, or a Hub id `owner/name[:configuration]`; the latter two with
-            `@revision` and `#split` behind if wanted.
+        text: A file, `preset:NAME:FILE`, `embedded:NAME`, `preset:NAME`, or a Hub id `owner/name[:configuration]`; the
+            latter two with `@revision` and `#split` behind if wanted.
         split: Overrides the split in `text` and the preset's own.
         revision: Overrides the revision in `text`.
         preset: Name of the preset to read the rows by, whatever `text` is.
@@ -96,7 +97,7 @@ def parse_columns(pairs: Sequence[str]) -> dict[str, str]:
 def for_command(error: Exception) -> str:
     """Return an error's line with the option of a command in place of the setting that maps a column."""
     line = " ".join(str(error).split())
-    return re.sub(r"map it with columns\.(\S+)", r"map it with --column \1=NAME", line)
+    return re.sub(r"map it with columns\.(\S+) \(environment\.columns=.*?\)", r"map it with --column \1=NAME", line)
 
 
 def has_preset(text: str) -> bool:
@@ -113,10 +114,10 @@ def evaluation_source(text: str) -> str:
     Other names, and those that are not of a data set at all, stay as they are.
     """
     try:
-        preset = parse_source(text).preset
+        source = parse_source(text)
     except DataError:
         return text
-    split = preset and preset.evaluation_split
+    split = source.kind == "hub" and source.preset and source.preset.evaluation_split
     return f"{text}#{split}" if split and "#" not in text else text
 
 
@@ -127,6 +128,8 @@ def _parse(text: str) -> Source:
         preset = _preset(text, match["preset"])
         split = match["split"] or preset.split
         return Source(text, "hub", preset.hub_id, preset.configuration, match["revision"], split, preset)
+    if match := _PRESET_OF_FILE.fullmatch(text):
+        return Source(text, "file", str(Path(match["path"]).expanduser()), preset=_preset(text, match["preset"]))
     path = Path(text).expanduser()
     if path.suffix.lower() in FILE_TYPES or path.exists():
         return Source(text, "file", str(path))
@@ -140,6 +143,7 @@ def _parse(text: str) -> Source:
 
 
 def _preset(text: str, name: str) -> Preset:
-    if name not in PRESETS:
+    known = ALIASES.get(name, name)
+    if known not in PRESETS:
         raise DataError.at(text, f"there is no preset {name!r}", f"one of {', '.join(PRESETS)}")
-    return PRESETS[name]
+    return PRESETS[known]

@@ -120,7 +120,12 @@ class FunctionEnv(MathEnv):
         row["response"] = response
         made_from = self.names, self.weights, self.correct_at, self.messages
         return shared_judge().ask(
-            f"{_CHILD}:make_judge", made_from, row, self.prompt(query), timeout_s=self.grading_timeout_s
+            f"{_CHILD}:make_judge",
+            made_from,
+            row,
+            self.prompt(query),
+            [dict(turn) for turn in query.turns],
+            timeout_s=self.grading_timeout_s,
         )
 
     def _selection(self) -> Selection:

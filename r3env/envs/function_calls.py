@@ -53,8 +53,8 @@ def make_description(names: tuple[str, ...]) -> Callable[[], dict[str, Any]]:
 
 def make_judge(
     names: tuple[str, ...], weights: tuple[float, ...], correct_at: float, messages: bool | None
-) -> Callable[[Mapping[str, Any], str], dict[str, Any]]:
-    """Import the functions; return what judges a row and its first user turn, see `judge`."""
+) -> Callable[..., dict[str, Any]]:
+    """Import the functions; return what judges a row, its first user turn and the turns before it, see `judge`."""
     return partial(judge, load(names), weights, correct_at, messages)
 
 
@@ -65,6 +65,7 @@ def judge(
     messages: bool | None,
     row: Mapping[str, Any],
     prompt: str,
+    turns: Sequence[Mapping[str, str]] = (),
 ) -> dict[str, Any]:
     """Judge a response by all functions; the fields of a `Verdict`, and `by_sum`: whether the numbers' sum decided."""
     opinions: list[tuple[float, Opinion]] = []
@@ -72,7 +73,7 @@ def judge(
     named = labels([function.name for function in functions])
     for function, weight, label in zip(functions, weights, named, strict=True):
         try:
-            opinion = read(call(function, row, prompt, messages))
+            opinion = read(call(function, row, prompt, messages, turns))
         except (Exception, SystemExit) as error:
             hint = _hint(error, function, messages)
             return _verdict(Verdict(False, Reason.ERROR, feedback=f"{function.name}: {describe(error)}{hint}"))
@@ -101,7 +102,13 @@ def combine(opinions: Sequence[tuple[float, Opinion]], correct_at: float) -> Ver
     return Verdict(correct, reason, score, feedback, answer)
 
 
-def call(function: RewardFunction, row: Mapping[str, Any], prompt: str, messages: bool | None) -> Any:
+def call(
+    function: RewardFunction,
+    row: Mapping[str, Any],
+    prompt: str,
+    messages: bool | None,
+    turns: Sequence[Mapping[str, str]] = (),
+) -> Any:
     """Return what the function returns for a response.
 
     Args:
@@ -109,10 +116,11 @@ def call(function: RewardFunction, row: Mapping[str, Any], prompt: str, messages
         row: Every name that it may take, with its value.
         prompt: The first user turn.
         messages: Whether TRL's completions are lists of messages; None: as their annotation has it.
+        turns: Those before the first user turn.
     """
     parameters = function.parameters
     if parameters.trl:
-        given = _trl_arguments(row, prompt, parameters.messages if messages is None else messages)
+        given = _trl_arguments(row, prompt, parameters.messages if messages is None else messages, turns)
     else:
         given = dict(row)
     if not parameters.everything:
@@ -146,12 +154,14 @@ def read(value: Any) -> Opinion | None:
     raise TypeError(f"returned a {type(value).__name__}; return a number, a bool, a r3env.core.Verdict or None")
 
 
-def _trl_arguments(row: Mapping[str, Any], prompt: str, messages: bool) -> dict[str, Any]:
+def _trl_arguments(
+    row: Mapping[str, Any], prompt: str, messages: bool, turns: Sequence[Mapping[str, str]]
+) -> dict[str, Any]:
     """What TRL would give for a batch of one."""
     given: dict[str, Any] = {name: [value] for name, value in row.items() if name != "response"}
     response = row["response"]
     if messages:
-        given["prompts"] = [[{"role": "user", "content": prompt}]]
+        given["prompts"] = [[*turns, {"role": "user", "content": prompt}]]
         given["completions"] = [[{"role": "assistant", "content": response}]]
     else:
         given["prompts"], given["completions"] = [prompt], [response]

@@ -99,7 +99,7 @@ class MathEnv(VerifiableEnv):
         return Selection(self.columns, self.limit, self.max_prompt_length, self._prompt_length, optional=KEPT)
 
     def _prompt_length(self, query: Query) -> int:
-        prompt = self.prompt(query)
+        prompt = "\n".join(turn["content"] for turn in query.conversation(self.prompt(query)))
         return token_counter(self.tokenizer)(prompt) if self.tokenizer else len(prompt)
 
 

@@ -2,7 +2,6 @@
 
 import ast
 import importlib.util
-import json
 import re
 import shlex
 from itertools import pairwise
@@ -17,12 +16,13 @@ from algorithms.config.loading import load
 from algorithms.config.other_libraries import OTHER_NAMES, explain_other_name
 from algorithms.grpo.config import GRPOConfig
 from algorithms.r3_grpo.config import R3GRPOConfig
+from r3env.envs.function import FunctionEnv
 from r3env.envs.function_calls import make_judge
 
 from .pages import DOCS, command_lines, fenced, inline_code, sections, text_of
 
 PAGE = DOCS / "guides/coming-from-trl-or-verl.md"
-SCRIPT, TRLS_REWARD, CONVERT, VERLS_REWARD = fenced(PAGE, "python")
+SCRIPT, TRLS_REWARD, VERLS_REWARD = fenced(PAGE, "python")
 FROM_TRL, FROM_VERL = fenced(PAGE, "yaml")
 # Arguments of `GRPOTrainer`, and of other releases and trainers.
 OF_THE_TRAINER = {"environment_factory", "eval_dataset", "peft_config", "reward_funcs", "tools", "train_dataset"}
@@ -245,13 +245,21 @@ def test_both_reward_functions_judge(tmp_path, monkeypatch):
         assert judge(row | {"response": "it is 8"}, "3+4")["score"] == 0.0
 
 
-def test_the_data_of_verl_are_converted(tmp_path, monkeypatch):
+def test_the_data_of_verl_are_read_as_they_are(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    prompt = [{"role": "user", "content": "What is 3+4?"}]
-    row = {"prompt": prompt, "reward_model": {"style": "rule", "ground_truth": "7"}, "data_source": "sums"}
-    for name in ("train", "heldout"):
-        pq.write_table(pa.Table.from_pylist([row]), f"{name}.parquet")
-    exec(compile(CONVERT, "convert.py", "exec"), {})
-    wanted = {"problem": "What is 3+4?", "answer": "7", "data_source": "sums"}
-    for name in ("train", "heldout"):
-        assert json.loads(Path(f"{name}.jsonl").read_text(encoding="utf-8")) == wanted
+    monkeypatch.syspath_prepend(str(tmp_path))
+    Path("verl_rewards.py").write_text(VERLS_REWARD, encoding="utf-8")
+    Path("my_reward.py").write_text(
+        "def compute_score(data_source, solution_str, ground_truth, extra_info=None):\n"
+        "    known = data_source == 'sums' and extra_info['index'] == 3\n"
+        "    return float(known and solution_str.endswith(ground_truth))\n",
+        encoding="utf-8",
+    )
+    prompt = [{"role": "system", "content": "Add."}, {"role": "user", "content": "What is 3+4?"}]
+    truth = {"style": "rule", "ground_truth": "7"}
+    row = {"prompt": prompt, "reward_model": truth, "data_source": "sums", "extra_info": {"index": 3}}
+    pq.write_table(pa.Table.from_pylist([row]), "train.parquet")
+    env = FunctionEnv("train.parquet", reward=f"{tmp_path}/verl_rewards.py:reward", grading_timeout_s=60.0)
+    text, info = env.reset(seed=0)
+    assert (text, info["conversation"]) == ("What is 3+4?", (prompt[0],))
+    assert env.step("it is 7")[1] == 1.0

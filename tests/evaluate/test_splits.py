@@ -18,7 +18,8 @@ from r3env.data.presets import PRESETS
 from r3env.data.sources import evaluation_source, parse_source
 
 SAMPLES = Path(__file__).parents[1] / "r3env" / "samples"
-WITH_BOTH = ["gsm8k", "math"]  # the presets that have a split to train on and another to evaluate on
+# The presets that have a split to train on and another to evaluate on.
+WITH_BOTH = ["gsm8k", "math", "svamp", "mawps"]
 
 
 @pytest.fixture
@@ -28,7 +29,7 @@ def hub(monkeypatch):
     def rows(source):
         name = next(name for name, preset in PRESETS.items() if preset is source.preset)
         lines = (SAMPLES / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()
-        column = source.preset.columns["problem"]
+        column = "Body" if name == "svamp" else source.preset.columns["problem"]  # its problem begins with the story
         for number, row in enumerate(map(json.loads, lines), start=1):
             yield number, {**row, column: f"{source.split}: {row[column]}"}
 

@@ -29,6 +29,8 @@ ANSWERS = {
     "aime25": ["70", "336^\\circ"],
     "amc23": ["90", "7"],
     "minerva": ["25", "6e14", "c e^{3 t}", "x'' + \\omega^2 x = 0"],
+    "svamp": ["42", "2.5"],
+    "mawps": ["12", "3.75"],
     "olympiadbench": ["7", "2, -2", "(2, 1)"],
     "olympiadbench-full": ["10", "\\pi r^{2}", "3,-2"],
     "gpqa": ["A", "D"],

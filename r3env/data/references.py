@@ -1,0 +1,107 @@
+r"""Reference answers as data sets write them: text, numbers, booleans, lists; and the texts that say there is none."""
+
+import ast
+import json
+import math
+import re
+from decimal import Decimal
+from typing import Any
+
+from r3env.data.cells import CellError
+
+NULL, EMPTY = "null", "empty"
+# Without case, and without `\text{}`, dollar signs and a period.
+_ABSENT = frozenset(("proof", "notfound", "not found", "none", "null", "nan", "n/a", "no answer", "not available"))
+_YES_NO = frozenset(("yes", "no", "true", "false"))
+_GROUPED = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
+_WRAPPED = re.compile(r"\\(?:text|mathrm|textbf|mathbf)\s*\{([^{}]*)\}")
+_LIST_OF_TEXT = re.compile(r"\[\s*([\"']).*\1\s*\]", re.DOTALL)
+_EXACT = 1 << 53
+_LONGEST_BARE = 80  # characters of a solution that is nothing but the answer
+
+
+def reference_text(value: Any) -> str | None:
+    r"""Return a reference answer as text; None where the cell holds none.
+
+    A list is one answer with commas, and a list in it a tuple; a list of one is its element. `18.0` is `18`.
+
+    Raises:
+        CellError: it is not finite, or neither text nor a number, a boolean or a list of these.
+    """
+    if hasattr(value, "tolist"):  # a scalar or an array of NumPy
+        value = value.tolist()
+    if isinstance(value, list | tuple):
+        parts = [part for part in map(_element, value) if part]
+        return ", ".join(parts) or None
+    if value is None or isinstance(value, str):
+        return None if value is None else _text(value)
+    if isinstance(value, int):  # or a boolean
+        return str(value)
+    if isinstance(value, float | Decimal):
+        return _number(value)
+    raise CellError(f"holds a {type(value).__name__}", "make it text, a number, a boolean or a list of these")
+
+
+def _element(value: Any) -> str | None:
+    if isinstance(value, list | tuple):
+        inner = [part for part in map(_element, value) if part]
+        return f"({', '.join(inner)})" if len(inner) > 1 else "".join(inner) or None
+    text = reference_text(value)
+    return text and re.sub(r"(?<!\\)\$", "", _unboxed(text)).strip()
+
+
+def _text(value: str) -> str:
+    text = value.strip()
+    if _LIST_OF_TEXT.fullmatch(text):  # `[2, 3]` without quotes may as well be an interval
+        for read in (json.loads, ast.literal_eval):
+            try:
+                return reference_text(read(text)) or ""
+            except (ValueError, SyntaxError, RecursionError, MemoryError):
+                continue
+    return text
+
+
+def _number(value: float | Decimal) -> str | None:
+    if math.isnan(value):
+        return None
+    if math.isinf(value):
+        raise CellError("holds a number that is not finite", "write the number as text")
+    if value == int(value) and (isinstance(value, Decimal) or abs(value) < _EXACT):
+        return str(int(value))
+    return format(value.normalize(), "f") if isinstance(value, Decimal) else str(value)
+
+
+def after_hashes(text: str) -> str | None:
+    """Return the answer of a solution whose last line is `#### 1,234`, as GSM8K's are; None for another text."""
+    last_line = text.rstrip().rpartition("\n")[2].strip()
+    answer = last_line.removeprefix("####").strip()
+    return _GROUPED.sub("", answer) if answer and answer != last_line else None
+
+
+def of_solution(text: str) -> str | None:
+    """Return the answer of a worked solution: its last box, or all of it where it is no longer than an answer."""
+    boxed = _unboxed(text)
+    short = len(text) <= _LONGEST_BARE and "\n" not in text
+    return boxed if boxed != text or short else None
+
+
+def _unboxed(text: str) -> str:
+    if "boxed" not in text and "fbox" not in text:
+        return text
+    from r3env.grading.extraction import final_answer  # imported here: it is not needed for most
+
+    return final_answer(text) or text
+
+
+def is_absent(text: str) -> bool:
+    """Return whether a text says that there is no reference answer, such as `proof`."""
+    return _plain(text) in _ABSENT
+
+
+def is_yes_no(text: str) -> bool:
+    """Return whether a reference is yes or no, true or false: a guess is right half the time."""
+    return _plain(text) in _YES_NO
+
+
+def _plain(text: str) -> str:
+    return _WRAPPED.sub(r"\1", _unboxed(text)).strip("$ .\n").casefold() if len(text) <= _LONGEST_BARE else text

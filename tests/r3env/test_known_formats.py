@@ -1,0 +1,194 @@
+"""The columns of data sets and trainers that are read without a setting, on made-up rows."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from r3env.data.loading import load_queries
+from r3env.data.sources import DataError
+from r3env.envs.choice import ChoiceEnv
+from r3env.envs.math import MathEnv
+
+P, A = "What is 2+3?", "5"
+TURN = [{"role": "user", "content": P}]
+WORKED = "We add, so it is \\boxed{5}."
+
+FORMATS: dict[str, dict[str, Any]] = {
+    "MATH-500": {"problem": P, "solution": WORKED, "answer": A, "subject": "Algebra", "level": 2, "unique_id": "t/1"},
+    "MATH": {"problem": P, "level": "Level 1", "type": "Algebra", "solution": WORKED},
+    "AIME 2024, another copy": {"ID": "2024-I-1", "Problem": P, "Solution": WORKED, "Answer": 5},
+    "AIME 2025": {"question": P, "answer": A},
+    "HMMT of MathArena": {"problem_idx": 1, "problem": P, "answer": A, "problem_type": ["Algebra"]},
+    "BRUMO of MathArena": {"problem_idx": 1, "problem": P, "answer": 5, "source": "x"},
+    "DAPO-Math-17k": {
+        "data_source": "math_dapo",
+        "prompt": TURN,
+        "ability": "MATH",
+        "reward_model": {"ground_truth": A, "style": "rule-lighteval/MATH_v2"},
+        "extra_info": {"index": "9a9b"},
+    },
+    "DAPO-Math-17k, processed": {"prompt": P, "solution": A, "data_source": "math_dapo", "source_prompt": TURN},
+    "DeepScaleR": {"problem": P, "answer": A, "solution": WORKED},
+    "NuminaMath-1.5": {"problem": P, "solution": WORKED, "answer": A, "problem_type": "Algebra", "synthetic": False},
+    "NuminaMath-CoT": {"source": "x", "problem": P, "solution": WORKED, "messages": [*TURN, TURN[0]]},
+    "Big-Math": {"problem": P, "answer": A, "source": "x", "domain": ["Math"], "llama8b_solve_rate": 0.5},
+    "OpenR1-Math": {"problem": P, "solution": WORKED, "answer": A, "uuid": "u", "generations": ["x"], "messages": TURN},
+    "Open-Reasoner-Zero": {
+        "0": {"from": "human", "value": P},
+        "1": {"from": "assistant", "ground_truth": {"value": A, "pass_at_n": 0.5}},
+    },
+    "Skywork-OR1": {
+        "data_source": "x",
+        "prompt": TURN,
+        "ability": "math",
+        "reward_model": {"ground_truth": '["5"]', "style": "rule"},
+        "extra_info": {"index": 0, "model_difficulty": {"x": 3}},
+    },
+    "SimpleRL-Zoo": {
+        "data_source": "simplelr_qwen",
+        "prompt": TURN,
+        "ability": "math",
+        "reward_model": {"ground_truth": A, "style": "rule"},
+        "extra_info": {"answer": A, "question": P, "split": "train"},
+        "question": "the bare question",
+        "gt_answer": A,
+    },
+    "verl's GSM8K": {
+        "data_source": "openai/gsm8k",
+        "prompt": TURN,
+        "reward_model": {"style": "rule", "ground_truth": A},
+        "extra_info": {"answer": "2+3 = 5\n#### 5", "question": P, "split": "train", "index": 0},
+    },
+    "MultiArith": {"question": P, "final_ans": A},
+    "MAWPS": {"input": P, "target": 5.0},
+    "TRL": {"prompt": TURN, "solution": "$5$"},
+    "TRL, prompts of text": {"prompt": P, "answer": 5},
+    "AReaL": {"query_id": "q", "prompt": P, "solutions": ["\\boxed{5}"]},
+    "slime": {"prompt": TURN, "label": A},
+    "slime, prompts of text": {"prompt": P, "label": 5},
+    "OpenRLHF": {"input": P, "label": A},
+    "OpenRLHF, conversations": {"input": TURN, "label": A, "datasource": "x"},
+    "NeMo-RL": {"problem": P, "expected_answer": A},
+    "OpenMathInstruct-2": {"problem": P, "generated_solution": WORKED, "expected_answer": A, "problem_source": "x"},
+    "prime-rl's verifiers": {"question": P, "answer": A, "info": {"level": 1}},
+    "verifiers, conversations": {"prompt": TURN, "question": P, "answer": A, "info": "{}", "task": "x"},
+    "SYNTHETIC-1": {"prompt": P, "verification_info": '{"ground_truth": "5"}', "gold_standard_solution": WORKED},
+    "OLMo's RLVR": {"messages": TURN, "ground_truth": A, "dataset": "gsm8k"},
+    "OlympiadBench": {"question": P, "final_answer": ["$5$"], "answer_type": "Numerical", "is_multiple_answer": False},
+    "simple-evals": {"Question": P, "Answer": A},
+    "ASDiv": {"body": "", "question": P, "answer": "5", "formula": "2+3=5", "solution_type": "Addition"},
+    "DeepMath": {"question": P, "final_answer": A, "difficulty": 4.5, "topic": "x", "r1_solution_1": WORKED},
+    "POLARIS": {"problem": P, "answer": A, "difficulty": "7/8"},
+    "LIMR": {"prompt": P, "answer": A},
+    "LIMO": {"question": P, "solution": WORKED, "answer": A},
+    "MGSM": {"question": P, "answer": None, "answer_number": 5, "equation_solution": None},
+    "TheoremQA": {"Question": P, "Answer": "5.0", "Answer_type": "integer", "Picture": None},
+    "CARP": {"content": P, "answer": A},
+    "CMATH": {"question": P, "golden": "5", "grade": 1},
+    "Eurus-2-RL": {"data_source": "x", "prompt": TURN, "ability": "math", "reward_model": {"ground_truth": A}},
+    "NeMo-Gym": {"responses_create_params": {"input": TURN}, "expected_answer": A},
+    "Tülu's RLVR, lists": {"messages": TURN, "ground_truth": ["5"], "dataset": ["gsm8k"]},
+    "JSON text in CSV": {"prompt": json.dumps(TURN), "answer": A},
+}
+
+
+def write(folder: Path, row: dict[str, Any]) -> str:
+    (folder / "rows.jsonl").write_text(json.dumps(row) + "\n")
+    return str(folder / "rows.jsonl")
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_row_of_a_known_format_is_a_query_that_is_paid(tmp_path: Path, name: str) -> None:
+    env = MathEnv(write(tmp_path, FORMATS[name]))
+    (uid,) = env.uids
+    assert (env.query(uid).problem, env.query(uid).turns) == (P, ())
+    env.reset(options={"uid": uid})
+    assert env.step("\\boxed{5}")[1] == 1.0
+    env.reset(options={"uid": uid})
+    assert env.step("\\boxed{6}")[1] == 0.0
+
+
+OPTIONS = ["4", "5", "6"]
+CHOICES: dict[str, dict[str, Any]] = {
+    "MMLU-Pro": {"question_id": 1, "question": P, "options": OPTIONS, "answer": "B", "answer_index": 1},
+    "AQuA": {"question": P, "options": ["A)4", "B)5", "C)6"], "rationale": "2+3", "correct": "B"},
+    "MMLU": {"question": P, "subject": "arithmetic", "choices": OPTIONS, "answer": 1},
+    "ARC": {"id": "1", "question": P, "choices": {"text": OPTIONS, "label": ["1", "2", "3"]}, "answerKey": "2"},
+}
+
+
+@pytest.mark.parametrize("name", CHOICES)
+def test_questions_with_options_are_posed_with_them(tmp_path: Path, name: str) -> None:
+    (query,) = load_queries(write(tmp_path, CHOICES[name]))
+    assert (query.problem, query.answer) == (f"{P}\n\nA) 4\nB) 5\nC) 6", "B")
+    env = ChoiceEnv(write(tmp_path, CHOICES[name]))
+    env.reset(seed=0)
+    assert env.step("Answer: B")[1] == 1.0
+
+
+def test_the_four_options_of_gpqa_are_posed(tmp_path: Path) -> None:
+    wrong = {f"Incorrect Answer {number}": str(number) for number in (1, 2, 3)}
+    (query,) = load_queries(write(tmp_path, {"Question": P, "Correct Answer": "5", **wrong, "Record ID": "r"}))
+    assert f"{query.answer}) 5" in query.problem and query.uid == "r"
+
+
+def test_stories_and_tables_come_before_their_question(tmp_path: Path) -> None:
+    asdiv = {"body": "Tim has 9 apples.", "question": "How many?", "answer": "9 (apples)"}
+    assert load_queries(write(tmp_path, asdiv))[0].problem == "Tim has 9 apples. How many?"
+    svamp = {"Body": "Tim has 9 apples", "Question": "How many?", "Answer": 9.0, "ID": "c-1"}
+    assert load_queries(write(tmp_path, svamp))[0].problem == "Tim has 9 apples. How many?"
+    boolq = {"question": "is it", "passage": "It is.", "answer": True}
+    (query,) = load_queries(write(tmp_path, boolq))
+    assert (query.problem, query.answer) == ("It is.\n\nis it", "True")
+    for row in (
+        {"question": "How many?", "context": "Tim has 9.", "answer": "9"},
+        {"question": "How many?", "context": "Tim has 9.", "final_answer": ["9"], "id": 1},
+        {"instruction": "Tim has 9.", "input": "How many?", "output": "9"},
+    ):
+        (query,) = load_queries(write(tmp_path, row))
+        assert (query.problem, query.answer) == ("Tim has 9.\n\nHow many?", "9")
+    assert load_queries(write(tmp_path, {"question": "q", "context": None, "answer": "9"}))[0].problem == "q"
+    table = {"question": "How many?", "table": "a | 9", "table_title": "Apples", "choices": ["8", "9"], "answer": "9"}
+    assert load_queries(write(tmp_path, table))[0].problem == "Apples\na | 9\n\nHow many? Choose from: 8, 9."
+
+
+UNREADABLE: list[tuple[dict[str, Any], str]] = [
+    ({"target": 24, "nums": [1, 2, 3]}, "no column 'problem'; fix: the nearest column is 'target', of target, nums; "),
+    ({"target": 24, "nums": [1, 2, 3]}, "map it with columns.problem (environment.columns={problem: NAME})"),
+    ({"question": P, "response": WORKED}, "no column 'answer'; fix: the nearest column is "),
+    ({"question": P, "response": WORKED}, "map it with columns.answer (environment.columns={answer: NAME})"),
+    (
+        {"prompt": TURN, "reward_model": {"ground_truth": {"target": 24, "numbers": [1]}}},
+        "'reward_model.ground_truth' holds an object of target, numbers; fix: map one of them: environment.columns="
+        "{answer: reward_model.ground_truth.target}",
+    ),
+    ({"text": P}, "no column 'problem'; fix: the nearest column is 'text', of text; map it with columns.problem"),
+]
+
+
+@pytest.mark.parametrize(("row", "line"), UNREADABLE)
+def test_other_columns_are_named_with_the_setting_to_write(tmp_path: Path, row: dict[str, Any], line: str) -> None:
+    with pytest.raises(DataError) as caught:
+        load_queries(write(tmp_path, row))
+    assert line in str(caught.value) and len(str(caught.value).splitlines()) == 1
+
+
+def test_rows_that_are_lists_of_turns_are_read(tmp_path: Path) -> None:
+    row = [{"from": "human", "value": P}, {"from": "assistant", "ground_truth": {"value": A, "pass_at_n": 0.5}}]
+    (tmp_path / "rows.json").write_text(json.dumps([row]))
+    (query,) = load_queries(str(tmp_path / "rows.json"))
+    assert (query.problem, query.answer) == (P, A)
+
+
+def test_what_is_named_goes_before_what_is_known(tmp_path: Path) -> None:
+    row = {"question": P, "prompt": TURN, "answer": A, "other": "7", "Body": "b", "Question": "q", "Answer": "8"}
+    (query,) = load_queries(write(tmp_path, row), columns={"answer": "other"})
+    assert (query.problem, query.answer) == (P, "7")
+
+
+def test_our_own_columns_go_before_those_of_others(tmp_path: Path) -> None:
+    row = {"problem": P, "answer": A, "prompt": [{"role": "system", "content": "s"}, *TURN], "question": "q"}
+    (query,) = load_queries(write(tmp_path, {**row, "reward_model": {"ground_truth": "7"}}))
+    assert (query.problem, query.answer, query.turns) == (P, A, ())
