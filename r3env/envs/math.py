@@ -91,6 +91,10 @@ class MathEnv(VerifiableEnv):
         """Compare the response's final answer with the reference."""
         return grade(response, query.answer, timeout_s=self.grading_timeout_s)
 
+    def answer_form(self, query: Query) -> str:
+        """Return what the grader reads the final answer from."""
+        return "a final answer in \\boxed{}"
+
     def _selection(self) -> Selection:
         return Selection(self.columns, self.limit, self.max_prompt_length, self._prompt_length, optional=KEPT)
 
