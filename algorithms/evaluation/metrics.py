@@ -221,8 +221,9 @@ def summarize(problems: Sequence[Sequence[Outcome]], ks: Sequence[int]) -> Metri
     correct = [np.array([answer.correct for answer in answers]) for answers in problems]
     values = {f"pass@{k}": mean_pass_at_k(correct, k) for k in ks}
     flat = [answer for answers in problems for answer in answers]
-    failed = {"failed_share": sum(answer.failed for answer in flat) / len(flat)}
-    return values | _means(flat, reads=reads_answers(flat)) | failed | {"problems": float(len(problems)), "samples": float(len(problems[0]))}
+    values |= _means(flat, reads=reads_answers(flat))
+    values["failed_share"] = sum(answer.failed for answer in flat) / len(flat)
+    return values | {"problems": float(len(problems)), "samples": float(len(problems[0]))}
 
 
 def _means(answers: Sequence[Outcome], *, reads: bool) -> Metrics:

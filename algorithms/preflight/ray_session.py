@@ -12,6 +12,7 @@ from typing import Any
 import ray
 from ray._private import ray_constants
 from ray._private.authentication import authentication_token_setup
+from ray._private.runtime_env.uv_runtime_env_hook import _get_uv_run_cmdline
 
 from algorithms.preflight.ray_folder import SHORT, too_long
 from algorithms.utils.errors import RunError
@@ -54,6 +55,11 @@ def start_ray(config: Any) -> bool:
 
 def _join(**arguments: Any) -> None:
     address = os.environ["RAY_ADDRESS"]
+    if getattr(ray_constants, _UNDER_UV) and _get_uv_run_cmdline():
+        _logger.warning(
+            "uv run: Ray will start this run's processes by `uv run` as well, in copies of the working directory; if "
+            "they do not start: RAY_ENABLE_UV_RUN_RUNTIME_ENV=0, with the project installed on every machine"
+        )
     try:
         _wait_for(address)
         _use_stored_token()
