@@ -182,6 +182,10 @@ class VerifiableEnv(gymnasium.Env[str, str], abc.ABC):
         """
         return first.strip() == second.strip()
 
+    def answer_form(self, query: Query) -> str:
+        """Return what `verify` looks for in a response, in words for people who wonder why it found no answer."""
+        return "a final answer"
+
     def reward(self, query: Query, verdict: Verdict) -> float:
         """Return the verdict's score; without one 1.0 for a correct response and 0.0 for any other."""
         if verdict.score is not None:

@@ -15,7 +15,8 @@ from algorithms.evaluate.results import PART, RESPONSES, SCORES, open_results, s
 from algorithms.evaluation.confidence import Scale
 from algorithms.evaluation.fingerprint import digest_model, digest_problems
 from algorithms.evaluation.metrics import benchmark_scores
-from algorithms.evaluation.responses import ResponseFolder
+from algorithms.evaluation.no_answer import missing_answers
+from algorithms.evaluation.responses import Response, ResponseFolder
 from algorithms.evaluation.resumable import part_size, parts, sample_parts
 from algorithms.evaluation.sampling import evaluation_sampling, make_truncator, training_sampling
 from algorithms.models.causal_lm import read_config
@@ -95,8 +96,20 @@ def evaluate(arguments: argparse.Namespace) -> Path:
     same = {name: part.same_answer for name, part in environment.parts.items()}
     scores = benchmark_scores(responses, evaluation.k, benchmarks.limits, scale, same)
     write_json(path / SCORES, _plain(scores))
-    print_scores(scores, path)
+    print_scores(scores, path, _missing_answers(environment, responses))
     return path
+
+
+def _missing_answers(environment: VerifiableEnv, responses: Sequence[Response]) -> list[str]:
+    """Return a line for each benchmark in most of whose responses no answer was found."""
+
+    def form(response: Response) -> str:
+        return environment.answer_form(environment.query(f"{response.benchmark}/{response.uid}"))
+
+    benchmarks = dict.fromkeys(response.benchmark for response in responses)
+    each = {name: [one for one in responses if one.benchmark == name] for name in benchmarks}
+    lines = (missing_answers(name, own, lambda one: one.response, form) for name, own in each.items())
+    return list(filter(None, lines))
 
 
 def _which_problems(count: int, total: int, limit: int | None) -> str:

@@ -1,7 +1,7 @@
 """Print the tables of an evaluation, and the paired differences of two."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +21,8 @@ from algorithms.evaluation.metrics import NO_SHARES
 from algorithms.utils.statistics import Change, Score, Trend, in_points, mean_score
 
 
-def print_scores(scores: Mapping[str, Any], folder: Path) -> None:
-    """Print the tables, and the paths of the files."""
+def print_scores(scores: Mapping[str, Any], folder: Path, notes: Sequence[str] = ()) -> None:
+    """Print the tables, notes on them, and the paths of the files."""
     from rich.console import Console
 
     console = Console(soft_wrap=True)
@@ -39,6 +39,8 @@ def print_scores(scores: Mapping[str, Any], folder: Path) -> None:
         if one["ungraded"]:
             why = "responses failed (not graded, or their environment raised) and count as incorrect"
             console.print(f"{benchmark}: {one['ungraded']} {why}")
+    for note in notes:
+        console.print(note, highlight=False, markup=False)
     if any(score.low is not None for one in scores.values() for score in one["scores"].values()):
         console.print("In brackets: 95 % intervals, bootstrap over problems.", highlight=False)
     console.print(f"  responses {folder / RESPONSES}\n  scores    {folder / SCORES}", highlight=False, markup=False)

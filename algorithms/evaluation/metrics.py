@@ -80,6 +80,14 @@ class Outcome(Protocol):
         """Whether its environment, agent or grading failed: it counts as incorrect."""
 
     @property
+    def answer(self) -> str | None:
+        """The final answer in it; None where there is none, or none that counts."""
+
+    @property
+    def verdict(self) -> str:
+        """The grader's reason."""
+
+    @property
     def tokens(self) -> int:
         """Its length in tokens."""
 
@@ -94,6 +102,7 @@ def per_problem(
     limits: Sequence[int] = (),
     *,
     votes: bool = True,
+    reads: bool = True,
     scale: Scale | None = None,
     same: SameAnswer = same_value,
 ) -> Metrics:
@@ -106,6 +115,7 @@ def per_problem(
         limits: response limits in tokens for which the same is reported. A response that is longer would have been cut
             off there; one that is shorter would have been the same.
         votes: whether maj@k is reported.
+        reads: whether the share without an answer is reported.
         scale: of the weights of the weighted majority over all answers, which is reported beside it; None: it is not.
         same: whether two incorrect answers are the same one, see `majority_correct`.
     """
@@ -122,7 +132,7 @@ def per_problem(
         if scale is not None:
             weights = scale.weights(problem)
             values[f"weighted_maj@{count}"] = weighted_majority_correct(voted, correct, weights, same=same)
-    values |= _means(problem)
+    values |= _means(problem, reads=reads)
     for limit in limits:
         within = sum(response.correct and response.tokens <= limit for response in problem)
         values |= {f"pass@{k}_within_{limit}": pass_at_k(count, within, k) for k in ks}
@@ -130,7 +140,7 @@ def per_problem(
 
 
 def summarize(problems: Sequence[Sequence[Outcome]], ks: Sequence[int]) -> Metrics:
-    """Return training's numbers over all problems: pass@k, mean_tokens, truncated, failed_share, problems, samples.
+    """Return training's numbers over all problems: pass@k, lengths, shares of responses, problems, samples.
 
     Args:
         problems: the answers to each, equally many.
@@ -139,16 +149,18 @@ def summarize(problems: Sequence[Sequence[Outcome]], ks: Sequence[int]) -> Metri
     correct = [np.array([answer.correct for answer in answers]) for answers in problems]
     values = {f"pass@{k}": mean_pass_at_k(correct, k) for k in ks}
     flat = [answer for answers in problems for answer in answers]
-    failed = {"failed_share": sum(answer.failed for answer in flat) / len(flat)}
-    return values | _means(flat) | failed | {"problems": float(len(problems)), "samples": float(len(problems[0]))}
+    values |= _means(flat, reads=reads_answers(flat))
+    values["failed_share"] = sum(answer.failed for answer in flat) / len(flat)
+    return values | {"problems": float(len(problems)), "samples": float(len(problems[0]))}
 
 
-def _means(answers: Sequence[Outcome]) -> Metrics:
+def _means(answers: Sequence[Outcome], *, reads: bool) -> Metrics:
     count, reflected = len(answers), [answer.reflected_correct for answer in answers]
     after = {} if None in reflected else {"pass@1_after_reflection": sum(map(bool, reflected)) / count}
     return after | {
         "mean_tokens": sum(answer.tokens for answer in answers) / count,
         "truncated": sum(answer.truncated for answer in answers) / count,
+        **({"no_answer": sum(answer.verdict == Reason.NO_ANSWER for answer in answers) / count} if reads else {}),
     }
 
 
@@ -157,10 +169,15 @@ def _votes(response: Response) -> bool:
     return not response.truncated and not response.failed
 
 
-def have_votes(responses: Sequence[Response]) -> bool:
+def have_votes(responses: Sequence[Outcome]) -> bool:
     """Return whether the answers that were judged are known: not every environment has a single one to read."""
     judged = (one for one in responses if one.correct or one.verdict in (Reason.DIFFERENT, "truncated"))
     return all(one.answer is not None for one in judged)
+
+
+def reads_answers(responses: Sequence[Outcome]) -> bool:
+    """Return whether an answer is read from responses, so that one may be missing; a judge of the whole reads none."""
+    return have_votes(responses) or any(one.verdict == Reason.NO_ANSWER for one in responses)
 
 
 def by_problem(responses: Sequence[Response], benchmark: str) -> dict[str, list[Response]]:
@@ -195,9 +212,10 @@ def benchmark_scores(
         problems = by_problem(responses, benchmark)
         flat = [response for problem in problems.values() for response in problem]
         votes, own = have_votes(flat), scale and scale.of(flat)
+        reads = reads_answers(flat)
         alike = same.get(benchmark, same_value)
         measured = {
-            uid: per_problem(problem, ks, limits, votes=votes, scale=own, same=alike)
+            uid: per_problem(problem, ks, limits, votes=votes, reads=reads, scale=own, same=alike)
             for uid, problem in problems.items()
         }
         table[benchmark] = {

@@ -83,6 +83,16 @@ class Answer:
         return self.first.error is not None
 
     @property
+    def answer(self) -> str | None:
+        """What was read from the first answer as final; None where nothing was."""
+        return self.first.answer
+
+    @property
+    def verdict(self) -> str:
+        """The grader's reason for its judgment of the first answer."""
+        return self.first.verdict
+
+    @property
     def tokens(self) -> int:
         """Length of the first answer."""
         return self.first.response_length
@@ -182,7 +192,7 @@ class Evaluation:
     ks: tuple[int, ...]
 
     def metrics(self) -> Metrics:
-        """Return numbers by name: pass@k, mean_tokens, truncated, failed_share, problems, samples."""
+        """Return numbers by name, see `summarize`."""
         return summarize(self.answers, self.ks)
 
     def share_correct(self) -> dict[str, float]:

@@ -18,6 +18,7 @@ from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
 
 from algorithms.config.errors import ConfigError
 from algorithms.evaluation.fingerprint import digest_model
+from algorithms.evaluation.no_answer import MissingAnswersWatch
 from algorithms.evaluation.sampling import Evaluation, evaluate_policy, make_truncator, training_sampling
 from algorithms.grpo.advantages import AdvantageEstimator
 from algorithms.grpo.config import GRPOConfig
@@ -103,6 +104,7 @@ class StagedAlgorithm(Algorithm):
         self._set_up_mechanisms(config)
         settings = config.env_runners_settings
         self.mismatch_watch = MismatchWatch(settings.logp_mismatch_warning, (settings.dtype, module.dtype))
+        self.missing_answers = MissingAnswersWatch(self.environments, self.tokenizer)
         self.skipped_steps = SkippedSteps(config.training_settings.max_skipped_steps)
         self.is_learner_proved = self.is_engine_checked = False
         self.stage: str | None = None
@@ -260,6 +262,8 @@ class StagedAlgorithm(Algorithm):
             "time/cpu": time.process_time() - self.cpu_started,
             "run/epoch": self.sampler.drawn / len(self.services.uids),
         }
+        if warning := self.missing_answers.observe_step(self.steps_done, [one.rollout for one in batch.fresh]):
+            _logger.warning(warning)
         for tag, value in batch.record.items():
             if not isinstance(value, str):
                 self.metrics.log_value(tuple(tag.split("/")), value, window=1)
@@ -287,6 +291,9 @@ class StagedAlgorithm(Algorithm):
             self.evaluating = False
         self.evaluated_at = self.steps_done
         self.rollout_workers.forget_counts()
+        first = [answer.first for answers in self.evaluation.answers for answer in answers]
+        if warning := self.missing_answers.observe_evaluation(first):
+            _logger.warning(warning)
         return self.evaluation.metrics()
 
     def restore_env_runners(self, env_runner_group: Any) -> list[int]:

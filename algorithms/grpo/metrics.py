@@ -10,6 +10,7 @@ from algorithms.learner.flops import LearnerFacts, model_flops_utilization, peak
 from algorithms.learner.loss import LossSettings
 from algorithms.learner.token_weights import bounded_tokens
 from algorithms.learner.update import UpdateStatistics
+from r3env.core import Reason
 
 # Of a step, in the metrics over all of its tokens.
 TOKENS_AT_ONCE = 1 << 20
@@ -34,6 +35,7 @@ def group_metrics(groups: Sequence[Group]) -> dict[str, float]:
         "response/mean_tokens": _mean(lengths),
         "response/max_tokens": float(max(lengths, default=0)),
         "response/truncated": _mean([sample.rollout.truncated for sample in samples]),
+        "response/no_answer": _mean([sample.rollout.verdict == Reason.NO_ANSWER for sample in samples]),
     }
 
 

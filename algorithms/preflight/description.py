@@ -28,6 +28,7 @@ from algorithms.preflight.memory import (
     reserved,
     vllm_is_installed,
 )
+from algorithms.preflight.ray_folder import too_long
 
 if TYPE_CHECKING:
     from algorithms.config.base import BaseConfig
@@ -138,6 +139,8 @@ def _place_lines(config: "BaseConfig") -> Iterator[_Row | tuple[str, str]]:
     yield "learners", f"{_actors(learners.num_learners, *each)}: {work}"
     has, enough = _has(config, available())
     yield _Row("resources", f"{reserved(config)} for actors; {has}", enough)
+    if not os.environ.get("RAY_ADDRESS") and (text := too_long()):
+        yield "Ray's folder", text
     yield from installation_lines(config)
 
 

@@ -1,16 +1,24 @@
 """Start Ray, or join the cluster that a job was submitted to."""
 
+import contextlib
 import logging
 import os
 import socket
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import ray
+from ray._private import ray_constants
 from ray._private.authentication import authentication_token_setup
+from ray._private.runtime_env.uv_runtime_env_hook import _get_uv_run_cmdline
 
+from algorithms.preflight.ray_folder import SHORT, too_long
 from algorithms.utils.errors import RunError
+
+_logger = logging.getLogger(__name__)
+_UNDER_UV = "RAY_ENABLE_UV_RUN_RUNTIME_ENV"
 
 # A cluster that starts at the same time may take so long.
 JOINING_S = 30.0
@@ -47,6 +55,11 @@ def start_ray(config: Any) -> bool:
 
 def _join(**arguments: Any) -> None:
     address = os.environ["RAY_ADDRESS"]
+    if getattr(ray_constants, _UNDER_UV) and _get_uv_run_cmdline():
+        _logger.warning(
+            "uv run: Ray will start this run's processes by `uv run` as well, in copies of the working directory; if "
+            "they do not start: RAY_ENABLE_UV_RUN_RUNTIME_ENV=0, with the project installed on every machine"
+        )
     try:
         _wait_for(address)
         _use_stored_token()
@@ -90,13 +103,33 @@ def _use_stored_token() -> None:
 
 
 def _start_here(**arguments: Any) -> None:
+    if warning := too_long():
+        _logger.warning(warning)
+        arguments["_temp_dir"] = SHORT
     try:
-        ray.init(address="local", **arguments)
+        with _same_python():
+            ray.init(address="local", **arguments)
     except Exception as error:  # Ray has no type of its own for this
         raise RayDidNotStart(
             f"Ray did not start ({_said(error)}); fix: free memory, cores and space in /tmp, then start again, or "
             "resume with --resume"
         ) from error
+
+
+@contextlib.contextmanager
+def _same_python() -> Iterator[None]:
+    """Have workers run in this process's Python, also under `uv run`.
+
+    There Ray would start each of them by another `uv run`, in a copy of the working directory without its `.venv`: they
+    never come up. It reads the variable once, when it is imported, and has no public way to read it again.
+    """
+    before = getattr(ray_constants, _UNDER_UV)
+    if _UNDER_UV not in os.environ:
+        setattr(ray_constants, _UNDER_UV, False)
+    try:
+        yield
+    finally:
+        setattr(ray_constants, _UNDER_UV, before)
 
 
 def _said(error: Exception) -> str:

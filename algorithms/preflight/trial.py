@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from algorithms.config.errors import ConfigError, shown
 from algorithms.rollout.failures import describe_error, one_line
 from r3env.agents.types import Policy
+from r3env.core import Reason
 from r3env.envs.agent import AgentEnv
 from r3env.envs.function import FunctionEnv
 from r3env.opening import finite_reward
@@ -23,13 +24,14 @@ _UNTRUSTED = ("timeout", "error")
 
 @dataclass(frozen=True)
 class _Outcome:
-    """What an environment made of an answer: the reward, or an error, which is empty where there was none."""
+    """What an environment made of an answer: the reward, whether one was found, or an error; empty: there was none."""
 
     uid: str
     answer: str
     reward: float = 0.0
     correct: bool = False
     error: str = ""
+    found: bool = True
 
 
 def try_out(
@@ -74,7 +76,7 @@ def try_out(
     failed = [one for one in done if one.error]
     if len(failed) == len(done):
         raise ConfigError(_all_failed(environment, failed[0]))
-    return _line(done, failed)
+    return _line(done, failed) + _not_found(environment, done[::2])
 
 
 def sum_decides(environment: "VerifiableEnv", uids: Sequence[str]) -> str:
@@ -121,7 +123,8 @@ def _judged(uid: str, answer: str, result: tuple[Any, ...]) -> _Outcome:
     reward = finite_reward(reward)
     if info.get("verdict") in _UNTRUSTED:
         return _Outcome(uid, answer, error=str(info.get("feedback") or f"the verdict is {info['verdict']}"))
-    return _Outcome(uid, answer, reward, bool(info.get("correct", reward > 0)))
+    found = info.get("verdict") != Reason.NO_ANSWER
+    return _Outcome(uid, answer, reward, bool(info.get("correct", reward > 0)), found=found)
 
 
 def _line(done: Sequence[_Outcome], failed: Sequence[_Outcome]) -> str:
@@ -136,6 +139,15 @@ def _line(done: Sequence[_Outcome], failed: Sequence[_Outcome]) -> str:
     if failed:
         parts.append(f"{len(failed)} of {len(done)} FAILED: {one_line(failed[0].error)} on {shown(failed[0].answer)}")
     return "; ".join(parts)
+
+
+def _not_found(environment: "VerifiableEnv", references: Sequence[_Outcome]) -> str:
+    """Say in how many reference answers no answer was found: no response could be correct."""
+    without = [one for one in references if not one.found]
+    if not without:
+        return ""
+    form = environment.answer_form(environment.query(without[0].uid))
+    return f"; NO ANSWER FOUND in {len(without)} of the reference answers, looked for {form}"
 
 
 def _all_failed(environment: "VerifiableEnv", first: _Outcome) -> str:

@@ -35,6 +35,7 @@ PANELS = (
     Panel("groups/solve_none", "Groups all incorrect", "share"),
     Panel("policy/entropy", "Policy entropy", "nats per token"),
     Panel("response/truncated", "Truncated responses", "share"),
+    Panel("response/no_answer", "Responses without an answer", "share"),
     Panel("response/mean_tokens", "Response length", "tokens"),
     Panel("replay/added", "Replayed samples", "per step"),
     Panel(_PROMPTS, "Reflection prompts", "per step"),

@@ -80,6 +80,10 @@ class AgentEnv(MathEnv):
             response = f"\\boxed{{{response}}}"
         return super().verify(query, response)
 
+    def answer_form(self, query: Query) -> str:
+        """Return what counts as the agent's answer."""
+        return "text that the agent returns, or \\boxed{} in it"
+
     def run_agent(self, query: Query, base_url: str, model: str) -> Any:
         """Solve a query, in a separate thread; see the argument `agent` of the constructor."""
         assert self.agent is not None

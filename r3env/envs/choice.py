@@ -60,6 +60,10 @@ class ChoiceEnv(MathEnv):
         """Return the letter, in the form that the instruction requires."""
         return f"Answer: {query.answer}"
 
+    def answer_form(self, query: Query) -> str:
+        """Return how a letter is named."""
+        return "a letter behind 'Answer:' or in \\boxed{}"
+
     def verify(self, query: Query, response: str) -> Verdict:
         """Compare the letter that the response chooses with the reference."""
         letter = chosen_letter(response, _letters(query) or ascii_uppercase)

@@ -107,6 +107,10 @@ class FunctionEnv(MathEnv):
             text = str(error)
         return Verdict(False, Reason.ERROR, feedback=f"{' and '.join(self.names)}: {text}")
 
+    def answer_form(self, query: Query) -> str:
+        """Return that the functions decide it."""
+        return f"what {' and '.join(self.names)} reads as an answer"
+
     def sum_decides(self, query: Query) -> bool:
         """Return whether several functions all return numbers for the reference answer: then their sum decides."""
         try:

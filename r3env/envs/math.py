@@ -95,6 +95,10 @@ class MathEnv(VerifiableEnv):
         """Return whether two answers have the same value."""
         return same_value(first, second, timeout_s=self.grading_timeout_s)
 
+    def answer_form(self, query: Query) -> str:
+        """Return what the grader reads the final answer from."""
+        return "a final answer in \\boxed{}"
+
     def _selection(self) -> Selection:
         return Selection(self.columns, self.limit, self.max_prompt_length, self._prompt_length, optional=KEPT)
 

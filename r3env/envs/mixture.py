@@ -142,6 +142,11 @@ class MixtureEnv(VerifiableEnv):
         part, inner = self._inner(query)
         return part.reference_response(inner)
 
+    def answer_form(self, query: Query) -> str:
+        """Return what the part of the query looks for."""
+        part, inner = self._inner(query)
+        return part.answer_form(inner)
+
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
         """Begin an episode of the part that the query comes from; see `VerifiableEnv.reset`."""
         options = dict(options or {})

@@ -130,6 +130,10 @@ class ReasoningGymEnv(VerifiableEnv):
         """Return the library's own answer between the tags; of some tasks it gives none."""
         return f"<answer>{query.answer}</answer>"
 
+    def answer_form(self, query: Query) -> str:
+        """Return the tags that the answer is read from."""
+        return "a final answer between <answer> and </answer>"
+
 
 def extract_tagged_answer(response: str) -> str | None:
     """Return the text of the last complete `<answer>` tags after any thinking, or None; "" is no answer either."""

@@ -101,6 +101,10 @@ class ToolEnv(VerifiableEnv):
         """Return a response that gives the reference answer, without calling anything."""
         return self.task.reference_response(query)
 
+    def answer_form(self, query: Query) -> str:
+        """Return what the grader or the reward function looks for, once no tool is called."""
+        return self.task.answer_form(query)
+
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
         """Begin an episode, as `VerifiableEnv.reset` does; the info has `tools` for the chat template."""
         observation, info = super().reset(seed=seed, options=options)

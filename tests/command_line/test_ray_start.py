@@ -1,11 +1,17 @@
-"""A Ray that does not start is one line."""
+"""A Ray that does not start is one line; one that would not start in a long folder or under `uv run` does."""
 
+import os
 import subprocess
+import sys
 
 import pytest
 import ray
 
+from algorithms.config.sections import RunSettings
+from algorithms.grpo.config import GRPOConfig
 from algorithms.preflight import ray_session
+from algorithms.preflight.check import check
+from algorithms.preflight.ray_folder import SHORT, too_long
 from algorithms.preflight.ray_session import RayDidNotStart, start_ray
 
 # A store of one byte: Ray takes no less than 75 MiB.
@@ -33,3 +39,88 @@ def test_an_address_without_a_cluster_is_one_line_that_names_it(monkeypatch, add
         start_ray(None)
     (line,) = str(raised.value).splitlines()
     assert line.startswith(f"RAY_ADDRESS: {address}: no cluster can be joined there (") and "; fix: start it, " in line
+
+
+START = """
+import ray
+from algorithms.grpo.config import GRPOConfig
+from algorithms.preflight.ray_session import start_ray
+
+start_ray(GRPOConfig())
+print(ray._private.worker._global_node.temp_dir)
+print(ray.get_runtime_context().runtime_env.get("py_executable"))
+"""
+
+
+def started(command, surroundings, **more):
+    """What START prints, where Ray's files are and by what workers are started; and its standard error."""
+    process = subprocess.run(command, env=surroundings, capture_output=True, text=True, timeout=300, **more)
+    assert process.returncode == 0, process.stderr
+    return process.stdout.splitlines(), process.stderr
+
+
+def long_folder(tmp_path):
+    return tmp_path / ("long" * 25)
+
+
+def test_a_folder_that_is_short_enough_by_one_byte_is_taken(surroundings, tmp_path, monkeypatch):
+    monkeypatch.delenv("TMPDIR", raising=False)
+    longest = max(n for n in range(1, 107) if not _too_long("x" * n, monkeypatch))
+    session = f"session_2026-01-01_00-00-00_000000_{os.getpid()}"
+    assert len(f"{'x' * longest}/ray/{session}/sockets/plasma_store") == 107, "what Linux allows"
+
+
+def _too_long(folder, monkeypatch):
+    monkeypatch.setenv("RAY_TMPDIR", folder)
+    return too_long()
+
+
+def test_ray_s_own_variable_counts_before_the_general_one(tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(long_folder(tmp_path)))
+    monkeypatch.delenv("RAY_TMPDIR", raising=False)
+    assert too_long().startswith("TMPDIR: ")
+    monkeypatch.setenv("RAY_TMPDIR", "/tmp")
+    assert too_long() == ""
+
+
+def test_the_check_says_it_unless_a_cluster_is_joined(tmp_path, monkeypatch):
+    monkeypatch.setenv("RAY_TMPDIR", str(long_folder(tmp_path)))
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    config = GRPOConfig().environment("r3env/Math-v0").rl_module(model="embedded:tiny")
+    config.env_runners(max_response_tokens=64)
+    report = check(config, RunSettings())
+    (line,) = [line for line in report.lines if line.startswith("Ray's folder")]
+    assert "RAY_TMPDIR: " in line and report.enough
+    monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
+    assert not any(line.startswith("Ray's folder") for line in check(config, RunSettings()).lines)
+
+
+@pytest.fixture
+def under_uv(tmp_path):
+    """A command as `uv run` would start it: Ray looks for a parent process of that name."""
+    (tmp_path / "run").write_text('"$@"; exit\n')
+
+    def make(*command):
+        return ["bash", "-c", 'exec -a uv bash run "$@"', "bash", *command]
+
+    return make
+
+
+def test_in_a_long_folder_and_under_uv_run_ray_starts_in_another_one_with_the_same_python(
+    surroundings, under_uv, tmp_path
+):
+    folder = long_folder(tmp_path)
+    folder.mkdir()
+    variables = surroundings | {"RAY_TMPDIR": str(folder)}
+    (where, executable), errors = started(under_uv(sys.executable, "-c", START), variables, cwd=tmp_path)
+    assert where == SHORT and not list(folder.iterdir())
+    (line,) = [line for line in errors.splitlines() if line.startswith(f"RAY_TMPDIR: {folder} is too long")]
+    assert f"Ray takes {SHORT}; fix: " in line
+    assert executable == "None", "no `uv run` for each worker"
+
+
+@pytest.mark.slow
+def test_who_sets_the_variable_gets_what_ray_makes_of_uv(surroundings, under_uv, tmp_path):
+    asked = surroundings | {"RAY_ENABLE_UV_RUN_RUNTIME_ENV": "1"}
+    (_, executable), _ = started(under_uv(sys.executable, "-c", START), asked, cwd=tmp_path)
+    assert executable.startswith("uv run ")

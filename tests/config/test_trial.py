@@ -44,6 +44,16 @@ class Env(VerifiableEnv):
         return Verdict(correct, Reason.EQUAL if correct else Reason.DIFFERENT)
 
 
+class Boxed(Env):
+    """Its reference answers are in another form than the one that it reads."""
+
+    def verify(self, query, response):
+        return Verdict(False, Reason.NO_ANSWER)
+
+    def answer_form(self, query):
+        return "a number behind '####'"
+
+
 class Exits(Env):
     def verify(self, query, response):
         raise SystemExit("no license")
@@ -259,3 +269,9 @@ def test_check_has_the_line():
     lines = check(config.rl_module(model="embedded:tiny").env_runners(max_response_tokens=32), RunSettings()).lines
     (line,) = [line for line in lines if line.startswith("trial ")]
     assert "reference answers: 2 of 2 correct, reward 1; 'I do not know.': 0 of 2 correct, reward 0" in line
+
+
+def test_a_reference_answer_in_which_none_is_found_is_said_with_what_was_looked_for():
+    line = try_out(Boxed(), ["a", "b"])
+    assert line.endswith("; NO ANSWER FOUND in 2 of the reference answers, looked for a number behind '####'")
+    assert "NO ANSWER FOUND" not in try_out(Env(), ["a", "b"])

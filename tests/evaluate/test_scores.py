@@ -40,6 +40,7 @@ def test_scores_are_the_hand_computed_ones():
             "maj@4": (1 + 0) / 2,
             "mean_tokens": (28 / 4 + 20 / 4) / 2,
             "truncated": (1 / 4 + 1 / 4) / 2,
+            "no_answer": 0.0,
             "pass@1_within_5": (1 / 4 + 1 / 4) / 2,
             "pass@2_within_5": (1 - 3 / 6 + 1 - 3 / 6) / 2,
             "pass@4_within_5": 1.0,

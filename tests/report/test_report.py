@@ -115,8 +115,10 @@ def test_reflected_answers_that_nobody_asked_for_are_no_curve_of_zeros(lag, show
 def test_evaluations_are_tables_with_intervals_and_levels(tmp_path):
     _, data = report(make_run(tmp_path), out=tmp_path / "r.html")
     sides, levels = data["tables"]
-    assert sides["head"] == ["run", "", "pass@1", "pass@4", "mean tokens", "truncated", "problems × samples"]
+    shares = ["truncated", "no answer"]
+    assert sides["head"] == ["run", "", "pass@1", "pass@4", "mean tokens", *shares, "problems × samples"]
     before, after, change = sides["rows"]
+    assert before[-2] == "25.0 %" and data["curves"][0]["series"]["response/no_answer"][-1] == 0.1
     assert before[:2] == ["a", "before"] and before[2].startswith("62.5 % [") and before[-1] == "12 × 4"
     assert after[1] == "after step 4" and change[2].startswith("+25.0 % [+")
     assert levels["head"] == ["run", "", "level 2", "level 10"]

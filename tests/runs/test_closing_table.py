@@ -46,6 +46,14 @@ def test_answers_that_failed_have_a_row_where_there_are_any(run):
     assert "as incorrect" not in printed(run, {"eval": {"before": sides["before"], "after": AFTER}})
 
 
+def test_the_share_without_an_answer_has_a_row_below_the_truncated_where_it_was_measured(run):
+    sides = {"before": BEFORE | {"no_answer": 0.75}, "after": AFTER | {"no_answer": 0.25}}
+    rows = [line.replace("│", " ").split() for line in printed(run, {"eval": sides}).splitlines()]
+    place = rows.index(["no", "answer", "75.0%", "25.0%", "-50.0", "points"])
+    assert rows[place - 1][0] == "truncated"
+    assert "no answer" not in printed(run, {"eval": {"before": BEFORE, "after": AFTER}})
+
+
 def test_the_files_that_exist_are_named_and_the_tensorboard_command_is_quoted(run):
     run.write_summary({})
     (run.path / "events.out.tfevents.1.machine.2.0").touch()
