@@ -8,6 +8,7 @@ from typing import Any
 from r3env.core import REFLECTION_STEPS, Query, Reason, Verdict
 from r3env.envs.math import MathEnv
 from r3env.grading.extraction import final_answer
+from r3env.registry import OptionError
 
 # The wording of OpenAI's simple-evals for GPQA. It has none for MMLU-Pro, whose authors give five solved examples.
 CHOICE_INSTRUCTION = (
@@ -47,6 +48,11 @@ class ChoiceEnv(MathEnv):
         Raises:
             ValueError: A number is not positive.
         """
+        if "answer" in arguments:
+            raise OptionError(
+                "answer",
+                "the answer is a letter; fix: leave it out, or set it in a part of a mixture that reads it",
+            )
         super().__init__(data, instruction=instruction, reflection_guidance=reflection_guidance, **arguments)
 
     def prompt(self, query: Query) -> str:
