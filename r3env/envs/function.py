@@ -68,7 +68,7 @@ class FunctionEnv(MathEnv):
         if "answer" in arguments:
             raise OptionError(
                 "answer",
-                "the function reads the response itself; fix: leave it out, or set it in a part of a mixture that reads it",
+                "the function reads the response; fix: leave it out, or set it in a part of a mixture that reads it",
             )
         super().__init__(data, instruction=instruction, reflection_guidance=guidance, **arguments)
         self.names = _names(reward)
