@@ -93,6 +93,12 @@ class EnvironmentSettings(Settings):
         "within a column, `{answer: reward_model.ground_truth}`. Names other than `problem`, `answer`, `uid` and "
         "`level` keep that column in `Query.info`.",
     )
+    answer: Text = setting(
+        "box",
+        "Where the final answer is read, in r3env/Math-v0, Tools-v0 and Agent-v0: `box`: the last `\\boxed{}`; "
+        "`last_number`: the last number, or a box; `after:TEXT`: what follows the last TEXT on its line, such as "
+        "`after:####`. The default instruction asks for that form. Passed on if not `box`.",
+    )
     system: Text | None = setting(
         None,
         "System message at the start of every conversation, in place of one in the data's rows; null: the rows', the "

@@ -190,7 +190,7 @@ def _make(name: str, arguments: dict[str, Any], section: str) -> "VerifiableEnv"
             raise ConfigError(f"{place}: {name} takes no argument {argument}; fix: leave it out") from None
         raise ConfigError(f"{_WHERE}: {shown(name)} cannot be made: {_line(error)}") from error
     except OptionError as error:
-        raise _refusal(f"environment.options.{error}", error) from error
+        raise _refusal(_option(error), error) from error
     except Exception as error:  # the environment is the user's: its constructor can raise anything
         raise _refusal(f"{_place(error, section)}: {shown(name)} cannot be made: {_line(error)}", error) from error
     if not isinstance(environment, VerifiableEnv):
@@ -207,7 +207,7 @@ def _queries(environment: "VerifiableEnv", section: str, data: str | None, fetch
     try:
         return environment.uids
     except OptionError as error:
-        raise _refusal(f"environment.options.{error}", error) from error
+        raise _refusal(_option(error), error) from error
     except Exception as error:  # load_queries is the user's
         raise _refusal(f"{_place(error, section)}: {_line(error)}", error) from error
 
@@ -219,7 +219,7 @@ def _check_concurrency(config: "BaseConfig", environment: "VerifiableEnv") -> No
     try:
         environment.check_concurrency(min(sampled, max(1, runners.num_env_runners) * runners.max_num_seqs))
     except OptionError as error:
-        raise _refusal(f"environment.options.{error}", error) from error
+        raise _refusal(_option(error), error) from error
     except Exception as error:  # the environment is the user's
         raise _refusal(f"{_WHERE}: {_line(error)}", error) from error
 
@@ -234,6 +234,12 @@ def _refusal(message: str, error: BaseException) -> ConfigError:
 
 def _place(error: Exception, section: str) -> str:
     return f"{section}.data" if isinstance(error, DataError) else _WHERE
+
+
+def _option(error: OptionError) -> str:
+    """Return what is wrong with an argument, after the setting that gives it."""
+    section = "environment" if error.option in EnvironmentSettings.argument_names() else "environment.options"
+    return f"{section}.{error}"
 
 
 def _line(error: Exception) -> str:

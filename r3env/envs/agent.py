@@ -17,6 +17,7 @@ from r3env.agents.session import Finished, Pending, Session
 from r3env.agents.types import Completion, NextTurn, Policy
 from r3env.core import Query, Reason, Verdict
 from r3env.envs.math import MathEnv
+from r3env.grading.answer_forms import BOX
 from r3env.named_functions import FunctionLoadError, check_names, describe, load_function
 from r3env.registry import OptionError
 
@@ -75,8 +76,11 @@ class AgentEnv(MathEnv):
         self._branches = Branches()
 
     def verify(self, query: Query, response: str) -> Verdict:
-        """Compare the agent's answer with the reference: the content of a box, or the whole text if there is none."""
-        if response.strip() and not any(box in response for box in _BOXES):
+        """Compare the agent's answer with the reference: the content of a box, or the whole text if there is none.
+
+        Where `answer` names another form it is read as in `r3env/Math-v0`.
+        """
+        if self.answer == BOX and response.strip() and not any(box in response for box in _BOXES):
             response = f"\\boxed{{{response}}}"
         return super().verify(query, response)
 

@@ -3,11 +3,12 @@
 import re
 from functools import lru_cache
 from string import ascii_uppercase
-from typing import Any
+from typing import Any, NamedTuple
 
 from r3env.core import REFLECTION_STEPS, Query, Reason, Verdict
 from r3env.envs.math import MathEnv
 from r3env.grading.extraction import final_answer
+from r3env.registry import OptionError
 
 # The wording of OpenAI's simple-evals for GPQA. It has none for MMLU-Pro, whose authors give five solved examples.
 CHOICE_INSTRUCTION = (
@@ -16,9 +17,11 @@ CHOICE_INSTRUCTION = (
 )
 _OPTION = re.compile(r"^([A-Z])\) ", re.MULTILINE)
 # What may stand before a letter on its line: bold, a box, a parenthesis, dollar signs.
-_BEFORE = r"[^\w\n]{0,8}(?:\\(?:boxed|text|mathrm|mathbf)\{[^\w\n]{0,3}){0,2}"
+_BEFORE = r"[^\w\n]{0,8}(?:\\(?:boxed|text(?:bf)?|mathrm|mathbf)\{[^\w\n]{0,3}){0,2}"
 # No letter of a word, and `I` not as the first word of a sentence.
 _ALONE = r"(?![\w'’])(?!(?<=I)[ \t]+\w)"
+_MARKUP = re.compile(r"\\(?:boxed|text[a-z]*|math(?:rm|bf|it))\s*\{|\\[ ,;:!]|\\q?quad|[{}$*_`~]")
+_GUESS = r"(?:(?:maybe|perhaps|possibly|probably|alternatively|also|even|else|both|either|rather)\s+)"
 
 
 class ChoiceEnv(MathEnv):
@@ -47,6 +50,11 @@ class ChoiceEnv(MathEnv):
         Raises:
             ValueError: A number is not positive.
         """
+        if "answer" in arguments:
+            raise OptionError(
+                "answer",
+                "the answer is a letter; fix: leave it out, or set it in a part of a mixture that reads it",
+            )
         super().__init__(data, instruction=instruction, reflection_guidance=reflection_guidance, **arguments)
 
     def prompt(self, query: Query) -> str:
@@ -74,10 +82,13 @@ class ChoiceEnv(MathEnv):
 
 
 def chosen_letter(response: str, letters: str = ascii_uppercase) -> str | None:
-    """Return the letter that a response chooses; None without one. Thinking is no part of the response.
+    r"""Return the letter that a response chooses; None without one. Thinking is no part of the response.
 
     Where several are named, the first that is found counts, in this order: behind `Answer:` on the same line, alone on
-    the next line, behind `answer is` (MMLU-Pro's own format), in the last box.
+    the next line, behind `answer is` (MMLU-Pro's own format), in the last box, in a response of one line that begins
+    with its label.
+    In a box the option's text may follow: `\boxed{C: \text{seven}}`. A letter that others are joined to, as in
+    `Answer: A or B`, is a hedge, which is no answer.
 
     Args:
         response: The response.
@@ -86,23 +97,63 @@ def chosen_letter(response: str, letters: str = ascii_uppercase) -> str | None:
     _, _, visible = response.rpartition("</think>")
     if "<think>" in visible:
         return None
-    *sentences, box = _patterns(letters)
-    if found := next(filter(None, (pattern.search(visible) for pattern in sentences)), None):
-        return str(found[1])
-    boxed = box.fullmatch(final_answer(response) or "")
-    return boxed[1] if boxed else None
+    patterns = _patterns(letters)
+    if found := next(filter(None, (pattern.search(visible) for pattern in patterns.sentences)), None):
+        rest = _plain(visible[found.end() :].partition("\n")[0])
+        return None if patterns.joined.match(rest) else str(found[1])
+    boxed = final_answer(response)
+    if boxed is None and "\n" in visible.strip():
+        return None
+    text = _plain(visible if boxed is None else boxed).strip()
+    label = patterns.label.fullmatch(text)
+    if label is None or patterns.another.search(text, label.end(1)) or patterns.joined.match(text[label.end(1) :]):
+        return None
+    return str(label[1])
+
+
+class _Patterns(NamedTuple):
+    """What finds a letter as its first group.
+
+    Args:
+        sentences: In a response, most certain first.
+        joined: Another letter, right behind one.
+        label: A letter with or without its option's text.
+        another: The label of a further option.
+    """
+
+    sentences: tuple[re.Pattern[str], ...]
+    joined: re.Pattern[str]
+    label: re.Pattern[str]
+    another: re.Pattern[str]
 
 
 @lru_cache
-def _patterns(letters: str) -> tuple[re.Pattern[str], ...]:
-    """Return what finds a letter as its first group, most certain first; the last is for the content of a box."""
-    letter = f"([{letters}])"
-    return (
-        re.compile(rf"(?i:answer)[^\w\n]{{0,6}}:{_BEFORE}{letter}{_ALONE}"),
-        re.compile(rf"(?i:answer)[^\w\n]{{0,6}}:[^\w\n]*\n\s*{_BEFORE}{letter}[^\w\n]*$", re.MULTILINE),
-        re.compile(rf"(?i:answer is)[ \t]*:?{_BEFORE}{letter}{_ALONE}"),
-        re.compile(rf"\W*(?:\\(?:text|mathrm|mathbf)\{{)?\W*{letter}\W*"),
+def _patterns(letters: str) -> _Patterns:
+    letter, one = f"([{letters}])", f"[{letters}]"
+    other = rf"[^\w\n]{{0,4}}{one}{_ALONE}"
+    label = rf"(?:\({one}\)|{one}\))"
+    return _Patterns(
+        (
+            re.compile(rf"(?i:answer)[^\w\n]{{0,6}}:{_BEFORE}{letter}{_ALONE}"),
+            re.compile(rf"(?i:answer)[^\w\n]{{0,6}}:[^\w\n]*\n\s*{_BEFORE}{letter}[^\w\n]*$", re.MULTILINE),
+            re.compile(rf"(?i:answer is)[ \t]*:?{_BEFORE}{letter}{_ALONE}"),
+        ),
+        re.compile(
+            # `or B`, `and B`, `/ B`, `& B`, `(maybe B)`; a comma also begins a remark: `, C is wrong`
+            rf"[^\w\n,;/&|+]{{0,6}}(?:,?\s*(?:(?i:and/or|or|and)(?!\w)|[/&|+])\s*{_GUESS}*|,?\s*{_GUESS}+){other}"
+            rf"|[^\w\n,;/&|+]{{0,6}}[,;]\s*{other}(?!\s+(?!or\b|and\b)[a-z])"
+            rf"|(?:[\s\u2013\u2014-]+{one}{_ALONE})+[^\w\n]*$"
+            # with their options' texts: `) 5 cm or (B) 6 cm`
+            rf"|\)?(?:(?!\b(?:because|since|as|not|but|while|whereas|than)\b)[^\n]){{0,80}}?\b(?:or|and)\s+{label}"
+        ),
+        re.compile(rf"\W*{letter}(?:\W*|(?<=\({one})\)\s.*|[.:)][.:)]?\s.*)", re.DOTALL),
+        re.compile(rf"(?<!\w)(?:{label}|{one}[:.](?=\s))"),
     )
+
+
+def _plain(text: str) -> str:
+    """Return a text without markup."""
+    return _MARKUP.sub(" ", text)
 
 
 def _letters(query: Query) -> str:

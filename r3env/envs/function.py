@@ -65,6 +65,11 @@ class FunctionEnv(MathEnv):
             OptionError: A function cannot be imported or called like this.
         """
         guidance = REFLECTION_STEPS + instruction if reflection_guidance is None else reflection_guidance
+        if "answer" in arguments:
+            raise OptionError(
+                "answer",
+                "the function reads the response; fix: leave it out, or set it in a part of a mixture that reads it",
+            )
         super().__init__(data, instruction=instruction, reflection_guidance=guidance, **arguments)
         self.names = _names(reward)
         self.weights = _weights(weights, self.names)

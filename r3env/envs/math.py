@@ -1,20 +1,21 @@
-"""`r3env/Math-v0`: problems of a data set, answered in a box and graded by equivalence."""
+"""`r3env/Math-v0`: problems of a data set, whose final answers are graded by equivalence."""
 
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from pathlib import Path
 
-from r3env.core import REFLECTION_GUIDANCE, Queries, Query, Verdict, VerifiableEnv
+from r3env.core import REFLECTION_STEPS, Queries, Query, Verdict, VerifiableEnv
 from r3env.data.loading import Selection, load_table
 from r3env.data.shared import load_shared, source_state
 from r3env.data.sources import parse_source
-from r3env.grading import grade, same_value
+from r3env.grading import answer_forms, grade, same_value
 from r3env.queries import VARIANTS
+from r3env.registry import OptionError
 
 EMBEDDED_TRAINING_PROBLEMS = "embedded:train"
 HINTS = "hints"  # a row's hints by level
 KEPT = (HINTS, VARIANTS)  # in `Query.info`, where a row has them
-MATH_INSTRUCTION = "Please reason step by step, and put your final answer within \\boxed{}."
+MATH_INSTRUCTION = f"Please reason step by step, and {answer_forms.instruction(answer_forms.BOX)}"
 
 
 class MathEnv(VerifiableEnv):
@@ -30,8 +31,9 @@ class MathEnv(VerifiableEnv):
         *,
         split: str | None = None,
         columns: Mapping[str, str] | None = None,
-        instruction: str = MATH_INSTRUCTION,
-        reflection_guidance: str = REFLECTION_GUIDANCE,
+        answer: str = answer_forms.BOX,
+        instruction: str | None = None,
+        reflection_guidance: str | None = None,
         max_turns: int = 1,
         grading_timeout_s: float = 5.0,
         revision: str | None = None,
@@ -47,8 +49,11 @@ class MathEnv(VerifiableEnv):
                 `embedded:heldout`; None for the embedded training problems.
             split: Split of a Hub data set; None for the preset's, else `train`.
             columns: Names of the data's columns, see `r3env.data.loading.Selection`.
-            instruction: Text that follows the problem; empty for none.
-            reflection_guidance: The user turn after a wrong answer.
+            answer: Where the final answer stands in a response: `box`, `last_number` or `after:TEXT`, see
+                `r3env.grading.extraction.final_answer`.
+            instruction: Text that follows the problem; empty for none, None to ask for an answer of that form.
+            reflection_guidance: The user turn after a wrong answer; None for steps to find the mistake, which end with
+                the form.
             max_turns: Answers that the policy may give in an episode.
             grading_timeout_s: Seconds that grading one answer may take.
             revision: Branch, tag or commit of a Hub data set.
@@ -60,7 +65,15 @@ class MathEnv(VerifiableEnv):
 
         Raises:
             ValueError: A number is not positive, or `columns` maps no names to names.
+            OptionError: `answer` is no form.
         """
+        if problem := answer_forms.form_problem(answer):
+            raise OptionError("answer", problem)
+        asked = answer_forms.instruction(answer)
+        if instruction is None:
+            instruction = f"Please reason step by step, and {asked}"
+        if reflection_guidance is None:
+            reflection_guidance = REFLECTION_STEPS + asked[:1].upper() + asked[1:]
         super().__init__(instruction=instruction, reflection_guidance=reflection_guidance, max_turns=max_turns)
         if isinstance(grading_timeout_s, bool) or not isinstance(grading_timeout_s, int | float):
             raise ValueError(f"grading_timeout_s must be a number of seconds, it is {grading_timeout_s!r}")
@@ -76,7 +89,7 @@ class MathEnv(VerifiableEnv):
         self.split, self.revision, self.preset = split, revision, preset
         self.columns = dict(columns or {})
         self.limit, self.max_prompt_length, self.tokenizer = limit, max_prompt_length, tokenizer
-        self.grading_timeout_s = grading_timeout_s
+        self.answer, self.grading_timeout_s = answer, grading_timeout_s
 
     def load_queries(self) -> Queries:
         """Return the problems of `data`, shared with every environment of this process that wants the same ones."""
@@ -89,15 +102,19 @@ class MathEnv(VerifiableEnv):
 
     def verify(self, query: Query, response: str) -> Verdict:
         """Compare the response's final answer with the reference."""
-        return grade(response, query.answer, timeout_s=self.grading_timeout_s)
+        return grade(response, query.answer, timeout_s=self.grading_timeout_s, form=self.answer)
+
+    def reference_response(self, query: Query) -> str:
+        """Return the reference answer in the form that is read."""
+        return answer_forms.written_in(self.answer, query.answer)
+
+    def answer_form(self, query: Query) -> str:
+        """Return what the grader reads the final answer from."""
+        return answer_forms.described(self.answer)
 
     def same_answer(self, first: str, second: str) -> bool | None:
         """Return whether two answers have the same value."""
         return same_value(first, second, timeout_s=self.grading_timeout_s)
-
-    def answer_form(self, query: Query) -> str:
-        """Return what the grader reads the final answer from."""
-        return "a final answer in \\boxed{}"
 
     def _selection(self) -> Selection:
         return Selection(self.columns, self.limit, self.max_prompt_length, self._prompt_length, optional=KEPT)

@@ -32,7 +32,10 @@ _SHORT_WORDS = frozenset(
     "yes no true odd even none on off up down left right all any some sun mon tue wed thu fri sat win lose tie red blue"
     " never always both dne in out".split()
 )
-_SAME_WORDS = {"no solutions": "no solution", "no real solutions": "no real solution", "dne": "does not exist"}
+_SAME_WORDS = {
+    **{"no solutions": "no solution", "no real solutions": "no real solution", "dne": "does not exist"},
+    **{"true": "yes", "false": "no", "empty set": "no solution", "the empty set": "no solution"},
+}
 _LABEL = re.compile(r"\(([A-J])\)(?P<rest>.*)|([A-J])(?:[.:)](?P<more>\s.*)?)?", re.DOTALL)
 _MARKED_LABEL = re.compile(rf"(?:{_COMMAND.pattern})\s*\{{\s*\(?([A-J])\)?[.:]?\s*\}}[.:]?(.*)", re.DOTALL)
 _OPERATION = tuple("+-*/^=<>_!,|")
@@ -107,7 +110,12 @@ def _one_pair(text: str) -> bool:
 
 
 def read_words(text: str) -> str | None:
-    """Return the words of an answer, in lower case with single spaces, or None if it may be mathematics."""
+    """Return the words of an answer, in lower case with single spaces, or None if it may be mathematics.
+
+    What means the same has the same words: true and yes, the empty set and no solution.
+    """
+    if text.strip() == "\\emptyset":
+        return "no solution"
     bare = _bare(text).rstrip(".!")
     if not _WORDS.fullmatch(bare):
         return None

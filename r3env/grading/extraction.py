@@ -1,9 +1,10 @@
-"""The final answer in a response: the content of its last complete box, or of the last adjacent boxes."""
+"""The final answer in a response: the content of its last complete box or boxes, or one of another form."""
 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from r3env.grading.answer_forms import BOX, LAST_NUMBER, last_number, marker, text_after
 from r3env.grading.normalization import strip_separators
 
 # A box is `\boxed{` or `\fbox{`; the extra backslashes are those of a line break or of doubled escaping. They
@@ -61,8 +62,8 @@ class FinalBoxes:
     wider: tuple[Box, ...]
 
 
-def final_answer(response: str) -> str | None:
-    r"""Return the content of the last complete box outside the thinking, or None if there is no answer.
+def final_answer(response: str, form: str = BOX) -> str | None:
+    r"""Return the final answer outside the thinking, the content of the last complete box; None if there is none.
 
     Everything before the last `</think>` is thinking, whether the response or the prompt opened it. Thinking
     that was opened and never closed leaves no answer. A box that is never closed does not count; of nested
@@ -70,26 +71,42 @@ def final_answer(response: str) -> str | None:
 
     Args:
         response: Everything that the policy wrote.
+        form: `box`; `last_number`: the last number where there is no box; `after:TEXT`: what follows the last TEXT up
+            to the end of its sentence or line, or the box there.
     """
-    final = final_boxes(response)
+    final = final_boxes(response, form)
     return None if final is None else answer_in(final)
 
 
-def final_boxes(response: str) -> FinalBoxes | None:
-    """Return the boxes of the final answer of a response, or None if it has none; see `final_answer`."""
+def final_boxes(response: str, form: str = BOX) -> FinalBoxes | None:
+    """Return the boxes of the final answer of a response, or None if it has none; see `final_answer`.
+
+    An answer of another form than a box is a box without a label.
+    """
     _, _, visible = response.rpartition("</think>")
     if "<think>" in visible:
         return None
+    if form == BOX:
+        return _boxes_in(visible)
+    if form == LAST_NUMBER:
+        return _boxes_in(visible) or _single(last_number(visible))
+    text = text_after(visible, marker(form))
+    return None if text is None else _boxes_in(text) or _single(text)
+
+
+def _single(answer: str | None) -> FinalBoxes | None:
+    boxes = (Box("", answer or ""),)
+    return FinalBoxes(boxes, boxes) if answer else None
+
+
+def _boxes_in(visible: str) -> FinalBoxes | None:
     places = _complete_boxes(visible)
     if not places:
         return None
     last = _content(visible, places[-1])
     if not last:
         return None
-    if len(places) == 1:
-        boxes = (Box("", last),)
-        return FinalBoxes(boxes, boxes)
-    return _joined(visible, places, last)
+    return _single(last) if len(places) == 1 else _joined(visible, places, last)
 
 
 def answer_in(final: FinalBoxes) -> str:

@@ -8,15 +8,23 @@ from functools import lru_cache
 
 from r3env.grading import plain_numbers, units
 from r3env.grading.answer_kinds import differ_in_kind, equal_numerals, read_choice, read_words
-from r3env.grading.normalization import clean, comparable, strip_assignment, strip_separators, unwrap
+from r3env.grading.conditions import strip_conditions
+from r3env.grading.normalization import clean, comparable, encloses, strip_assignment, strip_separators, unwrap
 
 _BARE_LIST = re.compile(r"[\d.]+(?:\s+[\d.]+)+", re.ASCII)
 _TRIGONOMETRY = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)")
 _DEGREES = re.compile(r"\(?(\d+(?:\.\d+)?)\)?\s*\^\s*(?:\{\s*\\circ\s*\}|\\circ)")
+_RADIANS = r"(\\frac{\1\\pi}{180})"
 _SET_BUILDER = re.compile(
     r"(?:\\left\s*)?\\\{\s*[a-z]\s*(?:\\in\s*\\mathbb\s*\{?R\}?\s*)?(?:\\mid(?![a-zA-Z])|\||:)([^{}|:]+?)"
     r"(?:\\right\s*)?\\\}\Z"
 )
+_TIME = re.compile(r"0?(\d{1,2}:[0-5]\d)(?:\s*(?:\\text\s*\{)?\s*([ap])\.?\s?m\.?\s*\}?)?", re.ASCII | re.IGNORECASE)
+_TEXT = re.compile(r"\\(?:text(?:bf|rm|it)?|math(?:rm|bf|it)|mbox)\s*\{([^{}]*)\}")
+_RATIO = re.compile(r"(?<=\d)\s*to\s*(?=\d)")
+_ANGLE = re.compile(r"-?\(?\d+(?:\.\d+)?\)?\s*\^\s*(?:\{\s*\\circ\s*\}|\\circ)")
+_ROW = "\\\\"  # its end, in a matrix
+_COLUMN = re.compile(r"\A\\begin\s*\{[pb]matrix\}([^&{}]*(?:\{[^&{}]*\}[^&{}]*)*)\\end\s*\{[pb]matrix\}\Z")
 _IMAGINARY = re.compile(r"(?<=\d)i(?![a-zA-Z])")  # math-verify sees the imaginary unit only where it stands alone
 _read = lru_cache(maxsize=4096)(plain_numbers.read)
 _clean = lru_cache(maxsize=4096)(clean)
@@ -35,8 +43,15 @@ def fast_equal(gold: str, answer: str) -> bool | None:
     gold_number, answer_number = _read(gold), _read(answer)
     if gold_number and answer_number:
         return answer_number.equals_gold(gold_number)
-    if comparable(gold) == comparable(answer):
+    if comparable(gold) == comparable(answer) or _flat(gold) == _flat(answer):
         return True
+    times = _TIME.fullmatch(gold), _TIME.fullmatch(answer)
+    if times[0] and times[1]:
+        return _same_time(times[0], times[1])
+    unconditional = strip_conditions(gold, answer)
+    if unconditional != (gold, answer):
+        return unconditional is not None and fast_equal(*unconditional)
+    gold, answer = _as_lists(gold, answer)
     if _BARE_LIST.fullmatch(gold) or _BARE_LIST.fullmatch(answer):
         return False  # math-verify would add the numbers up, as those of "1 1/2"
     numerals_equal = equal_numerals(gold, answer)
@@ -48,13 +63,21 @@ def fast_equal(gold: str, answer: str) -> bool | None:
 
 
 def spelling_pair(gold: str, answer: str) -> tuple[str, str] | None:
-    """Return both answers in the form that suits math-verify best, or None if their units differ.
+    """Return both answers in the form that suits math-verify best, or None if units or conditions differ.
 
     Args:
         gold: The reference answer.
         answer: The answer to judge.
     """
-    pair = units.strip_units(_clean(gold), _clean(answer))
+    unconditional = strip_conditions(_clean(gold), _clean(answer))
+    if unconditional is None:
+        return None
+    gold, answer = _as_lists(*map(_clean, unconditional))
+    if _ANGLE.fullmatch(answer) and "\\pi" in gold:
+        answer = _DEGREES.sub(_RADIANS, answer)
+    elif _ANGLE.fullmatch(gold) and "\\pi" in answer:
+        gold = _DEGREES.sub(_RADIANS, gold)
+    pair = units.strip_units(gold, answer)
     return pair and (_for_parser(pair[0]), _for_parser(pair[1]))
 
 
@@ -62,8 +85,40 @@ def _for_parser(text: str) -> str:
     text = _IMAGINARY.sub(" i", strip_separators(clean(text)))
     text = _SET_BUILDER.sub(r"\1", text)
     if _TRIGONOMETRY.search(text):
-        text = _DEGREES.sub(r"(\\frac{\1\\pi}{180})", text)
+        text = _DEGREES.sub(_RADIANS, text)
     return text.replace(",", "").replace(" ", "") if _read(text) and "\\" not in text else text
+
+
+def _flat(text: str) -> str:
+    r"""A text without commands around words, spaces and the word of a ratio: `8\\text{ hours}` as `8 hours`."""
+    return _RATIO.sub(":", comparable(" ".join(_TEXT.sub(r" \1 ", text).split())))
+
+
+def _same_time(gold: re.Match[str], answer: re.Match[str]) -> bool:
+    """Whether two times of day agree; half of a day that only one of them names is no difference."""
+    halves = {half.lower() for half in (gold[2], answer[2]) if half}
+    return gold[1].lstrip("0") == answer[1].lstrip("0") and len(halves) < 2
+
+
+def _as_lists(gold: str, answer: str) -> tuple[str, str]:
+    """Both with lists as Python writes them in the usual form: `[1, 2, 3]` is `(1, 2, 3)`, and `[1, 2]` for `1, 2` too.
+
+    The reference `[1, 2]` may as well be an interval. A column is a tuple where the other is one.
+    """
+    if gold.startswith("(") != answer.startswith("("):
+        gold, answer = _COLUMN.sub(_vector, gold), _COLUMN.sub(_vector, answer)
+    bare = "," in gold and not re.search(r"[(\[{=<>]", gold)
+    return _as_tuple(gold, 2), (answer[1:-1].strip() if bare and encloses(answer, "[", "]") else _as_tuple(answer, 2))
+
+
+def _vector(column: re.Match[str]) -> str:
+    return f"({column[1].strip().removesuffix(_ROW).replace(_ROW, ',')})"
+
+
+def _as_tuple(text: str, commas: int) -> str:
+    return (
+        f"({text[1:-1]})" if encloses(text, "[", "]") and text.count(",") >= commas and "\\infty" not in text else text
+    )
 
 
 def _either_is_choice(gold: str, answer: str) -> bool:

@@ -12,6 +12,7 @@ from collections import Counter
 from typing import Any
 
 from r3env.core import Reason, Verdict
+from r3env.grading.answer_forms import BOX, form_problem
 from r3env.grading.cost import too_costly
 from r3env.grading.extraction import FinalBoxes, answer_in, final_boxes
 from r3env.grading.fast_path import fast_equal
@@ -36,7 +37,7 @@ _counts: Counter[str] = Counter()
 _cache = VerdictCache(_REMEMBERED_ANSWERS)
 
 
-def grade(response: str, gold: str, *, timeout_s: float = 5.0) -> Verdict:
+def grade(response: str, gold: str, *, timeout_s: float = 5.0, form: str = BOX) -> Verdict:
     r"""Judge the final answer of a response; callable from any thread of any process.
 
     Args:
@@ -46,19 +47,23 @@ def grade(response: str, gold: str, *, timeout_s: float = 5.0) -> Verdict:
         gold: The reference answer, in a box or several, or not.
         timeout_s: Seconds that the comparison may take, from when a grader takes it up. An answer that a glance shows
             to be hopeless, see `r3env.grading.cost`, is a timeout at once, and one that was a timeout before is again.
+        form: Where the final answer stands: `box`, `last_number` or `after:TEXT`, see
+            `r3env.grading.extraction.final_answer`. The gold may be in a box whatever it is.
 
     Returns:
         A verdict: `equal`, `different`, `no_answer`, or, with nothing known about the answer, `timeout` or `error`;
         with the answer, see `r3env.grading.extraction.final_answer`.
 
     Raises:
-        ValueError: `timeout_s` is not positive and finite, or the environment variable R3ENV_GRADERS (how many
-            processes at most, 8 by default) is not a positive whole number.
+        ValueError: `timeout_s` is not positive and finite, `form` is none, or the environment variable R3ENV_GRADERS
+            (how many processes at most, 8 by default) is not a positive whole number.
         GraderError: No grader process could be started.
     """
     if not 0 < timeout_s < math.inf:
         raise ValueError(f"timeout_s must be positive and finite, it is {timeout_s!r}")
-    answer = final_boxes(response)
+    if problem := form_problem(form):
+        raise ValueError(f"form {problem}")
+    answer = final_boxes(response, form)
     reason = Reason.NO_ANSWER if answer is None else _reason(answer, gold, timeout_s)
     _count(reason)
     return Verdict(reason is Reason.EQUAL, reason, answer=None if answer is None else answer_in(answer))

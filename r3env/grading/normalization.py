@@ -4,6 +4,7 @@ Everything here takes linear time on any input, so that it may run in the traini
 """
 
 import re
+from decimal import Decimal
 
 _CHARACTERS = str.maketrans(
     {
@@ -23,7 +24,7 @@ _CHARACTERS = str.maketrans(
         **{"\uff0c": ",", "\uff1b": ";", "\uff08": "(", "\uff09": ")", "\uff1d": "=", "\uff05": "%", "\u2044": "/"},
     }
 )
-_WRAPPERS = (("$$", "$$"), ("$", "$"), ("\\(", "\\)"), ("\\[", "\\]"), ("{", "}"), ("**", "**"))
+_WRAPPERS = (("$$", "$$"), ("$", "$"), ("\\(", "\\)"), ("\\[", "\\]"), ("{", "}"), ("**", "**"), ("`", "`"))
 # A comma in braces, or one that `\!` draws closer, separates thousands and never two answers; nor does a narrow space.
 _THOUSANDS = (
     r"(?:(?:\\(?:text|mbox|mathord|mathpunct))?\{\s*,\s*\}(?:\s*\\!)*|\\!\s*,(?:\s*\\!)*|,(?:\s*\\!)+"
@@ -34,11 +35,24 @@ _POWER_INSIDE = re.compile(
 )  # \mathrm{cm^2}
 _UPRIGHT = r"text(?:normal|up|md|sf|tt|sc|sl)|emph|[mhf]box"
 _LABEL = r"(?:the\s+)?(?:final\s+)?answer"
+_ZEROS = {"thousand": 3, "million": 6, "billion": 9, "trillion": 12}
+_ALL_REALS = r"(?:the\s+set\s+of\s+)?all\s+real(?:\s+number)?s?"
 _COMMANDS = (
     # Between numbers a wide space separates two answers, not thousands.
     (re.compile(r"(?<=\d)\s*\\q?quad(?![a-zA-Z])\s*(?=-?\d)"), ", "),
     (re.compile(rf"(?<=\d)\s*{_THOUSANDS}\s*(?=\d{{3}}(?!\d))"), ""),
     (re.compile(r"\\!"), ""),
+    (re.compile(r"(?<=\d)\{:\}(?=\d)"), ":"),
+    (re.compile(r"\\text\s*\{\s*(\\[$%])\s*\}"), r"\1"),
+    (re.compile(r"\\(?:boldsymbol|bm)(?![a-zA-Z])\s*(?=\{)"), r"\\mathbf"),
+    (
+        re.compile(
+            r"\\(?:(?:text)?color\s*\{[a-zA-Z]+\}|hspace\*?\s*\{[^{}]*\}|underline(?=\s*\{)|[hv]phantom\s*\{[^{}]*\})"
+        ),
+        "",
+    ),
+    (re.compile(r"\\math(?:rm|it)\s*\{\s*([ei]|\\pi)\s*\}"), r"{\1}"),
+    (re.compile(r"\\log\s*_\s*(?:e(?![a-zA-Z])|\{\s*e\s*\})"), r"\\ln"),
     (re.compile(r"(?<!\\)\\(?:[,;: >]|(?:thin|med|thick)space(?![a-zA-Z]))|~|\\q?quad"), " "),
     (re.compile(rf"\\(?:{_UPRIGHT})\s*(?=\{{)"), r"\\text"),
     (re.compile(r"\\math(?:sf|tt|up|normal)\s*(?=\{)"), r"\\mathrm"),
@@ -61,6 +75,26 @@ _COMMANDS = (
     ),
 )
 _REWRITES = (
+    (
+        re.compile(r"(?<![\d./^_])(?<!\d )([1-9]\d{0,2}(?:,\d{3})+|[1-9]\d*) +(\d+) ?/ ?(\d+)(?![\d./^])"),
+        lambda m: _mixed(m),
+    ),
+    (re.compile(r"(?<=\d)\s*(?:\\text\s*\{\s*per\s?cent\s*\}|per\s?cent)\s*$"), r"\%"),
+    (
+        re.compile(
+            rf"(?<![\w.])(\d[\d,]*(?:\.\d+)?)\s*(\\text\s*\{{)?\s*({'|'.join(_ZEROS)})(?![a-zA-Z])(?(2)([^{{}}]*\}})|(?!\}}))"
+        ),
+        lambda m: _with_zeros(m),
+    ),
+    (re.compile(rf"^\s*(?:\\text\s*\{{\s*{_ALL_REALS}\s*\}}|{_ALL_REALS})\s*\.?\s*$", re.I), r"\\mathbb{R}"),
+    (
+        re.compile(
+            r"^\s*(?:\\text\s*\{\s*(?:approximately|approx\.?|about)\s*\}|approximately|approx\.?|about)(?=\s*[\d$.\\-])",
+            re.I,
+        ),
+        "",
+    ),
+    (re.compile(r"^\s*\$([^$]*[^$\\])\$\s*(\([^()$]*\))\s*$"), r"\1 \2"),
     (re.compile(r"^\s*\$([^$]*[^$\\])\$\s*([a-zA-Z][a-zA-Z .]*)$"), r"\1\\text{ \2}"),
     (re.compile(r"\u221a\s*\(([^()]*)\)"), r"\\sqrt{\1}"),
     (re.compile(r"\u221a\s*(\d+|[a-zA-Z])"), r"\\sqrt{\1}"),
@@ -125,6 +159,20 @@ def strip_separators(text: str) -> str:
 
 def _binomial(above: str, below: str) -> str:
     return "\\binom" + "".join(part if part.startswith("{") else f"{{{part}}}" for part in (above, below))
+
+
+def _mixed(found: re.Match[str]) -> str:
+    """`1 1/4` as one number; the fraction of a mixed number is a proper one."""
+    whole, above, below = found[1].replace(",", ""), int(found[2]), int(found[3])
+    return f"{whole}\\frac{{{above}}}{{{below}}}" if 0 < above < below else found[0]
+
+
+def _with_zeros(found: re.Match[str]) -> str:
+    """`1.5 million` as a number; a noun behind it stays."""
+    if len(found[1]) > 20:  # nobody writes that
+        return found[0]
+    number = Decimal(found[1].replace(",", "")).scaleb(_ZEROS[found[3]])
+    return f"{number:f}" + (f"\\text{{{found[4]}" if found[4] and found[4].strip("} ") else "")
 
 
 def encloses(text: str, opening: str, closing: str) -> bool:

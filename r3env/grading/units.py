@@ -27,9 +27,9 @@ _NAMES = {
     "week": "",
     "month": "",
     "year": "yr",
-    "mph": "",
-    "kmh": "kph kmph km/h km/hr",
-    "m/s": "",
+    "mph": "mi/h mi/hr mile/hour miles/hour mile/h miles/h",
+    "kmh": "kph kmph km/h km/hr kilometer/hour kilometers/hour kilometre/hour kilometres/hour",
+    "m/s": "m/sec meter/second meters/second metre/second metres/second",
     "km/s": "",
     "j": "joule",
     "n": "newton",
@@ -45,14 +45,22 @@ _NAMES = {
     "euro": "eur",
     "unit": "",
     "percent": "percentage pct",
+    "am": "",
+    "pm": "",
 }
 _CANONICAL = {name: unit for unit, names in _NAMES.items() for name in (unit, *names.split())}
 _SINGLE_LETTERS = "mgshLlJNWV"
 # With one of these a text says something about the value: `5\text{ or more}` is not 5.
 _MEANING = re.compile(
     r"\b(?:or|and|not|no|if|when|for|more|less|least|most|than|greater|mod|modulo|to|is|are|only|all|none|even|odd|base"
-    r"|thousand|million|billion|trillion|hundred|dozen|times|choose|where|with|over|squared|cubed|plus|minus)\b",
+    r"|thousands?|millions?|billions?|trillions?|hundreds?|dozens?|times|choose|where|with|over|squared|cubed|plus|minus"
+    r"|negative|factorial|half|halves|thirds?|quarters?|(?:four|fif|six|seven|eigh|nin|ten|hundred|thousand)ths?"
+    r"|alpha|beta|gamma|delta|theta|lambda|sigma|omega|infinity)\b",
     re.IGNORECASE,
+)
+_NUMBER_WORDS = re.compile(
+    r"\b(?:zero|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|\w+teen|\w+ty|twice|double|triple)\b",
+    re.I,
 )
 _GAP = r"(?:\s|\\[,;: !]|~)*"
 _POWER = rf"(?:{_GAP}\^\s*(?:\{{\s*-?\d\s*\}}|\d))?"
@@ -68,7 +76,20 @@ _TRAILING = re.compile(
     rf"|(?:(?<=[\d)}}])|(?<=\s))(?:[{_SINGLE_LETTERS}]){_POWER}))\.?",
     re.DOTALL,
 )
-_CURRENCY = re.compile(rf"(?P<sign>-?)\s*(?P<currency>\\?\$|[\u20ac\u00a3\u00a5\u20b9]){_GAP}")
+_CURRENCY = re.compile(
+    rf"(?P<sign>-?)\s*(?P<currency>(?:US|CA|AU|HK|[AC](?=\\?\$))?\s?\\?\$|[\u20ac\u00a3\u00a5\u20b9]"
+    rf"|(?:USD|EUR|GBP|INR|Rs\.?)(?=\s*\d)){_GAP}"
+)
+_LETTERS = r"[^\W\d_]+"
+_IN_PARENTHESES = re.compile(
+    rf"(?P<value>.*[\d}}%!a-zA-Z]){_GAP}(?P<unit>\({_GAP}(?:{_COMMAND}\s*\{{)?(?P<inside>[^{{}}()\d]*)\}}?{_POWER}{_GAP}\)"
+    rf"|{_COMMAND}\s*\{{\s*\((?P<within>[^{{}}()\d]*)\)\s*\}})\.?",
+    re.DOTALL,
+)
+_PLAIN = r"[-+]?(?:[\d.,/\s%]|\\[dtc]?frac\s*(?:\{\d+\}|\d)\s*(?:\{\d+\}|\d))*(?<=[\d}%])"
+_NOUN_BEHIND = re.compile(rf"(?P<value>{_PLAIN})\s+(?P<unit>[a-zA-Z]+(?:[ '\u2019-][a-zA-Z]+)*)\.?")
+# Shorter words could be a product of variables.
+_SHORT_NOUNS = frozenset("men cup egg cat dog pig cow hen box pie bag kid boy pen toy car bus hat".split())
 _TRIGONOMETRY = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)")
 _LONGEST = 300  # characters; beyond that nobody writes units
 
@@ -103,7 +124,10 @@ def split(text: str) -> tuple[str, str]:
         return text, ""
     currency = _CURRENCY.match(text)
     if currency and currency.end() < len(text):
-        return currency["sign"] + text[currency.end() :], currency["currency"]
+        return currency["sign"] + split(text[currency.end() :])[0], currency["currency"]
+    noun = _noun(text)
+    if noun:
+        return noun
     found = _TRAILING.fullmatch(text)
     if found is None or _MEANING.search(found["unit"].replace("\\", " ")):
         return text, ""
@@ -116,22 +140,47 @@ def split(text: str) -> tuple[str, str]:
     return (value, found["unit"]) if _balanced(value) else (text, "")
 
 
+def _noun(text: str) -> tuple[str, str] | None:
+    """A number and the noun behind it, or any value and a unit or noun in parentheses; None without one."""
+    found = _IN_PARENTHESES.fullmatch(text)
+    if found:
+        inside = (found["inside"] or found["within"] or "").strip()
+        known = inside in _SINGLE_LETTERS if len(inside) == 1 else _canonical(inside) is not None
+        if not _balanced(found["value"]) or not (known or (_names_things(inside) and not found["value"][-1].isalpha())):
+            return None
+        return found["value"].strip(), found["unit"]
+    found = _NOUN_BEHIND.fullmatch(text)
+    if not found:
+        return None
+    words = found["unit"].lower().split()
+    long = any(len(word) >= 4 or word in _SHORT_NOUNS for word in words)
+    return (found["value"], found["unit"]) if long and _names_things(found["unit"]) else None
+
+
+def _names_things(words: str) -> bool:
+    """Whether words may name what is counted, and are no number, operation or condition."""
+    if not re.fullmatch(rf"{_LETTERS}(?:[ '\u2019/-]+{_LETTERS})*\.?", words):
+        return False
+    named = not words.isascii() or any(len(word) >= 3 for word in words.split())
+    return named and not _MEANING.search(words) and not _NUMBER_WORDS.search(words)
+
+
 def _is_letter(unit: str) -> bool:
     return re.sub(_POWER, "", unit).strip() in set(_SINGLE_LETTERS)
 
 
 def _canonical(unit: str) -> str | None:
     """The unit's symbol and power, or None if it is not in the table."""
-    bare = re.sub(rf"{_COMMAND}|\\[,;: !]|[~{{}}.$]|\\circ", lambda m: "deg" if m[0] == "\\circ" else " ", unit)
+    bare = re.sub(rf"{_COMMAND}|\\[,;: !]|[~{{}}().$]|\\circ", lambda m: "deg" if m[0] == "\\circ" else " ", unit)
     bare = re.sub(r"\^\s*(?=deg)", "", bare).lower().strip()
-    if unit in ("$", "\\$"):
+    if unit.endswith("$"):
         return "dollar1"
     power = "1"
     for prefix, raised in (("square ", "2"), ("sq ", "2"), ("cubic ", "3"), ("cu ", "3")):
         if bare.startswith(prefix):
             bare, power = bare.removeprefix(prefix).strip(), raised
     base, _, written = bare.partition("^")
-    name = re.sub(r"\s+per\s+", "/", base.strip())
+    name = re.sub(r"\s+per\s+", "/", re.sub(r"^([ap]) m$", r"\1m", base.strip()))
     name = re.sub(r"\s*/\s*", "/", name)
     known = _CANONICAL.get(name) or _CANONICAL.get(name.removesuffix("s"))
     return f"{known}{written.strip() or power}" if known else None

@@ -1,6 +1,7 @@
 """Questions with options: how they are posed, and which letter a response chooses."""
 
 import re
+import time
 from pathlib import Path
 
 import pytest
@@ -139,3 +140,133 @@ def test_a_response_is_judged_by_its_letter(response, reason):
     one = env("mmlu-pro")
     verdict = one.verify(one.queries["9001"], response)
     assert (verdict.reason, verdict.correct) == (reason, reason is Reason.EQUAL)
+
+
+@pytest.mark.parametrize(
+    ("response", "letter"),
+    [
+        (r"\boxed{E: \text{seven}}", "E"),
+        (r"\boxed{\text{I: seven}}", "I"),
+        (r"\boxed{(C) 12 cm}", "C"),
+        ("**B.** text", "B"),
+        (r"\boxed{\textbf{(B)}\ 12}", "B"),
+        (r"\boxed{B. 12}", "B"),
+        (r"\boxed{B) 12}", "B"),
+        (r"\boxed{\text{B) twelve}}", "B"),
+        (r"\boxed{\mathrm{D}}", "D"),
+        (r"\boxed{\text{(D) } \frac{1}{2}}", "D"),
+        ("(C) 12 cm", "C"),
+        ("B", "B"),
+        ("B.", "B"),
+        ("**Answer: (C) 12 cm**", "C"),
+        ("Answer: **B.** text", "B"),
+        ("Answer: C) seven", "C"),
+        ("The answer is (C): seven", "C"),
+        (r"\boxed{C:}", "C"),
+        ("Answer: B because C is not valid", "B"),
+        ("Answer: A (not B)", "A"),
+        ("Answer: A, not B", "A"),
+        ("Answer: B, because A and C are wrong", "B"),
+        ("Answer: B, C is invalid", "B"),
+        ("Answer: B. A and C fail.", "B"),
+        ("Answer: C, I think", "C"),
+        ("Answer: C and I am sure", "C"),
+        ("Answer: B (A and C are wrong)", "B"),
+        ("Answer: B\nA or C are wrong", "B"),
+        ("Answer: B since (A) and (C) are wrong", "B"),
+        ("Answer: D and that is it", "D"),
+        ("Answer: A rather than B", "A"),
+        ("Answer: A instead of B", "A"),
+        ("Answer: A - it floats", "A"),
+        ("Answer: B) and so on", "B"),
+        ("Answer: C, as A does not float", "C"),
+        ("Answer: A is better than B or C", "A"),
+        ("I", "I"),
+        ("Answer: E: seven", "E"),
+        ("Answer: A, a heptagon", "A"),
+        (r"The final answer is $\boxed{C}$.", "C"),
+        ("Answer: B (vitamin A)", "B"),
+        ("Answer: C/", "C"),
+    ],
+)
+def test_the_option_text_and_remarks_leave_the_letter(response, letter):
+    assert chosen_letter(response, "ABCDEFGHIJ") == letter
+
+
+@pytest.mark.parametrize(
+    "response",
+    [
+        "Answer: A or B",
+        "Answer: A and B",
+        "Answer: A, B",
+        "Answer: A/B/C",
+        "Answer: A / B",
+        "The answer is A or B.",
+        "The answer is either A or C.",
+        "Answer: either A or C",
+        "Answer: A & B",
+        "Answer: A, B, or C",
+        "Answer: (A) or (B)",
+        "Answer: **A** or **B**",
+        "Answer: $A$ or $B$",
+        r"Answer: \boxed{A} or \boxed{B}",
+        r"Answer: \text{A or B}",
+        r"Answer: A \text{ or } B",
+        r"\boxed{A or B}",
+        r"\boxed{A} or \boxed{B}",
+        r"\boxed{A, B}",
+        r"\boxed{A: five or B: six}",
+        r"\boxed{(A) 5 \text{ or } (B) 6}",
+        "Answer: A (or B)",
+        "Answer: A (maybe B)",
+        "Answer: A, possibly B",
+        "Answer: A or maybe B",
+        "Answer: A) 5 cm or B) 6 cm",
+        "Answer: A B",
+        "Answer: A B C",
+        "Answer: A|B",
+        "Answer: A; B",
+        "Answer: A-B",
+        "Answer: A and/or B",
+        "Answer: both A and B",
+        "Answer: A + B",
+        "A or B",
+        "Answer: A or B is right",
+        "A) 5 B) 6",
+        "The answer is (A) or (B)",
+        "Answer: A, or B",
+        "Answer: A OR B",
+        r"\boxed{\text{A and B}}",
+        r"\boxed{\text{A}, \text{B}}",
+    ],
+)
+def test_a_hedge_is_no_answer_boxed_or_not(response):
+    assert chosen_letter(response, "ABCDEFGHIJ") is None
+
+
+@pytest.mark.parametrize(
+    "response",
+    [
+        "A) 5\nB) 6",
+        r"\boxed{A heptagon}",
+        "A heptagon has seven sides.",
+        "I think so",
+        "Both",
+    ],
+)
+def test_a_letter_that_begins_a_sentence_or_a_list_is_no_answer(response):
+    assert chosen_letter(response, "ABCDEFGHIJ") is None
+
+
+def test_a_hedge_of_every_letter_is_paid_for_none():
+    one = env("mmlu-pro")
+    query = one.queries["9001"]
+    for hedge in ("Answer: C or D", "Answer: C, D", "The answer is C or D.", "\\boxed{C or D}", "C/D"):
+        assert one.verify(query, hedge).reason is Reason.NO_ANSWER
+
+
+@pytest.mark.parametrize("unit", ["Answer: A or ", " A", "Answer: A,", "(A) and ", "\\boxed{A", "\\text{", "A"])
+def test_long_rubbish_is_read_in_linear_time(unit):
+    started = time.process_time()
+    chosen_letter(unit * (200_000 // len(unit)), "ABCDEFGHIJ")
+    assert time.process_time() - started < 20, "linear takes a second, quadratic hours"
