@@ -216,7 +216,7 @@ class StagedAlgorithm(Algorithm):
         """
         samples = [] if self.is_engine_checked else comparable(batch.fresh, self.rollout_workers.version)
         if samples:
-            check_engine(samples, self.score_under(samples, "policy"), self.sampling().top_p)
+            check_engine(samples, self.score_under(samples, "policy"))
             self.is_engine_checked = True
 
     @functools.cached_property

@@ -64,13 +64,12 @@ def comparable(samples: Iterable[Sample], version: int) -> list[Sample]:
     return found
 
 
-def check_engine(samples: Sequence[Sample], logprobs: Sequence[np.ndarray], top_p: float) -> None:
+def check_engine(samples: Sequence[Sample], logprobs: Sequence[np.ndarray]) -> None:
     """Compare the engine's log-probs with the learner's of the same weights.
 
     Args:
         samples: of these weights.
         logprobs: float32 [L], the learner's, of each.
-        top_p: of the sampling; below 1 an engine may rescale by up to -log(top_p).
 
     Raises:
         ConfigError: they are different policies; one line.
@@ -78,7 +77,7 @@ def check_engine(samples: Sequence[Sample], logprobs: Sequence[np.ndarray], top_
     engine = np.concatenate([sample.rollout.sampling_logprobs for sample in samples])
     gaps = np.abs(engine - np.concatenate(logprobs))
     mean = float(np.mean(gaps[np.isfinite(gaps)])) if np.isfinite(gaps).any() else 0.0
-    if mean > ENGINE_BOUND - np.log(top_p):
+    if mean > ENGINE_BOUND:
         raise ConfigError(
             f"rl_module.model: the engine's log-probs of {len(gaps)} sampled tokens differ from the learner's by "
             f"{mean:.3g} nats on average, above {ENGINE_BOUND:g}: they compute different models, "

@@ -3,6 +3,7 @@
 import logging
 from typing import TYPE_CHECKING
 
+from algorithms.config.errors import ConfigError
 from algorithms.models.names import ModelFacts, fetch_model, validate_model
 from algorithms.preflight.context_window import (
     ContextUse,
@@ -76,10 +77,22 @@ def validate_sequences(config: "BaseConfig", model: ModelFacts, environment: Env
     use = context_use(config, environment)
     validate_context(config, model, use)
     validate_engine_context(config, use)
+    _validate_stop_tokens(config, model)
     validate_vllm_model(config, model)
     config.measured_length(engine_length(config, model.context, use))
     validate_cache(config, model)
     return use
+
+
+def _validate_stop_tokens(config: "BaseConfig", model: ModelFacts) -> None:
+    sections = {"env_runners": config.env_runners_settings, "evaluation": config.evaluation_settings}
+    for section, settings in sections.items():
+        for token in settings.stop_token_ids or ():
+            if model.vocabulary is not None and token >= model.vocabulary:
+                raise ConfigError(
+                    f"{section}.stop_token_ids: {token} is no token of {model.name}, whose ids end at "
+                    f"{model.vocabulary - 1}; fix: an id of its tokenizer, or {section}.stop for a text"
+                )
 
 
 def warn_of_cluster(config: "BaseConfig") -> None:

@@ -134,6 +134,7 @@ def _place_lines(config: "BaseConfig") -> Iterator[_Row | tuple[str, str]]:
     each = (runners.num_cpus_per_env_runner, runners.num_gpus_per_env_runner)
     spares = f" and {_actors(runners.spares, *each)} spare" if runners.spares else ""
     yield "env runners", f"{_actors(runners.num_env_runners, *each)}{spares}: {engine}"
+    yield from _sampling_lines(config)
     work = f"computing in {config.rl_module_settings.dtype}, micro-batches of {learners.token_budget} tokens"
     each = (learners.num_cpus_per_learner, learners.num_gpus_per_learner)
     yield "learners", f"{_actors(learners.num_learners, *each)}: {work}"
@@ -142,6 +143,18 @@ def _place_lines(config: "BaseConfig") -> Iterator[_Row | tuple[str, str]]:
     if not os.environ.get("RAY_ADDRESS") and (text := too_long()):
         yield "Ray's folder", text
     yield from installation_lines(config)
+
+
+def _sampling_lines(config: "BaseConfig") -> Iterator[tuple[str, str]]:
+    """Yield what ends a response beside the end tokens, and how an evaluation's distribution is truncated."""
+    evaluation = config.evaluation_settings
+    for name, settings in (("stops", config.env_runners_settings), ("eval stops", evaluation)):
+        ends = [*map(repr, settings.stop or ()), *(f"token {token}" for token in settings.stop_token_ids or ())]
+        if ends:
+            yield name, f"responses end after {', '.join(ends)}"
+    kept = {key: getattr(evaluation, key) for key in ("top_p", "top_k", "min_p")}
+    if any(kept.values()):
+        yield "eval sampling", ", ".join(f"{key} {value:g}" for key, value in kept.items() if value)
 
 
 def _has(config: "BaseConfig", there: Resources | None) -> tuple[str, bool]:

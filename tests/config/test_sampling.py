@@ -7,6 +7,7 @@ from algorithms.config.loading import load
 from algorithms.evaluate.config import EvaluateConfig
 from algorithms.evaluation.sampling import evaluation_sampling, training_sampling
 from algorithms.grpo.config import GRPOConfig
+from algorithms.preflight.check import check
 from algorithms.r3_grpo.config import R3GRPOConfig
 from algorithms.rollout.types import Sampling
 
@@ -66,3 +67,18 @@ def test_a_wrong_value_is_named(override, line):
     with pytest.raises(ConfigError) as error:
         load([], [override], GRPOConfig)
     assert str(error.value).startswith(line)
+
+
+def test_a_token_outside_the_vocabulary_is_refused_before_anything_starts():
+    for section in ("env_runners", "evaluation"):
+        config, run = load([], [f"{section}.stop_token_ids=[3, 4000]"], GRPOConfig)
+        with pytest.raises(ConfigError, match=rf"{section}.stop_token_ids: 4000 is no token of embedded:tiny, .* 293;"):
+            check(config, run)
+
+
+def test_the_check_says_what_ends_a_response_and_how_evaluations_sample():
+    settings = ["env_runners.stop=['</a>']", "env_runners.stop_token_ids=[3]", "evaluation.top_p=0.9"]
+    config, run = load([], settings, GRPOConfig)
+    lines = check(config, run).lines
+    assert "stops           responses end after '</a>', token 3" in lines
+    assert "eval sampling   top_p 0.9" in lines

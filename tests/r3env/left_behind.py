@@ -17,8 +17,9 @@ def make_leaver() -> Callable[[str, bytes], float]:
             os.setsid()  # so that it outlives the fork and what belongs to it
             os.write(outside, b"1")
             with open(Path(folder) / "go", "rb") as told:  # until somebody opens it for writing
-                if told.read():
-                    os.write(kept, frame)
+                if not told.read():
+                    os._exit(0)
+            os.write(kept, frame)
             with open(Path(folder) / "done", "wb"):
                 os._exit(0)
         os.read(ready, 1)
