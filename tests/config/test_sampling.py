@@ -18,9 +18,9 @@ TRUNCATIONS = [("top_p", 0.9, 1), ("top_k", 20, 0), ("min_p", 0.05, 0)]
 @pytest.mark.parametrize(("key", "value", "whole"), TRUNCATIONS)
 def test_training_refuses_a_truncated_distribution_in_one_line(kind, key, value, whole):
     config = kind().environment("r3env/Math-v0").env_runners(**{key: value})
-    for check in (config.check_settings, config.validate, config.build_algo):
+    for way in (config.check_settings, config.validate, config.build_algo):
         with pytest.raises(ConfigError) as error:
-            check()
+            way()
         assert str(error.value) == (
             f"env_runners.{key}: {value} truncates the distribution that responses are sampled from, and the learner "
             f"trains the whole one; fix: env_runners.{key}={whole}, and evaluation.{key}={value} to evaluate with it"

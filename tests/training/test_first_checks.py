@@ -95,12 +95,6 @@ def test_an_engine_of_another_model_is_refused_before_the_first_update(grpo_conf
     assert algorithm.can_be_saved and largest_difference(before, weights(algorithm)) == 0
 
 
-def test_an_engine_that_samples_from_a_nucleus_is_not_refused(grpo_config, build):
-    algorithm = build(grpo_config.env_runners(top_p=0.5))
-    train(algorithm, 1)
-    assert algorithm.is_engine_checked
-
-
 @pytest.mark.parametrize("name", SCALED)
 def test_models_that_scale_their_logits_train_with_equal_log_probs(r3_config, build, shaped_model, name):
     config = r3_config.rl_module(model=str(shaped_model(name))).env_runners(max_response_tokens=12)
