@@ -16,10 +16,11 @@ OPTIONS = {"max_model_len": 128, "enforce_eager": True}
 QUERIES, GROUP = 16, 8
 
 
-def on_vllm(steps_ahead, seed=3):
+def on_vllm(steps_ahead, seed=3, runners=2):
     return (
         two_runners()
-        .env_runners(engine="vllm", max_num_seqs=32, vllm=OPTIONS, dtype="float32", timeout_s=120.0)
+        .env_runners(num_env_runners=runners, engine="vllm", max_num_seqs=32, vllm=OPTIONS, dtype="float32")
+        .env_runners(timeout_s=120.0)
         .training(lr=1e-4, group_size=GROUP, queries_per_step=QUERIES, max_off_policy_steps=steps_ahead)
         .debugging(seed=seed)
         .build_algo()
@@ -56,7 +57,7 @@ def test_rewards_grow_as_without_a_lag(ray_session):
     reached = {}
     for steps_ahead in (0, 2):
         for seed in (1, 2, 3):
-            algorithm = on_vllm(steps_ahead, seed)
+            algorithm = on_vllm(steps_ahead, seed, runners=1)  # an engine takes longer to start than to train
             rewards = []
             for _ in range(steps):
                 algorithm.train()
