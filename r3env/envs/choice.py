@@ -17,7 +17,7 @@ CHOICE_INSTRUCTION = (
 )
 _OPTION = re.compile(r"^([A-Z])\) ", re.MULTILINE)
 # What may stand before a letter on its line: bold, a box, a parenthesis, dollar signs.
-_BEFORE = r"[^\w\n]{0,8}(?:\\(?:boxed|text(?:bf)?|mathrm|mathbf)\{[^\w\n]{0,3}){0,2}"
+_BEFORE = r"[^\w\n]{0,8}(?:(?i:option|choice)[ \t]+\(?)?(?:\\(?:boxed|text(?:bf)?|mathrm|mathbf)\{[^\w\n]{0,3}){0,2}"
 # No letter of a word, and `I` not as the first word of a sentence.
 _ALONE = r"(?![\w'’])(?!(?<=I)[ \t]+\w)"
 _MARKUP = re.compile(r"\\(?:boxed|text[a-z]*|math(?:rm|bf|it))\s*\{|\\[ ,;:!]|\\q?quad|[{}$*_`~]")
@@ -146,7 +146,10 @@ def _patterns(letters: str) -> _Patterns:
             # with their options' texts: `) 5 cm or (B) 6 cm`
             rf"|\)?(?:(?!\b(?:because|since|as|not|but|while|whereas|than)\b)[^\n]){{0,80}}?\b(?:or|and)\s+{label}"
         ),
-        re.compile(rf"\W*{letter}(?:\W*|(?<=\({one})\)\s.*|[.:)][.:)]?\s.*)", re.DOTALL),
+        re.compile(
+            rf"\W*(?:(?i:option|choice|answer)\s*:?\s+\(?)?{letter}(?:\W*|(?<=\({one})\)\s.*|[.:)][.:)]?\s.*)",
+            re.DOTALL,
+        ),
         re.compile(rf"(?<!\w)(?:{label}|{one}[:.](?=\s))"),
     )
 

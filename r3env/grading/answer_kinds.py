@@ -36,6 +36,8 @@ _SAME_WORDS = {
     **{"no solutions": "no solution", "no real solutions": "no real solution", "dne": "does not exist"},
     **{"true": "yes", "false": "no", "empty set": "no solution", "the empty set": "no solution"},
 }
+_THERE_IS = re.compile(r"^there\s+(?:is|are)\s+(?=no\s)|(?<=\bsolution)\s+exists?$|(?<=\bsolutions)\s+exist$", re.I)
+_OPTION = re.compile(r"^(\\text[a-z]*\s*\{)?\s*(?:option|choice)\s+(?=\(?[A-J](?![a-z]))", re.I)
 _LABEL = re.compile(r"\(([A-J])\)(?P<rest>.*)|([A-J])(?:[.:)](?P<more>\s.*)?)?", re.DOTALL)
 _MARKED_LABEL = re.compile(rf"(?:{_COMMAND.pattern})\s*\{{\s*\(?([A-J])\)?[.:]?\s*\}}[.:]?(.*)", re.DOTALL)
 _OPERATION = tuple("+-*/^=<>_!,|")
@@ -116,7 +118,7 @@ def read_words(text: str) -> str | None:
     """
     if text.strip() == "\\emptyset":
         return "no solution"
-    bare = _bare(text).rstrip(".!")
+    bare = _THERE_IS.sub("", _bare(text).rstrip(".!"))
     if not _WORDS.fullmatch(bare):
         return None
     marked = _COMMAND.search(text) is not None and len(bare) > 1
@@ -132,6 +134,7 @@ def read_choice(text: str) -> tuple[str, str] | None:
     Args:
         text: A cleaned answer.
     """
+    text = _OPTION.sub(r"\1", text)
     marked = _MARKED_LABEL.fullmatch(text)
     if marked:
         rest = re.sub(rf"^{_SPACING.pattern}", "", marked[2])

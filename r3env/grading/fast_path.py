@@ -9,11 +9,12 @@ from functools import lru_cache
 from r3env.grading import plain_numbers, units
 from r3env.grading.answer_kinds import differ_in_kind, equal_numerals, read_choice, read_words
 from r3env.grading.conditions import strip_conditions
+from r3env.grading.inequalities import as_union
 from r3env.grading.normalization import clean, comparable, encloses, strip_assignment, strip_separators, unwrap
 
 _BARE_LIST = re.compile(r"[\d.]+(?:\s+[\d.]+)+", re.ASCII)
 _TRIGONOMETRY = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)")
-_DEGREES = re.compile(r"\(?(\d+(?:\.\d+)?)\)?\s*\^\s*(?:\{\s*\\circ\s*\}|\\circ)")
+_DEGREES = re.compile(r"(?:\((?=[\d.]+\)))?(\d+(?:\.\d+)?)\)?\s*\^\s*(?:\{\s*\\circ\s*\}|\\circ)")
 _RADIANS = r"(\\frac{\1\\pi}{180})"
 _SET_BUILDER = re.compile(
     r"(?:\\left\s*)?\\\{\s*[a-z]\s*(?:\\in\s*\\mathbb\s*\{?R\}?\s*)?(?:\\mid(?![a-zA-Z])|\||:)([^{}|:]+?)"
@@ -45,9 +46,9 @@ def fast_equal(gold: str, answer: str) -> bool | None:
         return answer_number.equals_gold(gold_number)
     if comparable(gold) == comparable(answer) or _flat(gold) == _flat(answer):
         return True
-    times = _TIME.fullmatch(gold), _TIME.fullmatch(answer)
-    if times[0] and times[1]:
-        return _same_time(times[0], times[1])
+    gold_time, answer_time = _TIME.fullmatch(unwrap(gold)), _TIME.fullmatch(unwrap(answer))
+    if gold_time and answer_time:
+        return _same_time(gold_time, answer_time)
     unconditional = strip_conditions(gold, answer)
     if unconditional != (gold, answer):
         return unconditional is not None and fast_equal(*unconditional)
@@ -77,7 +78,7 @@ def spelling_pair(gold: str, answer: str) -> tuple[str, str] | None:
         answer = _DEGREES.sub(_RADIANS, answer)
     elif _ANGLE.fullmatch(gold) and "\\pi" in answer:
         gold = _DEGREES.sub(_RADIANS, gold)
-    pair = units.strip_units(gold, answer)
+    pair = units.strip_units(as_union(gold), as_union(answer))
     return pair and (_for_parser(pair[0]), _for_parser(pair[1]))
 
 

@@ -21,6 +21,8 @@ _CHARACTERS = str.maketrans(
         **{"\u2264": "\\le ", "\u2265": "\\ge ", "\u2260": "\\ne ", "\u2208": "\\in "},
         **{"\u222a": "\\cup ", "\u2229": "\\cap ", "\u211d": "\\mathbb{R}", "\u2124": "\\mathbb{Z}"},
         "\u00b0": "^{\\circ}",
+        **{chr(0x2080 + digit): f"_{{{digit}}}" for digit in range(10)},
+        **dict.fromkeys("\u201c\u201d", '"'),
         **{"\uff0c": ",", "\uff1b": ";", "\uff08": "(", "\uff09": ")", "\uff1d": "=", "\uff05": "%", "\u2044": "/"},
     }
 )
@@ -43,6 +45,11 @@ _COMMANDS = (
     (re.compile(rf"(?<=\d)\s*{_THOUSANDS}\s*(?=\d{{3}}(?!\d))"), ""),
     (re.compile(r"\\!"), ""),
     (re.compile(r"(?<=\d)\{:\}(?=\d)"), ":"),
+    (re.compile(r"\\textdollar(?![a-zA-Z])"), r"\$"),
+    (re.compile(r"\\backslash(?![a-zA-Z])"), r"\\setminus"),
+    (re.compile(r"\{\s*(\w+)\s*\\choose\s*(\w+)\s*\}"), r"\\binom{\1}{\2}"),
+    (re.compile(r"^\s*\\begin\s*\{cases\}([^&]*)\\end\s*\{cases\}\s*$", re.DOTALL), lambda m: _rows(m)),
+    (re.compile(r"^\s*\\text\s*\{\s*(-?\d+ +\d+ ?/ ?\d+)\s*\}\s*$"), r"\1"),
     (re.compile(r"\\text\s*\{\s*(\\[$%])\s*\}"), r"\1"),
     (re.compile(r"\\(?:boldsymbol|bm)(?![a-zA-Z])\s*(?=\{)"), r"\\mathbf"),
     (
@@ -86,6 +93,7 @@ _REWRITES = (
         ),
         lambda m: _with_zeros(m),
     ),
+    (re.compile(r"^\s*(?:\\text\s*\{\s*infinity\s*\}|infinity)\s*$", re.I), r"\\infty"),
     (re.compile(rf"^\s*(?:\\text\s*\{{\s*{_ALL_REALS}\s*\}}|{_ALL_REALS})\s*\.?\s*$", re.I), r"\\mathbb{R}"),
     (
         re.compile(
@@ -102,6 +110,13 @@ _REWRITES = (
     (re.compile(rf"^(\s*\\text(?:bf|rm)?\s*\{{)?\s*{_LABEL}\s*(?::|\bis\b:?)(?=\s*[^\s}}])", re.I), r"\1"),
 )
 _ONLY_FOR_COMPARING = (
+    (re.compile(r"\\([lg]e|ne)q(?:slant)?(?![a-zA-Z])"), r"\\\1"),
+    (
+        re.compile(
+            r"\\(?:pmod|mod|bmod)\s*(?:\{\s*(\w+)\s*\}|(\w+))|\(\s*(?:\\text\s*\{\s*mod\s*\}|\\?mod)\s*(\w+)\s*\)"
+        ),
+        lambda m: f"(mod{m[1] or m[2] or m[3]})",
+    ),
     (re.compile(r"\\[dtc]frac(?![a-zA-Z])"), r"\\frac"),
     (re.compile(r"\\(?:left|right)(?![a-zA-Z])"), ""),
     (re.compile(r"(?<![\d\s])\s+|\s+(?![\d\s])"), ""),
@@ -159,6 +174,12 @@ def strip_separators(text: str) -> str:
 
 def _binomial(above: str, below: str) -> str:
     return "\\binom" + "".join(part if part.startswith("{") else f"{{{part}}}" for part in (above, below))
+
+
+def _rows(cases: re.Match[str]) -> str:
+    """The rows of a system as a list, if each gives a name its value."""
+    rows = [row.strip(" ,") for row in cases[1].split("\\\\") if row.strip(" ,")]
+    return ", ".join(rows) if all(_NAME.match(row) and "," not in row for row in rows) else cases[0]
 
 
 def _mixed(found: re.Match[str]) -> str:

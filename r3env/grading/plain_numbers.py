@@ -18,6 +18,7 @@ _NUMBER = re.compile(
 )
 _REPEATING = re.compile(r"([+-]?)(\d+)\.(\d*)\\(?:overline|bar)\s*\{(\d+)\}", re.ASCII)
 _DOTTED = re.compile(r"([+-]?)(\d+)\.(\d*)\\dot\s*\{?(\d)\}?(?:(\d*)\\dot\s*\{?(\d)\}?)?", re.ASCII)
+_GOES_ON = re.compile(r"([+-]?)(\d+)\.(\d*?)(?:(\d)\4{2,}|(\d{2,6})\5+)(?:\.\.\.|\u2026|\\[lc]?dots)", re.ASCII)
 _REMAINDER = re.compile(r"([+-]?\d+)\s*\\bmod\s*(\d+)", re.ASCII)
 DECIMAL_PLACES = 6  # to which math-verify rounds floats
 _CLOSENESS = Fraction(1, 10_000)  # small numbers are not equal just because both round to zero
@@ -92,7 +93,7 @@ def _rarely_written(text: str) -> PlainNumber | None:
     remainder = _REMAINDER.fullmatch(text)
     if remainder and int(remainder[2]):
         return PlainNumber(Fraction(int(remainder[1]) % int(remainder[2])), False, False)
-    found = _REPEATING.fullmatch(text) or _DOTTED.fullmatch(text)
+    found = _REPEATING.fullmatch(text) or _DOTTED.fullmatch(text) or _GOES_ON.fullmatch(text)
     if found is None:
         return None
     sign, whole, fixed, *parts = found.groups(default="")

@@ -37,6 +37,10 @@ _NAMES = {
     "kw": "kilowatt",
     "v": "volt",
     "hz": "hertz",
+    "ohm": "",
+    "mol": "mole",
+    "kj": "kilojoule",
+    "kwh": "kilowatt-hour",
     "pa": "pascal",
     "deg": "degree",
     "rad": "radian",
@@ -48,14 +52,15 @@ _NAMES = {
     "am": "",
     "pm": "",
 }
-_CANONICAL = {name: unit for unit, names in _NAMES.items() for name in (unit, *names.split())}
+_SYMBOLS = {"\u20ac": "euro", "\u00a3": "gbp", "\u00a5": "yen", "\u20b9": "inr", "\u00a2": "cent", "\\omega": "ohm"}
+_SYMBOLS |= {f"\\mu {unit}": f"u{unit}" for unit in "mgsl"}
+_CANONICAL = _SYMBOLS | {name: unit for unit, names in _NAMES.items() for name in (unit, *names.split())}
 _SINGLE_LETTERS = "mgshLlJNWV"
 # With one of these a text says something about the value: `5\text{ or more}` is not 5.
 _MEANING = re.compile(
     r"\b(?:or|and|not|no|if|when|for|more|less|least|most|than|greater|mod|modulo|to|is|are|only|all|none|even|odd|base"
     r"|thousands?|millions?|billions?|trillions?|hundreds?|dozens?|times|choose|where|with|over|squared|cubed|plus|minus"
-    r"|negative|factorial|half|halves|thirds?|quarters?|(?:four|fif|six|seven|eigh|nin|ten|hundred|thousand)ths?"
-    r"|alpha|beta|gamma|delta|theta|lambda|sigma|omega|infinity)\b",
+    r"|negative|factorial|tens|half|halves|thirds?|quarters?|(?:four|fif|six|seven|eigh|nin|ten|hundred|thousand)ths?)\b",
     re.IGNORECASE,
 )
 _NUMBER_WORDS = re.compile(
@@ -66,12 +71,23 @@ _GAP = r"(?:\s|\\[,;: !]|~)*"
 _POWER = rf"(?:{_GAP}\^\s*(?:\{{\s*-?\d\s*\}}|\d))?"
 _COMMAND = r"\\(?:text(?:bf|rm|it|normal)?|math(?:rm|bf|it)|mbox|operatorname|rm)"
 _TEXT = rf"{_COMMAND}\s*\{{[^{{}}\d]*\}}{_POWER}"
-_WORDS = "|".join(sorted((re.escape(name) + "s?" for name in _CANONICAL if len(name) > 1), key=len, reverse=True))
+_WORDS = "|".join(
+    sorted(
+        (
+            re.escape(name) + "s?"
+            for name in [*_CANONICAL, "kJ", "kWh", "Hz", "kW", "Pa"]
+            if name[0].isalpha() and len(name) > 1
+        ),
+        key=len,
+        reverse=True,
+    )
+)
 _ORDINAL = "(?:st|nd|rd|th)"
 _TRAILING = re.compile(
     rf"(?P<value>.*?[\d)}}\]!a-zA-Z%$])(?P<unit>{_GAP}(?:{_TEXT}(?:{_GAP}(?:/|\\cdot|{_TEXT}))*"
     rf"|\^\s*(?:\{{\s*\\circ\s*\}}|\\circ)(?:{_GAP}(?:{_COMMAND}\s*\{{\s*[CF]\s*\}}|[CF]))?"
     rf"|(?:(?<![a-zA-Z\\])(?:(?:square|sq\.?|cubic|cu\.?)\s+)?(?:{_WORDS})(?:\s*/\s*(?:{_WORDS}|[smh]))?{_POWER})"
+    rf"|(?<=\d)\s*[\u20ac\u00a3\u00a5\u20b9\u00a2]|\s*\\(?:Omega|mu\s*(?:{_COMMAND}\s*\{{\s*[mgsLlAFV]\s*\}}|[mgsLlAFV]))"
     rf"|(?<=\d)(?:\^\s*)?(?:{_ORDINAL}|\{{\s*{_ORDINAL}\s*\}}|\{{\s*\\text\s*\{{\s*{_ORDINAL}\s*\}}\s*\}})"
     rf"|(?:(?<=[\d)}}])|(?<=\s))(?:[{_SINGLE_LETTERS}]){_POWER}))\.?",
     re.DOTALL,
@@ -87,6 +103,11 @@ _IN_PARENTHESES = re.compile(
     re.DOTALL,
 )
 _PLAIN = r"[-+]?(?:[\d.,/\s%]|\\[dtc]?frac\s*(?:\{\d+\}|\d)\s*(?:\{\d+\}|\d))*(?<=[\d}%])"
+_PER = re.compile(rf"(?P<value>{_PLAIN})\s*(?P<unit>/\s*(?:{_COMMAND}\s*\{{\s*[a-zA-Z. ]+\}}|[a-zA-Z]{{3,}}))\.?")
+_FUNCTION = re.compile(
+    r"\b(?:(?:sin|cos|tan|cot|sec|csc|log|ln|exp|sqrt)h?[nrtuxyz]?|alpha|beta|gamma|delta|theta|lambda|sigma|omega|infinity)\b",
+    re.IGNORECASE,
+)
 _NOUN_BEHIND = re.compile(rf"(?P<value>{_PLAIN})\s+(?P<unit>[a-zA-Z]+(?:[ '\u2019-][a-zA-Z]+)*)\.?")
 # Shorter words could be a product of variables.
 _SHORT_NOUNS = frozenset("men cup egg cat dog pig cow hen box pie bag kid boy pen toy car bus hat".split())
@@ -149,11 +170,14 @@ def _noun(text: str) -> tuple[str, str] | None:
         if not _balanced(found["value"]) or not (known or (_names_things(inside) and not found["value"][-1].isalpha())):
             return None
         return found["value"].strip(), found["unit"]
+    found = _PER.fullmatch(text)
+    if found:
+        return found["value"], found["unit"]
     found = _NOUN_BEHIND.fullmatch(text)
     if not found:
         return None
     words = found["unit"].lower().split()
-    long = any(len(word) >= 4 or word in _SHORT_NOUNS for word in words)
+    long = any(len(word) >= 4 or word in _SHORT_NOUNS or (len(word) > 1 and word in _CANONICAL) for word in words)
     return (found["value"], found["unit"]) if long and _names_things(found["unit"]) else None
 
 
@@ -162,7 +186,7 @@ def _names_things(words: str) -> bool:
     if not re.fullmatch(rf"{_LETTERS}(?:[ '\u2019/-]+{_LETTERS})*\.?", words):
         return False
     named = not words.isascii() or any(len(word) >= 3 for word in words.split())
-    return named and not _MEANING.search(words) and not _NUMBER_WORDS.search(words)
+    return named and not _FUNCTION.search(words) and not _MEANING.search(words) and not _NUMBER_WORDS.search(words)
 
 
 def _is_letter(unit: str) -> bool:

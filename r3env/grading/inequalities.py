@@ -1,0 +1,53 @@
+r"""Inequalities joined by "or", as the union of intervals that they are: `x < -1 \text{ or } x \ge 2`."""
+
+import re
+
+_OR = re.compile(r"\s*(?:\\text\s*\{\s*or\s*\}|\\(?:lor|vee)(?![a-zA-Z])|(?<![a-zA-Z])or(?![a-zA-Z]))\s*")
+_RELATION = r"\s*(<|>|\\(?:le|ge|lt|gt|leq|geq|leqslant|geqslant)(?![a-zA-Z]))\s*"
+_BOUND = r"([^<>=,;]+?)"
+_NAME = r"([a-zA-Z]|\\theta|\\alpha)"
+_ONE_SIDED = re.compile(rf"{_NAME}{_RELATION}{_BOUND}")
+_REVERSED = re.compile(rf"{_BOUND}{_RELATION}{_NAME}")
+_TWO_SIDED = re.compile(rf"{_BOUND}{_RELATION}{_NAME}{_RELATION}{_BOUND}")
+_LONGEST = 200
+
+
+def as_union(text: str) -> str:
+    r"""Return `(-\infty,-1)\cup[2,\infty)` for inequalities of one name that "or" joins; other texts as they are.
+
+    Args:
+        text: A cleaned answer.
+    """
+    parts = _OR.split(text) if len(text) <= _LONGEST else []
+    if len(parts) < 2:
+        return text
+    read = [_interval(part) for part in parts]
+    names = {one[0] for one in read if one}
+    return "\\cup".join(one[1] for one in read if one) if all(read) and len(names) == 1 else text
+
+
+def _interval(part: str) -> tuple[str, str] | None:
+    """The name and the interval of one inequality, None if it is none."""
+    if (found := _TWO_SIDED.fullmatch(part)) and _rises(found[2]) == _rises(found[4]):
+        ends = (found[1], found[2], found[4], found[5])
+        low, first, second, high = ends if _rises(found[2]) else ends[::-1]
+        return found[3], f"{_open(first)}{low},{high}{_close(second)}"
+    if found := _ONE_SIDED.fullmatch(part):
+        name, relation, bound, above = found[1], found[2], found[3], not _rises(found[2])
+    elif found := _REVERSED.fullmatch(part):
+        bound, relation, name, above = found[1], found[2], found[3], _rises(found[2])
+    else:
+        return None
+    return name, f"{_open(relation)}{bound},\\infty)" if above else f"(-\\infty,{bound}{_close(relation)}"
+
+
+def _rises(relation: str) -> bool:
+    return relation.startswith(("<", "\\l"))
+
+
+def _open(relation: str) -> str:
+    return "(" if relation in ("<", ">", "\\lt", "\\gt") else "["
+
+
+def _close(relation: str) -> str:
+    return ")" if relation in ("<", ">", "\\lt", "\\gt") else "]"
