@@ -85,6 +85,8 @@ def test_the_words_of_gsm8k_s_own_solutions_are_paid(name: str) -> None:
     for query in table.values():
         words, _, last = solutions[query.problem].rpartition("####")
         assert grade(f"{words}The answer is \\boxed{{{last.strip()}}}.", query.answer).correct, query
+        for form in ("after:####", "last_number"):
+            assert grade(solutions[query.problem], query.answer, form=form).correct, query
 
 
 def amc_published(row: dict[str, Any]) -> dict[str, Any]:
