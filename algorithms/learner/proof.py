@@ -15,6 +15,11 @@ from algorithms.learner.sharding import agreed_passes, compute_device
 
 # Mean |log-prob(learner) - log-prob(own forward)| that rounding explains, by the dtype that both compute in.
 BOUNDS = {"float32": 1e-4, "bfloat16": 2e-2}
+# In bfloat16 a deep model rounds more: this multiple of what its own forward differs by from itself in float32 is
+# allowed. SmolLM2-135M, which is computed correctly, was seen at 0.9 of it and above 2e-2.
+OWN_ROUNDINGS = 2.0
+# What a decoder or a head that is called as no other raises.
+_UNFIT = (TypeError, ValueError, AttributeError, KeyError, NotImplementedError)
 # Share of the logits' spread that may be left when a cause explains them.
 EXPLAINED = {"float32": 1e-3, "bfloat16": 3e-2}
 
@@ -34,19 +39,30 @@ def find_deviation(lm: Any, rows: Sequence[TrainingSample], settings: ForwardSet
         dtype: that the learner computes in.
 
     Returns:
-        What is wrong, with its cause where that can be found; "" if the mean difference is within `BOUNDS`.
+        What is wrong, with its cause where that can be found; "" if the mean difference is within `BOUNDS`, or within
+        what bfloat16 costs the model's own forward.
     """
     settings = replace(settings, temperature=1.0, float32_head=False)
-    found = [logprobs for logprobs, _ in score(lm, rows, settings, entropy=False)]
+    try:
+        found = [logprobs for logprobs, _ in score(lm, rows, settings, entropy=False)]
+    except _UNFIT as error:
+        return (
+            f"the learner cannot compute log-probs of this architecture ({type(error).__name__}: "
+            f"{str(error).strip().partition(chr(10))[0]}); fix: a model of another architecture"
+        )
     expected = [_own_logprobs(lm, row, settings) for row in rows]
-    deviation = _deviation(found, expected)
-    (failed,) = agreed_passes(lm, int(not deviation <= BOUNDS[dtype]))
+    deviation, bound = _deviation(found, expected), BOUNDS[dtype]
+    (failed,) = agreed_passes(lm, int(not deviation <= bound))
+    if failed and dtype == "bfloat16":
+        exact = [_own_logprobs(lm, row, replace(settings, dtype="float32")) for row in rows]
+        bound = max(bound, OWN_ROUNDINGS * _deviation(expected, exact))
+        (failed,) = agreed_passes(lm, int(not deviation <= bound))
     if not failed:
         return ""
     tokens = sum(map(len, expected))
     return (
         f"the learner's log-probs of {tokens} tokens differ from those of the model's own forward by {deviation:.3g} "
-        f"nats on average, above {BOUNDS[dtype]:g} ({dtype}): {_cause(lm, rows, settings, expected, dtype)}"
+        f"nats on average, above {bound:.3g} ({dtype}): {_cause(lm, rows, settings, expected, bound, dtype)}"
     )
 
 
@@ -74,13 +90,18 @@ def _deviation(found: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> f
 
 
 def _cause(
-    lm: Any, rows: Sequence[TrainingSample], settings: ForwardSettings, expected: Sequence[np.ndarray], dtype: str
+    lm: Any,
+    rows: Sequence[TrainingSample],
+    settings: ForwardSettings,
+    expected: Sequence[np.ndarray],
+    bound: float,
+    dtype: str,
 ) -> str:
     """Say what the difference comes from, and the fix if there is one."""
     with attention_as_loaded(lm):
         alone = [_head_logits(lm, row, settings) for row in rows]
     parts = [_logprobs(logits, row) for logits, row in zip(alone, rows, strict=True)]
-    if _deviation(parts, expected) <= BOUNDS[dtype]:
+    if _deviation(parts, expected) <= bound:
         if is_packed(lm):
             return "packing, as row by row they agree; fix: learners.packing=false"
         return "padding, as row by row they agree; a model whose states run over padding cannot be trained here"

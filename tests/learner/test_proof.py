@@ -8,8 +8,9 @@ import torch
 from transformers import RecurrentGemmaConfig, RecurrentGemmaForCausalLM
 
 from algorithms.grpo.first_checks import RESPONSE_TOKENS, proof_prompts, proof_rows
+from algorithms.learner import proof
 from algorithms.learner.attention import NAME, use_packed_attention
-from algorithms.learner.forward import ForwardSettings
+from algorithms.learner.forward import ForwardSettings, score
 from algorithms.learner.model import add_adapter
 from algorithms.learner.proof import find_deviation
 
@@ -41,6 +42,36 @@ def test_nothing_is_found_in_a_plain_model(dtype, packed):
     if packed:
         use_packed_attention(lm)
     assert found(lm, dtype) == ""
+
+
+def test_what_bfloat16_costs_the_model_itself_is_no_deviation():
+    """Kernels that round large logits otherwise differ by more than the bound, and no more than from float32."""
+    generator = torch.Generator().manual_seed(0)
+
+    def rounded_otherwise(logits):
+        noise = torch.rand(logits.shape, generator=generator) - 0.5
+        return logits if logits.dtype == torch.float32 else logits + 2.0**-7 * noise * logits.abs()
+
+    lm = on_logits(rounded_otherwise)
+    with torch.no_grad():
+        lm.lm_head.weight.mul_(10)
+        settings = ForwardSettings(dtype="bfloat16")
+        learner = np.concatenate([logprobs for logprobs, _ in score(lm, rows(), settings, entropy=False)])
+        own = np.concatenate([proof._own_logprobs(lm, row, settings) for row in rows()])
+    assert np.abs(learner - own).mean() > proof.BOUNDS["bfloat16"]
+    assert found(lm, "bfloat16") == found(lm) == ""
+    lm.lm_head.register_forward_hook(lambda module, inputs, logits: 0.5 * logits)
+    assert "multiplies the head's product by 0.5" in found(lm, "bfloat16")
+
+
+def test_a_head_that_does_not_fit_is_refused_in_one_line():
+    lm = small_model().eval()
+    lm.lm_head = torch.nn.Linear(7, VOCABULARY)
+    line = found(lm)
+    assert line.startswith(
+        "the learner cannot compute log-probs of this architecture (ValueError: expected hidden [N, D]"
+    )
+    assert line.endswith("fix: a model of another architecture")
 
 
 def test_nothing_is_found_in_one_with_an_adapter():
