@@ -29,7 +29,7 @@ def outcome(capsys, algorithm, *arguments):
 def files(tmp_path) -> Path:
     (tmp_path / "wrong_key.yaml").write_text("training:\n  lerning_rate: 1.0e-5\n")
     (tmp_path / "not_yaml.yaml").write_text("training: [\n")
-    (tmp_path / "problems.jsonl").write_text('{"question": "1+1", "answer": "2"}\n')
+    (tmp_path / "problems.jsonl").write_text('{"sum": "1+1", "value": "2"}\n')
     (tmp_path / "empty.jsonl").write_text("")
     (tmp_path / "no_run").mkdir()
     (tmp_path / "no_model").mkdir()

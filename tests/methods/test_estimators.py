@@ -154,6 +154,7 @@ def test_entropies_are_measured_of_homogeneous_groups_alone():
     class Stages(GRPO):
         def __init__(self):
             self.config, self.active = GRPOConfig().training(advantage="rl_zvp"), []
+            self.is_engine_checked = True
 
         def score_samples(self, samples, *, entropy=False):
             assert entropy

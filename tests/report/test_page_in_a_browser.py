@@ -39,7 +39,7 @@ def test_runs_curves_evaluations_and_settings_are_drawn(page):
     assert page.texts("#facts-table tbody th") == [" one", " two"]
     assert "3 of 4, not finished" in page.texts("#facts-table td")
     assert page.value("document.querySelectorAll('[data-tag=\"reward/mean\"] path.curve').length") == 2
-    assert page.value("document.querySelectorAll('.panel').length") == 7
+    assert page.value("document.querySelectorAll('.panel').length") == 8
     assert page.texts("#differing tbody tr") == ["training.lr0.00010.0003"]
     assert any(cell.startswith("+25.0 % [") for cell in page.texts("#evaluation td"))
 

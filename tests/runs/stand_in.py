@@ -25,6 +25,9 @@ class StandIn:
     def keep_state_in(self, folder):
         self.history = HistoryDatabase(folder / "history.sqlite")
 
+    def prove_learner(self):
+        """There is none."""
+
     def start_again(self):
         self.history.rollback(0)
 
