@@ -292,6 +292,7 @@ def test_hunger_for_memory_is_an_error_at_the_limit_and_harms_nobody_else(
 
 
 def test_a_worker_may_not_use_more_memory_than_the_limit(fresh_pool: None) -> None:
+    start_graders(1)  # another's worker would not have come as far
     honest()
     keepers = graders()
     workers = set(with_workers(keepers)) - set(keepers)
