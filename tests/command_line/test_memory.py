@@ -22,7 +22,7 @@ from algorithms.train.loop import _build
 config, run = load(None, sys.argv[1:], GRPOConfig)
 print([line for line in check(config, run).lines if line.startswith("processes")][0])
 algorithm = _build(config, 0)
-for _ in range(3):
+for _ in range(2):  # the second has the moments of AdamW
     algorithm.train()
 peak = [line for line in open("/proc/self/status") if line.startswith("VmHWM")][0]
 print("measured", int(peak.split()[1]) / 2**20, "GiB")
