@@ -85,9 +85,9 @@ def validate_sequences(config: "BaseConfig", model: ModelFacts, environment: Env
 
 
 def _validate_stop_tokens(config: "BaseConfig", model: ModelFacts) -> None:
-    sections = {"env_runners": config.env_runners_settings, "evaluation": config.evaluation_settings}
-    for section, settings in sections.items():
-        for token in settings.stop_token_ids or ():
+    runners, evaluation = config.env_runners_settings, config.evaluation_settings
+    for section, tokens in (("env_runners", runners.stop_token_ids), ("evaluation", evaluation.stop_token_ids)):
+        for token in tokens or ():
             if model.vocabulary is not None and token >= model.vocabulary:
                 raise ConfigError(
                     f"{section}.stop_token_ids: {token} is no token of {model.name}, whose ids end at "

@@ -15,6 +15,7 @@ def make_leaver() -> Callable[[str, bytes], float]:
         ready, outside = os.pipe()
         if os.fork() == 0:
             os.setsid()  # so that it outlives the fork and what belongs to it
+            (Path(folder) / "left").write_text(str(os.getpid()))
             os.write(outside, b"1")
             with open(Path(folder) / "go", "rb") as told:  # until somebody opens it for writing
                 if not told.read():
