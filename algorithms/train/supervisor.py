@@ -23,6 +23,7 @@ from algorithms.train.supervised import DIRECTORY, ERROR, RESTART, VARIABLE
 
 _ORDERS = (signal.SIGINT, signal.SIGTERM)
 _POLL_S = 0.2
+_KILL_S = 30.0
 
 
 def supervise(command: Sequence[str], arguments: Sequence[str], restarts: int) -> int:
@@ -112,9 +113,31 @@ def _wait(child: "subprocess.Popen[bytes]") -> int:
     """Wait for the run; kill what a dead one left in its process group, such as an engine that holds a GPU."""
     ended = os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
     if ended is None or ended.si_status != 0:
+        # before it is reaped: until then nobody else has this number
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(child.pid, signal.SIGKILL)  # before it is reaped: until then nobody else has this number
+            os.killpg(child.pid, signal.SIGKILL)
+        _wait_for_group(child.pid)
     return child.wait()
+
+
+def _wait_for_group(group: int) -> None:
+    """Wait until all processes of a group that was killed have ended, for `_KILL_S` at most.
+
+    A killed process holds its memory and its GPU until it has ended, which takes a while on a busy machine.
+    """
+    until = time.monotonic() + _KILL_S
+    while _runs(group) and time.monotonic() < until:
+        time.sleep(0.01)
+
+
+def _runs(group: int) -> bool:
+    """Whether a process of the group has not ended yet, as far as this system's /proc says."""
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            state, _, process_group, *_ = path.read_text(errors="replace").rpartition(")")[2].split()
+            if int(process_group) == group and state not in "ZX":
+                return True
+    return False
 
 
 def _exit_code(ending: Ending) -> int:
