@@ -25,7 +25,7 @@ __all__ = [
     "VerifiableEnv",
 ]
 
-_OPTIONS = ("uid", "failed_attempt", "variant")
+_OPTIONS = ("uid", "failed_attempt", "attempt_feedback", "variant")
 
 REFLECTION_STEPS = """\
 The answer above is not correct. Before you answer again, work through these steps:
@@ -232,8 +232,9 @@ class VerifiableEnv(gymnasium.Env[str, str], abc.ABC):
         Args:
             seed: Seeds the sampling of queries, as in any Gymnasium environment.
             options: `uid` names the query (without it one is sampled). `failed_attempt` is an earlier response
-                to it: the episode then begins with the turn after that response. `variant` names another form of
-                the query, see `variant`.
+                to it: the episode then begins with the turn after that response. `attempt_feedback` is the
+                `feedback` of that response's info, which the verdict that `feedback` gets has again. `variant` names
+                another form of the query, see `variant`.
 
         Returns:
             The user turn, and an info with `uid`. `conversation` holds the turns before it, if any: those of the query,
@@ -249,8 +250,10 @@ class VerifiableEnv(gymnasium.Env[str, str], abc.ABC):
                 raise ValueError(f"unknown reset option {key!r}; the nearest is {nearest(key, known)}")
         self.hint = str(options.get("hint", ""))
         uid, attempt = options.get("uid"), options.get("failed_attempt")
-        if attempt is not None and not isinstance(attempt, str):
-            raise ValueError(f"failed_attempt must be text, it is of type {type(attempt).__name__}")
+        said = options.get("attempt_feedback", "")
+        for name, text in (("failed_attempt", attempt), ("attempt_feedback", said)):
+            if text is not None and not isinstance(text, str):
+                raise ValueError(f"{name} must be text, it is of type {type(text).__name__}")
         named = None if uid is None else self.query(uid)
         super().reset(seed=seed)
         query = named or self._sample()
@@ -262,7 +265,7 @@ class VerifiableEnv(gymnasium.Env[str, str], abc.ABC):
         if attempt is None:
             return prompt, {**info, "conversation": tuple(query.turns)} if query.turns else info
         info["conversation"] = (*query.conversation(prompt), {"role": "assistant", "content": attempt})
-        return self.feedback(query, attempt, Verdict(False, Reason.DIFFERENT)), info
+        return self.feedback(query, attempt, Verdict(False, Reason.DIFFERENT, feedback=said or "")), info
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
         """Judge a response.

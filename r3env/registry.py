@@ -18,6 +18,7 @@ FUNCTION_ID = "r3env/Function-v0"
 CHOICE_ID = "r3env/Choice-v0"
 TOOLS_ID = "r3env/Tools-v0"
 AGENT_ID = "r3env/Agent-v0"
+CONSTRAINTS_ID = "r3env/Constraints-v0"
 
 _WRAPPER = " was raised from the environment creator"
 
@@ -31,6 +32,7 @@ for _id, _entry_point in (
     (CHOICE_ID, "r3env.envs.choice:ChoiceEnv"),
     (TOOLS_ID, "r3env.envs.tools:ToolEnv"),
     (AGENT_ID, "r3env.envs.agent:AgentEnv"),
+    (CONSTRAINTS_ID, "r3env.envs.constraints:ConstraintsEnv"),
 ):
     if _id not in gymnasium.registry:
         gymnasium.register(id=_id, entry_point=_entry_point)

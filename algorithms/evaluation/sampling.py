@@ -173,7 +173,8 @@ class Sampler:
     def _attempt(self, rollout: Rollout) -> Attempt:
         """Return a rollout as the attempt of a second turn that has room for its answer."""
         assert self.truncator is not None
-        attempt = self.truncator.attempt(rollout.tokens, rollout.loss_mask, last_text(rollout))
+        text = last_text(rollout)
+        attempt = self.truncator.attempt(rollout.tokens, rollout.loss_mask, text, rollout.feedback)
         return self.truncator.truncate(attempt)
 
 

@@ -221,6 +221,7 @@ def to_entry(sample: Sample, step: int) -> ReplayEntry:
         truncated=rollout.truncated,
         step=step,
         text=last["content"] if isinstance(last, dict) else "",
+        feedback=rollout.feedback,
     )
 
 

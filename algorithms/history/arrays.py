@@ -9,11 +9,11 @@ import numpy as np
 from algorithms.history.database import HistoryDatabase
 from algorithms.history.entry import SEQUENCES, ReplayEntry
 
-STATE_FORMAT = 3
+STATE_FORMAT = 4
 _SCALARS = {"reward": np.float64, "correct": np.bool_, "truncated": np.bool_, "step": np.int64}
-_STRINGS = ("context", "text")
+_STRINGS = ("context", "text", "feedback")
 
-_FACTS = ("uid", "context", "reward", "correct", "truncated", "step", "text")
+_FACTS = ("uid", "context", "reward", "correct", "truncated", "step", "text", "feedback")
 
 Outcome = tuple[str, bool, float]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from algorithms.history.entry import DamagedEntryError, ReplayEntry, Row, pack, unpack
 
-FORMAT = 2
+FORMAT = 3
 CACHE_KIB = 64 * 1024
 BUSY_S = 600.0  # while somebody else reads the file, a commit waits
 
@@ -24,7 +24,8 @@ CREATE TABLE outcomes (
     PRIMARY KEY (query, event)) WITHOUT ROWID;
 CREATE TABLE responses (
     event INTEGER PRIMARY KEY, query INTEGER NOT NULL, correct INTEGER NOT NULL, context TEXT NOT NULL,
-    truncated INTEGER NOT NULL, reward REAL NOT NULL, step INTEGER NOT NULL, text BLOB NOT NULL, packed BLOB NOT NULL);
+    truncated INTEGER NOT NULL, reward REAL NOT NULL, step INTEGER NOT NULL, text BLOB NOT NULL, feedback BLOB NOT NULL,
+    packed BLOB NOT NULL);
 CREATE TABLE pools (
     query INTEGER NOT NULL, correct INTEGER NOT NULL, age INTEGER NOT NULL, event INTEGER NOT NULL,
     context TEXT NOT NULL, truncated INTEGER NOT NULL, digest BLOB, PRIMARY KEY (query, correct, age)) WITHOUT ROWID;
@@ -89,10 +90,11 @@ class HistoryDatabase:
                 age = same[0]
                 self._remove(*pool, *same)
         kind = entry.context, entry.truncated
+        texts = _encoded(entry.text), _encoded(entry.feedback)
         self._connection.execute("INSERT INTO pools VALUES (?,?,?,?,?,?,?)", (*pool, age, self.event, *kind, digest))
         self._connection.execute(
-            "INSERT INTO responses VALUES (?,?,?,?,?,?,?,?,?)",
-            (self.event, *pool, *kind, entry.reward, entry.step, _encoded(entry.text), pack(entry)),
+            "INSERT INTO responses VALUES (?,?,?,?,?,?,?,?,?,?)",
+            (self.event, *pool, *kind, entry.reward, entry.step, *texts, pack(entry)),
         )
         self._stored += 1
 
@@ -146,7 +148,7 @@ class HistoryDatabase:
         """
         row, packed = self._row(event)
         sequences = unpack(packed, row)
-        uid, context, reward, correct, truncated, step, text = row
+        uid, context, reward, correct, truncated, step, text, feedback = row
         try:
             return ReplayEntry(
                 uid=_decoded(uid),
@@ -156,6 +158,7 @@ class HistoryDatabase:
                 truncated=truncated,
                 step=step,
                 text=_decoded(text),
+                feedback=_decoded(feedback),
                 **sequences,
             )
         except ValueError as error:  # of an entry whose checksum is that of its sequences alone
@@ -166,7 +169,7 @@ class HistoryDatabase:
         try:
             found = self._connection.execute(
                 "SELECT uid, CAST(context AS BLOB), CAST(reward AS REAL), correct, truncated, CAST(step AS INTEGER), "
-                "CAST(text AS BLOB), CAST(packed AS BLOB) "
+                "CAST(text AS BLOB), CAST(feedback AS BLOB), CAST(packed AS BLOB) "
                 "FROM responses JOIN queries ON queries.id=query WHERE event=?",
                 (event,),
             ).fetchone()
@@ -176,8 +179,8 @@ class HistoryDatabase:
             raise DamagedEntryError(str(error)) from error
         if found is None or None in found:
             raise DamagedEntryError("it is missing")
-        uid, context, reward, correct, truncated, step, text, packed = found
-        return (uid, context, reward, bool(correct), bool(truncated), step, text), packed
+        uid, context, reward, correct, truncated, step, text, feedback, packed = found
+        return (uid, context, reward, bool(correct), bool(truncated), step, text, feedback), packed
 
     def attempts(self, uid: str) -> int:
         """Count the recorded outcomes of a query."""

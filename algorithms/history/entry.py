@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-Row = tuple[bytes, bytes, float, bool, bool, int, bytes]  # uid, context, reward, correct, truncated, step, text
+# uid, context, reward, correct, truncated, step, text, feedback
+Row = tuple[bytes, bytes, float, bool, bool, int, bytes, bytes]
 
 SEQUENCES = {"tokens": np.int32, "loss_mask": np.bool_, "old_logprobs": np.float32}
 
@@ -32,6 +33,7 @@ class ReplayEntry:
         truncated: hit the length limit.
         step: training step that sampled it.
         text: the last turn, for the environment and for people; empty where it is what the tokens decode to.
+        feedback: the environment's on the last turn.
 
     Raises:
         ValueError: the arrays are not 1-D and of fitting lengths, or a log-prob or the reward is not finite.
@@ -47,6 +49,7 @@ class ReplayEntry:
     truncated: bool
     step: int
     text: str = ""
+    feedback: str = ""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "context", str(self.context))
@@ -79,6 +82,7 @@ def row_of(entry: ReplayEntry) -> Row:
         bool(entry.truncated),
         int(entry.step),
         entry.text.encode("utf-8", "surrogatepass"),
+        entry.feedback.encode("utf-8", "surrogatepass"),
     )
 
 
@@ -121,5 +125,6 @@ def unpack(packed: bytes, row: Row) -> dict[str, np.ndarray]:
 
 
 def _checksum(row: Row, body: bytes) -> int:
-    uid, *values, text = row
-    return zlib.crc32(body, zlib.crc32(text, zlib.crc32(repr(values).encode(), zlib.crc32(uid))))
+    uid, *values, text, feedback = row
+    values_and_text = zlib.crc32(text, zlib.crc32(repr(values).encode(), zlib.crc32(uid)))
+    return zlib.crc32(body, zlib.crc32(feedback, values_and_text))

@@ -112,7 +112,7 @@ class Reflection(Mechanism):
             failure = self.services.history.sample_failure(uid, rng)
             if failure is not None:
                 text = failure.text or self.truncator.text(failure.tokens, failure.loss_mask)
-                attempt = self.truncator.attempt(failure.tokens, failure.loss_mask, text)
+                attempt = self.truncator.attempt(failure.tokens, failure.loss_mask, text, failure.feedback)
                 prompts.append(Prompt(uid, Context.REFLECTION, attempt=self.truncator.truncate(attempt)))
         self.metrics["reflection/prompts"] = float(len(prompts))
         self.metrics["reflection/history_lag"] = float(step - self.services.step)

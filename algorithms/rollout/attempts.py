@@ -14,6 +14,7 @@ from r3env import chat
 from r3env.reasoning import answer_of, response_text
 
 GAP_TEXT = "\n[...]\n"
+FEEDBACK_TOKENS = 512
 
 
 def context_of(model: PretrainedConfig) -> int | None:
@@ -36,9 +37,9 @@ def named_length(config: BaseConfig) -> int | None:
     return named if isinstance(named, int) and named > 0 else None
 
 
-def attempt_of(tokens: np.ndarray, prompt_length: int, text: str) -> Attempt:
+def attempt_of(tokens: np.ndarray, prompt_length: int, text: str, feedback: str = "") -> Attempt:
     """Make everything that follows a prompt the failed attempt of a second turn."""
-    return Attempt(prompt_tokens=tokens[:prompt_length], response_tokens=tokens[prompt_length:], text=text)
+    return Attempt(tokens[:prompt_length], tokens[prompt_length:], text, feedback)
 
 
 def cut_attempt(tokens: np.ndarray, limit: int | None, gap: np.ndarray) -> np.ndarray:
@@ -94,7 +95,7 @@ class AttemptTruncator:
         self._drops_reasoning = chat_format.rerender and chat.drops_reasoning(tokenizer, chat_format)
         self._gap = np.array(tokenizer.encode(GAP_TEXT, add_special_tokens=False), np.int32)
         self._format, self._context, self._answer = chat_format, context, max_response_tokens
-        self._room = self._room_before(guidance)
+        self._guidance, self._room = guidance, self._room_before(guidance)
 
     @classmethod
     def of(
@@ -126,7 +127,7 @@ class AttemptTruncator:
         kept = cut_attempt(tokens, limit, self._gap)
         return text if len(kept) == len(tokens) else response_text(self._tokenizer, kept.tolist())
 
-    def attempt(self, tokens: np.ndarray, loss_mask: np.ndarray, text: str) -> Attempt:
+    def attempt(self, tokens: np.ndarray, loss_mask: np.ndarray, text: str, feedback: str = "") -> Attempt:
         """Make a conversation the failed attempt of a second turn, whole.
 
         Of several contexts it is the last one. Where conversations are rendered anew, the text alone is quoted.
@@ -135,18 +136,22 @@ class AttemptTruncator:
             tokens: int32 [T].
             loss_mask: bool [T], True on the policy's own.
             text: of its last turn.
+            feedback: the environment's on it, cut to `FEEDBACK_TOKENS`.
         """
         start = 0 if self._rerender else last_context(tokens)
         tokens, own = tokens[start:], loss_mask[start:]
-        return attempt_of(tokens, int(own.argmax()) if own.any() else len(own), text)
+        length = int(own.argmax()) if own.any() else len(own)
+        return attempt_of(tokens, length, text, feedback and self.shorten(feedback, FEEDBACK_TOKENS))
 
     def truncate(self, attempt: Attempt, following: str = "") -> Attempt:
         """Return the attempt, its middle cut out where it is too long.
 
         Args:
             attempt: what is quoted.
-            following: text of the turn after it; empty: the guidance.
+            following: text of the turn after it; empty: its feedback, then the guidance.
         """
+        if attempt.feedback and not following:
+            following = f"{attempt.feedback}\n{self._guidance}"
         written = attempt.response_tokens
         if self._rerender:  # its text is what counts
             text = answer_of(attempt.text) if self._drops_reasoning else attempt.text

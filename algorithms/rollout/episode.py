@@ -222,6 +222,8 @@ def _options(prompt: Prompt, takes_hint: bool) -> dict[str, Any]:
     options: dict[str, Any] = {"uid": prompt.uid}
     if prompt.attempt is not None:
         options["failed_attempt"] = prompt.attempt.text
+        if prompt.attempt.feedback:
+            options["attempt_feedback"] = prompt.attempt.feedback
     if prompt.variant:
         options["variant"] = prompt.variant
     if prompt.hint and takes_hint:

@@ -37,11 +37,13 @@ class Attempt:
         prompt_tokens: int32 [P], the first turn's prompt as the policy saw it.
         response_tokens: int32 [L], what the policy wrote, possibly with its middle cut out.
         text: the response as text, for the environment and for people.
+        feedback: the environment's on it, which the environment gets back.
     """
 
     prompt_tokens: np.ndarray
     response_tokens: np.ndarray
     text: str
+    feedback: str = ""
 
 
 @dataclass(frozen=True)
@@ -229,6 +231,11 @@ class Rollout:
     def turn_correct(self) -> tuple[bool, ...]:
         """Correctness after each turn of the policy."""
         return tuple(turn.correct for turn in self.turns)
+
+    @property
+    def feedback(self) -> str:
+        """The environment's on the last turn; empty where it said nothing."""
+        return self.turns[-1].feedback if self.turns else ""
 
     @property
     def response_length(self) -> int:

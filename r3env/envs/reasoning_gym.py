@@ -7,11 +7,11 @@ from typing import Any, cast
 
 from r3env.core import REFLECTION_STEPS, Queries, Query, Reason, Verdict, VerifiableEnv
 from r3env.data.shared import load_shared
+from r3env.data.spec import parse_spec
 from r3env.envs.reasoning_gym_scoring import may_be_scored, runs_answers
 from r3env.envs.reasoning_gym_tasks import GeneratedQueries, Task
 from r3env.sandbox.process import ProcessDiedError, ProcessTamperedError, ProcessTimeoutError
 from r3env.sandbox.subprocess_scorer import ScorerRaisedError, shared_scorer
-from r3env.spelling import nearest
 
 _SPEC_KEYS = ("seed", "size", "level")
 _DEFAULT_TASK = "chain_sum"
@@ -146,23 +146,9 @@ def extract_tagged_answer(response: str) -> str | None:
 
 
 def _parse_data(data: str, wanted: Task) -> tuple[tuple[str, ...], Task]:
-    names, _, settings = data.partition("#")
-    values: dict[str, int] = {}
-    for setting in filter(None, settings.split(",")):
-        key, _, value = setting.partition("=")
-        if key not in _SPEC_KEYS:
-            raise ValueError(f"data: {data!r}: unknown key {key!r}; the nearest is {nearest(key, _SPEC_KEYS)}")
-        if not value.isdecimal():
-            raise ValueError(f"data: {data!r}: {key} must be a whole number, it is {value!r}")
-        values[key] = int(value)
-    changed = Task(
-        "",
-        values.get("seed", wanted.seed),
-        values.get("size", wanted.size),
-        values.get("level", wanted.level),
-        wanted.config,
-    )
-    return tuple(name.strip() for name in names.split(",")), changed
+    names, values = parse_spec(data, _SPEC_KEYS)
+    changed: dict[str, Any] = {"name": "", **values}
+    return tuple(name.strip() for name in names.split(",")), replace(wanted, **changed)
 
 
 def _check(task: Task) -> None:

@@ -1,0 +1,1 @@
+"""Precise instructions about a short text: kinds of constraint, texts that meet them, and generated prompts."""
