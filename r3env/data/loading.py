@@ -155,9 +155,8 @@ def _queries(source: Source, selection: Selection, counts: Counts) -> Iterator[t
                 raise
             counts.unusable += 1
         else:
+            counts.after_hashes = reader.after_hashes  # here: a limit ends the loop
             yield number, query
-    if reader is not None:
-        counts.after_hashes = reader.after_hashes
 
 
 def _reader(source: Source, selection: Selection, found: Format) -> RowReader:

@@ -20,6 +20,7 @@ PROBLEM = (
     "prompt",
     "messages",
     "conversations",
+    "context_messages",
     "input",
     "query",
     "instruction",
@@ -51,7 +52,7 @@ ANSWER = (
     "solution",
 )
 SOLUTION = "solution"  # worked, as a rule: its box is the answer
-_CONVERSATIONS = ("prompt", "messages", "conversations", "input")
+_CONVERSATIONS = ("prompt", "messages", "conversations", "context_messages", "input")
 
 # By the columns that make it sure: data sets whose problem stands in several columns.
 _POSED: tuple[tuple[str, frozenset[str], Preset], ...] = (
@@ -164,7 +165,9 @@ def _problems(row: Row) -> Sequence[str]:
 
 
 def _spelled(row: Row, candidate: str) -> str | None:
-    """The candidate as this row spells it, if it has it."""
+    """The candidate as this row spells it, if it has it; a flattened row has the dots in its names."""
+    if candidate in row:
+        return candidate
     head, dot, rest = candidate.partition(".")
     column = next((name for name in row if name.lower() == head.lower()), None) if head not in row else head
     if column is None:

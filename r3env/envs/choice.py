@@ -1,8 +1,10 @@
 """`r3env/Choice-v0`: questions with lettered options, answered by a letter."""
 
 import re
+from collections.abc import Mapping
 from functools import lru_cache
 from string import ascii_uppercase
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from r3env.core import REFLECTION_STEPS, Query, Reason, Verdict
@@ -15,13 +17,17 @@ CHOICE_INSTRUCTION = (
     "Answer the following multiple choice question. The last line of your response should be of the following format: "
     "'Answer: $LETTER' (without quotes) where LETTER is one of {letters}. Think step by step before answering."
 )
-_OPTION = re.compile(r"^([A-Z])\) ", re.MULTILINE)
+_OPTION = re.compile(r"^([A-Z])\) (.*)", re.MULTILINE)
 # What may stand before a letter on its line: bold, a box, a parenthesis, dollar signs.
 _BEFORE = r"[^\w\n]{0,8}(?:(?i:option|choice)[ \t]+\(?)?(?:\\(?:boxed|text(?:bf)?|mathrm|mathbf)\{[^\w\n]{0,3}){0,2}"
 # No letter of a word, and `I` not as the first word of a sentence.
-_ALONE = r"(?![\w'’])(?!(?<=I)[ \t]+\w)"
+_ALONE = r"(?!\w|['’]\w)(?!(?<=I)[ \t]+\w)"
 _MARKUP = re.compile(r"\\(?:boxed|text[a-z]*|math(?:rm|bf|it))\s*\{|\\[ ,;:!]|\\q?quad|[{}$*_`~]")
-_GUESS = r"(?:(?:maybe|perhaps|possibly|probably|alternatively|also|even|else|both|either|rather)\s+)"
+_GUESS = (
+    r"(?:(?:maybe|perhaps|possibly|probably|alternatively|also|even|else|both|either|rather"
+    r"|(?:could|might|may)\s+be)\s+)"
+)
+_JOINS = r"(?i:and/or|or|and|as\s+well\s+as|plus|to|through|vs\.?|versus|oder|und|ou)(?!\w)|[/&|+=>]"
 
 
 class ChoiceEnv(MathEnv):
@@ -74,41 +80,46 @@ class ChoiceEnv(MathEnv):
 
     def verify(self, query: Query, response: str) -> Verdict:
         """Compare the letter that the response chooses with the reference."""
-        letter = chosen_letter(response, _letters(query) or ascii_uppercase)
+        letter = chosen_letter(response, _letters(query) or ascii_uppercase, _options(query))
         if letter is None:
             return Verdict(False, Reason.NO_ANSWER)
         correct = letter == query.answer
         return Verdict(correct, Reason.EQUAL if correct else Reason.DIFFERENT, answer=letter)
 
 
-def chosen_letter(response: str, letters: str = ascii_uppercase) -> str | None:
+def chosen_letter(
+    response: str, letters: str = ascii_uppercase, options: Mapping[str, str] = MappingProxyType({})
+) -> str | None:
     r"""Return the letter that a response chooses; None without one. Thinking is no part of the response.
 
     Where several are named, the first that is found counts, in this order: behind `Answer:` on the same line, alone on
     the next line, behind `answer is` (MMLU-Pro's own format), in the last box, in a response of one line that begins
     with its label.
     In a box the option's text may follow: `\boxed{C: \text{seven}}`. A letter that others are joined to, as in
-    `Answer: A or B`, is a hedge, which is no answer.
+    `Answer: A or B`, is a hedge, which is no answer; letters in the option's own text, `D) Both A and B`, are none.
 
     Args:
         response: The response.
         letters: Those of the question's options; others are not read.
+        options: The text of each, where it is known.
     """
     _, _, visible = response.rpartition("</think>")
     if "<think>" in visible:
         return None
     patterns = _patterns(letters)
     if found := next(filter(None, (pattern.search(visible) for pattern in patterns.sentences)), None):
-        rest = _plain(visible[found.end() :].partition("\n")[0])
-        return None if patterns.joined.match(rest) else str(found[1])
+        letter = str(found[1])
+        rest = _without(options.get(letter, ""), _plain(visible[found.end() :].partition("\n")[0]))
+        return None if patterns.joined.match(rest) else letter
     boxed = final_answer(response)
     if boxed is None and "\n" in visible.strip():
         return None
     text = _plain(visible if boxed is None else boxed).strip()
     label = patterns.label.fullmatch(text)
-    if label is None or patterns.another.search(text, label.end(1)) or patterns.joined.match(text[label.end(1) :]):
+    if label is None:
         return None
-    return str(label[1])
+    rest = _without(options.get(label[1], ""), text[label.end(1) :])
+    return None if patterns.another.search(rest) or patterns.joined.match(rest) else str(label[1])
 
 
 class _Patterns(NamedTuple):
@@ -132,6 +143,7 @@ def _patterns(letters: str) -> _Patterns:
     letter, one = f"([{letters}])", f"[{letters}]"
     other = rf"[^\w\n]{{0,4}}{one}{_ALONE}"
     label = rf"(?:\({one}\)|{one}\))"
+    text = r"(?:(?!\b(?:because|since|as|not|but|while|whereas|than)\b)[^\n]){0,80}?"
     return _Patterns(
         (
             re.compile(rf"(?i:answer)[^\w\n]{{0,6}}:{_BEFORE}{letter}{_ALONE}"),
@@ -140,11 +152,11 @@ def _patterns(letters: str) -> _Patterns:
         ),
         re.compile(
             # `or B`, `and B`, `/ B`, `& B`, `(maybe B)`; a comma also begins a remark: `, C is wrong`
-            rf"[^\w\n,;/&|+]{{0,6}}(?:,?\s*(?:(?i:and/or|or|and)(?!\w)|[/&|+])\s*{_GUESS}*|,?\s*{_GUESS}+){other}"
+            rf"[^\w\n,;/&|+=>]{{0,6}}(?:,?\s*(?:{_JOINS})\s*{_GUESS}*|,?\s*{_GUESS}+){other}"
             rf"|[^\w\n,;/&|+]{{0,6}}[,;]\s*{other}(?!\s+(?!or\b|and\b)[a-z])"
-            rf"|(?:[\s\u2013\u2014-]+{one}{_ALONE})+[^\w\n]*$"
-            # with their options' texts: `) 5 cm or (B) 6 cm`
-            rf"|\)?(?:(?!\b(?:because|since|as|not|but|while|whereas|than)\b)[^\n]){{0,80}}?\b(?:or|and)\s+{label}"
+            rf"|(?:[\s?\u2013\u2014-]+{one}{_ALONE})+[^\w\n]*$"
+            # with their options' texts: `) 5 cm or (B) 6 cm`, `) 5, B) 6`, `. 5 or B. 6`
+            rf"|{text}\b(?:or|and)\s+(?:{label}|{one}[.:]\s)|\){text}[,;\s]\s*{label}\s*(?!is\b|are\b|was\b|does\b)[\w$\\-]"
         ),
         re.compile(
             rf"\W*(?:(?i:option|choice|answer)\s*:?\s+\(?)?{letter}(?:\W*|(?<=\({one})\)\s.*|[.:)][.:)]?\s.*)",
@@ -159,6 +171,18 @@ def _plain(text: str) -> str:
     return _MARKUP.sub(" ", text)
 
 
+def _without(option: str, rest: str) -> str:
+    """Return what stands behind a letter without the option's text, if that comes first; a letter is no such text."""
+    words, behind = (" ".join(_plain(text).split()) for text in (option, rest))
+    at = behind.casefold().find(words.casefold())
+    return rest if len(words) < 2 or at < 0 or re.search(r"\w", behind[:at]) else behind[at + len(words) :]
+
+
+def _options(query: Query) -> dict[str, str]:
+    """Return a question's options by their letters; empty where none are marked as this environment expects."""
+    return dict(_OPTION.findall(query.problem))
+
+
 def _letters(query: Query) -> str:
-    """Return the letters of a question's options; empty where none are marked as this environment expects."""
-    return "".join(dict.fromkeys(_OPTION.findall(query.problem)))
+    """Return the letters of a question's options."""
+    return "".join(_options(query))

@@ -36,6 +36,7 @@ _SAME_WORDS = {
     **{"no solutions": "no solution", "no real solutions": "no real solution", "dne": "does not exist"},
     **{"true": "yes", "false": "no", "empty set": "no solution", "the empty set": "no solution"},
 }
+_ARTICLE = re.compile(r"^(?:an?|the)\s+(?=\w{3})", re.I)
 _THERE_IS = re.compile(r"^there\s+(?:is|are)\s+(?=no\s)|(?<=\bsolution)\s+exists?$|(?<=\bsolutions)\s+exist$", re.I)
 _OPTION = re.compile(r"^(\\text[a-z]*\s*\{)?\s*(?:option|choice)\s+(?=\(?[A-J](?![a-z]))", re.I)
 _LABEL = re.compile(r"\(([A-J])\)(?P<rest>.*)|([A-J])(?:[.:)](?P<more>\s.*)?)?", re.DOTALL)
@@ -118,7 +119,7 @@ def read_words(text: str) -> str | None:
     """
     if text.strip() == "\\emptyset":
         return "no solution"
-    bare = _THERE_IS.sub("", _bare(text).rstrip(".!"))
+    bare = _ARTICLE.sub("", _THERE_IS.sub("", _bare(text).rstrip(".!")))
     if not _WORDS.fullmatch(bare):
         return None
     marked = _COMMAND.search(text) is not None and len(bare) > 1

@@ -47,10 +47,12 @@ def compare(gold: str, answer: str) -> Comparison:
 
 
 def _as_symbols(parsed: tuple[Any, ...]) -> list[Any]:
-    # math-verify compares a symbol with anything else, such as x+0, by how it is written.
-    from sympy import Add, Mul, Pow, Symbol
+    # math-verify compares a symbol with anything else, such as x+0, and an intersection by how it is written.
+    from sympy import Add, Intersection, Mul, Pow, Symbol
 
     def evaluated(expression: Any) -> Any:
+        if isinstance(expression, Intersection):
+            return expression.doit()
         if not isinstance(expression, (Add, Mul, Pow)) or len(expression.free_symbols) != 1:
             return expression
         value = expression.doit()

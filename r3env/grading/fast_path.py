@@ -9,7 +9,7 @@ from functools import lru_cache
 from r3env.grading import plain_numbers, units
 from r3env.grading.answer_kinds import differ_in_kind, equal_numerals, read_choice, read_words
 from r3env.grading.conditions import strip_conditions
-from r3env.grading.inequalities import as_union
+from r3env.grading.inequalities import as_set
 from r3env.grading.normalization import clean, comparable, encloses, strip_assignment, strip_separators, unwrap
 
 _BARE_LIST = re.compile(r"[\d.]+(?:\s+[\d.]+)+", re.ASCII)
@@ -42,6 +42,8 @@ def fast_equal(gold: str, answer: str) -> bool | None:
     if not gold or not answer:
         return False
     gold_number, answer_number = _read(gold), _read(answer)
+    if gold_number and not answer_number:
+        answer_number = plain_numbers.read_in_words(answer)
     if gold_number and answer_number:
         return answer_number.equals_gold(gold_number)
     if comparable(gold) == comparable(answer) or _flat(gold) == _flat(answer):
@@ -78,7 +80,7 @@ def spelling_pair(gold: str, answer: str) -> tuple[str, str] | None:
         answer = _DEGREES.sub(_RADIANS, answer)
     elif _ANGLE.fullmatch(gold) and "\\pi" in answer:
         gold = _DEGREES.sub(_RADIANS, gold)
-    pair = units.strip_units(as_union(gold), as_union(answer))
+    pair = units.strip_units(as_set(gold), as_set(answer))
     return pair and (_for_parser(pair[0]), _for_parser(pair[1]))
 
 

@@ -1,8 +1,9 @@
-r"""Inequalities joined by "or", as the union of intervals that they are: `x < -1 \text{ or } x \ge 2`."""
+r"""Inequalities joined by "or" or "and", as the union or intersection of intervals: `x < -1 \text{ or } x \ge 2`."""
 
 import re
 
 _OR = re.compile(r"\s*(?:\\text\s*\{\s*or\s*\}|\\(?:lor|vee)(?![a-zA-Z])|(?<![a-zA-Z])or(?![a-zA-Z]))\s*")
+_AND = re.compile(r"\s*(?:\\text\s*\{\s*and\s*\}|\\(?:land|wedge)(?![a-zA-Z])|(?<![a-zA-Z])and(?![a-zA-Z]))\s*")
 _RELATION = r"\s*(<|>|\\(?:le|ge|lt|gt|leq|geq|leqslant|geqslant)(?![a-zA-Z]))\s*"
 _BOUND = r"([^<>=,;]+?)"
 _NAME = r"([a-zA-Z]|\\theta|\\alpha)"
@@ -12,18 +13,20 @@ _TWO_SIDED = re.compile(rf"{_BOUND}{_RELATION}{_NAME}{_RELATION}{_BOUND}")
 _LONGEST = 200
 
 
-def as_union(text: str) -> str:
-    r"""Return `(-\infty,-1)\cup[2,\infty)` for inequalities of one name that "or" joins; other texts as they are.
+def as_set(text: str) -> str:
+    r"""Return `(-\infty,-1)\cup[2,\infty)` for inequalities of one name that "or" joins, or "and" does.
+
+    Other texts are returned as they are, also those in which both words stand.
 
     Args:
         text: A cleaned answer.
     """
-    parts = _OR.split(text) if len(text) <= _LONGEST else []
-    if len(parts) < 2:
-        return text
-    read = [_interval(part) for part in parts]
-    names = {one[0] for one in read if one}
-    return "\\cup".join(one[1] for one in read if one) if all(read) and len(names) == 1 else text
+    for word, operation in ((_OR, "\\cup"), (_AND, "\\cap")):
+        parts = word.split(text) if len(text) <= _LONGEST else []
+        read = [_interval(part) for part in parts]
+        if len(parts) > 1 and all(read) and len({one[0] for one in read if one}) == 1:
+            return operation.join(one[1] for one in read if one)
+    return text
 
 
 def _interval(part: str) -> tuple[str, str] | None:

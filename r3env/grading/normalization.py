@@ -23,6 +23,7 @@ _CHARACTERS = str.maketrans(
         "\u00b0": "^{\\circ}",
         **{chr(0x2080 + digit): f"_{{{digit}}}" for digit in range(10)},
         **dict.fromkeys("\u201c\u201d", '"'),
+        "\u2236": ":",
         **{"\uff0c": ",", "\uff1b": ";", "\uff08": "(", "\uff09": ")", "\uff1d": "=", "\uff05": "%", "\u2044": "/"},
     }
 )
@@ -39,6 +40,12 @@ _UPRIGHT = r"text(?:normal|up|md|sf|tt|sc|sl)|emph|[mhf]box"
 _LABEL = r"(?:the\s+)?(?:final\s+)?answer"
 _ZEROS = {"thousand": 3, "million": 6, "billion": 9, "trillion": 12}
 _ALL_REALS = r"(?:the\s+set\s+of\s+)?all\s+real(?:\s+number)?s?"
+_ROUGHLY = r"(?:approximately|approx\.?|about|exactly)"
+# Sizes and fonts of old LaTeX, and spaces that fill lines.
+_LOOKS = (
+    "displaystyle|textstyle|limits|bigl?|bigr|Bigl?|Bigr|tiny|small|normalsize|large|Large|LARGE|huge|Huge|boldmath"
+    "|bf|it|tt|sf|rm|hfill"
+)
 _COMMANDS = (
     # Between numbers a wide space separates two answers, not thousands.
     (re.compile(r"(?<=\d)\s*\\q?quad(?![a-zA-Z])\s*(?=-?\d)"), ", "),
@@ -69,7 +76,8 @@ _COMMANDS = (
     (re.compile(r"\\(?:varnothing(?![a-zA-Z])|\{\s*\\\})"), r"\\emptyset"),
     (re.compile(r"\\langle(?![a-zA-Z])"), "("),
     (re.compile(r"\\rangle(?![a-zA-Z])"), ")"),
-    (re.compile(r"\\(?:displaystyle|textstyle|limits|bigl?|bigr|Bigl?|Bigr)(?![a-zA-Z])"), ""),
+    (re.compile(rf"\\(?:{_LOOKS})(?![a-zA-Z])\s*"), ""),
+    (re.compile(r"(?<=[^\s\\])\s*\\\\\s*$"), ""),  # a line break at the end
     (re.compile(r"^\s*\\left\s*\.(.*)\\right\s*\.\s*$", re.DOTALL), r"\1"),
     (re.compile(r"\\[dt]binom(?![a-zA-Z])"), r"\\binom"),
     (re.compile(r"\\binom\s*(\d|\{[^{}]*\})\s*(\d|\{[^{}]*\})"), lambda m: _binomial(m[1], m[2])),
@@ -95,13 +103,12 @@ _REWRITES = (
     ),
     (re.compile(r"^\s*(?:\\text\s*\{\s*infinity\s*\}|infinity)\s*$", re.I), r"\\infty"),
     (re.compile(rf"^\s*(?:\\text\s*\{{\s*{_ALL_REALS}\s*\}}|{_ALL_REALS})\s*\.?\s*$", re.I), r"\\mathbb{R}"),
-    (
-        re.compile(
-            r"^\s*(?:\\text\s*\{\s*(?:approximately|approx\.?|about)\s*\}|approximately|approx\.?|about)(?=\s*[\d$.\\-])",
-            re.I,
-        ),
-        "",
-    ),
+    (re.compile(r"^\s*(?:\\text\s*\{\s*all\s+integers\s*\}|all\s+integers)\s*\.?\s*$", re.I), r"\\mathbb{Z}"),
+    (re.compile(rf"^\s*(?:\\text\s*\{{\s*{_ROUGHLY}\s*\}}|{_ROUGHLY})(?=\s*[\d$.\\-])", re.I), ""),
+    # As programs and plain texts write it.
+    (re.compile(r"(?<![a-zA-Z\\])pi(?![a-zA-Z])"), r"\\pi "),
+    (re.compile(r"(?<=[\w)])\*\*(\d{1,2})(?![\d*])"), r"^{\1}"),
+    (re.compile(r"(?<=\d)\s?x\s?(?=10\s?\^)"), r"\\times "),
     (re.compile(r"^\s*\$([^$]*[^$\\])\$\s*(\([^()$]*\))\s*$"), r"\1 \2"),
     (re.compile(r"^\s*\$([^$]*[^$\\])\$\s*([a-zA-Z][a-zA-Z .]*)$"), r"\1\\text{ \2}"),
     (re.compile(r"\u221a\s*\(([^()]*)\)"), r"\\sqrt{\1}"),

@@ -16,9 +16,10 @@ _NUMBER = re.compile(
     rf"(?:\s*/\s*(?P<under>{_DIGITS}))?(?P<percent>\s*\\?%)?",
     re.ASCII,
 )
-_REPEATING = re.compile(r"([+-]?)(\d+)\.(\d*)\\(?:overline|bar)\s*\{(\d+)\}", re.ASCII)
+_REPEATING = re.compile(r"([+-]?)(\d+)\.(\d*)\\(?:overline|bar)\s*\{(\d+)\}(?P<percent>\s*\\?%)?", re.ASCII)
 _DOTTED = re.compile(r"([+-]?)(\d+)\.(\d*)\\dot\s*\{?(\d)\}?(?:(\d*)\\dot\s*\{?(\d)\}?)?", re.ASCII)
 _GOES_ON = re.compile(r"([+-]?)(\d+)\.(\d*?)(?:(\d)\4{2,}|(\d{2,6})\5+)(?:\.\.\.|\u2026|\\[lc]?dots)", re.ASCII)
+_IN_WORDS = re.compile(r"([+-]?\d+)\s*(?:\\text\s*\{\s*and\s*\}|and)\s*(\\[dt]?frac.*|\d+\s?/\s?\d+)", re.ASCII)
 _REMAINDER = re.compile(r"([+-]?\d+)\s*\\bmod\s*(\d+)", re.ASCII)
 DECIMAL_PLACES = 6  # to which math-verify rounds floats
 _CLOSENESS = Fraction(1, 10_000)  # small numbers are not equal just because both round to zero
@@ -96,10 +97,27 @@ def _rarely_written(text: str) -> PlainNumber | None:
     found = _REPEATING.fullmatch(text) or _DOTTED.fullmatch(text) or _GOES_ON.fullmatch(text)
     if found is None:
         return None
+    percent = found.groupdict().get("percent") or ""
     sign, whole, fixed, *parts = found.groups(default="")
-    repeated = "".join(parts)
+    repeated = "".join(parts).removesuffix(percent)
     value = int(whole + fixed) + Fraction(int(repeated), 10 ** len(repeated) - 1)
-    return PlainNumber((-value if sign == "-" else value) / 10 ** len(fixed), False, False)
+    return PlainNumber((-value if sign == "-" else value) / 10 ** len(fixed), False, bool(percent))
+
+
+def read_in_words(text: str) -> PlainNumber | None:
+    r"""Return the mixed number that "and" joins, `2 \text{ and } \frac{1}{2}`; None for another text.
+
+    Only where one number is expected: elsewhere these are two answers.
+
+    Args:
+        text: A cleaned answer.
+    """
+    found = _IN_WORDS.fullmatch(text) if len(text) <= _LONGEST else None
+    whole, part = (read(found[1]), read(found[2])) if found else (None, None)
+    if not found or whole is None or part is None or not 0 < part.value < 1:
+        return None
+    value = whole.value - part.value if found[1].startswith("-") else whole.value + part.value
+    return PlainNumber(value, False, False)
 
 
 def _fraction(digits: str) -> Fraction:

@@ -96,6 +96,9 @@ _CURRENCY = re.compile(
     rf"(?P<sign>-?)\s*(?P<currency>(?:US|CA|AU|HK|[AC](?=\\?\$))?\s?\\?\$|[\u20ac\u00a3\u00a5\u20b9]"
     rf"|(?:USD|EUR|GBP|INR|Rs\.?)(?=\s*\d)){_GAP}"
 )
+_TEMPERATURE = re.compile(
+    rf"\\circ\}}?{_GAP}(?:{_COMMAND}\s*\{{\s*)?([CF])(?![a-z])|\b([CF])(?:elsius|ahrenheit)", re.IGNORECASE
+)
 _LETTERS = r"[^\W\d_]+"
 _IN_PARENTHESES = re.compile(
     rf"(?P<value>.*[\d}}%!a-zA-Z]){_GAP}(?P<unit>\({_GAP}(?:{_COMMAND}\s*\{{)?(?P<inside>[^{{}}()\d]*)\}}?{_POWER}{_GAP}\)"
@@ -128,10 +131,15 @@ def strip_units(gold: str, answer: str) -> tuple[str, str] | None:
     gold_value, gold_unit = split(gold)
     answer_value, answer_unit = split(answer)
     if gold_unit and answer_unit:
-        known = _canonical(gold_unit), _canonical(answer_unit)
-        if None not in known and known[0] != known[1]:
+        known, scales = [(reading(gold_unit), reading(answer_unit)) for reading in (_canonical, _scale)]
+        if any(None not in pair and pair[0] != pair[1] for pair in (known, scales)):
             return None
         return gold_value, answer_value
+    # A percentage is no sum of money, no angle and no length.
+    if (gold_unit and answer.endswith("%") and _canonical(gold_unit)) or (
+        answer_unit and gold.endswith("%") and _canonical(answer_unit)
+    ):
+        return None
     if answer_unit and (not _is_letter(answer_unit) or not re.search("[a-zA-Z]", gold)):
         return gold, answer_value
     if gold_unit and not _is_letter(gold_unit):
@@ -187,6 +195,12 @@ def _names_things(words: str) -> bool:
         return False
     named = not words.isascii() or any(len(word) >= 3 for word in words.split())
     return named and not _FUNCTION.search(words) and not _MEANING.search(words) and not _NUMBER_WORDS.search(words)
+
+
+def _scale(unit: str) -> str | None:
+    """The letter of a scale of temperature, None for another unit."""
+    found = _TEMPERATURE.search(unit)
+    return (found[1] or found[2]).upper() if found else None
 
 
 def _is_letter(unit: str) -> bool:

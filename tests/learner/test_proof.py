@@ -1,18 +1,24 @@
 """A learner is proved against its model's own forward; what differs is refused with its cause."""
 
 import copy
+import functools
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 from transformers import RecurrentGemmaConfig, RecurrentGemmaForCausalLM
 
-from algorithms.grpo.first_checks import RESPONSE_TOKENS, proof_prompts, proof_rows
+from algorithms.config.errors import ConfigError
+from algorithms.grpo.first_checks import RESPONSE_TOKENS, check_engine, proof_prompts, proof_rows
+from algorithms.grpo.types import Sample
 from algorithms.learner import proof
 from algorithms.learner.attention import NAME, use_packed_attention
 from algorithms.learner.forward import ForwardSettings, score
 from algorithms.learner.model import add_adapter
 from algorithms.learner.proof import find_deviation
+from algorithms.rollout.types import Prompt, Request, Sampling
+from tests.hand_made import answer
 
 from .conftest import VOCABULARY, small_model
 
@@ -146,6 +152,28 @@ def test_a_policy_that_overflows_is_left_to_those_who_skip_its_steps():
     with torch.no_grad():
         lm.model.norm.weight.fill_(torch.nan)
     assert found(lm) == ""
+
+
+@pytest.mark.parametrize(
+    ("engine", "learner", "refused"),
+    [
+        ([-1.0, -2.0], [-1.1, -2.0], False),
+        ([-1.0, -2.0], [-3.0, -2.0], True),
+        ([np.nan, np.nan], [-1.0, -2.0], True),
+        ([-np.inf, -2.0], [-1.0, -2.0], True),
+        ([np.nan, -2.0], [np.nan, -2.0], False),
+        ([-1.0, -2.0], [np.nan, np.nan], False),
+    ],
+)
+def test_an_engine_of_another_model_or_without_log_probs_is_refused(engine, learner, refused):
+    rollout = answer(Request(0, Prompt("a"), 0, 0, Sampling()), prompt=[1], response=[2, 3], correct=True)
+    rollout = replace(rollout, sampling_logprobs=np.array(engine, np.float32))
+    call = functools.partial(check_engine, [Sample(rollout, 1.0)], [np.array(learner, np.float32)])
+    if not refused:
+        call()
+        return
+    with pytest.raises(ConfigError, match="they compute different models, and nothing was trained"):
+        call()
 
 
 def test_the_model_is_left_as_it_was():

@@ -1,5 +1,6 @@
 """Questions with options: how they are posed, and which letter a response chooses."""
 
+import json
 import re
 import time
 from pathlib import Path
@@ -187,6 +188,11 @@ def test_a_response_is_judged_by_its_letter(response, reason):
         (r"The final answer is $\boxed{C}$.", "C"),
         ("Answer: B (vitamin A)", "B"),
         ("Answer: C/", "C"),
+        ("Answer: 'B'", "B"),
+        ('Answer: "B"', "B"),
+        ("Answer: A) 5, as (B) is wrong", "A"),
+        ("Answer: A) 5, (B) is wrong", "A"),
+        ("Answer: E) red to blue", "E"),
     ],
 )
 def test_the_option_text_and_remarks_leave_the_letter(response, letter):
@@ -236,12 +242,45 @@ def test_the_option_text_and_remarks_leave_the_letter(response, letter):
         "The answer is (A) or (B)",
         "Answer: A, or B",
         "Answer: A OR B",
+        "Answer: A to D",
+        "Answer: A through C",
+        "Answer: A as well as B",
+        "Answer: A plus B",
+        "Answer: A vs. B",
+        "Answer: A > B",
+        "Answer: A = B",
+        "Answer: A? B?",
+        "Answer: A oder B",
+        "Answer: A (could be B)",
+        "Answer: A) 5, B) 6",
+        "Answer: (A) 5 (B) 6",
+        "Answer: A. 5 or B. 6",
+        "Answer: A: 5 or B: 6",
         r"\boxed{\text{A and B}}",
         r"\boxed{\text{A}, \text{B}}",
     ],
 )
 def test_a_hedge_is_no_answer_boxed_or_not(response):
     assert chosen_letter(response, "ABCDEFGHIJ") is None
+
+
+@pytest.mark.parametrize(
+    "response",
+    [
+        "Answer: D",
+        "Answer: D) Both (A) and (B)",
+        "Answer: D (both (A) and (B))",
+        "The answer is D, both (A) and (B) are true.",
+        r"\boxed{D) \text{Both (A) and (B)}}",
+    ],
+)
+def test_letters_in_the_text_of_an_option_are_no_hedge(tmp_path, response):
+    problem = "Which?\n\nA) B\nB) two\nC) None\nD) Both (A) and (B)"
+    (tmp_path / "a.jsonl").write_text(json.dumps({"uid": "a", "problem": problem, "answer": "D"}))
+    one = ChoiceEnv(str(tmp_path / "a.jsonl"))
+    assert one.verify(one.queries["a"], response).correct
+    for hedge in ("D or A", "D) Both (A) and (B) or (A) B", "A, B", "A or B", "D, A"):
+        assert one.verify(one.queries["a"], f"Answer: {hedge}").reason is Reason.NO_ANSWER
 
 
 @pytest.mark.parametrize(

@@ -70,6 +70,8 @@ FORMATS: dict[str, dict[str, Any]] = {
     "slime, prompts of text": {"prompt": P, "label": 5},
     "OpenRLHF": {"input": P, "label": A},
     "OpenRLHF, conversations": {"input": TURN, "label": A, "datasource": "x"},
+    "OpenRLHF, a column of its own": {"context_messages": TURN, "label": A},
+    "verl, flattened": {"prompt": P, "reward_model.ground_truth": A, "reward_model.style": "rule"},
     "NeMo-RL": {"problem": P, "expected_answer": A},
     "OpenMathInstruct-2": {"problem": P, "generated_solution": WORKED, "expected_answer": A, "problem_source": "x"},
     "prime-rl's verifiers": {"question": P, "answer": A, "info": {"level": 1}},

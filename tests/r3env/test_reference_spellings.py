@@ -35,6 +35,9 @@ x = 1 1/2 | 3/2
 \$1 1/4 | 1.25
 1,234 1/2 | 1234.5
 2 1/2 \text{ hours} | 2.5
+2 and 1/2 | 2.5
+-2 \text{ and } \frac{1}{2} | -\frac{5}{2}
+2 and 1/2 | 2, \frac12
 2 1/2 | 2.5 cups
 (1 1/2, 3) | (1.5, 3)
 1 1/4, 2 1/2 | 1.25, 2.5
@@ -62,6 +65,9 @@ x = 1 1/2 | 3/2
 1/2 1/4 | 3/4
 1 000 | 1
 0 1/2 | 5
+2 and 1/2 | 2
+2 and 3/2 | 7/2
+-2 and 1/2 | -1.5
 """,
     ),
     "nouns and units behind a number": (
@@ -104,6 +110,9 @@ USD 5 | \$5
 3:30 PM | 3:30
 02:30 | 2:30
 1.5 \text{ million} | 1500000
+98^\circ F | 98^\circ
+98 °F | 98 degrees Fahrenheit
+5 percent | 5 percent of people
 \$2 million | 2,000,000
 """,
         r"""
@@ -146,6 +155,12 @@ f(9) | 9
 3:30 PM | 3:30 AM
 2:30 | 1:15
 15 million | 1500000
+98^\circ F | 98^\circ C
+5\text{ degrees Celsius} | 5^{\circ}\mathrm{F}
+45^\circ | 45\%
+\$25 | 25\%
+25\% | 25 dollars
+5\% | 5 \text{ cm}
 """,
     ),
     "conditions": (
@@ -293,6 +308,23 @@ approximately 5 | 5
 \text{Option B} | B
 Choice (A) | A
 \log_e 2 | \ln 2
+{\bf 5} | 5
+\bf{5} | 5
+{\rm 5\ cm} | 5
+\Large 5 | 5
+5\\ | 5
+3x10^8 | 3\times10^8
+2pi | 2\pi
+pi/4 | \frac{\pi}{4}
+x**2+1 | x^2+1
+2**10 | 1024
+1∶2 | 1:2
+33.\overline{3}\% | \frac{100}{3}\%
+\text{exactly } 12 | 12
+\text{all integers} | \mathbb{Z}
+an ellipse | \text{ellipse}
+x > -1 \text{ and } x \le 2 | (-1,2]
+x \ge 1 and x \le 5 | 1 \le x \le 5
 """,
         r"""
 90^\circ | \frac{\pi}{3}
@@ -317,6 +349,15 @@ x > 1 | x<-1 \text{ or } x>1
 1 \pmod 4 | 1 \pmod 3
 \text{about } 5 | 6
 \text{Option A} | B
+2pi | 2
+2**10 | 20
+x**2 | 2x
+x < 1 \text{ and } x > 2 | x < 1 \text{ or } x > 2
+x > -1 \text{ and } x \le 2 | (-1,2)
+x > -1 \text{ and } y < 2 | (-1,2)
+x > 1 and x < 2 or x > 3 | (1,2)
+\text{all integers} | \mathbb{N}
+the odd | an even
 """,
     ),
 }

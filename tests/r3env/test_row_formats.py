@@ -254,6 +254,12 @@ def test_raw_rows_of_gsm8k_are_read_and_said_to_be(tmp_path: Path, caplog: pytes
     assert "read problem from 'question'; to read others, name them in environment.columns" in caplog.text
 
 
+def test_a_limit_hides_no_remark(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    rows = [{"question": f"How many of {n}?", "answer": f"Some.\n#### {n}"} for n in range(3)]
+    assert len(load_queries(write(tmp_path, rows), limit=2)) == 2
+    assert "2 references are what stands behind ####" in caplog.text
+
+
 def test_turns_by_member_are_read_too(tmp_path: Path) -> None:
     row = {"prompt": {"role": ["system", "user"], "content": ["Answer briefly.", "What is 2+3?"]}, "answer": "5"}
     (query,) = load_queries(write(tmp_path, [row]))
