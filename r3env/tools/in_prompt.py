@@ -1,10 +1,9 @@
 """Tools for a chat template that has none: described in the first user turn, results in user turns."""
 
 import json
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from r3env.tools.results import ToolResult, name_of
+from r3env.tools.results import Schema, ToolResult, name_of
 
 _FORM = """You can call functions before you answer. There is one a line, with what it does and takes:
 {functions}
@@ -14,7 +13,7 @@ To call one, write this and nothing else, and wait for its result:
 </tool_call>"""
 
 
-def describe(schemas: Sequence[Mapping[str, Any]]) -> str:
+def describe(schemas: Sequence[Schema]) -> str:
     """Return the text that stands before the problem: the functions, and how to call them.
 
     Args:
