@@ -1,6 +1,7 @@
 """The real model on a task of seconds: few prompts, short responses, two steps."""
 
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -26,6 +27,13 @@ def problems(tmp_path_factory) -> str:
     rows = [{"problem": f"Write a short text about {topic}.", "answer": "-"} for topic in TOPICS]
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return str(file)
+
+
+@pytest.fixture
+def scratch(tmp_path: Path) -> Iterator[Path]:
+    """A folder for gigabytes, which pytest would keep."""
+    yield tmp_path
+    shutil.rmtree(tmp_path)
 
 
 @pytest.fixture

@@ -1,5 +1,7 @@
 """Tools with the real model's own chat template, which has none: they stand in the prompt."""
 
+import json
+
 import pytest
 from transformers import AutoTokenizer
 
@@ -18,7 +20,8 @@ CALL = '<tool_call>\n{"name": "multiply", "arguments": {"a": 3, "b": 4}}\n</tool
 @pytest.fixture
 def problems_of_tools(tmp_path):
     file = tmp_path / "problems.jsonl"
-    file.write_text("".join(f'{{"problem": "What is {n} times 4?", "answer": "{n * 4}"}}\n' for n in (3, 7)))
+    rows = [{"uid": uid, "problem": f"What is {n} times 4?", "answer": str(n * 4)} for uid, n in (("q", 3), ("r", 7))]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return str(file)
 
 

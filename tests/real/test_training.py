@@ -29,10 +29,10 @@ def weights_of(algorithm):
     return policy_state(algorithm.learner_group)[1]["default_policy"]
 
 
-def test_an_adapter_is_trained_and_saved_merged(config, build, real_model, tmp_path):
+def test_an_adapter_is_trained_and_saved_merged(config, build, real_model, scratch):
     algorithm = build(config.rl_module(lora_rank=4, lora_alpha=8).training(lr=1e-3))
     two_steps(algorithm)
-    saved = save_checkpoint(algorithm, tmp_path)
+    saved = save_checkpoint(algorithm, scratch)
     merged, base = weights_of(algorithm), load_file(real_model / "model.safetensors")
     changed = {name for name, tensor in base.items() if not torch.equal(tensor, merged[name])}
     assert changed and all("_proj" in name for name in changed)
