@@ -40,6 +40,7 @@ def test_an_adapter_is_trained_and_saved_merged(config, build, real_model, scrat
     assert all(torch.equal(tensor, merged[name]) for name, tensor in plain.items())
 
 
+@pytest.mark.slow
 def test_shards_on_two_learners_are_trained_as_one_learner_is(config, build):
     records, trained = [], []
     for settings in ({}, {"num_learners": 2, "sharding": "fsdp"}):
