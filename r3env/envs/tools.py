@@ -15,6 +15,7 @@ from r3env.named_functions import check_names
 from r3env.registry import OptionError
 from r3env.tools.calls import ToolCall, find_calls
 from r3env.tools.functions import FunctionTools
+from r3env.tools.in_prompt import describe, result_turn
 from r3env.tools.mcp_servers import McpTools
 from r3env.tools.results import ToolResult, ToolSource, failure, name_of
 
@@ -28,8 +29,8 @@ CALLS, FAILED_CALLS = "tool_calls", "failed_tool_calls"
 class ToolEnv(VerifiableEnv):
     """Problems of a data set, and tools: Python functions, and those of MCP servers.
 
-    A response that calls tools is met with their results, in tool turns of the chat template; the first one that calls
-    none is the answer, and ends the episode. A tool that fails, hangs or does not exist is a result as well.
+    A response that calls tools is met with their results; the first one that calls none is the answer, and ends the
+    episode. A tool that fails, hangs or does not exist is a result as well.
     """
 
     def __init__(
@@ -44,6 +45,7 @@ class ToolEnv(VerifiableEnv):
         max_calls_per_turn: int = 4,
         call_timeout_s: float = 10.0,
         max_output_characters: int = 4000,
+        show_tools: str = "template",
         **arguments: Any,
     ) -> None:
         """Make the environment; functions are imported in a child process, and servers are started or connected to.
@@ -62,6 +64,8 @@ class ToolEnv(VerifiableEnv):
             max_calls_per_turn: Calls in a response; a further one fails.
             call_timeout_s: Seconds that a tool may take.
             max_output_characters: Longest result; of a longer one the beginning.
+            show_tools: Who shows the tools and their results: `template`, the chat template; `prompt`, the first user
+                turn and further user turns, for a template that has no tools.
             arguments: Further arguments of `r3env/Math-v0`, or with `reward` of `r3env/Function-v0`.
 
         Raises:
@@ -76,12 +80,16 @@ class ToolEnv(VerifiableEnv):
         _check_count("max_output_characters", max_output_characters, MOST_CHARACTERS)
         if not _is_number(call_timeout_s) or not 0 < call_timeout_s < math.inf:
             raise OptionError("call_timeout_s", f"must be a positive number of seconds, it is {call_timeout_s!r}")
+        if show_tools not in ("template", "prompt"):
+            raise OptionError("show_tools", f"must be template or prompt, it is {show_tools!r}")
         self.task, self.max_calls, self.max_calls_per_turn = task, max_calls, max_calls_per_turn
         self.call_timeout_s, self.max_output_characters = float(call_timeout_s), max_output_characters
         sources: list[ToolSource] = []
         self._ended = weakref.finalize(self, _close, sources)
         self._sources = _open(tools, mcp_servers, sources)
-        self.tools = [schema for source in sources for schema in source.schemas]
+        schemas = [schema for source in sources for schema in source.schemas]
+        self.tools = schemas if show_tools == "template" else []
+        self._described = describe(schemas) if show_tools == "prompt" else ""
         self._calls = self._failed = 0
 
     def load_queries(self) -> Queries:
@@ -94,8 +102,9 @@ class ToolEnv(VerifiableEnv):
         return self.task.verify(replace(query, info={**query.info, **counts}), response)
 
     def prompt(self, query: Query) -> str:
-        """Return the first user turn: the problem, then the instruction; the chat template has the tools elsewhere."""
-        return self.task.prompt(query)
+        """Return the first user turn: the tools, if they are shown there, the problem, the instruction."""
+        problem = self.task.prompt(query)
+        return f"{self._described}\n\n{problem}" if self._described else problem
 
     def reference_response(self, query: Query) -> str:
         """Return a response that gives the reference answer, without calling anything."""
@@ -115,7 +124,7 @@ class ToolEnv(VerifiableEnv):
         """Make the calls of a response, or judge it as the answer.
 
         Returns:
-            As `VerifiableEnv.step` does. After calls the info has `messages`, their results as tool turns, of which
+            As `VerifiableEnv.step` does. After calls the info has `messages`, the turns with their results, of which
             the observation has the text; with every response `counts`, its calls and those that failed.
         """
         if self._current is None or self._turns_left == 0:
@@ -136,6 +145,8 @@ class ToolEnv(VerifiableEnv):
             {"role": "tool", "name": call.name, "content": result.text}
             for call, result in zip(calls, results, strict=True)
         ]
+        if self._described:
+            messages = [result_turn(results)]
         info = self._step_info(query, Verdict(False, Reason.NO_ANSWER))
         made = [
             (call.name, result.text if result.failed else "")

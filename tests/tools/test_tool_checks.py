@@ -57,7 +57,8 @@ def test_the_tools_count_as_a_part_of_the_prompt(calculator):
 def test_a_template_without_tools_is_refused():
     with pytest.raises(ConfigError) as error:
         check(config("embedded:tiny"), RUN)
-    expected = "environment.options.tools: the chat template of 'embedded:tiny' leaves out the tools; fix: a model"
+    expected = "environment.options.tools: the chat template of 'embedded:tiny' leaves out the tools; fix: "
+    expected += "environment.options.show_tools=prompt, or a model"
     assert str(error.value).startswith(expected)
 
 
