@@ -61,6 +61,6 @@ def measure(config: SFTConfig, side: str, step: int, seed: int) -> dict[str, Any
 def of_model(config: SFTConfig, folder: str) -> SFTConfig:
     """Return the configuration with another model, a folder of whole weights."""
     copy: SFTConfig = config.copy(copy_frozen=False)
-    changes = {"model": folder, "revision": None, "lora_rank": 0, "lora_targets": []}
+    changes: dict[str, Any] = {"model": folder, "revision": None, "lora_rank": 0, "lora_targets": []}
     copy.apply({"rl_module": changes})
     return copy

@@ -10,6 +10,7 @@ from algorithms.config.errors import ConfigError
 from algorithms.evaluation.sampling import held_out_sample
 from algorithms.methods.prefixes import encode_text
 from algorithms.models.tokenizer import chat_format
+from algorithms.preflight.environments import check_environment_id
 from algorithms.rollout.rendering import PromptRenderer
 from algorithms.rollout.types import Prompt
 from algorithms.sft.config import SFTConfig
@@ -50,7 +51,7 @@ class Rows:
     def described(self) -> str:
         """Return the counts in a line."""
         mean = np.mean([len(row.response) for row in self.train])
-        parts = [f"solutions: {len(self.train):,} to train on, {mean:.0f} tokens each on average"]
+        parts = [f"solutions: {len(self.train):,} to train on, of {mean:.0f} tokens on average"]
         parts += [f"{len(self.held_out):,} set aside"] if self.held_out else []
         parts += [f"left out: {count:,} {reason}" for reason, count in self.left_out.items()]
         return "; ".join(parts)
@@ -63,6 +64,7 @@ def make_environment(config: SFTConfig) -> VerifiableEnv:
         ConfigError: the data have no such column.
     """
     settings = config.environment_settings
+    check_environment_id(settings.id)
     arguments = settings.constructor_arguments()
     if "columns" in constructor_parameters(settings.id):
         given = arguments.get("columns", {})

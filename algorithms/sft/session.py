@@ -95,13 +95,17 @@ class Session:
                 trainer.train(resume_from_checkpoint=str(self.checkpoint) if self.checkpoint else None)
             finally:
                 log.close()
-            if interrupt.requested:
-                step = trainer.state.global_step
+            step = trainer.state.global_step
+            if interrupt.requested and step < trainer.state.max_steps:
                 log.message(f"stopped after step {step}; resume with --resume {self.directory.path}")
                 raise KeyboardInterrupt
             with interrupt.saving():
                 metrics = trainers.held_out_metrics(trainer)
-                return trainers.save_result(trainer, self.config, self.directory.checkpoints_folder, metrics)
+                result = trainers.save_result(trainer, self.config, self.directory.checkpoints_folder, metrics)
+            if interrupt.requested:
+                log.message(f"stopped after training; resume with --resume {self.directory.path}")
+                raise KeyboardInterrupt
+        return result
 
     def _store(self, side: str, evaluation: dict[str, Any]) -> None:
         self.evaluations[side] = evaluation

@@ -37,8 +37,8 @@ _BUCKET_BYTES = 2**30
 Metrics = dict[str, float]
 
 
-class StepFailed(RunError):
-    """Training cannot go on."""
+class LossNotFinite(RunError):
+    """Training has diverged."""
 
 
 def to_dataset(rows: Iterable[Row]) -> Dataset:
@@ -196,20 +196,25 @@ class Reporter(TrainerCallback):
         self._training = False
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Save and stop if that is wanted."""
-        if self._stop():
+        """Save and stop if that is wanted; after the last step neither save nor measure, which the run does itself.
+
+        The trainer would resume from a checkpoint of the last step with one step more.
+        """
+        if state.global_step >= state.max_steps:
+            control.should_save = control.should_evaluate = False
+        elif self._stop():
             control.should_save = control.should_training_stop = True
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
         """Report a step, or an evaluation between steps.
 
         Raises:
-            StepFailed: the loss is not finite.
+            LossNotFinite: the loss is not finite.
         """
         if "loss" in logs:
             if not math.isfinite(logs["loss"]):
                 fix = "fix: a smaller sft.lr, or sft.warmup_steps"
-                raise StepFailed(f"step {state.global_step}: the loss is {logs['loss']}; {fix}")
+                raise LossNotFinite(f"step {state.global_step}: the loss is {logs['loss']}; {fix}")
             self._on_step(state.global_step, _step_metrics(logs))
         elif "eval_loss" in logs and self._training:
             self._on_held_out(state.global_step, from_eval(logs))
@@ -239,7 +244,7 @@ def save_result(trainer: SFTTrainer, config: SFTConfig, folder: Path, metrics: M
     partial = folder / f".{target.name}.partial"
     shutil.rmtree(partial, ignore_errors=True)
     (partial / "model").mkdir(parents=True)
-    lm = trainer.model
+    lm: Any = trainer.model
     if module.lora_rank:
         lm.save_pretrained(partial / "adapter")
         (partial / "adapter" / "README.md").unlink(missing_ok=True)  # a form to fill in
