@@ -12,7 +12,7 @@ from algorithms.config.sections import RunSettings
 from algorithms.models.names import context_length, resolve_model
 from algorithms.models.tokenizer import load_tokenizer
 from algorithms.preflight.check import validate_start
-from algorithms.sft.config import SFTConfig, check_installed, without_learners
+from algorithms.sft.config import SFTConfig, check_installed, check_layers, without_learners
 from algorithms.sft.rows import Rows, make_environment, read_rows
 from algorithms.train.exit_codes import DONE
 from algorithms.train.run_directory import RunDirectory
@@ -68,6 +68,7 @@ def _checked(config: SFTConfig, run: RunSettings) -> tuple[SFTConfig, Rows]:
     check_trackers(run.trackers)
     environment = make_environment(config)
     validate_start(config)
+    check_layers(config)
     module = config.rl_module_settings
     tokenizer = load_tokenizer(resolve_model(module.model), module.revision, module.trust_remote_code)
     rows = read_rows(config, environment, tokenizer, context_length(module))

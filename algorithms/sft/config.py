@@ -9,6 +9,9 @@ from algorithms.config.schema import Sections
 from algorithms.config.sections import SECTIONS
 from algorithms.config.sft import SFTSettings
 from algorithms.grpo.config import GRPOConfig
+from algorithms.learner.model import check_targets
+from algorithms.models.causal_lm import empty_causal_lm, read_config
+from algorithms.models.names import resolve_model
 
 
 class SFTConfig(GRPOConfig):
@@ -36,6 +39,20 @@ def without_learners(config: SFTConfig) -> SFTConfig:
     copy: SFTConfig = config.copy(copy_frozen=False)
     copy.apply({"learners": {"num_learners": 0, "num_gpus_per_learner": 0}, "training": {"max_off_policy_steps": 0}})
     return copy
+
+
+def check_layers(config: SFTConfig) -> None:
+    """Check that the model has the layers that are to get an adapter.
+
+    Raises:
+        ConfigError: it has not.
+    """
+    module = config.rl_module_settings
+    model = read_config(resolve_model(module.model), module.revision, module.trust_remote_code)
+    try:
+        check_targets(empty_causal_lm(model, module.trust_remote_code), module.lora_targets)
+    except ValueError as error:
+        raise ConfigError(f"rl_module.lora_targets: {error}") from error
 
 
 def check_installed() -> None:

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Mapping
+from typing import Any
 
 from algorithms.train.evaluations import to_tags
 from algorithms.train.recorder import Recorder
@@ -13,15 +14,16 @@ class StepLog:
     """Records each step, and shows it with the speed and the time that is left.
 
     Args:
-        directory: of the run.
+        directory: of the run; time and tokens go on from its last step.
         recorder: writes metrics.jsonl and to trackers.
-        wall_s: seconds that earlier processes of the run took.
     """
 
-    def __init__(self, directory: RunDirectory, recorder: Recorder, wall_s: float) -> None:
+    def __init__(self, directory: RunDirectory, recorder: Recorder) -> None:
         self._directory, self._recorder = directory, recorder
-        self._started = time.monotonic() - wall_s
-        self._last, self._tokens = time.monotonic(), 0.0
+        last: dict[str, Any] = next(reversed(directory.read_metrics()), {})
+        self._tokens_before = self._tokens = float(last.get("sft/tokens", 0.0))
+        self._last = time.monotonic()
+        self._started = self._last - float(last.get("run/wall_s", 0.0))
         self._progress: Progress | None = None
 
     def start(self, steps: int, done: int) -> None:
@@ -32,11 +34,11 @@ class StepLog:
     def step(self, step: int, metrics: Mapping[str, float]) -> None:
         """Record and show a step."""
         now = time.monotonic()
-        tokens, seconds = metrics.get("sft/tokens", 0.0), now - self._last
-        speed = (tokens - self._tokens) / seconds if self._tokens < tokens and seconds else 0.0
+        tokens, seconds = self._tokens_before + metrics["sft/tokens"], now - self._last
+        speed = (tokens - self._tokens) / seconds if seconds else 0.0
         self._last, self._tokens = now, tokens
         times = {"sft/tokens_per_s": speed, "time/step": seconds, "run/wall_s": now - self._started}
-        row = {"step": step, **metrics, **times}
+        row = {"step": step, **metrics, "sft/tokens": tokens, **times}
         self._recorder.record(row)
         if self._progress:
             self._progress.update(row)

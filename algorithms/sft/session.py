@@ -54,6 +54,7 @@ class Session:
             self._record_start(recorder)
             if self.result is None:
                 self.result = self._train(recorder)
+                trainers.free_memory()
             if "after" not in self.evaluations:
                 trained = of_model(self.config, str(self.result / RESULT))
                 self._store("after", measure(trained, "after", self._step(), self.run.seed))
@@ -82,8 +83,7 @@ class Session:
 
     def _train(self, recorder: Recorder) -> Path:
         """Train to the end; return the folder of the result."""
-        rows = self.directory.read_metrics()
-        log = StepLog(self.directory, recorder, rows[-1]["run/wall_s"] if rows else 0.0)
+        log = StepLog(self.directory, recorder)
         # Steps are short: a signal waits for the end of one, and finds it saved.
         with InterruptBetweenSteps(lambda: False) as interrupt:
             callback = trainers.Reporter(log.start, log.step, log.held_out, lambda: interrupt.requested)

@@ -1,5 +1,6 @@
 """TRL's trainer on rows of tokens: built from a configuration, resumed, and read out as weights for Hugging Face."""
 
+import gc
 import json
 import math
 import os
@@ -16,7 +17,6 @@ from transformers.utils.logging import disable_progress_bar
 from trl import SFTConfig as TRLConfig
 from trl import SFTTrainer
 
-from algorithms.config.errors import ConfigError
 from algorithms.config.sections import RunSettings
 from algorithms.learner.model import disable_dropout, lora_config
 from algorithms.learner.weights import buckets, full_weights
@@ -71,9 +71,6 @@ def make_trainer(
         train: the rows to train on.
         held_out: the rows that `SFTTrainer.evaluate` measures.
         callback: is told what the trainer does.
-
-    Raises:
-        ConfigError: the model has no layers of `rl_module.lora_targets`.
     """
     disable_progress_bar()  # transformers' own, of loading and of writing
     module = config.rl_module_settings
@@ -82,20 +79,15 @@ def make_trainer(
     lm = load_causal_lm(model, dtype, module.revision, module.trust_remote_code)
     disable_dropout(lm)
     adapter = lora_config(module.lora_rank, module.lora_alpha, module.lora_targets) if module.lora_rank else None
-    try:
-        trainer = SFTTrainer(
-            lm,
-            _arguments(config, run, folder),
-            train_dataset=to_dataset(train),
-            eval_dataset=to_dataset(held_out) if held_out else None,
-            processing_class=load_tokenizer(model, module.revision, module.trust_remote_code),
-            callbacks=[callback],
-            peft_config=adapter,
-        )
-    except ValueError as error:
-        if adapter is None:
-            raise
-        raise ConfigError(f"rl_module.lora_targets: {str(error).partition(chr(10))[0]}") from error
+    trainer = SFTTrainer(
+        lm,
+        _arguments(config, run, folder),
+        train_dataset=to_dataset(train),
+        eval_dataset=to_dataset(held_out) if held_out else None,
+        processing_class=load_tokenizer(model, module.revision, module.trust_remote_code),
+        callbacks=[callback],
+        peft_config=adapter,
+    )
     trainer.remove_callback(PrinterCallback)
     return trainer
 
@@ -261,6 +253,13 @@ def save_result(trainer: SFTTrainer, config: SFTConfig, folder: Path, metrics: M
     os.replace(partial, target)
     sync(folder)
     return target
+
+
+def free_memory() -> None:
+    """Give the memory of a trainer that is no longer used to the next engine."""
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
 
 
 def result_metrics(result: Path) -> Metrics:

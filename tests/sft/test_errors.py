@@ -2,8 +2,13 @@
 
 import pytest
 
-from algorithms.sft import config
+from algorithms.config.errors import ConfigError
+from algorithms.config.loading import load
+from algorithms.grpo.config import GRPOConfig
+from algorithms.r3_grpo.config import R3GRPOConfig
+from algorithms.sft import config as sft_config
 from algorithms.sft.__main__ import main
+from algorithms.sft.config import SFTConfig
 
 from .conftest import BASE, solved, write
 
@@ -20,6 +25,10 @@ from .conftest import BASE, solved, write
         (["environment.data=nowhere.jsonl"], "error: environment.data: nowhere.jsonl"),
         (["environment.id=r3env/Mth-v0"], "error: environment.id: 'r3env/Mth-v0' is not registered; did you mean"),
         (["environment.data=DATA", "rl_module.model=nowhere/at-all/x"], "error: rl_module.model: 'nowhere/at-all/x'"),
+        (
+            ["environment.data=DATA", "rl_module.lora_rank=2", "rl_module.lora_targets=[q_prj]"],
+            "error: rl_module.lora_targets: 'q_prj' is not a linear layer of the model",
+        ),
         (["--resume", "nowhere"], "error: --resume: nowhere: no such run folder"),
         (["--resume", "nowhere", "sft.lr=1"], "error: --resume: a resumed run keeps its own configuration"),
     ],
@@ -34,7 +43,7 @@ def test_wrong_input_is_one_line_that_names_it(arguments, line, data, tmp_path, 
 
 
 def test_a_missing_extra_is_named_before_anything_is_read(monkeypatch, capsys):
-    monkeypatch.setattr(config, "find_spec", lambda name: None if name == "trl" else name)
+    monkeypatch.setattr(sft_config, "find_spec", lambda name: None if name == "trl" else name)
     assert main(["environment.data=nowhere.jsonl"]) == 2
     assert capsys.readouterr().err == "error: algorithms.sft: trl is not installed; fix: pip install -e '.[sft]'\n"
 
@@ -50,3 +59,14 @@ def test_one_row_that_lacks_the_column_is_named(tmp_path, capsys):
     file = write(tmp_path / "lacking.jsonl", rows)
     assert main([*BASE, f"environment.data={file}", f"run.dir={tmp_path}"]) == 2
     assert "row 5: no column 'solution'" in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_training_skips_the_section_in_a_file_and_refuses_it_as_an_override(tmp_path, capsys):
+    file = tmp_path / "shared.yaml"
+    file.write_text("sft: {lr: 1.0e-4}\nreplay: {enabled: true}\n")
+    load(file, [], GRPOConfig)
+    assert f"note: {file}: GRPO skips settings that it does not have: sft, replay" in capsys.readouterr().err
+    config, _ = load(file, [], SFTConfig)
+    assert config.sft_settings.lr == 1e-4
+    with pytest.raises(ConfigError, match=r"sft.lr: R3GRPO has no section sft; python -m algorithms.sft has"):
+        load(file, ["sft.lr=1"], R3GRPOConfig)
