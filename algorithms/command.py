@@ -8,6 +8,7 @@ from typing import NoReturn
 COMMANDS = {
     "train": "algorithms.r3_grpo",
     "grpo": "algorithms.grpo",
+    "sft": "algorithms.sft",
     "evaluate": "algorithms.evaluate",
     "report": "algorithms.report",
     "export": "algorithms.export",

@@ -9,6 +9,11 @@ from collections.abc import Iterator
 COMMANDS = (
     ("algorithms.r3_grpo", "r3-grpo", "Train with R³. `python -m algorithms.grpo` (`r3-grpo grpo`) takes the same."),
     ("algorithms.evaluate", "r3-grpo evaluate", "Measure a model or a run: see [evaluation](../guides/evaluation.md)."),
+    (
+        "algorithms.sft",
+        "r3-grpo sft",
+        "Train on worked solutions: see [a supervised start](../guides/supervised-start.md).",
+    ),
     ("algorithms.report", "r3-grpo report", "Look at runs in a browser: see [reports](../guides/report.md)."),
     ("algorithms.export", "r3-grpo export", "Take the trained model out: see [deployment](../guides/deploy.md)."),
     ("r3env.inspect", "r3-grpo inspect", "See an environment's queries, and play a turn by hand."),

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 _SUFFIX = "_settings"
 # Of files beside the sections of a configuration.
-_TAKEN = ("run", "algorithm", "base", "benchmarks")
+_TAKEN = ("run", "algorithm", "base", "benchmarks", "sft")
 # The settings of section `training` that name methods.
 PLUGIN_SETTINGS = ("mechanisms", "query_sampler", "advantage", "objective")
 

@@ -189,6 +189,8 @@ def _name_methods(config: BaseConfig, layers: Sequence[Layer], overrides: Sequen
 def _owner(section: str) -> str:
     if section in ("replay", "reflection", "ranking"):
         return "R3GRPO has"
+    if section == "sft":
+        return "python -m algorithms.sft has"
     return f"fix: use the method that has it, such as training.query_sampler={section}"
 
 

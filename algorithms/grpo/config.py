@@ -149,8 +149,8 @@ class GRPOConfig(BaseConfig):
 
     @classmethod
     def sections_elsewhere(cls) -> frozenset[str]:
-        """Return the sections of all methods of the library that this configuration does not have by itself."""
-        return frozenset(kind.section for kind in all_plugins()) - cls.class_sections().keys()
+        """Return the sections of methods, and of a supervised start, that this configuration has not by itself."""
+        return frozenset(("sft", *(kind.section for kind in all_plugins()))) - cls.class_sections().keys()
 
     @classmethod
     def class_sections(cls) -> dict[str, type[Settings]]:

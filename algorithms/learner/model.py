@@ -92,7 +92,7 @@ def add_adapter(lm: Any, *, rank: int, alpha: float, targets: Sequence[str] = ()
     """
     from peft import inject_adapter_in_model
 
-    _check_targets(lm, targets)
+    check_targets(lm, targets)
     lm.requires_grad_(False)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
@@ -115,7 +115,8 @@ def lora_config(rank: int, alpha: float, targets: Sequence[str] = ()) -> "LoraCo
     )
 
 
-def _check_targets(lm: Any, targets: Sequence[str]) -> None:
+def check_targets(lm: Any, targets: Sequence[str]) -> None:
+    """Check that adapters can be added to these layers of a model, see `add_adapter`; raises ValueError."""
     head = lm.get_output_embeddings()
     linear = [name for name, module in lm.named_modules() if isinstance(module, nn.Linear | Conv1D)]
     names = [name for name in linear if lm.get_submodule(name) is not head]

@@ -72,7 +72,7 @@ def validate_environment(config: "BaseConfig", *, fetch: bool = True, trial: boo
         ConfigError: one line that names `environment.id`, the constructor's argument or the data. It is a
             ServiceError if a server does not answer.
     """
-    _check_id(config.environment_settings.id)
+    check_environment_id(config.environment_settings.id)
     with contextlib.ExitStack() as opened:
         return _facts(config, fetch, trial, opened)
 
@@ -166,7 +166,8 @@ def is_on_hub(data: str | None) -> bool:
         return False
 
 
-def _check_id(name: str) -> None:
+def check_environment_id(name: str) -> None:
+    """Check that an id names an environment; raises ConfigError."""
     try:
         check_id(name)
     except EnvIdError as error:

@@ -18,7 +18,7 @@ from algorithms.utils.statistics import FEWEST_PROBLEMS, paired_bootstrap, score
 TAGS = ("reinforcement-learning", "grpo", "r3-grpo", "ray")
 _KNOWN: dict[str, type[Settings]] = {"run": RunSettings, **SECTIONS}
 _ALSO = {"run": {"steps"}}
-_METHODS = {"r3_grpo": "R³-GRPO (replay, reflection, ranking rewards)", "grpo": "GRPO"}
+_METHODS = {"r3_grpo": "R³-GRPO (replay, reflection, ranking rewards)", "grpo": "GRPO", "sft": "supervised learning"}
 
 
 def model_card(run: Path, step: int, *, name: str, dtype: str) -> str:

@@ -156,6 +156,8 @@ def percent(share: float) -> str:
 def _numbers(row: Mapping[str, Any]) -> list[str]:
     shown: tuple[tuple[str, Callable[[float], str]], ...] = (
         ("reward/mean", lambda value: f"reward {value:.3f}"),
+        ("sft/loss", lambda value: f"loss {value:.3f}"),
+        ("sft/tokens_per_s", lambda value: f"{value:,.0f} tokens/s"),
         ("groups/solve_none", lambda value: f"unsolved {value:.0%}"),
         ("rollout/failed_share", lambda value: f"left out {percent(value)}" if value else ""),
         ("response/truncated", lambda value: f"truncated {value:.0%}"),

@@ -32,6 +32,7 @@ class Preset:
             as `row[name]`, so that a missing one is named.
         instead: Columns that hold a field of ours in other copies of the data set, such as those of evaluation
             suites, in the order in which they are tried where a row lacks the one in `columns`.
+        solution: Its column of worked solutions; None where it has none.
     """
 
     hub_id: str
@@ -44,6 +45,7 @@ class Preset:
     only: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     pose: Callable[[Mapping[str, Cell]], Mapping[str, Cell]] | None = None
     instead: Mapping[str, Sequence[str]] = field(default_factory=lambda: MappingProxyType({}))
+    solution: str | None = None
 
 
 def _after_hashes(cell: Cell) -> Cell:
@@ -95,7 +97,9 @@ _PROBLEM = MappingProxyType({"problem": ("problem",)})
 PRESETS: Mapping[str, Preset] = MappingProxyType(
     {
         # Columns problem, answer, solution; split train (its dataset card).
-        "deepscaler": Preset("agentica-org/DeepScaleR-Preview-Dataset", {"problem": "problem", "answer": "answer"}),
+        "deepscaler": Preset(
+            "agentica-org/DeepScaleR-Preview-Dataset", {"problem": "problem", "answer": "answer"}, solution="solution"
+        ),
         # Configurations main and socratic, splits train and test. Columns question, answer: a solution whose last line
         # is `#### ` and the number, with thousands separators (its dataset card; lm-evaluation-harness, tasks/gsm8k).
         "gsm8k": Preset(
@@ -104,6 +108,7 @@ PRESETS: Mapping[str, Preset] = MappingProxyType(
             evaluation_split="test",
             configuration="main",
             answer=_after_hashes,
+            solution="answer",
         ),
         # MATH: columns problem, level ("Level 3"), type, solution (worked, its final answer in `\boxed{}`); splits
         # train and test (as public training and evaluation code reads it).
@@ -112,6 +117,7 @@ PRESETS: Mapping[str, Preset] = MappingProxyType(
             {"problem": "problem", "answer": "solution", "level": "level"},
             evaluation_split="test",
             answer=_only_boxed,
+            solution="solution",
         ),
         # Columns problem, solution, answer, subject, level (a number), unique_id; split test only (its dataset card).
         "math500": Preset(

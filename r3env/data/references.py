@@ -16,6 +16,7 @@ _YES_NO = frozenset(("yes", "no", "true", "false"))
 _GROUPED = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 _WRAPPED = re.compile(r"\\(?:text|mathrm|textbf|mathbf)\s*\{([^{}]*)\}")
 _LIST_OF_TEXT = re.compile(r"\[\s*([\"']).*\1\s*\]", re.DOTALL)
+_COMPUTED = re.compile(r"<<[^<>\n]*>>")
 _EXACT = 1 << 53
 _LONGEST_BARE = 80  # characters of a solution that is nothing but the answer
 
@@ -76,6 +77,13 @@ def after_hashes(text: str) -> str | None:
     last_line = text.rstrip().rpartition("\n")[2].strip()
     answer = last_line.removeprefix("####").strip()
     return _GROUPED.sub("", answer) if answer and answer != last_line else None
+
+
+def worked_steps(text: str) -> str:
+    """Return a worked solution without GSM8K's marks, if it has them: `<<48/2=24>>` and the last line `#### 72`."""
+    if after_hashes(text) is None:
+        return text.strip()
+    return _COMPUTED.sub("", text.rstrip().rpartition("\n")[0]).strip()
 
 
 def of_solution(text: str) -> str | None:

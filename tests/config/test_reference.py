@@ -4,6 +4,7 @@ from pathlib import Path
 
 from algorithms.config.schema import Settings
 from algorithms.config.sections import BenchmarksSettings, RunSettings
+from algorithms.config.sft import SFTSettings
 from algorithms.evaluate.config import EvaluateConfig
 from algorithms.grpo.registry import all_sections
 from algorithms.train.reference import reference
@@ -18,7 +19,8 @@ def test_the_page_is_current():
 
 def test_every_setting_has_a_row_with_a_sentence_and_every_section_a_heading():
     rows = [line for line in reference().splitlines() if line.startswith("| `")]
-    models: dict[str, type[Settings]] = {"run": RunSettings, **all_sections(), "benchmarks": BenchmarksSettings}
+    of_commands: dict[str, type[Settings]] = {"sft": SFTSettings, "benchmarks": BenchmarksSettings}
+    models: dict[str, type[Settings]] = {"run": RunSettings, **all_sections(), **of_commands}
     names = [f"{name}.{key}" for name, model in models.items() for key in model.model_fields]
     assert [row.split("`")[1] for row in rows] == names
     assert all(row.count("|") == 5 and row.rstrip(" |").endswith(".") for row in rows)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from algorithms.config.schema import Settings
 from algorithms.config.sections import SECTIONS, BenchmarksSettings, RunSettings
+from algorithms.config.sft import SFTSettings
 from algorithms.grpo.registry import all_plugins
 from website import texts
 
@@ -19,9 +20,9 @@ OTHER_LIBRARIES = frozenset({"TRL", "verl"})
 
 
 def sections() -> dict[str, type[Settings]]:
-    """Every section of settings: of training, of the library's methods and of evaluations."""
+    """Every section of settings: of training, of the library's methods, of evaluations and of a supervised start."""
     methods = {kind.section: kind.settings_class for kind in all_plugins()}
-    return {"run": RunSettings, **SECTIONS, **methods, "benchmarks": BenchmarksSettings}
+    return {"run": RunSettings, **SECTIONS, **methods, "benchmarks": BenchmarksSettings, "sft": SFTSettings}
 
 
 def text_of(page: Path) -> str:

@@ -1,0 +1,1 @@
+"""`python -m algorithms.sft`: a supervised start on worked solutions."""

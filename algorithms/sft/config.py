@@ -1,0 +1,66 @@
+"""The configuration of a supervised start, and what can be checked before anything is loaded."""
+
+from importlib.util import find_spec
+from types import MappingProxyType
+from typing import ClassVar
+
+from algorithms.config.errors import ConfigError
+from algorithms.config.schema import Sections
+from algorithms.config.sections import SECTIONS
+from algorithms.config.sft import SFTSettings
+from algorithms.grpo.config import GRPOConfig
+from algorithms.learner.model import check_targets
+from algorithms.models.causal_lm import empty_causal_lm, read_config
+from algorithms.models.names import resolve_model
+
+
+class SFTConfig(GRPOConfig):
+    """The configuration of `python -m algorithms.sft`: a training configuration's sections, and `sft`."""
+
+    SECTIONS: ClassVar[Sections] = MappingProxyType({**SECTIONS, "sft": SFTSettings})
+
+    sft_settings: SFTSettings
+
+    def check_settings(self) -> None:
+        """Check rules between settings, those of section `sft` included; raises ConfigError."""
+        super().check_settings()
+        settings = self.sft_settings
+        if settings.batch_size % min(settings.micro_batch_size, settings.batch_size):
+            sizes = range(1, settings.micro_batch_size + 1)
+            fix = max(size for size in sizes if settings.batch_size % size == 0)
+            raise ConfigError(
+                f"sft.micro_batch_size: {settings.micro_batch_size} does not divide sft.batch_size, "
+                f"{settings.batch_size}; fix: sft.micro_batch_size={fix}"
+            )
+
+
+def without_learners(config: SFTConfig) -> SFTConfig:
+    """Return a copy in which no setting of RLlib's learners asks for machines: TRL trains, in this process."""
+    copy: SFTConfig = config.copy(copy_frozen=False)
+    copy.apply({"learners": {"num_learners": 0, "num_gpus_per_learner": 0}, "training": {"max_off_policy_steps": 0}})
+    return copy
+
+
+def check_layers(config: SFTConfig) -> None:
+    """Check that the model has the layers that are to get an adapter.
+
+    Raises:
+        ConfigError: it has not.
+    """
+    module = config.rl_module_settings
+    model = read_config(resolve_model(module.model), module.revision, module.trust_remote_code)
+    try:
+        check_targets(empty_causal_lm(model, module.trust_remote_code), module.lora_targets)
+    except ValueError as error:
+        raise ConfigError(f"rl_module.lora_targets: {error}") from error
+
+
+def check_installed() -> None:
+    """Check that the extra `sft` is there.
+
+    Raises:
+        ConfigError: a package is missing.
+    """
+    for package in ("trl", "peft"):
+        if find_spec(package) is None:
+            raise ConfigError(f"algorithms.sft: {package} is not installed; fix: pip install -e '.[sft]'")

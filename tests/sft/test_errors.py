@@ -1,0 +1,72 @@
+"""Wrong input of `python -m algorithms.sft` is one line, and exit code 2."""
+
+import pytest
+
+from algorithms.config.errors import ConfigError
+from algorithms.config.loading import load
+from algorithms.grpo.config import GRPOConfig
+from algorithms.r3_grpo.config import R3GRPOConfig
+from algorithms.sft import config as sft_config
+from algorithms.sft.__main__ import main
+from algorithms.sft.config import SFTConfig
+
+from .conftest import BASE, solved, write
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["environment.data=embedded:train"], r"error: sft.solution: embedded:train: row 1: no column 'solution'"),
+        (["environment.data=DATA", "sft.solution=solutoin"], "the nearest column is 'solution'"),
+        (["environment.data=DATA", "sft.batch_size=10"], "error: sft.micro_batch_size: 4 does not divide"),
+        (["environment.data=DATA", "sft.lr=-1"], "error: sft.lr: -1 is not a number > 0"),
+        (["environment.data=DATA", "sft.epoch=2"], "error: sft.epoch: no such setting; did you mean sft.epochs?"),
+        (["environment.data=DATA", "sft.max_tokens=2"], "error: sft.solution: no query can be trained on (192 longer"),
+        (["environment.data=nowhere.jsonl"], "error: environment.data: nowhere.jsonl"),
+        (["environment.id=r3env/Mth-v0"], "error: environment.id: 'r3env/Mth-v0' is not registered; did you mean"),
+        (["environment.data=DATA", "rl_module.model=nowhere/at-all/x"], "error: rl_module.model: 'nowhere/at-all/x'"),
+        (
+            ["environment.data=DATA", "rl_module.lora_rank=2", "rl_module.lora_targets=[q_prj]"],
+            "error: rl_module.lora_targets: 'q_prj' is not a linear layer of the model",
+        ),
+        (["--resume", "nowhere"], "error: --resume: nowhere: no such run folder"),
+        (["--resume", "nowhere", "sft.lr=1"], "error: --resume: a resumed run keeps its own configuration"),
+    ],
+)
+def test_wrong_input_is_one_line_that_names_it(arguments, line, data, tmp_path, capsys):
+    given = [text.replace("DATA", str(data)) for text in arguments]
+    rest = [] if "--resume" in given else [*BASE, f"run.dir={tmp_path}"]
+    assert main([*rest, *given]) == 2
+    captured = capsys.readouterr()
+    assert line in captured.err.splitlines()[-1] and "Traceback" not in captured.err
+    assert captured.out == "" and not list(tmp_path.iterdir()), "nothing was begun"
+
+
+def test_a_missing_extra_is_named_before_anything_is_read(monkeypatch, capsys):
+    monkeypatch.setattr(sft_config, "find_spec", lambda name: None if name == "trl" else name)
+    assert main(["environment.data=nowhere.jsonl"]) == 2
+    assert capsys.readouterr().err == "error: algorithms.sft: trl is not installed; fix: pip install -e '.[sft]'\n"
+
+
+def test_an_environment_without_columns_takes_no_column(tmp_path, capsys):
+    assert main([*BASE, "environment.id=r3env/ReasoningGym-v0", "sft.solution=x", f"run.dir={tmp_path}"]) == 2
+    assert "takes no columns" in capsys.readouterr().err
+
+
+def test_one_row_that_lacks_the_column_is_named(tmp_path, capsys):
+    rows = solved()
+    del rows[4]["solution"]
+    file = write(tmp_path / "lacking.jsonl", rows)
+    assert main([*BASE, f"environment.data={file}", f"run.dir={tmp_path}"]) == 2
+    assert "row 5: no column 'solution'" in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_training_skips_the_section_in_a_file_and_refuses_it_as_an_override(tmp_path, capsys):
+    file = tmp_path / "shared.yaml"
+    file.write_text("sft: {lr: 1.0e-4}\nreplay: {enabled: true}\n")
+    load(file, [], GRPOConfig)
+    assert f"note: {file}: GRPO skips settings that it does not have: sft, replay" in capsys.readouterr().err
+    config, _ = load(file, [], SFTConfig)
+    assert config.sft_settings.lr == 1e-4
+    with pytest.raises(ConfigError, match=r"sft.lr: R3GRPO has no section sft; python -m algorithms.sft has"):
+        load(file, ["sft.lr=1"], R3GRPOConfig)
