@@ -84,6 +84,7 @@ def run(real_model, problems, tmp_path_factory):
     shutil.rmtree(folder)
 
 
+@pytest.mark.slow
 def test_a_killed_run_is_resumed_into_the_one_that_was_not(run, real_model, problems, scratch):
     command = [sys.executable, "-m", "algorithms.grpo", *settings(real_model, problems, "cut", scratch)]
     process = subprocess.Popen(

@@ -55,6 +55,7 @@ def test_shards_on_two_learners_are_trained_as_one_learner_is(config, build):
     assert max(float((one[name] - two[name]).abs().max()) for name in one) < 1e-5
 
 
+@pytest.mark.slow
 def test_rollouts_ahead_are_of_policies_that_are_known(config, build):
     algorithm = build(config.env_runners(num_env_runners=1, num_threads=1).training(max_off_policy_steps=2))
     pushed = [algorithm.rollout_workers.version]
@@ -69,6 +70,7 @@ def test_rollouts_ahead_are_of_policies_that_are_known(config, build):
 
 
 @pytest.mark.vllm
+@pytest.mark.slow
 def test_two_vllm_engines_sample_from_the_policy_that_is_trained(config, build):
     options = {"max_model_len": 128, "enforce_eager": True}
     runners = {"num_env_runners": 2, "engine": "vllm", "max_num_seqs": 8, "vllm": options, "num_threads": 1}
