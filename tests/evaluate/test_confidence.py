@@ -130,7 +130,7 @@ def test_second_tries_are_not_asked():
         said = ({"role": "assistant", "content": "no"},)
         return [answer(one, prompt=[3, 4], response=[5, 1], correct=False, messages=said) for one in requests]
 
-    truncator = SimpleNamespace(attempt=lambda tokens, own, text: text, truncate=lambda attempt: attempt)
+    truncator = SimpleNamespace(attempt=lambda tokens, own, text, said: text, truncate=lambda attempt: attempt)
     Sampler(rollout, 2, Sampling(asked_token=7), lambda draw: 0, truncator).sample(["a", "b"])
     assert asked == [{7}, {None}]
 

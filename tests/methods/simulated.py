@@ -62,8 +62,8 @@ class Quoter:
     def shorten(self, text, limit):
         return text[:limit]
 
-    def attempt(self, tokens, loss_mask, text):
-        return attempt_of(tokens, int(loss_mask.argmax()), text)
+    def attempt(self, tokens, loss_mask, text, feedback=""):
+        return attempt_of(tokens, int(loss_mask.argmax()), text, feedback)
 
     def truncate(self, attempt, following=""):
         return attempt

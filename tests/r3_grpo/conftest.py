@@ -45,7 +45,7 @@ def fake_services(config: R3GRPOConfig) -> Services:
         query=lambda uid: Query(uid, "?", "!"),
         score=score,
         truncator=lambda limit: SimpleNamespace(
-            attempt=lambda tokens, mask, text: attempt_of(tokens, int(mask.argmax()), text),
+            attempt=lambda tokens, mask, text, said: attempt_of(tokens, int(mask.argmax()), text, said),
             truncate=lambda attempt: attempt,
         ),
         opened_history=ReplayHistory(capacity=None, dedupe=False),
