@@ -53,6 +53,12 @@ def answer_of(text: str) -> str:
     return text.rpartition(CLOSE)[2].lstrip("\n") if CLOSE in text else text
 
 
+def visible_text(response: str) -> str | None:
+    """Return what follows the reasoning of a response, which is what a verifier reads; None where one does not end."""
+    visible = response.rpartition(CLOSE)[2]
+    return None if OPEN in visible else visible
+
+
 @functools.lru_cache(8)
 def _channel_tokens(tokenizer: Any, chat_template: Any) -> dict[str, int] | None:
     """Ids of the marks of channels; None where the template has none."""

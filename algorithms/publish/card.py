@@ -10,7 +10,7 @@ import yaml
 from algorithms.config.schema import Settings, hyperparameters
 from algorithms.config.secrets import without_secrets
 from algorithms.config.sections import SECTIONS, RunSettings
-from algorithms.train.closing_table import HELD_OUT
+from algorithms.train.closing_table import problems_named
 from algorithms.train.run_directory import RunDirectory
 from algorithms.utils.provenance import code_commit, code_version
 from algorithms.utils.statistics import FEWEST_PROBLEMS, paired_bootstrap, score
@@ -82,7 +82,7 @@ def _evaluation(directory: RunDirectory, config: Mapping[str, Any], step: int) -
     if "after" not in sides:
         yield f"This checkpoint, of step {step}, was not evaluated by its run."
         return
-    problems = HELD_OUT if _setting(config, "evaluation", "data") else "training"
+    problems = problems_named(_setting(config, "evaluation", "data"))
     samples = _setting(config, "evaluation", "samples")
     count = len(sides["after"].get("correct", {}))
     yield f"{count} {problems} problems, {samples} answers each, in the run itself. In brackets: 95 % intervals,"

@@ -15,13 +15,8 @@ from algorithms.rollout.env_runner import environment_makers
 from algorithms.rollout.types import Split
 from algorithms.rollout.workers import inference_workers
 from algorithms.sft.config import SFTConfig
-from algorithms.train.closing_table import HELD_OUT
+from algorithms.train.closing_table import problems_named
 from algorithms.utils.progress import Counter
-
-
-def problems_of(config: SFTConfig) -> str:
-    """Say which problems are evaluated, for people."""
-    return HELD_OUT if config.evaluation_settings.data else "training"
 
 
 def measure(config: SFTConfig, side: str, step: int, seed: int) -> dict[str, Any]:
@@ -40,7 +35,9 @@ def measure(config: SFTConfig, side: str, step: int, seed: int) -> dict[str, Any
         tokenizer = load_tokenizer(resolve_model(module.model), module.revision, module.trust_remote_code)
         truncator = make_truncator(config, tokenizer, environment, context_length(module))
         count = len(held_out_sample(uids, settings.limit))
-        title = f"evaluating {side} training: {count} {problems_of(config)} problems × {settings.samples} answers"
+        title = (
+            f"evaluating {side} training: {count} {problems_named(settings.data)} problems × {settings.samples} answers"
+        )
         with inference_workers(config, start_ray) as workers, Counter(title) as counter:
             evaluation = evaluate_policy(
                 lambda requests: workers.rollout(requests, counter.update),

@@ -10,14 +10,15 @@ import yaml
 from algorithms.config.sections import RunSettings
 from algorithms.sft import trainer as trainers
 from algorithms.sft.config import SFTConfig
-from algorithms.sft.held_out import measure, of_model, problems_of
+from algorithms.sft.held_out import measure, of_model
 from algorithms.sft.log import StepLog
 from algorithms.sft.rows import Rows
-from algorithms.train.closing_table import print_closing_table
+from algorithms.train.checkpoints import Checkpoints
+from algorithms.train.closing_table import print_closing_table, problems_named
 from algorithms.train.evaluations import to_tags
 from algorithms.train.interrupts import InterruptBetweenSteps, interrupt_on_sigterm
 from algorithms.train.recorder import Recorder
-from algorithms.train.run_directory import SIDES, RunDirectory, checkpoint_steps
+from algorithms.train.run_directory import SIDES, RunDirectory
 from algorithms.train.trackers.tracker import Outcome
 from algorithms.utils.provenance import code_commit, code_version
 
@@ -39,7 +40,7 @@ class Session:
         self.config, self.run, self.directory, self.rows = config, run, directory, rows
         self.folder = directory.path / TRAINER
         self.checkpoint = trainers.newest_checkpoint(self.folder)
-        self.result = _result(directory)
+        self.result = Checkpoints(directory.checkpoints_folder).newest()
         self.evaluations: dict[str, dict[str, Any]] = directory.read_evaluation()
 
     def run_all(self) -> None:
@@ -136,15 +137,11 @@ class Session:
         link.symlink_to((self.result / RESULT).relative_to(self.directory.path))
         shutil.rmtree(self.folder, ignore_errors=True)
         correct = [self.evaluations[side]["correct"] for side in SIDES]
-        print_closing_table(summary, self.directory.path, *correct, problems=problems_of(self.config))
+        print_closing_table(
+            summary, self.directory.path, *correct, problems=problems_named(self.config.evaluation_settings.data)
+        )
         before, after = (summary["eval"][side] for side in SIDES)
         for name in ("loss", "entropy"):
             if name in before and name in after:
                 print(f"{name} of held-out solutions: {before[name]:.3f} → {after[name]:.3f} nats per token")
         print(f"to train it further: rl_module.model={link}")
-
-
-def _result(directory: RunDirectory) -> Path | None:
-    """Return the checkpoint with the trained model; None before the last step."""
-    steps = checkpoint_steps(directory.checkpoints_folder)
-    return directory.checkpoints_folder / f"step_{steps[-1]:06d}" if steps else None

@@ -3,9 +3,7 @@
 import gc
 import json
 import math
-import os
 import re
-import shutil
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,10 +23,10 @@ from algorithms.models.names import resolve_model
 from algorithms.models.tokenizer import ModelConfigs, load_tokenizer
 from algorithms.sft.config import SFTConfig
 from algorithms.sft.rows import Row
-from algorithms.train.checkpoint import write_manifest
+from algorithms.train.checkpoint import complete_checkpoint
+from algorithms.train.run_directory import checkpoint_path
 from algorithms.train.tensor_files import write_tensors
 from algorithms.utils.errors import RunError
-from algorithms.utils.files import sync
 
 IGNORED = -100  # the label of a token that the loss leaves out
 KEPT = 2  # of the trainer's own checkpoints: one that a kill tore has another before it
@@ -231,28 +229,21 @@ def save_result(trainer: SFTTrainer, config: SFTConfig, folder: Path, metrics: M
     The model is whole and float32, as training's checkpoints have it. Returns the path.
     """
     module = config.rl_module_settings
-    step = trainer.state.global_step
-    target = folder / f"step_{step:06d}"
-    partial = folder / f".{target.name}.partial"
-    shutil.rmtree(partial, ignore_errors=True)
-    (partial / "model").mkdir(parents=True)
     lm: Any = trainer.model
-    if module.lora_rank:
-        lm.save_pretrained(partial / "adapter")
-        (partial / "adapter" / "README.md").unlink(missing_ok=True)  # a form to fill in
-        lm = lm.get_base_model()
-    weights = ((name, tensor.cpu().clone()) for name, tensor in full_weights(lm))  # tied ones share memory
-    write_tensors(partial / "model", "model", buckets(weights, _BUCKET_BYTES))
-    ModelConfigs.read(module).save(partial / "model")
-    tokenizer = load_tokenizer(resolve_model(module.model), module.revision, module.trust_remote_code)
-    tokenizer.save_pretrained(partial / "model")
-    (partial / "state.json").write_text(json.dumps({"step": step, "metrics": metrics}, indent=1), encoding="utf-8")
-    write_manifest(partial)
-    for path in [*partial.rglob("*"), partial]:
-        sync(path)
-    os.replace(partial, target)
-    sync(folder)
-    return target
+    step = trainer.state.global_step
+    with complete_checkpoint(folder, step) as partial:
+        (partial / "model").mkdir(parents=True)
+        if module.lora_rank:
+            lm.save_pretrained(partial / "adapter")
+            (partial / "adapter" / "README.md").unlink(missing_ok=True)  # a form to fill in
+            lm = lm.get_base_model()
+        weights = ((name, tensor.cpu().clone()) for name, tensor in full_weights(lm))  # tied ones share memory
+        write_tensors(partial / "model", "model", buckets(weights, _BUCKET_BYTES))
+        ModelConfigs.read(module).save(partial / "model")
+        tokenizer = load_tokenizer(resolve_model(module.model), module.revision, module.trust_remote_code)
+        tokenizer.save_pretrained(partial / "model")
+        (partial / "state.json").write_text(json.dumps({"step": step, "metrics": metrics}, indent=1), encoding="utf-8")
+    return checkpoint_path(folder, step)
 
 
 def free_memory() -> None:

@@ -29,6 +29,7 @@ from algorithms.learner.group import LearnerDied, each_learner, put_tensors, set
 from algorithms.learner.weights import Kind
 from algorithms.models.names import resolve_model
 from algorithms.train.exit_codes import is_disk_full
+from algorithms.train.run_directory import checkpoint_path
 from algorithms.train.tensor_files import read_tensors, tensor_names, write_tensors
 from algorithms.utils.errors import CheckpointError
 from algorithms.utils.files import sync
@@ -42,11 +43,26 @@ def save_checkpoint(algo: StagedAlgorithm, folder: Path, metrics: Mapping[str, f
     Raises:
         OSError: it could not be written, as on a full disk; nothing of it is left.
     """
-    target = folder / f"step_{algo.steps_done:06d}"
+    with complete_checkpoint(folder, algo.steps_done) as partial:
+        _write(algo, partial, metrics)
+    return checkpoint_path(folder, algo.steps_done)
+
+
+@contextmanager
+def complete_checkpoint(folder: Path, step: int) -> Iterator[Path]:
+    """Give a folder to write, which becomes `folder/step_NNNNNN` with a manifest: complete or not at all.
+
+    Raises:
+        OSError: it could not be written, as on a full disk; nothing of it is left.
+    """
+    target = checkpoint_path(folder, step)
     partial = folder / f".{target.name}.partial"
     shutil.rmtree(partial, ignore_errors=True)
     try:
-        _write(algo, partial, metrics)
+        yield partial
+        write_manifest(partial)
+        for path in [*partial.rglob("*"), partial]:
+            sync(path)
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
         raise
@@ -54,7 +70,6 @@ def save_checkpoint(algo: StagedAlgorithm, folder: Path, metrics: Mapping[str, f
         shutil.rmtree(target)
     os.replace(partial, target)
     sync(folder)
-    return target
 
 
 def _write(algo: StagedAlgorithm, partial: Path, metrics: Mapping[str, float]) -> None:
@@ -67,9 +82,6 @@ def _write(algo: StagedAlgorithm, partial: Path, metrics: Mapping[str, float]) -
     np.savez(partial / "arrays.npz", **dict[str, Any](arrays))  # an Any may be one of its switches
     state = {"format": FORMAT, "metrics": dict(metrics), **state}
     (partial / "state.json").write_text(json.dumps(state, indent=1), encoding="utf-8")
-    write_manifest(partial)
-    for path in [*partial.rglob("*"), partial]:
-        sync(path)
 
 
 def load_checkpoint(algo: StagedAlgorithm, path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from algorithms.grpo.base import StagedAlgorithm
 from algorithms.train.checkpoint import damage, save_checkpoint
-from algorithms.train.run_directory import checkpoint_steps
+from algorithms.train.run_directory import checkpoint_path, checkpoint_steps
 from algorithms.utils.errors import CheckpointError
 from algorithms.utils.files import sync
 
@@ -102,7 +102,7 @@ class Checkpoints:
         raise CheckpointError(f"{path}: the checkpoint is damaged, {trouble}; fix: {fix}")
 
     def _path(self, step: int) -> Path:
-        return self.folder / f"step_{step:06d}"
+        return checkpoint_path(self.folder, step)
 
     def _steps(self) -> list[int]:
         """List the steps of all checkpoints, damaged ones included; each got its name when it was complete."""

@@ -18,6 +18,11 @@ HELD_OUT = "held-out"
 FAILED = "failed_share"  # a row of the table only where answers failed
 
 
+def problems_named(data: object) -> str:
+    """Return which problems are evaluated, for people; `data` is `evaluation.data`."""
+    return HELD_OUT if data else "training"
+
+
 def print_closing_table(
     summary: Mapping[str, Any],
     path: Path,

@@ -22,7 +22,7 @@ from algorithms.preflight.check import warn_of_cluster
 from algorithms.preflight.ray_session import start_ray
 from algorithms.train.checkpoint import load_checkpoint
 from algorithms.train.checkpoints import Checkpoints
-from algorithms.train.closing_table import HELD_OUT, print_closing_table
+from algorithms.train.closing_table import print_closing_table, problems_named
 from algorithms.train.curves import draw_curves
 from algorithms.train.evaluations import measure, to_stored, to_tags, was_missed
 from algorithms.train.failed_evaluation import naming_the_evaluation
@@ -89,7 +89,7 @@ class _Session:
     def __init__(self, config: GRPOConfig, run: RunSettings, directory: RunDirectory) -> None:
         self.run, self.directory = run, directory
         self.checkpoints = Checkpoints(directory.checkpoints_folder, keep=run.keep_checkpoints, best_by=run.best_metric)
-        self.problems = HELD_OUT if config.evaluation_settings.data else "training"
+        self.problems = problems_named(config.evaluation_settings.data)
         self.started = time.monotonic()
         self.algo = _build(config, run.seed)
         self.algo.prove_learner()  # before an evaluation takes its time

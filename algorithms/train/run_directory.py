@@ -204,6 +204,11 @@ def run_of(path: Path) -> Path:
     return path.parents[1] if path.parent.name == CHECKPOINTS else path
 
 
+def checkpoint_path(folder: Path, step: int) -> Path:
+    """Return where the checkpoint of a step is in a run's `checkpoints` folder."""
+    return folder / f"step_{step:06d}"
+
+
 def checkpoint_steps(folder: Path) -> list[int]:
     """List the steps of the complete checkpoints in a run's `checkpoints` folder, ascending, damaged ones included."""
     found = (re.fullmatch(r"step_(\d{6,})", path.name) for path in folder.glob("step_*"))

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from r3env.core import REFLECTION_STEPS, Query, Reason, Verdict
 from r3env.envs.math import MathEnv
 from r3env.grading.extraction import final_answer
+from r3env.reasoning import visible_text
 from r3env.registry import OptionError
 
 # The wording of OpenAI's simple-evals for GPQA. It has none for MMLU-Pro, whose authors give five solved examples.
@@ -103,8 +104,8 @@ def chosen_letter(
         letters: Those of the question's options; others are not read.
         options: The text of each, where it is known.
     """
-    _, _, visible = response.rpartition("</think>")
-    if "<think>" in visible:
+    visible = visible_text(response)
+    if visible is None:
         return None
     patterns = _patterns(letters)
     if found := next(filter(None, (pattern.search(visible) for pattern in patterns.sentences)), None):

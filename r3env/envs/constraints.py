@@ -8,6 +8,7 @@ from r3env.constraints.requirements import Requirements
 from r3env.core import Queries, Query, QueryList, Reason, Verdict, VerifiableEnv
 from r3env.data.shared import load_shared
 from r3env.data.spec import parse_spec
+from r3env.reasoning import visible_text
 from r3env.registry import OptionError
 from r3env.spelling import nearest
 
@@ -78,7 +79,7 @@ class ConstraintsEnv(VerifiableEnv):
 
     def verify(self, query: Query, response: str) -> Verdict:
         """Check every requirement."""
-        text = visible_text(response)
+        text = (visible_text(response) or "").strip()
         if not text:
             return Verdict(False, Reason.NO_ANSWER, 0.0 if self.partial_credit else None)
         faults = Requirements.parse(query.answer).faults(text)
@@ -104,9 +105,3 @@ class ConstraintsEnv(VerifiableEnv):
     def answer_form(self, query: Query) -> str:
         """Return that the whole answer is read."""
         return "a text: all that stands behind any thinking"
-
-
-def visible_text(response: str) -> str:
-    """Return what a response says after any thinking; "" where the thinking has not ended."""
-    _, _, visible = response.rpartition("</think>")
-    return "" if "<think>" in visible else visible.strip()

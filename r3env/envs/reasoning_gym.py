@@ -10,6 +10,7 @@ from r3env.data.shared import load_shared
 from r3env.data.spec import parse_spec
 from r3env.envs.reasoning_gym_scoring import may_be_scored, runs_answers
 from r3env.envs.reasoning_gym_tasks import GeneratedQueries, Task
+from r3env.reasoning import visible_text
 from r3env.sandbox.process import ProcessDiedError, ProcessTamperedError, ProcessTimeoutError
 from r3env.sandbox.subprocess_scorer import ScorerRaisedError, shared_scorer
 
@@ -137,8 +138,8 @@ class ReasoningGymEnv(VerifiableEnv):
 
 def extract_tagged_answer(response: str) -> str | None:
     """Return the text of the last complete `<answer>` tags after any thinking, or None; "" is no answer either."""
-    _, _, visible = response.rpartition("</think>")
-    if "<think>" in visible:
+    visible = visible_text(response)
+    if visible is None:
         return None
     before, found, _ = visible.rpartition("</answer>")
     _, opened, answer = before.rpartition("<answer>")

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from r3env.grading.answer_forms import BOX, LAST_NUMBER, last_number, marker, text_after
 from r3env.grading.normalization import strip_separators
+from r3env.reasoning import visible_text
 
 # A box is `\boxed{` or `\fbox{`; the extra backslashes are those of a line break or of doubled escaping. They
 # are bounded so that a response of backslashes only is still read in linear time.
@@ -83,8 +84,8 @@ def final_boxes(response: str, form: str = BOX) -> FinalBoxes | None:
 
     An answer of another form than a box is a box without a label.
     """
-    _, _, visible = response.rpartition("</think>")
-    if "<think>" in visible:
+    visible = visible_text(response)
+    if visible is None:
         return None
     if form == BOX:
         return _boxes_in(visible)
