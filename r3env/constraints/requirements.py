@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from r3env.constraints import form, vocabulary  # noqa: F401 - they register their kinds
+from r3env.constraints import marks, structure, vocabulary  # noqa: F401 - they register their kinds
 from r3env.constraints.kind import KINDS
 from r3env.constraints.reading import forms, words
 from r3env.spelling import nearest

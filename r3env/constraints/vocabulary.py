@@ -232,17 +232,17 @@ def ordered_words(text: str, n: int) -> str:
     return f'Of its first {n} words one with "{back[1]}" follows one with "{back[0]}".' if back else ""
 
 
+def _divide(draft: Draft) -> None:
+    draft.parts, draft.separator = 2, "\n***\n"
+
+
 @kind(
     ('Separate two halves of the text by a line with only "***".', 'Put a line with only "***" in the middle.'),
     'Between its two parts there must be a line that is just "***".',
     'A line consisting of "***" has to divide the text in two.',
-    lambda draft: _divide(draft),
+    _divide,
 )
 def divided(text: str) -> str:
     """One line is `***`, with words before and after it."""
-    parts = [part for part in ("\n" + text + "\n").replace("\r", "").split("\n***\n")]
+    parts = f"\n{text}\n".replace("\r", "").split("\n***\n")
     return "" if len(parts) == 2 and all(map(words, parts)) else 'No line "***" divides it into two parts with words.'
-
-
-def _divide(draft: Draft) -> None:
-    draft.parts, draft.separator = 2, "\n***\n"
