@@ -16,6 +16,7 @@ from algorithms.utils.provenance import code_commit, code_version
 from algorithms.utils.statistics import FEWEST_PROBLEMS, paired_bootstrap, score
 
 TAGS = ("reinforcement-learning", "grpo", "r3-grpo", "ray")
+SUPERVISED_TAGS = ("sft", "r3-grpo")
 _KNOWN: dict[str, type[Settings]] = {"run": RunSettings, **SECTIONS}
 _ALSO = {"run": {"steps"}}
 _METHODS = {"r3_grpo": "R³-GRPO (replay, reflection, ranking rewards)", "grpo": "GRPO", "sft": "supervised learning"}
@@ -41,7 +42,8 @@ def model_card(run: Path, step: int, *, name: str, dtype: str) -> str:
     algorithm = str(config.get("algorithm") or "")
     base = _setting(config, "rl_module", "model")
     on_hub = isinstance(base, str) and base.count("/") == 1 and not base.startswith((".", "/", "~", "embedded:"))
-    front: dict[str, Any] = {"library_name": "transformers", "pipeline_tag": "text-generation", "tags": list(TAGS)}
+    tags = SUPERVISED_TAGS if algorithm == "sft" else TAGS
+    front: dict[str, Any] = {"library_name": "transformers", "pipeline_tag": "text-generation", "tags": list(tags)}
     if on_hub:
         front |= {"base_model": base}
     lines = [

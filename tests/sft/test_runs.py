@@ -18,6 +18,7 @@ from algorithms.export import export
 from algorithms.grpo.config import GRPOConfig
 from algorithms.models.names import resolve_model, validate_model
 from algorithms.models.tokenizer import load_tokenizer
+from algorithms.publish.card import model_card
 from algorithms.sft.__main__ import main
 from algorithms.sft.config import SFTConfig
 from algorithms.sft.rows import make_environment, read_rows
@@ -91,6 +92,8 @@ def test_the_result_is_a_model_for_training_and_for_export(run, tmp_path):
     config, _ = load(None, [f"rl_module.model={run / 'model'}"], GRPOConfig)
     validate_model(config)
     assert export(run, tmp_path / "out").name == "step_000006"
+    card = model_card(run, 6, name="start", dtype="float32")
+    assert "6 steps with supervised learning" in card and "reinforcement-learning" not in card
     whole = AutoModelForCausalLM.from_pretrained(tmp_path / "out").state_dict()
     kept = AutoModelForCausalLM.from_pretrained(run / "model").state_dict()
     assert all(torch.equal(whole[name], kept[name]) for name in kept)
