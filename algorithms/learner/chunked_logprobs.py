@@ -17,6 +17,7 @@ from torch.utils.checkpoint import checkpoint
 
 from algorithms.learner.entropy import differentiable_entropies, entropies_of, gradient_of_entropies
 from algorithms.learner.injected_grad import GradientSum, inject_grad
+from algorithms.models.products import linear
 
 # Rows of a chunk that a second tensor of their logits' size is made for.
 ROWS = 64
@@ -51,7 +52,7 @@ class OutputHead:
         """Return float32 [n, V] logits of the distribution that is sampled from, for hidden states [n, D]."""
         # Plain products under autocast, too: the dtypes are chosen already.
         with torch.autocast(hidden.device.type, enabled=False):
-            logits = functional.linear(hidden, self.weight, self.bias).float()
+            logits = linear(hidden, self.weight, self.bias).float()
         if self.scale != 1.0:
             logits = logits.mul_(self.scale)
         if self.softcap is not None:

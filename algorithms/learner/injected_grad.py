@@ -5,6 +5,8 @@ from typing import Any
 
 import torch
 
+from algorithms.models.products import linear
+
 # Rows of the weight whose gradient is added at once, when it is computed in a lower precision than it is summed in.
 PART_ROWS = 8192
 
@@ -54,7 +56,7 @@ class GradientSum:
         # Plain products under autocast, too: the dtypes are chosen already.
         with torch.autocast(hidden.device.type, enabled=False):
             if self.hidden is not None:
-                self.hidden[rows] = by_logit @ weight
+                self.hidden[rows] = linear(by_logit, weight.T)
             if self.weight is None:
                 return
             if hidden.dtype == self.weight.dtype:

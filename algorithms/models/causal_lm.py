@@ -8,6 +8,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from algorithms.config.errors import ConfigError, shown
 from algorithms.models.composite import RENAMES, is_composite, text_config
+from algorithms.models.products import use_onednn
 from algorithms.utils.process import logger_level
 
 
@@ -66,4 +67,5 @@ def load_causal_lm(model: str, dtype: str, revision: str | None = None, trust_re
             f"rl_module.model: {shown(model)} lacks {len(missing)} of its weights, {missing[0]!r} for one; "
             "fix: copy or save the model again"
         )
+    use_onednn(lm)
     return lm
