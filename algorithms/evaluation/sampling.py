@@ -193,8 +193,9 @@ class Evaluation:
     ks: tuple[int, ...]
 
     def metrics(self) -> Metrics:
-        """Return numbers by name, see `summarize`."""
-        return summarize(self.answers, self.ks)
+        """Return numbers by name, see `summarize`; `distinct` is the share of different ones among all answers."""
+        written = [answer.first.tokens[answer.first.loss_mask].tobytes() for own in self.answers for answer in own]
+        return summarize(self.answers, self.ks) | {"distinct": len(set(written)) / len(written)}
 
     def share_correct(self) -> dict[str, float]:
         """Return the share of a problem's samples that are correct, by problem."""

@@ -14,6 +14,8 @@ NOTHING = "–"
 SIZE = "problems × samples"
 _IN_TOKENS = "mean_tokens"
 _COUNTS = ("problems", "samples")
+# More levels than these become rows.
+MOST_COLUMNS = 8
 
 
 @dataclass(frozen=True)
@@ -22,6 +24,7 @@ class Table:
 
     Args:
         rows: each as long as `head`.
+        prose: whether cells are texts, not numbers.
     """
 
     title: str
@@ -29,11 +32,12 @@ class Table:
     rows: Sequence[Sequence[str]]
     labels: int = 1
     note: str = ""
+    prose: bool = False
 
 
 def evaluation_tables(runs: Sequence[RunData], found: Sequence[FoundEvaluation]) -> list[Table]:
     """Tabulate the evaluations before and after training, then those of `algorithms.evaluate`."""
-    tables = [_before_and_after(runs), _own_levels(runs), *_benchmarks(found)]
+    tables = [_before_and_after(runs), _own_levels(runs), *map(_examples, runs), *_benchmarks(found)]
     return [table for table in tables if table.rows]
 
 
@@ -126,8 +130,28 @@ def _by_level(correct: Mapping[str, float], levels: Mapping[str, str]) -> dict[s
 def _level_table(title: str, head: Sequence[str], found: Iterable[tuple[Sequence[str], Mapping[str, str]]]) -> Table:
     found = [(labels, cells) for labels, cells in found if cells]
     levels = sorted({level for _, cells in found for level in cells}, key=_natural)
+    if len(levels) > MOST_COLUMNS:
+        sides = [" ".join(filter(None, labels)) for labels, _ in found]
+        by_level = [[level, *(cells.get(level, NOTHING) for _, cells in found)] for level in levels]
+        return Table(title, ["level", *sides], by_level)
     rows = [[*labels, *(cells.get(level, NOTHING) for level in levels)] for labels, cells in found]
     return Table(title, [*head, *(f"level {level}" for level in levels)], rows, labels=len(head))
+
+
+def _examples(run: RunData) -> Table:
+    """The same problems' answers before and after training."""
+    found = {side: one["examples"] for side, one in _sides(run).items() if one.get("examples")}
+    problems = [one["problem"] for one in next(iter(found.values()), [])]
+    answers = [
+        [f"{'✓' if one['correct'] else '✗'} {one['response']}" for one in examples] for examples in found.values()
+    ]
+    return Table(
+        f"{run.label}: answers to the same problems",
+        ["problem", *found],
+        list(map(list, zip(problems, *answers, strict=True))),
+        note="The first answer to each; ✓: correct.",
+        prose=True,
+    )
 
 
 def _benchmarks(found: Sequence[FoundEvaluation]) -> list[Table]:

@@ -116,7 +116,7 @@ def _measures(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
     keys = {key for key in (*before, *after) if _known(before.get(key)) or _known(after.get(key))}
     passes = sorted((key for key in keys if re.fullmatch(r"pass@\d+", key)), key=lambda key: int(key[5:]))
     keys -= set() if any(side.get(FAILED) for side in (before, after)) else {FAILED}
-    others = ("pass@1_after_reflection", FAILED, "mean_tokens", "truncated", "no_answer")
+    others = ("pass@1_after_reflection", FAILED, "mean_tokens", "truncated", "no_answer", "distinct")
     return [*passes, *(key for key in others if key in keys)]
 
 

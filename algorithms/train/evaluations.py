@@ -7,8 +7,12 @@ import yaml
 
 from algorithms.evaluation.sampling import Evaluation, held_out_sample
 from algorithms.grpo.base import StagedAlgorithm
+from algorithms.rollout.conversation import last_text
 from algorithms.rollout.types import Split
 from algorithms.utils.progress import Counter
+
+# Answers that evaluation.json keeps, for people.
+EXAMPLES = 10
 
 
 def measure(algo: StagedAlgorithm, when: str, problems: str) -> Evaluation:
@@ -36,6 +40,7 @@ def to_stored(algo: StagedAlgorithm, evaluation: Evaluation) -> dict[str, Any]:
         "metrics": evaluation.metrics(),
         "correct": evaluation.share_correct(),
         "levels": _levels(algo, evaluation.uids),
+        "examples": _examples(algo, evaluation),
     }
 
 
@@ -62,3 +67,13 @@ def _levels(algo: StagedAlgorithm, uids: Sequence[str]) -> dict[str, str]:
     """Map uids of held-out problems to their level, where it is known."""
     queries = algo.environments[Split.EVALUATION].unwrapped.queries
     return {uid: level for uid in uids if (level := queries[uid].level)}
+
+
+def _examples(algo: StagedAlgorithm, evaluation: Evaluation) -> list[dict[str, Any]]:
+    """Return the first answers to a few problems: `problem`, `response` (of several turns the last) and `correct`."""
+    queries = algo.environments[Split.EVALUATION].unwrapped.queries
+    firsts = {uid: answers[0].first for uid, answers in zip(evaluation.uids, evaluation.answers, strict=True)}
+    return [
+        {"problem": queries[uid].problem, "response": last_text(firsts[uid]), "correct": firsts[uid].correct}
+        for uid in held_out_sample(evaluation.uids, EXAMPLES)
+    ]

@@ -169,3 +169,6 @@ def test_the_evaluations_are_there_with_every_problems_share(run):
         shares = evaluation[side]["correct"]
         assert len(shares) == 6
         assert sum(shares.values()) / 6 == pytest.approx(evaluation[side]["metrics"]["pass@1"])
+        examples = evaluation[side]["examples"]
+        assert len(examples) == 6  # ten at most
+        assert all(one["problem"] and one["response"] and one["correct"] in (True, False) for one in examples)

@@ -125,6 +125,20 @@ def test_evaluations_are_tables_with_intervals_and_levels(tmp_path):
     assert [cells[2:] for cells in levels["rows"]] == [["100.0 %", "25.0 %"], ["100.0 %", "75.0 %"]]
 
 
+def test_many_levels_are_rows_and_answers_stand_beside_each_other(tmp_path):
+    run = make_run(tmp_path)
+    stored = json.loads((run / "evaluation.json").read_text())
+    for side, text in (("before", "I am [1"), ("after", "Bees fly.")):
+        stored[side]["levels"] = {uid: f"kind-{uid}" for uid in stored[side]["correct"]}
+        stored[side]["examples"] = [{"problem": "About bees.", "response": text, "correct": side == "after"}]
+    (run / "evaluation.json").write_text(json.dumps(stored))
+    _, data = report(run, out=tmp_path / "r.html")
+    _, levels, examples = data["tables"]
+    assert levels["head"] == ["level", "a before", "a after"] and len(levels["rows"]) == 12
+    assert examples["head"] == ["problem", "before", "after"] and examples["prose"]
+    assert examples["rows"] == [["About bees.", "✗ I am [1", "✓ Bees fly."]]
+
+
 def test_evaluations_by_the_command_are_found_in_the_run(tmp_path):
     run = make_run(tmp_path)
     score = {"mean": 0.5, "low": 0.4, "high": 0.6}

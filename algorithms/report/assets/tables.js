@@ -11,8 +11,10 @@ function evaluations(data) {
   if (!data.tables.length) section.append(element('p', { class: 'soft' }, 'Nothing has been evaluated yet.'));
   for (const one of data.tables) {
     const rows = one.rows.map((cells) => element('tr', {}, cells.map((cell, column) =>
-      column < one.labels ? element('th', { scope: 'row' }, cell) : element('td', {}, withInterval(cell)))));
-    section.append(element('h3', {}, one.title), table(one.head, rows));
+      column < one.labels ? element('th', { scope: 'row' }, cell) : element('td', {}, one.prose ? cell : withInterval(cell)))));
+    const cells = table(one.head, rows);
+    if (one.prose) cells.classList.add('prose');
+    section.append(element('h3', {}, one.title), cells);
     if (one.note) section.append(element('p', { class: 'soft' }, one.note));
   }
 }
