@@ -2,6 +2,7 @@
 
     python -m benchmarks.vs_trl --json vs_trl.json                          # real and fixed lengths
     python -m benchmarks.vs_trl --only wide --pairs 5 --warm-up 1           # 0.14 billion parameters, real vocabulary
+    python -m benchmarks.vs_trl --only laptop --pairs 6 --threads 2         # SmolLM2-135M-Instruct, `make real-model`
     python -m benchmarks.vs_trl --only engines --pairs 6                    # ours with vLLM against transformers
 
 Both sides sample, reward and update in float32 on the CPU, each in a process of its own with the same number of torch
@@ -21,7 +22,8 @@ real: the embedded model's arithmetic task; a response ends when the model ends 
 its short answers are equal, and this project computes equal ones once in the update: `equal` is their share.
 fixed: the end-of-turn token does not exist, every response has 48 tokens; the reward is the share of digits, so that
 every group has a gradient. wide: fixed with 128 tokens, for a random Qwen3 of 0.14 billion parameters with the real
-vocabulary of 151,936, and --wide-queries prompts a step. engines: the real task, this project alone, its vLLM engine
+vocabulary of 151,936, and --wide-queries prompts a step. laptop: the task of configs/laptop.yaml with a real language model of
+0.135 billion parameters and its own end of a response. engines: the real task, this project alone, its vLLM engine
 against its embedded one.
 
 A ratio is the other side's median seconds a step over this project's, without the first steps of either; its spread is
@@ -50,6 +52,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import yaml
 from rich.table import Table
 
 from algorithms.models.names import resolve_model
@@ -59,7 +62,7 @@ from benchmarks.sides.comparison import Comparison
 from benchmarks.sides.process import Baton, Side, Step
 from benchmarks.sides.task import FIXED_ID, Task, endless_model, wide_model
 
-TASKS = ("real", "fixed", "wide", "engines")
+TASKS = ("real", "fixed", "wide", "laptop", "engines")
 
 
 def compare(
@@ -206,8 +209,26 @@ def compare_one(name: str, arguments: argparse.Namespace, folder: Path) -> Compa
     if name == "wide":
         own = common | {"queries": arguments.wide_queries, "micro_batch": arguments.wide_micro_batch}
         return compare(Task(FIXED_ID, wide_model(folder / "wide"), 128, **own), **turns, limit=True)
+    if name == "laptop":
+        return compare(laptop_task(common), **turns, limit=True)
     engines = {engine: (ours.run, replace(real, engine=engine)) for engine in ("vllm", "transformers")}
     return compare(real, **turns, others=engines)
+
+
+def laptop_task(common: Mapping[str, int]) -> Task:
+    """Return the task of configs/laptop.yaml, with its batch."""
+    settings = yaml.safe_load(Path("configs/laptop.yaml").read_text(encoding="utf-8"))
+    environment, training = settings["environment"], settings["training"]
+    return Task(
+        environment["id"],
+        settings["rl_module"]["model"],
+        settings["env_runners"]["max_response_tokens"],
+        lr=training["lr"],
+        warmup_steps=training["warmup_steps"],
+        group_size=training["group_size"],
+        options={"data": environment["data"], **environment["options"]},
+        **common | {"queries": training["queries_per_step"], "micro_batch": training["group_size"]},
+    )
 
 
 def main() -> None:

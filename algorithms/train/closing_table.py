@@ -2,7 +2,9 @@
 
 import math
 import re
+import resource
 import shlex
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeGuard
@@ -11,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from algorithms.train.run_directory import RunDirectory
+from algorithms.utils.progress import duration
 from algorithms.utils.statistics import Trend, in_points, paired_bootstrap
 
 Correctness = Mapping[str, float]
@@ -50,6 +53,7 @@ def print_closing_table(
     sentence = gain_sentence(first, last, before or {}, after or {}, problems)
     if sentence:
         console.print(sentence, highlight=False)
+    console.print(cost_text(summary), highlight=False)
     console.print(files_text(path), highlight=False, markup=False)
 
 
@@ -95,6 +99,14 @@ def gain_sentence(
     if change.trend is Trend.WITHIN_NOISE:
         return f"{subject} changed by {in_points(change.mean):+.1f} points, which is within noise ({interval})."
     return f"{subject} {change.trend} by {points} ({interval})."
+
+
+def cost_text(summary: Mapping[str, Any]) -> str:
+    """Say how long the run took, and the memory of this process: of one with engine and learner within, of all."""
+    kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # bytes on macOS
+    gib = kib / 2 ** (30 if sys.platform == "darwin" else 20)
+    took = f"Took {duration(summary['wall_s'])}; " if _known(summary.get("wall_s")) else ""
+    return f"{took}this process used at most {gib:.1f} GiB of memory."
 
 
 def files_text(path: Path) -> str:

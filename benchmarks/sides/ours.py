@@ -17,7 +17,7 @@ def run(task: Task, baton: Baton) -> None:
     ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
     config = (
         GRPOConfig()
-        .environment(task.environment, env_config={"instruction": ""} if task.environment.startswith("r3env/") else {})
+        .environment(task.environment, env_config=task.environment_options)
         .rl_module(model=task.model, dtype="float32")
         .env_runners(
             engine=task.engine,

@@ -3,7 +3,7 @@
 import json
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,7 @@ class Task:
         token_budget: tokens in a micro-batch of this project.
         seed: of each side's sampling and shuffling.
         engine: of this project.
+        options: of the environment, as its constructor takes them.
         lengths: tokens of a step's responses, whose arithmetic alone is timed.
         prompt_tokens: of a step's prompts, each counted once.
     """
@@ -51,6 +52,7 @@ class Task:
     token_budget: int = 2048
     seed: int = 0
     engine: str = "transformers"
+    options: Mapping[str, Any] = field(default_factory=dict)
     lengths: tuple[int, ...] = ()
     prompt_tokens: int = 0
 
@@ -59,10 +61,14 @@ class Task:
         """Responses per step."""
         return self.queries * self.group_size
 
+    @property
+    def environment_options(self) -> dict[str, Any]:
+        """All options of the environment; the models of ours know no instruction."""
+        return {**({"instruction": ""} if self.environment.startswith("r3env/") else {}), **self.options}
+
     def make_environment(self) -> VerifiableEnv:
         """Return the environment, without Gymnasium's wrappers."""
-        arguments: dict[str, Any] = {"instruction": ""} if self.environment.startswith("r3env/") else {}
-        environment = gymnasium.make(self.environment, disable_env_checker=True, **arguments).unwrapped
+        environment = gymnasium.make(self.environment, disable_env_checker=True, **self.environment_options).unwrapped
         if not isinstance(environment, VerifiableEnv):
             raise TypeError(f"{self.environment} is not a VerifiableEnv")
         return environment

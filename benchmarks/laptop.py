@@ -1,0 +1,231 @@
+"""What a real language model learns on a laptop: GRPO, R³ and two controls, from five seeds each.
+
+    python -m benchmarks.ablation --config configs/laptop.yaml --arms "" --seeds 5 --parallel 2 --out runs/laptop \
+        --arm grpo=grpo: --arm r3=r3:replay.dual_clip=3.0 \
+        --arm permuted=grpo:training.mechanisms=[benchmarks.laptop_controls:Permuted] \
+        --arm finishing=grpo:training.mechanisms=[benchmarks.laptop_controls:Finishing]
+    python -m benchmarks.laptop runs/laptop   # adds its finished runs to docs/evidence/laptop.jsonl, and prints the tables
+
+Without a folder it prints the tables of the records. A run's record is its arm, seed, commit, machine, cost, and for the
+evaluations before and after training the metrics, each problem's share of correct answers, its kind, and ten answers.
+"""
+
+import argparse
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from algorithms.train.run_directory import RunDirectory
+from algorithms.utils.files import write_text
+from algorithms.utils.provenance import machine
+from algorithms.utils.statistics import in_points, paired_bootstrap
+from benchmarks.ablation.intervals import t_interval
+
+RECORDS = Path(__file__).parents[1] / "docs" / "evidence" / "laptop.jsonl"
+ARMS = {"grpo": "GRPO", "r3": "R³", "permuted": "rewards permuted", "finishing": "paid for finishing"}
+SIDES = ("before", "after")
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished run.
+
+    Args:
+        arm: of `ARMS`.
+        seed: of the run.
+        commit: of the code.
+        machine: cores and processor.
+        steps: of training.
+        generated_tokens: in training.
+        wall_s: seconds, evaluations included.
+        curve: [generated tokens, held-out pass@1] of each evaluation.
+        before: `metrics`, `correct` by problem, `levels` and `examples` as in evaluation.json.
+        after: likewise.
+    """
+
+    arm: str
+    seed: int
+    commit: str
+    machine: str
+    steps: int
+    generated_tokens: int
+    wall_s: float
+    curve: list[list[float]]
+    before: Mapping[str, Any]
+    after: Mapping[str, Any]
+
+    @property
+    def gain(self) -> float:
+        """The change of held-out pass@1."""
+        return float(self.after["metrics"]["pass@1"] - self.before["metrics"]["pass@1"])
+
+
+def read_records(file: Path = RECORDS) -> list[Run]:
+    """Return the recorded runs, those of an arm together, by seed; none without a file."""
+    lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
+    order = list(ARMS)
+    return sorted((Run(**json.loads(line)) for line in lines), key=lambda run: (order.index(run.arm), run.seed))
+
+
+def read_run(folder: Path) -> Run | None:
+    """Return the run in a folder `ARM-SEED` of an ablation; None while it is not finished."""
+    run = RunDirectory.open(folder)
+    if not run.summary_file.exists():
+        return None
+    summary, evaluation = json.loads(run.summary_file.read_text("utf-8")), run.read_evaluation()
+    arm, _, seed = folder.name.rpartition("-")
+    tokens, curve = 0.0, [[0.0, evaluation["before"]["metrics"]["pass@1"]]]
+    for row in run.read_metrics():
+        tokens = row["throughput/generated_tokens"]
+        if "eval/pass@1" in row:
+            curve.append([tokens, row["eval/pass@1"]])
+    if curve[-1][0] != tokens:
+        curve.append([tokens, evaluation["after"]["metrics"]["pass@1"]])
+    return Run(
+        arm=arm,
+        seed=int(seed),
+        commit=summary["code"]["commit"] or "",
+        machine=machine(),
+        steps=summary["steps"],
+        generated_tokens=summary["generated_tokens"],
+        wall_s=summary["wall_s"],
+        curve=curve,
+        **{
+            side: {key: evaluation[side][key] for key in ("metrics", "correct", "levels", "examples")} for side in SIDES
+        },
+    )
+
+
+def add(folder: Path, file: Path) -> None:
+    """Add the finished runs of an ablation's folder to the records, in place of those of the same arm and seed."""
+    found = [run for path in sorted(folder.glob("*-[0-9]*")) if path.is_dir() and (run := read_run(path))]
+    new = {(run.arm, run.seed) for run in found}
+    kept = [run for run in read_records(file) if (run.arm, run.seed) not in new]
+    lines = [json.dumps(asdict(run), ensure_ascii=False, sort_keys=True) for run in (*kept, *found)]
+    write_text(file, "".join(f"{line}\n" for line in lines))
+
+
+def gains(runs: Sequence[Run]) -> str:
+    """Tabulate each arm's held-out pass@1 before and after, and its gain by seed and on average."""
+    lines = [
+        "| arm | before | after, by seed | gain, by seed | mean gain [95 %] | median |",
+        "|---|---|---|---|---|---|",
+    ]
+    for arm, own in _by_arm(runs).items():
+        interval = t_interval([run.gain for run in own])
+        cells = [
+            ARMS[arm],
+            _percent(_mean(own, "before", "pass@1")),
+            ", ".join(_percent(run.after["metrics"]["pass@1"]) for run in own),
+            ", ".join(_points(run.gain) for run in own),
+            f"{_points(interval.mean)} [{_points(interval.low)}, {_points(interval.high)}]",
+            _points(float(np.median([run.gain for run in own]))),
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def by_seed(runs: Sequence[Run]) -> str:
+    """Tabulate every run: its gain with the interval over problems, lengths, truncation, distinct texts, and cost."""
+    columns = ("arm", "seed", "gain [95 %]", "tokens", "truncated", "distinct", "generated", "minutes")
+    lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
+    for run in runs:
+        change = paired_bootstrap(run.before["correct"], run.after["correct"])
+        interval = f" [{_points(change.low)}, {_points(change.high)}]" if change else ""
+        cells = [
+            ARMS[run.arm],
+            str(run.seed),
+            f"{_points(run.gain)}{interval}",
+            _sides(run, "mean_tokens", lambda value: f"{value:.0f}"),
+            _sides(run, "truncated", _percent),
+            _sides(run, "distinct", _percent),
+            f"{run.generated_tokens / 1000:.0f}k",
+            f"{run.wall_s / 60:.0f}",
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def by_kind(runs: Sequence[Run]) -> str:
+    """Tabulate held-out pass@1 before training, and after it for each arm, by kind of constraint."""
+    arms = _by_arm(runs)
+    lines = [f"| kind | before | {' | '.join(ARMS[arm] for arm in arms)} |", "|---" * (len(arms) + 2) + "|"]
+    kinds = sorted({kind for run in runs for kind in run.before["levels"].values()})
+    rows = [
+        (kind, _of_kind(runs, "before", kind), [_of_kind(own, "after", kind) for own in arms.values()])
+        for kind in kinds
+    ]
+    for kind, before, after in sorted(rows, key=lambda row: -row[2][0]):
+        lines.append(f"| `{kind}` | {_percent(before)} | {' | '.join(map(_percent, after))} |")
+    return "\n".join(lines)
+
+
+def answers(runs: Sequence[Run], arm: str, count: int = 5) -> str:
+    """Show answers to the same prompts before and after training, of an arm's first seed."""
+    own = _by_arm(runs).get(arm, [])[:1]
+    lines = ["| prompt | before | after |", "|---|---|---|"]
+    for run in own:
+        for first, last in list(zip(run.before["examples"], run.after["examples"], strict=True))[:count]:
+            cells = [
+                first["problem"],
+                *(f"{'✓' if one['correct'] else '✗'} {one['response']}" for one in (first, last)),
+            ]
+            lines.append(f"| {' | '.join(_cell(text) for text in cells)} |")
+    return "\n".join(lines)
+
+
+def _by_arm(runs: Sequence[Run]) -> dict[str, list[Run]]:
+    return {arm: own for arm in ARMS if (own := [run for run in runs if run.arm == arm])}
+
+
+def _mean(runs: Sequence[Run], side: str, name: str) -> float:
+    return float(np.mean([getattr(run, side)["metrics"][name] for run in runs]))
+
+
+def _of_kind(runs: Sequence[Run], side: str, kind: str) -> float:
+    shares = [
+        share
+        for run in runs
+        for uid, share in getattr(run, side)["correct"].items()
+        if getattr(run, side)["levels"].get(uid) == kind
+    ]
+    return float(np.mean(shares))
+
+
+def _sides(run: Run, name: str, written: Callable[[float], str]) -> str:
+    return " → ".join(written(getattr(run, side)["metrics"][name]) for side in SIDES)
+
+
+def _percent(value: float) -> str:
+    return f"{in_points(value):.1f} %"
+
+
+def _points(value: float) -> str:
+    return f"{in_points(value):+.1f}"
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.replace("|", "\\|").split())
+
+
+def main() -> None:
+    """Add runs, print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, nargs="?", help="of an ablation, whose finished runs are added")
+    parser.add_argument("--records", type=Path, default=RECORDS, help=f"file of the records; default: {RECORDS.name}")
+    arguments = parser.parse_args()
+    if arguments.folder:
+        add(arguments.folder, arguments.records)
+    runs = read_records(arguments.records)
+    for table in (gains, by_seed, by_kind):
+        print(f"{table(runs)}\n")
+    for arm in ("grpo", "r3"):
+        print(f"{ARMS[arm]}\n{answers(runs, arm)}\n")
+
+
+if __name__ == "__main__":
+    main()
