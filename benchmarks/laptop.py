@@ -1,13 +1,14 @@
 """What a real language model learns on a laptop: GRPO, R³ and two controls, from five seeds each.
 
-    python -m benchmarks.ablation --config configs/laptop.yaml --arms "" --seeds 5 --parallel 2 --out runs/laptop \
-        --arm grpo=grpo: --arm r3=r3:replay.dual_clip=3.0 \
+    python -m benchmarks.ablation --config configs/laptop.yaml --arms grpo --seeds 5 --parallel 2 --out runs/laptop \
+        --arm r3-laptop=r3:replay.dual_clip=3.0 \
         --arm permuted=grpo:training.mechanisms=[benchmarks.laptop_controls:Permuted] \
         --arm finishing=grpo:training.mechanisms=[benchmarks.laptop_controls:Finishing]
-    python -m benchmarks.laptop runs/laptop   # adds its finished runs to docs/evidence/laptop.jsonl, and prints the tables
+    python -m benchmarks.laptop runs/laptop   # add its finished runs to the records, and print the tables
+    python -m benchmarks.laptop               # print the tables of docs/evidence/laptop.jsonl
 
-Without a folder it prints the tables of the records. A run's record is its arm, seed, commit, machine, cost, and for the
-evaluations before and after training the metrics, each problem's share of correct answers, its kind, and ten answers.
+A run's record is its arm, seed, commit, machine, cost, and for the evaluations before and after training the metrics,
+each problem's share of correct answers, its kind, and ten answers.
 """
 
 import argparse
@@ -26,7 +27,7 @@ from algorithms.utils.statistics import in_points, paired_bootstrap
 from benchmarks.ablation.intervals import t_interval
 
 RECORDS = Path(__file__).parents[1] / "docs" / "evidence" / "laptop.jsonl"
-ARMS = {"grpo": "GRPO", "r3": "R³", "permuted": "rewards permuted", "finishing": "paid for finishing"}
+ARMS = {"grpo": "GRPO", "r3-laptop": "R³", "permuted": "rewards permuted", "finishing": "paid for finishing"}
 SIDES = ("before", "after")
 
 
@@ -223,7 +224,7 @@ def main() -> None:
     runs = read_records(arguments.records)
     for table in (gains, by_seed, by_kind):
         print(f"{table(runs)}\n")
-    for arm in ("grpo", "r3"):
+    for arm in list(ARMS)[:2]:
         print(f"{ARMS[arm]}\n{answers(runs, arm)}\n")
 
 

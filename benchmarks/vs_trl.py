@@ -22,9 +22,9 @@ real: the embedded model's arithmetic task; a response ends when the model ends 
 its short answers are equal, and this project computes equal ones once in the update: `equal` is their share.
 fixed: the end-of-turn token does not exist, every response has 48 tokens; the reward is the share of digits, so that
 every group has a gradient. wide: fixed with 128 tokens, for a random Qwen3 of 0.14 billion parameters with the real
-vocabulary of 151,936, and --wide-queries prompts a step. laptop: the task of configs/laptop.yaml with a real language model of
-0.135 billion parameters and its own end of a response. engines: the real task, this project alone, its vLLM engine
-against its embedded one.
+vocabulary of 151,936, and --wide-queries prompts a step. laptop: task and batch of configs/laptop.yaml, with a real
+language model of 0.135 billion parameters, which ends its responses. engines: the real task, this project alone, its
+vLLM engine against its embedded one.
 
 A ratio is the other side's median seconds a step over this project's, without the first steps of either; its spread is
 the 10th and 90th percentile over pairs of successive steps; `cpu` is the same ratio of processor seconds.
@@ -215,7 +215,7 @@ def compare_one(name: str, arguments: argparse.Namespace, folder: Path) -> Compa
     return compare(real, **turns, others=engines)
 
 
-def laptop_task(common: Mapping[str, int]) -> Task:
+def laptop_task(common: dict[str, int]) -> Task:
     """Return the task of configs/laptop.yaml, with its batch."""
     settings = yaml.safe_load(Path("configs/laptop.yaml").read_text(encoding="utf-8"))
     environment, training = settings["environment"], settings["training"]
