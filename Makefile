@@ -1,7 +1,7 @@
 # Everything is installed into .venv. `make` alone prints what there is.
 SHELL := bash
 .DEFAULT_GOAL := help
-.PHONY: help install quickstart real-model test test-slow test-real test-gpu test-all browser docs figures lint audit bench
+.PHONY: help install quickstart real-model laptop test test-slow test-real test-gpu test-all browser docs figures lint audit bench
 
 PYTHON ?= python3
 # The build of vLLM: cpu, gpu or none. Only GPU machines have a working nvidia-smi.
@@ -9,6 +9,8 @@ VLLM ?= $(shell nvidia-smi -L >/dev/null 2>&1 && echo gpu || echo cpu)
 ARGS ?=
 # Weights of the real model: package (those that are measured) or hub (the original ones).
 REAL ?= package
+# What `make laptop` trains with: r3_grpo or grpo.
+ALGORITHM ?= r3_grpo
 # Processes that the tests are dealt out to.
 JOBS ?= 2
 
@@ -30,7 +32,7 @@ quietly = { $(1); } >$(LOG) 2>&1 || { tail -n 20 $(LOG) >&2; echo "Installing fa
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-11s %s\n", $$1, $$2}'
-	@echo "Variables: PYTHON=python3.12 (3.11 or newer), VLLM=cpu|gpu|none (found out), REAL=package|hub (the real model's weights), ARGS='…' (passed on to quickstart and the tests), JOBS=2 (processes that the tests are dealt out to)"
+	@echo "Variables: PYTHON=python3.12 (3.11 or newer), VLLM=cpu|gpu|none (found out), REAL=package|hub (the real model's weights), ALGORITHM=r3_grpo|grpo (of laptop), ARGS='…' (passed on to quickstart, laptop and the tests), JOBS=2 (processes that the tests are dealt out to)"
 
 $(VENV)/.made:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
@@ -72,6 +74,10 @@ $(VENV)/.real-needs: constraints.txt | $(VENV)/.core
 
 real-model: $(VENV)/.real-needs ## SmolLM2-135M-Instruct in .venv/real, from a package (REAL=hub: the original, not measured)
 	@$(RUN) benchmarks.real_model $(REAL)
+
+laptop: real-model ## train that model with R³ to follow precise instructions, in a quarter of an hour on two cores, and write a report
+	@$(RUN) algorithms.$(ALGORITHM) --config configs/laptop.yaml $(ARGS)
+	@$(RUN) algorithms.report "$$(ls -td runs/*/ | head -n 1)"
 
 TEST := $(RUN) pytest --numprocesses $(JOBS) --no-loadscope-reorder
 

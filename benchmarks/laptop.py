@@ -19,15 +19,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from matplotlib.ticker import EngFormatter
 
 from algorithms.train.run_directory import RunDirectory
 from algorithms.utils.files import write_text
 from algorithms.utils.provenance import machine
 from algorithms.utils.statistics import in_points, paired_bootstrap
-from benchmarks.ablation.intervals import t_interval
+from benchmarks.ablation.intervals import half_width, t_interval
+from benchmarks.looks import TITLES, Line, draw_lines
 
 RECORDS = Path(__file__).parents[1] / "docs" / "evidence" / "laptop.jsonl"
-ARMS = {"grpo": "GRPO", "r3-laptop": "R³", "permuted": "rewards permuted", "finishing": "paid for finishing"}
+ARMS = ("grpo", "r3-laptop", "permuted", "finishing")
 SIDES = ("before", "after")
 
 
@@ -36,7 +38,7 @@ class Run:
     """A finished run.
 
     Args:
-        arm: of `ARMS`.
+        arm: one of `ARMS`.
         seed: of the run.
         commit: of the code.
         machine: cores and processor.
@@ -68,8 +70,7 @@ class Run:
 def read_records(file: Path = RECORDS) -> list[Run]:
     """Return the recorded runs, those of an arm together, by seed; none without a file."""
     lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
-    order = list(ARMS)
-    return sorted((Run(**json.loads(line)) for line in lines), key=lambda run: (order.index(run.arm), run.seed))
+    return sorted((Run(**json.loads(line)) for line in lines), key=lambda run: (ARMS.index(run.arm), run.seed))
 
 
 def read_run(folder: Path) -> Run | None:
@@ -118,12 +119,13 @@ def gains(runs: Sequence[Run]) -> str:
     ]
     for arm, own in _by_arm(runs).items():
         interval = t_interval([run.gain for run in own])
+        ends = f" [{_points(interval.low)}, {_points(interval.high)}]" if len(own) > 1 else ""
         cells = [
-            ARMS[arm],
+            TITLES[arm],
             _percent(_mean(own, "before", "pass@1")),
             ", ".join(_percent(run.after["metrics"]["pass@1"]) for run in own),
             ", ".join(_points(run.gain) for run in own),
-            f"{_points(interval.mean)} [{_points(interval.low)}, {_points(interval.high)}]",
+            f"{_points(interval.mean)}{ends}",
             _points(float(np.median([run.gain for run in own]))),
         ]
         lines.append(f"| {' | '.join(cells)} |")
@@ -138,7 +140,7 @@ def by_seed(runs: Sequence[Run]) -> str:
         change = paired_bootstrap(run.before["correct"], run.after["correct"])
         interval = f" [{_points(change.low)}, {_points(change.high)}]" if change else ""
         cells = [
-            ARMS[run.arm],
+            TITLES[run.arm],
             str(run.seed),
             f"{_points(run.gain)}{interval}",
             _sides(run, "mean_tokens", lambda value: f"{value:.0f}"),
@@ -154,7 +156,7 @@ def by_seed(runs: Sequence[Run]) -> str:
 def by_kind(runs: Sequence[Run]) -> str:
     """Tabulate held-out pass@1 before training, and after it for each arm, by kind of constraint."""
     arms = _by_arm(runs)
-    lines = [f"| kind | before | {' | '.join(ARMS[arm] for arm in arms)} |", "|---" * (len(arms) + 2) + "|"]
+    lines = [f"| kind | before | {' | '.join(TITLES[arm] for arm in arms)} |", "|---" * (len(arms) + 2) + "|"]
     kinds = sorted({kind for run in runs for kind in run.before["levels"].values()})
     rows = [
         (kind, _of_kind(runs, "before", kind), [_of_kind(own, "after", kind) for own in arms.values()])
@@ -177,6 +179,18 @@ def answers(runs: Sequence[Run], arm: str, count: int = 5) -> str:
             ]
             lines.append(f"| {' | '.join(_cell(text) for text in cells)} |")
     return "\n".join(lines)
+
+
+def draw_curves(runs: Sequence[Run], path: Path) -> None:
+    """Draw each arm's held-out pass@1 over generated tokens, as far as all of its seeds have got; replace the PNG."""
+    lines, end = {}, min(run.curve[-1][0] for run in runs)
+    where = np.linspace(0, end, 61)
+    for arm, own in _by_arm(runs).items():
+        values = np.array([np.interp(where, *np.transpose(run.curve)) for run in own])
+        half = np.nan_to_num(half_width(values))
+        mean = values.mean(0)
+        lines[arm] = Line(len(own), mean, np.array([mean - half, mean + half]).clip(0, 1))
+    draw_lines(path, ("Held-out pass@1", "generated tokens"), where, lines, EngFormatter(sep=""))
 
 
 def _by_arm(runs: Sequence[Run]) -> dict[str, list[Run]]:
@@ -224,8 +238,8 @@ def main() -> None:
     runs = read_records(arguments.records)
     for table in (gains, by_seed, by_kind):
         print(f"{table(runs)}\n")
-    for arm in list(ARMS)[:2]:
-        print(f"{ARMS[arm]}\n{answers(runs, arm)}\n")
+    for arm in ARMS[:2]:
+        print(f"{TITLES[arm]}\n{answers(runs, arm)}\n")
 
 
 if __name__ == "__main__":

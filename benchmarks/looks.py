@@ -74,6 +74,9 @@ TITLES = {
     "ccr": "replay alone",
     "isr": "reflection alone",
     "serr": "ranking alone",
+    "r3-laptop": "R³",
+    "permuted": "rewards permuted",
+    "finishing": "paid for finishing",
 }
 
 

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from algorithms.utils.files import write_text
-from website import benchmark_tables, printed, recorded, suite_tables, tutorial
+from website import benchmark_tables, laptop_tables, printed, recorded, suite_tables, tutorial
 from website.printed import ROOT
 
 IMAGES = ROOT / "docs" / "images"
@@ -59,6 +59,7 @@ README, REPORT, TUTORIAL = "README.md", "docs/guides/report.md", "docs/start/tut
 EVIDENCE, LOG = "docs/results/evidence.md", "docs/results/evidence-log.md"
 BENCHMARKS = "docs/results/benchmarks.md"
 EMBEDDED = "docs/start/embedded-model.md"
+LAPTOP = "docs/start/laptop.md"
 # Pages of benchmarks' tables that are not on the page of benchmarks.
 ELSEWHERE = {
     "token_data": REPORT,
@@ -83,6 +84,11 @@ FIGURES = (
     Figure("quickstart", README, printed.quickstart, ("quickstart.png",), cheap=False),
     Figure("report", REPORT, printed.report, ("report.png", "report-tokens.png"), cheap=False),
     *(Figure(f"tutorial-{part}", TUTORIAL, partial(tutorial.shown, part=part), cheap=False) for part in tutorial.PARTS),
+    Figure("laptop-in-short", README, laptop_tables.in_short),
+    Figure("laptop-gains", LAPTOP, laptop_tables.gains_and_curves, ("laptop.png",)),
+    Figure("laptop-runs", LAPTOP, laptop_tables.by_seed),
+    Figure("laptop-kinds", LAPTOP, laptop_tables.by_kind),
+    Figure("laptop-answers", LAPTOP, laptop_tables.answers),
     Figure("suite-in-short", README, suite_tables.in_short, ("suite.png",)),
     Figure("suite-profiles", EVIDENCE, suite_tables.profiles, ("suite-profiles.png",)),
     *(Figure(f"suite-{axis}", EVIDENCE, partial(suite_tables.compared, axis=axis)) for axis in ("tokens", "cpu_s")),
