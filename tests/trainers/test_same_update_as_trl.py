@@ -26,14 +26,17 @@ REAL = ROOT / "SmolLM2-135M-Instruct"
 def stored_rollouts(model, tokenizer):
     """Rows of two prompts with answers of unlike lengths, and their log-probs under the model before the first step."""
     rng = np.random.default_rng(0)
+    torch.manual_seed(0)
     queries = list(ConstraintsEnv("train#seed=0,size=2").load_queries().values())
     rows = []
     for query in queries:
         prompt = chat.first_turn(tokenizer, [{"role": "user", "content": query.problem}])
         advantages = rng.normal(size=SIZE)
-        for advantage in (advantages - advantages.mean()) / advantages.std():
-            response = rng.integers(3, 200, size=rng.integers(3, 20))
-            tokens = np.array([*prompt, *response], np.int32)
+        sampled = model.generate(
+            torch.tensor([prompt]), do_sample=True, min_new_tokens=20, max_new_tokens=20, num_return_sequences=SIZE
+        )
+        for advantage, sequence in zip((advantages - advantages.mean()) / advantages.std(), sampled, strict=True):
+            tokens = sequence.numpy()[: len(prompt) + rng.integers(3, 20)].astype(np.int32)
             mask = np.arange(len(tokens)) >= len(prompt)
             rows.append(TrainingSample(tokens, mask, float(advantage)))
     weight = 1 / sum(row.response_length for row in rows)  # the mean over all tokens, TRL's `dapo`
