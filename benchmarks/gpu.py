@@ -113,7 +113,8 @@ def configuration(setting: Setting) -> Any:
             max_num_seqs=setting.sequences,
             gpu_memory_utilization=0.45,
             weight_transfer=layout.get("way", "auto"),
-            vllm={"max_model_len": setting.response_tokens + 256},
+            # On a CPU it only shows that the benchmark works: compiling would take longer than all else.
+            vllm={"max_model_len": setting.response_tokens + 256, "enforce_eager": not setting.on_gpu},
             **runners,
         )
         .learners(**learners)

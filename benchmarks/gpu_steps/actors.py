@@ -32,7 +32,8 @@ def algorithm(job: Job, *, actors: bool = True, **env_runners: Any) -> Iterator[
         learners |= {"num_learners": 1, "num_gpus_per_learner": 0.49 if job.on_gpu else 0}
     elif job.on_gpu:
         learners["num_gpus_per_learner"] = 1
-    options = {"max_model_len": 256 if job.small else 2048, **env_runners.pop("vllm", {})}
+    options = {"max_model_len": 256 if job.small else 2048, "enforce_eager": not job.on_gpu}
+    options |= env_runners.pop("vllm", {})
     config = (
         GRPOConfig()
         .environment(RANDOM_REWARDS_ID, env_config={"data": "embedded:train", "instruction": ""})

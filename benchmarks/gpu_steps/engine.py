@@ -63,7 +63,11 @@ def make(job: Job, folder: str, **arguments: Any) -> Any:
         use_gpu=job.on_gpu,
         gpu_memory_utilization=0.3 if job.small else 0.4,
         **arguments,
-        options={"max_model_len": 128 if job.small else 2048, **job.options.get("vllm", {})},
+        options={
+            "max_model_len": 128 if job.small else 2048,
+            "enforce_eager": not job.on_gpu,
+            **job.options.get("vllm", {}),
+        },
     )
 
 

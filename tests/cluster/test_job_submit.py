@@ -20,22 +20,6 @@ def files(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
 
 
-def test_a_submitted_job_trains_and_leaves_its_run_where_it_was_told_to(submit, head, checkout, tmp_path):
-    job = submit(f"run.dir={tmp_path}")
-    assert job.returncode == 0, job.stdout + job.stderr
-    assert "succeeded" in job.stdout
-    assert [row["step"] for row in steps(tmp_path / "job")] == [1, 2]
-    assert json.loads((tmp_path / "job" / "summary.json").read_text())["steps"] == 2
-    # What reached the node: the code and the user's own task, neither runs nor environments nor caches.
-    uploaded = files(head.unpacked())
-    unwanted = ("runs/", ".venv/", ".mypy_cache/")
-    assert {name for name in uploaded if name.startswith(unwanted)} == set()
-    assert files(checkout / "algorithms") - {"__pycache__/a.pyc"} <= {
-        name.removeprefix("algorithms/") for name in uploaded
-    }
-    assert "doubling.py" in uploaded
-
-
 def test_a_job_whose_driver_is_killed_starts_it_again(submit, head, tmp_path):
     deadly = ["environment.id=doubling:Deadly-v0", f"environment.options.run={tmp_path / 'job'}"]
     job = submit(*deadly, f"run.dir={tmp_path}", "run.restarts=1", "run.checkpoint_every=1")
@@ -52,7 +36,9 @@ def test_a_failing_job_says_so_with_its_exit_code(submit, tmp_path):
     assert "training.group_size" in job.stdout
 
 
-def test_two_nodes_train_together(submit, head, second_node, tmp_path):
+def test_a_submitted_job_trains_on_two_nodes_and_leaves_its_run_where_it_was_told_to(
+    submit, head, second_node, checkout, tmp_path
+):
     (here,) = (node["node_id"] for node in alive_nodes(head) if node["is_head_node"])
     (there,) = (node["node_id"] for node in alive_nodes(head) if not node["is_head_node"])
     # Two runners of two CPUs fit only the second node, and fill it: the learner is left with the head's.
@@ -64,10 +50,19 @@ def test_two_nodes_train_together(submit, head, second_node, tmp_path):
         "learners.num_cpus_per_learner=1",
     )
     assert job.returncode == 0, job.stdout + job.stderr
+    assert "succeeded" in job.stdout
+    assert json.loads((tmp_path / "job" / "summary.json").read_text())["steps"] == 2
     assert actor_nodes(head, "EnvRunner") == [there, there]
     assert actor_nodes(head, LEARNER) == [here]
     rows = steps(tmp_path / "job")
     assert [row["step"] for row in rows] == [1, 2]
     assert all(row["rollout/prompts_completed"] == row["rollout/prompts_expected"] == 3 for row in rows)
     assert all(row["policy/logp_mismatch_max"] < 1e-3 for row in rows)
-    assert "doubling.py" in files(second_node.unpacked())
+    # What reached the nodes: the code and the user's own task, neither runs nor environments nor caches.
+    uploaded = files(head.unpacked())
+    unwanted = ("runs/", ".venv/", ".mypy_cache/")
+    assert {name for name in uploaded if name.startswith(unwanted)} == set()
+    assert files(checkout / "algorithms") - {"__pycache__/a.pyc"} <= {
+        name.removeprefix("algorithms/") for name in uploaded
+    }
+    assert "doubling.py" in uploaded & files(second_node.unpacked())

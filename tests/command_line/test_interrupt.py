@@ -8,6 +8,8 @@ import time
 
 import pytest
 
+from algorithms.train.main import main
+
 from .conftest import SMALL, rows, untimed
 
 pytestmark = pytest.mark.slow
@@ -66,10 +68,9 @@ def test_resumed_it_becomes_the_run_that_was_never_interrupted(interrupted, fini
         assert {k: v for k, v in resumed.items() if k != timed} == {k: v for k, v in expected.items() if k != timed}
 
 
-def test_another_algorithm_does_not_take_it_up(interrupted, run_command):
-    process = run_command("--resume", str(interrupted[0]), algorithm="grpo")
-    assert process.returncode == 2
-    assert "algorithms.r3_grpo --resume" in process.stderr.splitlines()[-1]
+def test_another_algorithm_does_not_take_it_up(interrupted, capsys):
+    assert main("grpo", ["--resume", str(interrupted[0])]) == 2
+    assert "algorithms.r3_grpo --resume" in capsys.readouterr().err.splitlines()[-1]
 
 
 def test_a_sigterm_while_engines_start_ends_it_as_ctrl_c_does(command, surroundings, tmp_path):

@@ -31,7 +31,7 @@ algorithm.stop()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("shape", ["qwen3", "qwen2", "llama", "gemma2"])
+@pytest.mark.parametrize("shape", ["llama", "gemma2"])  # packed rows and a head of its own; padded rows and a tied one
 def test_what_check_says_of_the_driver_is_what_it_takes(shape, shaped_model, tmp_path):
     folder = enlarge(shaped_model(shape), tmp_path / shape, **SIZES)
     problems = tmp_path / "problems.jsonl"

@@ -2,13 +2,14 @@
 
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 from algorithms.config.schema import Settings
 from algorithms.config.sections import SECTIONS, BenchmarksSettings, RunSettings
 from algorithms.config.sft import SFTSettings
 from algorithms.grpo.registry import all_plugins
-from website import texts
+from website import command_line, texts
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -17,6 +18,10 @@ PAGES = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"
 _CELL = re.compile(r"(?<!\\)\|")
 # Heads of table columns that hold names of other libraries' settings, some of which look like ours.
 OTHER_LIBRARIES = frozenset({"TRL", "verl"})
+
+
+# A command's help takes seconds, and several tests read it.
+helped = cache(command_line.helped)
 
 
 def sections() -> dict[str, type[Settings]]:

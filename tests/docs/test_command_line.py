@@ -5,9 +5,9 @@ import sys
 
 import pytest
 
-from website.command_line import COMMANDS, helped
+from website.command_line import COMMANDS
 
-from .pages import DOCS, ROOT, text_of
+from .pages import DOCS, ROOT, helped, text_of
 
 
 def plain(text: str) -> str:

@@ -2,13 +2,11 @@
 
 import importlib.util
 import re
-import subprocess
-import sys
 from functools import cache
 
 import pytest
 
-from .pages import DOCS, PAGES, ROOT, command_lines, links, own_code, sections, text_of
+from .pages import DOCS, PAGES, ROOT, command_lines, helped, links, own_code, sections, text_of
 
 # `section.key`, also with what follows it: `section.key=value`. Files are called so too.
 KEY = re.compile(r"([a-z_]+)\.([a-z_0-9]+)(?:[=:.\[ ].*)?")
@@ -81,10 +79,7 @@ def test_options_of_commands_exist():
                 used.setdefault(module, set()).update(w.partition("=")[0] for w in words if w.startswith("--"))
     for module, options in used.items():
         if options:
-            shown = subprocess.run(
-                [sys.executable, "-m", module, "--help"], capture_output=True, text=True, cwd=ROOT, timeout=600
-            ).stdout
-            known = set(re.findall(r"--[a-z][a-z0-9-]*", shown))
+            known = set(re.findall(r"--[a-z][a-z0-9-]*", helped(module)))
             assert options <= known, f"python -m {module} has no {sorted(options - known)}"
 
 

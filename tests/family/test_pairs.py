@@ -1,5 +1,6 @@
-"""Any two mechanisms on short runs of the embedded model: they compose, or one line says why not."""
+"""Any two mechanisms in short runs of the embedded model: they compose, or one line says why not."""
 
+import functools
 import itertools
 
 import numpy as np
@@ -38,7 +39,7 @@ ACTS = {
 # Those that a setting of section `training` switches on.
 SWITCHES = ("mask_truncated",)
 BEFORE = AFTER = MINIBATCHES = 2
-PAIRS = list(itertools.combinations(ACTS, 2))
+TOGETHER = 4  # mechanisms of a run, which shows six pairs at once
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +48,7 @@ def pool(tmp_path_factory):
     return small_pool(tmp_path_factory.mktemp("pairs"), 8)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def configured(pool):
     """Makes the configuration of GRPO with some mechanisms that act, and others that are off."""
 
@@ -92,15 +93,11 @@ def test_every_mechanism_of_the_library_is_in_the_pairs():
 
 
 @pytest.mark.parametrize("name", ACTS)
-def test_it_acts_alone_and_resumes_exactly(build, configured, tmp_path, name):
-    records, *_ = resumed_exactly(build, lambda: configured(name), tmp_path / "checkpoints", BEFORE, AFTER)
-    assert any(record[ACTS[name][0]] for record in records)
-
-
-@pytest.mark.parametrize("name", ACTS)
-def test_switches_of_the_others_change_nothing_of_it(build, configured, name):
-    alone, beside = build(configured(name)), build(configured(name, off=[other for other in ACTS if other != name]))
-    records, expected = steps(beside, 3), steps(alone, 3)
+def test_it_acts_alone_and_resumes_exactly_and_switches_of_the_others_change_nothing(build, configured, tmp_path, name):
+    expected, alone, _ = resumed_exactly(build, lambda: configured(name), tmp_path / "checkpoints", BEFORE, AFTER)
+    assert any(record[ACTS[name][0]] for record in expected)
+    beside = build(configured(name, off=[other for other in ACTS if other != name]))
+    records = steps(beside, BEFORE + AFTER)
     assert [{tag: record[tag] for tag in expected[0]} for record in records] == expected
     check_same(beside, alone)
 
@@ -113,19 +110,67 @@ def test_with_all_of_them_off_it_is_grpo_bit_for_bit(build, configured):
     check_same(off, plain)
 
 
+@pytest.fixture(scope="module")
+def refusal(configured):
+    """Says why names do not go together; nothing if they do."""
+
+    @functools.cache
+    def ask(*names):
+        try:
+            configured(*names).validate()
+        except ConfigError as error:
+            return str(error)
+        return ""
+
+    return ask
+
+
+@pytest.fixture(scope="module")
+def shown():
+    """The pairs that a run has shown."""
+    return set()
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("pair", PAIRS, ids="+".join)
-def test_two_of_them_compose_or_are_refused_in_one_line(build, configured, updates, tmp_path, pair):
-    try:
-        configured(*pair).validate()
-    except ConfigError as error:
-        assert "\n" not in str(error) and "fix:" in str(error) and all(name in str(error) for name in pair)
-        return
-    records, whole, _ = resumed_exactly(build, lambda: configured(*pair), tmp_path / "checkpoints", BEFORE, AFTER)
+@pytest.mark.parametrize("name", list(ACTS)[:-1])
+def test_it_composes_with_each_of_those_after_it_or_is_refused_in_one_line(
+    build, configured, refusal, updates, tmp_path, shown, name
+):
+    for other in list(ACTS)[list(ACTS).index(name) + 1 :]:
+        if error := refusal(name, other):
+            assert "\n" not in error and "fix:" in error and name in error and other in error
+        elif (name, other) not in shown:
+            names = with_others(refusal, [name, other], shown)
+            check_together(build, configured, updates, tmp_path / other, names)
+            shown |= pairs_of(names)
+
+
+def pairs_of(names):
+    """The pairs that a run of them shows; beside masked responses, only those with the mask: less can be checked."""
+    pairs = set(itertools.combinations(names, 2))
+    return {pair for pair in pairs if "mask_truncated" in pair} if "mask_truncated" in names else pairs
+
+
+def with_others(refusal, names, shown):
+    """The names and those that add most pairs that were not shown yet, as long as all go together."""
+    while len(names) < TOGETHER:
+        larger = [[one for one in ACTS if one in (*names, more)] for more in ACTS if more not in (*names, *SWITCHES)]
+        together = [each for each in larger if not any(refusal(*pair) for pair in itertools.combinations(each, 2))]
+        best = max(together, key=lambda each: len(pairs_of(each) - shown), default=names)
+        if pairs_of(best) - shown == pairs_of(names) - shown or refusal(*best):
+            return names
+        names = best
+    return names
+
+
+def check_together(build, configured, updates, folder, names):
+    print("together:", *names)
+    updates.clear()
+    records, whole, _ = resumed_exactly(build, lambda: configured(*names), folder, BEFORE, AFTER)
     numbers = [value for record in records for value in record.values() if not isinstance(value, str)]
     assert np.isfinite(numbers).all()
     for minibatches in updates:
-        check_rows(minibatches, some_masked="mask_truncated" in pair)
+        check_rows(minibatches, some_masked="mask_truncated" in names)
     samples = [s for group in whole.batch.groups for s in group.samples if s.is_counted and not s.masked]
     assert all(np.shape(sample.advantages) in ((), (sample.rollout.response_length,)) for sample in samples)
     last = [row for rows in updates[-1] for row in rows if is_weighed(row)]
