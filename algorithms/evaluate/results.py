@@ -10,6 +10,7 @@ import yaml
 
 from algorithms.config.errors import ConfigError, shown
 from algorithms.config.loading import known_sections
+from algorithms.config.plain_yaml import load_yaml
 from algorithms.config.schema import Affects, affects, replaced
 from algorithms.evaluate.config import EvaluateConfig
 from algorithms.evaluation.resumable import part_size
@@ -81,8 +82,8 @@ def read_settings(path: Path) -> dict[str, Any]:
         ConfigError: they cannot be read.
     """
     try:
-        settings = yaml.safe_load((path / CONFIG).read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError) as error:
+        settings = load_yaml((path / CONFIG).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
         raise ConfigError(f"{path / CONFIG}: cannot be read ({error}); {_LOST}") from error
     if not isinstance(settings, dict):
         raise ConfigError(f"{path / CONFIG}: holds no settings; {_LOST}")

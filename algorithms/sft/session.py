@@ -102,6 +102,7 @@ class Session:
                 raise KeyboardInterrupt
             with interrupt.saving():
                 metrics = trainers.held_out_metrics(trainer)
+                self.directory.commit(step)
                 result = trainers.save_result(trainer, self.config, self.directory.checkpoints_folder, metrics)
             if interrupt.requested:
                 log.message(f"stopped after training; resume with --resume {self.directory.path}")
