@@ -11,7 +11,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from algorithms.config.errors import ConfigError, nearest, shown
-from algorithms.config.plain_yaml import check_aliases
+from algorithms.config.plain_yaml import check_aliases, check_interpolations
 from algorithms.config.secrets import References, references
 
 if TYPE_CHECKING:  # reading a file needs no Ray
@@ -168,6 +168,8 @@ def _read(file: Path) -> tuple[dict[str, Any], References]:
     try:
         check_aliases(text)
         loaded = OmegaConf.load(io.StringIO(text))
+        written = OmegaConf.to_container(loaded)
+        check_interpolations(written)
         content = OmegaConf.to_container(loaded, resolve=True)
     except OSError:  # OmegaConf's word for a file that holds one number or the like
         content = None
@@ -176,7 +178,7 @@ def _read(file: Path) -> tuple[dict[str, Any], References]:
     if not isinstance(content, dict):
         raise ConfigError(f"{file}: holds no sections; fix: write them, such as training: {{lr: 1e-6}}")
     sections = {str(section): values for section, values in content.items()}
-    return sections, references(OmegaConf.to_container(loaded), content)
+    return sections, references(written, content)
 
 
 def _place(error: Exception) -> str:

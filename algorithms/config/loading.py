@@ -18,7 +18,7 @@ from algorithms.config.base import PLUGIN_SETTINGS, BaseConfig
 from algorithms.config.errors import ConfigError, no_such_section, shown
 from algorithms.config.files import Layer, configs_folder, file_layers
 from algorithms.config.other_libraries import explain_other_name, explain_other_sections
-from algorithms.config.plain_yaml import check_aliases
+from algorithms.config.plain_yaml import check_aliases, check_interpolations
 from algorithms.config.rllib_names import our_name
 from algorithms.config.schema import Settings, takes_text, unknown_key
 from algorithms.config.secrets import References, references
@@ -298,10 +298,12 @@ def _from_yaml(name: str, raw: str) -> tuple[Any, References]:
     try:
         check_aliases(raw)
         # OmegaConf's reading of YAML takes 1e-6 for a number; plain PyYAML does not.
-        written = OmegaConf.from_dotlist([f"value={raw}"])
-        parsed = OmegaConf.to_container(written, resolve=True)
+        read = OmegaConf.from_dotlist([f"value={raw}"])
+        written = OmegaConf.to_container(read)
+        check_interpolations(written)
+        parsed = OmegaConf.to_container(read, resolve=True)
     except (yaml.YAMLError, OmegaConfBaseException, ValueError, RecursionError) as error:
         reason = getattr(error, "problem", None) or str(error).partition("\n")[0]
         raise ConfigError(f"{name}: {shown(raw)} cannot be read: {reason}") from None
     value = parsed["value"] if isinstance(parsed, dict) else None
-    return value, references(OmegaConf.to_container(written), parsed)
+    return value, references(written, parsed)

@@ -1,10 +1,15 @@
-"""YAML that costs no more than its text: aliases that would unfold into millions of entries are refused."""
+"""YAML that costs no more than its text: what would unfold into millions of entries or characters is refused."""
 
+import re
+from collections.abc import Mapping
 from typing import Any
 
 import yaml
 
 MOST_NODES = 100_000
+MOST_CHARACTERS = 10_000_000
+_INTERPOLATION = re.compile(r"\$\{(\.*)([\w.]+)\}")  # of another setting, by its dots and its path
+Path = tuple[str, ...]
 
 
 def load_yaml(text: str) -> Any:
@@ -55,3 +60,58 @@ def _unfolded(node: yaml.Node, counts: dict[int, int | None]) -> int:
     count = 1 + sum(_unfolded(child, counts) for child in children)
     counts[id(node)] = count
     return count
+
+
+def interpolated(text: str, path: Path) -> list[tuple[str, Path]]:
+    """List the other settings that a text names by `${…}`: as it is written, and the path to it.
+
+    Args:
+        text: of a setting.
+        path: to that setting.
+    """
+    return [
+        (match[0], (*(path[: len(path) - len(match[1])] if match[1] else ()), *match[2].split(".")))
+        for match in _INTERPOLATION.finditer(text)
+    ]
+
+
+def check_interpolations(data: Any) -> None:
+    """Refuse data that has more than `MOST_CHARACTERS` once its interpolations are resolved.
+
+    Raises:
+        ValueError: one line.
+    """
+    if _resolved_length(data, (), data, {}) > MOST_CHARACTERS:
+        raise ValueError(
+            f"its interpolations unfold into more than {MOST_CHARACTERS:,} characters; fix: write them out"
+        )
+
+
+def _resolved_length(value: Any, path: Path, data: Any, lengths: dict[Path, int]) -> int:
+    """Count the characters of a value; one that names itself, which nobody can resolve, counts once."""
+    if path in lengths:
+        return lengths[path]
+    lengths[path] = 0
+    length = 1
+    if isinstance(value, Mapping):
+        length += sum(_resolved_length(entry, (*path, str(key)), data, lengths) for key, entry in value.items())
+    elif isinstance(value, list):
+        length += sum(_resolved_length(entry, (*path, str(n)), data, lengths) for n, entry in enumerate(value))
+    elif isinstance(value, str):
+        length += len(value)
+        for _, target in interpolated(value, path):
+            length += _resolved_length(_found(data, target), target, data, lengths)
+    lengths[path] = length
+    return length
+
+
+def _found(data: Any, path: Path) -> Any:
+    """Return what is at a path; None for nothing."""
+    for key in path:
+        if isinstance(data, Mapping):
+            data = next((entry for name, entry in data.items() if str(name) == key), None)
+        elif isinstance(data, list) and key.isdecimal() and int(key) < len(data):
+            data = data[int(key)]
+        else:
+            return None
+    return data

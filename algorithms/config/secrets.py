@@ -5,15 +5,15 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from algorithms.config.plain_yaml import interpolated
+
 HIDDEN = "(hidden)"
 # Environment variables and headers of MCP servers: docs/guides/tools.md puts keys there.
 _SECTIONS = ("env", "headers")
 _SECRET_VARIABLE = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL", re.IGNORECASE)
 _SHORTEST = 8  # characters of a variable's value: a shorter one is part of too much other text
 _ENVIRONMENT = "oc.env:"
-_INTERPOLATION = re.compile(r"\$\{(\.*)([\w.]+)\}")  # of another setting, by its dots and its path
 _PASSWORD_IN_URL = re.compile(r"(?<=://)[^/?#@\s]+(?=@)")
-
 
 # The value and the text that it came from, by the path to it.
 References = dict[tuple[str, ...], tuple[str, str]]
@@ -28,14 +28,12 @@ def references(written: Any, resolved: Any) -> References:
     """
     raw = dict(_leaves(written))
 
-    def text_of(path: tuple[str, ...], depth: int = 0) -> str:
-        def inner(match: re.Match[str]) -> str:
-            dots, name = len(match[1]), tuple(match[2].split("."))
-            target = (path[: len(path) - dots] if dots else ()) + name
-            known = isinstance(raw.get(target), str) and depth < len(raw)
-            return text_of(target, depth + 1) if known else match[0]
-
-        return _INTERPOLATION.sub(inner, raw[path])
+    def text_of(path: tuple[str, ...]) -> str:
+        text: str = raw[path]
+        for name, target in interpolated(text, path):
+            if isinstance(raw.get(target), str):
+                text = text.replace(name, text_of(target))
+        return text
 
     found: References = {}
     for path, value in _leaves(resolved):

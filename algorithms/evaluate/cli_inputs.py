@@ -14,8 +14,8 @@ from algorithms.evaluate.config import EvaluateConfig, move_gpu_to_engine, witho
 from algorithms.evaluate.problems import is_mixture
 from algorithms.evaluate.untrusted_config import check_environments, withheld_notes, withhold_options
 from algorithms.train.checkpoints import Checkpoints
-from algorithms.train.manifest import MANIFEST, damage
-from algorithms.train.run_directory import RunDirectory, step_of
+from algorithms.train.manifest import damage
+from algorithms.train.run_directory import CHECKPOINTS, RunDirectory, step_of
 from algorithms.utils.errors import CheckpointError
 from r3env.data.sources import evaluation_source
 from r3env.spelling import nearest
@@ -35,14 +35,13 @@ def resolve_config(arguments: argparse.Namespace) -> tuple[EvaluateConfig, int]:
     """
     own_files = list(arguments.config or [])
     files, overrides = own_files, []
-    for file in own_files:
-        if (Path(file).parent / MANIFEST).exists():
-            RunDirectory(Path(file).parent).check_record()
+    for folder in (Path(arguments.model or "").expanduser(), *(Path(file).expanduser().parent for file in own_files)):
+        if (folder / CHECKPOINTS).is_dir():
+            RunDirectory(folder).check_record()
     of_run = run_file(arguments.model)
     if of_run is None:
         check_model(arguments.model)
     else:
-        RunDirectory.open(of_run.parent).check_record()
         files = [str(of_run), *own_files]
         overrides += withhold_options(own_files)
         run_folder = of_run.parent

@@ -14,6 +14,7 @@ from algorithms.config.plain_yaml import load_yaml
 from algorithms.config.schema import Affects, affects, replaced
 from algorithms.evaluate.config import EvaluateConfig
 from algorithms.evaluation.resumable import part_size
+from algorithms.train.exit_codes import is_disk_full
 from algorithms.utils.files import make_folder, write_json, write_text
 
 CONFIG, FINGERPRINT, RESPONSES, SCORES = "evaluation.yaml", "asked.json", "responses", "scores.json"
@@ -38,9 +39,14 @@ def open_results(path: Path, settings: str, fingerprint: Mapping[str, Any], *, c
     if not (path / CONFIG).exists():
         if path.exists() and any(entry.name != FINGERPRINT for entry in path.iterdir()):
             raise ConfigError(f"--out: {path} is neither empty nor an evaluation; fix: name another folder")
-        make_folder(path)
-        write_json(path / FINGERPRINT, fingerprint)
-        write_text(path / CONFIG, settings)
+        try:
+            make_folder(path)
+            write_json(path / FINGERPRINT, fingerprint)
+            write_text(path / CONFIG, settings)
+        except OSError as error:
+            if is_disk_full(error):
+                raise
+            raise ConfigError(f"--out: {path} cannot be written ({error.strerror}); fix: another folder") from error
         return
     stored, now = read_settings(path), _migrate(yaml.safe_load(settings))
     if others := [f"{name} {values}" for name, values in bearing_on_answers(stored, now).items()]:

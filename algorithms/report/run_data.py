@@ -62,7 +62,7 @@ def _read(path: Path, label: str) -> RunData:
         directory = RunDirectory.open(path)
         directory.check_record()
         rows = directory.read_metrics()
-    except ValueError as error:
+    except (OSError, ValueError) as error:
         raise ReportError(str(error)) from error
     if not rows:
         raise ReportError(f"{path}: no step has been recorded yet; fix: wait for the first step of the run")

@@ -23,7 +23,7 @@ from typing import Any, BinaryIO
 from algorithms.utils.files import write_json
 
 MANIFEST = "manifest.json"
-WHOLE = ("config.yaml", "evaluation.json", "summary.json")
+WHOLE = ("config.yaml", "evaluation.json", "summary.json", "trackers.json")
 GROWING = ("metrics.jsonl", "conversations.jsonl")
 _BLOCK = 1 << 20
 

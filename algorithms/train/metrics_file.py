@@ -36,7 +36,7 @@ def read(path: Path) -> list[dict[str, Any]]:
     for number, line in enumerate(_whole_lines(path.read_bytes()), start=1):
         try:
             row = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             row = None
         if not isinstance(row, dict) or not isinstance(row.get("step"), int):
             raise ValueError(f"{path}, line {number}: not a JSON object with a step")

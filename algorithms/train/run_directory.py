@@ -157,7 +157,7 @@ class RunDirectory:
 
     def write_config(self, config_yaml: str) -> None:
         """Write config.yaml, in place of the present one."""
-        self._write(self.config_file, config_yaml)
+        self.write_record(self.config_file, config_yaml)
 
     def append_metrics(self, row: Mapping[str, Any]) -> None:
         """Add a step's row to metrics.jsonl.
@@ -206,7 +206,7 @@ class RunDirectory:
 
     def write_evaluation(self, evaluation: Mapping[str, Any]) -> None:
         """Write evaluation.json, in place of an earlier one."""
-        self._write(self.evaluation_file, json_text(evaluation))
+        self.write_record(self.evaluation_file, json_text(evaluation))
 
     def read_evaluation(self) -> dict[str, Any]:
         """Return the content of evaluation.json; empty if there is none.
@@ -218,7 +218,7 @@ class RunDirectory:
             return {}
         try:
             stored = json.loads(self.evaluation_file.read_bytes())
-        except ValueError:
+        except (ValueError, RecursionError):
             stored = None
         if not isinstance(stored, dict) or not all(isinstance(stored.get(side, {}), dict) for side in SIDES):
             raise ValueError(f"{self.evaluation_file}: not a JSON object of evaluations")
@@ -232,7 +232,7 @@ class RunDirectory:
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
         """Write summary.json, in place of an earlier one."""
-        self._write(self.summary_file, json_text(summary))
+        self.write_record(self.summary_file, json_text(summary))
 
     def commit(self, step: int) -> None:
         """Note what the files of rows hold at a step, before its checkpoint gets its name."""
@@ -265,7 +265,8 @@ class RunDirectory:
             f"python -m algorithms.train.rebuild {self.path}"
         )
 
-    def _write(self, file: Path, text: str) -> None:
+    def write_record(self, file: Path, text: str) -> None:
+        """Write a small file that the manifest lists, in place of the present one."""
         with manifest.replacing(self.path, file.name, text.encode()):
             write_text(file, text)
 
