@@ -8,7 +8,8 @@ import yaml
 
 MOST_NODES = 100_000
 MOST_CHARACTERS = 10_000_000
-_INTERPOLATION = re.compile(r"\$\{(\.*)([\w.]+)\}")  # of another setting, by its dots and its path
+# Of another setting, by its dots and its path; behind an odd number of backslashes it is text.
+_INTERPOLATION = re.compile(r"(?<!\\)(?:\\\\)*(\$\{(\.*)([\w.]+)\})")
 Path = tuple[str, ...]
 
 
@@ -70,7 +71,7 @@ def interpolated(text: str, path: Path) -> list[tuple[str, Path]]:
         path: to that setting.
     """
     return [
-        (match[0], (*(path[: len(path) - len(match[1])] if match[1] else ()), *match[2].split(".")))
+        (match[1], (*(path[: len(path) - len(match[2])] if match[2] else ()), *match[3].split(".")))
         for match in _INTERPOLATION.finditer(text)
     ]
 
@@ -82,9 +83,8 @@ def check_interpolations(data: Any) -> None:
         ValueError: one line.
     """
     if _resolved_length(data, (), data, {}) > MOST_CHARACTERS:
-        raise ValueError(
-            f"its interpolations unfold into more than {MOST_CHARACTERS:,} characters; fix: write them out"
-        )
+        most = f"{MOST_CHARACTERS:,} characters"
+        raise ValueError(f"its interpolations unfold into more than {most}; fix: write them out")
 
 
 def _resolved_length(value: Any, path: Path, data: Any, lengths: dict[Path, int]) -> int:

@@ -74,6 +74,7 @@ def test_text_from_the_environment_is_known_by_how_it_was_written_also_through_o
                 "number": "${oc.decode:${oc.env:UNSET,3}}",
                 "escaped": "\\${oc.env:JUDGE}",
                 "other": "${environment.list.2}",
+                "itself": "\\${environment.itself}",
             }
         }
     )
