@@ -52,10 +52,11 @@ def _resume(arguments: argparse.Namespace) -> None:
         directory = RunDirectory.open(Path(arguments.resume))
     except ValueError as error:
         raise ConfigError(f"--resume: {error}") from error
-    directory.check_record(required=True)
+    directory.check_record(unlisted="pass")
     if (trained_by := algorithm_of(directory.config_file)) != NAME:
         fix = f"python -m algorithms.{trained_by} --resume {directory.path}"
         raise ConfigError(f"--resume: {directory.path} is a run of {trained_by}; fix: {fix}")
+    directory.check_record(unlisted="refuse")
     config, run = load(directory.config_file, [], SFTConfig)
     if directory.summary_file.exists():
         print(f"{directory.path} is finished: {directory.path / 'model'}")

@@ -72,7 +72,7 @@ class StoredRun:
         except ValueError as error:
             raise CheckpointError(str(error)) from error
         chosen_step = step_of(chosen) if chosen else None
-        directory.check_record(chosen_step, required=True)
+        directory.check_record(chosen_step, unlisted="pass")
         if not read_sections(directory.config_file):
             raise CheckpointError(f"{directory.config_file}: holds no settings; fix: put back a whole copy of it")
         if (trained_by := algorithm_of(directory.config_file)) not in (None, name):
@@ -83,8 +83,10 @@ class StoredRun:
         with directory.locked() if to_train else contextlib.nullcontext():
             checkpoints = Checkpoints(directory.checkpoints_folder)
             checkpoint = checkpoints.checked(chosen) if chosen else checkpoints.newest()
-            step = step_of(checkpoint) if checkpoint else 0
-            directory.check_record(step, required=True)  # again: only now does no other process train here
+            step = (step_of(checkpoint) if checkpoint else None) or 0
+            directory.check_record(
+                step, unlisted="refuse" if to_train else "warn"
+            )  # again: only now does no other process train here
             _check_files(directory)
             _check_steps(directory, step)
             yield cls(directory, checkpoint)

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from filelock import FileLock, Timeout
 
@@ -238,12 +238,12 @@ class RunDirectory:
         """Note what the files of rows hold at a step, before its checkpoint gets its name."""
         manifest.commit(self.path, step, checkpoint_steps(self.checkpoints_folder))
 
-    def check_record(self, step: int | None = None, *, required: bool = False) -> None:
+    def check_record(self, step: int | None = None, *, unlisted: Literal["pass", "warn", "refuse"] = "warn") -> None:
         """Check the files of record against the manifest.
 
         Args:
             step: of the checkpoint that is believed; None: the newest.
-            required: refuse a run without a manifest; else it is only warned of.
+            unlisted: what happens to a run without a manifest, as those of earlier versions are.
 
         Raises:
             CheckpointError: one does not fit; the line names it, the fault and the ways out.
@@ -252,9 +252,12 @@ class RunDirectory:
         if found is None:
             return
         name, trouble = found
-        if not required and not (self.path / manifest.MANIFEST).exists():
-            rebuild = f"python -m algorithms.train.rebuild {self.path}"
-            _logger.warning("%s: %s, so that nothing there is verified; fix: %s", self.path / name, trouble, rebuild)
+        if unlisted != "refuse" and not (self.path / manifest.MANIFEST).exists():
+            if unlisted == "warn":
+                rebuild = f"python -m algorithms.train.rebuild {self.path}"
+                _logger.warning(
+                    "%s: %s, so that nothing there is verified; fix: %s", self.path / name, trouble, rebuild
+                )
             return
         newest = step if step is not None else max(manifest.committed_steps(self.path), default=0)
         older = [one for one in checkpoint_steps(self.checkpoints_folder) if one < newest]
