@@ -179,6 +179,7 @@ def _chat_lines(chat: dict[str, Any], out: Path) -> "Iterator[str]":
 def _checkpoint(run: Path, step: int | None) -> Path:
     """Return the checkpoint of a step, with every file as it was written, as `--resume` wants it."""
     from algorithms.train.manifest import damage
+    from algorithms.train.record import check_record
     from algorithms.train.run_directory import CHECKPOINTS, RunDirectory, checkpoint_path, checkpoint_steps
 
     if not run.is_dir():
@@ -197,7 +198,7 @@ def _checkpoint(run: Path, step: int | None) -> Path:
         fix = "no earlier one is intact" if whole is None else f"fix: --step {whole}"
         raise ExportError(f"{checkpoint_path(folder, chosen)}: the checkpoint is damaged, {trouble}; {fix}")
     try:
-        RunDirectory(run).check_record(chosen)
+        check_record(RunDirectory(run), chosen)
     except CheckpointError as error:
         raise ExportError(str(error)) from error
     return checkpoint_path(folder, chosen)

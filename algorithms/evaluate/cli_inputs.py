@@ -15,6 +15,7 @@ from algorithms.evaluate.problems import is_mixture
 from algorithms.evaluate.untrusted_config import check_environments, withheld_notes, withhold_options
 from algorithms.train.checkpoints import Checkpoints
 from algorithms.train.manifest import damage
+from algorithms.train.record import check_record
 from algorithms.train.run_directory import CHECKPOINTS, RunDirectory, step_of
 from algorithms.utils.errors import CheckpointError
 from r3env.data.sources import evaluation_source
@@ -37,7 +38,7 @@ def resolve_config(arguments: argparse.Namespace) -> tuple[EvaluateConfig, int]:
     files, overrides = own_files, []
     for folder in (Path(arguments.model or "").expanduser(), *(Path(file).expanduser().parent for file in own_files)):
         if (folder / CHECKPOINTS).is_dir():
-            RunDirectory(folder).check_record()
+            check_record(RunDirectory(folder))
     of_run = run_file(arguments.model)
     if of_run is None:
         check_model(arguments.model)

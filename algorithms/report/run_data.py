@@ -10,6 +10,7 @@ import yaml
 
 from algorithms.config.plain_yaml import load_yaml
 from algorithms.config.secrets import without_secrets
+from algorithms.train.record import check_record
 from algorithms.train.run_directory import RunDirectory
 
 
@@ -60,7 +61,7 @@ def read_runs(paths: Sequence[Path]) -> list[RunData]:
 def _read(path: Path, label: str) -> RunData:
     try:
         directory = RunDirectory.open(path)
-        directory.check_record()
+        check_record(directory)
         rows = directory.read_metrics()
     except (OSError, ValueError) as error:
         raise ReportError(str(error)) from error

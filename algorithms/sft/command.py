@@ -15,7 +15,9 @@ from algorithms.preflight.check import validate_start
 from algorithms.sft.config import SFTConfig, check_installed, check_layers, without_learners
 from algorithms.sft.rows import Rows, make_environment, read_rows
 from algorithms.train.exit_codes import DONE
-from algorithms.train.run_directory import RunDirectory, check_place
+from algorithms.train.places import check_place
+from algorithms.train.record import check_record
+from algorithms.train.run_directory import RunDirectory
 from algorithms.train.trackers.registry import check_trackers
 
 NAME = "sft"  # of the algorithm, in config.yaml
@@ -52,11 +54,11 @@ def _resume(arguments: argparse.Namespace) -> None:
         directory = RunDirectory.open(Path(arguments.resume))
     except ValueError as error:
         raise ConfigError(f"--resume: {error}") from error
-    directory.check_record(unlisted="pass")
+    check_record(directory, unlisted="pass")
     if (trained_by := algorithm_of(directory.config_file)) != NAME:
         fix = f"python -m algorithms.{trained_by} --resume {directory.path}"
         raise ConfigError(f"--resume: {directory.path} is a run of {trained_by}; fix: {fix}")
-    directory.check_record(unlisted="refuse")
+    check_record(directory, unlisted="refuse")
     config, run = load(directory.config_file, [], SFTConfig)
     if directory.summary_file.exists():
         print(f"{directory.path} is finished: {directory.path / 'model'}")

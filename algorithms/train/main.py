@@ -52,8 +52,8 @@ def _run(algorithm: str, arguments: argparse.Namespace) -> int:
     from algorithms.config.loading import load
     from algorithms.preflight.check import check, validate_start
     from algorithms.train.loop import resume, train
+    from algorithms.train.places import check_place
     from algorithms.train.resume import StoredRun, check_kept_settings
-    from algorithms.train.run_directory import check_place
     from algorithms.train.trackers.registry import check_trackers
 
     if arguments.continue_run:

@@ -18,6 +18,8 @@ from algorithms.grpo.config import GRPOConfig
 from algorithms.train.checkpoints import Checkpoints
 from algorithms.train.exit_codes import is_disk_full
 from algorithms.train.manifest import committed_steps
+from algorithms.train.places import check_writable
+from algorithms.train.record import check_record
 from algorithms.train.run_directory import (
     CHECKPOINTS,
     RunDirectory,
@@ -71,22 +73,20 @@ class StoredRun:
             directory = RunDirectory.open(run_of(path))
         except ValueError as error:
             raise CheckpointError(str(error)) from error
-        chosen_step = step_of(chosen) if chosen else None
-        directory.check_record(chosen_step, unlisted="pass")
+        check_record(directory, step_of(chosen) if chosen else None, unlisted="pass")
         if not read_sections(directory.config_file):
             raise CheckpointError(f"{directory.config_file}: holds no settings; fix: put back a whole copy of it")
         if (trained_by := algorithm_of(directory.config_file)) not in (None, name):
             fix = f"python -m algorithms.{trained_by} --resume {path}"
             raise CheckpointError(f"{path}: is a run of {trained_by}, not of {name}; fix: {fix}")
         if to_train:
-            directory.check_writable()
+            check_writable(directory.written_paths())
         with directory.locked() if to_train else contextlib.nullcontext():
             checkpoints = Checkpoints(directory.checkpoints_folder)
             checkpoint = checkpoints.checked(chosen) if chosen else checkpoints.newest()
             step = (step_of(checkpoint) if checkpoint else None) or 0
-            directory.check_record(
-                step, unlisted="refuse" if to_train else "warn"
-            )  # again: only now does no other process train here
+            # Again: only now does no other process train here.
+            check_record(directory, step, unlisted="refuse" if to_train else "warn")
             _check_files(directory)
             _check_steps(directory, step)
             yield cls(directory, checkpoint)

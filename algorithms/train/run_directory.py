@@ -3,7 +3,6 @@
 import contextlib
 import errno
 import json
-import logging
 import os
 import re
 import shutil
@@ -14,26 +13,23 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from filelock import FileLock, Timeout
 
-from algorithms.config.errors import ConfigError, shown
 from algorithms.history.store import FILE_NAME
 from algorithms.train import manifest, metrics_file
 from algorithms.train.exit_codes import is_disk_full
+from algorithms.train.places import check_place, no_place, unusable
 from algorithms.utils.errors import CheckpointError
 from algorithms.utils.files import json_text, make_folder, plain, sync_name, write_text
 
 CHECKPOINTS = "checkpoints"
 SIDES = ("before", "after")
 _READ_ONLY = (errno.EACCES, errno.EPERM, errno.EROFS)
-_LONGEST_PATH = 500  # bytes; SQLite's limit is 512, and it adds to the name
 _ABANDONED_S = 3600.0  # a folder that is being made is there for milliseconds
 # What a file system answers that knows no locks; a network's own, without their service, among them.
 _NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL)
-
-_logger = logging.getLogger(__name__)
 
 
 class RunDirectory:
@@ -88,7 +84,7 @@ class RunDirectory:
         except (OSError, RuntimeError, ValueError) as error:  # a home that nobody has, a null byte
             if is_disk_full(error):  # which is another folder's fault no less
                 raise
-            raise _no_place(parent, getattr(error, "strerror", None) or error) from error
+            raise no_place(parent, getattr(error, "strerror", None) or error) from error
 
     @classmethod
     def open(cls, path: str | Path) -> "RunDirectory":
@@ -125,29 +121,24 @@ class RunDirectory:
                 ) from error
             except OSError as error:
                 if error.errno in _READ_ONLY:
-                    raise self._read_only(file, error.strerror) from error
+                    raise unusable(file, error.strerror) from error
                 if error.errno not in _NO_LOCKS:
                     raise
             else:
                 file.write_text(f"process {os.getpid()} on {socket.gethostname()}", encoding="utf-8")
             yield
 
-    def check_writable(self) -> None:
-        """Check that a resume may write what it has to.
-
-        Raises:
-            CheckpointError: a folder or a file may not be read or written.
-        """
-        folders = (self.path, self.checkpoints_folder, self.rollouts_folder)
-        files = (self.config_file, self.metrics_file, self.conversations_file, self.evaluation_file, self.history_file)
-        for path in (*folders, *files):
-            if path.exists() and not os.access(path, os.R_OK | os.W_OK):
-                raise self._read_only(path, "it may not be read or written")
-
-    def _read_only(self, path: Path, reason: object) -> CheckpointError:
-        return CheckpointError(
-            f"{path}: cannot be used ({reason}); fix: make {self.path} readable and writable for this user, or copy it"
-        )
+    def written_paths(self) -> list[Path]:
+        """List the folders and files that a resume writes."""
+        folders = [self.path, self.checkpoints_folder, self.rollouts_folder]
+        return [
+            *folders,
+            self.config_file,
+            self.metrics_file,
+            self.conversations_file,
+            self.evaluation_file,
+            self.history_file,
+        ]
 
     def delete_leftovers(self) -> None:
         """Delete temporary files that a killed process left. Call it where the run is locked."""
@@ -238,72 +229,10 @@ class RunDirectory:
         """Note what the files of rows hold at a step, before its checkpoint gets its name."""
         manifest.commit(self.path, step, checkpoint_steps(self.checkpoints_folder))
 
-    def check_record(self, step: int | None = None, *, unlisted: Literal["pass", "warn", "refuse"] = "warn") -> None:
-        """Check the files of record against the manifest.
-
-        Args:
-            step: of the checkpoint that is believed; None: the newest.
-            unlisted: what happens to a run without a manifest, as those of earlier versions are.
-
-        Raises:
-            CheckpointError: one does not fit; the line names it, the fault and the ways out.
-        """
-        found = manifest.fault(self.path, step)
-        if found is None:
-            return
-        name, trouble = found
-        if unlisted != "refuse" and not (self.path / manifest.MANIFEST).exists():
-            if unlisted == "warn":
-                rebuild = f"python -m algorithms.train.rebuild {self.path}"
-                _logger.warning(
-                    "%s: %s, so that nothing there is verified; fix: %s", self.path / name, trouble, rebuild
-                )
-            return
-        newest = step if step is not None else max(manifest.committed_steps(self.path), default=0)
-        older = [one for one in checkpoint_steps(self.checkpoints_folder) if one < newest]
-        fitting = [one for one in older if manifest.fault(self.path, one) is None]
-        resume = f"--resume {checkpoint_path(self.checkpoints_folder, fitting[-1])}, " if fitting else ""
-        raise CheckpointError(
-            f"{self.path / name}: {trouble}; fix: put back a whole copy of it, {resume}or take the files as they are: "
-            f"python -m algorithms.train.rebuild {self.path}"
-        )
-
     def write_record(self, file: Path, text: str) -> None:
         """Write a small file that the manifest lists, in place of the present one."""
         with manifest.replacing(self.path, file.name, text.encode()):
             write_text(file, text)
-
-
-def check_place(parent: str | Path, name: str) -> None:
-    """Check that a run can be created there, as far as that is known without doing it.
-
-    Raises:
-        ConfigError: the name is no single path component, or the parent is too long, or cannot be written.
-    """
-    if not name or name in {".", ".."} or re.search(r"[/\\\0]", name):
-        raise ConfigError(f"run.name: {shown(name)} can't name a folder; fix: letters, digits, '-', '_' and '.'")
-    try:
-        path = Path(parent).expanduser().absolute() / name
-        length = len(os.fsencode(path / f"{FILE_NAME}-journal"))
-        if length > _LONGEST_PATH:
-            raise ConfigError(
-                f"run.dir: with run.name and the history's file it is a path of {length} bytes, and SQLite opens "
-                f"{_LONGEST_PATH} at most; fix: a shorter folder"
-            )
-        there = next(folder for folder in path.parents if folder.exists())
-    except (OSError, RuntimeError, ValueError) as error:
-        if isinstance(error, ConfigError):
-            raise
-        raise _no_place(parent, getattr(error, "strerror", None) or error) from error
-    if not there.is_dir():
-        raise _no_place(parent, f"{there} is not a folder")
-    if not os.access(there, os.W_OK | os.X_OK):
-        raise _no_place(parent, f"{there} cannot be written")
-
-
-def _no_place(parent: str | Path, reason: object) -> ConfigError:
-    fix = "fix: name a folder that you may write to, or one that can be created"
-    return ConfigError(f"run.dir: {shown(str(parent))}: no run can be created there ({reason}); {fix}")
 
 
 def run_of(path: Path) -> Path:
