@@ -88,7 +88,7 @@ class StoredRun:
             # Again: only now does no other process train here.
             check_record(directory, step, unlisted="refuse" if to_train else "warn")
             _check_files(directory)
-            _check_steps(directory, step)
+            _check_steps(directory, step, checkpoint)
             yield cls(directory, checkpoint)
 
 
@@ -119,10 +119,10 @@ def _check_files(directory: RunDirectory) -> None:
             raise CheckpointError(f"{error}; fix: {fix}") from error
 
 
-def _check_steps(directory: RunDirectory, step: int) -> None:
+def _check_steps(directory: RunDirectory, step: int, checkpoint: Path | None) -> None:
     """Check what the manifest does not say of a copy that was made while the run went on: that no step is missing."""
     committed = committed_steps(directory.path)
-    if not step and len(committed) > 1:
+    if checkpoint is None and len(committed) > 1:
         raise CheckpointError(
             f"{directory.checkpoints_folder}: holds no checkpoint, and those of the steps "
             f"{', '.join(map(str, committed))} were there; fix: put them back, or start a new run"
