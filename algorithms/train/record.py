@@ -17,14 +17,15 @@ def check_record(
 
     Args:
         run: its directory.
-        step: of the checkpoint that is believed; None: the newest that is there.
+        step: of the checkpoint that is believed; None: the newest that is there, or where there is none, of the
+            newest commit.
         unlisted: what happens to a run without a manifest, as those of earlier versions are.
 
     Raises:
         CheckpointError: one does not fit; the line names it, the fault and the ways out.
     """
     steps = checkpoint_steps(run.checkpoints_folder)
-    believed = max(steps, default=0) if step is None else step
+    believed = max(steps, default=None) if step is None else step
     found = manifest.fault(run.path, believed)
     if found is None:
         return
@@ -34,7 +35,9 @@ def check_record(
         if unlisted == "warn":
             _logger.warning("%s: %s, so that nothing there is verified; fix: %s", run.path / name, trouble, rebuild)
         return
-    fitting = [one for one in steps if one < believed and manifest.fault(run.path, one) is None]
+    fitting = [
+        one for one in steps if believed is not None and one < believed and manifest.fault(run.path, one) is None
+    ]
     resume = f"--resume {checkpoint_path(run.checkpoints_folder, fitting[-1])}, " if fitting else ""
     raise CheckpointError(
         f"{run.path / name}: {trouble}; fix: put back a whole copy of it, {resume}or take the files as they are: "
