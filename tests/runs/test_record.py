@@ -292,7 +292,9 @@ def with_secrets(command, tmp_path, monkeypatch):
         "run: {name: run}\nenv_runners: {vllm: {headers: ['${environment.instruction}']}}\n"
     )
     override = "env_runners.vllm.key=${oc.env:JUDGE}"
-    code, said = command("--config", str(file), override, f"run.dir={tmp_path}", *SMALL)
+    code, said = command(
+        "--config", str(file), override, f"run.dir={tmp_path}", "env_runners.max_response_tokens=64", *SMALL
+    )
     assert code == 0, said
     return RunDirectory.open(tmp_path / "run")
 
