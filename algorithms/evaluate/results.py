@@ -37,7 +37,7 @@ def open_results(path: Path, settings: str, fingerprint: Mapping[str, Any], *, c
         ConfigError: the folder holds something else; the line names what differs.
     """
     if not (path / CONFIG).exists():
-        if path.exists() and any(entry.name != FINGERPRINT for entry in path.iterdir()):
+        if path.exists() and (not path.is_dir() or any(entry.name != FINGERPRINT for entry in path.iterdir())):
             raise ConfigError(f"--out: {path} is neither empty nor an evaluation; fix: name another folder")
         try:
             make_folder(path)
