@@ -9,13 +9,14 @@ import shlex
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
-from pathlib import Path
+from fnmatch import fnmatch
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
+from algorithms.config.plain_yaml import load_yaml
 from algorithms.publish.card import model_card
 from algorithms.publish.hub import CARD, PublishError, check_name, push
+from algorithms.utils.errors import CheckpointError
 
 if TYPE_CHECKING:
     import torch
@@ -58,17 +59,42 @@ def export(run: Path, out: Path, *, step: int | None = None, dtype: str = "float
 
     source = checkpoint / "model"
     try:
+        listed = _listed_files(checkpoint)
         out.mkdir(parents=True, exist_ok=True)
-        shutil.copytree(source, out, ignore=shutil.ignore_patterns(*WEIGHTS, *PICKLED), dirs_exist_ok=True)
-        config = json.loads((source / "config.json").read_text(encoding="utf-8"))
+        for name in listed:
+            if not any(fnmatch(name.name, pattern) for pattern in (*WEIGHTS, *PICKLED)):
+                target = out / name.relative_to("model")
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(checkpoint / name, target)
+        config = json.loads((out / "config.json").read_text(encoding="utf-8"))
         config = _with_dtype(config, dtype)
         (out / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
         if chat := chat_settings(run):
             (out / CHAT).write_text(json.dumps(chat, indent=2) + "\n", encoding="utf-8")
         write_tensors(out, "model", _converted(source, dtype, tied=bool(config.get("tie_word_embeddings"))))
-    except (OSError, SafetensorError, json.JSONDecodeError, yaml.YAMLError) as error:
+    except ExportError:
+        raise
+    except (OSError, SafetensorError, ValueError) as error:
         raise ExportError(f"{checkpoint}: cannot be exported ({' '.join(str(error).split())})") from error
     return checkpoint
+
+
+def _listed_files(checkpoint: Path) -> list[PurePath]:
+    """List the model's files by the checkpoint's manifest; whatever else lies there stays there.
+
+    Raises:
+        ExportError: one is a link, or weights are not listed.
+    """
+    from algorithms.train.manifest import listed_files
+    from algorithms.train.tensor_files import tensor_files
+
+    listed = [PurePath(name) for name in listed_files(checkpoint) if PurePath(name).parts[:1] == ("model",)]
+    weights = (file.relative_to(checkpoint) for file in tensor_files(checkpoint / "model", "model"))
+    for name in (*listed, *weights):
+        if name not in listed or (checkpoint / name).resolve() != checkpoint.resolve() / name:
+            what = "is a link, or no file that the checkpoint lists"
+            raise ExportError(f"{checkpoint / name}: {what}; fix: put back a whole copy of the checkpoint")
+    return listed
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -126,11 +152,12 @@ def chat_settings(run: Path) -> dict[str, Any]:
     """Return what a run's configuration adds to the chat template, by the settings' names; empty if nothing.
 
     Raises:
-        OSError: its configuration cannot be read.
-        yaml.YAMLError: it is no YAML.
+        OSError, ValueError: its configuration cannot be read.
     """
     file = run / "config.yaml"
-    config = (yaml.safe_load(file.read_text(encoding="utf-8")) if file.is_file() else None) or {}
+    config = (load_yaml(file.read_text(encoding="utf-8")) if file.is_file() else None) or {}
+    if not isinstance(config, dict):
+        raise ValueError(f"{file}: holds no settings")
     module, environment = config.get("rl_module") or {}, config.get("environment") or {}
     found = {
         "chat_template_kwargs": module.get("chat_template_kwargs") or {},
@@ -150,32 +177,31 @@ def _chat_lines(chat: dict[str, Any], out: Path) -> "Iterator[str]":
 
 
 def _checkpoint(run: Path, step: int | None) -> Path:
+    """Return the checkpoint of a step, with every file as it was written, as `--resume` wants it."""
+    from algorithms.train.manifest import damage
+    from algorithms.train.record import check_record
+    from algorithms.train.run_directory import CHECKPOINTS, RunDirectory, checkpoint_path, checkpoint_steps
+
     if not run.is_dir():
         raise ExportError(f"{run}: no such run directory")
-    folder = run / "checkpoints"
-    found = {
-        int(path.name.removeprefix("step_")): path
-        for path in sorted(folder.glob("step_*"))
-        if (path / "state.json").is_file() and path.name.removeprefix("step_").isdigit()
-    }
+    folder = run / CHECKPOINTS
+    found = checkpoint_steps(folder)
     if not found:
         raise ExportError(f"{run}: holds no checkpoint; see run.checkpoint_every")
     if step is not None and step not in found:
         raise ExportError(f"--step: {run} has no checkpoint of step {step}; it has {', '.join(map(str, found))}")
-    return _whole(found, max(found) if step is None else step)
-
-
-def _whole(found: dict[int, Path], step: int) -> Path:
-    """The checkpoint of a step, with every file as it was written, as `--resume` wants it."""
-    from algorithms.train.checkpoint import damage
-
-    trouble = damage(found[step])
-    if trouble is None:
-        return found[step]
-    earlier = sorted((other for other in found if other < step), reverse=True)
-    whole = next((other for other in earlier if damage(found[other]) is None), None)
-    fix = "no earlier one is intact" if whole is None else f"fix: --step {whole}"
-    raise ExportError(f"{found[step]}: the checkpoint is damaged, {trouble}; {fix}")
+    chosen = found[-1] if step is None else step
+    trouble = damage(checkpoint_path(folder, chosen))
+    if trouble is not None:
+        earlier = (one for one in reversed(found) if one < chosen)
+        whole = next((one for one in earlier if damage(checkpoint_path(folder, one)) is None), None)
+        fix = "no earlier one is intact" if whole is None else f"fix: --step {whole}"
+        raise ExportError(f"{checkpoint_path(folder, chosen)}: the checkpoint is damaged, {trouble}; {fix}")
+    try:
+        check_record(RunDirectory(run), chosen)
+    except CheckpointError as error:
+        raise ExportError(str(error)) from error
+    return checkpoint_path(folder, chosen)
 
 
 def _with_dtype(config: dict[str, Any], dtype: str) -> dict[str, Any]:

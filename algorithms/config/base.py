@@ -19,6 +19,7 @@ from algorithms.config.rllib_names import (
     to_rllib,
 )
 from algorithms.config.schema import Settings, unknown_key
+from algorithms.config.secrets import References
 from algorithms.config.sections import (
     SECTIONS,
     EnvironmentSettings,
@@ -64,6 +65,7 @@ class BaseConfig(AlgorithmConfig):
         self._search_space: dict[str, dict[str, Any]] = {}
         self._measured: dict[str, int | None] = {}
         self._named_sections: dict[str, type[Settings]] = {}
+        self._references: References = {}
         for section, model in self.class_sections().items():
             self._store(section, model())
 
@@ -81,6 +83,16 @@ class BaseConfig(AlgorithmConfig):
     def schedule_steps(self) -> int | None:
         """Return the training steps that the schedule of the learning rate is made for, as far as it is known."""
         return self.training_settings.lr_decay_steps or self._measured.get("run_steps")
+
+    @property
+    def references(self) -> References:
+        """Return which settings came from environment variables, and how they were written."""
+        return self._references
+
+    def refer(self, found: References) -> None:
+        """Note settings that came from environment variables."""
+        named = {(path[0], our_name(*path[:2]), *path[2:]): texts for path, texts in found.items() if len(path) > 1}
+        self._references = self._references | named
 
     def planned_steps(self, steps: int) -> None:
         """Note `run.steps`."""
@@ -201,6 +213,7 @@ class BaseConfig(AlgorithmConfig):
         search_space = flat.pop("_search_space")
         del flat["_measured"]
         del flat["_named_sections"]
+        del flat["_references"]
         for section in self.sections:
             values = flat.pop(f"{section}{_SUFFIX}").model_dump()
             searched = search_space.get(section, {})

@@ -2,7 +2,7 @@
 
 import io
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,8 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from algorithms.config.errors import ConfigError, nearest, shown
+from algorithms.config.plain_yaml import check_aliases, check_interpolations
+from algorithms.config.secrets import References, references
 
 if TYPE_CHECKING:  # reading a file needs no Ray
     from algorithms.config.base import BaseConfig
@@ -24,11 +26,13 @@ class Layer:
     Args:
         sections: settings by section; a setting of a later layer replaces that of an earlier one.
         algorithm: what trained with it, where it is a run directory's file that says so.
+        references: where its text came from environment variables.
     """
 
     file: Path
     sections: Mapping[str, Any]
     algorithm: str | None = None
+    references: References = field(default_factory=dict)
 
 
 # A run directory's file says here what trained with it.
@@ -51,6 +55,8 @@ def _text_or_none(name: object) -> str | None:
 def to_yaml(config: "BaseConfig", run: "RunSettings", *, algorithm: str) -> str:
     """Return the whole configuration as a file that `load` reads back to the same settings.
 
+    Text that came from an environment variable is written as it was, `${oc.env:NAME}`: the value may be a secret.
+
     Args:
         config: the configuration.
         run: section `run`.
@@ -61,7 +67,7 @@ def to_yaml(config: "BaseConfig", run: "RunSettings", *, algorithm: str) -> str:
     """
     sections = {ALGORITHM: algorithm, "run": run.model_dump(), **config.to_sections()}
     try:
-        return yaml.dump(_escaped(sections), Dumper=_Dumper, sort_keys=False, allow_unicode=True)
+        return yaml.dump(_escaped(sections, config.references), Dumper=_Dumper, sort_keys=False, allow_unicode=True)
     except yaml.YAMLError as error:
         raise ConfigError(f"environment.options or env_runners.vllm: not plain data: {error}") from None
 
@@ -81,18 +87,21 @@ class _Dumper(yaml.SafeDumper):
 _Dumper.add_representer(str, _Dumper.represent_text)
 
 
-def _escaped(value: Any) -> Any:
-    """The same data with `${`, which would be an interpolation, escaped."""
+def _escaped(value: Any, known: References, path: tuple[str, ...] = ()) -> Any:
+    """The same data with `${`, which would be an interpolation, escaped, but for references that are known."""
     if isinstance(value, dict):
-        return {key: _escaped(entry) for key, entry in value.items()}
+        return {key: _escaped(entry, known, (*path, str(key))) for key, entry in value.items()}
     if isinstance(value, list | tuple):
-        return [_escaped(entry) for entry in value]
-    return value.replace("${", "\\${") if isinstance(value, str) else value
+        return [_escaped(entry, known, (*path, str(number))) for number, entry in enumerate(value)]
+    if not isinstance(value, str):
+        return value
+    resolved, reference = known.get(path, (None, ""))
+    return reference if value == resolved else value.replace("${", "\\${")
 
 
 BASE = "base"
 
-_NO_SETTINGS = (yaml.YAMLError, OmegaConfBaseException, UnicodeError, RecursionError)
+_NO_SETTINGS = (yaml.YAMLError, OmegaConfBaseException, ValueError, RecursionError)
 
 
 def file_layers(*files: Path) -> list[Layer]:
@@ -113,7 +122,7 @@ def file_layers(*files: Path) -> list[Layer]:
 def _layers(file: Path, above: tuple[Path, ...]) -> list[Layer]:
     if file.resolve() in above:
         raise ConfigError(f"{file}: is its own base; fix: take it out of base")
-    sections = read_sections(file)
+    sections, found = _read(file)
     algorithm = _text_or_none(sections.get(ALGORITHM))
     if not isinstance(sections.get(ALGORITHM), Mapping):  # which another library's file has there
         sections.pop(ALGORITHM, None)
@@ -126,7 +135,7 @@ def _layers(file: Path, above: tuple[Path, ...]) -> list[Layer]:
             if base.is_file():
                 raise
             raise ConfigError(f"{file}: base: {error}") from None
-    return [*layers, Layer(file, sections, algorithm)]
+    return [*layers, Layer(file, sections, algorithm, found)]
 
 
 def _bases(file: Path, named: object) -> list[str]:
@@ -142,6 +151,10 @@ def read_sections(file: Path) -> dict[str, Any]:
     Raises:
         ConfigError: one line that names the file, the place and the fix.
     """
+    return _read(file)[0]
+
+
+def _read(file: Path) -> tuple[dict[str, Any], References]:
     try:
         text = file.read_text(encoding="utf-8")
     except IsADirectoryError:
@@ -153,14 +166,19 @@ def read_sections(file: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise ConfigError(f"{file}: cannot be read ({error})") from None
     try:
-        content = OmegaConf.to_container(OmegaConf.load(io.StringIO(text)), resolve=True)
+        check_aliases(text)
+        loaded = OmegaConf.load(io.StringIO(text))
+        written = OmegaConf.to_container(loaded)
+        check_interpolations(written)
+        content = OmegaConf.to_container(loaded, resolve=True)
     except OSError:  # OmegaConf's word for a file that holds one number or the like
         content = None
     except _NO_SETTINGS as error:
         raise ConfigError(f"{file}: not a valid configuration: {_place(error)}") from None
     if not isinstance(content, dict):
         raise ConfigError(f"{file}: holds no sections; fix: write them, such as training: {{lr: 1e-6}}")
-    return {str(section): values for section, values in content.items()}
+    sections = {str(section): values for section, values in content.items()}
+    return sections, references(written, content)
 
 
 def _place(error: Exception) -> str:

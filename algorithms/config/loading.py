@@ -6,7 +6,7 @@ import re
 import sys
 import time
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_origin
 
@@ -18,8 +18,10 @@ from algorithms.config.base import PLUGIN_SETTINGS, BaseConfig
 from algorithms.config.errors import ConfigError, no_such_section, shown
 from algorithms.config.files import Layer, configs_folder, file_layers
 from algorithms.config.other_libraries import explain_other_name, explain_other_sections
+from algorithms.config.plain_yaml import check_aliases, check_interpolations
 from algorithms.config.rllib_names import our_name
 from algorithms.config.schema import Settings, takes_text, unknown_key
+from algorithms.config.secrets import References, references
 from algorithms.config.sections import RunSettings
 
 ConfigT = TypeVar("ConfigT", bound=BaseConfig)
@@ -36,6 +38,7 @@ class Override:
     key: str
     entry: tuple[str, ...]
     value: Any
+    references: References = field(default_factory=dict)
 
 
 def load(
@@ -110,6 +113,7 @@ def _apply_layers(config: BaseConfig, run: RunSettings, layers: Sequence[Layer],
             run = _apply(config, run, sections)
         except ConfigError as error:
             raise ConfigError(f"{layer.file}: {error}") from None
+        config.refer(layer.references)
     return run
 
 
@@ -123,6 +127,7 @@ def _apply_overrides(
                 f"{text.partition('=')[0]}: {_algorithm(config)} has no section {section}; {_owner(section)}"
             )
         override = parse_override(text, known_sections(config))
+        config.refer({(override.section, *path): texts for path, texts in override.references.items()})
         before = {"run": run.model_dump(), **config.to_sections()}
         run = _apply(config, run, {override.section: {override.key: _overridden(before, override)}})
     return run
@@ -266,7 +271,11 @@ def parse_override(text: str, sections: Mapping[str, type[Settings]]) -> Overrid
         return Override(section, our_name(section, key), (), _text(name, raw))
     if entry and get_args(field.annotation)[1] is str:
         return Override(section, key, tuple(entry), _text(name, raw) or "")
-    return Override(section, our_name(section, key), tuple(entry), _from_yaml(name, raw))
+    value, found = _from_yaml(name, raw)
+    key = our_name(section, key)
+    return Override(
+        section, key, tuple(entry), value, {(key, *entry, *path[1:]): texts for path, texts in found.items()}
+    )
 
 
 def as_override(name: str, value: object) -> str:
@@ -279,16 +288,22 @@ def _text(name: str, raw: str) -> str | None:
     if raw in _NULL:
         return None
     if len(raw) > 1 and raw[0] == raw[-1] and raw[0] in "\"'":
-        value = _from_yaml(name, raw)
+        value, _ = _from_yaml(name, raw)
         return value if isinstance(value, str) else raw
     return raw
 
 
-def _from_yaml(name: str, raw: str) -> Any:
+def _from_yaml(name: str, raw: str) -> tuple[Any, References]:
+    """Return a value, and where its text came from environment variables."""
     try:
+        check_aliases(raw)
         # OmegaConf's reading of YAML takes 1e-6 for a number; plain PyYAML does not.
-        parsed = OmegaConf.to_container(OmegaConf.from_dotlist([f"value={raw}"]), resolve=True)
-    except (yaml.YAMLError, OmegaConfBaseException, UnicodeError, RecursionError) as error:
+        read = OmegaConf.from_dotlist([f"value={raw}"])
+        written = OmegaConf.to_container(read)
+        check_interpolations(written)
+        parsed = OmegaConf.to_container(read, resolve=True)
+    except (yaml.YAMLError, OmegaConfBaseException, ValueError, RecursionError) as error:
         reason = getattr(error, "problem", None) or str(error).partition("\n")[0]
         raise ConfigError(f"{name}: {shown(raw)} cannot be read: {reason}") from None
-    return parsed["value"] if isinstance(parsed, dict) else None
+    value = parsed["value"] if isinstance(parsed, dict) else None
+    return value, references(written, parsed)

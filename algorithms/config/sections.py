@@ -17,6 +17,11 @@ FolderName = Annotated[
     Field(pattern=r"^\w[\w.+=,@ -]*$", max_length=200),
     Meaning("a folder name (letters, digits and _ . + = , @ -)"),
 ]
+AccessMode = Annotated[
+    str,
+    Field(pattern=r"^0?7[0-7]{2}$"),
+    Meaning("an octal mode of three digits in quotes, the first of them 7"),
+]
 Text = Annotated[str, Field(min_length=1)]
 Count = Annotated[int, Field(ge=1)]
 
@@ -28,6 +33,10 @@ class RunSettings(Settings):
         None, "Name of the run directory; null: the configuration file's name and the start time."
     )
     dir: Text = setting("runs", "Folder that holds the run directories.")
+    mode: AccessMode = setting(
+        "0700",
+        "Who may enter a new run directory, as `chmod` takes it; write it in quotes. `0750` lets the group read it.",
+    )
     steps: int = setting(100, "Training steps.", ge=1)
     max_generated_tokens: int = setting(
         0,

@@ -14,6 +14,9 @@ from algorithms.evaluate.config import EvaluateConfig, move_gpu_to_engine, witho
 from algorithms.evaluate.problems import is_mixture
 from algorithms.evaluate.untrusted_config import check_environments, withheld_notes, withhold_options
 from algorithms.train.checkpoints import Checkpoints
+from algorithms.train.manifest import damage
+from algorithms.train.record import check_record
+from algorithms.train.run_directory import CHECKPOINTS, RunDirectory, step_of
 from algorithms.utils.errors import CheckpointError
 from r3env.data.sources import evaluation_source
 from r3env.spelling import nearest
@@ -33,6 +36,9 @@ def resolve_config(arguments: argparse.Namespace) -> tuple[EvaluateConfig, int]:
     """
     own_files = list(arguments.config or [])
     files, overrides = own_files, []
+    for folder in (Path(arguments.model or "").expanduser(), *(Path(file).expanduser().parent for file in own_files)):
+        if (folder / CHECKPOINTS).is_dir():
+            check_record(RunDirectory(folder))
     of_run = run_file(arguments.model)
     if of_run is None:
         check_model(arguments.model)
@@ -170,6 +176,11 @@ def check_model(model: str | None) -> None:
     if beside and not folder.exists():
         fix = f"a run of {folder.parent}, the nearest is {nearest(folder.name, beside)}"
         raise ConfigError(f"--model: there is no {folder}; fix: {fix}")
+    if folder.name == "model" and step_of(folder.parent) is not None and (trouble := damage(folder.parent, "model/")):
+        raise ConfigError(
+            f"--model: {folder.parent}: the checkpoint is damaged, {trouble}; fix: the folder `model` of another "
+            "checkpoint, or a whole copy of this one"
+        )
     if not model or not folder.is_dir() or (folder / "config.json").is_file():
         return
     if _is_checkpoint(folder):

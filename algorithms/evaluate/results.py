@@ -10,9 +10,11 @@ import yaml
 
 from algorithms.config.errors import ConfigError, shown
 from algorithms.config.loading import known_sections
+from algorithms.config.plain_yaml import load_yaml
 from algorithms.config.schema import Affects, affects, replaced
 from algorithms.evaluate.config import EvaluateConfig
 from algorithms.evaluation.resumable import part_size
+from algorithms.train.exit_codes import is_disk_full
 from algorithms.utils.files import make_folder, write_json, write_text
 
 CONFIG, FINGERPRINT, RESPONSES, SCORES = "evaluation.yaml", "asked.json", "responses", "scores.json"
@@ -35,11 +37,16 @@ def open_results(path: Path, settings: str, fingerprint: Mapping[str, Any], *, c
         ConfigError: the folder holds something else; the line names what differs.
     """
     if not (path / CONFIG).exists():
-        if path.exists() and any(entry.name != FINGERPRINT for entry in path.iterdir()):
+        if path.exists() and (not path.is_dir() or any(entry.name != FINGERPRINT for entry in path.iterdir())):
             raise ConfigError(f"--out: {path} is neither empty nor an evaluation; fix: name another folder")
-        make_folder(path)
-        write_json(path / FINGERPRINT, fingerprint)
-        write_text(path / CONFIG, settings)
+        try:
+            make_folder(path)
+            write_json(path / FINGERPRINT, fingerprint)
+            write_text(path / CONFIG, settings)
+        except OSError as error:
+            if is_disk_full(error):
+                raise
+            raise ConfigError(f"--out: {path} cannot be written ({error.strerror}); fix: another folder") from error
         return
     stored, now = read_settings(path), _migrate(yaml.safe_load(settings))
     if others := [f"{name} {values}" for name, values in bearing_on_answers(stored, now).items()]:
@@ -81,8 +88,8 @@ def read_settings(path: Path) -> dict[str, Any]:
         ConfigError: they cannot be read.
     """
     try:
-        settings = yaml.safe_load((path / CONFIG).read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError) as error:
+        settings = load_yaml((path / CONFIG).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
         raise ConfigError(f"{path / CONFIG}: cannot be read ({error}); {_LOST}") from error
     if not isinstance(settings, dict):
         raise ConfigError(f"{path / CONFIG}: holds no settings; {_LOST}")

@@ -7,6 +7,7 @@ from typing import Any
 
 import yaml
 
+from algorithms.config.plain_yaml import load_yaml
 from algorithms.config.schema import Settings, hyperparameters
 from algorithms.config.secrets import without_secrets
 from algorithms.config.sections import SECTIONS, RunSettings
@@ -41,7 +42,7 @@ def model_card(run: Path, step: int, *, name: str, dtype: str) -> str:
     config = without_secrets(_read(directory.config_file))
     algorithm = str(config.get("algorithm") or "")
     base = _setting(config, "rl_module", "model")
-    on_hub = isinstance(base, str) and base.count("/") == 1 and not base.startswith((".", "/", "~", "embedded:"))
+    on_hub = isinstance(base, str) and base.count("/") == 1 and not base.startswith((".", "/", "~", "${", "embedded:"))
     tags = SUPERVISED_TAGS if algorithm == "sft" else TAGS
     front: dict[str, Any] = {"library_name": "transformers", "pipeline_tag": "text-generation", "tags": list(tags)}
     if on_hub:
@@ -160,7 +161,7 @@ def _read(file: Path) -> dict[str, Any]:
         return {}
     text = file.read_text(encoding="utf-8")
     try:
-        content = json.loads(text) if file.suffix == ".json" else yaml.safe_load(text)
-    except (ValueError, yaml.YAMLError) as error:
+        content = json.loads(text) if file.suffix == ".json" else load_yaml(text)
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{file}: cannot be read ({' '.join(str(error).split())})") from error
     return content if isinstance(content, dict) else {}

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from algorithms.config.plain_yaml import load_yaml
 from algorithms.report.run_data import ReportError, RunData, read_object
 from algorithms.train.run_directory import RunDirectory
 
@@ -70,8 +69,8 @@ def _model(path: Path, run: RunDirectory) -> Path | None:
     if not path.is_file():
         return None
     try:
-        config = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError) as error:
+        config = load_yaml(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
         raise ReportError(f"{path}: cannot be read ({error}); fix: move the evaluation away") from error
     model = (config.get("rl_module") or {}).get("model") if isinstance(config, dict) else None
     if not isinstance(model, str):

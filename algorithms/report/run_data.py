@@ -8,7 +8,9 @@ from typing import Any
 
 import yaml
 
+from algorithms.config.plain_yaml import load_yaml
 from algorithms.config.secrets import without_secrets
+from algorithms.train.record import check_record
 from algorithms.train.run_directory import RunDirectory
 
 
@@ -59,8 +61,9 @@ def read_runs(paths: Sequence[Path]) -> list[RunData]:
 def _read(path: Path, label: str) -> RunData:
     try:
         directory = RunDirectory.open(path)
+        check_record(directory)
         rows = directory.read_metrics()
-    except ValueError as error:
+    except (OSError, ValueError) as error:
         raise ReportError(str(error)) from error
     if not rows:
         raise ReportError(f"{path}: no step has been recorded yet; fix: wait for the first step of the run")
@@ -84,7 +87,7 @@ def read_object(path: Path) -> dict[str, Any]:
         return {}
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ReportError(
             f"{path}: cannot be read ({error}); fix: move it away, the report works without it"
         ) from error
@@ -95,8 +98,8 @@ def read_object(path: Path) -> dict[str, Any]:
 
 def _config(path: Path) -> dict[str, Any]:
     try:
-        value = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError) as error:
+        value = load_yaml(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
         raise ReportError(f"{path}: cannot be read ({error}); fix: put back the file that the run wrote") from error
     if not isinstance(value, dict):
         raise ReportError(f"{path}: holds no settings; fix: put back the file that the run wrote")

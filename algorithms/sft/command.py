@@ -15,6 +15,8 @@ from algorithms.preflight.check import validate_start
 from algorithms.sft.config import SFTConfig, check_installed, check_layers, without_learners
 from algorithms.sft.rows import Rows, make_environment, read_rows
 from algorithms.train.exit_codes import DONE
+from algorithms.train.places import check_place
+from algorithms.train.record import check_record
 from algorithms.train.run_directory import RunDirectory
 from algorithms.train.trackers.registry import check_trackers
 
@@ -37,8 +39,9 @@ def _start(arguments: argparse.Namespace) -> None:
     config, run = load(arguments.config, arguments.overrides, SFTConfig)
     if not str(run.name).endswith(SUFFIX):
         run = run.changed("run", {"name": f"{run.name}{SUFFIX}"})
+    check_place(run.dir, str(run.name))
     config, rows = _checked(config, run)
-    directory = RunDirectory.create(run.dir, str(run.name), to_yaml(config, run, algorithm=NAME))
+    directory = RunDirectory.create(run.dir, str(run.name), to_yaml(config, run, algorithm=NAME), run.mode)
     taken = f" ({run.name} is taken)" if directory.name != run.name else ""
     print(f"run directory: {directory.path}{taken}", file=sys.stderr)
     _run_in(directory, config, run, rows)
@@ -51,9 +54,11 @@ def _resume(arguments: argparse.Namespace) -> None:
         directory = RunDirectory.open(Path(arguments.resume))
     except ValueError as error:
         raise ConfigError(f"--resume: {error}") from error
+    check_record(directory, unlisted="pass")
     if (trained_by := algorithm_of(directory.config_file)) != NAME:
         fix = f"python -m algorithms.{trained_by} --resume {directory.path}"
         raise ConfigError(f"--resume: {directory.path} is a run of {trained_by}; fix: {fix}")
+    check_record(directory, unlisted="refuse")
     config, run = load(directory.config_file, [], SFTConfig)
     if directory.summary_file.exists():
         print(f"{directory.path} is finished: {directory.path / 'model'}")

@@ -87,7 +87,8 @@ class Session:
         log = StepLog(self.directory, recorder)
         # Steps are short: a signal waits for the end of one, and finds it saved.
         with InterruptBetweenSteps(lambda: False) as interrupt:
-            callback = trainers.Reporter(log.start, log.step, log.held_out, lambda: interrupt.requested)
+            commit = self.directory.commit
+            callback = trainers.Reporter(log.start, log.step, log.held_out, commit, lambda: interrupt.requested)
             parts = (self.config, self.run, self.folder, self.rows.train, self.rows.held_out, callback)
             trainer = trainers.make_trainer(*parts)
             if self.checkpoint is None:
@@ -102,6 +103,7 @@ class Session:
                 raise KeyboardInterrupt
             with interrupt.saving():
                 metrics = trainers.held_out_metrics(trainer)
+                self.directory.commit(step)
                 result = trainers.save_result(trainer, self.config, self.directory.checkpoints_folder, metrics)
             if interrupt.requested:
                 log.message(f"stopped after training; resume with --resume {self.directory.path}")

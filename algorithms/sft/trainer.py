@@ -163,6 +163,7 @@ class Reporter(TrainerCallback):
         on_start: gets the number of steps in all, and those that are done.
         on_step: gets step and metrics of each step.
         on_held_out: gets step and metrics of an evaluation between steps.
+        on_save: gets the step of each checkpoint.
         stop: whether to save and stop now.
     """
 
@@ -171,9 +172,11 @@ class Reporter(TrainerCallback):
         on_start: Callable[[int, int], None],
         on_step: Callable[[int, Metrics], None],
         on_held_out: Callable[[int, Metrics], None],
+        on_save: Callable[[int], None],
         stop: Callable[[], bool],
     ) -> None:
-        self._on_start, self._on_step, self._on_held_out, self._stop = on_start, on_step, on_held_out, stop
+        self._on_start, self._on_step, self._on_held_out = on_start, on_step, on_held_out
+        self._on_save, self._stop = on_save, stop
         self._training = False
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -194,6 +197,10 @@ class Reporter(TrainerCallback):
             control.should_save = control.should_evaluate = False
         elif self._stop():
             control.should_save = control.should_training_stop = True
+
+    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Report a checkpoint."""
+        self._on_save(state.global_step)
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
         """Report a step, or an evaluation between steps.

@@ -12,7 +12,6 @@ What is large is in several files with an index, and goes through the driver a b
 hold the policy, whole or in shards, is nowhere in it.
 """
 
-import hashlib
 import json
 import os
 import shutil
@@ -29,12 +28,23 @@ from algorithms.learner.group import LearnerDied, each_learner, put_tensors, set
 from algorithms.learner.weights import Kind
 from algorithms.models.names import resolve_model
 from algorithms.train.exit_codes import is_disk_full
+from algorithms.train.manifest import MANIFEST, damage, write_manifest
 from algorithms.train.run_directory import checkpoint_path
 from algorithms.train.tensor_files import read_tensors, tensor_names, write_tensors
 from algorithms.utils.errors import CheckpointError
 from algorithms.utils.files import sync
 
 FORMAT = 3
+
+__all__ = [
+    "FORMAT",
+    "MANIFEST",
+    "complete_checkpoint",
+    "damage",
+    "load_checkpoint",
+    "save_checkpoint",
+    "write_manifest",
+]
 
 
 def save_checkpoint(algo: StagedAlgorithm, folder: Path, metrics: Mapping[str, float] = MappingProxyType({})) -> Path:
@@ -155,48 +165,3 @@ def _save_adapter(algo: StagedAlgorithm, folder: Path) -> None:
         alpha=module.lora_alpha,
         targets=module.lora_targets,
     )
-
-
-MANIFEST = "manifest.json"
-
-
-def write_manifest(folder: Path) -> None:
-    """List every file below `folder` with its size and SHA-256."""
-    files = {str(path.relative_to(folder)): _fingerprint(path) for path in sorted(folder.rglob("*")) if path.is_file()}
-    (folder / MANIFEST).write_text(json.dumps(files, indent=1), encoding="utf-8")
-
-
-def damage(folder: Path) -> str | None:
-    """Check a folder against its manifest; return the damage, naming the file, or None."""
-    try:
-        files = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-        expected = {name: (entry["bytes"], entry["sha256"]) for name, entry in files.items()}
-    except FileNotFoundError:
-        return f"{MANIFEST} is missing"
-    except OSError as error:
-        return f"{MANIFEST} cannot be read ({error.strerror})"
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return f"{MANIFEST} cannot be read"
-    for name, (size, digest) in expected.items():
-        try:
-            trouble = _difference(folder / name, size, digest)
-        except OSError as error:
-            trouble = f"cannot be read ({error.strerror})"
-        if trouble is not None:
-            return f"{name} {trouble}"
-    return None
-
-
-def _difference(path: Path, size: int, digest: str) -> str | None:
-    if not path.is_file():
-        return "is missing"
-    if path.stat().st_size != size:
-        return f"has {path.stat().st_size} bytes instead of {size}"
-    if _fingerprint(path)["sha256"] != digest:
-        return "has changed since it was written"
-    return None
-
-
-def _fingerprint(path: Path) -> dict[str, int | str]:
-    with path.open("rb") as file:
-        return {"bytes": path.stat().st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}

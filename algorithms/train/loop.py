@@ -47,7 +47,7 @@ _logger = logging.getLogger(__name__)
 
 def train(config: GRPOConfig, run: RunSettings, *, name: str) -> RunDirectory:
     """Train from the start in a new run directory; returns it."""
-    directory = RunDirectory.create(run.dir, run.name or name, to_yaml(config, run, algorithm=name))
+    directory = RunDirectory.create(run.dir, run.name or name, to_yaml(config, run, algorithm=name), run.mode)
     taken = f" ({run.name} is taken)" if run.name and directory.path.name != run.name else ""
     print(f"run directory: {directory.path}{taken}", file=sys.stderr)
     if is_in_job_copy(directory.path):
@@ -180,7 +180,7 @@ class _Session:
                         self._save_beside_an_error()
                 raise
             with interrupt.saving():
-                self.checkpoints.save(self.algo, self.metrics)
+                self._save()
             if interrupt.requested:
                 progress.message(
                     f"stopped after step {self.algo.steps_done}; resume with --resume {self.directory.path}"
@@ -237,7 +237,7 @@ class _Session:
                 raise
         row = self._record(result.get(EVALUATION_RESULTS) or {})
         if self.run.checkpoint_every and row["step"] % self.run.checkpoint_every == 0:
-            self.checkpoints.save(self.algo, self.metrics)
+            self._save()
         return row
 
     def _record(self, evaluation: Mapping[str, Any]) -> dict[str, Any]:
@@ -249,10 +249,14 @@ class _Session:
         self.recorded_step = self.algo.steps_done
         return row
 
+    def _save(self) -> None:
+        self.directory.commit(self.algo.steps_done)
+        self.checkpoints.save(self.algo, self.metrics)
+
     def _save_beside_an_error(self) -> None:
         """Write a checkpoint if that is possible: the error that ends the run is what matters."""
         try:
-            self.checkpoints.save(self.algo, self.metrics)
+            self._save()
         except Exception as failure:  # a full disk, which may be the error as well
             _logger.warning("no checkpoint could be written: %s", failure)
         else:

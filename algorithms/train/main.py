@@ -52,6 +52,7 @@ def _run(algorithm: str, arguments: argparse.Namespace) -> int:
     from algorithms.config.loading import load
     from algorithms.preflight.check import check, validate_start
     from algorithms.train.loop import resume, train
+    from algorithms.train.places import check_place
     from algorithms.train.resume import StoredRun, check_kept_settings
     from algorithms.train.trackers.registry import check_trackers
 
@@ -69,6 +70,8 @@ def _run(algorithm: str, arguments: argparse.Namespace) -> int:
         if stored:
             check_kept_settings(stored.directory.config_file, config)
         check_trackers(run.trackers)
+        if not stored:
+            check_place(run.dir, run.name or algorithm)
         if arguments.check:
             report = check(config, run)
             print("\n".join(report.lines))

@@ -36,7 +36,7 @@ def read(path: Path) -> list[dict[str, Any]]:
     for number, line in enumerate(_whole_lines(path.read_bytes()), start=1):
         try:
             row = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             row = None
         if not isinstance(row, dict) or not isinstance(row.get("step"), int):
             raise ValueError(f"{path}, line {number}: not a JSON object with a step")
@@ -56,15 +56,21 @@ def drop_torn_line(path: Path) -> None:
 
 
 def keep_until(path: Path, step: int) -> None:
-    """Drop the rows of later steps, and an incomplete last line."""
+    """Drop the rows of later steps, and an incomplete last line; the rows before stay as they are, byte for byte."""
     if path.exists():
-        write_text(path, "".join(_line(row) for row in read(path) if row["step"] <= step))
+        write_text(path, path.read_bytes()[: bytes_until(path, step)].decode())
 
 
-def add_to_last(path: Path, values: Mapping[str, Any]) -> None:
-    """Add values to the last row, in place of those of the same names."""
-    *rows, last = read(path)
-    write_text(path, "".join(map(_line, [*rows, {**last, **values}])))
+def bytes_until(path: Path, step: int) -> int:
+    """Count the bytes of the rows up to a step. Raises as `read`."""
+    kept = sum(row["step"] <= step for row in read(path))
+    return sum(len(line) + 1 for line in _whole_lines(path.read_bytes())[:kept])
+
+
+def with_last_changed(path: Path, values: Mapping[str, Any]) -> str:
+    """Return the text of the rows with values added to the last one, in place of those of the same names."""
+    *lines, last = (line.decode() for line in _whole_lines(path.read_bytes()))
+    return "".join(f"{line}\n" for line in lines) + _line({**json.loads(last), **values})
 
 
 def _whole_lines(content: bytes) -> list[bytes]:

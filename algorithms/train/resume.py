@@ -10,19 +10,29 @@ from pathlib import Path
 import yaml
 
 from algorithms.config.errors import ConfigError
-from algorithms.config.files import algorithm_of
+from algorithms.config.files import algorithm_of, read_sections
 from algorithms.config.machine import RLModuleSettings
 from algorithms.config.schema import Affects, affects, replaced
 from algorithms.config.sections import SECTIONS
 from algorithms.grpo.config import GRPOConfig
 from algorithms.train.checkpoints import Checkpoints
 from algorithms.train.exit_codes import is_disk_full
-from algorithms.train.run_directory import CHECKPOINTS, RunDirectory, run_of
+from algorithms.train.manifest import committed_steps
+from algorithms.train.places import check_writable
+from algorithms.train.record import check_record
+from algorithms.train.run_directory import (
+    CHECKPOINTS,
+    RunDirectory,
+    checkpoint_path,
+    checkpoint_steps,
+    run_of,
+    step_of,
+)
 from algorithms.utils.errors import CheckpointError
 
 _FIXES = (
     (RunDirectory.read_metrics, "fix that line, or delete it"),
-    (RunDirectory.read_evaluation, "delete it: the run resumes without the evaluation before training"),
+    (RunDirectory.read_evaluation, "put back a whole copy of it"),
 )
 # Result codes of SQLite's that do not mean that the file is damaged.
 _OUT_OF_REACH = (
@@ -56,20 +66,30 @@ class StoredRun:
 
         Raises:
             CheckpointError: `path` is not a run of the algorithm `name`, another process trains there, or the
-                checkpoint, metrics.jsonl or evaluation.json is damaged.
+                checkpoint or a file of record is damaged.
         """
         chosen = path if path.parent.name == CHECKPOINTS else None
         try:
             directory = RunDirectory.open(run_of(path))
         except ValueError as error:
             raise CheckpointError(str(error)) from error
+        check_record(directory, step_of(chosen) if chosen else None, unlisted="pass")
+        if not read_sections(directory.config_file):
+            raise CheckpointError(f"{directory.config_file}: holds no settings; fix: put back a whole copy of it")
         if (trained_by := algorithm_of(directory.config_file)) not in (None, name):
             fix = f"python -m algorithms.{trained_by} --resume {path}"
             raise CheckpointError(f"{path}: is a run of {trained_by}, not of {name}; fix: {fix}")
+        if to_train:
+            check_writable(directory.written_paths())
         with directory.locked() if to_train else contextlib.nullcontext():
-            _check_files(directory)
             checkpoints = Checkpoints(directory.checkpoints_folder)
-            yield cls(directory, checkpoints.checked(chosen) if chosen else checkpoints.newest())
+            checkpoint = checkpoints.checked(chosen) if chosen else checkpoints.newest()
+            step = (step_of(checkpoint) if checkpoint else None) or 0
+            # Again: only now does no other process train here.
+            check_record(directory, step, unlisted="refuse" if to_train else "warn")
+            _check_files(directory)
+            _check_steps(directory, step, checkpoint)
+            yield cls(directory, checkpoint)
 
 
 @contextmanager
@@ -99,6 +119,21 @@ def _check_files(directory: RunDirectory) -> None:
             raise CheckpointError(f"{error}; fix: {fix}") from error
 
 
+def _check_steps(directory: RunDirectory, step: int, checkpoint: Path | None) -> None:
+    """Check what the manifest does not say of a copy that was made while the run went on: that no step is missing."""
+    committed = committed_steps(directory.path)
+    if checkpoint is None and len(committed) > 1:
+        raise CheckpointError(
+            f"{directory.checkpoints_folder}: holds no checkpoint, and those of the steps "
+            f"{', '.join(map(str, committed))} were there; fix: put them back, or start a new run"
+        )
+    rows = [row for row in directory.read_metrics() if row["step"] <= step]
+    if step not in committed and len(rows) != step:
+        older = [one for one in checkpoint_steps(directory.checkpoints_folder) if one <= len(rows)]
+        fix = f"--resume {checkpoint_path(directory.checkpoints_folder, older[-1])}" if older else "a whole copy"
+        raise CheckpointError(f"{directory.metrics_file}: has {len(rows)} of {step} steps; fix: {fix}")
+
+
 def check_kept_settings(file: Path, config: GRPOConfig) -> None:
     """Check that no override changes how the run's history is written.
 
@@ -109,7 +144,7 @@ def check_kept_settings(file: Path, config: GRPOConfig) -> None:
     Raises:
         ConfigError: `rl_module.earlier_turns` differs.
     """
-    module = yaml.safe_load(file.read_text(encoding="utf-8")).get("rl_module") or {}
+    module = read_sections(file).get("rl_module") or {}
     before = module.get("earlier_turns", RLModuleSettings().earlier_turns)
     if before != config.rl_module_settings.earlier_turns:
         raise ConfigError(

@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import socket
+import time
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -16,15 +17,17 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from algorithms.config.errors import ConfigError, shown
 from algorithms.history.store import FILE_NAME
-from algorithms.train import metrics_file
+from algorithms.train import manifest, metrics_file
 from algorithms.train.exit_codes import is_disk_full
+from algorithms.train.places import check_place, no_place, unusable
 from algorithms.utils.errors import CheckpointError
-from algorithms.utils.files import make_folder, plain, sync_name, write_json, write_text
+from algorithms.utils.files import json_text, make_folder, plain, sync_name, write_text
 
 CHECKPOINTS = "checkpoints"
 SIDES = ("before", "after")
+_READ_ONLY = (errno.EACCES, errno.EPERM, errno.EROFS)
+_ABANDONED_S = 3600.0  # a folder that is being made is there for milliseconds
 # What a file system answers that knows no locks; a network's own, without their service, among them.
 _NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL)
 
@@ -34,6 +37,7 @@ class RunDirectory:
 
     ```
     config.yaml      resolved configuration; its presence marks the folder as a run
+    manifest.json    sizes and digests of the files of record
     metrics.jsonl    one object a step
     rollouts/        step-000001.parquet, …
     checkpoints/     step_000040/, …
@@ -61,28 +65,26 @@ class RunDirectory:
         self._last_step: int | None = None
 
     @classmethod
-    def create(cls, parent: str | Path, name: str, config_yaml: str) -> "RunDirectory":
+    def create(cls, parent: str | Path, name: str, config_yaml: str, mode: str = "0700") -> "RunDirectory":
         """Make a new folder for a run; a name already taken gets `-2`, `-3`, …; nothing is overwritten.
 
         Args:
             parent: where runs lie; made when missing; `~` is the user's home.
             name: the run's name, one path component.
             config_yaml: text of the resolved configuration.
+            mode: of the folder, in octal.
 
         Raises:
             ConfigError: the name is no single path component, or the parent can't hold folders.
             OSError: the disk is full.
         """
-        if not name or name in {".", ".."} or re.search(r"[/\\\0]", name):
-            raise ConfigError(f"run.name: {shown(name)} can't name a folder; fix: letters, digits, '-', '_' and '.'")
+        check_place(parent, name)
         try:
-            return cls(_new_folder(Path(parent).expanduser(), name, config_yaml))
+            return cls(_new_folder(Path(parent).expanduser(), name, config_yaml, int(mode, 8)))
         except (OSError, RuntimeError, ValueError) as error:  # a home that nobody has, a null byte
             if is_disk_full(error):  # which is another folder's fault no less
                 raise
-            reason = getattr(error, "strerror", None) or error
-            fix = "fix: name a folder that you may write to, or one that can be created"
-            raise ConfigError(f"run.dir: {str(parent)!r}: no run can be created there ({reason}); {fix}") from error
+            raise no_place(parent, getattr(error, "strerror", None) or error) from error
 
     @classmethod
     def open(cls, path: str | Path) -> "RunDirectory":
@@ -118,15 +120,35 @@ class RunDirectory:
                     f"{self.path}: {holder} trains here; fix: end it, or wait until it ends"
                 ) from error
             except OSError as error:
+                if error.errno in _READ_ONLY:
+                    raise unusable(file, error.strerror) from error
                 if error.errno not in _NO_LOCKS:
                     raise
             else:
                 file.write_text(f"process {os.getpid()} on {socket.gethostname()}", encoding="utf-8")
             yield
 
+    def written_paths(self) -> list[Path]:
+        """List the folders and files that a resume writes."""
+        folders = [self.path, self.checkpoints_folder, self.rollouts_folder]
+        return [
+            *folders,
+            self.config_file,
+            self.metrics_file,
+            self.conversations_file,
+            self.evaluation_file,
+            self.history_file,
+        ]
+
+    def delete_leftovers(self) -> None:
+        """Delete temporary files that a killed process left. Call it where the run is locked."""
+        for folder in (self.path, self.rollouts_folder):
+            for rest in folder.glob(".*.tmp"):
+                rest.unlink()
+
     def write_config(self, config_yaml: str) -> None:
         """Write config.yaml, in place of the present one."""
-        write_text(self.config_file, config_yaml)
+        self.write_record(self.config_file, config_yaml)
 
     def append_metrics(self, row: Mapping[str, Any]) -> None:
         """Add a step's row to metrics.jsonl.
@@ -150,7 +172,9 @@ class RunDirectory:
 
     def add_to_last_metrics(self, values: Mapping[str, Any]) -> None:
         """Add values to the last row of metrics.jsonl, of a run that resumes after that step."""
-        metrics_file.add_to_last(self.metrics_file, values)
+        text = metrics_file.with_last_changed(self.metrics_file, values)
+        with manifest.rewriting_end(self.path, self.metrics_file.name, text.encode()):
+            write_text(self.metrics_file, text)
 
     def read_metrics(self) -> list[dict[str, Any]]:
         """Return the stored rows in order, without a torn last line; empty before the first step."""
@@ -158,6 +182,8 @@ class RunDirectory:
 
     def truncate_after(self, step: int) -> None:
         """Delete metrics, conversations and rollouts of the steps after `step`, which a resumed run repeats."""
+        self.delete_leftovers()
+        manifest.forget_after(self.path, step)
         for rows in (self.metrics_file, self.conversations_file):
             metrics_file.keep_until(rows, step)
         for file in self.rollouts_folder.glob("step-*.parquet"):
@@ -171,7 +197,7 @@ class RunDirectory:
 
     def write_evaluation(self, evaluation: Mapping[str, Any]) -> None:
         """Write evaluation.json, in place of an earlier one."""
-        write_json(self.evaluation_file, evaluation)
+        self.write_record(self.evaluation_file, json_text(evaluation))
 
     def read_evaluation(self) -> dict[str, Any]:
         """Return the content of evaluation.json; empty if there is none.
@@ -183,7 +209,7 @@ class RunDirectory:
             return {}
         try:
             stored = json.loads(self.evaluation_file.read_bytes())
-        except ValueError:
+        except (ValueError, RecursionError):
             stored = None
         if not isinstance(stored, dict) or not all(isinstance(stored.get(side, {}), dict) for side in SIDES):
             raise ValueError(f"{self.evaluation_file}: not a JSON object of evaluations")
@@ -191,12 +217,22 @@ class RunDirectory:
 
     def delete_results(self) -> None:
         """Delete summary.json and curves.png of a run that continues; evaluation.json stays."""
-        for file in (self.summary_file, self.curves_file):
-            file.unlink(missing_ok=True)
+        self.curves_file.unlink(missing_ok=True)
+        with manifest.replacing(self.path, self.summary_file.name, None):
+            self.summary_file.unlink(missing_ok=True)
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
         """Write summary.json, in place of an earlier one."""
-        write_json(self.summary_file, summary)
+        self.write_record(self.summary_file, json_text(summary))
+
+    def commit(self, step: int) -> None:
+        """Note what the files of rows hold at a step, before its checkpoint gets its name."""
+        manifest.commit(self.path, step, checkpoint_steps(self.checkpoints_folder))
+
+    def write_record(self, file: Path, text: str) -> None:
+        """Write a small file that the manifest lists, in place of the present one."""
+        with manifest.replacing(self.path, file.name, text.encode()):
+            write_text(file, text)
 
 
 def run_of(path: Path) -> Path:
@@ -209,22 +245,29 @@ def checkpoint_path(folder: Path, step: int) -> Path:
     return folder / f"step_{step:06d}"
 
 
+def step_of(checkpoint: Path) -> int | None:
+    """Return the step that a checkpoint's name says; None for another name."""
+    match = re.fullmatch(r"step_(\d{6,})", checkpoint.name)
+    return int(match[1]) if match else None
+
+
 def checkpoint_steps(folder: Path) -> list[int]:
     """List the steps of the complete checkpoints in a run's `checkpoints` folder, ascending, damaged ones included."""
-    found = (re.fullmatch(r"step_(\d{6,})", path.name) for path in folder.glob("step_*"))
-    return sorted(int(match[1]) for match in found if match)
+    return sorted(step for path in folder.glob("step_*") if (step := step_of(path)) is not None)
 
 
-def _new_folder(parent: Path, name: str, config_yaml: str) -> Path:
+def _new_folder(parent: Path, name: str, config_yaml: str, mode: int) -> Path:
     """Make a run's folder under that name, or the first one with a number that is free: whole, and on the disk.
 
     A folder without config.yaml would be no run, and would still take the name that `--continue` knows the run by.
     """
     make_folder(parent)
+    _delete_abandoned(parent)
     temporary = RunDirectory(parent / f".{uuid.uuid4().hex[:12]}.tmp")
     try:
         for folder in (temporary.path, temporary.rollouts_folder, temporary.checkpoints_folder):
-            folder.mkdir()
+            folder.mkdir(0o700)
+        temporary.path.chmod(mode)
         temporary.write_config(config_yaml)
         path = _renamed(temporary.path, (parent / (f"{name}-{number}" if number > 1 else name) for number in count(1)))
     except BaseException:
@@ -232,6 +275,14 @@ def _new_folder(parent: Path, name: str, config_yaml: str) -> Path:
         raise
     sync_name(path)
     return path
+
+
+def _delete_abandoned(parent: Path) -> None:
+    """Delete folders that a process which was killed was about to make a run of."""
+    for rest in parent.glob(".*.tmp"):
+        with contextlib.suppress(OSError):  # somebody else's, or gone
+            if re.fullmatch(r"\.[0-9a-f]{12}\.tmp", rest.name) and time.time() - rest.stat().st_mtime > _ABANDONED_S:
+                shutil.rmtree(rest)
 
 
 def _renamed(folder: Path, names: Iterator[Path]) -> Path:

@@ -81,7 +81,12 @@ def plain(value: Any) -> Any:
 
 def write_json(path: Path, value: Any) -> None:
     """Write indented JSON so that a reader finds the old file or the new one, never a part."""
-    write_text(path, json.dumps(plain(value), indent=2, allow_nan=False) + "\n")
+    write_text(path, json_text(value))
+
+
+def json_text(value: Any) -> str:
+    """Return indented JSON; NaN and the infinities become null."""
+    return json.dumps(plain(value), indent=2, allow_nan=False) + "\n"
 
 
 def write_text(path: Path, text: str) -> None:

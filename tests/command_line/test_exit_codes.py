@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from algorithms.config.files import configs_folder, read_sections
-from algorithms.train.checkpoint import write_manifest
 from algorithms.train.main import main
+from algorithms.train.manifest import take_as_they_are, write_manifest
 from tests.shipped_files import training_files
 
 
@@ -37,11 +37,13 @@ def files(tmp_path) -> Path:
     damaged.mkdir(parents=True)
     (damaged / "state.json").write_text("{}")
     (tmp_path / "damaged" / "config.yaml").write_text("run:\n  name: damaged\n")
+    take_as_they_are(tmp_path / "damaged", [1], {})
     checkpoint = tmp_path / "stopped" / "checkpoints" / "step_000001"
     checkpoint.mkdir(parents=True)
     (checkpoint / "state.json").write_text("{}")
     write_manifest(checkpoint)
     (tmp_path / "stopped" / "config.yaml").write_text("run:\n  name: stopped\n")
+    take_as_they_are(tmp_path / "stopped", [1], {})
     embedded = files_of("r3env") / "assets" / "train.jsonl"
     (tmp_path / "copy.jsonl").write_text(embedded.read_text())
     return tmp_path

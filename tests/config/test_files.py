@@ -1,6 +1,7 @@
 """YAML files and overrides: types, precedence, round trip, and the line of every mistake."""
 
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -52,7 +53,17 @@ WRONG_OVERRIDES = [
     ),
     ("run.stepz=3", "run.stepz: no such setting; did you mean run.steps?"),
 ]
+# Ten entries, and eight times ten of the line before: a gigabyte once it is unfolded.
+BOMB = b"a: &a [x,x,x,x,x,x,x,x,x,x]\n" + b"".join(
+    b"%c: &%c [%s]\n" % (new, new, b",".join(10 * [b"*%c" % old])) for old, new in pairwise(b"abcdefghi")
+)
 WRONG_FILES = [
+    (BOMB, "not a valid configuration: its aliases unfold into more than 100,000 entries; fix: write them out"),
+    (
+        b"a0: xxxxxxxxxx\n" + b"".join(b"a%d: ${a%d}${a%d}\n" % (n + 1, n, n) for n in range(40)),
+        "not a valid configuration: its interpolations unfold into more than 10,000,000 characters; fix: write",
+    ),
+    (b"a: &a [*a]", "not a valid configuration: an alias stands within what it names; fix: write it out"),
     (b"training: [", "not a valid configuration: line 2, column 1: did not find expected node content"),
     (b"run:\n\tsteps: 1", "not a valid configuration: line 2, column 1: found character that cannot start any token"),
     (b"training: {lr: 1, lr: 2}", "not a valid configuration: line 1, column 19: found duplicate key lr"),
@@ -221,7 +232,11 @@ def test_an_environment_variable_can_be_part_of_a_file(tmp_path, monkeypatch):
     monkeypatch.setenv("PROBLEMS", "/data/p.jsonl")
     path = tmp_path / "a.yaml"
     path.write_text("environment: {data: '${oc.env:PROBLEMS}'}\n")
-    assert load(path, [], R3GRPOConfig)[0].env_config == {"data": "/data/p.jsonl"}
+    config, run = load(path, [], R3GRPOConfig)
+    assert config.env_config == {"data": "/data/p.jsonl"}
+    assert "data: ${oc.env:PROBLEMS}\n" in to_yaml(config, run, algorithm="r3_grpo")
+    config, run = load(path, ["environment.data=/data/p.jsonl.gz"], R3GRPOConfig)
+    assert "data: /data/p.jsonl.gz\n" in to_yaml(config, run, algorithm="r3_grpo"), "an override wins"
 
 
 @pytest.fixture

@@ -1,8 +1,9 @@
 """What a configuration says outside the machine: its settings, but no secret in them."""
 
 import pytest
+from omegaconf import OmegaConf
 
-from algorithms.config.secrets import HIDDEN, without_secrets
+from algorithms.config.secrets import HIDDEN, references, without_secrets
 
 CONFIG = {
     "algorithm": "grpo",
@@ -58,4 +59,31 @@ def test_all_else_stays_as_it_is_and_the_original_is_not_touched():
     assert repr(CONFIG) == before
     assert {key: found[key] for key in found if key != "environment"} == {
         key: CONFIG[key] for key in CONFIG if key != "environment"
+    }
+
+
+def test_text_from_the_environment_is_known_by_how_it_was_written_also_through_other_settings(monkeypatch):
+    monkeypatch.setenv("JUDGE", "sesame-12")
+    written = OmegaConf.create(
+        {
+            "environment": {
+                "key": "${oc.env:JUDGE}",
+                "list": ["Bearer ${environment.key}", "${.0}", "plain"],
+                "near": "${.key}",
+                "default": "${oc.env:UNSET,none}",
+                "number": "${oc.decode:${oc.env:UNSET,3}}",
+                "escaped": "\\${oc.env:JUDGE}",
+                "other": "${environment.list.2}",
+                "itself": "\\${environment.itself}",
+            }
+        }
+    )
+    found = references(OmegaConf.to_container(written), OmegaConf.to_container(written, resolve=True))
+    assert found == {
+        ("environment", "key"): ("sesame-12", "${oc.env:JUDGE}"),
+        ("environment", "list", "0"): ("Bearer sesame-12", "Bearer ${oc.env:JUDGE}"),
+        ("environment", "list", "1"): ("Bearer sesame-12", "Bearer ${oc.env:JUDGE}"),
+        ("environment", "near"): ("sesame-12", "${oc.env:JUDGE}"),
+        ("environment", "default"): ("none", "${oc.env:UNSET,none}"),
+        ("environment", "escaped"): ("${oc.env:JUDGE}", r"\${oc.env:JUDGE}"),
     }

@@ -9,6 +9,8 @@ import pytest
 from algorithms.evaluate.__main__ import main
 from algorithms.evaluate.cli_inputs import parser
 from algorithms.evaluation.responses import ResponseFolder
+from algorithms.models.names import resolve_model
+from algorithms.train.manifest import write_manifest
 
 ASKED = ["--model", "embedded:tiny", "--config", "configs/quickstart.yaml", "--samples", "4", "evaluation.limit=12"]
 IN_PARTS = ["env_runners.max_num_seqs=2"]  # four problems a part
@@ -141,6 +143,24 @@ def test_a_checkpoint_and_a_folder_of_runs_are_no_models_and_the_fix_names_them(
         assert main(["--model", str(named), "--data", "embedded:heldout"]) == 2
         (line,) = capsys.readouterr().err.splitlines()
         assert line.startswith(f"error: --model: {named} ") and fix in line
+
+
+def test_a_model_of_a_checkpoint_that_is_not_what_was_written_is_refused(tmp_path, capsys):
+    checkpoint = tmp_path / "step_000001"
+    shutil.copytree(resolve_model("embedded:tiny"), checkpoint / "model")
+    write_manifest(checkpoint)
+    (checkpoint / "model" / "config.json").write_text("{}")
+    assert main(["--model", str(checkpoint / "model"), "--data", "embedded:heldout"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"error: --model: {checkpoint}: the checkpoint is damaged, model/config.json has 2 bytes")
+
+
+def test_an_evaluation_that_cannot_be_written_is_one_line(tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    out = tmp_path / "file" / "out"
+    assert main([*ASKED, "--data", "math=embedded:heldout", "--out", str(out)]) == 2
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last.startswith(f"error: --out: {out} cannot be written (Not a directory); fix: ")
 
 
 def test_a_greedy_evaluation_takes_the_likeliest_tokens_whatever_the_seed(tmp_path):

@@ -7,6 +7,7 @@ import pytest
 
 from algorithms.report.__main__ import main
 from algorithms.report.page import inline_json, render
+from algorithms.train.manifest import MANIFEST
 
 from .runs import HOSTILE, make_run, row, step_rows
 
@@ -236,6 +237,8 @@ def test_what_no_page_can_be_made_of_is_refused_in_one_line(tmp_path, capsys):
     assert "named twice" in refusal(capsys, run, run)
     assert "no step has been recorded yet" in refusal(capsys, make_run(tmp_path, "empty", steps=0))
     (run / "summary.json").write_text('{"steps": ')
+    assert "summary.json: has 10 bytes instead of" in refusal(capsys, run)
+    (run / MANIFEST).unlink()
     assert "summary.json: cannot be read" in refusal(capsys, run)
 
 

@@ -73,3 +73,9 @@ def load(algo, path):
     state = json.loads((path / "state.json").read_text())
     algo.history.rollback(state["mark"])
     algo.steps_done = state["steps_done"]
+
+
+def content(run):
+    """Every file of a run, but links and the lock's."""
+    files = (path for path in run.path.rglob("*") if path.is_file() and not path.is_symlink())
+    return {path: path.read_bytes() for path in files if path.name != ".lock"}

@@ -7,36 +7,11 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import SCALARS, EventAccumulator
 
 from algorithms.history.database import FORMAT, HistoryDatabase
-from algorithms.train.main import main
+from algorithms.train.rebuild import rebuild
 from algorithms.train.resume import StoredRun, reading_history
 from algorithms.train.run_directory import RunDirectory
 from algorithms.utils.errors import CheckpointError
-
-
-@pytest.fixture
-def command(algorithm, capsys):
-    """The command line; gives its exit code and the last line of standard error."""
-
-    def run(*arguments):
-        code = main("grpo", list(arguments))
-        captured = capsys.readouterr()
-        return code, captured.err.splitlines()[-1]
-
-    return run
-
-
-@pytest.fixture
-def run(command, tmp_path):
-    """A run that has made its three steps, with a checkpoint of each."""
-    small = ["run.steps=3", "run.checkpoint_every=1", "run.save_rollouts=false", "run.log_conversations=0"]
-    code, said = command(f"run.dir={tmp_path}", "run.name=run", *small)
-    assert code == 0, said
-    return RunDirectory.open(tmp_path / "run")
-
-
-def content(run):
-    """Every file of a run, but the lock's."""
-    return {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file() and path.name != ".lock"}
+from tests.runs.stand_in import content
 
 
 def whole_events(run):
@@ -252,8 +227,10 @@ def test_before_the_first_step_it_is_made_again(tmp_path, command, algorithm):
     assert whole_events(run) == [(0, 0.5), (1, 0.5)]
 
 
-def test_one_that_is_gone_is_not_made_up_from_a_trained_model(run, command):
+def test_one_that_is_gone_for_good_is_not_made_up_from_a_trained_model(run, command):
     run.evaluation_file.unlink()
+    assert command("--resume", str(run.path), "run.steps=4")[1].startswith(f"error: {run.evaluation_file}: is missing")
+    rebuild(run.path)
     assert command("--resume", str(run.path), "run.steps=4")[0] == 0
     assert run.read_evaluation().keys() == {"after", "wall_s"}
 

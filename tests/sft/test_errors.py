@@ -9,6 +9,7 @@ from algorithms.r3_grpo.config import R3GRPOConfig
 from algorithms.sft import config as sft_config
 from algorithms.sft.__main__ import main
 from algorithms.sft.config import SFTConfig
+from algorithms.train.run_directory import RunDirectory
 
 from .conftest import BASE, solved, write
 
@@ -70,3 +71,13 @@ def test_training_skips_the_section_in_a_file_and_refuses_it_as_an_override(tmp_
     assert config.sft_settings.lr == 1e-4
     with pytest.raises(ConfigError, match=r"sft.lr: R3GRPO has no section sft; python -m algorithms.sft has"):
         load(file, ["sft.lr=1"], R3GRPOConfig)
+
+
+def test_rows_that_are_lost_stop_a_resume(tmp_path, capsys):
+    run = RunDirectory.create(tmp_path, "cut", "algorithm: sft\n")
+    for step in (1, 2):
+        run.append_metrics({"step": step})
+    run.commit(2)
+    run.metrics_file.write_text('{"step": 1}\n')
+    assert main(["--resume", str(run.path)]) == 2
+    assert capsys.readouterr().err.startswith(f"error: {run.metrics_file}: has 12 bytes instead of at least 24; fix: ")

@@ -11,7 +11,7 @@ from algorithms.train.trackers.mlflow_run import MlflowRun
 from algorithms.train.trackers.tracker import Tracker
 from algorithms.train.trackers.trackio_run import TrackioRun
 from algorithms.train.trackers.wandb_run import WandbRun
-from algorithms.utils.files import write_json
+from algorithms.utils.files import json_text
 
 TENSORBOARD = "tensorboard"
 TRACKERS: dict[str, type[Tracker]] = {kind.name: kind for kind in (WandbRun, MlflowRun, TrackioRun)}
@@ -46,7 +46,7 @@ def open_tracker(name: str, run: RunDirectory) -> Tracker:
     try:
         known = json.loads(file.read_bytes()) if file.exists() else {}
         tracker = TRACKERS[name].open(run, known.get(name) or {})
-        write_json(file, known | {name: tracker.identity()})
+        run.write_record(file, json_text(known | {name: tracker.identity()}))
     except Exception as error:  # a client's: there are many
         raise _cannot_start(name, error) from error
     return tracker

@@ -1,0 +1,117 @@
+"""YAML that costs no more than its text: what would unfold into millions of entries or characters is refused."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import yaml
+
+MOST_NODES = 100_000
+MOST_CHARACTERS = 10_000_000
+# Of another setting, by its dots and its path; behind an odd number of backslashes it is text.
+_INTERPOLATION = re.compile(r"(?<!\\)(?:\\\\)*(\$\{(\.*)([\w.]+)\})")
+Path = tuple[str, ...]
+
+
+def load_yaml(text: str) -> Any:
+    """Return plain data.
+
+    Raises:
+        ValueError: it is no YAML, or too much of it (see `check_aliases`); one line.
+    """
+    check_aliases(text)
+    try:
+        return yaml.safe_load(text)
+    except (yaml.YAMLError, RecursionError) as error:
+        raise ValueError(" ".join(str(error).split())) from error
+
+
+def check_aliases(text: str) -> None:
+    """Refuse YAML that has more than `MOST_NODES` entries once its aliases are unfolded, or one within itself.
+
+    Text that is no YAML passes: whoever reads it says why.
+
+    Raises:
+        ValueError: one line.
+    """
+    if "*" not in text:
+        return
+    try:
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
+        count = 0 if root is None else _unfolded(root, {})
+    except (yaml.YAMLError, RecursionError):
+        return
+    if count > MOST_NODES:
+        raise ValueError(f"its aliases unfold into more than {MOST_NODES:,} entries; fix: write them out, or fewer")
+
+
+def _unfolded(node: yaml.Node, counts: dict[int, int | None]) -> int:
+    """Count the entries below a node, each alias as what it stands for."""
+    if id(node) in counts:
+        known = counts[id(node)]
+        if known is None:
+            raise ValueError("an alias stands within what it names; fix: write it out")
+        return known
+    counts[id(node)] = None
+    children: list[yaml.Node] = []
+    if isinstance(node, yaml.MappingNode):
+        children = [child for pair in node.value for child in pair]
+    elif isinstance(node, yaml.SequenceNode):
+        children = node.value
+    count = 1 + sum(_unfolded(child, counts) for child in children)
+    counts[id(node)] = count
+    return count
+
+
+def interpolated(text: str, path: Path) -> list[tuple[str, Path]]:
+    """List the other settings that a text names by `${…}`: as it is written, and the path to it.
+
+    Args:
+        text: of a setting.
+        path: to that setting.
+    """
+    return [
+        (match[1], (*(path[: len(path) - len(match[2])] if match[2] else ()), *match[3].split(".")))
+        for match in _INTERPOLATION.finditer(text)
+    ]
+
+
+def check_interpolations(data: Any) -> None:
+    """Refuse data that has more than `MOST_CHARACTERS` once its interpolations are resolved.
+
+    Raises:
+        ValueError: one line.
+    """
+    if _resolved_length(data, (), data, {}) > MOST_CHARACTERS:
+        most = f"{MOST_CHARACTERS:,} characters"
+        raise ValueError(f"its interpolations unfold into more than {most}; fix: write them out")
+
+
+def _resolved_length(value: Any, path: Path, data: Any, lengths: dict[Path, int]) -> int:
+    """Count the characters of a value; one that names itself, which nobody can resolve, counts once."""
+    if path in lengths:
+        return lengths[path]
+    lengths[path] = 0
+    length = 1
+    if isinstance(value, Mapping):
+        length += sum(_resolved_length(entry, (*path, str(key)), data, lengths) for key, entry in value.items())
+    elif isinstance(value, list):
+        length += sum(_resolved_length(entry, (*path, str(n)), data, lengths) for n, entry in enumerate(value))
+    elif isinstance(value, str):
+        length += len(value)
+        for _, target in interpolated(value, path):
+            length += _resolved_length(_found(data, target), target, data, lengths)
+    lengths[path] = length
+    return length
+
+
+def _found(data: Any, path: Path) -> Any:
+    """Return what is at a path; None for nothing."""
+    for key in path:
+        if isinstance(data, Mapping):
+            data = next((entry for name, entry in data.items() if str(name) == key), None)
+        elif isinstance(data, list) and key.isdecimal() and int(key) < len(data):
+            data = data[int(key)]
+        else:
+            return None
+    return data
