@@ -131,7 +131,7 @@ def test_loss_and_gradient_are_trls_in_ten_steps(folder, tmp_path):
         loss.backward()
         assert statistics.loss == pytest.approx(loss.item(), rel=1e-5, abs=1e-6)
         gradients = [torch.cat([p.grad.flatten() for p in model.parameters()]) for model in (ours, theirs)]
-        assert (gradients[0] - gradients[1]).abs().max() <= 1e-5 * gradients[1].abs().max()
+        assert (gradients[0] - gradients[1]).abs().max() <= 3e-5 * gradients[1].abs().max()  # float32
         clipped += statistics.clipped
         optimizer.step()
         theirs.load_state_dict(ours.state_dict())  # AdamW would enlarge what rounding leaves between the two
