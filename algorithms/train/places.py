@@ -42,7 +42,7 @@ def check_place(parent: str | Path, name: str) -> None:
 def no_place(parent: str | Path, reason: object) -> ConfigError:
     """Return the error of a `run.dir` in which no run can be created."""
     fix = "fix: name a folder that you may write to, or one that can be created"
-    return ConfigError(f"run.dir: {shown(str(parent))}: no run can be created there ({reason}); {fix}")
+    return ConfigError(f"run.dir: {str(parent)!r}: no run can be created there ({reason}); {fix}")
 
 
 def check_writable(paths: Iterable[Path]) -> None:
