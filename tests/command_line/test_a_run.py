@@ -58,6 +58,7 @@ def test_the_run_directory_is_complete(run):
         "history.sqlite",
         "history.sqlite-journal",  # SQLite's own, kept from one commit to the next
         "evaluation.json",
+        "manifest.json",
         "summary.json",
         "curves.png",
     }
