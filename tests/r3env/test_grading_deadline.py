@@ -22,6 +22,7 @@ from r3env.grading import GraderError, close, grade, grader, statistics
 from r3env.grading.child import MEMORY_LIMIT_BYTES
 from r3env.grading.grader import compare_in_grader
 from r3env.sandbox.process import ProcessDiedError, ProcessTimeoutError, child_environment
+from tests.own_ray import own_ray
 from tests.r3env.grading_corpus import DIFFERENT, EQUAL
 
 HOPELESS = {
@@ -170,22 +171,13 @@ def test_hopeless_answers_inside_an_actor() -> None:
         def honest(self) -> float:
             return honest()
 
-    ray.init(
-        address="local",
-        num_cpus=1,
-        include_dashboard=False,
-        log_to_driver=False,
-        runtime_env={"env_vars": {"PYTHONPATH": ROOT}},
-    )
-    try:
-        judge = ray.remote(Judge).remote()
+    with own_ray():
+        judge = ray.remote(Judge).options(runtime_env={"env_vars": {"PYTHONPATH": ROOT}}).remote()
         for name, answer in HOPELESS.items():
             assert max(ray.get(judge.elapsed.remote([answer]))) < DEADLINE_S + AT_ONCE_S, name
             assert ray.get(judge.honest.remote()) < AT_ONCE_S
         assert max(ray.get(judge.elapsed.remote(list(HOPELESS.values())[:4]))) < DEADLINE_S + AT_ONCE_S
         assert ray.get(judge.honest.remote()) < AT_ONCE_S
-    finally:
-        ray.shutdown()
 
 
 @pytest.mark.slow

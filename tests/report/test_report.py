@@ -7,6 +7,7 @@ import pytest
 
 from algorithms.report.__main__ import main
 from algorithms.report.page import inline_json, render
+from algorithms.train.run_directory import RunDirectory
 from algorithms.train.manifest import MANIFEST
 
 from .runs import HOSTILE, make_run, row, step_rows
@@ -132,7 +133,7 @@ def test_many_levels_are_rows_and_answers_stand_beside_each_other(tmp_path):
     for side, text in (("before", "I am [1"), ("after", "Bees fly.")):
         stored[side]["levels"] = {uid: f"kind-{uid}" for uid in stored[side]["correct"]}
         stored[side]["examples"] = [{"problem": "About bees.", "response": text, "correct": side == "after"}]
-    (run / "evaluation.json").write_text(json.dumps(stored))
+    RunDirectory(run).write_evaluation(stored)
     _, data = report(run, out=tmp_path / "r.html")
     _, levels, examples = data["tables"]
     assert levels["head"] == ["level", "a before", "a after"] and len(levels["rows"]) == 12

@@ -104,7 +104,8 @@ def test_without_trackers_the_run_directory_is_all_that_there_is(tmp_path):
         recorder.record_settings({"algorithm": "grpo"})
         recorder.record({"step": 1, "reward/mean": 0.5})
         recorder.record_evaluation(1, {"eval/pass@1": 0.5})
-    assert {path.name for path in run.path.iterdir()} == {"config.yaml", "metrics.jsonl", "rollouts", "checkpoints"}
+    files = {"config.yaml", "manifest.json", "metrics.jsonl", "rollouts", "checkpoints"}
+    assert {path.name for path in run.path.iterdir()} == files
     check_trackers(["tensorboard"])
 
 
