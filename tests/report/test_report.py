@@ -7,8 +7,8 @@ import pytest
 
 from algorithms.report.__main__ import main
 from algorithms.report.page import inline_json, render
-from algorithms.train.run_directory import RunDirectory
 from algorithms.train.manifest import MANIFEST
+from algorithms.train.run_directory import RunDirectory
 
 from .runs import HOSTILE, make_run, row, step_rows
 
