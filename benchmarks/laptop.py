@@ -26,6 +26,7 @@ from algorithms.utils.files import write_text
 from algorithms.utils.provenance import machine
 from algorithms.utils.statistics import in_points, paired_bootstrap
 from benchmarks.ablation.intervals import half_width, t_interval
+from benchmarks.ablation.learned import PASS_AT_1, held_out
 from benchmarks.looks import TITLES, Line, draw_lines
 
 RECORDS = Path(__file__).parents[1] / "docs" / "evidence" / "laptop.jsonl"
@@ -80,13 +81,7 @@ def read_run(folder: Path) -> Run | None:
         return None
     summary, evaluation = json.loads(run.summary_file.read_text("utf-8")), run.read_evaluation()
     arm, _, seed = folder.name.rpartition("-")
-    tokens, curve = 0.0, [[0.0, evaluation["before"]["metrics"]["pass@1"]]]
-    for row in run.read_metrics():
-        tokens = row["throughput/generated_tokens"]
-        if "eval/pass@1" in row:
-            curve.append([tokens, row["eval/pass@1"]])
-    if curve[-1][0] != tokens:
-        curve.append([tokens, evaluation["after"]["metrics"]["pass@1"]])
+    curve = held_out(summary, run.read_metrics())
     return Run(
         arm=arm,
         seed=int(seed),
@@ -95,7 +90,7 @@ def read_run(folder: Path) -> Run | None:
         steps=summary["steps"],
         generated_tokens=summary["generated_tokens"],
         wall_s=summary["wall_s"],
-        curve=curve,
+        curve=np.transpose([curve.tokens, curve.values[PASS_AT_1]]).tolist(),
         **{
             side: {key: evaluation[side][key] for key in ("metrics", "correct", "levels", "examples")} for side in SIDES
         },

@@ -28,23 +28,13 @@ from algorithms.learner.group import LearnerDied, each_learner, put_tensors, set
 from algorithms.learner.weights import Kind
 from algorithms.models.names import resolve_model
 from algorithms.train.exit_codes import is_disk_full
-from algorithms.train.manifest import MANIFEST, damage, write_manifest
+from algorithms.train.manifest import write_manifest
 from algorithms.train.run_directory import checkpoint_path
 from algorithms.train.tensor_files import read_tensors, tensor_names, write_tensors
 from algorithms.utils.errors import CheckpointError
 from algorithms.utils.files import sync
 
 FORMAT = 3
-
-__all__ = [
-    "FORMAT",
-    "MANIFEST",
-    "complete_checkpoint",
-    "damage",
-    "load_checkpoint",
-    "save_checkpoint",
-    "write_manifest",
-]
 
 
 def save_checkpoint(algo: StagedAlgorithm, folder: Path, metrics: Mapping[str, float] = MappingProxyType({})) -> Path:

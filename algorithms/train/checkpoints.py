@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from algorithms.grpo.base import StagedAlgorithm
-from algorithms.train.checkpoint import damage, save_checkpoint
+from algorithms.train.checkpoint import save_checkpoint
+from algorithms.train.manifest import damage
 from algorithms.train.run_directory import checkpoint_path, checkpoint_steps
 from algorithms.utils.errors import CheckpointError
 from algorithms.utils.files import sync

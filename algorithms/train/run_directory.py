@@ -131,14 +131,8 @@ class RunDirectory:
     def written_paths(self) -> list[Path]:
         """List the folders and files that a resume writes."""
         folders = [self.path, self.checkpoints_folder, self.rollouts_folder]
-        return [
-            *folders,
-            self.config_file,
-            self.metrics_file,
-            self.conversations_file,
-            self.evaluation_file,
-            self.history_file,
-        ]
+        rows = [self.metrics_file, self.conversations_file]
+        return [*folders, *rows, self.config_file, self.evaluation_file, self.history_file]
 
     def delete_leftovers(self) -> None:
         """Delete temporary files that a killed process left. Call it where the run is locked."""

@@ -107,22 +107,32 @@ def learned(job: Job) -> Learnt:
         raise ValueError(f"{job.folder}: is not finished")
     summary = json.loads(directory.summary_file.read_text(encoding="utf-8"))
     rows = directory.read_metrics()
-    sides = summary["eval"]
-    between = [
-        (row["step"], row[TOKENS], {name: row[f"eval/{name}"] for name in sides["before"] if f"eval/{name}" in row})
-        for row in rows
-        if f"eval/{PASS_AT_1}" in row and row["step"] < summary["steps"]
-    ]
     return Learnt(
         arm=job.arm,
         seed=job.seed,
         folder=job.folder,
         settings_hash=job.settings_hash,
         wall_s=summary["wall_s"],
-        held_out=Curve.of(
-            [(0, 0, sides["before"]), *between, (summary["steps"], summary["generated_tokens"], sides["after"])]
-        ),
+        held_out=held_out(summary, rows),
         training=Curve.of([(row["step"], row[TOKENS], row) for row in rows]),
+    )
+
+
+def held_out(summary: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> Curve:
+    """Return a finished run's evaluations: before, between and after its steps.
+
+    Args:
+        summary: of summary.json.
+        rows: of metrics.jsonl.
+    """
+    sides = summary["eval"]
+    between = [
+        (row["step"], row[TOKENS], {name: row[f"eval/{name}"] for name in sides["before"] if f"eval/{name}" in row})
+        for row in rows
+        if f"eval/{PASS_AT_1}" in row and row["step"] < summary["steps"]
+    ]
+    return Curve.of(
+        [(0, 0, sides["before"]), *between, (summary["steps"], summary["generated_tokens"], sides["after"])]
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from algorithms.history.store import FILE_NAME as HISTORY
-from algorithms.train.checkpoint import damage
+from algorithms.train.manifest import damage
 from benchmarks.soaking.events import event_troubles, odd_steps
 from benchmarks.soaking.kinds import Compared
 

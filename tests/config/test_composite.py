@@ -19,7 +19,7 @@ from algorithms.models.composite import TEXT_ARCHITECTURES, text_name
 from algorithms.models.names import validate_model
 from algorithms.models.tokenizer import ModelConfigs, load_tokenizer
 from algorithms.preflight.check import check
-from algorithms.train.checkpoint import write_manifest
+from algorithms.train.manifest import write_manifest
 from algorithms.train.tensor_files import write_tensors
 from tests.shapes import COMPOSITE, CONTEXT, VOCABULARY
 

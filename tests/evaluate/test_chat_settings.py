@@ -11,7 +11,7 @@ from algorithms.evaluate.results import bearing_on_answers
 from algorithms.evaluation.responses import ResponseFolder
 from algorithms.models.names import resolve_model
 from algorithms.models.tokenizer import chat_format, load_tokenizer
-from algorithms.train.checkpoint import write_manifest
+from algorithms.train.manifest import write_manifest
 from r3env.chat import ChatFormat
 
 MOODY = "{% if add_generation_prompt %}{{ mood | default('') }}{% endif %}"

@@ -13,7 +13,7 @@ import yaml
 from algorithms.config.errors import ConfigError
 from algorithms.evaluate.__main__ import main
 from algorithms.models.names import resolve_model
-from algorithms.train.checkpoint import write_manifest
+from algorithms.train.manifest import write_manifest
 
 MODULE = "environment_of_a_stranger"
 FOREIGN = f"{MODULE}:Stranger-v0"

@@ -30,8 +30,11 @@ def finish(folder, name, after):
     run = RunDirectory.create(folder, name, "run: {}\n")
     run.append_metrics({"step": 1, "throughput/generated_tokens": 100.0, "eval/pass@1": 0.1})
     run.append_metrics({"step": 2, "throughput/generated_tokens": 250.0})
-    run.write_evaluation({"before": evaluation(0.0), "after": evaluation(after)})
-    run.write_summary({"steps": 2, "generated_tokens": 250, "wall_s": 90.0, "code": {"commit": "abc"}})
+    sides = {"before": evaluation(0.0), "after": evaluation(after)}
+    run.write_evaluation(sides)
+    measured = {side: one["metrics"] for side, one in sides.items()}
+    cost = {"steps": 2, "generated_tokens": 250, "wall_s": 90.0}
+    run.write_summary({**cost, "code": {"commit": "abc"}, "eval": measured})
 
 
 def test_finished_runs_become_records_once_and_tables_show_them(tmp_path):

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from algorithms.history.store import ReplayHistory
-from algorithms.train.checkpoint import damage
+from algorithms.train.manifest import damage
 from algorithms.train.resume import StoredRun, reading_history
 from algorithms.train.rollout_files import read_rollouts
 from algorithms.train.run_directory import RunDirectory, checkpoint_steps

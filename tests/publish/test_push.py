@@ -14,7 +14,7 @@ import yaml
 from algorithms.export import main
 from algorithms.models.names import resolve_model
 from algorithms.publish.card import model_card
-from algorithms.train.checkpoint import write_manifest
+from algorithms.train.manifest import write_manifest
 from algorithms.utils.provenance import code_commit
 from algorithms.utils.statistics import score, share_interval
 from tests.hub_stand_in import running_hub

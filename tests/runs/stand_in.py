@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from algorithms.config.placement import TransferKind
 from algorithms.grpo.types import StepBatch
 from algorithms.history.database import HistoryDatabase
-from algorithms.train.checkpoint import write_manifest
+from algorithms.train.manifest import write_manifest
 
 
 class StandIn:

@@ -10,8 +10,8 @@ from ray.exceptions import ObjectStoreFullError, OutOfDiskError
 
 from algorithms.train import checkpoint as one
 from algorithms.train import checkpoints as module
-from algorithms.train.checkpoint import write_manifest
 from algorithms.train.checkpoints import Checkpoints
+from algorithms.train.manifest import write_manifest
 from algorithms.utils.errors import CheckpointError
 
 

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from algorithms.train.checkpoint import MANIFEST, damage, write_manifest
+from algorithms.train.manifest import MANIFEST, damage, write_manifest
 
 
 @pytest.fixture
