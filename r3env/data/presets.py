@@ -221,6 +221,8 @@ PRESETS: Mapping[str, Preset] = MappingProxyType(
         # Columns key (a number), prompt, instruction_id_list (a list), kwargs (a list of objects with null where an
         # instruction does not take one); split train (its dataset card). For `r3env/Function-v0`, without answers.
         "ifeval": Preset("google/IFEval", {"problem": "prompt", "uid": "key"}),
+        # The same columns; split train, its only one (its dataset card).
+        "ifbench": Preset("allenai/IFBench_test", {"problem": "prompt", "uid": "key"}),
     }
 )
 

@@ -11,28 +11,34 @@ from typing import Any
 from r3env.core import Reason, Verdict
 
 try:
-    from if_verifiable import IFEvalSample, evaluate_output_for_sample
+    import nltk
+    from if_verifiable.common import evaluate_instructions
     from if_verifiable.ifeval.instructions_registry import INSTRUCTION_DICT
-    from nltk.tokenize.punkt import PunktTokenizer
 except ModuleNotFoundError as error:
-    raise ImportError(f"IFEval needs the package {error.name}; fix: pip install -e '.[ifeval]'") from None
+    package = str(error.name).partition(".")[0]
+    raise ImportError(f"IFEval needs the package {package}; fix: pip install -e '.[ifeval]'") from None
 
 
-def check_punkt() -> None:
-    """Load NLTK's sentence tokenizer once.
+def need_nltk_data(benchmark: str, *paths: str) -> None:
+    """Find data of NLTK.
 
     Raises:
-        ImportError: Its data are not on this machine.
+        ImportError: Some are not on this machine.
     """
-    try:
-        PunktTokenizer()
-    except LookupError:
+    missing = []
+    for path in paths:
+        try:
+            nltk.data.find(path)
+        except LookupError:
+            missing.append(path.rpartition("/")[2])
+    if missing:
+        names = " ".join(missing)
         raise ImportError(
-            "IFEval needs NLTK's data punkt_tab, which this machine has not; fix: python -m nltk.downloader punkt_tab"
-        ) from None
+            f"{benchmark} needs NLTK's data {names}, which this machine has not; fix: python -m nltk.downloader {names}"
+        )
 
 
-check_punkt()
+need_nltk_data("IFEval", "tokenizers/punkt_tab")
 
 
 def ifeval(problem: str, response: str, instruction_id_list: Sequence[str], kwargs: Sequence[Any]) -> Verdict:
@@ -49,20 +55,29 @@ def ifeval(problem: str, response: str, instruction_id_list: Sequence[str], kwar
     Raises:
         ValueError: The package has no check for an instruction.
     """
-    return _judged(problem, response, instruction_id_list, kwargs, "strict_pass")
+    return judge("IFEval", INSTRUCTION_DICT, problem, response, instruction_id_list, kwargs, "strict_pass")
 
 
 def ifeval_loose(problem: str, response: str, instruction_id_list: Sequence[str], kwargs: Sequence[Any]) -> Verdict:
     """Judge a response as `ifeval` does, but forgive its first line, its last line and its asterisks."""
-    return _judged(problem, response, instruction_id_list, kwargs, "loose_pass")
+    return judge("IFEval", INSTRUCTION_DICT, problem, response, instruction_id_list, kwargs, "loose_pass")
 
 
-def _judged(problem: str, response: str, instructions: Sequence[str], kwargs: Sequence[Any], criterion: str) -> Verdict:
-    if unknown := [name for name in instructions if name not in INSTRUCTION_DICT]:
-        raise ValueError(f"instruction_id_list: IFEval has no instruction {unknown[0]!r}")
+def judge(
+    benchmark: str,
+    checks: Mapping[str, Any],
+    problem: str,
+    response: str,
+    instructions: Sequence[str],
+    kwargs: Sequence[Any],
+    criterion: str,
+) -> Verdict:
+    """Judge a response by a benchmark's checks; their names, and what each takes, are the data's."""
+    if unknown := [name for name in instructions if name not in checks]:
+        raise ValueError(f"instruction_id_list: {benchmark} has no instruction {unknown[0]!r}")
     given = [dict(one) if isinstance(one, Mapping) else {} for one in kwargs]
-    sample = IFEvalSample(key=0, prompt=problem, instruction_id_list=list(instructions), kwargs=given)
-    results, _ = evaluate_output_for_sample("ifeval", sample, response)  # none for an empty response
+    # None for an empty response.
+    results, _ = evaluate_instructions(response, list(instructions), given, problem, dict(checks))
     missed = [one.instruction_id for one in results if not getattr(one, criterion)]
     correct = bool(results) and not missed
     score = (len(results) - len(missed)) / len(instructions)

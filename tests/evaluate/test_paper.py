@@ -59,7 +59,10 @@ OF_A_RUN = {
 }
 
 
-@pytest.mark.parametrize("file", [f"configs/eval_{name}.yaml" for name in ("paper", "choice", "ifeval", "gsm8k")])
+EVALUATIONS = [f"configs/eval_{name}.yaml" for name in ("paper", "choice", "ifeval", "ifbench", "gsm8k")]
+
+
+@pytest.mark.parametrize("file", EVALUATIONS)
 def test_what_a_run_was_trained_with_does_not_change_what_is_asked(file, tmp_path):
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(OF_A_RUN))
     asked = []

@@ -82,7 +82,7 @@ PRESETS = {
     "vas": Bonus(None, TASK + "2509.21268, section 3"),
     "window": Bonus(None, TASK + "no paper"),
     # Evaluations have no reward.
-    **{f"eval_{name}": Bonus(None, "an evaluation") for name in ("paper", "gsm8k", "choice", "ifeval")},
+    **{f"eval_{name}": Bonus(None, "an evaluation") for name in ("paper", "gsm8k", "choice", "ifeval", "ifbench")},
 }
 
 

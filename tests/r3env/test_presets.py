@@ -36,7 +36,7 @@ ANSWERS = {
     "gpqa": ["A", "D"],
     "mmlu-pro": ["C", "D"],
 }
-WITH_ANSWERS = [name for name in PRESETS if name != "ifeval"]
+WITH_ANSWERS = [name for name in PRESETS if name not in ("ifeval", "ifbench")]
 
 
 def sample(name: str) -> str:
