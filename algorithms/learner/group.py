@@ -222,10 +222,11 @@ def _to_error(learner_group: LearnerGroup, answers: Answers[Any]) -> Exception:
         if isinstance(cause, torch.OutOfMemoryError):
             return _out_of_memory(cause)
     died = sum(isinstance(error, _DIED) for error in answers.errors)
-    if died or not answers.errors:
-        alive, expected = answers.called - died, max(1, len(learner_group))
+    if died or answers.silent or not answers.errors:
+        alive, expected = answers.called - died - answers.silent, max(1, len(learner_group))
+        stopped, dead = "one gave no sign of life, and was killed", "one died, or was killed for its memory"
         return LearnerDied(
-            f"only {alive} of {expected} learners answered: one died, or was killed for its memory; "
+            f"only {alive} of {expected} learners answered: {stopped if answers.silent else dead}; "
             "fix: resume from the last checkpoint with --resume"
         )
     return answers.errors[0]
