@@ -27,7 +27,7 @@ from algorithms.train.curves import draw_curves
 from algorithms.train.evaluations import measure, to_stored, to_tags, was_missed
 from algorithms.train.failed_evaluation import naming_the_evaluation
 from algorithms.train.interrupts import InterruptBetweenSteps, interrupt_on_sigterm
-from algorithms.train.last_checkpoint import naming_the_checkpoint
+from algorithms.train.ray_watch import RayWatch
 from algorithms.train.recorder import Recorder
 from algorithms.train.resume import StoredRun, changed_measurement, changed_training, reading_history
 from algorithms.train.run_directory import SIDES, RunDirectory, is_in_job_copy
@@ -58,7 +58,7 @@ def train(config: GRPOConfig, run: RunSettings, *, name: str) -> RunDirectory:
             directory.path,
         )
     report(DIRECTORY, str(directory.path))
-    with directory.locked(), naming_the_checkpoint(directory):
+    with directory.locked(), RayWatch(directory):
         session = _Session(config, run, directory)
         with session.recorded():
             session.record_settings()
@@ -76,7 +76,7 @@ def resume(stored: StoredRun, config: GRPOConfig, run: RunSettings, *, name: str
     Raises:
         CheckpointError: the checkpoint does not fit the settings, or the history is damaged.
     """
-    with naming_the_checkpoint(stored.directory):
+    with RayWatch(stored.directory):
         session = _Session(config, run, stored.directory)
         with session.recorded():
             session.resume_from(stored.checkpoint, to_yaml(config, run, algorithm=name))

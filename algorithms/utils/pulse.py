@@ -29,7 +29,7 @@ _REQUEST_S = 5
 def start_beating() -> None:
     """Begin to count, on a thread that ends with the process; the first beat is there at the return."""
     context = ray.get_runtime_context()
-    key, who = _key(context.get_actor_id()), {"node": context.get_node_id(), "pid": os.getpid()}
+    key, who = _key(str(context.get_actor_id())), {"node": context.get_node_id(), "pid": os.getpid()}
     _beat(key, who, 0)
     threading.Thread(target=_keep_beating, args=(key, who), name="pulse", daemon=True).start()
 
