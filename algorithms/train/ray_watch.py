@@ -21,6 +21,7 @@ from algorithms.utils.errors import InputError, RunError
 LOOK_S, ANSWER_S = 2.0, 5
 # Ray aborts 60 s after its control process has died: before that, a checkpoint has to be written.
 SILENT_S, SAVING_S = 30.0, 20.0
+STARTING_S = 180.0
 
 
 class RayLost(RunError):
@@ -38,7 +39,7 @@ class RayWatch:
 
     def __init__(self, directory: RunDirectory) -> None:
         self._directory = directory
-        self._lost = False
+        self._started = self._lost = False
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="Ray watch", daemon=True)
 
@@ -53,30 +54,30 @@ class RayWatch:
         if isinstance(error, LearnerDied):
             raise type(error)(f"{error}; {self._last_checkpoint()}") from error
         defect = isinstance(error, Exception) and not isinstance(error, InputError | RunError)
-        if error is not None and (self._lost or (defect and not _answers())):
+        if error is not None and (self._lost or (defect and ray.is_initialized() and not _answers())):
             raise RayLost(self._line()) from error
 
     def _run(self) -> None:
         silent_s, looked_at = 0.0, time.monotonic()
         while not self._closed.wait(LOOK_S):
+            self._started = self._started or ray.is_initialized()
             answers, now = _answers(), time.monotonic()
             # This process may have been stopped as well: its own absence is no silence.
             passed_s, looked_at = min(now - looked_at, 2 * (LOOK_S + ANSWER_S)), now
             silent_s = 0.0 if answers and not self._lost else silent_s + passed_s
-            if silent_s >= SILENT_S and not self._lost:
+            if self._started and silent_s >= SILENT_S and not self._lost:
                 self._lost = True
                 os.kill(os.getpid(), signal.SIGTERM)
-            elif silent_s >= SILENT_S + SAVING_S and not self._closed.is_set():
+            elif silent_s >= (SILENT_S + SAVING_S if self._started else STARTING_S) and not self._closed.is_set():
                 line = f"error: {self._line()}"
                 report(ERROR, line)
                 print(line, file=sys.stderr, flush=True)
                 end_now(FAILED)
 
     def _line(self) -> str:
-        return (
-            f"Ray's control process (gcs_server) does not answer: it died or is stopped; fix: resume with --resume "
-            f"{self._directory.path}; {self._last_checkpoint()}"
-        )
+        what = "does not answer: it died or is stopped" if self._started else f"did not start within {STARTING_S:g} s"
+        fix = f"fix: resume with --resume {self._directory.path}; {self._last_checkpoint()}"
+        return f"Ray's control process (gcs_server) {what}; {fix}"
 
     def _last_checkpoint(self) -> str:
         folder = self._directory.checkpoints_folder
@@ -85,12 +86,8 @@ class RayWatch:
 
 
 def _answers() -> bool:
-    """Whether Ray's control process answers, where there is one."""
-    store = kv.internal_kv_get_gcs_client() if ray.is_initialized() else None
-    if store is None:
-        return True
     try:
-        store.internal_kv_get(b"r3_grpo", None, ANSWER_S)
+        kv.internal_kv_get_gcs_client().internal_kv_get(b"r3_grpo", None, ANSWER_S)
     except Exception:
         return False
-    return True
+    return ray.is_initialized()
