@@ -68,7 +68,7 @@ def call_learners(learner_group: LearnerGroup, function: Callable[[Any], T]) -> 
         for reference in ready:
             number = calls[reference]
             try:
-                results[number] = ray.get(reference)
+                results[number] = ray.get(reference)  # waits: it has answered
             except RayError as error:
                 errors.append(error)
                 manager.set_actor_state(number, healthy=False)

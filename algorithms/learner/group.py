@@ -165,6 +165,7 @@ def put_tensors(learner_group: LearnerGroup, kind: Kind, tensors: dict[str, torc
     reference = ray.put(tensors) if learner_group.is_remote else tensors
 
     def put(learner: GRPOLearner) -> None:
+        # waits: Ray raises when the machine that holds it is lost
         learner.put_bucket(kind, ray.get(reference) if isinstance(reference, ray.ObjectRef) else reference)
 
     each_learner(learner_group, put)
@@ -199,6 +200,7 @@ def _each_with_its_part(
     if learner_group.is_local:
         return each_learner(learner_group, lambda learner: function(learner, parts[0]))
     references = [ray.put(part) for part in parts]
+    # waits: Ray raises when the machine that holds it is lost
     return each_learner(learner_group, lambda learner: function(learner, ray.get(references[learner._learner_index])))
 
 

@@ -112,13 +112,14 @@ class _Supervisor:
 
 def _wait(child: "subprocess.Popen[bytes]") -> int:
     """Wait for the run; kill what a dead one left in its process group, such as an engine that holds a GPU."""
+    # waits: as long as the run takes; signals are passed on meanwhile
     ended = os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
     if ended is None or ended.si_status != 0:
         # before it is reaped: until then nobody else has this number
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(child.pid, signal.SIGKILL)
         _wait_for_group(child.pid)
-    return child.wait()
+    return child.wait()  # waits: it has ended
 
 
 def _wait_for_group(group: int) -> None:

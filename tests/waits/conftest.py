@@ -1,11 +1,12 @@
 """Runs whose limits are short, as a user starts them, and the processes that they consist of."""
 
+import contextlib
+import json
 import os
-import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import psutil
@@ -24,13 +25,13 @@ SMALL = [
     "evaluation.limit=2",
     "learners.num_learners=1",
 ]
-# The command, with the product's limits made short.
+# The command, with some of the product's limits made short.
 SHORT = """
-import sys
+import importlib, json, os, sys
 from algorithms.train.main import run_and_leave
-from algorithms.utils import pulse
 
-pulse.SILENT_S, pulse.LOOK_S = 10.0, 1.0
+for module, name, value in json.loads(os.environ["SHORT_LIMITS"]):
+    setattr(importlib.import_module(module), name, value)
 run_and_leave("grpo", sys.argv[1:])
 """
 
@@ -44,12 +45,12 @@ def ray_session() -> Iterator[None]:
 class Run:
     """A training that has made its first checkpoint."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, limits: Sequence[tuple[str, str, float]]) -> None:
         surroundings = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
         self.folder = folder / "run"
         self.process = subprocess.Popen(
             [sys.executable, "-c", SHORT, *SMALL, f"run.dir={folder}", "run.name=run"],
-            env=surroundings | {"PYTHONPATH": str(Path(__file__).parents[2])},
+            env=surroundings | {"PYTHONPATH": str(Path(__file__).parents[2]), "SHORT_LIMITS": json.dumps(limits)},
             stderr=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             text=True,
@@ -72,13 +73,16 @@ class Run:
         _, errors = self.process.communicate(timeout=LIMIT_S)
         return self.process.returncode, errors, time.monotonic() - began
 
+    def left(self) -> list[psutil.Process]:
+        """Return those of its processes that have not ended a while after it."""
+        return psutil.wait_procs(self.family, timeout=60)[1]
+
     def clean(self) -> None:
         """Kill what is left."""
-        for process in (
-            [*self.family, psutil.Process(self.process.pid)] if self.process.returncode is None else self.family
-        ):
-            if process.is_running():
-                process.send_signal(signal.SIGKILL)
+        own = [psutil.Process(self.process.pid)] if self.process.poll() is None else []
+        for process in [*self.family, *own]:
+            with contextlib.suppress(psutil.Error):
+                process.kill()
 
 
 def _title(process: psutil.Process) -> str:
@@ -89,11 +93,11 @@ def _title(process: psutil.Process) -> str:
 
 
 @pytest.fixture
-def start(tmp_path: Path) -> Iterator[Callable[[], Run]]:
+def start(tmp_path: Path) -> Iterator[Callable[..., Run]]:
     runs = []
 
-    def begin() -> Run:
-        runs.append(Run(tmp_path))
+    def begin(*limits: tuple[str, str, float]) -> Run:
+        runs.append(Run(tmp_path, limits))
         return runs[-1]
 
     yield begin

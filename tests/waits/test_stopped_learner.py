@@ -61,7 +61,7 @@ def test_a_learner_may_take_long_asleep_or_with_the_lock_and_is_killed_when_it_i
 @pytest.mark.slow
 @pytest.mark.parametrize("order", [None, signal.SIGINT, signal.SIGTERM])
 def test_a_run_whose_learner_is_stopped_ends_in_one_line(start, order):
-    run = start()
+    run = start(("algorithms.utils.pulse", "SILENT_S", 10.0))
     run.child(LEARNER).send_signal(signal.SIGSTOP)
     if order:
         run.process.send_signal(order)
@@ -70,3 +70,4 @@ def test_a_run_whose_learner_is_stopped_ends_in_one_line(start, order):
     last = errors.splitlines()[-1]
     assert code == 130 or (last.startswith("error: ") and "no sign of life" in last), errors
     assert "--resume" in errors and (code == 130 or f"{run.folder}/checkpoints/step_" in last)
+    assert not run.left()
