@@ -72,20 +72,22 @@ def call_learners(learner_group: LearnerGroup, function: Callable[[Any], T]) -> 
             except RayError as error:
                 errors.append(error)
                 manager.set_actor_state(number, healthy=False)
-                deadline = time.monotonic() + GRACE_S if deadline is None else deadline
+                deadline = deadline or time.monotonic() + GRACE_S
         if ready:
             continue
         for reference in [reference for reference in waiting if pulses[reference].is_gone()]:
-            _kill(manager, calls[reference], f"no sign of life for {pulse.SILENT_S:g} s")
+            _logger.warning("learner %d is ended: it gave no sign of life for %g s", calls[reference], pulse.SILENT_S)
+            _kill(manager, calls[reference])
             waiting.remove(reference)
             silent += 1
-            deadline = time.monotonic() + GRACE_S if deadline is None else deadline
+            deadline = deadline or time.monotonic() + GRACE_S
     for reference in waiting:
-        _kill(manager, calls[reference], f"no answer for {GRACE_S:g} s after another failed")
+        number = calls[reference]
+        _logger.warning("learner %d is ended: it has not answered for %g s after another failed", number, GRACE_S)
+        _kill(manager, number)
     return Answers([results[number] for number in sorted(results)], errors, len(numbers), silent)
 
 
-def _kill(manager: Any, number: int, reason: str) -> None:
-    _logger.warning("learner %d is killed: %s", number, reason)
+def _kill(manager: Any, number: int) -> None:
     manager.set_actor_state(number, healthy=False)
     ray.kill(manager.actors()[number])

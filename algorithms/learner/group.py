@@ -226,11 +226,11 @@ def _to_error(learner_group: LearnerGroup, answers: Answers[Any]) -> Exception:
     died = sum(isinstance(error, _DIED) for error in answers.errors)
     if died or answers.silent or not answers.errors:
         alive, expected = answers.called - died - answers.silent, max(1, len(learner_group))
-        stopped, dead = "one gave no sign of life, and was killed", "one died, or was killed for its memory"
-        return LearnerDied(
-            f"only {alive} of {expected} learners answered: {stopped if answers.silent else dead}; "
-            "fix: resume from the last checkpoint with --resume"
-        )
+        reason = "learners answered: one died, or was killed for its memory"
+        if answers.silent:
+            reason = "learners answered: one gave no sign of life, and was killed"
+        fix = "resume from the last checkpoint with --resume"
+        return LearnerDied(f"only {alive} of {expected} {reason}; fix: {fix}")
     return answers.errors[0]
 
 

@@ -75,9 +75,10 @@ class RayWatch:
                 end_now(FAILED)
 
     def _line(self) -> str:
-        what = "does not answer: it died or is stopped" if self._started else f"did not start within {STARTING_S:g} s"
-        fix = f"fix: resume with --resume {self._directory.path}; {self._last_checkpoint()}"
-        return f"Ray's control process (gcs_server) {what}; {fix}"
+        run, checkpoint = self._directory.path, self._last_checkpoint()
+        if not self._started:
+            return f"Ray did not start within {STARTING_S:g} s; fix: --resume {run}; {checkpoint}"
+        return f"Ray's control process does not answer: it died or is stopped; fix: --resume {run}; {checkpoint}"
 
     def _last_checkpoint(self) -> str:
         folder = self._directory.checkpoints_folder
