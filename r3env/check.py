@@ -89,15 +89,16 @@ def _grade_as(answer: str, query: Query, timeout_s: float) -> Verdict:
 
 def _for_each(table: QueryTable, judge: Callable[[Query], _T]) -> Iterator[_T]:
     queries = iter(table.values())
-    with ThreadPoolExecutor(_THREADS) as threads:
+    with ThreadPoolExecutor(_THREADS) as threads:  # waits: each answer has its timeout_s
         waiting: set[Future[_T]] = set()
         while True:
             waiting.update(threads.submit(judge, query) for query in islice(queries, _IN_FLIGHT - len(waiting)))
             if not waiting:
                 return
+            # waits: as above
             done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
             for future in done:
-                yield future.result()
+                yield future.result()  # waits: it is done
 
 
 def _report(table: QueryTable, timeout_s: float, show: int) -> int:

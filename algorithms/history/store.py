@@ -83,6 +83,7 @@ class ReplayHistory:
         """Wait until all writes are done; raises the error of a failed one."""
         if self._writer is None or threading.current_thread().name == _WRITER:
             return
+        # waits: the thread writes to the disk and to nothing else; a signal ends the wait
         error = self._writer.exception()
         self._writer = None
         if error is not None:

@@ -165,6 +165,7 @@ def put_tensors(learner_group: LearnerGroup, kind: Kind, tensors: dict[str, torc
     reference = ray.put(tensors) if learner_group.is_remote else tensors
 
     def put(learner: GRPOLearner) -> None:
+        # waits: Ray raises when the machine that holds it is lost
         learner.put_bucket(kind, ray.get(reference) if isinstance(reference, ray.ObjectRef) else reference)
 
     each_learner(learner_group, put)
@@ -199,6 +200,7 @@ def _each_with_its_part(
     if learner_group.is_local:
         return each_learner(learner_group, lambda learner: function(learner, parts[0]))
     references = [ray.put(part) for part in parts]
+    # waits: Ray raises when the machine that holds it is lost
     return each_learner(learner_group, lambda learner: function(learner, ray.get(references[learner._learner_index])))
 
 
@@ -222,12 +224,13 @@ def _to_error(learner_group: LearnerGroup, answers: Answers[Any]) -> Exception:
         if isinstance(cause, torch.OutOfMemoryError):
             return _out_of_memory(cause)
     died = sum(isinstance(error, _DIED) for error in answers.errors)
-    if died or not answers.errors:
-        alive, expected = answers.called - died, max(1, len(learner_group))
-        return LearnerDied(
-            f"only {alive} of {expected} learners answered: one died, or was killed for its memory; "
-            "fix: resume from the last checkpoint with --resume"
-        )
+    if died or answers.silent or not answers.errors:
+        alive, expected = answers.called - died - answers.silent, max(1, len(learner_group))
+        reason = "learners answered: one died, or was killed for its memory"
+        if answers.silent:
+            reason = "learners answered: one gave no sign of life, and was killed"
+        fix = "resume from the last checkpoint with --resume"
+        return LearnerDied(f"only {alive} of {expected} {reason}; fix: {fix}")
     return answers.errors[0]
 
 

@@ -26,6 +26,7 @@ from algorithms.learner.update import UpdateStatistics, accumulate_gradients
 from algorithms.learner.weights import LearnerTensors
 from algorithms.models.causal_lm import load_causal_lm
 from algorithms.models.names import errors_named, resolve_model
+from algorithms.utils.pulse import start_beating
 from algorithms.utils.starting import READY, report_stage
 
 
@@ -46,6 +47,8 @@ class GRPOLearner(LearnerTensors, TorchLearner):
 
     def build(self) -> None:
         """Load the policy and its optimizer."""
+        if self.config.num_learners:
+            start_beating()
         if self.config.learners_settings.num_threads:
             torch.set_num_threads(self.config.learners_settings.num_threads)
         report_stage("learner", "loading weights")

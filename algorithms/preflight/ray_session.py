@@ -22,6 +22,7 @@ _UNDER_UV = "RAY_ENABLE_UV_RUN_RUNTIME_ENV"
 
 # A cluster that starts at the same time may take so long.
 JOINING_S = 30.0
+LOOPBACK_S = 10.0
 
 
 class RayDidNotStart(RunError):
@@ -106,6 +107,7 @@ def _start_here(**arguments: Any) -> None:
     if warning := too_long():
         _logger.warning(warning)
         arguments["_temp_dir"] = SHORT
+    _require_loopback()
     try:
         with _same_python():
             ray.init(address="local", **arguments)
@@ -113,6 +115,22 @@ def _start_here(**arguments: Any) -> None:
         raise RayDidNotStart(
             f"Ray did not start ({_said(error)}); fix: free memory, cores and space in /tmp, then start again, or "
             "resume with --resume"
+        ) from error
+
+
+def _require_loopback() -> None:
+    """Refuse a network namespace without loopback: Ray's processes would wait for each other for ever.
+
+    Raises:
+        RayDidNotStart: this process cannot reach itself.
+    """
+    try:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            socket.create_connection(server.getsockname(), timeout=LOOPBACK_S).close()
+    except OSError as error:
+        raise RayDidNotStart(
+            f"Ray cannot start: 127.0.0.1 cannot be reached ({error}); fix: bring the loopback interface up (ip link "
+            "set lo up), then start again, or resume with --resume"
         ) from error
 
 

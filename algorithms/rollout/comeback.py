@@ -96,7 +96,7 @@ class Comeback:
         """
         reference, self.call = self.call, None
         try:
-            answer: int = ray.get(reference)
+            answer: int = ray.get(reference)  # waits: it has answered
         except RayTaskError as error:
             self._start_again(f"could not take weights ({describe(error)})")
         except RayError as error:

@@ -171,7 +171,7 @@ class LLMEnvRunner(EnvRunner, Checkpointable):
         weights = state.get(COMPONENT_RL_MODULE)
         if weights is not None:
             if isinstance(weights, ray.ObjectRef):
-                weights = ray.get(weights)
+                weights = ray.get(weights)  # waits: the driver kills a runner after env_runners.timeout_s
             self.engine.load_weights(weights[DEFAULT_MODULE_ID], int(state.get(WEIGHTS_SEQ_NO, 0)))
         return self.engine.weights_version
 

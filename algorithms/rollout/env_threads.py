@@ -104,7 +104,7 @@ class SteppingThreads:
             except IndexError:
                 with self._lock:
                     self._idle += 1
-                if self._wake.get():
+                if self._wake.get():  # waits: until there is work, or `close`
                     continue
                 return
             self._started[work] = time.monotonic()

@@ -255,7 +255,7 @@ class WorkerSupervisor:
     def _result(self, runner: RemoteRunner, reference: Any) -> Any:
         """An answer, or None from a runner that is lost."""
         try:
-            return ray.get(reference)
+            return ray.get(reference)  # waits: it has answered
         except RayError as error:
             self.lose(runner, describe(error), kill=isinstance(error, RayTaskError))
         return None

@@ -282,7 +282,7 @@ class RolloutWorkers:
         totals = {}
         for reference in answered:
             with contextlib.suppress(RayError):  # a runner that died has no counts; the next call to it shows that
-                totals[sent[reference]] = ray.get(reference)
+                totals[sent[reference]] = ray.get(reference)  # waits: it has answered
         return totals
 
 

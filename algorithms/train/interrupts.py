@@ -1,5 +1,9 @@
-"""Let Ctrl-C and SIGTERM act between steps: within one, weights, history and counters do not fit together."""
+"""Let Ctrl-C and SIGTERM act between steps: within one, weights, history and counters do not fit together.
 
+A SIGHUP, of a terminal that is closed, counts as a SIGTERM unless it was ignored from the start, as `nohup` does.
+"""
+
+import contextlib
 import os
 import signal
 import threading
@@ -12,13 +16,21 @@ _NOTICE = b"\nstopping after this step; Ctrl-C again stops as soon as a checkpoi
 _SAVING = b"\nstopping when the checkpoint is written; Ctrl-C again does without it\n"
 
 
+def orders() -> list[signal.Signals]:
+    """Return the signals that end a run."""
+    ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    return [signal.SIGINT, signal.SIGTERM, *([] if ignored else [signal.SIGHUP])]
+
+
 def interrupt_on_sigterm() -> None:
     """Make a SIGTERM do what Ctrl-C does. Call it after Ray's start: with Ray's own handler the process aborts.
 
     Outside the main thread nothing changes.
     """
     if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, raise_interrupt)
+        for number in orders():
+            if number != signal.SIGINT:
+                signal.signal(number, raise_interrupt)
 
 
 def raise_interrupt(number: int, frame: FrameType | None) -> None:
@@ -45,7 +57,7 @@ class InterruptBetweenSteps:
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
+            for number in orders():
                 self._previous[number] = signal.signal(number, self._handle)
         return self
 
@@ -72,12 +84,17 @@ class InterruptBetweenSteps:
             if number == signal.SIGINT and self._given_notice:
                 raise KeyboardInterrupt
             self.requested = self._given_notice = True
-            os.write(2, _SAVING)
+            _write(_SAVING)
             return
-        urgent = self.requested or number == signal.SIGTERM
+        urgent = self.requested or number != signal.SIGINT
         if not self.requested:
             self.requested = True
-            # Not print: a signal may arrive in the middle of one.
-            os.write(2, b"\nstopping\n" if urgent else _NOTICE)
+            _write(b"\nstopping\n" if urgent else _NOTICE)
         if urgent and self._can_stop():
             raise KeyboardInterrupt
+
+
+def _write(text: bytes) -> None:
+    """Not print: a signal may arrive in the middle of one. The terminal may be gone."""
+    with contextlib.suppress(OSError):
+        os.write(2, text)

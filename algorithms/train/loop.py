@@ -27,6 +27,7 @@ from algorithms.train.curves import draw_curves
 from algorithms.train.evaluations import measure, to_stored, to_tags, was_missed
 from algorithms.train.failed_evaluation import naming_the_evaluation
 from algorithms.train.interrupts import InterruptBetweenSteps, interrupt_on_sigterm
+from algorithms.train.ray_watch import RayWatch
 from algorithms.train.recorder import Recorder
 from algorithms.train.resume import StoredRun, changed_measurement, changed_training, reading_history
 from algorithms.train.run_directory import SIDES, RunDirectory, is_in_job_copy
@@ -57,7 +58,7 @@ def train(config: GRPOConfig, run: RunSettings, *, name: str) -> RunDirectory:
             directory.path,
         )
     report(DIRECTORY, str(directory.path))
-    with directory.locked():
+    with directory.locked(), RayWatch(directory):
         session = _Session(config, run, directory)
         with session.recorded():
             session.record_settings()
@@ -75,11 +76,12 @@ def resume(stored: StoredRun, config: GRPOConfig, run: RunSettings, *, name: str
     Raises:
         CheckpointError: the checkpoint does not fit the settings, or the history is damaged.
     """
-    session = _Session(config, run, stored.directory)
-    with session.recorded():
-        session.resume_from(stored.checkpoint, to_yaml(config, run, algorithm=name))
-        session.run_steps()
-        session.close()
+    with RayWatch(stored.directory):
+        session = _Session(config, run, stored.directory)
+        with session.recorded():
+            session.resume_from(stored.checkpoint, to_yaml(config, run, algorithm=name))
+            session.run_steps()
+            session.close()
     return stored.directory
 
 

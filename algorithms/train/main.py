@@ -5,9 +5,7 @@ Exit codes: 0 done, 2 wrong input (the last line names it), 1 anything else, 130
 
 import argparse
 import contextlib
-import logging
 import os
-import signal
 import sys
 import traceback
 from collections.abc import Sequence
@@ -17,6 +15,7 @@ from typing import TYPE_CHECKING, NoReturn
 from algorithms.config.errors import ConfigError
 from algorithms.train.exit_codes import DONE, FAILED, INTERRUPTED, WRONG_INPUT, in_one_line
 from algorithms.train.first_look import begun_run, wanted_restarts
+from algorithms.train.leaving import leave
 from algorithms.train.supervised import ERROR, end_with_supervisor, is_supervised, report
 from algorithms.train.supervisor import supervise
 from algorithms.utils.process import prepare
@@ -126,7 +125,7 @@ def run_and_leave(algorithm: str, argv: Sequence[str]) -> NoReturn:
         traceback.print_exc()
         report(ERROR, traceback.format_exception_only(error)[0].splitlines()[0])
         code = FAILED
-    _leave(code)
+    leave(code)
 
 
 def _restarts(algorithm: str, argv: Sequence[str]) -> int:
@@ -141,21 +140,6 @@ def _restarts(algorithm: str, argv: Sequence[str]) -> int:
         with contextlib.suppress(ConfigError):  # the run itself refuses it
             _choose_begun(arguments)
     return wanted_restarts(arguments.config or (), arguments.overrides, arguments.resume)
-
-
-def _leave(code: int) -> NoReturn:
-    """End Ray, then the process, without waiting for threads that an environment holds up, or for further signals.
-
-    On Python's own way out RLlib's learners are freed, which start Ray again for it, and can wait without end.
-    """
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)
-    if "ray" in sys.modules:
-        sys.modules["ray"].shutdown()
-    logging.shutdown()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
 
 
 def _config_class(algorithm: str) -> "type[GRPOConfig]":

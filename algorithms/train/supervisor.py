@@ -1,7 +1,7 @@
 """Restart a run that died from its last checkpoint: a parent process that imports neither torch nor Ray.
 
-With `run.restarts` above 0 the training command is this process, and the run is its child. SIGINT and SIGTERM that
-reach the supervisor are orders: it passes them on, and restarts nothing. See docs/operate/restarts.md.
+With `run.restarts` above 0 the training command is this process, and the run is its child. SIGINT, SIGTERM and SIGHUP
+that reach the supervisor are orders: it passes them on, and restarts nothing. See docs/operate/restarts.md.
 """
 
 import contextlib
@@ -17,11 +17,11 @@ from pathlib import Path
 from types import FrameType
 
 from algorithms.train.exit_codes import FAILED, INTERRUPTED
+from algorithms.train.interrupts import orders
 from algorithms.train.restarts import Ending, Restarts
 from algorithms.train.run_directory import CHECKPOINTS, checkpoint_steps
 from algorithms.train.supervised import DIRECTORY, ERROR, RESTART, VARIABLE
 
-_ORDERS = (signal.SIGINT, signal.SIGTERM)
 _POLL_S = 0.2
 _KILL_S = 30.0
 
@@ -96,7 +96,7 @@ class _Supervisor:
 
     @contextmanager
     def _passing_orders_on(self) -> Iterator[None]:
-        previous = {number: signal.signal(number, self._pass_on) for number in _ORDERS}
+        previous = {number: signal.signal(number, self._pass_on) for number in orders()}
         try:
             yield
         finally:
@@ -107,17 +107,19 @@ class _Supervisor:
         self.order = number
         if self.child is not None and self.child.returncode is None:
             self.child.send_signal(number)
+            self.child.send_signal(signal.SIGCONT)  # one that is stopped would not hear of it
 
 
 def _wait(child: "subprocess.Popen[bytes]") -> int:
     """Wait for the run; kill what a dead one left in its process group, such as an engine that holds a GPU."""
+    # waits: as long as the run takes; signals are passed on meanwhile
     ended = os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
     if ended is None or ended.si_status != 0:
         # before it is reaped: until then nobody else has this number
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(child.pid, signal.SIGKILL)
         _wait_for_group(child.pid)
-    return child.wait()
+    return child.wait()  # waits: it has ended
 
 
 def _wait_for_group(group: int) -> None:
@@ -143,7 +145,7 @@ def _runs(group: int) -> bool:
 def _exit_code(ending: Ending) -> int:
     if ending.code >= 0:
         return ending.code
-    return INTERRUPTED if ending.stopped and -ending.code in _ORDERS else FAILED
+    return INTERRUPTED if ending.stopped and -ending.code in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) else FAILED
 
 
 def _killed_for_memory() -> int:

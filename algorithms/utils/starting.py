@@ -27,6 +27,7 @@ FAILED = "failed: "
 # In a log: how long nothing may be printed while nothing changes.
 SECONDS_OF_SILENCE = 15.0
 _POLL_S = 0.25
+_JOIN_S = 5.0  # of a thread that asks Ray
 _here: dict[str, str] = {}
 
 
@@ -37,6 +38,7 @@ def report_stage(kind: str, stage: str) -> None:
         _here[kind] = stage
         return
     with contextlib.suppress(Exception):  # the store is Ray's own, and this is for people to look at
+        # waits: as in `_keys`
         kv._internal_kv_put(f"{_prefix()}{kind} {actor}".encode(), stage.encode())
 
 
@@ -55,6 +57,7 @@ def reported_stages() -> dict[str, str]:
     stages = dict(_here)
     with contextlib.suppress(Exception):
         for key in _keys():
+            # waits: as in `_keys`
             stages[key.decode().removeprefix(_prefix())] = kv._internal_kv_get(key).decode()
     return stages
 
@@ -64,7 +67,7 @@ def forget_stages() -> None:
     _here.clear()
     with contextlib.suppress(Exception):
         for key in _keys():
-            kv._internal_kv_del(key)
+            kv._internal_kv_del(key)  # waits: as in `_keys`
 
 
 class DidNotStart(RunError):
@@ -95,7 +98,7 @@ class ShownStart:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         self._ended.set()
-        self._thread.join()
+        self._thread.join(_JOIN_S)
         if error is None:
             print(f"started in {self._seconds()}", file=self._stream, flush=True)
         elif isinstance(error, Exception) and not isinstance(error, InputError | RunError):
@@ -138,6 +141,7 @@ def describe(stages: Mapping[str, str]) -> str:
 
 
 def _keys() -> list[bytes]:
+    # waits: the run ends when Ray does not answer, see algorithms.train.ray_watch
     return kv._internal_kv_list(_prefix().encode()) if ray.is_initialized() else []
 
 

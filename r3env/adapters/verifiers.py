@@ -64,6 +64,7 @@ class VerifiersEnv(AgentEnv):
         Raises:
             RuntimeError: The rollout ended with an error.
         """
+        # waits: env_runners.step_timeout_s is over the thread
         return asyncio.run(_rollout(_load(*self._key), self._rows()[int(query.uid)], base_url, model))
 
     def _rows(self) -> Any:

@@ -128,6 +128,7 @@ def call(
         given = {name: value for name, value in given.items() if name in known}
     value = function.function(**given)
     if inspect.isawaitable(value):
+        # waits: the process is killed at a deadline
         value = asyncio.run(_wait_for(value))
     return _only_one(value) if parameters.trl else value
 

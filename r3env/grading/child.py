@@ -29,6 +29,7 @@ def main() -> None:
     worker = Worker(_compare, MEMORY_LIMIT_BYTES, (requests, replies))
     try:
         while True:
+            # waits: for the next answer; it raises when the parent has ended
             gold, answer, timeout_s = json.loads(requests.recv_bytes())
             due = time.monotonic() + timeout_s
             restarted, again = False, True

@@ -66,6 +66,7 @@ def call(function: Callable[..., Any], arguments: Mapping[str, Any], most: int) 
     try:
         value = function(**arguments)
         if inspect.isawaitable(value):
+            # waits: the process is killed at a deadline
             value = asyncio.run(_wait_for(value))
         return {"text": shorten(as_text(value), most), "failed": False}
     except (Exception, SystemExit) as error:

@@ -118,7 +118,7 @@ class Server:
             try:
                 async with connected(self.address, log) as client:
                     ready.set_result((client, await _list_tools(client)))
-                    await self._stop.wait()
+                    await self._stop.wait()  # waits: until `_end`, which cancels it
             except BaseException as error:
                 if ready.done():  # the connection broke: the next call finds out, and nobody waits for this task
                     if isinstance(error, asyncio.CancelledError):

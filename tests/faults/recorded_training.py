@@ -12,8 +12,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from algorithms.train.leaving import leave
 from algorithms.train.loop import _Session
-from algorithms.train.main import _leave, main
+from algorithms.train.main import main
 from algorithms.utils.files import sync
 
 
@@ -40,4 +41,4 @@ def main_of_all(marks: Path, commands: list[list[str]]) -> int:
 
 
 if __name__ == "__main__":
-    _leave(main_of_all(Path(sys.argv[1]), json.loads(sys.argv[2])))
+    leave(main_of_all(Path(sys.argv[1]), json.loads(sys.argv[2])))

@@ -169,7 +169,7 @@ def test_a_resumed_run_makes_the_evaluation_that_did_not_end_and_has_it_in_its_r
 def test_a_learner_that_dies_in_an_evaluation_between_steps_leaves_no_checkpoint(run, algorithm, capsys):
     in_the_evaluation_after_its_second_step(algorithm, LearnerDied("a learner died"))
     assert run() == (1, [])
-    assert capsys.readouterr().err.splitlines()[-1] == "error: a learner died"
+    assert capsys.readouterr().err.splitlines()[-1] == "error: a learner died; no checkpoint yet"
 
 
 def test_an_evaluation_after_training_that_fails_says_how_to_continue(run, algorithm, tmp_path, capsys):
@@ -207,7 +207,7 @@ def test_however_a_run_ends_the_process_ends_with_it(end, code, monkeypatch, tmp
 
     left = []
     monkeypatch.setattr(train, "_build", fails)
-    monkeypatch.setattr(script, "_leave", left.append)
+    monkeypatch.setattr(script, "leave", left.append)
     script.run_and_leave("grpo", [f"run.dir={tmp_path}", "run.name=run", "run.steps=1"])
     assert left == [code]
     assert ("Traceback" in capsys.readouterr().err) == isinstance(end, ZeroDivisionError)

@@ -254,7 +254,7 @@ def left_padding(length: int, blocks: Sequence[Block]) -> Iterator[None]:
 
 
 def _blocks(rows: int, keys: int) -> Sequence[Block]:
-    length, blocks = _LEFT_PADDING.get()
+    length, blocks = _LEFT_PADDING.get()  # waits: no queue, a context variable
     return blocks if length == keys and blocks else [(slice(0, rows), 0)]
 
 

@@ -51,6 +51,7 @@ class StoredWeights:
         for number, bucket in enumerate(self.stored):
             for following in self.stored[number + 1 : number + 2]:
                 ray.wait([following.payload], timeout=0, fetch_local=True)  # begins to come from another node
+            # waits: the driver kills a runner after env_runners.timeout_s
             yield unpack(_view(ray.get(bucket.payload)), bucket.specs)
 
     def state(self, version: int) -> dict[str, Any]:

@@ -121,7 +121,7 @@ class StreamedTransfer:
                 if self.route.concurrent:
                     following = pool.submit(_next, learner_group)
                     calls(receive)
-                    offers = following.result()
+                    offers = following.result()  # waits: for learners, of which a silent one is killed
                 else:
                     calls(receive)
                     offers = _next(learner_group)

@@ -107,7 +107,8 @@ def on_learners(group: LearnerGroup, call: Callable[[Any], T]) -> list[T]:
     answers = call_learners(group, call)
     failed = next(iter(answers.errors), None)
     if failed is not None or len(answers.results) != max(1, len(group)):
-        reason = next(iter(str(failed).splitlines()), "") if failed is not None else "one died"
+        gone = "one gave no sign of life, and was killed" if answers.silent else "one died"
+        reason = next(iter(str(failed).splitlines()), "") if failed is not None else gone
         fix = "resume from the last checkpoint with --resume"
         raise LearnerDied(f"a learner could not send its weights: {reason}; fix: {fix}") from failed
     return answers.results

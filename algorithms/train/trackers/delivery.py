@@ -78,6 +78,7 @@ class Delivery:
             self.tracker.conversations(step, rows)
 
     def _deliver_all(self) -> None:
+        # waits: until there is something to deliver, or `close`
         while not isinstance(record := self._incoming.get(), Outcome):
             self._undelivered.append(record)
             while self._undelivered and self._succeeds(self._undelivered[0]):

@@ -1,0 +1,63 @@
+"""End a process however its threads and Ray are: in a stated time, at once on a signal, and with all it started."""
+
+import contextlib
+import logging
+import os
+import select
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import NoReturn
+
+from algorithms.train.interrupts import orders
+
+# With its control process stopped Ray would wait for ever.
+SHUTDOWN_S = 20.0
+
+
+def leave(code: int) -> NoReturn:
+    """End Ray, then the process, without waiting for threads that an environment holds up; everything is written.
+
+    On Python's own way out RLlib's learners are freed, which start Ray again for it, and can wait without end.
+    """
+    told, tell = os.pipe()
+    os.set_blocking(tell, False)
+    for number in orders():
+        signal.signal(number, lambda *_: None)
+    # Whatever the main thread waits in, a signal's number is written there at once.
+    signal.set_wakeup_fd(tell, warn_on_full_buffer=False)
+    threading.Thread(target=_end_soon, args=(code, told), name="leave", daemon=True).start()
+    if "ray" in sys.modules:
+        sys.modules["ray"].shutdown()
+    logging.shutdown()
+    with contextlib.suppress(OSError):  # the terminal is gone
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(code)
+
+
+def _end_soon(code: int, told: int) -> None:
+    select.select([told], [], [], SHUTDOWN_S)
+    end_now(code)
+
+
+def end_now(code: int) -> NoReturn:
+    """Kill what this process has started, stopped processes too, and end."""
+    for child in _descendants(os.getpid()):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(child, signal.SIGKILL)
+    os._exit(code)
+
+
+def _descendants(ancestor: int) -> list[int]:
+    """Return a process's children, and theirs, as far as this system's /proc says."""
+    children: dict[int, list[int]] = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            parent = int(path.read_text(errors="replace").rpartition(")")[2].split()[1])
+            children.setdefault(parent, []).append(int(path.parent.name))
+    found = [ancestor]
+    for process in found:
+        found += children.get(process, [])
+    return found[1:]

@@ -1,0 +1,94 @@
+"""Notice that Ray's control process no longer answers; Ray itself would go on for a minute, then abort, or wait."""
+
+import os
+import signal
+import sys
+import threading
+import time
+from types import TracebackType
+from typing import Self
+
+import ray
+from ray.experimental import internal_kv as kv
+
+from algorithms.learner.group import LearnerDied
+from algorithms.train.exit_codes import FAILED
+from algorithms.train.leaving import end_now
+from algorithms.train.run_directory import RunDirectory, checkpoint_path, checkpoint_steps
+from algorithms.train.supervised import ERROR, report
+from algorithms.utils.errors import InputError, RunError
+
+LOOK_S, ANSWER_S = 2.0, 5
+# Ray aborts 60 s after its control process has died: before that, a checkpoint has to be written.
+SILENT_S, SAVING_S = 30.0, 20.0
+STARTING_S = 180.0
+
+
+class RayLost(RunError):
+    """Ray's control process does not answer; the run can resume from its last checkpoint."""
+
+
+class RayWatch:
+    """While open, ends a run whose Ray does not answer: with a checkpoint as a SIGTERM would, else without.
+
+    It names the last checkpoint also in the line of a learner that is lost.
+
+    Args:
+        directory: of the run.
+    """
+
+    def __init__(self, directory: RunDirectory) -> None:
+        self._directory = directory
+        self._started = self._lost = False
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="Ray watch", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._closed.set()
+        if isinstance(error, LearnerDied):
+            raise type(error)(f"{error}; {self._last_checkpoint()}") from error
+        defect = isinstance(error, Exception) and not isinstance(error, InputError | RunError)
+        if error is not None and (self._lost or (defect and ray.is_initialized() and not _answers())):
+            raise RayLost(self._line()) from error
+
+    def _run(self) -> None:
+        silent_s, looked_at = 0.0, time.monotonic()
+        while not self._closed.wait(LOOK_S):
+            self._started = self._started or ray.is_initialized()
+            answers, now = _answers(), time.monotonic()
+            # This process may have been stopped as well: its own absence is no silence.
+            passed_s, looked_at = min(now - looked_at, 2 * (LOOK_S + ANSWER_S)), now
+            silent_s = 0.0 if answers and not self._lost else silent_s + passed_s
+            if self._started and silent_s >= SILENT_S and not self._lost:
+                self._lost = True
+                os.kill(os.getpid(), signal.SIGTERM)
+            elif silent_s >= (SILENT_S + SAVING_S if self._started else STARTING_S) and not self._closed.is_set():
+                line = f"error: {self._line()}"
+                report(ERROR, line)
+                print(line, file=sys.stderr, flush=True)
+                end_now(FAILED)
+
+    def _line(self) -> str:
+        run, checkpoint = self._directory.path, self._last_checkpoint()
+        if not self._started:
+            return f"Ray did not start within {STARTING_S:g} s; fix: --resume {run}; {checkpoint}"
+        return f"Ray's control process does not answer: it died or is stopped; fix: --resume {run}; {checkpoint}"
+
+    def _last_checkpoint(self) -> str:
+        folder = self._directory.checkpoints_folder
+        steps = checkpoint_steps(folder)
+        return f"the last checkpoint: {checkpoint_path(folder, steps[-1])}" if steps else "no checkpoint yet"
+
+
+def _answers() -> bool:
+    try:
+        kv.internal_kv_get_gcs_client().internal_kv_get(b"r3_grpo", None, ANSWER_S)
+    except Exception:
+        return False
+    return ray.is_initialized()

@@ -1,0 +1,111 @@
+"""Signs of life of an actor at work: a thread of its process counts in Ray's key-value store, and the driver looks.
+
+A call may take an hour, so a time limit says nothing. Ray notices a process that ends, not one that is stopped.
+"""
+
+import contextlib
+import json
+import os
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray.experimental import internal_kv as kv
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+BEAT_S = 2.0
+# Without a beat for so long a process counts as stopped, unless it computes.
+SILENT_S = 60.0
+LOOK_S = 5.0
+# How long the machine of a silent process is asked whether that computes, and how long it may take to answer.
+COMPUTING_S, ANSWER_S = 2.0, 30.0
+# A share of a core; an idle process with Ray in it uses less than a tenth of that.
+COMPUTES = 0.05
+_REQUEST_S = 5
+
+
+def start_beating() -> None:
+    """Begin to count, on a thread that ends with the process; the first beat is there at the return."""
+    context = ray.get_runtime_context()
+    key, who = _key(str(context.get_actor_id())), {"node": context.get_node_id(), "pid": os.getpid()}
+    _beat(key, who, 0)
+    threading.Thread(target=_keep_beating, args=(key, who), name="pulse", daemon=True).start()
+
+
+def _keep_beating(key: bytes, who: dict[str, Any]) -> None:
+    count = 0
+    while True:
+        time.sleep(BEAT_S)
+        count += 1
+        with contextlib.suppress(Exception):  # the driver notices by itself if the store is gone
+            _beat(key, who, count)
+
+
+def _beat(key: bytes, who: dict[str, Any], count: int) -> None:
+    _store().internal_kv_put(key, json.dumps(who | {"count": count}).encode(), True, None, _REQUEST_S)
+
+
+class Pulse:
+    """What the driver knows of one actor's beats, from now on.
+
+    Args:
+        actor: its handle.
+    """
+
+    def __init__(self, actor: Any) -> None:
+        self._key = _key(actor._actor_id.hex())
+        self._beat: bytes | None = None
+        self._silent_s, self._looked_at = 0.0, time.monotonic()
+
+    def is_gone(self) -> bool:
+        """Look again; return whether the actor has been silent for `SILENT_S`, and does not compute either.
+
+        A store that does not answer says nothing about the actor, and one that never had a beat is not judged.
+        """
+        now = time.monotonic()
+        # This process may have been stopped as well: its own absence is no silence of the actor.
+        passed_s, self._looked_at = min(now - self._looked_at, 2 * LOOK_S), now
+        try:
+            beat = _store().internal_kv_get(self._key, None, _REQUEST_S)
+        except Exception:
+            return False
+        if beat is None or beat != self._beat:
+            self._beat, self._silent_s = beat, 0.0
+            return False
+        self._silent_s += passed_s
+        if self._silent_s < SILENT_S:
+            return False
+        self._silent_s = 0.0
+        return not _computes(**json.loads(beat))
+
+
+def _computes(node: str, pid: int, count: int) -> bool:
+    """Ask a process's machine whether it computes: compiled code may hold Python's lock, and with it the thread."""
+    there = NodeAffinitySchedulingStrategy(node, soft=False)
+    asked = ray.remote(_cpu_share).options(num_cpus=0, scheduling_strategy=there)
+    try:
+        return bool(ray.get(asked.remote(pid), timeout=ANSWER_S) > COMPUTES)
+    except Exception:  # no such process, or a machine that does not answer
+        return False
+
+
+def _cpu_share(pid: int) -> float:
+    """Return the share of a core that a process uses; needs Linux, as Ray's clusters do."""
+    before = _cpu_s(pid)
+    time.sleep(COMPUTING_S)
+    return (_cpu_s(pid) - before) / COMPUTING_S
+
+
+def _cpu_s(pid: int) -> float:
+    user, system = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[11:13]
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+
+
+def _key(actor_id: str) -> bytes:
+    return f"r3_grpo:pulse:{actor_id}".encode()
+
+
+def _store() -> Any:
+    return kv.internal_kv_get_gcs_client()

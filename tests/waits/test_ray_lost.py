@@ -1,0 +1,64 @@
+"""Ray's control process dies, is stopped, or cannot start: the run ends, with a checkpoint where one can be made."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from algorithms.train.run_directory import checkpoint_steps
+
+from .conftest import LIMIT_S
+
+pytestmark = pytest.mark.slow
+
+CONTROL = "gcs_server"
+SHUTDOWN = "algorithms.train.leaving", "SHUTDOWN_S"
+
+
+def test_a_sigterm_writes_a_checkpoint_and_a_second_one_ends_the_way_out(start):
+    """Without the second one this run would wait for Ray: the limit of that is longer than the test's."""
+    run = start((*SHUTDOWN, 10.0 * LIMIT_S))
+    run.child(CONTROL).send_signal(signal.SIGSTOP)
+    run.process.send_signal(signal.SIGTERM)
+    while "interrupted" not in (line := run.process.stderr.readline()):
+        assert line, "it ended by itself"
+    run.process.send_signal(signal.SIGTERM)
+    code, _, _ = run.end()
+    assert code == 130
+    steps = (run.folder / "metrics.jsonl").read_text().splitlines()
+    assert checkpoint_steps(run.folder / "checkpoints")[-1] == len(steps)
+    assert not run.left()
+
+
+@pytest.mark.parametrize("fault", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_run_whose_ray_is_lost_ends_in_one_line_with_a_checkpoint_of_its_last_step(start, fault):
+    run = start((*SHUTDOWN, 5.0), ("algorithms.train.ray_watch", "SILENT_S", 8.0))
+    run.child(CONTROL).send_signal(fault)
+    code, errors, _ = run.end()
+    assert code == 1 and "Traceback" not in errors, errors
+    last = errors.splitlines()[-1]
+    assert last.startswith("error: Ray's control process") and f"--resume {run.folder}" in last
+    steps = (run.folder / "metrics.jsonl").read_text().splitlines()
+    assert last.endswith(f"step_{len(steps):06d}") and (run.folder / "checkpoints" / last.rsplit("/", 1)[1]).is_dir()
+    assert not run.left()
+
+
+def test_a_network_without_loopback_is_one_line(tmp_path):
+    unshare = shutil.which("unshare")
+    if not unshare or subprocess.run([unshare, "-n", "true"], capture_output=True, timeout=LIMIT_S).returncode:
+        pytest.skip("no right to make a network namespace")
+    surroundings = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    ended = subprocess.run(
+        [unshare, "-n", sys.executable, "-m", "algorithms.grpo", f"run.dir={tmp_path}"],
+        env=surroundings | {"PYTHONPATH": str(Path(__file__).parents[2])},
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+    )
+    assert ended.returncode == 1 and "Traceback" not in ended.stderr
+    last = ended.stderr.splitlines()[-1]
+    assert last.startswith("error: Ray cannot start: 127.0.0.1") and "--resume" in last
