@@ -60,7 +60,9 @@ def _read(fields: Any, policy: Policy) -> ChatRequest:
         fix = "leave it out" + (", and set env_runners.stop" if name == "stop" else "")
         raise RequestError(f"{name:.80}: not supported by this endpoint; fix: {fix}", name)
     if fields.get("model", MODEL) != MODEL:
-        message = f"model: there is no {fields['model']!r:.80}, only {MODEL!r}; fix: pass the agent's argument `model` on"
+        message = (
+            f"model: there is no {fields['model']!r:.80}, only {MODEL!r}; fix: pass the agent's argument `model` on"
+        )
         raise RequestError(message, "model", status=404, code="model_not_found")
     if fields.get("n", 1) != 1:
         raise RequestError(f"n: one completion per request, not {fields['n']!r:.80}; fix: leave it out", "n")

@@ -10,7 +10,7 @@ import threading
 from typing import Any
 
 from r3env.agents.errors import RequestError
-from r3env.agents.http import Limits, Respond, Server
+from r3env.agents.http_server import Limits, Respond, Server
 from r3env.agents.protocol import MODEL, completion_body, model_body, models_body, read_request
 from r3env.agents.session import GONE, Session
 from r3env.agents.streaming import as_events

@@ -113,4 +113,6 @@ def _check_tool(where: str, tool: Any) -> None:
         raise RequestError(f"{where}: must be of the form {_FORM}", "tools")
     for name, value in function.items():
         if name not in _SCHEMA_FIELDS and value not in (None, False):
-            raise RequestError(f"{where}.function.{name:.80}: not supported by this endpoint; fix: leave it out", "tools")
+            raise RequestError(
+                f"{where}.function.{name:.80}: not supported by this endpoint; fix: leave it out", "tools"
+            )

@@ -12,6 +12,7 @@ import logging
 import socket
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from http import HTTPStatus
 
 import h11
 
@@ -19,7 +20,7 @@ from r3env.agents.errors import RequestError
 
 # A client without a key that is younger is not closed for others: its request may be on the way.
 _GRACE_S = 1.0
-_PAUSE_S = 0.05
+_PAUSE_S = 0.01
 _PIECE = 64 << 10
 # What is read after a response that ends a connection: a client that is still sending would miss it.
 _LINGER_BYTES, _LINGER_S = 1 << 20, 2.0
@@ -142,7 +143,7 @@ class Server:
         headers = [("Content-Type", kind), ("Content-Length", str(len(data)))]
         headers += [("Connection", "close")] * (http.their_state is not h11.DONE)  # its body was not read
         headers += [("Retry-After", "1")] * (status == 503)
-        head = http.send(h11.Response(status_code=status, headers=headers)) or b""
+        head = http.send(h11.Response(status_code=status, reason=HTTPStatus(status).phrase, headers=headers)) or b""
         http.send(h11.Data(data=data))
         http.send(h11.EndOfMessage())
         async with asyncio.timeout(self._limits.body_s):
