@@ -64,6 +64,6 @@ def chat_completion(
 
 
 def give_up(environment: gymnasium.Env[str, str]) -> None:
-    """Stop answering an agent whose episode was abandoned."""
+    """Stop answering an agent that may still run, but whose episode does not."""
     if takes_completions(environment):
         environment.unwrapped.abandon()  # type: ignore[attr-defined]  # what takes completions has it

@@ -9,6 +9,7 @@ import contextlib
 import errno
 import json
 import logging
+import math
 import socket
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ import h11
 
 from r3env.agents.errors import RequestError
 
-# A client without a key that is younger is not closed for others: its request may be on the way.
+# A connection that has waited for less is not closed for others: a request may be on the way.
 _GRACE_S = 1.0
 _PAUSE_S = 0.01
 _PIECE = 64 << 10
@@ -41,12 +42,13 @@ class Limits:
 
     Args:
         head_bytes: of a request's head. A client without a key holds twice as much at most.
-        head_s: from the connection to the end of the first head.
+        head_s: from the connection to the end of the first head; and for room among the known ones.
         body_bytes: of a request's body.
         body_s: for a body, and for a response.
         idle_s: from a response to the end of the next head.
         strangers: connections that have shown no key. For one more, the oldest is closed.
-        known: connections that have shown one. For one more, the longest idle is closed; without one it is refused.
+        known: connections that have shown one. One more waits until another is closed, then it is refused. The longest
+            idle one is closed for it.
     """
 
     head_bytes: int = 16 << 10
@@ -66,7 +68,7 @@ class Server:
         self._limits = limits
         self._strangers: dict[socket.socket, float] = {}  # when they connected, the oldest first
         self._known: set[socket.socket] = set()
-        self._idle: dict[socket.socket, None] = {}  # of the known ones, the longest idle first
+        self._idle: dict[socket.socket, float] = {}  # of the known ones: since when, the longest idle first
         self._warned = False
 
     async def serve(self, listener: socket.socket) -> None:
@@ -133,7 +135,7 @@ class Server:
             if request is None:
                 return False
             respond = self._find(request.method.decode(), request.target.decode())
-            self._know(client)
+            await self._know(client)
             status, (kind, data) = 200, await respond(await self._body(client, http, request))
         except Exception as error:
             if isinstance(error, OSError) and not isinstance(error, TimeoutError):
@@ -153,9 +155,10 @@ class Server:
     async def _next_request(self, client: socket.socket, http: h11.Connection) -> h11.Request | None:
         """Wait for the head of a request; None: there is none."""
         limits, known = self._limits, client in self._known
-        until = asyncio.get_running_loop().time() + (limits.idle_s if known else limits.head_s)
+        now = asyncio.get_running_loop().time()
+        until = now + (limits.idle_s if known else limits.head_s)
         if known:
-            self._idle[client] = None
+            self._idle[client] = now
         try:
             event = await _next_event(client, http, until, limits.head_bytes)
         except TimeoutError:
@@ -166,19 +169,25 @@ class Server:
             self._idle.pop(client, None)
         return event if isinstance(event, h11.Request) else None
 
-    def _know(self, client: socket.socket) -> None:
-        """Count a client among those that have shown a key.
+    async def _know(self, client: socket.socket) -> None:
+        """Count a client among those that have shown a key; wait for room, which others leave when they close theirs.
 
         Raises:
-            RequestError: there are too many.
+            RequestError: they do not.
         """
         if client in self._known:
             return
-        if len(self._known) >= self._limits.known:
-            if not self._idle:
-                raise RequestError(f"agents have {len(self._known)} connections, which is the limit", status=503)
-            self._dismiss(next(iter(self._idle)))
         self._strangers.pop(client, None)
+        now = asyncio.get_running_loop().time
+        until = now() + self._limits.head_s
+        while len(self._known) >= self._limits.known:
+            oldest, since = next(iter(self._idle.items()), (client, math.inf))
+            if now() >= since + _GRACE_S:
+                self._dismiss(oldest)
+            elif now() >= until:
+                message = f"agents have {len(self._known)} connections, the most that this process has open files for"
+                raise RequestError(f"{message}; fix: close them, or ulimit -n", status=503)
+            await asyncio.sleep(_PAUSE_S)
         self._known.add(client)
 
     async def _body(self, client: socket.socket, http: h11.Connection, request: h11.Request) -> bytes:
@@ -197,7 +206,7 @@ class Server:
         return bytes(body)
 
 
-async def _next_event(client: socket.socket, http: h11.Connection, until: float, size: int) -> h11.Event:
+async def _next_event(client: socket.socket, http: h11.Connection, until: float, size: int) -> object:
     while (event := http.next_event()) is h11.NEED_DATA:
         http.receive_data(await _receive(client, until, size))
     return event
@@ -248,5 +257,4 @@ def _refusal(error: Exception) -> RequestError:
         return RequestError("the request did not arrive in time", status=408)
     if isinstance(error, h11.RemoteProtocolError):
         return RequestError("this is no request of HTTP/1.1, or its head is too long", status=error.error_status_hint)
-    _logger.error("the endpoint failed to answer an agent", exc_info=error)
-    return RequestError("the endpoint failed; the run's log says why", status=500)
+    return RequestError(f"the endpoint failed: {type(error).__name__}: {error}", status=500)

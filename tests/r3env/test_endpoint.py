@@ -160,7 +160,7 @@ def test_beyond_the_limit_the_oldest_stranger_gives_way(serve):
 
 
 def test_beyond_the_limit_the_longest_idle_gives_way_and_without_one_the_next_is_refused(serve):
-    served = serve(Limits(known=2), answers=False)
+    served = serve(Limits(known=2, head_s=2.0), answers=False)
     clients = [served.connect(served.request()) for _ in range(2)]
     requests = [served.session.next(), served.session.next()]
     refused = everything(served.connect(served.request()))
