@@ -245,8 +245,8 @@ async def _linger(client: socket.socket) -> None:
     """Read on for a while after the last response: a client that is still sending would miss it."""
     client.shutdown(socket.SHUT_WR)
     left, until = _LINGER_BYTES, asyncio.get_running_loop().time() + _LINGER_S
-    while left > 0 and (piece := await _receive(client, until, _PIECE)):
-        left -= len(piece)
+    while left > 0 and (size := len(await _receive(client, until, _PIECE))):
+        left -= size
 
 
 def _refusal(error: Exception) -> RequestError:
