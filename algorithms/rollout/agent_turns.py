@@ -9,19 +9,27 @@ from transformers import PreTrainedTokenizerBase
 
 from algorithms.rollout.engines.base import Completion
 from algorithms.rollout.types import Sampling
+from r3env.agents.server import connection_limits
 from r3env.agents.types import Completion as ChatCompletion
 from r3env.agents.types import NextTurn, Policy
 
 # In `Rollout.counts` of an agent's episode: its requests, beyond the first, that continue no conversation.
 CHANGED_PREFIXES = "changed_prefixes"
-# Agents of an env runner at once. Each waits for its answer with a connection open, and a client that agents share has
-# a limit: `openai`'s 1,000. Beyond it an agent cannot ask, so a round that waits for its first request never begins.
-AGENTS_AT_ONCE = 512
+_MOST_AGENTS = 512
 
 
 def takes_completions(environment: gymnasium.Env[str, str]) -> bool:
     """Return whether an environment runs agents: it passes completions to them, and their requests to us."""
     return bool(getattr(environment.unwrapped, "takes_completions", False))
+
+
+def agents_at_once() -> int:
+    """Return how many agents an env runner runs at once.
+
+    Each waits for its answer with a connection open, and a client that agents share has a limit: `openai`'s 1,000.
+    Beyond it an agent cannot ask, so a round that waits for its first request never begins.
+    """
+    return min(_MOST_AGENTS, connection_limits().known)
 
 
 def policy_for(sampling: Sampling, problem: Callable[[NextTurn], str | None]) -> Policy:
@@ -56,6 +64,6 @@ def chat_completion(
 
 
 def give_up(environment: gymnasium.Env[str, str]) -> None:
-    """Stop answering an agent whose episode was abandoned."""
+    """Stop answering an agent that may still run, but whose episode does not."""
     if takes_completions(environment):
         environment.unwrapped.abandon()  # type: ignore[attr-defined]  # what takes completions has it

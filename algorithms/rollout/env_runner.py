@@ -18,7 +18,7 @@ from algorithms.config.base import BaseConfig
 from algorithms.config.placement import engine_share, engine_sleeps, transfer_kind
 from algorithms.models.names import resolve_model
 from algorithms.models.tokenizer import chat_format, load_tokenizer, stop_token_ids
-from algorithms.rollout.agent_turns import AGENTS_AT_ONCE, takes_completions
+from algorithms.rollout.agent_turns import agents_at_once, takes_completions
 from algorithms.rollout.attempts import named_length
 from algorithms.rollout.engines.base import DROP_WEIGHTS
 from algorithms.rollout.engines.factory import make_engine
@@ -96,7 +96,7 @@ class LLMEnvRunner(EnvRunner, Checkpointable):
             settings.max_num_seqs,
             settings.step_timeout_s,
             chat_format(self.config),
-            AGENTS_AT_ONCE if takes_completions(self.env) else None,
+            agents_at_once() if takes_completions(self.env) else None,
         )
 
     def _has_gpu(self) -> bool:

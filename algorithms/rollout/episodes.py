@@ -315,6 +315,7 @@ class EpisodeRunner:
 
     def _put_back(self, episode: Episode) -> None:
         if episode.environment is not _NOT_MADE:
+            give_up(episode.environment)
             self._idle[episode.request.split].append(episode.environment)
 
     def _is_running(self, episode: Episode) -> bool:

@@ -9,6 +9,7 @@ from transformers import PreTrainedTokenizerBase
 
 from algorithms.config.base import BaseConfig
 from algorithms.models.tokenizer import chat_format
+from algorithms.rollout.agent_turns import give_up
 from algorithms.rollout.episode import Turns
 from algorithms.rollout.episode_record import Episode
 from algorithms.rollout.types import Prompt, Request, Sampling
@@ -55,6 +56,8 @@ class PromptRenderer:
         except (Exception, SystemExit) as error:  # a user's environment may raise anything
             _logger.warning("a prompt of query %s cannot be rendered: %r", prompt.uid, error)
             return None
+        finally:
+            give_up(self._environment)
         if self._context and len(episode.tokens) + room > self._context:
             return None
         return np.array(episode.tokens, np.int32)

@@ -41,20 +41,31 @@ def read_request(body: bytes, policy: Policy) -> ChatRequest:
         RequestError: it asks for something that the run does not give.
     """
     try:
-        fields = json.loads(body)
-    except (ValueError, RecursionError) as error:
-        raise RequestError(f"the body is not JSON: {error}") from None
+        request = _read(json.loads(body.decode()), policy)
+        "".join([*(text for message in request.messages for text in message.values()), request.tools]).encode()
+    except RecursionError:
+        raise RequestError("the body is nested too deeply") from None
+    except UnicodeEncodeError:
+        raise RequestError("the body has an unpaired surrogate, which is no text") from None
+    except ValueError as error:
+        raise RequestError(f"the body is not JSON in UTF-8: {error}") from None
+    return request
+
+
+def _read(fields: Any, policy: Policy) -> ChatRequest:
     if not isinstance(fields, dict):
         raise RequestError("the body is not a JSON object")
     fields = {name: value for name, value in fields.items() if not _says_nothing(name, value)}
     for name in sorted(fields.keys() - _READ):
         fix = "leave it out" + (", and set env_runners.stop" if name == "stop" else "")
-        raise RequestError(f"{name}: not supported by this endpoint; fix: {fix}", name)
+        raise RequestError(f"{name:.80}: not supported by this endpoint; fix: {fix}", name)
     if fields.get("model", MODEL) != MODEL:
-        message = f"model: there is no {fields['model']!r}, only {MODEL!r}; fix: pass the agent's argument `model` on"
+        message = (
+            f"model: there is no {fields['model']!r:.80}, only {MODEL!r}; fix: pass the agent's argument `model` on"
+        )
         raise RequestError(message, "model", status=404, code="model_not_found")
     if fields.get("n", 1) != 1:
-        raise RequestError(f"n: one completion per request, not {fields['n']!r}; fix: leave it out", "n")
+        raise RequestError(f"n: one completion per request, not {fields['n']!r:.80}; fix: leave it out", "n")
     _check_same("temperature", fields, policy.temperature)
     _check_same("top_p", fields, policy.top_p)
     return ChatRequest(
@@ -112,7 +123,7 @@ def _says_nothing(name: str, value: Any) -> bool:
 def _stream(fields: Mapping[str, Any]) -> bool:
     stream = fields.get("stream", False)
     if not isinstance(stream, bool):
-        raise RequestError(f"stream: must be true or false, it is {stream!r}", "stream")
+        raise RequestError(f"stream: must be true or false, it is {stream!r:.80}", "stream")
     return stream
 
 
@@ -126,11 +137,11 @@ def _check_same(name: str, fields: Mapping[str, Any], own: float | None) -> None
     if value is None:
         return
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise RequestError(f"{name}: must be a number, it is {value!r}", name)
-    if own is not None and not abs(value - own) <= _SAME:
+        raise RequestError(f"{name}: must be a number, it is {value!r:.80}", name)
+    if own is not None and not own - _SAME <= value <= own + _SAME:
         setting = f"env_runners.{name} (in evaluations evaluation.{name})"
         raise RequestError(
-            f"{name}: the run samples at {own:g}, not {value:g}; fix: leave it out, or set {setting}", name
+            f"{name}: the run samples at {own:g}, not {value!r:.80}; fix: leave it out, or set {setting}", name
         )
 
 
@@ -141,11 +152,11 @@ def _max_tokens(fields: Mapping[str, Any], most: int | None) -> int | None:
         if value is None:
             continue
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise RequestError(f"{name}: must be a whole number of at least 1, it is {value!r}", name)
+            raise RequestError(f"{name}: must be a whole number of at least 1, it is {value!r:.80}", name)
         if most is not None and value > most:
             raise RequestError(
-                f"{name}: the run allows {most} tokens, not {value}; "
-                f"fix: leave it out, or set env_runners.max_response_tokens={value}",
+                f"{name}: the run allows {most} tokens, not {value!r:.80}; "
+                f"fix: leave it out, or set env_runners.max_response_tokens={value!r:.80}",
                 name,
             )
         return None if value == most else value
@@ -168,11 +179,11 @@ def _message(place: int, given: Any) -> Message:
         raise RequestError(f"{where}: must be an object with role and content", "messages")
     role = given.get("role")
     if not isinstance(role, str) or role not in _ROLES:
-        raise RequestError(f"{where}.role: must be one of {', '.join(_ROLES)}, it is {role!r}", "messages")
+        raise RequestError(f"{where}.role: must be one of {', '.join(_ROLES)}, it is {role!r:.80}", "messages")
     given = {name: value for name, value in given.items() if value not in (None, [], {})}
     for name, value in given.items():
         if name not in _MESSAGE_FIELDS and name != _ROLE_FIELDS.get(role) and value != "":
-            raise RequestError(f"{where}.{name}: not supported by this endpoint; fix: leave it out", "messages")
+            raise RequestError(f"{where}.{name:.80}: not supported by this endpoint; fix: leave it out", "messages")
     calls = given.get("tool_calls") if role == "assistant" else None
     content = "" if calls and "content" not in given else _content(f"{where}.content", given.get("content"))
     message = {"role": _ROLES[role], "content": content}

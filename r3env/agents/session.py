@@ -1,7 +1,9 @@
 """An agent's episode between threads: requests on one side, the environment that gets them answered on the other."""
 
+import contextlib
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import Any
@@ -18,35 +20,24 @@ class Pending:
 
     Args:
         request: what is asked.
-        number: of the turn that answers it.
+        answered: becomes the answer and the number of its turn, or the error of a refusal.
     """
 
     request: ChatRequest
-    number: int = 0
-    _completion: Completion | None = None
-    _error: RequestError | None = None
-    _over: threading.Event = field(default_factory=threading.Event)
+    answered: Future[tuple[Completion, int]] = field(default_factory=Future)
+
+    def __post_init__(self) -> None:
+        self.answered.set_running_or_notify_cancel()  # whoever stops waiting does not cancel it
 
     def answer(self, completion: Completion, number: int) -> None:
-        """Give the request this answer."""
-        self._completion, self.number = completion, number
-        self._over.set()
+        """Give the request this answer, unless it was refused."""
+        with contextlib.suppress(InvalidStateError):
+            self.answered.set_result((completion, number))
 
     def refuse(self, error: RequestError) -> None:
-        """Make the request fail."""
-        self._error = error
-        self._over.set()
-
-    def wait(self) -> Completion:
-        """Wait for the answer.
-
-        Raises:
-            RequestError: it was refused.
-        """
-        self._over.wait()
-        if self._completion is None:
-            raise self._error or RequestError("no answer", status=GONE)
-        return self._completion
+        """Make the request fail, unless it was answered."""
+        with contextlib.suppress(InvalidStateError):
+            self.answered.set_exception(error)
 
 
 @dataclass(frozen=True)
@@ -84,23 +75,20 @@ class Session:
         """Run the agent in a thread, which no deadline can end and no exit waits for."""
         threading.Thread(target=self._run, args=(agent,), name="agent", daemon=True).start()
 
-    def ask(self, request: ChatRequest) -> tuple[Completion, int]:
-        """Submit a request and wait for its answer; return the answer and its number in the episode.
+    def submit(self, request: ChatRequest) -> Pending:
+        """Hand a request to the environment. It is refused when the episode ends, so no wait for it lasts longer.
 
         Raises:
-            RequestError: it is refused, or the episode is over.
+            RequestError: the episode is over.
         """
         pending = Pending(request)
         with self._lock:
             if self._closed:
                 raise _over()
             self._pending.add(pending)
+        pending.answered.add_done_callback(lambda _: self._pending.discard(pending))
         self._events.put(pending)
-        try:
-            return pending.wait(), pending.number
-        finally:
-            with self._lock:
-                self._pending.discard(pending)
+        return pending
 
     def next(self) -> Pending | Finished:
         """Wait for the agent's next request, or for its end.

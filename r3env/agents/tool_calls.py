@@ -93,7 +93,7 @@ def name_results(messages: Sequence[Message]) -> tuple[Message, ...]:
             call_id = message["tool_call_id"]
             if call_id not in names:
                 where = f"messages[{place}].tool_call_id"
-                raise RequestError(f"{where}: no call with the id {call_id!r} stands before it", "messages")
+                raise RequestError(f"{where}: no call with the id {call_id!r:.80} stands before it", "messages")
             message = {"role": "tool", "name": names[call_id], "content": message["content"]}
         named.append(message)
     return tuple(named)
@@ -113,4 +113,6 @@ def _check_tool(where: str, tool: Any) -> None:
         raise RequestError(f"{where}: must be of the form {_FORM}", "tools")
     for name, value in function.items():
         if name not in _SCHEMA_FIELDS and value not in (None, False):
-            raise RequestError(f"{where}.function.{name}: not supported by this endpoint; fix: leave it out", "tools")
+            raise RequestError(
+                f"{where}.function.{name:.80}: not supported by this endpoint; fix: leave it out", "tools"
+            )

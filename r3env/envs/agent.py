@@ -12,7 +12,7 @@ from r3env.agents import loop
 from r3env.agents.branches import Branches
 from r3env.agents.errors import RequestError
 from r3env.agents.protocol import MODEL
-from r3env.agents.server import endpoint
+from r3env.agents.server import check_files, endpoint
 from r3env.agents.session import Finished, Pending, Session
 from r3env.agents.types import Completion, NextTurn, Policy
 from r3env.core import Query, Reason, Verdict
@@ -92,6 +92,10 @@ class AgentEnv(MathEnv):
         """Solve a query, in a separate thread; see the argument `agent` of the constructor."""
         assert self.agent is not None
         return self.agent(query, base_url, model)
+
+    def check_concurrency(self, episodes: int) -> None:
+        """Refuse a limit of open files that is too low for so many agents at once; raises ValueError."""
+        check_files(episodes)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
         """Start the agent, and return its first request as `VerifiableEnv.reset` does.

@@ -345,6 +345,23 @@ def test_an_agent_that_hangs_ends_with_the_deadline_of_environments_and_is_answe
     assert over.wait(60) and late == [410]
 
 
+def test_an_agent_whose_episode_is_withdrawn_waits_no_longer(engine, tokenizer):
+    refused, ended = [], threading.Event()
+
+    def agent(query, base_url, model):
+        try:
+            Chat(base_url, model).say(query.problem)
+        except openai.APIStatusError as error:
+            refused.append(error.status_code)
+        ended.set()
+
+    runner = EpisodeRunner(engine, tokenizer, dict.fromkeys(Split, lambda: OneQuery(agent=agent)))
+    runner.add([Request(0, Prompt("q"), 0, 10, SAMPLING)])
+    runner.advance(0.0)
+    assert runner.withdraw([0]) == [0]
+    assert ended.wait(60) and refused == [410]
+
+
 def test_requests_without_end_end(run):
     asked = []
 

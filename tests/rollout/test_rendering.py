@@ -1,6 +1,10 @@
 """Prompts that the driver writes without rolling them out."""
 
+import json
 import logging
+import threading
+import urllib.error
+import urllib.request
 
 import gymnasium
 import numpy as np
@@ -61,3 +65,20 @@ def test_an_environment_that_fails_is_logged_and_an_interrupt_goes_through(token
     monkeypatch.setattr(environment, "reset", interrupted)
     with pytest.raises(KeyboardInterrupt):
         render(Prompt("any"), 1)
+
+
+def test_an_agent_whose_first_request_was_rendered_waits_no_longer(tokenizer):
+    refused, ended = [], threading.Event()
+
+    def agent(query, base_url, model):
+        body = json.dumps({"messages": [{"role": "user", "content": query.problem}]}).encode()
+        try:
+            urllib.request.urlopen(base_url + "/chat/completions", body).close()
+        except urllib.error.HTTPError as error:
+            refused.append(error.code)
+        ended.set()
+
+    environment = gymnasium.make("r3env/Agent-v0", data="embedded:train", agent=agent)
+    render = PromptRenderer.of(GRPOConfig(), tokenizer, environment, 1024).render
+    assert render(Prompt(environment.unwrapped.uids[0])) is not None
+    assert ended.wait(60) and refused == [410]

@@ -1,6 +1,12 @@
 """Training on episodes of an agent that asks the policy over its endpoint."""
 
 import math
+import resource
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
@@ -8,6 +14,9 @@ import pytest
 from algorithms.rollout import episodes
 from algorithms.rollout.types import NEW_CONTEXT
 from algorithms.train.checkpoint import load_checkpoint, save_checkpoint
+from r3env.agents import server
+from r3env.agents.session import Session
+from r3env.agents.types import Policy
 
 from .runs_of import largest_difference, train, weights
 
@@ -49,3 +58,22 @@ def test_agents_are_trained_and_a_resumed_run_is_the_uninterrupted_one(agents, b
     assert {sample.rollout.context for sample in samples} == {"plain", "reflection"}
     (size,) = {len(group.fresh) for group in whole.batch.rolled_out}
     assert size == whole.config.training_settings.group_size
+
+
+@pytest.mark.slow
+def test_500_hostile_connections_cost_a_run_nothing(agents, build):
+    undisturbed = train(build(agents.copy()), 3)
+    threads, memory = threading.active_count(), _memory()
+    port = urlsplit(server.endpoint().open(Session(Policy()))).port
+    command = [sys.executable, "-m", "tests.hostile_clients", str(port), "500"]
+    with subprocess.Popen(command, cwd=Path(__file__).parents[2]) as attackers:
+        attacked = train(build(agents.copy()), 3)
+        assert attackers.poll() is None
+        more_threads, more_memory = threading.active_count() - threads, _memory() - memory
+        attackers.kill()
+    assert attacked == undisturbed and attacked[-1]["rollout/environment_errors"] == 0
+    assert more_threads < 50 and more_memory < 256 << 20
+
+
+def _memory():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
