@@ -97,7 +97,7 @@ def parse_columns(pairs: Sequence[str]) -> dict[str, str]:
 def for_command(error: Exception) -> str:
     """Return an error's line with the option of a command in place of the setting that maps a column."""
     line = " ".join(str(error).split())
-    return re.sub(r"map it with columns\.(\S+) \(environment\.columns=.*?\)", r"map it with --column \1=NAME", line)
+    return re.sub(r"map it with columns\.(\S+) \(environment\.columns=.{0,200}?\)", r"map it with --column \1=NAME", line)
 
 
 def has_preset(text: str) -> bool:
