@@ -8,7 +8,7 @@ import re
 from typing import NamedTuple
 
 _KINDS = {
-    "natural": r"natural|positive\s+integers?|\\mathbb\s*\{?N\}?|\\mathbb\s*\{?Z\}?\s*[_^]?\s*\{?\s*\+\s*\}?",
+    "natural": r"natural|positive\s+integers?|\\mathbb\s*\{?N\}?|\\mathbb\s*\{?Z\}?\s*+[_^]?\s*+\{?\s*\+\s*\}?",
     "integer": r"integers?|whole|\\mathbb\s*\{?Z\}?",
     "real": r"reals?|\\mathbb\s*\{?R\}?",
     "rational": r"rationals?|\\mathbb\s*\{?Q\}?",
