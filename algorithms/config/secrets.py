@@ -41,7 +41,7 @@ def references(read: Container) -> References:
     }
 
 
-def _interpolations(node: Container, path: Path) -> Iterator[tuple[Path, Any, list[str]]]:
+def _interpolations(node: Any, path: Path) -> Iterator[tuple[Path, Any, list[str]]]:
     """Every setting that is interpolated, with its value and the environment variables that were read for it."""
     for key in node if isinstance(node, DictConfig) else range(len(node)):
         if OmegaConf.is_missing(node, key):

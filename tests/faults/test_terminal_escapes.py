@@ -71,7 +71,7 @@ def test_inspect(rows, capsys):
 
 
 def test_check_of_references(rows, capsys):
-    rows.write_text(rows.read_text().replace('"a', '"{a'))  # nothing can be graded as this
+    rows.write_text(rows.read_text().replace('"a\\u001b', '"{a\\u001b'))  # nothing can be graded as this
     r3env_check.main(["--data", str(rows), "--show", "3", "--timeout-s", "1"])
     read = capsys.readouterr()
     assert_harmless(read.out)
