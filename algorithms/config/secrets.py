@@ -43,7 +43,8 @@ def references(read: Container) -> References:
 
 def _interpolations(node: Any, path: Path) -> Iterator[tuple[Path, Any, list[str]]]:
     """Every setting that is interpolated, with its value and the environment variables that were read for it."""
-    for key in node if isinstance(node, DictConfig) else range(len(node)):
+    keys: Any = node if isinstance(node, DictConfig) else range(len(node))
+    for key in keys:
         if OmegaConf.is_missing(node, key):
             continue
         if OmegaConf.is_interpolation(node, key):
