@@ -1,6 +1,7 @@
 """Files of a run that are not what was written: each is one line and exit code 2, and nothing is changed."""
 
 import os
+import random
 import shutil
 import subprocess
 import time
@@ -242,9 +243,14 @@ def test_a_checkpoint_hashes_only_what_is_new_and_keeps_what_was_written(run):
 
 def test_a_bit_of_the_rollouts_that_flips_is_one_line_of_the_report(run, capsys, tmp_path):
     file = run.rollout_file(1)
-    write_rollouts(file, [row(response=chr(97 + number % 26) * number) for number in range(200)])
-    rows = pq.ParquetFile(file).metadata.row_group(0)
-    place = rows.column(0).data_page_offset + rows.column(0).total_compressed_size - 1
+    letters = random.Random(0).choices([chr(code) for code in range(33, 127)], k=20_000)
+    write_rollouts(file, [row(response="".join(letters))])
+    chunk = next(
+        chunk
+        for chunk in map(pq.read_metadata(file).row_group(0).column, range(pq.read_metadata(file).num_columns))
+        if chunk.path_in_schema == "response"
+    )
+    place = (chunk.dictionary_page_offset or chunk.data_page_offset) + chunk.total_compressed_size // 2
     content = bytearray(file.read_bytes())
     content[place] ^= 1
     file.write_bytes(content)
