@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from algorithms.config.plain_yaml import load_yaml
 from algorithms.publish.card import model_card
 from algorithms.publish.hub import CARD, PublishError, check_name, push
-from algorithms.utils.errors import CheckpointError
+from algorithms.utils.errors import CheckpointError, InputError
 
 if TYPE_CHECKING:
     import torch
@@ -29,7 +29,7 @@ WEIGHTS = ("*.safetensors", "*.safetensors.index.json")
 PICKLED = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl", "*.pickle")
 
 
-class ExportError(ValueError):
+class ExportError(InputError):
     """Nothing can be exported, or not to this folder."""
 
 

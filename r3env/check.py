@@ -23,6 +23,7 @@ from r3env.data.other_forms import BARE, OTHER, UNIT, is_prose, other_forms
 from r3env.data.query_table import QueryTable
 from r3env.data.sources import for_command, parse_columns, parse_source
 from r3env.grading import GraderError, grade
+from r3env.printable import printable
 
 _THREADS = 8
 _IN_FLIGHT = 256
@@ -50,15 +51,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         source = parse_source(given.data, split=given.split, revision=given.revision, preset=given.preset)
         table, counts = load_table(source, Selection(columns, given.limit, given.max_prompt_length))
     except ValueError as error:
-        print(for_command(error), file=sys.stderr)
+        print(printable(for_command(error)), file=sys.stderr)
         return 2
-    print(f"{given.data}: {counts}")
+    print(printable(f"{given.data}: {counts}"))
     for remark in counts.remarks():
-        print(f"  {remark}")
+        print(printable(f"  {remark}"))
     try:
         failed = _report(table, given.timeout_s, given.show)
     except (GraderError, ValueError) as error:
-        print(error, file=sys.stderr)
+        print(printable(str(error)), file=sys.stderr)
         return 2
     return 1 if failed else 0
 
@@ -139,13 +140,13 @@ def form_line(name: str, graded: int, refused: Sequence[Query], show: int) -> st
     """Say how many references are paid in another form, and the first that are not."""
     line = f"written {name}: {graded - len(refused)} of {graded} are paid"
     first = [f"{query.uid} ({query.answer[:40]!r})" for query in refused[: min(show, _FORMS_SHOWN)]]
-    return f"{line}; not {', '.join(first)}{', …' if len(refused) > len(first) else ''}" if first else line
+    return printable(f"{line}; not {', '.join(first)}{', …' if len(refused) > len(first) else ''}" if first else line)
 
 
 def _shown(query: Query) -> str:
     problem, answer = " ".join(query.problem.split()), query.answer
     answer = answer if len(answer) <= _LONGEST_SHOWN else f"{answer[:_LONGEST_SHOWN]}…"
-    return f"uid {query.uid}: answer {answer!r}: {problem[:80]}"
+    return printable(f"uid {query.uid}: answer {answer!r}: {problem[:80]}")
 
 
 def _check_input(given: argparse.Namespace) -> None:

@@ -16,6 +16,7 @@ from r3env.core import VerifiableEnv
 from r3env.data.sources import for_command, parse_columns
 from r3env.named_functions import describe
 from r3env.opening import NotRegisteredError, check_id, finite_reward, user_prompt
+from r3env.printable import printable
 from r3env.registry import make_env
 from r3env.spelling import nearest
 
@@ -31,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # its reader has seen enough, as `head` has
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except _InputError as error:
-        print(error, file=sys.stderr)
+        print(printable(str(error)), file=sys.stderr)
         return 2
     return 0
 
@@ -51,10 +52,10 @@ def _show(given: argparse.Namespace) -> None:
         with _named(given, "reset"):
             starts = _starts(env, given)
         for number, (observation, info) in enumerate(starts, start=1):
-            print(f"{_RULE}\n{number}. uid {info['uid']}\n{_RULE}")
+            _print(f"{_RULE}\n{number}. uid {info['uid']}\n{_RULE}")
             for turn in info.get("conversation", ()):
-                print(f"[{turn['role']}]\n{turn['content']}\n[end of turn]")
-            print(observation)
+                _print(f"[{turn['role']}]\n{turn['content']}\n[end of turn]")
+            _print(observation)
             if given.gold:
                 with _named(given, "reference_response"):
                     reference = env.reference_response(env.query(info["uid"]))
@@ -115,11 +116,15 @@ def _answer(env: VerifiableEnv, uid: str, answer: str, given: argparse.Namespace
             reward = finite_reward(reward)
         over = terminated or truncated
         verdict = f"{info.get('verdict', '')} correct={info.get('correct')} reward={reward:g}"
-        print(f"\n>>> {answer}\n<<< {verdict}{' (the end)' if over else ''}")
+        _print(f"\n>>> {answer}\n<<< {verdict}{' (the end)' if over else ''}")
         if info.get("feedback"):
-            print(f"feedback: {info['feedback']}")
+            _print(f"feedback: {info['feedback']}")
         if not over:
-            print(observation)
+            _print(observation)
+
+
+def _print(text: object) -> None:
+    print(printable(str(text)))
 
 
 def _value(text: str) -> Any:

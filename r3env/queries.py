@@ -10,7 +10,7 @@ from typing import Any
 # An instruction, `within \boxed{}`, not a box that a problem draws, `\boxed{\phantom{0}} + 3`.
 _ASKS_FOR_BOX = re.compile(
     r"\b(?:within|in|inside|using|into|with|by|as|form|format)\b[\s:]*(?:(?:a|an|the|latex)\s+)*[^\w\s\\]{0,4}"
-    r"(?:\\{1,2}(?:boxed|fbox)\b|boxed\s*\{)|\\{1,2}boxed\s*\{\s*(?:\.{3}|\\[lc]?dots)?\s*\}",
+    r"(?:\\{1,2}(?:boxed|fbox)\b|boxed\s*\{)|\\{1,2}boxed\s*\{\s*+(?:\.{3}|\\[lc]?dots)?\s*\}",
     re.IGNORECASE,
 )
 VARIANTS = "variants"  # the name in `Query.info`
@@ -54,7 +54,7 @@ def variants_of(query: Query) -> dict[str, Query]:
         forms = json.loads(given) if isinstance(given, str) else given
         # A column of a table has every name in every row.
         return {name: _variant(query, form) for name, form in forms.items() if form}
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise ValueError(
             f"{VARIANTS} of query {query.uid!r} is not an object of objects with a `problem` ({error!r})"
         ) from error

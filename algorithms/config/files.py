@@ -87,16 +87,19 @@ class _Dumper(yaml.SafeDumper):
 _Dumper.add_representer(str, _Dumper.represent_text)
 
 
+_NOTHING = object()
+
+
 def _escaped(value: Any, known: References, path: tuple[str, ...] = ()) -> Any:
     """The same data with `${`, which would be an interpolation, escaped, but for references that are known."""
+    resolved, reference = known.get(path, (_NOTHING, ""))
+    if resolved == (list(value) if isinstance(value, tuple) else value):
+        return reference
     if isinstance(value, dict):
         return {key: _escaped(entry, known, (*path, str(key))) for key, entry in value.items()}
     if isinstance(value, list | tuple):
         return [_escaped(entry, known, (*path, str(number))) for number, entry in enumerate(value)]
-    if not isinstance(value, str):
-        return value
-    resolved, reference = known.get(path, (None, ""))
-    return reference if value == resolved else value.replace("${", "\\${")
+    return value.replace("${", "\\${") if isinstance(value, str) else value
 
 
 BASE = "base"
@@ -168,9 +171,9 @@ def _read(file: Path) -> tuple[dict[str, Any], References]:
     try:
         check_aliases(text)
         loaded = OmegaConf.load(io.StringIO(text))
-        written = OmegaConf.to_container(loaded)
-        check_interpolations(written)
+        check_interpolations(OmegaConf.to_container(loaded))
         content = OmegaConf.to_container(loaded, resolve=True)
+        found = references(loaded)
     except OSError:  # OmegaConf's word for a file that holds one number or the like
         content = None
     except _NO_SETTINGS as error:
@@ -178,7 +181,10 @@ def _read(file: Path) -> tuple[dict[str, Any], References]:
     if not isinstance(content, dict):
         raise ConfigError(f"{file}: holds no sections; fix: write them, such as training: {{lr: 1e-6}}")
     sections = {str(section): values for section, values in content.items()}
-    return sections, references(written, content)
+    if secret := next((path[0] for path in found if len(path) == 1), None):
+        fix = "name its settings in the file, and the variable behind each"
+        raise ConfigError(f"{file}: {secret}: the whole section comes from an environment variable; fix: {fix}")
+    return sections, found
 
 
 def _place(error: Exception) -> str:

@@ -299,11 +299,11 @@ def _from_yaml(name: str, raw: str) -> tuple[Any, References]:
         check_aliases(raw)
         # OmegaConf's reading of YAML takes 1e-6 for a number; plain PyYAML does not.
         read = OmegaConf.from_dotlist([f"value={raw}"])
-        written = OmegaConf.to_container(read)
-        check_interpolations(written)
+        check_interpolations(OmegaConf.to_container(read))
         parsed = OmegaConf.to_container(read, resolve=True)
+        found = references(read)
     except (yaml.YAMLError, OmegaConfBaseException, ValueError, RecursionError) as error:
         reason = getattr(error, "problem", None) or str(error).partition("\n")[0]
         raise ConfigError(f"{name}: {shown(raw)} cannot be read: {reason}") from None
     value = parsed["value"] if isinstance(parsed, dict) else None
-    return value, references(written, parsed)
+    return value, found

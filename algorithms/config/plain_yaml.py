@@ -8,8 +8,8 @@ import yaml
 
 MOST_NODES = 100_000
 MOST_CHARACTERS = 10_000_000
-# Of another setting, by its dots and its path; behind an odd number of backslashes it is text.
-_INTERPOLATION = re.compile(r"(?<!\\)(?:\\\\)*(\$\{(\.*)([\w.]+)\})")
+# Of another setting, by its dots and its path: `${.a.b}`, `${a[0][b]}`. Behind an odd number of backslashes it is text.
+_INTERPOLATION = re.compile(r"(?<!\\)(?:\\\\)*(\$\{\s*+(\.*+)([^\s.${}:\\][^\s${}:\\]*)\s*\})")
 Path = tuple[str, ...]
 
 
@@ -71,9 +71,13 @@ def interpolated(text: str, path: Path) -> list[tuple[str, Path]]:
         path: to that setting.
     """
     return [
-        (match[1], (*(path[: len(path) - len(match[2])] if match[2] else ()), *match[3].split(".")))
+        (match[1], (*(path[: len(path) - len(match[2])] if match[2] else ()), *_keys(match[3])))
         for match in _INTERPOLATION.finditer(text)
     ]
+
+
+def _keys(path: str) -> list[str]:
+    return [key for key in re.split(r"[.\[\]]", path) if key]
 
 
 def check_interpolations(data: Any) -> None:
@@ -100,12 +104,12 @@ def _resolved_length(value: Any, path: Path, data: Any, lengths: dict[Path, int]
     elif isinstance(value, str):
         length += len(value)
         for _, target in interpolated(value, path):
-            length += _resolved_length(_found(data, target), target, data, lengths)
+            length += _resolved_length(at_path(data, target), target, data, lengths)
     lengths[path] = length
     return length
 
 
-def _found(data: Any, path: Path) -> Any:
+def at_path(data: Any, path: Path) -> Any:
     """Return what is at a path; None for nothing."""
     for key in path:
         if isinstance(data, Mapping):

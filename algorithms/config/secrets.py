@@ -2,57 +2,91 @@
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
-from algorithms.config.plain_yaml import interpolated
+from omegaconf import DictConfig, ListConfig, OmegaConf, resolvers
+
+from algorithms.config.plain_yaml import Path, at_path, interpolated
 
 HIDDEN = "(hidden)"
 # Environment variables and headers of MCP servers: docs/guides/tools.md puts keys there.
 _SECTIONS = ("env", "headers")
 _SECRET_VARIABLE = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL", re.IGNORECASE)
 _SHORTEST = 8  # characters of a variable's value: a shorter one is part of too much other text
-_ENVIRONMENT = "oc.env:"
+_MOST_NESTED = 100
 _PASSWORD_IN_URL = re.compile(r"(?<=://)[^/?#@\s]+(?=@)")
 
+Container = DictConfig | ListConfig
 # The value and the text that it came from, by the path to it.
-References = dict[tuple[str, ...], tuple[str, str]]
+References = dict[Path, tuple[Any, str]]
 
 
-def references(written: Any, resolved: Any) -> References:
-    """Find text that came from environment variables, by `${oc.env:NAME}`, also through other settings.
+def references(read: Container) -> References:
+    """Find what came from environment variables, by `${oc.env:NAME}`, also through other settings and resolvers.
+
+    Text and containers are found whatever the variable is called; numbers and the like where it is called as a
+    secret is: a resume keeps the other ones.
 
     Args:
-        written: plain data with its interpolations.
-        resolved: the same data, without.
+        read: a configuration with its interpolations.
     """
-    raw = dict(_leaves(written))
-
-    def text_of(path: tuple[str, ...]) -> str:
-        text: str = raw[path]
-        for name, target in interpolated(text, path):
-            if isinstance(raw.get(target), str):
-                text = text.replace(name, text_of(target))
-        return text
-
-    found: References = {}
-    for path, value in _leaves(resolved):
-        if isinstance(value, str) and isinstance(raw.get(path), str) and "${" in raw[path]:
-            text = text_of(path)
-            if _ENVIRONMENT in text:
-                found[path] = value, text
-    return found
+    written = OmegaConf.to_container(read)
+    return {
+        path: (value, _self_contained(at_path(written, path), path, written))
+        for path, value, variables in _interpolations(read, ())
+        if variables and (isinstance(value, str | Mapping | list) or any(map(_SECRET_VARIABLE.search, variables)))
+    }
 
 
-def _leaves(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    if isinstance(value, Mapping):
-        for key, entry in value.items():
-            yield from _leaves(entry, (*path, str(key)))
-    elif isinstance(value, list | tuple):
-        for number, entry in enumerate(value):
-            yield from _leaves(entry, (*path, str(number)))
-    else:
-        yield path, value
+def _interpolations(node: Any, path: Path) -> Iterator[tuple[Path, Any, list[str]]]:
+    """Every setting that is interpolated, with its value and the environment variables that were read for it."""
+    keys: Any = node if isinstance(node, DictConfig) else range(len(node))
+    for key in keys:
+        if OmegaConf.is_missing(node, key):
+            continue
+        if OmegaConf.is_interpolation(node, key):
+            with _watched() as variables:
+                value = node[key]
+                value = OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
+            yield (*path, str(key)), value, variables
+        elif OmegaConf.is_config(node[key]):
+            yield from _interpolations(node[key], (*path, str(key)))
+
+
+@contextmanager
+def _watched() -> Iterator[list[str]]:
+    """Note the environment variables that are read."""
+    names: list[str] = []
+
+    def read(*arguments: Any) -> Any:
+        names.append(str(arguments[0]))
+        return resolvers.oc.env(*arguments)
+
+    _read_variables_by(read)
+    try:
+        yield names
+    finally:
+        _read_variables_by(resolvers.oc.env)
+
+
+def _read_variables_by(read: Callable[..., Any]) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # OmegaConf 2.4 renames the function, and 2.3 has no other name for it
+        OmegaConf.register_new_resolver("oc.env", read, replace=True)
+
+
+def _self_contained(text: str, path: Path, written: Any) -> str:
+    """Return an interpolation with the text of other settings in place of their names, as far as these are text."""
+    for _ in range(_MOST_NESTED):
+        named = ((name, target, at_path(written, target)) for name, target in interpolated(text, path))
+        name, target, other = next((each for each in named if isinstance(each[2], str)), ("", (), ""))
+        if not name:
+            break
+        text = text.replace(name, _self_contained(other, target, written))
+    return text
 
 
 def without_secrets(config: Mapping[str, Any]) -> dict[str, Any]:

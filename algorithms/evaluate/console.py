@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.table import Table
+from rich.text import Text
 
 from algorithms.config.errors import ConfigError
 from algorithms.evaluate.results import RESPONSES, SCORES, bearing_on_answers, read_fingerprint, read_settings
@@ -19,6 +20,7 @@ from algorithms.evaluation.comparison import (
 )
 from algorithms.evaluation.metrics import NO_SHARES
 from algorithms.utils.statistics import Change, Score, Trend, in_points, mean_score
+from r3env.printable import printable
 
 
 def print_scores(scores: Mapping[str, Any], folder: Path, notes: Sequence[str] = ()) -> None:
@@ -32,18 +34,19 @@ def print_scores(scores: Mapping[str, Any], folder: Path, notes: Sequence[str] =
             console.print(level_table(benchmark, one["levels"]))
         if found := one.get("confidence"):
             console.print(
-                f"{benchmark}: confidence separates correct from incorrect answers with AUC {found['auc']:.3f} "
-                f"({found['asked']:.0f} finished answers; mean {found['correct']:.2f} and {found['incorrect']:.2f})",
-                highlight=False,
+                _text(
+                    f"{benchmark}: confidence separates correct from incorrect answers with AUC {found['auc']:.3f} "
+                    f"({found['asked']:.0f} finished answers; mean {found['correct']:.2f} and {found['incorrect']:.2f})"
+                )
             )
         if one["ungraded"]:
             why = "responses failed (not graded, or their environment raised) and count as incorrect"
-            console.print(f"{benchmark}: {one['ungraded']} {why}")
+            console.print(_text(f"{benchmark}: {one['ungraded']} {why}"))
     for note in notes:
-        console.print(note, highlight=False, markup=False)
+        console.print(_text(note))
     if any(score.low is not None for one in scores.values() for score in one["scores"].values()):
         console.print("In brackets: 95 % intervals, bootstrap over problems.", highlight=False)
-    console.print(f"  responses {folder / RESPONSES}\n  scores    {folder / SCORES}", highlight=False, markup=False)
+    console.print(_text(f"  responses {folder / RESPONSES}\n  scores    {folder / SCORES}"))
 
 
 def print_comparison(first: Path, second: Path) -> None:
@@ -68,18 +71,21 @@ def print_comparison(first: Path, second: Path) -> None:
     if means := mean_changes(one, other, changes):
         console.print(comparison_table(f"mean of {len(changes)} benchmarks: {second.name} minus {first.name}", means))
     if missing := list_uncompared(one, other):
-        console.print(
-            f"not compared, as only one of the two has it: {', '.join(missing)}", highlight=False, markup=False
-        )
+        console.print(_text(f"not compared, as only one of the two has it: {', '.join(missing)}"))
     if few := [f"{name} ({shared.problems})" for name, shared in common.items() if shared.too_few]:
         line = f"not compared, as fewer than ten problems are in both: {', '.join(few)}"
-        console.print(line, highlight=False, markup=False)
+        console.print(_text(line))
     if changed := changed_problems(one, other, _digests(first), _digests(second)):
         line = f"the same ids name different problems (text, answer or level): {', '.join(changed)}"
-        console.print(line, highlight=False, markup=False)
+        console.print(_text(line))
     others = [f"  {name} {values}" for name, values in settings.items() if name != "rl_module.model"]
     if others:
-        console.print("\n".join(["settings that differ:", *others]), highlight=False, markup=False)
+        console.print(_text("\n".join(["settings that differ:", *others])))
+
+
+def _text(text: str) -> Text:
+    """Return text of others for the console: no character of it acts as markup, or on the terminal."""
+    return Text(printable(text))
 
 
 def _digests(folder: Path) -> dict[str, Any]:
@@ -116,7 +122,7 @@ def score_table(benchmarks: Mapping[str, Mapping[str, Any]]) -> Table:
     table = Table(title="Evaluation", title_justify="left", title_style="bold")
     table.add_column("")
     for name, one in benchmarks.items():
-        table.add_column(f"{name}\n{one['problems']} problems × {one['samples']}", justify="right")
+        table.add_column(_text(f"{name}\n{one['problems']} problems × {one['samples']}"), justify="right")
     if len(benchmarks) > 1:
         table.add_column("mean", justify="right")
     for measure in dict.fromkeys(measure for one in benchmarks.values() for measure in one["scores"]):
@@ -134,11 +140,11 @@ def score_table(benchmarks: Mapping[str, Mapping[str, Any]]) -> Table:
 
 def level_table(benchmark: str, levels: Mapping[str, Score]) -> Table:
     """Return pass@1 by level."""
-    table = Table(title=f"{benchmark}: pass@1 by level", title_justify="left", title_style="bold")
+    table = Table(title=_text(f"{benchmark}: pass@1 by level"), title_justify="left", title_style="bold")
     table.add_column("level")
     table.add_column("pass@1", justify="right")
     for level, score in levels.items():
-        table.add_row(level, _cell(score, "pass@1"))
+        table.add_row(_text(level), _cell(score, "pass@1"))
     return table
 
 
@@ -158,7 +164,7 @@ def comparison_tables(
 
 def comparison_table(title: str, changes: Mapping[str, Change]) -> Table:
     """Return the difference of every measure."""
-    table = Table(title=title, title_justify="left", title_style="bold")
+    table = Table(title=_text(title), title_justify="left", title_style="bold")
     for column in ("", "difference", "95 % interval", ""):
         table.add_column(column, justify="right" if column else "left")
     for measure, change in changes.items():

@@ -6,6 +6,7 @@ from typing import Any, Protocol, TypeVar
 from algorithms.rollout.conversation import last_text
 from algorithms.rollout.types import Rollout, Split
 from r3env.core import Reason
+from r3env.printable import printable
 
 LARGE = 0.5  # from this share of the responses on
 FIRST_STEPS = 3  # later ones have learned something else than the form of an answer
@@ -56,7 +57,7 @@ def missing_answers(
 def _ending(text: str) -> str:
     """Return the last characters of a text in one line, control characters escaped."""
     end = text[-_CHARACTERS:]
-    line = "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in end)
+    line = printable(end).replace("\n", "\\n").replace("\t", "\\t")
     return line if len(end) == len(text) else f"…{line}"
 
 

@@ -15,7 +15,7 @@ ANSWER_MARKS = ("\\boxed", "</think>", "<|channel|>final")  # what a final answe
 Flaw = Literal["digit", "step", "sign"]
 _PLACES = {
     "digit": re.compile("[0-9]"),
-    "step": re.compile(r"=\s*(-?[0-9]+)"),
+    "step": re.compile(r"=\s*(-?[0-9]{1,40})(?![0-9])"),
     "sign": re.compile(r"[+-](?=\s*[0-9])"),
 }
 

@@ -29,6 +29,7 @@ from algorithms.preflight.memory import (
     vllm_is_installed,
 )
 from algorithms.preflight.ray_folder import too_long
+from r3env.printable import printable
 
 if TYPE_CHECKING:
     from algorithms.config.base import BaseConfig
@@ -90,7 +91,7 @@ def describe(
     if model is not None:
         rows += prompt_lines(config, environment.first_prompt, environment.tools)
     rows.append(("verdict", _verdict(rows)))
-    lines = tuple(f"{row[0]:<{_WIDTH}}{row[1]}".rstrip() for row in rows)
+    lines = tuple(printable(f"{row[0]:<{_WIDTH}}{row[1]}".rstrip()) for row in rows)
     return Report(lines, all(row.enough for row in rows if isinstance(row, _Row)))
 
 

@@ -2,10 +2,12 @@
 
 from pathlib import Path
 
+from algorithms.utils.errors import InputError
+
 CARD = "README.md"
 
 
-class PublishError(ValueError):
+class PublishError(InputError):
     """The Hub cannot be reached, or refuses; the message is one line with the fix."""
 
 

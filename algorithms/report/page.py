@@ -16,6 +16,7 @@ from algorithms.report.run_data import ReportError, RunData, differing, flat_set
 from algorithms.report.tables import evaluation_tables
 from algorithms.report.trajectories import Limit, trajectories
 from algorithms.utils.files import plain, write_text
+from r3env.printable import printable
 
 DEFAULT_NAME = "report.html"
 _SCRIPTS = (
@@ -118,10 +119,18 @@ def render(data: Mapping[str, Any], title: str) -> str:
 
 def inline_json(value: Any) -> str:
     """Serialize to JSON in which no HTML parser finds a tag or a comment, whatever text it holds."""
-    text = json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+    text = json.dumps(_printable(value), allow_nan=False, ensure_ascii=False, separators=(",", ":"))
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
-    return text.encode("utf-8", "replace").decode("utf-8")
+    return text
+
+
+def _printable(value: Any) -> Any:
+    if isinstance(value, str):
+        return printable(value)
+    if isinstance(value, Mapping):
+        return {printable(str(key)): _printable(entry) for key, entry in value.items()}
+    return [_printable(entry) for entry in value] if isinstance(value, list | tuple) else value
 
 
 def _policy(style: str, script: str) -> str:
@@ -135,7 +144,7 @@ def _hash(text: str) -> str:
 
 
 def _escaped(text: str) -> str:
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return printable(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def _asset(name: str) -> str:

@@ -12,6 +12,7 @@ from algorithms.config.plain_yaml import load_yaml
 from algorithms.config.secrets import without_secrets
 from algorithms.train.record import check_record
 from algorithms.train.run_directory import RunDirectory
+from algorithms.utils.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -116,7 +117,7 @@ def _labels(paths: Sequence[Path]) -> list[str]:
     return [str(path) for path in paths]
 
 
-class ReportError(ValueError):
+class ReportError(InputError):
     """A folder that no report can be made of; one line that names the file and the fix."""
 
     def __init__(self, message: str) -> None:

@@ -17,6 +17,7 @@ import r3env
 from algorithms.rollout.types import Rollout
 from algorithms.utils.errors import RunError
 from algorithms.utils.progress import percent
+from r3env.printable import printable
 
 # What differs between errors of one kind: what is quoted, addresses, and numbers that are not the line of a file.
 _VARIES = re.compile(r"'[^']*'|\"[^\"]*\"|\b0x[0-9a-fA-F]+|(?<!line )\b\d[\d.]*")
@@ -212,7 +213,7 @@ class FailureWatch:
 
 def one_line(error: str) -> str:
     """Return an error in one line, of a long one the beginning."""
-    line = " ".join(error.split())
+    line = printable(" ".join(error.split()))
     return line if len(line) <= _LONGEST_ERROR else f"{line[:_LONGEST_ERROR]}…"
 
 

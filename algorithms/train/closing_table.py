@@ -11,10 +11,12 @@ from typing import Any, TypeGuard
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from algorithms.train.run_directory import RunDirectory
 from algorithms.utils.progress import duration
 from algorithms.utils.statistics import Trend, in_points, paired_bootstrap
+from r3env.printable import printable
 
 Correctness = Mapping[str, float]
 HELD_OUT = "held-out"
@@ -52,14 +54,14 @@ def print_closing_table(
         console.print(comparison_table(first, last, problems))
     sentence = gain_sentence(first, last, before or {}, after or {}, problems)
     if sentence:
-        console.print(sentence, highlight=False)
+        console.print(Text(printable(sentence)))
     console.print(cost_text(summary), highlight=False)
-    console.print(files_text(path), highlight=False, markup=False)
+    console.print(Text(printable(files_text(path))))
 
 
 def comparison_table(before: Mapping[str, Any], after: Mapping[str, Any], problems: str = HELD_OUT) -> Table:
     """Return a table of before, after and change, one row per measure that either side has."""
-    table = Table(title=f"{problems.capitalize()} problems", title_justify="left", title_style="bold")
+    table = Table(title=Text(printable(f"{problems.capitalize()} problems")), title_justify="left", title_style="bold")
     table.add_column("")
     for column in ("before", "after", "change"):
         table.add_column(column, justify="right")

@@ -28,6 +28,8 @@ GROWING = ("metrics.jsonl", "conversations.jsonl")
 _BLOCK = 1 << 20
 
 Fingerprint = dict[str, int | str]
+# By the name of a growing file: how many bytes of it the digest is of.
+Hashed = dict[str, tuple[int, "hashlib._Hash"]]
 
 
 def write_manifest(folder: Path) -> None:
@@ -97,15 +99,16 @@ def rewriting_end(run: Path, name: str, content: bytes) -> Iterator[None]:
     yield
 
 
-def commit(run: Path, step: int, kept: Sequence[int]) -> None:
+def commit(run: Path, step: int, kept: Sequence[int], hashed: Hashed) -> None:
     """List the growing files as they are, before a step's checkpoint gets its name.
 
     Args:
         run: the run directory.
         step: of the checkpoint.
         kept: steps of the checkpoints that are there: the commits of others are dropped.
+        hashed: what was read at the last commit, and is not read again; changed to what is read now.
     """
-    found = {name: [_of_file(run / name)] for name in GROWING if (run / name).exists()}
+    found = {name: [_of_grown(run / name, hashed)] for name in GROWING if (run / name).exists()}
 
     def add(_: Any, commits: list[dict[str, Any]]) -> None:
         commits[:] = [one for one in commits if one["step"] in kept and one["step"] < step] + [{"step": step, **found}]
@@ -216,6 +219,17 @@ def _trouble(path: Path, fits: Sequence[Mapping[str, Any] | None], *, prefix: bo
 def _of_file(path: Path, length: int | None = None) -> Fingerprint:
     with path.open("rb") as file:
         return _of_stream(file, length)
+
+
+def _of_grown(path: Path, hashed: Hashed) -> Fingerprint:
+    count, digest = hashed.get(path.name, (0, hashlib.sha256()))
+    with path.open("rb") as file:
+        file.seek(count)
+        while block := file.read(_BLOCK):
+            digest.update(block)
+            count += len(block)
+    hashed[path.name] = count, digest
+    return {"bytes": count, "sha256": digest.hexdigest()}
 
 
 def _of_stream(file: BinaryIO, length: int | None = None) -> Fingerprint:

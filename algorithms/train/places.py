@@ -8,6 +8,7 @@ from pathlib import Path
 from algorithms.config.errors import ConfigError, shown
 from algorithms.history.store import FILE_NAME
 from algorithms.utils.errors import CheckpointError
+from r3env.printable import printable
 
 _LONGEST_PATH = 500  # bytes; SQLite's limit is 512, and it adds to the name
 
@@ -18,7 +19,7 @@ def check_place(parent: str | Path, name: str) -> None:
     Raises:
         ConfigError: the name is no single path component, or the parent is too long, or cannot be written.
     """
-    if not name or name in {".", ".."} or re.search(r"[/\\\0]", name):
+    if not name or name in {".", ".."} or re.search(r"[/\\\0\n\t]", name) or printable(name) != name:
         raise ConfigError(f"run.name: {shown(name)} can't name a folder; fix: letters, digits, '-', '_' and '.'")
     try:
         path = Path(parent).expanduser().absolute() / name

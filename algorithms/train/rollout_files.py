@@ -156,16 +156,17 @@ def read_rollouts(path: Path, groups: Collection[int] | None = None) -> list[Rol
         groups: only these.
 
     Raises:
-        OSError: there is no such file.
+        OSError: there is no such file, or a page of it is not what was written.
         pyarrow.ArrowException: it is no Parquet file, or a part of one.
     """
     chosen = None if groups is None else pc.field("group").isin(list(groups))
-    return [_row(record) for record in pq.read_table(path, schema=SCHEMA, filters=chosen).to_pylist()]
+    table = pq.read_table(path, schema=SCHEMA, filters=chosen, page_checksum_verification=True)
+    return [_row(record) for record in table.to_pylist()]
 
 
 def read_group_lengths(path: Path) -> dict[int, list[int]]:
     """Read only the lengths in tokens of each group's responses. Raises as `read_rollouts`."""
-    table = pq.read_table(path, columns=["group", "tokens"])
+    table = pq.read_table(path, columns=["group", "tokens"], page_checksum_verification=True)
     lengths: dict[int, list[int]] = {}
     for group, tokens in zip(table["group"].to_pylist(), table["tokens"].to_pylist(), strict=True):
         lengths.setdefault(group, []).append(tokens)

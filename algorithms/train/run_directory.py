@@ -63,6 +63,7 @@ class RunDirectory:
         self.summary_file = path / "summary.json"
         self.curves_file = path / "curves.png"
         self._last_step: int | None = None
+        self._hashed: manifest.Hashed = {}
 
     @classmethod
     def create(cls, parent: str | Path, name: str, config_yaml: str, mode: str = "0700") -> "RunDirectory":
@@ -167,6 +168,7 @@ class RunDirectory:
     def add_to_last_metrics(self, values: Mapping[str, Any]) -> None:
         """Add values to the last row of metrics.jsonl, of a run that resumes after that step."""
         text = metrics_file.with_last_changed(self.metrics_file, values)
+        self._hashed.pop(self.metrics_file.name, None)
         with manifest.rewriting_end(self.path, self.metrics_file.name, text.encode()):
             write_text(self.metrics_file, text)
 
@@ -178,6 +180,7 @@ class RunDirectory:
         """Delete metrics, conversations and rollouts of the steps after `step`, which a resumed run repeats."""
         self.delete_leftovers()
         manifest.forget_after(self.path, step)
+        self._hashed.clear()
         for rows in (self.metrics_file, self.conversations_file):
             metrics_file.keep_until(rows, step)
         for file in self.rollouts_folder.glob("step-*.parquet"):
@@ -221,7 +224,7 @@ class RunDirectory:
 
     def commit(self, step: int) -> None:
         """Note what the files of rows hold at a step, before its checkpoint gets its name."""
-        manifest.commit(self.path, step, checkpoint_steps(self.checkpoints_folder))
+        manifest.commit(self.path, step, checkpoint_steps(self.checkpoints_folder), self._hashed)
 
     def write_record(self, file: Path, text: str) -> None:
         """Write a small file that the manifest lists, in place of the present one."""

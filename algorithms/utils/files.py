@@ -106,7 +106,10 @@ def write_parquet(path: Path, rows: Iterable[Mapping[str, Any]], schema: "pa.Sch
 
     make_folder(path.parent)
     records = ({key: _encodable(value) for key, value in row.items()} for row in rows)
-    with replaced_whole(path) as temporary, pq.ParquetWriter(temporary, schema, compression="zstd") as writer:
+    with (
+        replaced_whole(path) as temporary,
+        pq.ParquetWriter(temporary, schema, compression="zstd", write_page_checksum=True) as writer,
+    ):
         while part := list(itertools.islice(records, ROWS_AT_ONCE)):
             writer.write_table(pa.Table.from_pylist(part, schema=schema))
 

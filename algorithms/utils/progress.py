@@ -14,6 +14,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemaini
 from rich.progress import Progress as Bar
 from rich.text import Text
 
+from r3env.printable import printable
+
 # In a log, steps of a second each would be a wall of text, and silence for minutes looks like a hang.
 SECONDS_BETWEEN_LINES = 5.0
 STEPS_IN_ESTIMATE = 20
@@ -87,7 +89,7 @@ class Progress:
     def message(self, text: str) -> None:
         """Print a separate line, above the live line if there is one."""
         if self._live:
-            self._live.console.print(Text(text))
+            self._live.console.print(Text(printable(text)))
         else:
             self._print(text)
 
@@ -133,7 +135,7 @@ class Progress:
         return Text(self.line(), no_wrap=True, overflow="ellipsis")
 
     def _print(self, line: str) -> None:
-        print(line, file=self._stream, flush=True)
+        print(printable(line), file=self._stream, flush=True)
 
 
 def duration(seconds: float) -> str:
@@ -193,13 +195,18 @@ class Counter:
     """
 
     def __init__(self, title: str, *, stream: TextIO | None = None) -> None:
-        self._title, self._stream = title, stream or sys.stderr
+        self._title, self._stream = printable(title), stream or sys.stderr
         self._started = self._last_line_at = time.monotonic()
         self._bar: Bar | None = None
         if self._stream.isatty():
-            columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+            columns = (
+                TextColumn("{task.description}", markup=False),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TimeRemainingColumn(),
+            )
             self._bar = Bar(*columns, console=Console(file=self._stream), transient=True)
-            self._task = self._bar.add_task(title, total=None)
+            self._task = self._bar.add_task(self._title, total=None)
 
     def update(self, done: int, total: int) -> None:
         """Show that `done` of `total` are done."""

@@ -4,7 +4,7 @@ import re
 
 _WORD = re.compile(r"[^\W_]+(?:['’-][^\W_]+)*")
 _MARKER = re.compile(r"^\s*(?:[-*•]|\d+[.)]|#+)\s+")
-_END = re.compile(r"[.!?…]+[\"'”’)\]*]*(?=\s|$)")
+_END = re.compile(r"(?<![.!?…])[.!?…]+[\"'”’)\]*]*(?=\s|$)")
 
 
 def words(text: str) -> list[str]:
@@ -19,7 +19,7 @@ def lines(text: str) -> list[str]:
 
 def paragraphs(text: str) -> list[str]:
     """Return what empty lines separate."""
-    return [part.strip() for part in re.split(r"\n\s*\n", text) if part.strip()]
+    return [part.strip() for part in re.split(r"\n(?:[^\S\n]*\n)+", text) if part.strip()]
 
 
 def sentences(text: str) -> list[str]:

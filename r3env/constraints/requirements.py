@@ -40,7 +40,7 @@ class Requirements:
             read = cls(**json.loads(text))
             for constraint in read.constraints:
                 _check_parameters(constraint)
-        except (TypeError, KeyError, AttributeError) as error:
+        except (TypeError, KeyError, AttributeError, RecursionError) as error:
             raise ValueError(f"no requirements of a text ({error}): {text}") from error
         return read
 

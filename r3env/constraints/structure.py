@@ -142,10 +142,9 @@ def as_json(text: str) -> str:
 )
 def hashtags(text: str, n: int) -> str:
     """Exactly n hashtags, all at the end."""
-    tags = re.findall(r"#\w+", text)
-    if tags and re.search(r"(?:#\w+\s*)+$", text) is None:
+    tags = list(re.finditer(r"#\w+", text))
+    if tags and text[tags[-1].end() :].strip():
         return "It does not end with a hashtag."
-    behind = re.search(r"(?:#\w+[\s,]*)+$", text)
-    if behind and len(re.findall(r"#\w+", behind[0])) != len(tags):
+    if tags and not re.fullmatch(r"(?:#\w+[\s,]*)+", text[tags[0].start() :]):
         return "Some of its hashtags are not at the end."
     return count_fault(len(tags), n, "hashtags")

@@ -1,6 +1,7 @@
 """Rows of JSON Lines and JSON lists, each decoded as soon as it is complete; errors name the row."""
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, TextIO
@@ -61,8 +62,7 @@ def read_json(source: str, path: Path) -> Iterator[tuple[int, Row]]:
 def _to_members(pairs: list[tuple[str, object]]) -> dict[str, object]:
     members = dict(pairs)
     if len(members) < len(pairs):
-        names = [name for name, _ in pairs]
-        repeated = next(name for name in members if names.count(name) > 1)
+        repeated = next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
         raise _RepeatedError(f"the key {repeated!r} occurs twice in one object")
     return members
 

@@ -15,6 +15,7 @@ _WITH_NOUN = re.compile(rf"(?P<value>[-+]?\d[\d,]*(?:\.\d+)?)\s*(?:{_NOUN})")
 _WORD_COMMAND = re.compile(r"\\(?:text|mathrm|textbf)\s*\{\s*(?P<value>[a-zA-Z][a-zA-Z ]*)\}")
 _WORD = re.compile(r"(?<![\\a-zA-Z])[a-zA-Z]{2,}")
 _MOST_WORDS = 12  # of an answer; a longer text is one that nobody writes word for word
+_LONGEST = 2000  # characters; longer answers have no other form
 
 
 def other_forms(answer: str) -> dict[str, str]:
@@ -25,6 +26,8 @@ def other_forms(answer: str) -> dict[str, str]:
     `\text{True}` for `True`, and a formula between dollar signs.
     """
     plain = answer.strip()
+    if len(plain) > _LONGEST:
+        return {}
     bare = " ".join(_DECORATION.sub(" ", plain).replace("\\dfrac", "\\frac").replace("\\tfrac", "\\frac").split())
     named = next(filter(None, (part.fullmatch(bare) for part in (_NAMED, _WITH_NOUN, _WORD_COMMAND))), None)
     bare = named["value"].strip() if named else bare

@@ -6,6 +6,7 @@ No reader holds a file whole: a million rows take no more memory than a thousand
 import csv
 import importlib.resources
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
@@ -81,7 +82,7 @@ def _csv(source: str, path: Path) -> Iterator[tuple[int, Row]]:
 
 
 def _check_header(source: str, names: Sequence[str]) -> None:
-    repeated = [name for name in names if names.count(name) > 1]
+    repeated = [name for name, count in Counter(names).items() if count > 1]
     if repeated:
         raise DataError.at(source, f"the header names the column {repeated[0]!r} twice", "name each column once")
 

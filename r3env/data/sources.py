@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Literal, Self
 
 from r3env.data.presets import ALIASES, PRESETS, Preset, find_preset
+from r3env.printable import printable
 from r3env.spelling import nearest
 
 EMBEDDED = ("train", "heldout", "variants")
@@ -25,7 +26,7 @@ class DataError(ValueError):
     def at(cls, source: str, problem: str, fix: str, *, row: int | None = None) -> Self:
         """Compose the line from the source, the row (counting from 1), the fault and the fix."""
         place = source if row is None else f"{source}: row {row}"
-        return cls(" ".join(f"{place}: {problem}; fix: {fix}".split()))
+        return cls(printable(" ".join(f"{place}: {problem}; fix: {fix}".split())))
 
 
 class MissingColumnError(DataError):
@@ -97,7 +98,9 @@ def parse_columns(pairs: Sequence[str]) -> dict[str, str]:
 def for_command(error: Exception) -> str:
     """Return an error's line with the option of a command in place of the setting that maps a column."""
     line = " ".join(str(error).split())
-    return re.sub(r"map it with columns\.(\S+) \(environment\.columns=.*?\)", r"map it with --column \1=NAME", line)
+    return re.sub(
+        r"map it with columns\.(\S+) \(environment\.columns=.{0,200}?\)", r"map it with --column \1=NAME", line
+    )
 
 
 def has_preset(text: str) -> bool:

@@ -160,7 +160,7 @@ def _patterns(letters: str) -> _Patterns:
             rf"|{text}\b(?:or|and)\s+(?:{label}|{one}[.:]\s)|\){text}[,;\s]\s*{label}\s*(?!is\b|are\b|was\b|does\b)[\w$\\-]"
         ),
         re.compile(
-            rf"\W*(?:(?i:option|choice|answer)\s*:?\s+\(?)?{letter}(?:\W*|(?<=\({one})\)\s.*|[.:)][.:)]?\s.*)",
+            rf"\W*(?:(?i:option|choice|answer)(?:\s*+:)?\s+\(?)?{letter}(?:\W*|(?<=\({one})\)\s.*|[.:)][.:)]?\s.*)",
             re.DOTALL,
         ),
         re.compile(rf"(?<!\w)(?:{label}|{one}[:.](?=\s))"),

@@ -11,12 +11,12 @@ from r3env.grading.normalization import strip_assignment
 _BASE_NAMES = "two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen".split()
 _BASE_NAME = "|".join(_BASE_NAMES)
 _NUMERAL = re.compile(
-    r"(?P<open>\()?\s*(?P<digits>\d[\dA-F]*)\s*(?(open)\))\s*_\s*"
+    r"(?P<open>\()?\s*(?P<digits>\d[\dA-F]*)\s*+(?(open)\))\s*_\s*"
     rf"(?:(?P<base>\d)|\{{\s*(?:(?P<braced>\d+)|\\(?:text|mathrm)\s*\{{\s*(?P<word>{_BASE_NAME})\s*\}})\s*\}})",
     re.ASCII,
 )
 _SUBSCRIPT_OF_A_NUMBER = re.compile(
-    r"(?<![\^_\d.a-zA-Z\\])(?<!\^\{)\d+(?:\.\d+)?(?:\s*\^\s*(?:\{[^{}]*\}|\d))?\s*\)?\s*_", re.ASCII
+    r"(?<![\^_\d.a-zA-Z\\])(?<!\^\{)\d+(?:\.\d+)?(?:\s*\^\s*(?:\{[^{}]*\}|\d))?\s*+\)?\s*_", re.ASCII
 )
 _ONLY_DIGITS = re.compile(r"\d[\dA-F,]*", re.ASCII)
 _MEMBERSHIP = re.compile(r"\s*[a-zA-Z]\s*\\in(?![a-zA-Z])\s*")

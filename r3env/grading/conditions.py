@@ -8,7 +8,7 @@ import re
 from typing import NamedTuple
 
 _KINDS = {
-    "natural": r"natural|positive\s+integers?|\\mathbb\s*\{?N\}?|\\mathbb\s*\{?Z\}?\s*[_^]?\s*\{?\s*\+\s*\}?",
+    "natural": r"natural|positive\s+integers?|\\mathbb\s*\{?N\}?|\\mathbb\s*\{?Z\}?\s*+[_^]?\s*+\{?\s*\+\s*\}?",
     "integer": r"integers?|whole|\\mathbb\s*\{?Z\}?",
     "real": r"reals?|\\mathbb\s*\{?R\}?",
     "rational": r"rationals?|\\mathbb\s*\{?Q\}?",
@@ -19,7 +19,7 @@ _NAMES = rf"\$?{_LETTER}(?:\s*(?:,\s*(?:and\s+)?|and\s+){_LETTER})*\$?"
 _ADJECTIVE = r"(?:real|complex|rational|arbitrary|fixed|given|positive|negative|non-?negative|non-?zero|natural|whole)"
 _NOUN = r"(?:numbers?|constants?|integers?|reals?|rationals?|values?|parameters?)"
 _KIND = rf"(?:{_ADJECTIVE}[\s-]+)*(?:{_NOUN}|{_ADJECTIVE})(?:\s+of)?"
-_SET = r"\\mathbb\s*\{?[RZNQC]\}?(?:\s*[_^]\s*(?:\{?\s*[+*]\s*\}?))?"
+_SET = r"\\mathbb\s*\{?[RZNQC]\}?(?:\s*[_^]\s*+(?:\{?\s*[+*]\s*\}?))?"
 _MEMBER = rf"{_NAMES}\s*\\in(?![a-zA-Z])\s*{_SET}"
 _BOUND = r"(?:\s*(?:\\(?:ge|geq|geqslant|ne|neq|gt)(?![a-zA-Z])|>=?)\s*-?\d+)"
 _QUANTIFIED = rf"(?:any|all|every|each|arbitrary)\s+(?:(?:{_KIND}\s+)?{_NAMES}{_BOUND}?|{_MEMBER}|{_KIND})"

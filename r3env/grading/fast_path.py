@@ -14,13 +14,13 @@ from r3env.grading.normalization import clean, comparable, encloses, strip_assig
 
 _BARE_LIST = re.compile(r"[\d.]+(?:\s+[\d.]+)+", re.ASCII)
 _TRIGONOMETRY = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)")
-_DEGREES = re.compile(r"(?:\((?=[\d.]+\)))?(\d+(?:\.\d+)?)\)?\s*\^\s*(?:\{\s*\\circ\s*\}|\\circ)")
+_DEGREES = re.compile(r"(?:\((?=[\d.]+\)))?(?<!\d)(\d+(?:\.\d+)?)\)?\s*\^\s*(?:\{\s*\\circ\s*\}|\\circ)")
 _RADIANS = r"(\\frac{\1\\pi}{180})"
 _SET_BUILDER = re.compile(
     r"(?:\\left\s*)?\\\{\s*[a-z]\s*(?:\\in\s*\\mathbb\s*\{?R\}?\s*)?(?:\\mid(?![a-zA-Z])|\||:)([^{}|:]+?)"
     r"(?:\\right\s*)?\\\}\Z"
 )
-_TIME = re.compile(r"0?(\d{1,2}:[0-5]\d)(?:\s*(?:\\text\s*\{)?\s*([ap])\.?\s?m\.?\s*\}?)?", re.ASCII | re.IGNORECASE)
+_TIME = re.compile(r"0?(\d{1,2}:[0-5]\d)(?:\s*+(?:\\text\s*\{)?\s*([ap])\.?\s?m\.?\s*\}?)?", re.ASCII | re.IGNORECASE)
 _TEXT = re.compile(r"\\(?:text(?:bf|rm|it)?|math(?:rm|bf|it)|mbox)\s*\{([^{}]*)\}")
 _RATIO = re.compile(r"(?<=\d)\s*to\s*(?=\d)")
 _ANGLE = re.compile(r"-?\(?\d+(?:\.\d+)?\)?\s*\^\s*(?:\{\s*\\circ\s*\}|\\circ)")
@@ -31,12 +31,13 @@ _read = lru_cache(maxsize=4096)(plain_numbers.read)
 _clean = lru_cache(maxsize=4096)(clean)
 
 
-def fast_equal(gold: str, answer: str) -> bool | None:
+def fast_equal(gold: str, answer: str, *, labeled: bool = True) -> bool | None:
     """Return whether two answers are equal where that is obvious, None where it takes mathematics.
 
     Args:
         gold: The reference answer.
         answer: The answer to judge.
+        labeled: Whether the letter of a multiple choice may stand in front.
     """
     gold, answer = _clean(gold), _clean(answer)
     if not gold or not answer:
@@ -53,7 +54,7 @@ def fast_equal(gold: str, answer: str) -> bool | None:
         return _same_time(gold_time, answer_time)
     unconditional = strip_conditions(gold, answer)
     if unconditional != (gold, answer):
-        return unconditional is not None and fast_equal(*unconditional)
+        return unconditional is not None and fast_equal(*unconditional, labeled=labeled)
     gold, answer = _as_lists(gold, answer)
     if _BARE_LIST.fullmatch(gold) or _BARE_LIST.fullmatch(answer):
         return False  # math-verify would add the numbers up, as those of "1 1/2"
@@ -62,7 +63,9 @@ def fast_equal(gold: str, answer: str) -> bool | None:
         return numerals_equal
     if differ_in_kind(gold, answer):
         return False
-    return _by_choice(gold, answer) if _either_is_choice(gold, answer) else _by_words_or_value(gold, answer)
+    if labeled and _either_is_choice(gold, answer):
+        return _by_choice(gold, answer)
+    return _by_words_or_value(gold, answer)
 
 
 def spelling_pair(gold: str, answer: str) -> tuple[str, str] | None:
@@ -135,8 +138,8 @@ def _by_choice(gold: str, answer: str) -> bool | None:
         return gold_choice[0] == answer_choice[0]
     # One of them gives the letter and the value, the other one only the value.
     if gold_choice:
-        return fast_equal(gold_choice[1], answer)
-    return fast_equal(gold, answer_choice[1]) if answer_choice else None
+        return fast_equal(gold_choice[1], answer, labeled=False)
+    return fast_equal(gold, answer_choice[1], labeled=False) if answer_choice else None
 
 
 def _by_words_or_value(gold: str, answer: str) -> bool | None:

@@ -2,10 +2,12 @@ r"""Inequalities joined by "or" or "and", as the union or intersection of interv
 
 import re
 
-_OR = re.compile(r"\s*(?:\\text\s*\{\s*or\s*\}|\\(?:lor|vee)(?![a-zA-Z])|(?<![a-zA-Z])or(?![a-zA-Z]))\s*")
-_AND = re.compile(r"\s*(?:\\text\s*\{\s*and\s*\}|\\(?:land|wedge)(?![a-zA-Z])|(?<![a-zA-Z])and(?![a-zA-Z]))\s*")
-_RELATION = r"\s*(<|>|\\(?:le|ge|lt|gt|leq|geq|leqslant|geqslant)(?![a-zA-Z]))\s*"
-_BOUND = r"([^<>=,;]+?)"
+_OR = re.compile(r"(?:(?<!\s)\s+)?(?:\\text\s*\{\s*or\s*\}|\\(?:lor|vee)(?![a-zA-Z])|(?<![a-zA-Z])or(?![a-zA-Z]))\s*")
+_AND = re.compile(
+    r"(?:(?<!\s)\s+)?(?:\\text\s*\{\s*and\s*\}|\\(?:land|wedge)(?![a-zA-Z])|(?<![a-zA-Z])and(?![a-zA-Z]))\s*"
+)
+_RELATION = r"\s*(<|>|\\(?:le|ge|lt|gt|leq|geq|leqslant|geqslant)(?![a-zA-Z]))\s*+"
+_BOUND = r"([^<>=,;]*?[^<>=,;\s])"
 _NAME = r"([a-zA-Z]|\\theta|\\alpha)"
 _ONE_SIDED = re.compile(rf"{_NAME}{_RELATION}{_BOUND}")
 _REVERSED = re.compile(rf"{_BOUND}{_RELATION}{_NAME}")

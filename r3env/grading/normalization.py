@@ -34,7 +34,7 @@ _THOUSANDS = (
     r"|\\[,;: ]|\\thinspace(?![a-zA-Z])|~)"
 )
 _POWER_INSIDE = re.compile(
-    r"(\\(?:text(?:bf|rm|it)?|mathrm)\s*\{[^{}^$]*[a-zA-Z])\$?\s*\^\s*(?:\{\s*(-?\d)\s*\}|(\d))\s*\$?\s*\}"
+    r"(\\(?:text(?:bf|rm|it)?|mathrm)\s*\{[^{}^$]*[a-zA-Z])\$?\s*\^\s*(?:\{\s*(-?\d)\s*\}|(\d))\s*+\$?\s*\}"
 )  # \mathrm{cm^2}
 _UPRIGHT = r"text(?:normal|up|md|sf|tt|sc|sl)|emph|[mhf]box"
 _LABEL = r"(?:the\s+)?(?:final\s+)?answer"
@@ -84,26 +84,28 @@ _COMMANDS = (
     (re.compile(r"(\\(?:max|min|gcd))\s*(?:\\left\s*)?\\\{([^{}\\]*)(?:\\right\s*)?\\\}"), r"\1(\2)"),
     (
         re.compile(
-            rf"^\s*\\(?:text(?:bf|rm)?|math(?:rm|bf))\s*\{{\s*{_LABEL}(?:\s+is)?\s*[:=]?\s*\}}\s*[:=]?(?=\s*\S)", re.I
+            rf"^\s*\\(?:text(?:bf|rm)?|math(?:rm|bf))\s*\{{\s*{_LABEL}(?:\s+is)?\s*+[:=]?\s*\}}\s*+[:=]?(?=\s*\S)", re.I
         ),
         "",
     ),
 )
 _REWRITES = (
     (
-        re.compile(r"(?<![\d./^_])(?<!\d )([1-9]\d{0,2}(?:,\d{3})+|[1-9]\d*) +(\d+) ?/ ?(\d+)(?![\d./^])"),
+        re.compile(
+            r"(?<![\d./^_])(?<!\d )([1-9]\d{0,2}(?:,\d{3}){1,9}|[1-9]\d*) +(\d{1,40}) ?/ ?(\d{1,40})(?![\d./^])"
+        ),
         lambda m: _mixed(m),
     ),
     (re.compile(r"(?<=\d)\s*(?:\\text\s*\{\s*per\s?cent\s*\}|per\s?cent)\s*$"), r"\%"),
     (
         re.compile(
-            rf"(?<![\w.])(\d[\d,]*(?:\.\d+)?)\s*(\\text\s*\{{)?\s*({'|'.join(_ZEROS)})(?![a-zA-Z])(?(2)([^{{}}]*\}})|(?!\}}))"
+            rf"(?<![\w.])(?<!\d,)(\d[\d,]{{0,20}}+(?:\.\d+)?)\s*+(?:\\text\s*\{{\s*({'|'.join(_ZEROS)})(?![a-zA-Z])([^{{}}]*\}})|({'|'.join(_ZEROS)})(?![a-zA-Z])(?!\}}))"
         ),
         lambda m: _with_zeros(m),
     ),
     (re.compile(r"^\s*(?:\\text\s*\{\s*infinity\s*\}|infinity)\s*$", re.I), r"\\infty"),
-    (re.compile(rf"^\s*(?:\\text\s*\{{\s*{_ALL_REALS}\s*\}}|{_ALL_REALS})\s*\.?\s*$", re.I), r"\\mathbb{R}"),
-    (re.compile(r"^\s*(?:\\text\s*\{\s*all\s+integers\s*\}|all\s+integers)\s*\.?\s*$", re.I), r"\\mathbb{Z}"),
+    (re.compile(rf"^\s*(?:\\text\s*\{{\s*{_ALL_REALS}\s*\}}|{_ALL_REALS})\s*+\.?\s*$", re.I), r"\\mathbb{R}"),
+    (re.compile(r"^\s*(?:\\text\s*\{\s*all\s+integers\s*\}|all\s+integers)\s*+\.?\s*$", re.I), r"\\mathbb{Z}"),
     (re.compile(rf"^\s*(?:\\text\s*\{{\s*{_ROUGHLY}\s*\}}|{_ROUGHLY})(?=\s*[\d$.\\-])", re.I), ""),
     # As programs and plain texts write it.
     (re.compile(r"(?<![a-zA-Z\\])pi(?![a-zA-Z])"), r"\\pi "),
@@ -126,14 +128,14 @@ _ONLY_FOR_COMPARING = (
     ),
     (re.compile(r"\\[dtc]frac(?![a-zA-Z])"), r"\\frac"),
     (re.compile(r"\\(?:left|right)(?![a-zA-Z])"), ""),
-    (re.compile(r"(?<![\d\s])\s+|\s+(?![\d\s])"), ""),
+    (re.compile(r"(?<![\d\s])\s+|(?<!\s)\s++(?!\d)"), ""),
     (re.compile(r"\s+"), " "),
 )
 _TEXT = re.compile(r"\\(?:text(?:bf|rm|it|normal)?|math(?:rm|bf|it)|mbox)\s*\{([^{}]*)\}")
 _NAME = re.compile(
     r"(?:[a-zA-Z]|\\[a-zA-Z]+)(?:_(?:\w|\{\w+\}))?(?:\([a-zA-Z]\))?\s*(?:=(?!=)|\\approx(?![a-zA-Z]))\s*"
 )
-_GROUPED = re.compile(r"(?<![\d,.(\[{])\s*[1-9]\d{0,2}(?:,\d{3})+(?![\d,])")
+_GROUPED = re.compile(r"(?<![\d,.(\[{])[1-9]\d{0,2}(?:,\d{3})+(?![\d,])")
 _CLOSING_STOP = re.compile(r"(?<![.,;\s\\])\s*[.,;]$")  # but not an ellipsis
 _BRACKETS = re.compile(r"(?<!\\)(?:\\\\)*([{}()])")
 
@@ -199,8 +201,8 @@ def _with_zeros(found: re.Match[str]) -> str:
     """`1.5 million` as a number; a noun behind it stays."""
     if len(found[1]) > 20:  # nobody writes that
         return found[0]
-    number = Decimal(found[1].replace(",", "")).scaleb(_ZEROS[found[3]])
-    return f"{number:f}" + (f"\\text{{{found[4]}" if found[4] and found[4].strip("} ") else "")
+    number = Decimal(found[1].replace(",", "")).scaleb(_ZEROS[found[2] or found[4]])
+    return f"{number:f}" + (f"\\text{{{found[3]}" if found[3] and found[3].strip("} ") else "")
 
 
 def encloses(text: str, opening: str, closing: str) -> bool:

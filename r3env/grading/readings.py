@@ -4,6 +4,7 @@ A list has to have all elements of the reference: who boxes several guesses is n
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 
 from r3env.grading import plain_numbers
@@ -81,10 +82,14 @@ def _elements(gold: str) -> list[str]:
 
 def _split(text: str) -> Iterator[str]:
     """The parts between separators that stand in no brackets."""
-    start = 0
+    start = read = 0
+    still_open = Counter[str]()
     for separator in _SEPARATOR.finditer(text):
-        before = text[: separator.start()]
-        if all(before.count(opening) == before.count(closing) for opening, closing in ("()", "[]", "{}")):
-            yield text[start : separator.start()]
+        for pair in ("()", "[]", "{}"):
+            opened, closed = (text.count(bracket, read, separator.start()) for bracket in pair)
+            still_open[pair] += opened - closed
+        read = separator.start()
+        if not any(still_open.values()):
+            yield text[start:read]
             start = separator.end()
     yield text[start:]

@@ -218,8 +218,8 @@ def _canonical(unit: str) -> str | None:
         if bare.startswith(prefix):
             bare, power = bare.removeprefix(prefix).strip(), raised
     base, _, written = bare.partition("^")
-    name = re.sub(r"\s+per\s+", "/", re.sub(r"^([ap]) m$", r"\1m", base.strip()))
-    name = re.sub(r"\s*/\s*", "/", name)
+    name = re.sub(r"(?<!\s)\s+per\s+", "/", re.sub(r"^([ap]) m$", r"\1m", base.strip()))
+    name = re.sub(r"(?:(?<!\s)\s+)?/\s*", "/", name)
     known = _CANONICAL.get(name) or _CANONICAL.get(name.removesuffix("s"))
     return f"{known}{written.strip() or power}" if known else None
 

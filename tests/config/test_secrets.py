@@ -3,6 +3,8 @@
 import pytest
 from omegaconf import OmegaConf
 
+from algorithms.config import files
+from algorithms.config.errors import ConfigError
 from algorithms.config.secrets import HIDDEN, references, without_secrets
 
 CONFIG = {
@@ -78,12 +80,69 @@ def test_text_from_the_environment_is_known_by_how_it_was_written_also_through_o
             }
         }
     )
-    found = references(OmegaConf.to_container(written), OmegaConf.to_container(written, resolve=True))
-    assert found == {
+    assert references(written) == {
         ("environment", "key"): ("sesame-12", "${oc.env:JUDGE}"),
         ("environment", "list", "0"): ("Bearer sesame-12", "Bearer ${oc.env:JUDGE}"),
         ("environment", "list", "1"): ("Bearer sesame-12", "Bearer ${oc.env:JUDGE}"),
         ("environment", "near"): ("sesame-12", "${oc.env:JUDGE}"),
         ("environment", "default"): ("none", "${oc.env:UNSET,none}"),
-        ("environment", "escaped"): ("${oc.env:JUDGE}", r"\${oc.env:JUDGE}"),
     }
+
+
+@pytest.mark.parametrize(
+    ("written", "path", "expected"),
+    [
+        ("${environment[key]}", (), "${oc.env:JUDGE}"),
+        ("${environment.list[0]}", (), "${oc.env:JUDGE}"),
+        ("${environment.${environment.which}}", (), "${oc.env:JUDGE}"),
+        ("${.${.which}}", (), "${oc.env:JUDGE}"),
+        ("${oc.env:${environment.variable}}", (), "${oc.env:JUDGE}"),
+        ("${oc.decode:${oc.env:JUDGE}}", (), "${oc.decode:${oc.env:JUDGE}}"),
+        ("${oc.decode:${oc.env:PIN_SECRET}}", (), "${oc.decode:${oc.env:PIN_SECRET}}"),
+        ("${oc.decode:${oc.env:MAPPING}}", (), "${oc.decode:${oc.env:MAPPING}}"),
+        ("${oc.select:environment.key}", (), "${oc.select:environment.key}"),
+        ("${environment.nested}", (), "${environment.nested}"),
+        ("${oc.dict.values:environment.nested}", (), "${oc.dict.values:environment.nested}"),
+        ({"a": ["${environment[list][0]}"]}, ("a", "0"), "${oc.env:JUDGE}"),
+        ("${environment.${oc.env:NAMES}}", (), "${environment.${oc.env:NAMES}}"),
+        ("${ environment.key }", (), "${oc.env:JUDGE}"),
+    ],
+)
+def test_no_form_of_interpolation_lets_a_secret_be_written(monkeypatch, tmp_path, written, path, expected):
+    for name, value in {"JUDGE": "sesame-12", "PIN_SECRET": "73509142", "NAMES": "key"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("MAPPING", "{deep: [sesame-12]}")
+    beside = {"key": "${oc.env:JUDGE}", "list": ["${oc.env:JUDGE}"], "which": "key"}
+    beside |= {"variable": "JUDGE", "nested": {"deep": "${oc.env:JUDGE}"}}
+    data = {"environment": {**beside, "found": written}}
+    loaded = OmegaConf.create(data)
+    resolved = OmegaConf.to_container(loaded, resolve=True)["environment"]["found"]
+    value = resolved["a"][0] if path else resolved
+    assert references(loaded)["environment", "found", *path] == (value, expected)
+    again = OmegaConf.create({"environment": {**beside, "found": expected}})
+    assert OmegaConf.to_container(again, resolve=True)["environment"]["found"] == value
+
+
+def test_a_file_is_written_with_the_references_of_containers_and_numbers(monkeypatch, tmp_path):
+    monkeypatch.setenv("OPTIONS", "{key: sesame-12, more: [sesame-12]}")
+    monkeypatch.setenv("PIN_SECRET", "73509142")
+    file = tmp_path / "config.yaml"
+    file.write_text(
+        "algorithm: grpo\nenvironment:\n  id: r3env/Function-v0\n  options:\n    function: a:b\n"
+        "    judge: ${oc.decode:${oc.env:OPTIONS}}\n    pin: ${oc.decode:${oc.env:PIN_SECRET}}\n"
+        "    again: ${.judge}\n"
+    )
+    sections, found = files._read(file)
+    assert sections["environment"]["options"]["pin"] == 73509142
+    written = files._escaped(sections, found)
+    assert "sesame" not in str(written) and "73509142" not in str(written)
+    file.write_text(OmegaConf.to_yaml(OmegaConf.create(written)))
+    assert files._read(file)[0] == sections
+
+
+def test_a_section_that_comes_whole_from_a_variable_is_refused(monkeypatch, tmp_path):
+    monkeypatch.setenv("WHOLE", "{id: r3env/Math-v0}")
+    file = tmp_path / "config.yaml"
+    file.write_text("environment: ${oc.decode:${oc.env:WHOLE}}\n")
+    with pytest.raises(ConfigError, match="config.yaml: environment: the whole section comes from an environment"):
+        files._read(file)

@@ -1,11 +1,13 @@
 """Files of a run that are not what was written: each is one line and exit code 2, and nothing is changed."""
 
 import os
+import random
 import shutil
 import subprocess
 import time
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from algorithms.config.files import read_sections
@@ -15,7 +17,9 @@ from algorithms.report.__main__ import main as report
 from algorithms.train import manifest
 from algorithms.train.manifest import MANIFEST
 from algorithms.train.rebuild import main as rebuild
+from algorithms.train.rollout_files import write_rollouts
 from algorithms.train.run_directory import RunDirectory
+from tests.report.runs import row
 from tests.runs.stand_in import content
 
 BOMB = "a: &a [x,x,x,x,x,x,x,x,x,x]\n" + "".join(
@@ -219,6 +223,39 @@ def test_a_file_that_changes_while_it_is_compared_is_compared_again(run, monkeyp
 def test_values_that_are_added_to_the_row_of_a_checkpoint_still_fit_it(run):
     run.add_to_last_metrics({"eval/pass@1": 0.5})
     assert manifest.fault(run.path) is None and manifest.fault(run.path, 2) is None
+
+
+def test_a_checkpoint_hashes_only_what_is_new_and_keeps_what_was_written(run):
+    step = run.read_metrics()[-1]["step"]
+    run.append_metrics({"step": step + 1, "reward/mean": 0.5})
+    run.commit(step + 1)
+    run.append_metrics({"step": step + 2, "reward/mean": 0.5})
+    run.add_to_last_metrics({"eval/pass@1": 0.5})
+    run.append_metrics({"step": step + 3, "reward/mean": 0.5})
+    run.commit(step + 3)
+    assert manifest.fault(run.path, step + 3) is None
+    content = run.metrics_file.read_bytes()
+    run.metrics_file.write_bytes(content.replace(b"0.5", b"0.7", 1))
+    run.append_metrics({"step": step + 4, "reward/mean": 0.5})
+    run.commit(step + 4)
+    assert manifest.fault(run.path, step + 4) == ("metrics.jsonl", "has changed since it was written")
+
+
+def test_a_bit_of_the_rollouts_that_flips_is_one_line_of_the_report(run, capsys, tmp_path):
+    file = run.rollout_file(1)
+    letters = random.Random(0).choices([chr(code) for code in range(33, 127)], k=20_000)
+    write_rollouts(file, [row(response="".join(letters))])
+    chunk = next(
+        chunk
+        for chunk in map(pq.read_metadata(file).row_group(0).column, range(pq.read_metadata(file).num_columns))
+        if chunk.path_in_schema == "response"
+    )
+    place = (chunk.dictionary_page_offset or chunk.data_page_offset) + chunk.total_compressed_size // 2
+    content = bytearray(file.read_bytes())
+    content[place] ^= 1
+    file.write_bytes(content)
+    assert report([str(run.path), "--out", str(tmp_path / "page.html")]) == 2
+    assert "step-000001.parquet: cannot be read" in capsys.readouterr().err
 
 
 # -- Places and leftovers ----------------------------------------------------------------------------------------------
