@@ -6,7 +6,6 @@ Exit codes: 0 shown, 2 wrong input, 130 interrupted.
 import argparse
 import contextlib
 import json
-import os
 import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -19,6 +18,7 @@ from r3env.opening import NotRegisteredError, check_id, finite_reward, user_prom
 from r3env.printable import printable
 from r3env.registry import make_env
 from r3env.spelling import nearest
+from r3env.streams import guard_streams
 
 _RULE = "─" * 80
 _MOST_EPISODES = 1000
@@ -29,8 +29,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = _parser().parse_args(arguments)
     try:
         _show(given)
-    except BrokenPipeError:  # its reader has seen enough, as `head` has
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except _InputError as error:
         print(printable(str(error)), file=sys.stderr)
         return 2
@@ -62,7 +60,6 @@ def _show(given: argparse.Namespace) -> None:
                 _answer(env, info["uid"], reference, given)
             if given.answer is not None:
                 _answer(env, info["uid"], given.answer, given)
-        sys.stdout.flush()
 
 
 @contextlib.contextmanager
@@ -173,6 +170,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
+    guard_streams()
     try:
         sys.exit(main())
     except KeyboardInterrupt:

@@ -19,6 +19,7 @@ from algorithms.train.leaving import leave
 from algorithms.train.supervised import ERROR, end_with_supervisor, is_supervised, report
 from algorithms.train.supervisor import supervise
 from algorithms.utils.process import prepare
+from r3env.streams import guard_streams
 
 if TYPE_CHECKING:
     from algorithms.grpo.config import GRPOConfig
@@ -79,7 +80,7 @@ def _run(algorithm: str, arguments: argparse.Namespace) -> int:
         if stored:
             resume(stored, config, run, name=algorithm)
         else:
-            train(config, run, name=algorithm)
+            train(config, run, name=algorithm, numbered=not arguments.continue_run)
     return DONE
 
 
@@ -104,15 +105,13 @@ def _help(algorithm: str, arguments: argparse.Namespace) -> int:
         for key, field in model.model_fields.items():
             lines.append(f"  {section}.{key}  {describe(field)}; default {describe_default(field)}")
             lines.append(f"      {field.description}")
-    try:
-        print("\n".join(lines), flush=True)
-    except BrokenPipeError:  # its reader has seen enough, as `head` has
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    print("\n".join(lines))
     return DONE
 
 
 def run_and_leave(algorithm: str, argv: Sequence[str]) -> NoReturn:
     """Run the training command, then end the process however that went."""
+    guard_streams()
     try:
         restarts = _restarts(algorithm, argv)
         command = [sys.executable, "-m", "algorithms.train", algorithm]
