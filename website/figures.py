@@ -89,6 +89,7 @@ FIGURES = (
     Figure("laptop-runs", LAPTOP, laptop_tables.by_seed),
     Figure("laptop-kinds", LAPTOP, laptop_tables.by_kind),
     Figure("laptop-answers", LAPTOP, laptop_tables.answers),
+    Figure("laptop-math", "docs/start/laptop-math.md", laptop_tables.math_sweep),
     Figure("suite-in-short", EVIDENCE, suite_tables.in_short, ("suite.png",)),
     Figure("suite-profiles", EVIDENCE, suite_tables.profiles, ("suite-profiles.png",)),
     *(Figure(f"suite-{axis}", EVIDENCE, partial(suite_tables.compared, axis=axis)) for axis in ("tokens", "cpu_s")),

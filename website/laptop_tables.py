@@ -3,7 +3,7 @@
 import functools
 from pathlib import Path
 
-from benchmarks import laptop
+from benchmarks import laptop, laptop_math
 from benchmarks.laptop import Run
 
 
@@ -38,3 +38,8 @@ def answers(_: Path) -> str:
     """Return answers before and after, of one run of GRPO and one of R³."""
     shown = [f"**{laptop.TITLES[arm]}**\n\n{laptop.answers(_runs(), arm)}" for arm in laptop.ARMS[:2]]
     return "\n\n".join(shown)
+
+
+def math_sweep(_: Path) -> str:
+    """Return the arms of the sweep of word problems."""
+    return laptop_math.table(laptop_math.read_records())

@@ -58,6 +58,29 @@ def activation_bytes(config: "BaseConfig", model: ModelFacts, use: ContextUse) -
     return int(slack * kept * tokens / counted) + logits
 
 
+def full_loss_bytes(module: "RLModuleSettings", rows: int, length: int) -> int | None:
+    """Return the bytes of a supervised step's activations and logits, of rows padded to one length.
+
+    None where they cannot be counted, as in `activation_bytes`.
+    """
+    try:
+        with FakeTensorMode():
+            lm = _model(module)
+            tokens = torch.zeros(rows, min(length, _COUNTED), dtype=torch.long)
+            kept = _Kept(lm)
+            with torch.autograd.graph.saved_tensors_hooks(kept.pack, lambda tensor: tensor), _computing_in(module):
+                logits = lm(input_ids=tokens, labels=tokens, use_cache=False).logits
+    except Exception:  # of a model with code of its own, anything
+        return None
+    # The logits themselves, and their gradient.
+    return int(_HEAP * (sum(kept.sizes.values()) + 2 * 4 * logits.numel()) * length / tokens.shape[1])
+
+
+def _computing_in(module: "RLModuleSettings") -> contextlib.AbstractContextManager[Any]:
+    half = module.dtype != "float32"
+    return torch.autocast("cpu", dtype=getattr(torch, module.dtype)) if half else contextlib.nullcontext()
+
+
 def _kept_bytes(config: "BaseConfig", length: int) -> tuple[int, int]:
     """Return the bytes that a forward pass keeps, and for how many tokens."""
     module, group = config.rl_module_settings, config.training_settings.group_size
@@ -67,15 +90,11 @@ def _kept_bytes(config: "BaseConfig", length: int) -> tuple[int, int]:
         shared = packed and config.learners_settings.share_prompts and group > 1
         if packed:
             lm.set_attn_implementation(NAME)
-        if module.gradient_checkpointing:
-            lm.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
         rows = _most_copies(group) if shared else [_row(1, length - 1)] * max(1, _COUNTED // length)
         make = shared_batch if shared else packed_batch if packed else padded_batch
         batch = make(rows, torch.device("cpu"))
         kept = _Kept(lm)
-        half = module.dtype != "float32"
-        autocast = torch.autocast("cpu", dtype=getattr(torch, module.dtype)) if half else contextlib.nullcontext()
-        with torch.autograd.graph.saved_tensors_hooks(kept.pack, lambda tensor: tensor), autocast:
+        with torch.autograd.graph.saved_tensors_hooks(kept.pack, lambda tensor: tensor), _computing_in(module):
             lm.get_decoder()(input_ids=batch.tokens, use_cache=False, **batch.inputs)
     return sum(kept.sizes.values()), batch.real
 
@@ -96,6 +115,8 @@ def _model(module: "RLModuleSettings") -> Any:
     lm: Any = AutoModelForCausalLM.from_config(config, dtype=torch.float32, trust_remote_code=module.trust_remote_code)
     if getattr(config, "attn_logit_softcapping", None):
         lm.set_attn_implementation("eager")  # as it is loaded
+    if module.gradient_checkpointing:
+        lm.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     return lm.train()
 
 

@@ -158,10 +158,13 @@ def prompt_lines(
     tokenizer = load_tokenizer(resolve_model(module.model), module.revision, module.trust_remote_code)
     form = replace(chat_format(config), tools=tools)
     tokens = chat.first_turn(tokenizer, prompt, form)
-    text = str(tokenizer.decode(tokens))
+    yield from text_lines("first prompt", str(tokenizer.decode(tokens)))
+
+
+def text_lines(name: str, text: str) -> Iterator[tuple[str, str]]:
+    """Yield the lines of a text, the first with a name; a long one is cut in the middle."""
     if len(text) > _SHOWN:
         text = f"{text[: _SHOWN // 2]}\n[...]\n{text[-_SHOWN // 2 :]}"
-    name = "first prompt"
     for line in text.split("\n"):
         yield name, line
         name = ""

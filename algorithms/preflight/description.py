@@ -36,14 +36,14 @@ if TYPE_CHECKING:
     from algorithms.config.sections import RunSettings
 
 _NOT_CHECKED = "not checked: "
-_NOT_CACHED = f"{_NOT_CHECKED}not in the local cache, and the Hub was not reached"
+NOT_CACHED = f"{_NOT_CHECKED}not in the local cache, and the Hub was not reached"
 _NOT_FETCHED = f"{_NOT_CHECKED}a data set on the Hub"
 # So many parameters that bytes of a shard are not rounded up to whole ones.
 _MILLION = ModelFacts("", "", parameters=10**6, layers=0, kv_heads=0, head_size=0, context=None)
 _WIDTH = 16
-_NOT_ENOUGH = ": NOT ENOUGH"
+NOT_ENOUGH = ": NOT ENOUGH"
 _LESS_MEMORY = (
-    f"{_NOT_ENOUGH}; fix: rl_module.gradient_checkpointing=true, a smaller learners.token_budget, or fewer responses "
+    f"{NOT_ENOUGH}; fix: rl_module.gradient_checkpointing=true, a smaller learners.token_budget, or fewer responses "
     "at a time (env_runners.max_num_seqs)"
 )
 
@@ -61,7 +61,7 @@ class Report:
     enough: bool
 
 
-class _Row(NamedTuple):
+class Line(NamedTuple):
     """A line of a report: its name, its text, and whether there is enough of what it is about."""
 
     name: str
@@ -80,7 +80,7 @@ def describe(
 
     Args:
         config: of the run.
-        run_settings: of the run.
+        run_settings: likewise.
         environment: its queries.
         model: None where it is not at hand.
         use: of the model's context; None likewise.
@@ -90,14 +90,18 @@ def describe(
     rows += _data_lines(config, environment)
     if model is not None:
         rows += prompt_lines(config, environment.first_prompt, environment.tools)
-    rows.append(("verdict", _verdict(rows)))
-    lines = tuple(printable(f"{row[0]:<{_WIDTH}}{row[1]}".rstrip()) for row in rows)
-    return Report(lines, all(row.enough for row in rows if isinstance(row, _Row)))
+    return to_report(rows)
 
 
-def _verdict(rows: Sequence[_Row | tuple[str, str]]) -> str:
+def to_report(rows: Sequence[Line | tuple[str, str]]) -> Report:
+    """Lay out lines, and the verdict that follows from them."""
+    lines = tuple(printable(f"{row[0]:<{_WIDTH}}{row[1]}".rstrip()) for row in (*rows, ("verdict", _verdict(rows))))
+    return Report(lines, all(row.enough for row in rows if isinstance(row, Line)))
+
+
+def _verdict(rows: Sequence[Line | tuple[str, str]]) -> str:
     """Name the lines that say what is missing, and those of what was not checked."""
-    missing = [row.name for row in rows if isinstance(row, _Row) and not row.enough]
+    missing = [row.name for row in rows if isinstance(row, Line) and not row.enough]
     unchecked = [row[0] for row in rows if _NOT_CHECKED in row[1]]
     text = f"NOT ENOUGH here: {', '.join(missing)}" if missing else "nothing is missing here"
     return f"{text}; not checked: {', '.join(unchecked)}" if unchecked else text
@@ -125,7 +129,7 @@ def _run_lines(config: "BaseConfig", run: "RunSettings") -> Iterator[tuple[str, 
         yield "", f"and up to {more} further groups, {more * training.group_size} responses"
 
 
-def _place_lines(config: "BaseConfig") -> Iterator[_Row | tuple[str, str]]:
+def _place_lines(config: "BaseConfig") -> Iterator[Line | tuple[str, str]]:
     runners, learners = config.env_runners_settings, config.learners_settings
     at_home = [("engine", runners.num_env_runners), ("learner", learners.num_learners)]
     yield "driver", ", ".join(["training loop", *(part for part, actors in at_home if not actors)])
@@ -140,7 +144,7 @@ def _place_lines(config: "BaseConfig") -> Iterator[_Row | tuple[str, str]]:
     each = (learners.num_cpus_per_learner, learners.num_gpus_per_learner)
     yield "learners", f"{_actors(learners.num_learners, *each)}: {work}"
     has, enough = _has(config, available())
-    yield _Row("resources", f"{reserved(config)} for actors; {has}", enough)
+    yield Line("resources", f"{reserved(config)} for actors; {has}", enough)
     if not os.environ.get("RAY_ADDRESS") and (text := too_long()):
         yield "Ray's folder", text
     yield from installation_lines(config)
@@ -166,16 +170,16 @@ def _has(config: "BaseConfig", there: Resources | None) -> tuple[str, bool]:
     # A Ray of this machine alone is started with as many CPU slots as the actors ask for.
     few_cpus = needed.cpus > there.cpus and there.where != "this machine"
     if few_cpus or needed.gpus > there.gpus:
-        return f"{text}{_NOT_ENOUGH}", False
+        return f"{text}{NOT_ENOUGH}", False
     return f"{text}: NONE IS USED; fix: {USE_A_GPU}" if leaves_gpus_idle(config, there) else text, True
 
 
-def _gpu_lines(config: "BaseConfig", model: ModelFacts | None) -> Iterator[_Row | tuple[str, str]]:
+def _gpu_lines(config: "BaseConfig", model: ModelFacts | None) -> Iterator[Line | tuple[str, str]]:
     """Yield how weights travel, who shares a GPU, and how large it must be."""
     yield "placement", f"{placement(config)}; weights: {WAYS[transfer_kind(config)]}"
     if model is not None and (text := gpu_memory(config, model)):
         small = gpu_shortage(config, model)
-        yield _Row("each GPU", f"{text}; {small}{_NOT_ENOUGH}; fix: {LESS_GPU_MEMORY}" if small else text, not small)
+        yield Line("each GPU", f"{text}; {small}{NOT_ENOUGH}; fix: {LESS_GPU_MEMORY}" if small else text, not small)
 
 
 def _actors(count: int, cpus: float, gpus: float) -> str:
@@ -184,9 +188,9 @@ def _actors(count: int, cpus: float, gpus: float) -> str:
 
 def _model_lines(
     config: "BaseConfig", model: ModelFacts | None, use: ContextUse | None, at_once: int
-) -> Iterator[_Row | tuple[str, str]]:
+) -> Iterator[Line | tuple[str, str]]:
     if model is None or use is None:
-        yield "model", f"{config.rl_module_settings.model}: {_NOT_CACHED}"
+        yield "model", f"{config.rl_module_settings.model}: {NOT_CACHED}"
         parts = learner_bytes(config, _MILLION)
         names = ", ".join(name for name in parts if parts[name])
         yield "learner memory", f"{sum(parts.values()) / 1e6:.3g} bytes per parameter ({names}), without activations"
@@ -201,13 +205,13 @@ def _model_lines(
     if model.text_of:
         yield "", f"the text part of {model.text_of}: trained, saved and exported without its other parts"
     if config.teacher_settings is not None:
-        size = f"{config.teacher_parameters:,} parameters, frozen" if config.teacher_parameters else _NOT_CACHED
+        size = f"{config.teacher_parameters:,} parameters, frozen" if config.teacher_parameters else NOT_CACHED
         yield "teacher", f"{config.teacher_settings.model}: {size}"
     activations = activation_bytes(config, model, use)
     yield "learner memory", _learner_memory(config, model, use, activations)
     yield "engine memory", _engine_memory(config, model, use, at_once)
     if not reserved(config).gpus and activations is not None:
-        yield _Row("processes", *_process_memory(config, model, use, activations, at_once))
+        yield Line("processes", *_process_memory(config, model, use, activations, at_once))
     yield from room_lines(config, model, use.plain)
     response = config.env_runners_settings.max_response_tokens
     prompt = f"prompt {use.prompt} + " if use.prompt else ""
@@ -221,23 +225,23 @@ def _model_lines(
 
 
 def _learner_memory(config: "BaseConfig", model: ModelFacts, use: ContextUse, activations: int | None) -> str:
-    text = _sum(learner_bytes(config, model))
+    text = sum_text(learner_bytes(config, model))
     if activations is None:
         return f"{text}, without activations"
     tokens, several = microbatch_tokens(config, use)
     peak = learner_peak(config, model, activations, several=several)
-    return f"{text}; with activations of {tokens} tokens, {_size(activations)}, up to {_size(peak)}"
+    return f"{text}; with activations of {tokens} tokens, {bytes_text(activations)}, up to {bytes_text(peak)}"
 
 
 def _engine_memory(config: "BaseConfig", model: ModelFacts, use: ContextUse, at_once: int) -> str:
     runners, parts = config.env_runners_settings, engine_bytes(config, model, use, at_once)
     if runners.engine != "vllm":
-        return f"{_sum(parts)} of {at_once} × {use.plain} tokens at most"
+        return f"{sum_text(parts)} of {at_once} × {use.plain} tokens at most"
     if "cache" not in parts:
-        return f"{_sum(parts)}, and its cache in the rest of its share of a GPU"
+        return f"{sum_text(parts)}, and its cache in the rest of its share of a GPU"
     whole = parts["cache"] // max(1, sequence_bytes(config, model))
     length = config.engine_length or model.context
-    return f"{_sum(parts)}: {whole} sequences of {length} tokens at a time, or more if shorter"
+    return f"{sum_text(parts)}: {whole} sequences of {length} tokens at a time, or more if shorter"
 
 
 def _process_memory(
@@ -251,7 +255,7 @@ def _process_memory(
     processes = [("driver", 1, driver), ("env runner", runners.num_env_runners, engine)]
     processes.append(("learner", learners.num_learners, learner))
     texts = [
-        f"{f'{count} × ' if count > 1 else ''}{name} {_size(LIBRARIES_BYTES + size)}"
+        f"{f'{count} × ' if count > 1 else ''}{name} {bytes_text(LIBRARIES_BYTES + size)}"
         for name, count, size in processes
         if count
     ]
@@ -260,7 +264,7 @@ def _process_memory(
     if there is None or there.where != "this machine":
         return text, True
     enough = sum(max(count, 0) * (LIBRARIES_BYTES + size) for _, count, size in processes) <= memory
-    return f"{text}; this machine has {_size(memory)}{'' if enough else _LESS_MEMORY}", enough
+    return f"{text}; this machine has {bytes_text(memory)}{'' if enough else _LESS_MEMORY}", enough
 
 
 def _data_lines(config: "BaseConfig", environment: EnvironmentFacts) -> Iterator[tuple[str, str]]:
@@ -274,17 +278,25 @@ def _data_lines(config: "BaseConfig", environment: EnvironmentFacts) -> Iterator
     if environment.trial:
         yield "trial", environment.trial
     when = f"before, after and every {evaluation.interval} steps" if evaluation.interval else "before and after"
+    yield "evaluation", evaluation_text(config, environment.held_out, when)
+
+
+def evaluation_text(config: "BaseConfig", held_out: int | None, when: str) -> str:
+    """Write what is evaluated on, given the number of held-out problems (None: not fetched)."""
+    evaluation = config.evaluation_settings
     name = evaluation.environment_arguments().get("data") or "the training problems"
-    if environment.held_out is None:
-        yield "evaluation", f"{name}: {_NOT_FETCHED}"
-    else:
-        problems = min(environment.held_out, evaluation.limit or environment.held_out)
-        yield "evaluation", f"{name}: {problems} problems × {evaluation.samples} responses, {when}"
+    if held_out is None:
+        return f"{name}: {_NOT_FETCHED}"
+    problems = min(held_out, evaluation.limit or held_out)
+    return f"{name}: {problems} problems × {evaluation.samples} responses, {when}"
 
 
-def _sum(parts: Mapping[str, int]) -> str:
-    return f"{_size(sum(parts.values()))}: {' + '.join(f'{name} {_size(size)}' for name, size in parts.items())}"
+def sum_text(parts: Mapping[str, int]) -> str:
+    """Write the bytes of all parts, then those of each."""
+    each = [f"{name} {bytes_text(size)}" for name, size in parts.items()]
+    return f"{bytes_text(sum(parts.values()))}: {' + '.join(each)}"
 
 
-def _size(count: int) -> str:
+def bytes_text(count: int) -> str:
+    """Write bytes in the unit that fits."""
     return f"{count / 2**30:.1f} GiB" if count >= 2**30 else f"{count / 2**20:.1f} MiB"

@@ -14,15 +14,16 @@ import gymnasium
 import r3env  # noqa: F401  registers its environments
 from algorithms.config.errors import ConfigError, ServiceError, did_you_mean, nearest, shown
 from algorithms.config.sections import EnvironmentSettings
+from algorithms.preflight.held_out import check_held_out
 from algorithms.preflight.trial import sum_decides, try_out
 from r3env.agents.types import Policy
 from r3env.data.sources import DataError, parse_source
 from r3env.opening import EnvIdError, NotRegisteredError, check_id, first_turns
-from r3env.registry import OptionError, UnreachableError
+from r3env.registry import OptionError, UnreachableError, constructor_parameters
 
 if TYPE_CHECKING:
     from algorithms.config.base import BaseConfig
-    from r3env.core import Query, VerifiableEnv
+    from r3env.core import VerifiableEnv
 
 
 Opening = str | tuple[Mapping[str, str], ...]  # a user turn, or several turns of which it is the last
@@ -91,7 +92,8 @@ def _facts(config: "BaseConfig", fetch: bool, trial: bool, opened: contextlib.Ex
         held_out_uids = _queries(held_out, "evaluation", evaluation.data or settings.data, fetch)
         prompts += user_prompts(held_out, held_out_uids or ())
         if evaluation.data and uids and held_out_uids:
-            _check_held_out(environment, uids, held_out, held_out_uids)
+            generated = "columns" not in constructor_parameters(settings.id)
+            check_held_out(environment, uids, held_out, held_out_uids, generated=generated)
     return EnvironmentFacts(
         queries=None if uids is None else len(uids),
         held_out=None if held_out_uids is None else len(held_out_uids),
@@ -133,26 +135,6 @@ def opening_text(opening: Opening) -> str:
 def longest_first(prompts: Sequence[Opening]) -> tuple[Opening, ...]:
     """Sort prompts by their bytes, of which a token has at least one."""
     return tuple(sorted(prompts, key=lambda prompt: len(opening_text(prompt).encode()), reverse=True))
-
-
-def _check_held_out(
-    environment: "VerifiableEnv", uids: Sequence[str], held_out: "VerifiableEnv", held_out_uids: Sequence[str]
-) -> None:
-    """Refuse to call problems held out that are trained on."""
-    asked = {_identity(held_out.query(uid)) for uid in held_out_uids}
-    shared = [query for uid in uids if _identity(query := environment.query(uid)) in asked]
-    if shared:
-        example = shown(shared[0].problem)
-        raise ConfigError(
-            f"evaluation.data: {len(shared)} of its {len(asked)} problems are training problems too, "
-            f"such as {example}; "
-            "fix: take them out, or set evaluation.data=null to evaluate on the training problems"
-        )
-
-
-def _identity(query: "Query") -> tuple[str, str]:
-    """What makes two queries the same problem; games ask the same words with nothing but a uid to tell them apart."""
-    return query.problem, query.answer or query.uid
 
 
 def is_on_hub(data: str | None) -> bool:

@@ -12,9 +12,10 @@ from algorithms.config.sections import RunSettings
 from algorithms.models.names import context_length, resolve_model
 from algorithms.models.tokenizer import load_tokenizer
 from algorithms.preflight.check import validate_start
+from algorithms.sft.check import check
 from algorithms.sft.config import SFTConfig, check_installed, check_layers, without_learners
 from algorithms.sft.rows import Rows, make_environment, read_rows
-from algorithms.train.exit_codes import DONE
+from algorithms.train.exit_codes import DONE, WRONG_INPUT
 from algorithms.train.places import check_place
 from algorithms.train.record import check_record
 from algorithms.train.run_directory import RunDirectory
@@ -29,25 +30,32 @@ def run(argv: Sequence[str] | None) -> int:
     arguments = parser().parse_intermixed_args(argv)
     check_installed()
     if arguments.resume:
-        _resume(arguments)
-    else:
-        _start(arguments)
-    return DONE
-
-
-def _start(arguments: argparse.Namespace) -> None:
+        return _resume(arguments)
     config, run = load(arguments.config, arguments.overrides, SFTConfig)
     if not str(run.name).endswith(SUFFIX):
         run = run.changed("run", {"name": f"{run.name}{SUFFIX}"})
     check_place(run.dir, str(run.name))
+    if arguments.check:
+        return _check(config, run)
+    return _start(config, run)
+
+
+def _check(config: SFTConfig, run: RunSettings) -> int:
+    check_trackers(run.trackers)
+    report = check(without_learners(config), run)
+    print("\n".join(report.lines))
+    return DONE if report.enough else WRONG_INPUT
+
+
+def _start(config: SFTConfig, run: RunSettings) -> int:
     config, rows = _checked(config, run)
     directory = RunDirectory.create(run.dir, str(run.name), to_yaml(config, run, algorithm=NAME), run.mode)
     taken = f" ({run.name} is taken)" if directory.name != run.name else ""
     print(f"run directory: {directory.path}{taken}", file=sys.stderr)
-    _run_in(directory, config, run, rows)
+    return _run_in(directory, config, run, rows)
 
 
-def _resume(arguments: argparse.Namespace) -> None:
+def _resume(arguments: argparse.Namespace) -> int:
     if arguments.config or arguments.overrides:
         raise ConfigError("--resume: a resumed run keeps its own configuration; fix: leave out --config and settings")
     try:
@@ -60,11 +68,13 @@ def _resume(arguments: argparse.Namespace) -> None:
         raise ConfigError(f"--resume: {directory.path} is a run of {trained_by}; fix: {fix}")
     check_record(directory, unlisted="refuse")
     config, run = load(directory.config_file, [], SFTConfig)
+    if arguments.check:
+        return _check(config, run)
     if directory.summary_file.exists():
         print(f"{directory.path} is finished: {directory.path / 'model'}")
-        return
+        return DONE
     config, rows = _checked(config, run)
-    _run_in(directory, config, run, rows)
+    return _run_in(directory, config, run, rows)
 
 
 def _checked(config: SFTConfig, run: RunSettings) -> tuple[SFTConfig, Rows]:
@@ -81,11 +91,12 @@ def _checked(config: SFTConfig, run: RunSettings) -> tuple[SFTConfig, Rows]:
     return config, rows
 
 
-def _run_in(directory: RunDirectory, config: SFTConfig, run: RunSettings, rows: Rows) -> None:
+def _run_in(directory: RunDirectory, config: SFTConfig, run: RunSettings, rows: Rows) -> int:
     from algorithms.sft.session import Session  # TRL takes seconds to import, and wrong input is told at once
 
     with directory.locked():
         Session(config, run, directory, rows).run_all()
+    return DONE
 
 
 def parser() -> argparse.ArgumentParser:
@@ -101,4 +112,7 @@ def parser() -> argparse.ArgumentParser:
         "--config", action="append", metavar="FILE", help="YAML file of settings, the training's; may be repeated"
     )
     commands.add_argument("--resume", metavar="RUN", help="resume the run in this directory from its last checkpoint")
+    commands.add_argument(
+        "--check", action="store_true", help="print what would be trained and how much memory it needs, and exit"
+    )
     return commands

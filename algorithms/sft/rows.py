@@ -1,5 +1,6 @@
 """The rows of a supervised start: the tokens of a rollout's prompt, and those of a correct solution behind it."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,6 +19,7 @@ from r3env import chat
 from r3env.core import Query, Reason, VerifiableEnv
 from r3env.data.references import after_hashes, worked_steps
 from r3env.data.sources import DataError, MissingColumnError, parse_source
+from r3env.data.templates import template
 from r3env.registry import constructor_parameters, make_env
 
 # The name in `Query.info`, and of the column where none is named.
@@ -115,6 +117,7 @@ def read_rows(config: SFTConfig, environment: VerifiableEnv, tokenizer: Any, con
     renderer = PromptRenderer.of(config, tokenizer, environment, context)
     end = _end_token(config, tokenizer)
     found: list[Row] = []
+    templates: dict[str, str | None] = {}
     rows = Rows()
 
     def leave_out(reason: str) -> None:
@@ -139,17 +142,24 @@ def read_rows(config: SFTConfig, environment: VerifiableEnv, tokenizer: Any, con
             leave_out("whose prompt leaves no room in the model's context")
             continue
         found.append(Row(uid, prompt, response))
+        templates[uid] = template(query.problem)
     if not found:
         why = ", ".join(f"{count:,} {reason}" for reason, count in rows.left_out.items())
         fix = "name the column of worked solutions"
         raise ConfigError(f"sft.solution: no query can be trained on ({why}); fix: {fix}, sft.solution=NAME")
-    return _divided(rows, found, settings.held_out, settings.rows)
+    return _divided(rows, found, templates, settings.held_out, settings.rows)
 
 
-def _divided(rows: Rows, found: Sequence[Row], held_out: int, limit: int | None) -> Rows:
+def _divided(
+    rows: Rows, found: Sequence[Row], templates: Mapping[str, str | None], held_out: int, limit: int | None
+) -> Rows:
+    """Set rows aside, those that no other differs from in its numbers alone if there are enough of them."""
     by_uid = {row.uid: row for row in found}
     aside = min(held_out, len(found) // LARGEST_SHARE_HELD_OUT)
-    rows.held_out = [by_uid.pop(uid) for uid in (held_out_sample(list(by_uid), aside) if aside else [])]
+    rows_of = Counter(templates.values())
+    unique = [uid for uid in by_uid if templates[uid] is None or rows_of[templates[uid]] == 1]
+    chosen = held_out_sample(unique if len(unique) >= aside else list(by_uid), aside) if aside else []
+    rows.held_out = [by_uid.pop(uid) for uid in chosen]
     rows.train = [by_uid[uid] for uid in held_out_sample(list(by_uid), limit)]
     return rows
 

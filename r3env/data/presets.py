@@ -164,10 +164,11 @@ PRESETS: Mapping[str, Preset] = MappingProxyType(
             evaluation_split="test",
             answer=_whole_number,
             pose=stories.svamp,
+            solution="solution",
         ),
-        # Columns id, question, chain, result, equation, expression; splits train, validation and test (its dataset
-        # card). Qwen2.5-Math's test.jsonl has input, target (a float: 43.0), type, idx; the authors' JSON files have
-        # sQuestion and lSolutions (a list); MWPToolkit's original_text and ans.
+        # Columns id, question, chain, result, equation, expression (the equation, solved); splits train, validation and
+        # test (its dataset card). Qwen2.5-Math's test.jsonl has input, target (a float: 43.0), type, idx; the authors'
+        # JSON files have sQuestion and lSolutions (a list); MWPToolkit's original_text and ans.
         "mawps": Preset(
             "MU-NLPC/Calc-mawps",
             {"problem": "question", "answer": "result"},
@@ -179,6 +180,8 @@ PRESETS: Mapping[str, Preset] = MappingProxyType(
                     "answer": ("target", "lSolutions", "ans", "answer", "Answer"),
                 }
             ),
+            pose=stories.mawps,
+            solution="solution",
         ),
         # Columns question, final_answer (a list of texts), solution (a list), is_multiple_answer, unit, answer_type,
         # error (the tolerance of a number, not used here), subfield, subject, modality, difficulty, language;

@@ -10,7 +10,7 @@ from algorithms.config.loading import load
 from algorithms.config.placement import Placement, placement, transfer_kind
 from algorithms.models.names import ModelFacts
 from algorithms.preflight import check, memory
-from algorithms.preflight.description import _gpu_lines, _Row
+from algorithms.preflight.description import Line, _gpu_lines
 from algorithms.preflight.installation import FoundGPUs
 from algorithms.preflight.memory import Resources, gpu_memory, gpu_shortage, least_gpu_bytes, reserved
 from algorithms.r3_grpo.config import R3GRPOConfig
@@ -117,7 +117,7 @@ def test_the_check_fails_and_the_start_warns_where_a_gpu_is_too_small(machine, c
     assert not caplog.messages
     machine(24)
     row = gpu_row(config, SMALL)
-    assert isinstance(row, _Row) and not row.enough
+    assert isinstance(row, Line) and not row.enough
     assert f"at least {needed:.1f} GiB" in row.text
     assert "the smallest GPU here has 24.0 GiB: NOT ENOUGH; fix: rl_module.lora_rank=16" in row.text
     check._warn_of_small_gpus(config, SMALL)

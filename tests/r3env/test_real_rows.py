@@ -13,8 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from r3env.check import check_references
-from r3env.data.loading import load_table
+from r3env.data.loading import Selection, load_table
 from r3env.data.sources import parse_source
+from r3env.data.templates import template
 from r3env.grading import grade
 
 REAL = Path(os.environ.get("R3_REAL", ""))
@@ -159,3 +160,17 @@ def test_a_preset_reads_a_file_in_a_folder_with_any_name(tmp_path: Path) -> None
     (tmp_path / "a b#c@d").mkdir()
     path = shutil.copy(REAL / "aime24.jsonl", tmp_path / "a b#c@d" / "copy.jsonl")
     assert load_table(parse_source(f"preset:aime24:{path}"))[1].queries == 30
+
+
+def test_svamps_equations_are_worked_solutions() -> None:
+    selection = Selection(columns={"solution": "solution"})
+    table, _ = load_table(parse_source(f"preset:svamp:{REAL / 'svamp.jsonl'}"), selection)
+    solutions = [(str(query.info["solution"]), query.answer) for query in table.values()]
+    assert len(solutions) == 1000
+    assert all(grade(solution, answer, form="last_number").correct for solution, answer in solutions)
+
+
+@pytest.mark.parametrize(("name", "templates"), [("svamp", 1000), ("gsm8k_train", 7472), ("mawps", 1609)])
+def test_problems_that_differ_in_their_numbers_alone_have_one_template(name: str, templates: int) -> None:
+    table, _ = load_table(parse_source(f"{REAL / name}.jsonl"))
+    assert len({template(query.problem) for query in table.values()}) == templates

@@ -94,6 +94,25 @@ def test_gsm8ks_marks_become_worked_steps_and_the_answer_in_the_form_that_is_ask
     assert "<<" not in first + second and "$1,000 + $234 = $1,234" in second
 
 
+@pytest.mark.parametrize(
+    ("preset", "row", "solution"),
+    [
+        ("svamp", {"Body": "Ann has 8.", "Question": "Half?", "Equation": "( 8.0 / 2.0 )", "Answer": 4.0}, "8 / 2 = 4"),
+        (
+            "svamp",
+            {"Body": "Ann has 8,", "Question": "how?", "Equation": "( ( 8.0 + 2.5 ) - 1.0 )", "Answer": "9.5"},
+            "( ( 8 + 2.5 ) - 1 ) = 9.5",
+        ),
+        ("mawps", {"question": "Half?", "expression": "8.0 / 2.0", "equation": "x=8/2", "result": "4"}, "8 / 2 = 4"),
+        ("mawps", {"problem": "Half of 8?", "solution": "8 : 2 = 4", "answer": "4"}, "8 : 2 = 4"),
+    ],
+)
+def test_an_equation_of_a_preset_becomes_a_calculation(preset, row, solution, tmp_path):
+    file = write(tmp_path / "rows.jsonl", [{"ID": "chal-1", **row}])
+    (found,) = texts(*rows_of(configured(f"environment.data=preset:{preset}:{file}")))
+    assert found.splitlines()[0] == solution and found.splitlines()[1].startswith("\\boxed{")
+
+
 def test_a_solution_without_gsm8ks_last_line_stays_as_it_is():
     assert worked_steps("cout << x >> y;\n42 ") == "cout << x >> y;\n42"
     assert worked_steps("1+1 = <<1+1=2>>2\n#### 2\n") == "1+1 = 2"
@@ -129,6 +148,22 @@ def test_rows_set_aside_are_not_trained_on(data):
     rows, _ = rows_of(configured(f"environment.data={data}", "sft.held_out=1000"))
     assert len(rows.held_out) == len(solved()) // 10
     assert len({row.uid for row in [*rows.held_out, *rows.train]}) == len(solved())
+
+
+def test_rows_are_set_aside_that_none_is_like_but_for_its_numbers(tmp_path):
+    story = "{} has {} red apples and buys {} more of them at the old market. How many are there now?"
+    rows = []
+    for number in range(40):
+        name = ["Ann", "Bob"][number % 2] if number < 30 else "abcdefghij"[number - 30] * 4
+        problem = story.format(name, number, number + 1)
+        answer = str(2 * number + 1)
+        rows.append({"problem": problem, "answer": answer, "solution": f"\\boxed{{{answer}}}"})
+    config = configured(f"environment.data={write(tmp_path / 'stories.jsonl', rows)}")
+    found, _ = rows_of(config)
+    environment = make_environment(config)
+    aside = [environment.query(row.uid).problem for row in found.held_out]
+    assert len(aside) == 4 and not any(problem.startswith(("Ann", "Bob")) for problem in aside)
+    assert len(found.train) == 36
 
 
 def test_a_prompt_that_leaves_no_room_in_the_model_is_left_out(data):

@@ -1,0 +1,107 @@
+"""The sweep of word problems on a laptop: what each arm gained on held-out problems, and at which cost.
+
+    python -m benchmarks.laptop_math runs/laptop-math "GRPO, lr 1e-5"   # add a finished run, and print the table
+    python -m benchmarks.laptop_math                                    # print the table of the records
+
+A record has the arm, the settings that a sweep varies, the cost, and the metrics of both evaluations with the interval
+of the gain over problems. No text of a problem is in it.
+"""
+
+import argparse
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from algorithms.train.run_directory import RunDirectory
+from algorithms.utils.files import write_text
+from algorithms.utils.provenance import machine
+from algorithms.utils.statistics import in_points, paired_bootstrap
+
+RECORDS = Path(__file__).parents[1] / "docs" / "evidence" / "laptop-math.jsonl"
+METRICS = ("pass@1", "mean_tokens", "truncated", "no_answer", "problems", "samples")
+VARIED = {
+    "rl_module": ("dtype", "lora_rank"),
+    "env_runners": ("temperature", "max_response_tokens"),
+    "sft": ("rows", "batch_size", "lr", "epochs", "steps"),
+    "training": ("lr", "group_size", "queries_per_step"),
+}
+Record = Mapping[str, Any]
+
+
+def read_run(folder: Path, arm: str, note: str = "") -> dict[str, Any]:
+    """Return the record of a finished run, of a supervised start or of a training."""
+    run = RunDirectory.open(folder)
+    summary, evaluation = json.loads(run.summary_file.read_text("utf-8")), run.read_evaluation()
+    change = paired_bootstrap(evaluation["before"]["correct"], evaluation["after"]["correct"])
+    given = yaml.safe_load(run.config_file.read_text("utf-8"))
+    sides = {side: evaluation[side]["metrics"] for side in ("before", "after")}
+    return {
+        "arm": arm,
+        "note": note,
+        "commit": summary["code"]["commit"] or "",
+        "machine": machine(),
+        "settings": {
+            section: {name: given[section][name] for name in names if name in given[section]}
+            for section, names in VARIED.items()
+            if section in given
+        },
+        "steps": summary["steps"],
+        "minutes": round(summary["wall_s"] / 60, 1),
+        "gain": [change.mean, change.low, change.high] if change else None,
+        **{side: {name: found[name] for name in METRICS if name in found} for side, found in sides.items()},
+    }
+
+
+def read_records(file: Path = RECORDS) -> list[dict[str, Any]]:
+    """Return the records in the order in which they were added."""
+    return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()] if file.exists() else []
+
+
+def add(record: Record, file: Path) -> None:
+    """Add a record, in place of one of the same arm."""
+    kept = [known for known in read_records(file) if known["arm"] != record["arm"]]
+    write_text(file, "".join(f"{json.dumps(each, ensure_ascii=False)}\n" for each in (*kept, record)))
+
+
+def table(records: Sequence[Record]) -> str:
+    """Tabulate the arms."""
+    columns = ("arm", "steps", "minutes", "pass@1", "gain [95 %]", "tokens", "truncated", "problems × answers", "note")
+    lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
+    for record in records:
+        before, after = record["before"], record["after"]
+        mean, low, high = (f"{in_points(part):+.1f}" for part in record["gain"])
+        cells = [
+            record["arm"],
+            str(record["steps"]),
+            f"{record['minutes']:.0f}",
+            " → ".join(f"{side['pass@1']:.1%}".replace("%", " %") for side in (before, after)),
+            f"{mean} [{low}, {high}]",
+            " → ".join(f"{side['mean_tokens']:.0f}" for side in (before, after)),
+            " → ".join(f"{side['truncated']:.0%}".replace("%", " %") for side in (before, after)),
+            f"{after['problems']:.0f} × {after['samples']:.0f}",
+            record["note"],
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Add a run if one is named, and print the table."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.laptop_math", description=(__doc__ or "").splitlines()[0]
+    )
+    parser.add_argument("run", nargs="?", type=Path, help="folder of a finished run, to add to the records")
+    parser.add_argument("arm", nargs="?", default="", help="its name in the table")
+    parser.add_argument("--note", default="", help="what a reader must know of it")
+    parser.add_argument("--records", type=Path, default=RECORDS, help="file of records")
+    given = parser.parse_args(argv)
+    if given.run:
+        add(read_run(given.run, given.arm or given.run.name, given.note), given.records)
+    print(table(read_records(given.records)))
+
+
+if __name__ == "__main__":
+    main()
