@@ -5,7 +5,6 @@ Exit codes: 0 done, 2 wrong input (the last line names it), 1 anything else, 130
 
 import argparse
 import contextlib
-import os
 import sys
 import traceback
 from collections.abc import Sequence
