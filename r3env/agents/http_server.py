@@ -222,7 +222,7 @@ async def _receive(client: socket.socket, until: float, size: int) -> bytes:
     while True:
         late = loop.time() >= until
         try:
-            return client.recv(size)
+            return client.recv(size)  # waits: the socket does not block
         except BlockingIOError:
             if late:
                 raise TimeoutError from None
@@ -236,7 +236,7 @@ async def _readable(client: socket.socket) -> None:
     ready = asyncio.Event()
     loop.add_reader(client, ready.set)
     try:
-        await ready.wait()
+        await ready.wait()  # waits: its caller has a limit
     finally:
         loop.remove_reader(client)
 

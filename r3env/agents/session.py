@@ -96,7 +96,7 @@ class Session:
         Raises:
             SessionClosed: by another thread.
         """
-        event = self._events.get()
+        event = self._events.get()  # waits: `close` ends it when the episode is given up
         if event is None:
             raise SessionClosed("the episode was given up")
         return event
