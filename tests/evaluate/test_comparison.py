@@ -14,7 +14,7 @@ from algorithms.utils.statistics import Change, Score, mean_score, score
 def test_differences_of_shares_are_points():
     change = Change(0.031, -0.01, 0.05, 12)
     (table,) = comparison_tables({"b": {"pass@1": change}}, {"b": Common(12, 30, 40)}, "a", "b")
-    assert table.title == "b: b minus a, 12 of a's 30 and b's 40 problems"
+    assert str(table.title) == "b: b minus a, 12 of a's 30 and b's 40 problems"
     assert list(table.columns[1].cells) == ["+3.1 points"]
 
 
