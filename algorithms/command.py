@@ -4,6 +4,8 @@ import os
 import sys
 from typing import NoReturn
 
+from r3env.streams import guard_streams
+
 # The first word, if it is one of these, and the module that it starts.
 COMMANDS = {
     "train": "algorithms.r3_grpo",
@@ -33,6 +35,7 @@ def module_and_arguments(arguments: list[str]) -> tuple[str, list[str]]:
 
 def main() -> NoReturn:
     """Replace this process with that of a command, with the working folder on its path, as with `python -m`."""
+    guard_streams()
     arguments = sys.argv[1:]
     if arguments in (["--version"], ["-V"]):
         from importlib.metadata import version

@@ -17,6 +17,7 @@ from algorithms.config.plain_yaml import load_yaml
 from algorithms.publish.card import model_card
 from algorithms.publish.hub import CARD, PublishError, check_name, push
 from algorithms.utils.errors import CheckpointError
+from r3env.streams import guard_streams
 
 if TYPE_CHECKING:
     import torch
@@ -224,4 +225,5 @@ def _converted(source: Path, dtype: str, *, tied: bool) -> "Iterator[dict[str, t
 
 
 if __name__ == "__main__":
+    guard_streams()
     sys.exit(main())

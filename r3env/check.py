@@ -23,6 +23,7 @@ from r3env.data.other_forms import BARE, OTHER, UNIT, is_prose, other_forms
 from r3env.data.query_table import QueryTable
 from r3env.data.sources import for_command, parse_columns, parse_source
 from r3env.grading import GraderError, grade
+from r3env.streams import guard_streams
 
 _THREADS = 8
 _IN_FLIGHT = 256
@@ -181,6 +182,7 @@ def _positive(text: str) -> int:
 
 
 if __name__ == "__main__":
+    guard_streams()
     logging.getLogger("r3env").setLevel(logging.ERROR)  # the counts are in the report
     try:
         sys.exit(main())

@@ -6,7 +6,6 @@ Exit codes: 0 shown, 2 wrong input, 130 interrupted.
 import argparse
 import contextlib
 import json
-import os
 import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -18,6 +17,7 @@ from r3env.named_functions import describe
 from r3env.opening import NotRegisteredError, check_id, finite_reward, user_prompt
 from r3env.registry import make_env
 from r3env.spelling import nearest
+from r3env.streams import guard_streams
 
 _RULE = "─" * 80
 _MOST_EPISODES = 1000
@@ -28,8 +28,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = _parser().parse_args(arguments)
     try:
         _show(given)
-    except BrokenPipeError:  # its reader has seen enough, as `head` has
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except _InputError as error:
         print(error, file=sys.stderr)
         return 2
@@ -61,7 +59,6 @@ def _show(given: argparse.Namespace) -> None:
                 _answer(env, info["uid"], reference, given)
             if given.answer is not None:
                 _answer(env, info["uid"], given.answer, given)
-        sys.stdout.flush()
 
 
 @contextlib.contextmanager
@@ -168,6 +165,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
+    guard_streams()
     try:
         sys.exit(main())
     except KeyboardInterrupt:

@@ -255,6 +255,10 @@ def parse_override(text: str, sections: Mapping[str, type[Settings]]) -> Overrid
     section, *path = name.strip().split(".")
     if not equals:
         raise ConfigError(f"{shown(text)}: not an override; fix: write section.key=value")
+    if any("\ud800" <= character <= "\udfff" for character in text):  # how Python holds what it cannot decode
+        encoding = sys.getfilesystemencoding()
+        fix = f"fix: {encoding} text, or set PYTHONUTF8=1 and write UTF-8"
+        raise ConfigError(f"{shown(text)}: holds bytes that are no {encoding} text; {fix}")
     if section not in sections:
         owners = [f"{owner}.{section}" for owner, model in sections.items() if section in model.model_fields]
         ending = f"did you mean {owners[0]}?" if owners and not path else explain_other_name(name)

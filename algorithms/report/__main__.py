@@ -5,6 +5,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from r3env.streams import guard_streams
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Write the page; exit codes as in training: 0 done, 2 wrong input, 130 interrupted."""
@@ -60,4 +62,5 @@ def _number(text: str) -> int:
 
 
 if __name__ == "__main__":
+    guard_streams()
     sys.exit(main())

@@ -4,6 +4,7 @@ import sys
 
 from algorithms.train.exit_codes import INTERRUPTED, in_one_line
 from algorithms.utils.process import prepare
+from r3env.streams import guard_streams
 
 prepare()  # before anything imports Ray, transformers or TRL
 
@@ -20,4 +21,5 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    guard_streams()
     sys.exit(main())

@@ -25,7 +25,9 @@ def in_one_line(run: Callable[[], int], retry: str) -> int:
         Exception: a defect of ours, as it is; so is an interrupt.
     """
     try:
-        return run()
+        code = run()
+        sys.stdout.flush()  # of a full disk it is said here, and not on the way out
+        return code
     except Exception as error:
         ending = _ending(error, retry)
         if ending is None:

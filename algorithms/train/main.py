@@ -20,6 +20,7 @@ from algorithms.train.first_look import begun_run, wanted_restarts
 from algorithms.train.supervised import ERROR, end_with_supervisor, is_supervised, report
 from algorithms.train.supervisor import supervise
 from algorithms.utils.process import prepare
+from r3env.streams import guard_streams
 
 if TYPE_CHECKING:
     from algorithms.grpo.config import GRPOConfig
@@ -105,15 +106,13 @@ def _help(algorithm: str, arguments: argparse.Namespace) -> int:
         for key, field in model.model_fields.items():
             lines.append(f"  {section}.{key}  {describe(field)}; default {describe_default(field)}")
             lines.append(f"      {field.description}")
-    try:
-        print("\n".join(lines), flush=True)
-    except BrokenPipeError:  # its reader has seen enough, as `head` has
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    print("\n".join(lines))
     return DONE
 
 
 def run_and_leave(algorithm: str, argv: Sequence[str]) -> NoReturn:
     """Run the training command, then end the process however that went."""
+    guard_streams()
     try:
         restarts = _restarts(algorithm, argv)
         command = [sys.executable, "-m", "algorithms.train", algorithm]
@@ -153,8 +152,9 @@ def _leave(code: int) -> NoReturn:
     if "ray" in sys.modules:
         sys.modules["ray"].shutdown()
     logging.shutdown()
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError):  # a full disk, which has been reported
+            stream.flush()
     os._exit(code)
 
 

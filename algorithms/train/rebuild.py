@@ -13,6 +13,7 @@ from algorithms.train.manifest import MANIFEST, take_as_they_are
 from algorithms.train.metrics_file import bytes_until
 from algorithms.train.run_directory import RunDirectory, checkpoint_steps
 from algorithms.utils.errors import CheckpointError
+from r3env.streams import guard_streams
 
 
 def rebuild(run: Path) -> None:
@@ -51,4 +52,5 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    guard_streams()
     sys.exit(main())

@@ -7,6 +7,7 @@ from algorithms.config.schema import Settings, describe, describe_default
 from algorithms.config.sections import BenchmarksSettings, RunSettings
 from algorithms.config.sft import SFTSettings
 from algorithms.grpo.registry import all_sections
+from r3env.streams import guard_streams
 
 _HEAD = """# Settings
 
@@ -41,4 +42,5 @@ def _section(name: str, model: type[Settings]) -> Iterator[str]:
 
 
 if __name__ == "__main__":
+    guard_streams()
     print(reference(), end="")

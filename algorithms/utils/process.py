@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any, TextIO
 
 from algorithms.utils.errors import InputError, RunError
+from r3env.streams import guarded
 
 _QUIET_ENVIRONMENT = {
     "RAY_DEDUP_LOGS": "1",
@@ -56,8 +57,8 @@ def native_stderr_held_back() -> Iterator[TextIO]:
         return
     sys.stderr.flush()
     original = os.dup(2)
-    real = open(original, "w", buffering=1, encoding="utf-8", errors="replace")
-    with real, tempfile.TemporaryFile() as held:
+    real = guarded(original, sys.stderr)
+    with tempfile.TemporaryFile() as held:
         seen = real if _writes_to(sys.stderr, 2) else sys.stderr
         os.dup2(held.fileno(), 2)
         try:
@@ -69,11 +70,13 @@ def native_stderr_held_back() -> Iterator[TextIO]:
         except BaseException:
             real.flush()
             held.seek(0)
-            os.write(original, held.read())
+            real.write(held.read().decode("utf-8", "replace"))
             raise
         finally:
             sys.stderr.flush()
+            real.flush()
             os.dup2(original, 2)
+            os.close(original)
 
 
 def _writes_to(stream: Any, descriptor: int) -> bool:

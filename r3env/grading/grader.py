@@ -170,7 +170,7 @@ def compare_in_grader(gold: str, answer: str, timeout_s: float) -> tuple[bool, b
     request = json.dumps([gold, answer, timeout_s]).encode()
 
     def talk(grader: Child) -> dict[str, Any]:
-        grader.send(request)
+        grader.send(request, timeout_s + _GRACE_S)
         return grader.receive(timeout_s, _GRACE_S)
 
     reply = _shared_pool().exchange(talk)

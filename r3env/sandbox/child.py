@@ -32,7 +32,7 @@ def open_pipes() -> tuple[Connection, Connection]:
 
 
 def send(replies: Connection, message: Message) -> None:
-    """Send a message to the parent, or a fork's reply to its child."""
+    """Send a message to the parent, or a fork's reply to its child, which reads it or is gone."""
     replies.send_bytes(json.dumps(message).encode())
 
 
@@ -105,7 +105,7 @@ class Worker:
         for kill in (os.killpg, os.kill):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 kill(self._pid, signal.SIGKILL)
-        os.waitpid(self._pid, 0)
+        os.waitpid(self._pid, 0)  # no limit: nothing outlives that signal
         self._requests.close()
         self._replies.close()
 

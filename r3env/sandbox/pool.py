@@ -54,10 +54,12 @@ class ChildPool:
     def exchange(self, talk: Callable[[Child], Reply]) -> Reply:
         """Let `talk` send a request to a child and receive the replies.
 
-        An earlier request may have spoiled its child: left something in the pipe, or ended it. So a failed exchange is
-        repeated once, with a child that had no request before. What fails there is the request's own doing.
+        An earlier request may have spoiled its child: left something in the pipe, or ended it, and somebody else may
+        have stopped it. So a failed exchange is repeated once, with a child that had no request before. What fails
+        there is the request's own doing.
 
         Raises:
+            ProcessTimeoutError: The child has not replied.
             ProcessStartError: None could be started.
             ProcessDiedError: The child died, or the pool was closed.
             ProcessTamperedError: What came was not the reply.
@@ -66,7 +68,7 @@ class ChildPool:
             was_used = child.used
             try:
                 return talk(child)
-            except (ProcessDiedError, ProcessTamperedError):
+            except (ProcessTimeoutError, ProcessDiedError, ProcessTamperedError):
                 child.kill()
                 if not was_used:
                     raise
@@ -120,7 +122,7 @@ class ChildPool:
         with self._changed:
             self._drop_unusable()
             while not self._idle and len(self._busy) >= self._size and not self._closed:
-                self._changed.wait()
+                self._changed.wait()  # no limit: each exchange has its own
                 self._drop_unusable()
             if self._closed:
                 raise ProcessDiedError("the pool was closed")

@@ -33,8 +33,10 @@ from r3env.sandbox.process import (
     ProcessTimeoutError,
 )
 
-_MAKING_LIMIT_S = 120.0
+_FIRST_MAKING_LIMIT_S = 60.0  # with its imports
 _GRACE_S = 5.0
+# What a call came to, in the words of a child, where the child itself is at fault.
+_ENDINGS = {ProcessTimeoutError: "timeout", ProcessDiedError: "died", ProcessTamperedError: "tampered"}
 
 
 class ScorerRaisedError(Exception):
@@ -130,29 +132,31 @@ class SubprocessScorer:
 
 def _talk(child: Child, request: tuple[Any, ...], timeout_s: float, once: bool) -> dict[str, Any]:
     """Return what the call came to, as the child says; the child is killed unless it can serve the next call."""
-    raised = _make(child, request)
+    raised = _make(child, request, timeout_s)
     if raised is not None:
         return raised
     try:
         reply = _run(child, timeout_s)
-    except (ProcessDiedError, ProcessTamperedError) as error:
+    except (ProcessTimeoutError, ProcessDiedError, ProcessTamperedError) as error:
         if not once:
             raise
-        reply = {"died" if isinstance(error, ProcessDiedError) else "tampered": True}
+        reply = {_ENDINGS[type(error)]: True}
     if "died" in reply or "tampered" in reply:
         child.kill()
     return reply
 
 
-def _make(child: Child, request: tuple[Any, ...]) -> dict[str, Any] | None:
+def _make(child: Child, request: tuple[Any, ...], timeout_s: float) -> dict[str, Any] | None:
     """Have the scorer made: that time is not the answer's. Return what was raised, or None.
 
     Nothing of the call itself runs before: a message without its nonce is somebody else's.
     """
-    nonce = secrets.token_hex(16)
-    child.send(pickle.dumps((nonce, *request)))
-    match _signed(child.receive(_MAKING_LIMIT_S), "nonce", nonce):
+    nonce, scorer = secrets.token_hex(16), pickle.dumps(request[:2])
+    child.send(pickle.dumps((nonce, *request)), timeout_s + _GRACE_S)
+    limit_s = timeout_s if scorer in child.made else max(timeout_s, _FIRST_MAKING_LIMIT_S)
+    match _signed(child.receive(limit_s, _GRACE_S), "nonce", nonce):
         case {"made": True, **rest} if not rest and child.quiet:
+            child.made.add(scorer)
             return None
         case {"raised": str(), **rest} as raised if not rest:
             return raised
@@ -162,7 +166,7 @@ def _make(child: Child, request: tuple[Any, ...]) -> dict[str, Any] | None:
 def _run(child: Child, timeout_s: float) -> dict[str, Any]:
     """Let the scorer that was made have its arguments; return the one reply with the token."""
     token = secrets.token_hex(16)
-    child.send(token.encode())
+    child.send(token.encode(), timeout_s + _GRACE_S)
     reply = _signed(child.receive(timeout_s, _GRACE_S), "token", token)
     if not child.quiet:
         raise ProcessTamperedError

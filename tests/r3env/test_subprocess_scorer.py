@@ -156,7 +156,7 @@ class _Forger:
         requests, made._requests = connection.Pipe(duplex=False)
         made._replies, replies = connection.Pipe(duplex=False)
         made._name, made._ready, made._process = "scorer", True, _NoProcess()  # type: ignore[assignment]
-        made.used = False
+        made.used, made.made = False, set()
         threading.Thread(target=self._speak, args=(requests, replies), daemon=True).start()
         return made
 

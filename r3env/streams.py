@@ -1,0 +1,51 @@
+"""Standard streams that never end a command: any encoding, closed descriptors, a reader that goes away."""
+
+import contextlib
+import errno
+import io
+import os
+import sys
+from typing import Any, TextIO
+
+# The reader of a pipe, or the terminal, is gone.
+_GONE = (errno.EPIPE, errno.EIO)
+
+
+def guard_streams() -> None:
+    """Guard standard input, output and error; call it first, in a process of one's own.
+
+    What an encoding lacks is written as an escape. A closed descriptor is opened on nothing, or the next file would get
+    its number, and what is printed with it. Once a reader is gone (`| head`), the rest is dropped.
+    """
+    for descriptor in range(3):
+        with contextlib.suppress(OSError):
+            os.fstat(descriptor)
+            continue
+        os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free: this one
+    if sys.stdin is None:
+        sys.stdin = open(os.devnull, encoding="utf-8")
+    sys.stdout = guarded(1, sys.stdout)
+    sys.stderr = guarded(2, sys.stderr)
+
+
+def guarded(descriptor: int, like: TextIO | None = None) -> TextIO:
+    """Return a stream that writes to `descriptor` and outlives its reader, in the encoding of `like`, else UTF-8."""
+    encoding, in_lines = "utf-8", True
+    if isinstance(like, io.TextIOWrapper):
+        like.flush()
+        encoding, in_lines = like.encoding, like.line_buffering or like.write_through
+    outlet = io.BufferedWriter(_Outlet(descriptor, "w", closefd=False))
+    return io.TextIOWrapper(outlet, encoding, "backslashreplace", line_buffering=in_lines)
+
+
+class _Outlet(io.FileIO):
+    def write(self, data: Any) -> int:
+        try:
+            return super().write(data)
+        except OSError as error:
+            if error.errno in _GONE:
+                with open(os.devnull, "wb") as nothing:
+                    os.dup2(nothing.fileno(), self.fileno())  # compiled code writes there as well
+            elif self.fileno() == 1:  # the disk is full: a command's result is not lost without a word, a log is
+                raise
+        return len(data)

@@ -1,0 +1,75 @@
+"""Any encoding, closed streams and readers that leave end no command."""
+
+import pytest
+
+from tests.odd_machines.conftest import SMALL, assert_complete
+
+ASCII = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+R3 = ("-m", "algorithms.r3_grpo")
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [{"LC_ALL": "C"}, ASCII, {"PYTHONIOENCODING": "ascii"}, {"PYTHONIOENCODING": "latin-1"}],
+    ids=["C", "C as it is", "ascii", "latin-1"],
+)
+def test_help_and_check_write_what_the_encoding_has(start, variables):
+    for argument in ("--help", "--check"):
+        done = start('"$@"', *R3, argument, **variables)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.count(b"\n") > 10
+    line = next(line for line in done.stdout.splitlines() if line.startswith(b"step "))
+    assert (b"\\xd7" in line) == (variables.get("PYTHONIOENCODING") == "ascii" or variables == ASCII)
+
+
+@pytest.mark.parametrize("module", ["algorithms.grpo", "algorithms.sft", "r3env.inspect"])
+@pytest.mark.parametrize("closed", ["<&- >&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_streams_are_no_error(start, module, closed):
+    done = start(f'"$@" {closed}', "-m", module, "--help")
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_a_closed_descriptor_is_no_file_s(start, tmp_path):
+    text = "import sys; from r3env.streams import guard_streams; guard_streams(); f = open(sys.argv[1], 'w'); "
+    done = start('"$@" >&- 2>&-', "-c", text + "print('said', file=sys.stderr); print('printed')", str(tmp_path / "f"))
+    assert done.returncode == 0
+    assert (tmp_path / "f").read_text() == ""
+
+
+def test_a_reader_that_leaves_ends_nothing(start):
+    done = start('"$@" | head -1', *R3, "--help")
+    assert done.returncode == 0 and done.stderr == b"", "pipefail would show a failure of the command"
+    assert done.stdout.startswith(b"usage: ")
+
+
+def test_a_result_that_the_disk_has_no_room_for_is_an_error(start):
+    done = start('"$@" >/dev/full', *R3, "--help")
+    assert done.returncode == 1
+    (line,) = done.stderr.decode().splitlines()
+    assert line.startswith("error: No space left on device (")
+
+
+def test_a_log_that_the_disk_has_no_room_for_is_lost(start):
+    text = "import os, sys; from r3env.streams import guard_streams; guard_streams(); print('x', file=sys.stderr)"
+    assert start('"$@" 2>/dev/full', "-c", text).returncode == 0
+
+
+@pytest.mark.slow
+def test_a_run_whose_readers_leave_is_completed(start, tmp_path):
+    done = start('"$@" 2>&1 | head -1', *R3, *SMALL, f"run.dir={tmp_path}", "run.name=left")
+    assert done.returncode == 0, "pipefail would show a failure of the command"
+    assert done.stdout.startswith(b"run directory: ") and done.stdout.count(b"\n") == 1
+    assert_complete(tmp_path / "left")
+
+
+@pytest.mark.slow
+def test_a_run_without_streams_in_an_ascii_locale_is_completed(start, tmp_path):
+    done = start('"$@" <&- >&- 2>&-', *R3, *SMALL, f"run.dir={tmp_path}", "run.name=mute", **ASCII)
+    assert done.returncode == 0
+    assert_complete(tmp_path / "mute")
+
+
+def test_what_the_locale_cannot_write_as_a_path_is_one_line(start, tmp_path):
+    done = start('"$@"', *R3, "--check", f"run.dir={tmp_path}/größe", **ASCII)
+    (line,) = done.stderr.decode().splitlines()
+    assert done.returncode == 2 and "PYTHONUTF8=1" in line
