@@ -1,5 +1,9 @@
 """Check that the chat template supports the configuration, and show the first prompt as the model sees it."""
 
+import os
+import resource
+import signal
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -16,6 +20,9 @@ _KWARGS = "rl_module.chat_template_kwargs"
 # The trainer's own arguments: given twice, they would be an error in the middle of a run.
 _TAKEN = frozenset({"messages", "add_generation_prompt", "continue_final_message"})
 _SHOWN = 1200
+RENDERING_S = 3  # of processor time; a real template takes a thousandth
+_STALLED_S = 120.0
+_LOOK_S = 0.005
 _RESULT = "THERESULTSTANDSHERE"  # stands for what a tool returns while the template is rendered
 
 
@@ -26,6 +33,7 @@ def check_chat(config: "BaseConfig", tokenizer: Any) -> None:
         ConfigError: one line with the setting and the fix.
     """
     form = chat_format(config)
+    _check_rendering(config, tokenizer, form)
     _check_kwargs(config, tokenizer)
     if form.system is None:
         return
@@ -42,6 +50,45 @@ def check_chat(config: "BaseConfig", tokenizer: Any) -> None:
         ) from error
     if "".join(form.system.split()) not in "".join(str(tokenizer.decode(prompt)).split()):
         raise ConfigError(f"environment.system: the chat template of {model} leaves out the system turn; {fix}")
+
+
+def _check_rendering(config: "BaseConfig", tokenizer: Any, form: chat.ChatFormat) -> None:
+    """Render first and later turns in a fork, which the system ends: a template is a program that may loop for ever.
+
+    Raises:
+        ConfigError: it takes too long.
+    """
+    if not getattr(tokenizer, "chat_template", None):
+        return
+    rendering = os.fork()
+    if rendering == 0:
+        try:
+            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+            resource.setrlimit(resource.RLIMIT_CPU, (RENDERING_S, RENDERING_S))
+            turns = [{"role": "user", "content": "Q"}]
+            chat.first_turn(tokenizer, turns, form)
+            chat.next_turns(tokenizer, [], turns, form)
+        finally:  # what it refuses is said later
+            os._exit(0)
+    if not _ends(rendering, _STALLED_S):
+        fix = "fix: correct its chat_template.jinja, or name another model"
+        raise ConfigError(
+            f"rl_module.model: the chat template of {shown(config.rl_module_settings.model)} has not rendered a prompt "
+            f"of one word after {RENDERING_S} s of computing; {fix}"
+        )
+
+
+def _ends(process: int, limit_s: float) -> bool:
+    """Return whether a fork ends by itself; it is killed at the limit, by the wall clock, if it is stopped."""
+    until = time.monotonic() + limit_s
+    while time.monotonic() < until:
+        ended, status = os.waitpid(process, os.WNOHANG)
+        if ended:
+            return os.WIFEXITED(status)
+        time.sleep(_LOOK_S)
+    os.kill(process, signal.SIGKILL)
+    os.waitpid(process, 0)  # waits: nothing outlives that signal
+    return False
 
 
 def check_tools(config: "BaseConfig", tokenizer: Any, form: chat.ChatFormat) -> None:

@@ -1,6 +1,7 @@
 """Start Ray, or join the cluster that a job was submitted to."""
 
 import contextlib
+import errno
 import logging
 import os
 import socket
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import ray
+from ray._common.utils import get_default_ray_temp_dir
 from ray._private import ray_constants
 from ray._private.authentication import authentication_token_setup
 from ray._private.runtime_env.uv_runtime_env_hook import _get_uv_run_cmdline
@@ -106,14 +108,20 @@ def _start_here(**arguments: Any) -> None:
     if warning := too_long():
         _logger.warning(warning)
         arguments["_temp_dir"] = SHORT
+    folder = arguments.get("_temp_dir") or get_default_ray_temp_dir()
     try:
         with _same_python():
             ray.init(address="local", **arguments)
     except Exception as error:  # Ray has no type of its own for this
         raise RayDidNotStart(
-            f"Ray did not start ({_said(error)}); fix: free memory, cores and space in /tmp, then start again, or "
-            "resume with --resume"
+            f"Ray did not start ({_said(error)}); fix: {_fix(error, folder)}, then start again, or resume with --resume"
         ) from error
+
+
+def _fix(error: Exception, folder: str) -> str:
+    if isinstance(error, OSError) and error.filename and error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        return f"have {error.filename} made and written by this user, or set RAY_TMPDIR and HOME to folders that it may"
+    return f"free memory, cores and space in {folder}, see {folder}/session_latest/logs"
 
 
 @contextlib.contextmanager

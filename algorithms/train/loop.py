@@ -45,9 +45,11 @@ OTHER_SETTINGS = "before_with_other_settings"
 _logger = logging.getLogger(__name__)
 
 
-def train(config: GRPOConfig, run: RunSettings, *, name: str) -> RunDirectory:
-    """Train from the start in a new run directory; returns it."""
-    directory = RunDirectory.create(run.dir, run.name or name, to_yaml(config, run, algorithm=name), run.mode)
+def train(config: GRPOConfig, run: RunSettings, *, name: str, numbered: bool = True) -> RunDirectory:
+    """Train from the start in a new run directory, under another name if `numbered` and its is taken; returns it."""
+    _start_ray(config)  # first: a machine on which it does not start keeps no empty folder
+    settings = to_yaml(config, run, algorithm=name)
+    directory = RunDirectory.create(run.dir, run.name or name, settings, run.mode, numbered=numbered)
     taken = f" ({run.name} is taken)" if run.name and directory.path.name != run.name else ""
     print(f"run directory: {directory.path}{taken}", file=sys.stderr)
     if is_in_job_copy(directory.path):
@@ -321,10 +323,14 @@ class _Session:
         return self.wall_s_before + time.monotonic() - self.started
 
 
-def _build(config: GRPOConfig, seed: int) -> StagedAlgorithm:
+def _start_ray(config: GRPOConfig) -> None:
     if start_ray(config):
         warn_of_cluster(config)
     interrupt_on_sigterm()  # engines may take minutes to start
+
+
+def _build(config: GRPOConfig, seed: int) -> StagedAlgorithm:
+    _start_ray(config)
     with native_stderr_held_back() as seen, ShownStart(stream=seen):
         algo = cast(StagedAlgorithm, config.debugging(seed=seed).build_checked())
     interrupt_on_sigterm()

@@ -81,7 +81,7 @@ def _run(algorithm: str, arguments: argparse.Namespace) -> int:
         if stored:
             resume(stored, config, run, name=algorithm)
         else:
-            train(config, run, name=algorithm)
+            train(config, run, name=algorithm, numbered=not arguments.continue_run)
     return DONE
 
 
@@ -152,9 +152,8 @@ def _leave(code: int) -> NoReturn:
     if "ray" in sys.modules:
         sys.modules["ray"].shutdown()
     logging.shutdown()
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError):  # a full disk, which has been reported
-            stream.flush()
+    sys.stdout.flush()
+    sys.stderr.flush()
     os._exit(code)
 
 

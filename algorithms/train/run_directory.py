@@ -9,14 +9,15 @@ import shutil
 import socket
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from itertools import count
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
 
+from algorithms.config.errors import ConfigError
 from algorithms.history.store import FILE_NAME
 from algorithms.train import manifest, metrics_file
 from algorithms.train.exit_codes import is_disk_full
@@ -65,7 +66,9 @@ class RunDirectory:
         self._last_step: int | None = None
 
     @classmethod
-    def create(cls, parent: str | Path, name: str, config_yaml: str, mode: str = "0700") -> "RunDirectory":
+    def create(
+        cls, parent: str | Path, name: str, config_yaml: str, mode: str = "0700", *, numbered: bool = True
+    ) -> "RunDirectory":
         """Make a new folder for a run; a name already taken gets `-2`, `-3`, …; nothing is overwritten.
 
         Args:
@@ -73,14 +76,17 @@ class RunDirectory:
             name: the run's name, one path component.
             config_yaml: text of the resolved configuration.
             mode: of the folder, in octal.
+            numbered: whether another name will do where this one is taken.
 
         Raises:
-            ConfigError: the name is no single path component, or the parent can't hold folders.
+            ConfigError: the name is no single path component, or is taken, or the parent can't hold folders.
             OSError: the disk is full.
         """
         check_place(parent, name)
         try:
-            return cls(_new_folder(Path(parent).expanduser(), name, config_yaml, int(mode, 8)))
+            return cls(_new_folder(Path(parent).expanduser(), name, config_yaml, int(mode, 8), numbered))
+        except ConfigError:
+            raise
         except (OSError, RuntimeError, ValueError) as error:  # a home that nobody has, a null byte
             if is_disk_full(error):  # which is another folder's fault no less
                 raise
@@ -250,7 +256,7 @@ def checkpoint_steps(folder: Path) -> list[int]:
     return sorted(step for path in folder.glob("step_*") if (step := step_of(path)) is not None)
 
 
-def _new_folder(parent: Path, name: str, config_yaml: str, mode: int) -> Path:
+def _new_folder(parent: Path, name: str, config_yaml: str, mode: int, numbered: bool) -> Path:
     """Make a run's folder under that name, or the first one with a number that is free: whole, and on the disk.
 
     A folder without config.yaml would be no run, and would still take the name that `--continue` knows the run by.
@@ -263,7 +269,8 @@ def _new_folder(parent: Path, name: str, config_yaml: str, mode: int) -> Path:
             folder.mkdir(0o700)
         temporary.path.chmod(mode)
         temporary.write_config(config_yaml)
-        path = _renamed(temporary.path, (parent / (f"{name}-{number}" if number > 1 else name) for number in count(1)))
+        others = (parent / f"{name}-{number}" for number in count(2)) if numbered else ()
+        path = _renamed(temporary.path, chain([parent / name], others))
     except BaseException:
         shutil.rmtree(temporary.path, ignore_errors=True)
         raise
@@ -279,8 +286,8 @@ def _delete_abandoned(parent: Path) -> None:
                 shutil.rmtree(rest)
 
 
-def _renamed(folder: Path, names: Iterator[Path]) -> Path:
-    """Rename a folder to the first name that is free."""
+def _renamed(folder: Path, names: Iterable[Path]) -> Path:
+    """Rename a folder to the first name that is free; raises ConfigError if none is."""
     for path in names:
         if os.path.lexists(path):
             continue
@@ -289,7 +296,10 @@ def _renamed(folder: Path, names: Iterator[Path]) -> Path:
         except OSError as error:
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):  # somebody else was faster
                 raise
-    raise AssertionError("there is always another number")
+    raise ConfigError(
+        f"run.name: {path} is no run that can be resumed, or another process has just begun it; fix: the same command "
+        "again, which resumes a run, or another run.name"
+    )
 
 
 def is_in_job_copy(path: Path) -> bool:

@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import os
+import stat
 import sys
 import tempfile
 import warnings
@@ -11,6 +12,8 @@ from typing import Any, TextIO
 
 from algorithms.utils.errors import InputError, RunError
 from r3env.streams import guarded
+
+_logger = logging.getLogger(__name__)
 
 _QUIET_ENVIRONMENT = {
     "RAY_DEDUP_LOGS": "1",
@@ -38,6 +41,7 @@ def prepare() -> None:
     """
     for name, value in _SHARED_CORES.items():
         os.environ.setdefault(name, value)
+    _have_a_home()
     if not os.environ.get("R3_VERBOSE"):
         _hush()
 
@@ -119,6 +123,36 @@ def logger_level(name: str, level: int) -> Iterator[None]:
         yield
     finally:
         logger.setLevel(before)
+
+
+def _have_a_home() -> None:
+    """Name another home where this user's is no folder, or cannot be written; libraries fail without one.
+
+    As in a container with `--user`, whose number no passwd entry has.
+    """
+    os.environ.setdefault("USER", str(os.getuid()))  # else torch asks for the entry
+    home = os.path.expanduser("~")
+    if os.path.isabs(home) and os.path.isdir(home) and os.access(home, os.W_OK | os.X_OK):
+        return
+    models = os.path.join(home, ".cache", "huggingface")
+    if os.path.isdir(models):  # which may be read there
+        os.environ.setdefault("HF_HOME", models)
+    os.environ["HOME"] = _folder_of_user()
+    _logger.warning(
+        "HOME: %s is no folder that can be written, so libraries write to %s; fix: set HOME to one that can",
+        home,
+        os.environ["HOME"],
+    )
+
+
+def _folder_of_user() -> str:
+    """Return a folder for temporary files that is this user's alone, the same in each process."""
+    folder = os.path.join(tempfile.gettempdir(), f"r3-grpo-{os.getuid()}")
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(folder, 0o700)
+    found = os.lstat(folder)
+    is_ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o022
+    return folder if is_ours else tempfile.mkdtemp(prefix="r3-grpo-")
 
 
 def _hush() -> None:

@@ -105,7 +105,7 @@ class Worker:
         for kill in (os.killpg, os.kill):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 kill(self._pid, signal.SIGKILL)
-        os.waitpid(self._pid, 0)  # no limit: nothing outlives that signal
+        os.waitpid(self._pid, 0)  # waits: nothing outlives that signal
         self._requests.close()
         self._replies.close()
 
@@ -122,7 +122,7 @@ def _serve(
     signal.pthread_sigmask(signal.SIG_UNBLOCK, deadly)
     with contextlib.suppress(EOFError):
         while True:
-            timeout_s, request = json.loads(requests.recv_bytes())
+            timeout_s, request = json.loads(requests.recv_bytes())  # waits: as long as its parent lives
             _arm(requests.fileno(), timeout_s + _GRACE_S)
             reply = answer(request)
             _disarm(requests.fileno())

@@ -76,7 +76,7 @@ def _read(pipe: Connection, size: int, due: float) -> bytes:
 
 
 def _wait(pipe: Connection, event: int, due: float) -> None:
-    poll = select.poll()
+    poll = select.poll()  # waits: it makes one
     poll.register(pipe.fileno(), event)
     if not poll.poll(max(0.0, due - time.monotonic()) * 1000):
         raise TimeoutError

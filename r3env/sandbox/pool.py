@@ -122,7 +122,7 @@ class ChildPool:
         with self._changed:
             self._drop_unusable()
             while not self._idle and len(self._busy) >= self._size and not self._closed:
-                self._changed.wait()  # no limit: each exchange has its own
+                self._changed.wait()  # waits: every exchange has a limit
                 self._drop_unusable()
             if self._closed:
                 raise ProcessDiedError("the pool was closed")

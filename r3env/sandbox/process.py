@@ -68,14 +68,14 @@ class KillableProcess:
     @property
     def alive(self) -> bool:
         """Whether the process still runs."""
-        return self._process.poll() is None
+        return self._process.poll() is None  # waits: it only looks
 
     def kill(self) -> None:
         """End the process at once, whatever it is doing; any thread may do that."""
         self._process.kill()
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)  # with what it forked
-        self._process.wait()  # no limit: nothing outlives that signal
+        self._process.wait()  # waits: nothing outlives that signal
 
 
 def run_to_end(command: Sequence[str], request: bytes, output: IO[bytes], timeout_s: float, **options: Any) -> None:
@@ -123,12 +123,12 @@ class Child(KillableProcess):
     @property
     def started(self) -> bool:
         """Whether the process has sent something, either that it is ready or that it failed to start."""
-        return self._ready or self._replies.poll()
+        return self._ready or self._replies.poll()  # waits: it only looks
 
     @property
     def quiet(self) -> bool:
         """Whether a ready process has sent nothing, as required between requests."""
-        return not self._replies.poll()
+        return not self._replies.poll()  # waits: it only looks
 
     @property
     def usable(self) -> bool:

@@ -60,7 +60,8 @@ class _Fork:
 
 
 def _answer(requests: Connection, replies: Connection, fork: _Fork) -> None:
-    nonce, maker, made_from, arguments, timeout_s, keep = pickle.loads(requests.recv_bytes())
+    request = requests.recv_bytes()  # waits: as long as its parent lives
+    nonce, maker, made_from, arguments, timeout_s, keep = pickle.loads(request)
     try:
         scorer = _attribute(maker)(*made_from)
     except Exception as error:
@@ -71,7 +72,7 @@ def _answer(requests: Connection, replies: Connection, fork: _Fork) -> None:
     try:
         send(replies, {"nonce": nonce, "made": True})
         # The token comes after the fork, which has none of our pipes: what runs there cannot have it.
-        token = requests.recv_bytes().decode()
+        token = requests.recv_bytes().decode()  # waits: as above
         due = time.monotonic() + timeout_s
         was_used = worker.used
         outcome = _outcome(worker, arguments, due, requests)
