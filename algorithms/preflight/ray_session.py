@@ -114,14 +114,14 @@ def _start_here(**arguments: Any) -> None:
             ray.init(address="local", **arguments)
     except Exception as error:  # Ray has no type of its own for this
         raise RayDidNotStart(
-            f"Ray did not start ({_said(error)}); fix: {_fix(error, folder)}, then start again, or resume with --resume"
+            f"Ray did not start ({_said(error)}); {_fix(error, folder)}, then start again, or resume with --resume"
         ) from error
 
 
 def _fix(error: Exception, folder: str) -> str:
     if isinstance(error, OSError) and error.filename and error.errno not in (errno.ENOSPC, errno.EDQUOT):
-        return f"have {error.filename} made and written by this user, or set RAY_TMPDIR and HOME to folders that it may"
-    return f"free memory, cores and space in {folder}, see {folder}/session_latest/logs"
+        return f"fix: have {error.filename} made and written by this user, or set RAY_TMPDIR and HOME to folders that it may"
+    return f"fix: free memory, cores and space in {folder}, see {folder}/session_latest/logs"
 
 
 @contextlib.contextmanager

@@ -1,0 +1,68 @@
+"""A home that nobody can write to, no passwd entry, and folders that Ray cannot use."""
+
+import os
+import shutil
+import subprocess
+
+import pytest
+
+from tests.odd_machines.conftest import SMALL, assert_complete
+
+R3 = ("-m", "algorithms.r3_grpo")
+# As a container's `--user`, which may read what root may: this checkout.
+STRANGER = (
+    "setpriv --reuid 54321 --regid 54321 --clear-groups --inh-caps +dac_read_search --ambient-caps +dac_read_search "
+)
+
+
+@pytest.fixture
+def stranger(tmp_path_factory):
+    """Starts a command line as a user without a passwd entry, and a folder of that user's."""
+    folder = tmp_path_factory.mktemp("stranger")
+    works = shutil.which("setpriv") and subprocess.run(["bash", "-c", STRANGER + "true"], timeout=60).returncode == 0
+    if os.getuid() != 0 or not works:
+        pytest.skip("only root can start a command as somebody else")
+    for above in folder.parents[:2]:
+        above.chmod(0o755)
+    os.chown(folder, 54321, 54321)
+    return STRANGER, folder
+
+
+def assert_named(done, home):
+    assert done.returncode == 0, done.stderr
+    (line,) = done.stderr.decode().splitlines()
+    assert line.startswith(f"HOME: {home} is no folder that can be written, ") and "; fix: " in line
+
+
+def test_a_check_names_a_home_that_does_not_exist_and_works(start):
+    assert_named(start('"$@"', *R3, "--check", HOME="/nonexistent/home"), "/nonexistent/home")
+    assert not os.path.exists("/nonexistent")
+
+
+def test_a_check_of_a_container_s_user_names_the_home_and_works(start, stranger):
+    switch, folder = stranger
+    done = start(switch + '"$@"', *R3, "--check", f"run.dir={folder}", HOME="/", USER=None, LOGNAME=None)
+    assert_named(done, "/")
+
+
+@pytest.mark.slow
+def test_a_run_of_a_user_without_home_and_entry_is_completed(start, stranger):
+    switch, folder = stranger
+    settings = [*SMALL, f"run.dir={folder}", "run.name=whole"]
+    done = start(switch + '"$@"', *R3, *settings, HOME=None, USER=None, LOGNAME=None)
+    assert done.returncode == 0, done.stderr
+    warnings = [
+        line for line in done.stderr.decode().splitlines() if line.startswith(("HOME: ", "mkdir", "Matplotlib"))
+    ]
+    assert len(warnings) == 1
+    assert_complete(folder / "whole")
+
+
+@pytest.mark.parametrize("variable", ["RAY_TMPDIR", "TMPDIR"])
+def test_a_folder_that_ray_cannot_use_is_named_and_no_run_folder_is_left(start, tmp_path, variable):
+    done = start('"$@"', *R3, *SMALL, f"run.dir={tmp_path / 'runs'}", **{variable: "/dev/null"})
+    assert done.returncode == 1
+    line = done.stderr.decode().splitlines()[-1]
+    assert line.startswith("error: Ray did not start (") and "fix: have /dev/null/ray made" in line
+    assert "free memory" not in line
+    assert not (tmp_path / "runs").exists()
