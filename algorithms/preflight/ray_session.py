@@ -120,7 +120,8 @@ def _start_here(**arguments: Any) -> None:
 
 def _fix(error: Exception, folder: str) -> str:
     if isinstance(error, OSError) and error.filename and error.errno not in (errno.ENOSPC, errno.EDQUOT):
-        return f"fix: have {error.filename} made and written by this user, or set RAY_TMPDIR and HOME to folders that it may"
+        fix = "made and written by this user, or set RAY_TMPDIR and HOME to folders that it may"
+        return f"fix: have {error.filename} {fix}"
     return f"fix: free memory, cores and space in {folder}, see {folder}/session_latest/logs"
 
 
