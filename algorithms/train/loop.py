@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import logging
+import shutil
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -48,7 +49,6 @@ _logger = logging.getLogger(__name__)
 
 def train(config: GRPOConfig, run: RunSettings, *, name: str, numbered: bool = True) -> RunDirectory:
     """Train from the start in a new run directory, under another name if `numbered` and its is taken; returns it."""
-    _start_ray(config)  # first: a machine on which it does not start keeps no empty folder
     settings = to_yaml(config, run, algorithm=name)
     directory = RunDirectory.create(run.dir, run.name or name, settings, run.mode, numbered=numbered)
     taken = f" ({run.name} is taken)" if run.name and directory.path.name != run.name else ""
@@ -59,6 +59,11 @@ def train(config: GRPOConfig, run: RunSettings, *, name: str, numbered: bool = T
             "that every machine sees",
             directory.path,
         )
+    try:
+        _start_ray(config)
+    except BaseException:  # nothing was begun
+        shutil.rmtree(directory.path, ignore_errors=True)
+        raise
     report(DIRECTORY, str(directory.path))
     with directory.locked(), RayWatch(directory):
         session = _Session(config, run, directory)
