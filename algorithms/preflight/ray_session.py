@@ -138,8 +138,10 @@ def _require_loopback() -> None:
 
 def _fix(error: Exception, folder: str) -> str:
     if isinstance(error, OSError) and error.filename and error.errno not in (errno.ENOSPC, errno.EDQUOT):
-        folders = "RAY_TMPDIR and HOME to folders that it may write"
-        return f"fix: let this user make and write {error.filename}, or set {folders}"
+        return (
+            f"fix: let this user make and write {error.filename}, or set RAY_TMPDIR and HOME to folders that it may "
+            "write"
+        )
     return f"fix: free memory, cores and space in {folder}, see {folder}/session_latest/logs"
 
 

@@ -63,6 +63,6 @@ def test_a_folder_that_ray_cannot_use_is_named_and_no_run_folder_is_left(start, 
     done = start('"$@"', *R3, *SMALL, f"run.dir={tmp_path / 'runs'}", **{variable: "/dev/null"})
     assert done.returncode == 1
     line = done.stderr.decode().splitlines()[-1]
-    assert line.startswith("error: Ray did not start (") and "fix: have /dev/null/ray made" in line
+    assert line.startswith("error: Ray did not start (") and "fix: let this user make and write /dev/null/ray" in line
     assert "free memory" not in line
     assert list((tmp_path / "runs").iterdir()) == []

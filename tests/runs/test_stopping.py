@@ -208,6 +208,7 @@ def test_however_a_run_ends_the_process_ends_with_it(end, code, monkeypatch, tmp
     left = []
     monkeypatch.setattr(train, "_build", fails)
     monkeypatch.setattr(script, "leave", left.append)
+    monkeypatch.setattr(script, "guard_streams", lambda: None)  # they are pytest's
     script.run_and_leave("grpo", [f"run.dir={tmp_path}", "run.name=run", "run.steps=1"])
     assert left == [code]
     assert ("Traceback" in capsys.readouterr().err) == isinstance(end, ZeroDivisionError)
