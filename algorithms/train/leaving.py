@@ -23,8 +23,11 @@ def leave(code: int) -> NoReturn:
     """
     told, tell = os.pipe()
     os.set_blocking(tell, False)
-    for number in orders():
-        signal.signal(number, lambda *_: None)
+    try:
+        for number in orders():
+            signal.signal(number, lambda *_: None)
+    except KeyboardInterrupt:
+        end_now(code)
     # Whatever the main thread waits in, a signal's number is written there at once.
     signal.set_wakeup_fd(tell, warn_on_full_buffer=False)
     threading.Thread(target=_end_soon, args=(code, told), name="leave", daemon=True).start()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NoReturn
 from algorithms.config.errors import ConfigError
 from algorithms.train.exit_codes import DONE, FAILED, INTERRUPTED, WRONG_INPUT, in_one_line
 from algorithms.train.first_look import begun_run, wanted_restarts
-from algorithms.train.leaving import leave
+from algorithms.train.leaving import end_now, leave
 from algorithms.train.supervised import ERROR, end_with_supervisor, is_supervised, report
 from algorithms.train.supervisor import supervise
 from algorithms.utils.process import prepare
@@ -118,7 +118,7 @@ def run_and_leave(algorithm: str, argv: Sequence[str]) -> NoReturn:
     except SystemExit as end:  # argparse's, and that of Ray's own handler of SIGTERM while the algorithm is built
         code = end.code if isinstance(end.code, int) else FAILED
     except KeyboardInterrupt:  # another one, while the first was answered
-        code = INTERRUPTED
+        end_now(INTERRUPTED)
     except Exception as error:
         traceback.print_exc()
         report(ERROR, traceback.format_exception_only(error)[0].splitlines()[0])

@@ -20,7 +20,10 @@ SHUTDOWN = "algorithms.train.leaving", "SHUTDOWN_S"
 
 
 def test_a_sigterm_writes_a_checkpoint_and_a_second_one_ends_the_way_out(start):
-    """Without the second one this run would wait for Ray: the limit of that is longer than the test's."""
+    """Without the second one this run would wait for Ray: that limit is longer than the test's.
+
+    It may come before the process has begun to leave.
+    """
     run = start((*SHUTDOWN, 10.0 * LIMIT_S))
     run.child(CONTROL).send_signal(signal.SIGSTOP)
     run.process.send_signal(signal.SIGTERM)
