@@ -114,7 +114,8 @@ def gains(runs: Sequence[Run]) -> str:
     ]
     for arm, own in _by_arm(runs).items():
         interval = t_interval([run.gain for run in own])
-        ends = f" [{_points(interval.low)}, {_points(interval.high)}]" if len(own) > 1 else ""
+        # Two seeds that happen to agree would have an interval of no width.
+        ends = f" [{_points(interval.low)}, {_points(interval.high)}]" if len(own) > 2 else ""
         cells = [
             TITLES[arm],
             _percent(_mean(own, "before", "pass@1")),
