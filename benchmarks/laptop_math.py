@@ -1,6 +1,6 @@
 """The sweep of word problems on a laptop: what each arm gained on held-out problems, and at which cost.
 
-    python -m benchmarks.laptop_math runs/laptop-math "GRPO, lr 1e-5"   # add a finished run, and print the table
+    python -m benchmarks.laptop_math runs/laptop-math "GRPO, lr 1e-5"   # add a run, and print the table
     python -m benchmarks.laptop_math                                    # print the table of the records
 
 A record has the arm, the settings that a sweep varies, the cost, and the metrics of both evaluations with the interval
@@ -17,7 +17,7 @@ import yaml
 
 from algorithms.train.run_directory import RunDirectory
 from algorithms.utils.files import write_text
-from algorithms.utils.provenance import machine
+from algorithms.utils.provenance import code_commit, machine
 from algorithms.utils.statistics import in_points, paired_bootstrap
 
 RECORDS = Path(__file__).parents[1] / "docs" / "evidence" / "laptop-math.jsonl"
@@ -31,25 +31,26 @@ VARIED = {
 Record = Mapping[str, Any]
 
 
-def read_run(folder: Path, arm: str, note: str = "") -> dict[str, Any]:
-    """Return the record of a finished run, of a supervised start or of a training."""
+def read_run(folder: Path, arm: str, note: str = "", commit: str = "") -> dict[str, Any]:
+    """Return the record of a run, of a supervised start or of a training; of one that was stopped without `after`."""
     run = RunDirectory.open(folder)
-    summary, evaluation = json.loads(run.summary_file.read_text("utf-8")), run.read_evaluation()
-    change = paired_bootstrap(evaluation["before"]["correct"], evaluation["after"]["correct"])
+    evaluation, steps = run.read_evaluation(), run.read_metrics()
     given = yaml.safe_load(run.config_file.read_text("utf-8"))
-    sides = {side: evaluation[side]["metrics"] for side in ("before", "after")}
+    sides = {side: found["metrics"] for side, found in evaluation.items()}
+    correct = [evaluation.get(side, {}).get("correct", {}) for side in ("before", "after")]
+    change = paired_bootstrap(*correct)
     return {
         "arm": arm,
         "note": note,
-        "commit": summary["code"]["commit"] or "",
+        "commit": commit or code_commit() or "",
         "machine": machine(),
         "settings": {
             section: {name: given[section][name] for name in names if name in given[section]}
             for section, names in VARIED.items()
             if section in given
         },
-        "steps": summary["steps"],
-        "minutes": round(summary["wall_s"] / 60, 1),
+        "steps": steps[-1]["step"],
+        "minutes": round(steps[-1]["run/wall_s"] / 60, 1),
         "gain": [change.mean, change.low, change.high] if change else None,
         **{side: {name: found[name] for name in METRICS if name in found} for side, found in sides.items()},
     }
@@ -71,17 +72,17 @@ def table(records: Sequence[Record]) -> str:
     columns = ("arm", "steps", "minutes", "pass@1", "gain [95 %]", "tokens", "truncated", "problems × answers", "note")
     lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
     for record in records:
-        before, after = record["before"], record["after"]
-        mean, low, high = (f"{in_points(part):+.1f}" for part in record["gain"])
+        sides = [record[side] for side in ("before", "after") if side in record]
+        points = [f"{in_points(part):+.1f}" for part in record["gain"] or ()]
         cells = [
             record["arm"],
             str(record["steps"]),
             f"{record['minutes']:.0f}",
-            " → ".join(f"{side['pass@1']:.1%}".replace("%", " %") for side in (before, after)),
-            f"{mean} [{low}, {high}]",
-            " → ".join(f"{side['mean_tokens']:.0f}" for side in (before, after)),
-            " → ".join(f"{side['truncated']:.0%}".replace("%", " %") for side in (before, after)),
-            f"{after['problems']:.0f} × {after['samples']:.0f}",
+            " → ".join(f"{side['pass@1']:.1%}".replace("%", " %") for side in sides),
+            f"{points[0]} [{points[1]}, {points[2]}]" if points else "not measured",
+            " → ".join(f"{side['mean_tokens']:.0f}" for side in sides),
+            " → ".join(f"{side['truncated']:.0%}".replace("%", " %") for side in sides),
+            f"{sides[0]['problems']:.0f} × {sides[0]['samples']:.0f}",
             record["note"],
         ]
         lines.append(f"| {' | '.join(cells)} |")
@@ -89,17 +90,18 @@ def table(records: Sequence[Record]) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Add a run if one is named, and print the table."""
+    """Add a run where one is named, and print the table."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.laptop_math", description=(__doc__ or "").splitlines()[0]
     )
-    parser.add_argument("run", nargs="?", type=Path, help="folder of a finished run, to add to the records")
+    parser.add_argument("run", nargs="?", type=Path, help="folder of a run, to add to the records")
     parser.add_argument("arm", nargs="?", default="", help="its name in the table")
     parser.add_argument("--note", default="", help="what a reader must know of it")
+    parser.add_argument("--commit", default="", help="of the code that trained; default: of this code")
     parser.add_argument("--records", type=Path, default=RECORDS, help="file of records")
     given = parser.parse_args(argv)
     if given.run:
-        add(read_run(given.run, given.arm or given.run.name, given.note), given.records)
+        add(read_run(given.run, given.arm or given.run.name, given.note, given.commit), given.records)
     print(table(read_records(given.records)))
 
 

@@ -7,15 +7,16 @@ from benchmarks import laptop_math
 def finish(folder, name, share):
     """Twelve problems, of which a share is solved after training."""
     run = RunDirectory.create(folder, name, "training: {lr: 1.0e-5, clip_low: 0.2}\n")
-    solved = {"before": 0.0, "after": share}
+    solved = {"before": 0.0, "after": share or 0.0}
     metrics = {"mean_tokens": 20.0, "truncated": 0.25, "problems": 12.0, "samples": 2.0, "loss": 0.5}
     sides = {
         side: {"step": 0, "metrics": {"pass@1": each, **metrics}, "correct": {f"q{n}": each for n in range(12)}}
         for side, each in solved.items()
     }
+    if share is None:  # it was stopped
+        del sides["after"]
     run.write_evaluation(sides)
-    measured = {side: one["metrics"] for side, one in sides.items()}
-    run.write_summary({"steps": 30, "wall_s": 150.0, "code": {"commit": "abc"}, "eval": measured})
+    run.append_metrics({"step": 30, "run/wall_s": 150.0})
     return run.path
 
 
@@ -31,3 +32,10 @@ def test_a_finished_run_becomes_a_record_and_a_line_in_place_of_its_arms_older_o
     last = capsys.readouterr().out.splitlines()[-1]
     cells = "GRPO | 30 | 2 | 0.0 % → 75.0 % | +75.0 [+75.0, +75.0] | 20 → 20 | 25 % → 25 % | 12 × 2 | seed 0"
     assert last == f"| {cells} |"
+
+
+def test_of_a_run_that_was_stopped_what_is_known_is_shown(tmp_path, capsys):
+    laptop_math.main([str(finish(tmp_path, "a", None)), "start", "--records", str(tmp_path / "records.jsonl")])
+    assert (
+        capsys.readouterr().out.splitlines()[-1] == "| start | 30 | 2 | 0.0 % | not measured | 20 | 25 % | 12 × 2 |  |"
+    )
