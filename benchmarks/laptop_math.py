@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from algorithms.train.run_directory import RunDirectory
+from algorithms.train.run_directory import SIDES, RunDirectory
 from algorithms.utils.files import write_text
 from algorithms.utils.provenance import code_commit, machine
 from algorithms.utils.statistics import in_points, paired_bootstrap
@@ -36,8 +36,8 @@ def read_run(folder: Path, arm: str, note: str = "", commit: str = "") -> dict[s
     run = RunDirectory.open(folder)
     evaluation, steps = run.read_evaluation(), run.read_metrics()
     given = yaml.safe_load(run.config_file.read_text("utf-8"))
-    sides = {side: found["metrics"] for side, found in evaluation.items()}
-    correct = [evaluation.get(side, {}).get("correct", {}) for side in ("before", "after")]
+    sides = {side: evaluation[side]["metrics"] for side in SIDES if side in evaluation}
+    correct = [evaluation.get(side, {}).get("correct", {}) for side in SIDES]
     change = paired_bootstrap(*correct)
     return {
         "arm": arm,
@@ -72,7 +72,7 @@ def table(records: Sequence[Record]) -> str:
     columns = ("arm", "steps", "minutes", "pass@1", "gain [95 %]", "tokens", "truncated", "problems × answers", "note")
     lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
     for record in records:
-        sides = [record[side] for side in ("before", "after") if side in record]
+        sides = [record[side] for side in SIDES if side in record]
         points = [f"{in_points(part):+.1f}" for part in record["gain"] or ()]
         cells = [
             record["arm"],
