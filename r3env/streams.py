@@ -4,6 +4,7 @@ import contextlib
 import errno
 import io
 import os
+import stat
 import sys
 from typing import Any, TextIO
 
@@ -21,7 +22,8 @@ def guard_streams() -> None:
         with contextlib.suppress(OSError):
             os.fstat(descriptor)
             continue
-        os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free: this one
+        # It takes the lowest number that is free: this one. Processes that are started get it as well.
+        os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
     if sys.stdin is None:
         sys.stdin = open(os.devnull, encoding="utf-8")
     sys.stdout = guarded(1, sys.stdout)
@@ -30,12 +32,13 @@ def guard_streams() -> None:
 
 def guarded(descriptor: int, like: TextIO | None = None) -> TextIO:
     """Return a stream that writes to `descriptor` and outlives its reader, in the encoding of `like`, else UTF-8."""
-    encoding, in_lines = "utf-8", True
+    encoding, in_lines, at_once = "utf-8", True, False
     if isinstance(like, io.TextIOWrapper):
         like.flush()
-        encoding, in_lines = like.encoding, like.line_buffering or like.write_through
-    outlet = io.BufferedWriter(_Outlet(descriptor, "w", closefd=False))
-    return io.TextIOWrapper(outlet, encoding, "backslashreplace", line_buffering=in_lines)
+        encoding, in_lines, at_once = like.encoding, like.line_buffering, like.write_through
+    outlet: Any = _Outlet(descriptor, "w", closefd=False)
+    buffer = outlet if at_once else io.BufferedWriter(outlet)
+    return io.TextIOWrapper(buffer, encoding, "backslashreplace", line_buffering=in_lines, write_through=at_once)
 
 
 class _Outlet(io.FileIO):
@@ -43,7 +46,7 @@ class _Outlet(io.FileIO):
         try:
             return super().write(data)
         except OSError as error:
-            if error.errno in _GONE:
+            if error.errno in _GONE and not stat.S_ISREG(os.fstat(self.fileno()).st_mode):
                 with open(os.devnull, "wb") as nothing:
                     os.dup2(nothing.fileno(), self.fileno())  # compiled code writes there as well
             elif self.fileno() == 1:  # the disk is full: a command's result is not lost without a word, a log is

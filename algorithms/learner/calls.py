@@ -62,7 +62,7 @@ def call_learners(learner_group: LearnerGroup, function: Callable[[Any], T]) -> 
     pulses = {reference: pulse.Pulse(manager.actors()[number]) for reference, number in calls.items()}
     deadline: float | None = None
     silent = 0
-    while waiting and (deadline is None or time.monotonic() < deadline):
+    while waiting:
         patience_s = pulse.LOOK_S if deadline is None else min(pulse.LOOK_S, deadline - time.monotonic())
         ready, waiting = ray.wait(waiting, num_returns=1, timeout=max(0.0, patience_s))
         for reference in ready:
@@ -75,6 +75,8 @@ def call_learners(learner_group: LearnerGroup, function: Callable[[Any], T]) -> 
                 deadline = deadline or time.monotonic() + GRACE_S
         if ready:
             continue
+        if deadline is not None and time.monotonic() >= deadline:
+            break
         for reference in [reference for reference in waiting if pulses[reference].is_gone()]:
             _logger.warning("learner %d is ended: it gave no sign of life for %g s", calls[reference], pulse.SILENT_S)
             _kill(manager, calls[reference])

@@ -1,5 +1,6 @@
 """Check that the chat template supports the configuration, and show the first prompt as the model sees it."""
 
+import contextlib
 import os
 import resource
 import signal
@@ -64,11 +65,11 @@ def _check_rendering(config: "BaseConfig", tokenizer: Any, form: chat.ChatFormat
     if rendering == 0:
         try:
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-            resource.setrlimit(resource.RLIMIT_CPU, (RENDERING_S, RENDERING_S))
+            resource.setrlimit(resource.RLIMIT_CPU, (RENDERING_S, RENDERING_S + 1))  # the first is a SIGXCPU
             turns = [{"role": "user", "content": "Q"}]
             chat.first_turn(tokenizer, turns, form)
             chat.next_turns(tokenizer, [], turns, form)
-        finally:  # what it refuses is said later
+        finally:  # an error is reported later, by whoever renders a prompt
             os._exit(0)
     if not _ends(rendering, _STALLED_S):
         fix = "fix: correct its chat_template.jinja, or name another model"
@@ -79,16 +80,18 @@ def _check_rendering(config: "BaseConfig", tokenizer: Any, form: chat.ChatFormat
 
 
 def _ends(process: int, limit_s: float) -> bool:
-    """Return whether a fork ends by itself; it is killed at the limit, by the wall clock, if it is stopped."""
+    """Return whether a fork ends within its processor time; one that is stopped is killed at the wall clock's limit."""
     until = time.monotonic() + limit_s
-    while time.monotonic() < until:
-        ended, status = os.waitpid(process, os.WNOHANG)
-        if ended:
-            return os.WIFEXITED(status)
-        time.sleep(_LOOK_S)
-    os.kill(process, signal.SIGKILL)
-    os.waitpid(process, 0)  # waits: nothing outlives that signal
-    return False
+    with contextlib.suppress(ChildProcessError):  # where SIGCHLD is ignored the system reaps it
+        while time.monotonic() < until:
+            ended, status = os.waitpid(process, os.WNOHANG)
+            if ended:
+                return not (os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGXCPU)
+            time.sleep(_LOOK_S)
+        os.kill(process, signal.SIGKILL)
+        os.waitpid(process, 0)  # waits: nothing outlives that signal
+        return False
+    return True
 
 
 def check_tools(config: "BaseConfig", tokenizer: Any, form: chat.ChatFormat) -> None:

@@ -4,6 +4,7 @@ import contextlib
 import errno
 import logging
 import os
+import signal
 import socket
 import time
 from collections.abc import Iterator
@@ -112,7 +113,7 @@ def _start_here(**arguments: Any) -> None:
     _require_loopback()
     folder = arguments.get("_temp_dir") or get_default_ray_temp_dir()
     try:
-        with _same_python():
+        with _same_python(), _without_hangups():
             ray.init(address="local", **arguments)
     except Exception as error:  # Ray has no type of its own for this
         raise RayDidNotStart(
@@ -159,6 +160,16 @@ def _same_python() -> Iterator[None]:
         yield
     finally:
         setattr(ray_constants, _UNDER_UV, before)
+
+
+@contextlib.contextmanager
+def _without_hangups() -> Iterator[None]:
+    """Have Ray's processes outlive a terminal that is closed: the run is told as well, and still needs them."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGHUP])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _said(error: Exception) -> str:

@@ -1,4 +1,4 @@
-"""End a process however its threads and Ray are: in a stated time, at once on a signal, and with all it started."""
+"""End a process whatever its threads and Ray do: in a stated time, at once on a signal, with all that it started."""
 
 import contextlib
 import logging
@@ -31,17 +31,24 @@ def leave(code: int) -> NoReturn:
     # Whatever the main thread waits in, a signal's number is written there at once.
     signal.set_wakeup_fd(tell, warn_on_full_buffer=False)
     threading.Thread(target=_end_soon, args=(code, told), name="leave", daemon=True).start()
+    _flush()
     if "ray" in sys.modules:
         sys.modules["ray"].shutdown()
     logging.shutdown()
-    with contextlib.suppress(OSError):  # the terminal is gone
-        sys.stdout.flush()
-        sys.stderr.flush()
+    _flush()
     os._exit(code)
 
 
+def _flush() -> None:
+    with contextlib.suppress(OSError):  # the terminal is gone
+        sys.stdout.flush()
+        sys.stderr.flush()
+
+
 def _end_soon(code: int, told: int) -> None:
-    select.select([told], [], [], SHUTDOWN_S)
+    signals = select.poll()  # waits: this makes it
+    signals.register(told, select.POLLIN)
+    signals.poll(SHUTDOWN_S * 1000)
     end_now(code)
 
 

@@ -59,13 +59,13 @@ def train(config: GRPOConfig, run: RunSettings, *, name: str, numbered: bool = T
             "that every machine sees",
             directory.path,
         )
-    try:
-        _start_ray(config)
-    except BaseException:  # nothing was begun
-        shutil.rmtree(directory.path, ignore_errors=True)
-        raise
-    report(DIRECTORY, str(directory.path))
     with directory.locked(), RayWatch(directory):
+        try:
+            _start_ray(config)
+        except BaseException:  # nothing was begun
+            shutil.rmtree(directory.path, ignore_errors=True)
+            raise
+        report(DIRECTORY, str(directory.path))
         session = _Session(config, run, directory)
         with session.recorded():
             session.record_settings()

@@ -1,4 +1,4 @@
-"""Notice that Ray's control process no longer answers; Ray itself would go on for a minute, then abort, or wait."""
+"""Notice that Ray's control process no longer answers; Ray itself aborts a minute later, or waits."""
 
 import os
 import signal
@@ -64,7 +64,7 @@ class RayWatch:
             answers, now = _answers(), time.monotonic()
             # This process may have been stopped as well: its own absence is no silence.
             passed_s, looked_at = min(now - looked_at, 2 * (LOOK_S + ANSWER_S)), now
-            silent_s = 0.0 if answers and not self._lost else silent_s + passed_s
+            silent_s = 0.0 if answers else silent_s + passed_s
             if self._started and silent_s >= SILENT_S and not self._lost:
                 self._lost = True
                 os.kill(os.getpid(), signal.SIGTERM)

@@ -68,7 +68,7 @@ class _Supervisor:
         surroundings = {**os.environ, VARIABLE: f"{os.getpid()}:{self.folder}"}
         self.child = subprocess.Popen([*self.command, *arguments], env=surroundings, start_new_session=True)
         if self.order is not None:  # it came while there was no child
-            self.child.send_signal(self.order)
+            _send(self.child, self.order)
         code = _wait(self.child)
         return Ending(
             code=code,
@@ -106,8 +106,14 @@ class _Supervisor:
     def _pass_on(self, number: int, frame: FrameType | None) -> None:
         self.order = number
         if self.child is not None and self.child.returncode is None:
-            self.child.send_signal(number)
-            self.child.send_signal(signal.SIGCONT)  # one that is stopped would not hear of it
+            _send(self.child, number)
+            _send(self.child, signal.SIGCONT)  # one that is stopped would not hear of it
+
+
+def _send(child: "subprocess.Popen[bytes]", number: int) -> None:
+    """Send a signal. `Popen.send_signal` would reap a child that has ended, and `_wait` could not find it."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(child.pid, number)
 
 
 def _wait(child: "subprocess.Popen[bytes]") -> int:

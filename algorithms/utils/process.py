@@ -3,10 +3,12 @@
 import contextlib
 import logging
 import os
+import pwd
 import stat
 import sys
 import tempfile
 import warnings
+import weakref
 from collections.abc import Iterator
 from typing import Any, TextIO
 
@@ -80,7 +82,10 @@ def native_stderr_held_back() -> Iterator[TextIO]:
             sys.stderr.flush()
             real.flush()
             os.dup2(original, 2)
-            os.close(original)
+            with open(os.devnull, "wb") as nothing:
+                os.dup2(nothing.fileno(), original)
+            # A thread that Ray holds up may still write to `real`: until nobody does, no file gets this number.
+            weakref.finalize(real, os.close, original)
 
 
 def _writes_to(stream: Any, descriptor: int) -> bool:
@@ -130,7 +135,10 @@ def _have_a_home() -> None:
 
     As in a container with `--user`, whose number no passwd entry has.
     """
-    os.environ.setdefault("USER", str(os.getuid()))  # else torch asks for the entry
+    try:
+        pwd.getpwuid(os.getuid())
+    except KeyError:
+        os.environ.setdefault("USER", str(os.getuid()))  # else torch asks for the entry
     home = os.path.expanduser("~")
     if os.path.isabs(home) and os.path.isdir(home) and os.access(home, os.W_OK | os.X_OK):
         return

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import ray
+from ray.exceptions import RayError
 from ray.experimental import internal_kv as kv
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -23,6 +24,8 @@ LOOK_S = 5.0
 COMPUTING_S, ANSWER_S = 2.0, 30.0
 # A share of a core; an idle process with Ray in it uses less than a tenth of that.
 COMPUTES = 0.05
+# How often in a row its machine may not say.
+UNKNOWN = 3
 _REQUEST_S = 5
 
 
@@ -58,6 +61,7 @@ class Pulse:
         self._key = _key(actor._actor_id.hex())
         self._beat: bytes | None = None
         self._silent_s, self._looked_at = 0.0, time.monotonic()
+        self._unknown = 0
 
     def is_gone(self) -> bool:
         """Look again; return whether the actor has been silent for `SILENT_S`, and does not compute either.
@@ -72,23 +76,30 @@ class Pulse:
         except Exception:
             return False
         if beat is None or beat != self._beat:
-            self._beat, self._silent_s = beat, 0.0
+            self._beat, self._silent_s, self._unknown = beat, 0.0, 0
             return False
         self._silent_s += passed_s
         if self._silent_s < SILENT_S:
             return False
         self._silent_s = 0.0
-        return not _computes(**json.loads(beat))
+        computes = _computes(**json.loads(beat))
+        self._unknown = self._unknown + 1 if computes is None else 0
+        return self._unknown == UNKNOWN if computes is None else not computes
 
 
-def _computes(node: str, pid: int, count: int) -> bool:
-    """Ask a process's machine whether it computes: compiled code may hold Python's lock, and with it the thread."""
+def _computes(node: str, pid: int, count: int) -> bool | None:
+    """Ask a process's machine whether it computes: compiled code may hold Python's lock, and with it the thread.
+
+    None: it does not say, as a machine that is too busy to start a worker.
+    """
     there = NodeAffinitySchedulingStrategy(node, soft=False)
     asked = ray.remote(_cpu_share).options(num_cpus=0, scheduling_strategy=there)
     try:
         return bool(ray.get(asked.remote(pid), timeout=ANSWER_S) > COMPUTES)
-    except Exception:  # no such process, or a machine that does not answer
+    except FileNotFoundError:  # there is no such process; a task's error is also of its cause's type
         return False
+    except RayError:
+        return None
 
 
 def _cpu_share(pid: int) -> float:

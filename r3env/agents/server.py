@@ -77,10 +77,10 @@ def _only_endpoint() -> Endpoint:
 
 
 def connection_limits() -> Limits:
-    """Return how many connections this process has files for; it may open as many as the system allows from now on."""
+    """Return how many connections this process has files for; it may open as many files from now on as these need."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    if soft < (most := min(hard, _OTHER_FILES + _FILES * Limits.known)):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
     room = max(1, (hard - _OTHER_FILES) // _FILES)
     return Limits(strangers=min(Limits.strangers, room), known=min(Limits.known, room))
 

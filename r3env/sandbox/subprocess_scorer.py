@@ -33,7 +33,7 @@ from r3env.sandbox.process import (
     ProcessTimeoutError,
 )
 
-_FIRST_MAKING_LIMIT_S = 60.0  # with its imports
+_FIRST_MAKING_LIMIT_S = 120.0  # with its imports
 _GRACE_S = 5.0
 # What a call came to, in the words of a child, where the child itself is at fault.
 _ENDINGS = {ProcessTimeoutError: "timeout", ProcessDiedError: "died", ProcessTamperedError: "tampered"}

@@ -36,6 +36,20 @@ def test_a_closed_descriptor_is_no_file_s(start, tmp_path):
     assert (tmp_path / "f").read_text() == ""
 
 
+def test_a_process_that_is_started_has_streams_as_well(start):
+    text = "import subprocess, sys; from r3env.streams import guard_streams; guard_streams(); "
+    child = "import os; [os.fstat(number) for number in range(3)]"
+    text += f"sys.exit(subprocess.run([sys.executable, '-c', {child!r}]).returncode)"
+    assert start('"$@" <&- >&- 2>&-', "-c", text).returncode == 0
+
+
+def test_without_a_buffer_nothing_is_held_back(start):
+    text = (
+        "import os, sys; from r3env.streams import guard_streams; guard_streams(); sys.stdout.write('a'); os._exit(0)"
+    )
+    assert start('"$@"', "-u", "-c", text).stdout == b"a"
+
+
 def test_a_reader_that_leaves_ends_nothing(start):
     done = start('"$@" | head -1', *R3, "--help")
     assert done.returncode == 0 and done.stderr == b"", "pipefail would show a failure of the command"

@@ -50,3 +50,23 @@ def test_a_fork_that_is_stopped_is_killed():
     assert chat_template._ends(process, 0.2) is False
     with pytest.raises(ProcessLookupError):
         os.kill(process, 0)
+
+
+@pytest.mark.parametrize(("number", "fits"), [(signal.SIGXCPU, False), (signal.SIGSEGV, True), (signal.SIGKILL, True)])
+def test_only_what_computes_too_long_is_refused(number, fits):
+    process = os.fork()
+    if process == 0:
+        signal.pause()
+    os.kill(process, number)
+    assert chat_template._ends(process, 60.0) is fits
+
+
+def test_a_fork_that_the_system_reaps_has_ended():
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        process = os.fork()
+        if process == 0:
+            os._exit(0)
+        assert chat_template._ends(process, 60.0)
+    finally:
+        signal.signal(signal.SIGCHLD, before)

@@ -7,12 +7,14 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import SCALARS, EventAccumulator
 
 from algorithms.learner.group import LearnerDied
+from algorithms.preflight.ray_session import RayDidNotStart
 from algorithms.rollout.failures import EpisodesFailed
 from algorithms.train import checkpoints
 from algorithms.train import loop as train
 from algorithms.train import main as script
 from algorithms.train.interrupts import InterruptBetweenSteps
 from algorithms.train.run_directory import RunDirectory
+from algorithms.utils.errors import CheckpointError
 from tests.runs.stand_in import save
 
 
@@ -212,6 +214,19 @@ def test_however_a_run_ends_the_process_ends_with_it(end, code, monkeypatch, tmp
     script.run_and_leave("grpo", [f"run.dir={tmp_path}", "run.name=run", "run.steps=1"])
     assert left == [code]
     assert ("Traceback" in capsys.readouterr().err) == isinstance(end, ZeroDivisionError)
+
+
+def test_a_run_is_locked_before_ray_starts_and_deleted_if_it_does_not(monkeypatch, tmp_path):
+    """Another process could else train in the folder that this one deletes."""
+
+    def does_not_start(_):
+        with pytest.raises(CheckpointError, match="trains here"), RunDirectory.open(tmp_path / "run").locked():
+            pass
+        raise RayDidNotStart("Ray did not start")
+
+    monkeypatch.setattr(train, "_start_ray", does_not_start)
+    assert script.main("grpo", [f"run.dir={tmp_path}", "run.name=run", "run.steps=1"]) == 1
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_full_disk_does_not_hide_what_ended_the_run(run, algorithm, monkeypatch, capsys, caplog):

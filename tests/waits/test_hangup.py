@@ -9,6 +9,7 @@ import time
 import pytest
 
 from algorithms.train.interrupts import InterruptBetweenSteps, interrupt_on_sigterm
+from algorithms.train.run_directory import checkpoint_steps
 
 LIMIT_S = 120
 
@@ -43,6 +44,18 @@ def test_a_hangup_between_steps_interrupts_and_is_forgotten_afterwards(at_the_st
     assert signal.getsignal(signal.SIGHUP) is at_the_start
 
 
+@pytest.mark.slow
+def test_a_terminal_that_is_closed_ends_a_run_with_a_checkpoint_of_its_last_step(start):
+    """Ray's processes get the signal as well, and the checkpoint needs them."""
+    run = start()
+    os.killpg(run.process.pid, signal.SIGHUP)
+    code, errors, _ = run.end()
+    assert code == 130, errors
+    steps = (run.folder / "metrics.jsonl").read_text().splitlines()
+    assert checkpoint_steps(run.folder / "checkpoints")[-1] == len(steps)
+    assert not run.left()
+
+
 SUPERVISOR = """
 import sys
 from algorithms.train.supervisor import supervise
@@ -64,3 +77,20 @@ def test_a_supervisor_passes_a_hangup_on_also_to_a_run_that_is_stopped():
     time.sleep(0.5)  # it stops
     process.send_signal(signal.SIGHUP)
     assert process.wait(LIMIT_S) == 130
+
+
+AT_ONCE = """
+import sys
+from algorithms.train.supervisor import _send, _wait
+import signal, subprocess
+
+for _ in range(100):
+    child = subprocess.Popen(["sleep", "1000"])
+    _send(child, signal.SIGTERM)
+    _send(child, signal.SIGCONT)
+    assert _wait(child) == -signal.SIGTERM
+"""
+
+
+def test_a_child_that_a_signal_ended_is_found_by_whoever_waits_for_it():
+    subprocess.run([sys.executable, "-c", AT_ONCE], check=True, timeout=LIMIT_S)

@@ -50,6 +50,32 @@ def test_a_run_whose_ray_is_lost_ends_in_one_line_with_a_checkpoint_of_its_last_
     assert not run.left()
 
 
+STUCK = """
+import sys, time
+import ray
+from algorithms.train import ray_watch
+from algorithms.train.main import run_and_leave
+
+ray.init = lambda **_: time.sleep(1000)
+ray_watch.STARTING_S = 3.0
+run_and_leave("grpo", sys.argv[1:])
+"""
+
+
+def test_a_start_of_ray_that_hangs_ends_in_one_line(tmp_path):
+    surroundings = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    ended = subprocess.run(
+        [sys.executable, "-c", STUCK, f"run.dir={tmp_path}", "run.name=run"],
+        env=surroundings | {"PYTHONPATH": str(Path(__file__).parents[2])},
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+    )
+    assert ended.returncode == 1
+    line = f"error: Ray did not start within 3 s; fix: --resume {tmp_path / 'run'}; no checkpoint yet"
+    assert ended.stderr.splitlines()[-1] == line
+
+
 def test_a_network_without_loopback_is_one_line(tmp_path):
     unshare = shutil.which("unshare")
     if not unshare or subprocess.run([unshare, "-n", "true"], capture_output=True, timeout=LIMIT_S).returncode:
