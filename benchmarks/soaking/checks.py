@@ -1,13 +1,17 @@
 """Checks of a run directory after a soak."""
 
+import hashlib
 import json
 import sqlite3
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 
 from algorithms.history.store import FILE_NAME as HISTORY
+from algorithms.train import metrics_file
 from algorithms.train.manifest import damage
 from benchmarks.soaking.events import event_troubles, odd_steps
 from benchmarks.soaking.kinds import Compared
@@ -50,10 +54,7 @@ def _differences(run: Path, rows: list[dict[str, Any]], reference: Path) -> list
     theirs = [json.loads(line) for line in (reference / "metrics.jsonl").read_text().splitlines()]
     if unlike := [a["step"] for a, b in zip(rows, theirs, strict=False) if _untimed(a) != _untimed(b)]:
         found.append(f"steps {unlike} differ from those of the undisturbed run")
-    if _entries(run) != _entries(reference):
-        found.append("the history is not the undisturbed run's")
-    if _evaluation(run) != _evaluation(reference):
-        found.append("evaluation.json is not the undisturbed run's")
+    found += [f"{name} not the undisturbed run's" for name, read in _PARTS.items() if read(run) != read(reference)]
     return found
 
 
@@ -94,6 +95,33 @@ def _entries(run: Path) -> list[tuple[Any, ...]]:
 
 def _evaluation(run: Path) -> dict[str, Any]:
     return {key: value for key, value in _stored_evaluation(run).items() if key != "wall_s"}
+
+
+def _conversations(run: Path) -> list[dict[str, Any]]:
+    return metrics_file.read(run / "conversations.jsonl")
+
+
+def _rollouts(run: Path) -> list[str]:
+    """Read all rows; as text, in which NaN is NaN."""
+    files = sorted((run / "rollouts").glob("step-*.parquet"))
+    return [repr(row) for file in files for row in pq.read_table(file).to_pylist()]
+
+
+def _weights(run: Path) -> dict[str, str]:
+    """Digest the tensors of the newest checkpoint, the optimizer's included."""
+    newest = max((run / "checkpoints").glob("step_*"))
+    files = sorted(newest.rglob("*.safetensors"))
+    return {str(file.relative_to(newest)): hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
+
+
+# What an undisturbed run has to have alike, beside its metrics, and how it is read.
+_PARTS: dict[str, Callable[[Path], Any]] = {
+    "the history is": _entries,
+    "evaluation.json is": _evaluation,
+    "conversations.jsonl is": _conversations,
+    "the rollouts are": _rollouts,
+    "the weights of the last checkpoint are": _weights,
+}
 
 
 def _stored_evaluation(run: Path) -> dict[str, Any]:

@@ -4,7 +4,7 @@ import contextlib
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,9 +25,14 @@ class Command:
     steps: int
     settings: Sequence[str] = ()
 
-    def start(self) -> subprocess.Popen[str]:
-        """Start a process; its standard error goes to a file, as a pipe that nobody reads would stop it."""
+    def start(self, surroundings: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
+        """Start a process; its standard error goes to a file, as a pipe that nobody reads would stop it.
+
+        Args:
+            surroundings: environment variables beside this process's own.
+        """
         environment = {key: value for key, value in os.environ.items() if not key.startswith("RAY_")}
+        environment |= surroundings or {}
         with self._output.open("w") as file:
             return subprocess.Popen(
                 [sys.executable, *self.arguments()],
