@@ -9,9 +9,16 @@ Rounds take these in turn:
 - a run with two env runners and a learner of their own: its accuracy must be the undisturbed run's within noise;
 - runs whose policy calls a tool, or talks to agents over the endpoint: all files must be whole.
 
-Faults come at random: SIGKILL of every process, SIGTERM once or twice, Ctrl-C, a full disk where a small one may be
-mounted, and an env runner killed or stopped. After each that ends the run it is resumed. An end that no fault explains
-is an error, as is a process that grows. Exit code 1 on any error.
+Faults come at random:
+
+- SIGKILL of every process, SIGTERM once or twice, Ctrl-C;
+- an env runner killed or stopped for good (SIGSTOP), Ray's control process, a learner or a tool's process stopped for
+  good, and any process stopped for seconds;
+- a full disk and a full /dev/shm, where small ones may be mounted;
+- idle and hostile connections to the endpoint of agents.
+
+After each that ends the run it is resumed, sometimes with a damaged file, which must be refused and has a way out. An
+end that no fault explains is an error, as is a process that grows. Exit code 1 on any error.
 """
 
 import argparse
@@ -75,7 +82,7 @@ def _soak(folder: Path, arguments: argparse.Namespace, rng: random.Random) -> li
         deadline = min(deadline, time.monotonic() + 60 * arguments.minutes)
         command = Command(folder / f"round{number}", arguments.steps, settings)
         with faults.small_disk(command.folder, DISK_MIB) as own_disk:
-            disturbance = Disturbance(faults.possible(own_disk, kind.runners), arguments.every, rng)
+            disturbance = Disturbance(faults.possible(own_disk, kind), arguments.every, rng)
             rounds.append(run_round(command, kind.name, disturbance))
             _check(rounds[-1], command, undisturbed[kind.task], kind.compared)
         _print_round(len(rounds) - 1, rounds[-1])
@@ -108,7 +115,8 @@ def _check(one: Round, command: Command, reference: Path | None, compared: Compa
 def _print_round(number: int, one: Round) -> None:
     happened = ", ".join(f"{count} × {name}" for name, count in sorted(one.faults.items())) or "none"
     print(
-        f"round {number}: {one.kind}, {one.seconds:.0f} s; faults: {happened}; resumed {one.resumed} times, "
+        f"round {number}: {one.kind}, {one.seconds:.0f} s; faults: {happened}; "
+        f"damaged: {', '.join(one.damaged) or 'nothing'}; resumed {one.resumed} times, "
         f"{one.too_busy} of them as the machine was too busy for Ray; pass@1 {one.accuracy:.3f}; "
         f"{in_words(one.growths_mib, one.unjudged)}; {'; '.join(one.troubles) or 'nothing lost'}",
         flush=True,

@@ -2,13 +2,18 @@
 
 import contextlib
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 NAME = "soaked"
+TRAIN = ("-m", "algorithms.r3_grpo")
+# A shared memory of the run's own, which may be filled.
+_MOUNTED = ("unshare", "--mount", "sh", "-c", 'mount -t tmpfs tmpfs /dev/shm && exec "$@"', "sh")
 
 
 @dataclass(frozen=True)
@@ -25,17 +30,18 @@ class Command:
     steps: int
     settings: Sequence[str] = ()
 
-    def start(self, surroundings: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
+    def start(self, surroundings: Mapping[str, str] | None = None, resume: Path | None = None) -> subprocess.Popen[str]:
         """Start a process; its standard error goes to a file, as a pipe that nobody reads would stop it.
 
         Args:
             surroundings: environment variables beside this process's own.
+            resume: the checkpoint to continue from; None: the newest.
         """
         environment = {key: value for key, value in os.environ.items() if not key.startswith("RAY_")}
         environment |= surroundings or {}
         with self._output.open("w") as file:
             return subprocess.Popen(
-                [sys.executable, *self.arguments()],
+                [*own_memory(), sys.executable, *(_resumed(resume) if resume else self.arguments())],
                 env=environment,
                 stdout=subprocess.DEVNULL,
                 stderr=file,
@@ -47,7 +53,7 @@ class Command:
         """Build Python's arguments: a new run where there is none to resume."""
         run = self.run_directory()
         first = [f"run.steps={self.steps}", f"run.dir={self.folder}", f"run.name={NAME}", *self.settings]
-        return ["-m", "algorithms.r3_grpo", *(["--resume", str(run)] if run else first)]
+        return _resumed(run) if run else [*TRAIN, *first]
 
     def run_directory(self) -> Path | None:
         """Find the run; a process that ended before it had written its configuration left none."""
@@ -68,3 +74,15 @@ class Command:
     def _output(self) -> Path:
         # Beside the folder: that may be a disk without room.
         return self.folder.parent / f"{self.folder.name}.err"
+
+
+@cache
+def own_memory() -> tuple[str, ...]:
+    """Return the words before a command that give it a /dev/shm of its own; none where that is not permitted."""
+    permitted = shutil.which("unshare") and os.geteuid() == 0
+    tried = permitted and subprocess.run([*_MOUNTED, "true"], capture_output=True, check=False).returncode == 0
+    return _MOUNTED if tried else ()
+
+
+def _resumed(path: Path) -> list[str]:
+    return [*TRAIN, "--resume", str(path)]

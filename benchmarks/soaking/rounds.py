@@ -5,8 +5,10 @@ import time
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from benchmarks.soaking.command import Command
+from benchmarks.soaking.damage import Damage, damage_and_resume
 from benchmarks.soaking.faults import TOO_BUSY, Fault, Running, explained, kill
 from benchmarks.soaking.memory import MemoryWatch
 
@@ -25,6 +27,7 @@ class Round:
     done: bool = False
     seconds: float = 0.0
     faults: Counter[str] = field(default_factory=Counter)
+    damaged: list[str] = field(default_factory=list)
     resumed: int = 0
     too_busy: int = 0
     accuracy: float = float("nan")
@@ -41,11 +44,17 @@ class Disturbance:
         possible: none for a run that is left alone.
         every_s: mean seconds between two.
         rng: draws which and when.
+        damaged: share of the resumes before which a file is damaged.
     """
 
     possible: Mapping[str, Fault] = field(default_factory=dict)
     every_s: float = 90.0
     rng: random.Random = field(default_factory=random.Random)
+    damaged: float = 0.25
+
+    def damages(self) -> bool:
+        """Draw whether a file is damaged before a resume."""
+        return bool(self.possible) and self.rng.random() < self.damaged
 
     def wait_s(self) -> float:
         """Draw the seconds until the next."""
@@ -68,8 +77,9 @@ def run_round(command: Command, kind: str, disturbance: Disturbance = ALONE) -> 
     """Resume the command after each end that its faults explain, until it is done or fails."""
     one, started, memory = Round(kind), time.monotonic(), MemoryWatch(command.steps)
     furthest = in_vain = 0
+    damage = Damage()
     while True:
-        life = _run_process(command, ALONE if in_vain == MOST_IN_VAIN else disturbance, memory)
+        life = _run_process(command, ALONE if in_vain == MOST_IN_VAIN else disturbance, memory, damage.resumed())
         one.faults += life.faults
         if life.code == 0:
             one.done = True
@@ -82,6 +92,12 @@ def run_round(command: Command, kind: str, disturbance: Disturbance = ALONE) -> 
             break
         one.too_busy += TOO_BUSY.fits(life.code, last)
         one.resumed += 1
+        if disturbance.damages() and damage.resumed() is None:
+            damage = damage_and_resume(command, disturbance.rng)
+            one.damaged += [damage.what] if damage.what else []
+            if damage.trouble:
+                one.troubles.append(damage.trouble)
+                break
     one.seconds = time.monotonic() - started
     one.growths_mib, one.unjudged = memory.growths_mib, memory.unjudged
     one.troubles += memory.troubles
@@ -98,10 +114,10 @@ def _trouble(life: _Life, last: str, in_vain: int) -> str | None:
     return None
 
 
-def _run_process(command: Command, disturbance: Disturbance, memory: MemoryWatch) -> _Life:
+def _run_process(command: Command, disturbance: Disturbance, memory: MemoryWatch, resume: Path | None) -> _Life:
     """Run a process, with a fault now and then, until it has ended."""
-    process, faults = command.start(), Counter[str]()
-    run, started = Running(process, command.folder), time.monotonic()
+    process, faults = command.start(resume=resume), Counter[str]()
+    run, started = Running(process, command.folder, disturbance.rng), time.monotonic()
     next_fault = started + disturbance.wait_s()
     while process.poll() is None:
         time.sleep(POLL_S)
