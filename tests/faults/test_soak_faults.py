@@ -107,7 +107,7 @@ def command(tmp_path):
     return command
 
 
-def refuses(run, change=""):
+def refuses(run, change="pass"):
     """Code that refuses a resume with a line that fits whatever was damaged."""
     names = "config.yaml evaluation.json state.json manifest.json"
     ways = f"--resume {run}/checkpoints/step_000002 or algorithms.train.rebuild {run}"
