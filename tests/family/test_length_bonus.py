@@ -39,6 +39,7 @@ PRESETS = {
         for name in ("1p5b_1gpu", "1p5b_16gpu", "1p5b_shared", "7b", "7b_16gpu")
     },
     "laptop": Bonus(0.0, "this library's: answers of 64 tokens would all get the same bonus on a scale of 32768"),
+    "laptop_math": Bonus(0.0, "this library's: answers of 48 tokens would all get the same bonus on a scale of 32768"),
     "quickstart": Bonus(0.0, "this library's: answers of 48 tokens would all get the same bonus on a scale of 32768"),
     # Members of the family that are a whole objective.
     "grpo": Bonus(0.0, OUTCOME + "2402.03300, section 4.1"),
