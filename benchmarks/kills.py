@@ -164,6 +164,8 @@ class Sweep:
         run = command.run_directory()
         if code or run is None:
             raise Ended(f"exit code {code} of the undisturbed run: {command.last_line()}")
+        if len(calls) < KILLS:
+            raise Ended(f"{len(calls)} calls of the undisturbed run were counted, too few for {KILLS} kills")
         return run, calls
 
     def triple(self, number: int, places: tuple[Place, ...], reference: Path) -> Triple:
