@@ -35,7 +35,7 @@ from pathlib import Path
 
 from benchmarks.soaking import faults
 from benchmarks.soaking.checks import accuracy, troubles
-from benchmarks.soaking.command import Command
+from benchmarks.soaking.command import Command, own_memory
 from benchmarks.soaking.kinds import Compared, kinds
 from benchmarks.soaking.memory import SETTLING_STEPS, in_words
 from benchmarks.soaking.rounds import Disturbance, Round, run_round
@@ -71,7 +71,7 @@ def _soak(folder: Path, arguments: argparse.Namespace, rng: random.Random) -> li
             break
         settings = [*_settings(arguments.steps), *kind.settings]
         if kind.task not in undisturbed:
-            alone = Command(folder / f"undisturbed-{kind.task}", arguments.steps, settings)
+            alone = Command(folder / f"undisturbed-{kind.task}", arguments.steps, settings, own_memory())
             alone.folder.mkdir()
             rounds.append(run_round(alone, f"{kind.name}, undisturbed"))
             reference = _check(rounds[-1], alone, None, "files")
@@ -80,7 +80,7 @@ def _soak(folder: Path, arguments: argparse.Namespace, rng: random.Random) -> li
                 break
             undisturbed[kind.task] = reference
         deadline = min(deadline, time.monotonic() + 60 * arguments.minutes)
-        command = Command(folder / f"round{number}", arguments.steps, settings)
+        command = Command(folder / f"round{number}", arguments.steps, settings, own_memory())
         with faults.small_disk(command.folder, DISK_MIB) as own_disk:
             disturbance = Disturbance(faults.possible(own_disk, kind), arguments.every, rng)
             rounds.append(run_round(command, kind.name, disturbance))

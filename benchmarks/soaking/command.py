@@ -24,11 +24,13 @@ class Command:
         folder: where the run directory goes.
         steps: of the run.
         settings: `section.key=value`.
+        launcher: words before Python's, such as `own_memory()`.
     """
 
     folder: Path
     steps: int
     settings: Sequence[str] = ()
+    launcher: Sequence[str] = ()
 
     def start(self, surroundings: Mapping[str, str] | None = None, resume: Path | None = None) -> subprocess.Popen[str]:
         """Start a process; its standard error goes to a file, as a pipe that nobody reads would stop it.
@@ -41,7 +43,7 @@ class Command:
         environment |= surroundings or {}
         with self._output.open("w") as file:
             return subprocess.Popen(
-                [*own_memory(), sys.executable, *(_resumed(resume) if resume else self.arguments())],
+                [*self.launcher, sys.executable, *(_resumed(resume) if resume else self.arguments())],
                 env=environment,
                 stdout=subprocess.DEVNULL,
                 stderr=file,

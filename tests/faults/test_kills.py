@@ -171,3 +171,9 @@ def test_another_response_is_found(pair):
 def test_a_conversation_that_is_missing_is_found(pair):
     (pair[1] / "conversations.jsonl").write_text("")
     assert unlike(pair) == ["conversations.jsonl"]
+
+
+@pytest.mark.slow
+def test_a_run_that_is_killed_at_three_calls_becomes_the_run_that_was_never_killed(killer, capfd):
+    assert kills.main(["--triples", "1", "--seed", "0", "--steps", "2"]) == 0
+    assert "1 triples, 3 kills, 0 differ: none" in capfd.readouterr().out

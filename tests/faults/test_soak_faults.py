@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import psutil
@@ -36,13 +37,22 @@ def running(tmp_path):
 
 
 def test_a_process_that_is_paused_goes_on(running, monkeypatch):
-    states = []
+    pauses = []
+    process = psutil.Process(running.process.pid)
     monkeypatch.setattr(
-        faults.time, "sleep", lambda seconds: states.append(psutil.Process(running.process.pid).status())
+        faults.time, "sleep", lambda seconds: pauses.append(comes(lambda: process.status() == psutil.STATUS_STOPPED))
     )
     faults.pause(running)
-    assert states == [psutil.STATUS_STOPPED] and running.process.poll() is None
-    assert psutil.Process(running.process.pid).status() != psutil.STATUS_STOPPED
+    assert pauses == [True] and running.process.poll() is None
+    assert comes(lambda: process.status() != psutil.STATUS_STOPPED)
+
+
+def comes(state):
+    """Wait until a process is in a state: a signal acts a little later than it is sent."""
+    until = time.monotonic() + LIMIT_S
+    while not state() and time.monotonic() < until:
+        threading.Event().wait(0.01)
+    return state()
 
 
 def test_a_run_that_waits_for_a_stopped_learner_for_ever_is_killed_and_that_is_an_error(running, monkeypatch):
