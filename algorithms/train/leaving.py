@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from algorithms.train.interrupts import orders
+from algorithms.utils.process import stat_fields
 
 # With its control process stopped Ray would wait for ever.
 SHUTDOWN_S = 20.0
@@ -63,10 +64,9 @@ def end_now(code: int) -> NoReturn:
 def _descendants(ancestor: int) -> list[int]:
     """Return a process's children, and theirs, as far as this system's /proc says."""
     children: dict[int, list[int]] = {}
-    for path in Path("/proc").glob("[0-9]*/stat"):
+    for path in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            parent = int(path.read_text(errors="replace").rpartition(")")[2].split()[1])
-            children.setdefault(parent, []).append(int(path.parent.name))
+            children.setdefault(int(stat_fields(path.name)[1]), []).append(int(path.name))
     found = [ancestor]
     for process in found:
         found += children.get(process, [])

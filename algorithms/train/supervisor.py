@@ -21,6 +21,7 @@ from algorithms.train.interrupts import orders
 from algorithms.train.restarts import Ending, Restarts
 from algorithms.train.run_directory import CHECKPOINTS, checkpoint_steps
 from algorithms.train.supervised import DIRECTORY, ERROR, RESTART, VARIABLE
+from algorithms.utils.process import stat_fields
 
 _POLL_S = 0.2
 _KILL_S = 30.0
@@ -140,9 +141,9 @@ def _wait_for_group(group: int) -> None:
 
 def _runs(group: int) -> bool:
     """Whether a process of the group has not ended yet, as far as this system's /proc says."""
-    for path in Path("/proc").glob("[0-9]*/stat"):
+    for path in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            state, _, process_group, *_ = path.read_text(errors="replace").rpartition(")")[2].split()
+            state, _, process_group, *_ = stat_fields(path.name)
             if int(process_group) == group and state not in "ZX":
                 return True
     return False

@@ -10,6 +10,7 @@ import tempfile
 import warnings
 import weakref
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, TextIO
 
 from algorithms.utils.errors import InputError, RunError
@@ -116,6 +117,15 @@ def _logging_goes_to(stream: TextIO) -> Iterator[None]:
         logging.lastResort = last
         for handler in changed:
             handler.setStream(sys.stderr)
+
+
+def stat_fields(pid: int | str) -> list[str]:
+    """Return what Linux's `/proc/PID/stat` says behind a process's name: state, parent, process group and so on.
+
+    Raises:
+        OSError: there is no such process, or another system.
+    """
+    return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
 
 
 @contextlib.contextmanager

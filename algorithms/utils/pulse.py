@@ -8,13 +8,14 @@ import json
 import os
 import threading
 import time
-from pathlib import Path
 from typing import Any
 
 import ray
 from ray.exceptions import RayError
 from ray.experimental import internal_kv as kv
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from algorithms.utils.process import stat_fields
 
 BEAT_S = 2.0
 # Without a beat for so long a process counts as stopped, unless it computes.
@@ -110,7 +111,7 @@ def _cpu_share(pid: int) -> float:
 
 
 def _cpu_s(pid: int) -> float:
-    user, system = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[11:13]
+    user, system = stat_fields(pid)[11:13]
     return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
 

@@ -24,16 +24,7 @@ from if_verifiable.ifbench.instructions_registry import INSTRUCTION_DICT  # noqa
 def ifbench(problem: str, response: str, instruction_id_list: Sequence[str], kwargs: Sequence[Any]) -> Verdict:
     """Judge a response to a prompt of IFBench: correct if every instruction is followed to the letter.
 
-    The score is the share of instructions that are followed.
-
-    Args:
-        problem: The prompt.
-        response: Text before `</think>` is no part of the answer.
-        instruction_id_list: The instructions, by the benchmark's names.
-        kwargs: What each of them takes.
-
-    Raises:
-        ValueError: The package has no check for an instruction.
+    Score, arguments and errors are those of `r3env.envs.instructions.ifeval`.
     """
     return judge("IFBench", INSTRUCTION_DICT, problem, response, instruction_id_list, kwargs, "strict_pass")
 
