@@ -21,17 +21,18 @@ def leave(code: int) -> NoReturn:
     """End Ray, then the process, without waiting for threads that an environment holds up; everything is written.
 
     On Python's own way out RLlib's learners are freed, which start Ray again for it, and can wait without end.
+
+    Raises:
+        KeyboardInterrupt: a signal came before this function began to answer them; then `end_now`.
     """
     told, tell = os.pipe()
     os.set_blocking(tell, False)
-    try:
-        for number in orders():
-            signal.signal(number, lambda *_: None)
-    except KeyboardInterrupt:
-        end_now(code)
-    # Whatever the main thread waits in, a signal's number is written there at once.
+    # Whatever the main thread waits in, a signal's number is written there at once; before the handlers change, or a
+    # signal between the two would be lost.
     signal.set_wakeup_fd(tell, warn_on_full_buffer=False)
     threading.Thread(target=_end_soon, args=(code, told), name="leave", daemon=True).start()
+    for number in orders():
+        signal.signal(number, lambda *_: None)
     _flush()
     if "ray" in sys.modules:
         sys.modules["ray"].shutdown()

@@ -112,18 +112,23 @@ def run_and_leave(algorithm: str, argv: Sequence[str]) -> NoReturn:
     """Run the training command, then end the process however that went."""
     guard_streams()
     try:
-        restarts = _restarts(algorithm, argv)
-        command = [sys.executable, "-m", "algorithms.train", algorithm]
-        code = supervise(command, argv, restarts) if restarts else main(algorithm, argv)
-    except SystemExit as end:  # argparse's, and that of Ray's own handler of SIGTERM while the algorithm is built
-        code = end.code if isinstance(end.code, int) else FAILED
+        leave(_code(algorithm, argv))
     except KeyboardInterrupt:  # another one, while the first was answered
         end_now(INTERRUPTED)
+
+
+def _code(algorithm: str, argv: Sequence[str]) -> int:
+    """Return the exit code of the command, or of its supervisor, however that went."""
+    try:
+        restarts = _restarts(algorithm, argv)
+        command = [sys.executable, "-m", "algorithms.train", algorithm]
+        return supervise(command, argv, restarts) if restarts else main(algorithm, argv)
+    except SystemExit as end:  # argparse's, and that of Ray's own handler of SIGTERM while the algorithm is built
+        return end.code if isinstance(end.code, int) else FAILED
     except Exception as error:
         traceback.print_exc()
         report(ERROR, traceback.format_exception_only(error)[0].splitlines()[0])
-        code = FAILED
-    leave(code)
+        return FAILED
 
 
 def _restarts(algorithm: str, argv: Sequence[str]) -> int:

@@ -8,6 +8,7 @@ from pathlib import Path
 from algorithms.config.errors import ConfigError, shown
 from algorithms.history.store import FILE_NAME
 from algorithms.utils.errors import CheckpointError
+from algorithms.utils.process import may
 from r3env.printable import printable
 
 _LONGEST_PATH = 500  # bytes; SQLite's limit is 512, and it adds to the name
@@ -36,7 +37,7 @@ def check_place(parent: str | Path, name: str) -> None:
         raise no_place(parent, getattr(error, "strerror", None) or error) from error
     if not there.is_dir():
         raise no_place(parent, f"{there} is not a folder")
-    if not os.access(there, os.W_OK | os.X_OK):
+    if not may(there, os.W_OK | os.X_OK):
         raise no_place(parent, f"{there} cannot be written")
 
 
@@ -53,7 +54,7 @@ def check_writable(paths: Iterable[Path]) -> None:
         CheckpointError: the line names the first that it may not.
     """
     for path in paths:
-        if path.exists() and not os.access(path, os.R_OK | os.W_OK):
+        if path.exists() and not may(path, os.R_OK | os.W_OK):
             raise unusable(path, "it may not be read or written")
 
 

@@ -128,6 +128,11 @@ def stat_fields(pid: int | str) -> list[str]:
     return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
 
 
+def may(path: str | Path, mode: int) -> bool:
+    """Whether this process may use a path so (`os.W_OK`, …), with the rights that it was given beside its user's."""
+    return os.access(path, mode, effective_ids=os.access in os.supports_effective_ids)
+
+
 @contextlib.contextmanager
 def logger_level(name: str, level: int) -> Iterator[None]:
     """Let a logger take records from this level on."""
@@ -150,7 +155,7 @@ def _have_a_home() -> None:
     except KeyError:
         os.environ.setdefault("USER", str(os.getuid()))  # else torch asks for the entry
     home = os.path.expanduser("~")
-    if os.path.isabs(home) and os.path.isdir(home) and os.access(home, os.W_OK | os.X_OK):
+    if os.path.isabs(home) and os.path.isdir(home) and may(home, os.W_OK | os.X_OK):
         return
     models = os.path.join(home, ".cache", "huggingface")
     if os.path.isdir(models):  # which may be read there

@@ -3,6 +3,7 @@
 import pytest
 
 from algorithms.report.__main__ import main
+from r3env.printable import printable
 from website.browser import NAMES, Browser, find_browser
 
 from .runs import HOSTILE, make_run
@@ -132,7 +133,7 @@ def test_tokens_are_colored_and_tell_their_numbers(page, file):
 
 def test_what_a_policy_wrote_is_text(page, file):
     page.open(file, fragment="#group=0.1.2")
-    assert "".join(page.texts(".card:nth-child(2) .token")) == "".join(HOSTILE).replace("\ud800", "?")
+    assert "".join(page.texts(".card:nth-child(2) .token")) == printable("".join(HOSTILE).replace("\ud800", "?"))
     assert page.value("document.title") == "one, two"
     assert page.value("document.querySelectorAll('img, iframe').length") == 0
 
