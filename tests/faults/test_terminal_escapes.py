@@ -12,7 +12,7 @@ from algorithms.evaluate import console as evaluate_console
 from algorithms.evaluation.no_answer import _ending
 from algorithms.preflight.check import check
 from algorithms.r3_grpo.config import R3GRPOConfig
-from algorithms.report.page import inline_json, render
+from algorithms.reporting.page import inline_json, render
 from algorithms.rollout.failures import one_line
 from algorithms.train.closing_table import print_closing_table
 from algorithms.train.places import check_place

@@ -14,11 +14,11 @@ import pytest
 import algorithms
 import r3env
 from algorithms.config.errors import ConfigError
-from algorithms.export import export
 from algorithms.grpo.config import GRPOConfig
 from algorithms.learner.model import CausalLMModule
 from algorithms.models.names import resolve_model, validate_model
 from algorithms.models.tokenizer import load_tokenizer
+from algorithms.publishing.model_folder import export
 from algorithms.rollout.engines.factory import make_engine
 from algorithms.train.checkpoint import load_checkpoint
 from algorithms.train.manifest import write_manifest

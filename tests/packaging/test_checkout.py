@@ -92,7 +92,7 @@ def test_ray_uploads_neither_runs_nor_the_environment(tmp_path):
     assert uploaded == {".gitignore", "algorithms/utils/progress.py", "configs/a.yaml"}
 
 
-@pytest.mark.parametrize("module", ["algorithms.report.page", "algorithms.export", "algorithms.train.main"])
+@pytest.mark.parametrize("module", ["algorithms.reporting.page", "algorithms.export", "algorithms.train.main"])
 def test_what_reads_runs_and_prints_help_imports_neither_ray_nor_torch(module):
     code = f"import sys, {module}; print([name for name in ('ray', 'torch', 'vllm') if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)

@@ -13,7 +13,7 @@ import yaml
 
 from algorithms.export import main
 from algorithms.models.names import resolve_model
-from algorithms.publish.card import model_card
+from algorithms.publishing.hub import model_card
 from algorithms.train.manifest import write_manifest
 from algorithms.utils.provenance import code_commit
 from algorithms.utils.statistics import score, share_interval
@@ -86,7 +86,7 @@ def python(hub, tmp_path):
 PUSH = """
 import sys
 from pathlib import Path
-from algorithms.publish.hub import PublishError, push
+from algorithms.publishing.hub import PublishError, push
 
 try:
     print(push(Path("out"), "somebody/mine", private=False, message=sys.argv[1]))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from algorithms.report.__main__ import main
+from algorithms.report import main
 from r3env.printable import printable
 from website.browser import NAMES, Browser, find_browser
 

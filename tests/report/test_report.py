@@ -5,8 +5,8 @@ import json
 
 import pytest
 
-from algorithms.report.__main__ import main
-from algorithms.report.page import inline_json, render
+from algorithms.report import main
+from algorithms.reporting.page import inline_json, render
 from algorithms.train.manifest import MANIFEST
 from algorithms.train.run_directory import RunDirectory
 

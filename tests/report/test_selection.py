@@ -1,4 +1,4 @@
-from algorithms.report.trajectories import Limit, choose_groups, evenly_spaced, select
+from algorithms.reporting.trajectories import Limit, choose_groups, evenly_spaced, select
 from algorithms.train.rollout_files import write_rollouts
 
 from .runs import row

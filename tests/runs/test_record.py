@@ -13,7 +13,7 @@ import pytest
 from algorithms.config.files import read_sections
 from algorithms.evaluate.__main__ import main as evaluate
 from algorithms.export import main as export
-from algorithms.report.__main__ import main as report
+from algorithms.report import main as report
 from algorithms.train import manifest
 from algorithms.train.manifest import MANIFEST
 from algorithms.train.rebuild import main as rebuild

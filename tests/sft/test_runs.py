@@ -14,11 +14,11 @@ import yaml
 from transformers import AutoModelForCausalLM
 
 from algorithms.config.loading import load
-from algorithms.export import export
 from algorithms.grpo.config import GRPOConfig
 from algorithms.models.names import resolve_model, validate_model
 from algorithms.models.tokenizer import load_tokenizer
-from algorithms.publish.card import model_card
+from algorithms.publishing.hub import model_card
+from algorithms.publishing.model_folder import export
 from algorithms.sft.__main__ import main
 from algorithms.sft.config import SFTConfig
 from algorithms.sft.rows import make_environment, read_rows

@@ -8,8 +8,8 @@ import pytest
 from transformers import AutoModelForCausalLM, GenerationConfig
 
 from algorithms.config.errors import ConfigError
-from algorithms.export import export
 from algorithms.models.names import resolve_model
+from algorithms.publishing.model_folder import export
 from algorithms.train.checkpoint import load_checkpoint, save_checkpoint
 
 

@@ -11,9 +11,9 @@ from r3env.streams import guard_streams
 def main(argv: Sequence[str] | None = None) -> int:
     """Write the page; exit codes as in training: 0 done, 2 wrong input, 130 interrupted."""
     arguments = make_parser().parse_args(argv)
-    from algorithms.report.page import write_report
-    from algorithms.report.run_data import ReportError
-    from algorithms.report.trajectories import Limit
+    from algorithms.reporting.page import write_report
+    from algorithms.reporting.run_data import ReportError
+    from algorithms.reporting.trajectories import Limit
 
     try:
         file = write_report(arguments.runs, arguments.out, Limit(arguments.trajectories, arguments.tokens))

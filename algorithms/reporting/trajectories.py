@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from algorithms.report.run_data import ReportError, RunData
+from algorithms.reporting.run_data import ReportError, RunData
 from algorithms.train.rollout_files import RolloutRow, read_group_lengths, read_rollouts
 
 # Log-probs and entropies are whole thousandths: shorter to write, and finer than a color.

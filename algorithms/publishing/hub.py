@@ -1,4 +1,4 @@
-"""A model card: base, method, settings, evaluation with intervals, and the code that trained it."""
+"""Describe an exported model on a card, and upload it to the Hugging Face Hub; HF_ENDPOINT names another server."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -13,9 +13,11 @@ from algorithms.config.secrets import without_secrets
 from algorithms.config.sections import SECTIONS, RunSettings
 from algorithms.train.closing_table import problems_named
 from algorithms.train.run_directory import RunDirectory
+from algorithms.utils.errors import InputError
 from algorithms.utils.provenance import code_commit, code_version
 from algorithms.utils.statistics import FEWEST_PROBLEMS, paired_bootstrap, score
 
+CARD = "README.md"
 TAGS = ("reinforcement-learning", "grpo", "r3-grpo", "ray")
 SUPERVISED_TAGS = ("sft", "r3-grpo")
 _KNOWN: dict[str, type[Settings]] = {"run": RunSettings, **SECTIONS}
@@ -165,3 +167,47 @@ def _read(file: Path) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{file}: cannot be read ({' '.join(str(error).split())})") from error
     return content if isinstance(content, dict) else {}
+
+
+class PublishError(InputError):
+    """The Hub cannot be reached, or refuses; the message is one line with the fix."""
+
+
+def check_name(repo: str) -> None:
+    """Check the name of a repository.
+
+    Raises:
+        PublishError: the Hub has no such names.
+    """
+    from huggingface_hub.utils import HFValidationError, validate_repo_id
+
+    try:
+        validate_repo_id(repo)
+    except HFValidationError as error:
+        reason = str(error).splitlines()[0]
+        raise PublishError(f"--push: {repo!r} cannot name a repository ({reason}); fix: USER/NAME") from error
+
+
+def push(folder: Path, repo: str, *, private: bool, message: str) -> str:
+    """Upload a folder as one commit to a model repository, which is made if it is not there; returns its address.
+
+    Args:
+        folder: what to upload.
+        repo: `USER/NAME`, or `NAME` for one of the user that is logged in.
+        private: whether a new repository can be seen by its owner alone.
+        message: of the commit.
+
+    Raises:
+        PublishError: not logged in, no right to write there, no connection, or the upload failed.
+    """
+    from huggingface_hub import HfApi
+
+    api = HfApi()
+    try:
+        address = api.create_repo(repo, private=private, exist_ok=True)
+        api.upload_folder(folder_path=folder, repo_id=address.repo_id, commit_message=message)
+    except Exception as error:  # the client's errors have no base in common
+        reason = " ".join(str(error).split()) or type(error).__name__
+        fix = f"fix: hf auth login with a token that may write, then: hf upload {repo} {folder}"
+        raise PublishError(f"--push: {repo}: {reason}; the export is in {folder}; {fix}") from error
+    return str(address)

@@ -1,1 +1,0 @@
-"""`python -m algorithms.report`: one HTML page about runs. Start with __main__.py."""
