@@ -1,1 +1,1 @@
-"""Held-out evaluation: sampling, metrics, comparison. Start with sampling.py."""
+"""Held-out evaluation, in training and by `python -m algorithms.evaluate`. Start with sampling.py, then benchmarks.py."""

@@ -7,9 +7,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from algorithms.evaluation.confidence import Scale
 from algorithms.evaluation.responses import Response
-from algorithms.evaluation.votes import SameAnswer, majority_correct, weighted_majority_correct
+from algorithms.evaluation.votes import SameAnswer, Scale, majority_correct, weighted_majority_correct
 from algorithms.utils.statistics import Score, score
 from r3env.core import Reason
 from r3env.grading import same_value

@@ -17,8 +17,8 @@ from ray.rllib.env.env_runner_group import EnvRunnerGroup
 from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
 
 from algorithms.config.errors import ConfigError
-from algorithms.evaluation.fingerprint import digest_model
 from algorithms.evaluation.no_answer import MissingAnswersWatch
+from algorithms.evaluation.results import digest_model
 from algorithms.evaluation.sampling import Evaluation, evaluate_policy, make_truncator, training_sampling
 from algorithms.grpo.advantages import AdvantageEstimator
 from algorithms.grpo.config import GRPOConfig

@@ -27,11 +27,10 @@ from algorithms.grpo.base import StagedAlgorithm
 from algorithms.learner.group import LearnerDied, each_learner, put_tensors, set_version, tensor_buckets
 from algorithms.learner.weights import Kind
 from algorithms.models.names import resolve_model
-from algorithms.train.exit_codes import is_disk_full
 from algorithms.train.manifest import write_manifest
 from algorithms.train.run_directory import checkpoint_path
 from algorithms.train.tensor_files import read_tensors, tensor_names, write_tensors
-from algorithms.utils.errors import CheckpointError
+from algorithms.utils.errors import CheckpointError, is_disk_full
 from algorithms.utils.files import sync
 
 FORMAT = 3

@@ -1,15 +1,11 @@
 """Exit codes, and the errors that end a command in one line instead of a traceback."""
 
-import errno
-import sqlite3
 import sys
 from collections.abc import Callable
 
-from safetensors import SafetensorError
-
 from algorithms.config.errors import ServiceError
 from algorithms.train.supervised import ERROR, is_restart, report
-from algorithms.utils.errors import InputError, RunError
+from algorithms.utils.errors import InputError, RunError, is_disk_full, is_not_written
 
 DONE, FAILED, WRONG_INPUT, INTERRUPTED = 0, 1, 2, 130
 
@@ -53,41 +49,3 @@ def _ending(error: Exception, retry: str) -> tuple[int, str] | None:
     if is_not_written(error):
         what, fix = "the history cannot be written", "check the free space, the quota and the health of its disk"
     return FAILED, f"error: {what} ({said}); what was written before is intact; fix: {fix}, then {retry}"
-
-
-_FULL = (errno.ENOSPC, errno.EDQUOT)
-# What SQLite makes of a quota, and of a file system that notices at the sync that it is full. A failing disk gives
-# the same codes, without a cause.
-_NOT_WRITTEN = (
-    sqlite3.SQLITE_IOERR_WRITE,
-    sqlite3.SQLITE_IOERR_FSYNC,
-    sqlite3.SQLITE_IOERR_DIR_FSYNC,
-    sqlite3.SQLITE_IOERR_TRUNCATE,
-)
-
-
-def is_disk_full(error: BaseException) -> bool:
-    """Return whether an error, or its cause, means that a file system or a quota has, or may have, no room left."""
-    from ray.exceptions import ObjectStoreFullError, OutOfDiskError
-
-    if isinstance(error, OutOfDiskError | ObjectStoreFullError):  # Ray's object store spills to the disk
-        return True
-    if isinstance(error, OSError):
-        return error.errno in _FULL
-    if isinstance(error, sqlite3.OperationalError):
-        return _code(error) == sqlite3.SQLITE_FULL or is_not_written(error)
-    if isinstance(error, SafetensorError):
-        return any(f"os error {number}" in str(error) for number in _FULL)
-    return error.__cause__ is not None and is_disk_full(error.__cause__)
-
-
-def is_not_written(error: BaseException) -> bool:
-    """Return whether SQLite reports only that it cannot write, without the reason."""
-    if isinstance(error, sqlite3.OperationalError):
-        return _code(error) in _NOT_WRITTEN
-    return error.__cause__ is not None and is_not_written(error.__cause__)
-
-
-def _code(error: sqlite3.Error) -> int:
-    """SQLite's extended error code; 0 for an error that it did not raise itself."""
-    return getattr(error, "sqlite_errorcode", 0)

@@ -16,7 +16,6 @@ from algorithms.config.schema import Affects, affects, replaced
 from algorithms.config.sections import SECTIONS
 from algorithms.grpo.config import GRPOConfig
 from algorithms.train.checkpoints import Checkpoints
-from algorithms.train.exit_codes import is_disk_full
 from algorithms.train.manifest import committed_steps
 from algorithms.train.places import check_writable
 from algorithms.train.record import check_record
@@ -28,7 +27,7 @@ from algorithms.train.run_directory import (
     run_of,
     step_of,
 )
-from algorithms.utils.errors import CheckpointError
+from algorithms.utils.errors import CheckpointError, is_disk_full
 
 _FIXES = (
     (RunDirectory.read_metrics, "fix that line, or delete it"),

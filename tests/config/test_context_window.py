@@ -6,10 +6,10 @@ import pytest
 from transformers import AutoTokenizer
 
 from algorithms.config.sections import RunSettings
-from algorithms.evaluate.config import EvaluateConfig
 from algorithms.grpo.config import ConfigError, GRPOConfig
 from algorithms.preflight.check import check, validate_start
 from algorithms.r3_grpo.config import R3GRPOConfig
+from algorithms.train.evaluated_run import EvaluateConfig
 
 RUN = RunSettings(name="mine", steps=7)
 

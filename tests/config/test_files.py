@@ -8,9 +8,9 @@ import pytest
 
 from algorithms.config.files import configs_folder, to_yaml
 from algorithms.config.loading import load
-from algorithms.evaluate.config import EvaluateConfig
 from algorithms.grpo.config import ConfigError, GRPOConfig
 from algorithms.r3_grpo.config import R3GRPOConfig
+from algorithms.train.evaluated_run import EvaluateConfig
 from tests.shipped_files import evaluation_files, training_files
 
 OVERRIDES = [

@@ -7,10 +7,10 @@ import pytest
 from algorithms.config.errors import ConfigError
 from algorithms.config.files import to_yaml
 from algorithms.config.loading import load
-from algorithms.evaluate.config import EvaluateConfig
 from algorithms.grpo.config import GRPOConfig
 from algorithms.grpo.registry import build_mechanisms, enabled, named_mechanisms
 from algorithms.r3_grpo.config import R3GRPOConfig
+from algorithms.train.evaluated_run import EvaluateConfig
 
 SOURCE = '''
 from algorithms.grpo.advantages import AdvantageEstimator, mean_advantages

@@ -5,8 +5,8 @@ from pathlib import Path
 from algorithms.config.schema import Settings
 from algorithms.config.sections import BenchmarksSettings, RunSettings
 from algorithms.config.sft import SFTSettings
-from algorithms.evaluate.config import EvaluateConfig
 from algorithms.grpo.registry import all_sections
+from algorithms.train.evaluated_run import EvaluateConfig
 from algorithms.train.reference import reference
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "settings.md"

@@ -4,12 +4,12 @@ import pytest
 
 from algorithms.config.errors import ConfigError
 from algorithms.config.loading import load
-from algorithms.evaluate.config import EvaluateConfig
 from algorithms.evaluation.sampling import evaluation_sampling, training_sampling
 from algorithms.grpo.config import GRPOConfig
 from algorithms.preflight.check import check
 from algorithms.r3_grpo.config import R3GRPOConfig
 from algorithms.rollout.types import Sampling
+from algorithms.train.evaluated_run import EvaluateConfig
 
 TRUNCATIONS = [("top_p", 0.9, 1), ("top_k", 20, 0), ("min_p", 0.05, 0)]
 

@@ -5,12 +5,12 @@ import shutil
 import pytest
 import yaml
 
-from algorithms.evaluate.__main__ import main
-from algorithms.evaluate.cli_inputs import parser, resolve_config
-from algorithms.evaluate.results import bearing_on_answers
+from algorithms.evaluate import main, parser
 from algorithms.evaluation.responses import ResponseFolder
+from algorithms.evaluation.results import bearing_on_answers
 from algorithms.models.names import resolve_model
 from algorithms.models.tokenizer import chat_format, load_tokenizer
+from algorithms.train.evaluated_run import resolve_config
 from algorithms.train.manifest import write_manifest
 from r3env.chat import ChatFormat
 

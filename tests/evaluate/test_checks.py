@@ -6,10 +6,9 @@ import gymnasium
 import pytest
 
 from algorithms.config.errors import ConfigError
-from algorithms.evaluate.__main__ import main
-from algorithms.evaluate.cli_inputs import parser, resolve_config
-from algorithms.evaluate.command import _which_problems, evaluate
-from algorithms.evaluate.problems import make_environment
+from algorithms.evaluate import main, parser, run
+from algorithms.evaluation.benchmarks import _which_problems
+from algorithms.evaluation.problems import make_environment
 from algorithms.evaluation.responses import ResponseFolder
 from algorithms.models.names import resolve_model
 from algorithms.models.tokenizer import load_tokenizer
@@ -17,6 +16,7 @@ from algorithms.preflight.context_window import context_use
 from algorithms.preflight.environments import EnvironmentFacts, longest_first, user_prompts
 from algorithms.preflight.ray_session import RayDidNotStart
 from algorithms.rollout.workers import inference_workers
+from algorithms.train.evaluated_run import resolve_config
 from r3env import chat
 from r3env.core import Query, Reason, Verdict, VerifiableEnv
 from r3env.sandbox.subprocess_scorer import SubprocessScorer
@@ -50,7 +50,7 @@ def test_ifeval_without_its_data_is_refused_before_an_engine_starts(tmp_path, mo
     pytest.importorskip("if_verifiable")
     judge = SubprocessScorer(size=1)  # has imported nothing yet, and no other test gets it
     monkeypatch.setattr("r3env.envs.function.shared_judge", lambda: judge)
-    monkeypatch.setattr("algorithms.evaluate.command.inference_workers", EngineStarts)
+    monkeypatch.setattr("algorithms.evaluation.benchmarks.inference_workers", EngineStarts)
     reward = tmp_path / "without_data.py"
     reward.write_text("import nltk\nnltk.data.path[:] = []\nfrom r3env.envs.instructions import ifeval\n")
     options = f"environment.options={{reward: '{reward}:ifeval', preset: ifeval}}"
@@ -180,7 +180,7 @@ def test_faults_are_one_line_as_in_training(error, said, tmp_path, capsys, monke
     def fails(config, start_ray):
         raise error
 
-    monkeypatch.setattr("algorithms.evaluate.command.inference_workers", fails)
+    monkeypatch.setattr("algorithms.evaluation.benchmarks.inference_workers", fails)
     assert main([*HELDOUT, "--out", str(tmp_path / "out")]) == 1
     assert said in last_line(capsys)
 
@@ -189,14 +189,14 @@ def test_an_unforeseen_error_keeps_its_traceback(tmp_path, monkeypatch):
     def fails(config, start_ray):
         raise KeyError("a defect")
 
-    monkeypatch.setattr("algorithms.evaluate.command.inference_workers", fails)
+    monkeypatch.setattr("algorithms.evaluation.benchmarks.inference_workers", fails)
     with pytest.raises(KeyError):
         main([*HELDOUT, "--out", str(tmp_path / "out")])
 
 
 def test_without_problems_the_fix_is_data():
     with pytest.raises(ConfigError, match="benchmarks.data: no problems are named"):
-        evaluate(parser().parse_intermixed_args(TINY))
+        run(parser().parse_intermixed_args(TINY))
 
 
 def test_a_mistyped_run_is_told_from_a_model_of_the_hub(tmp_path, monkeypatch, capsys):

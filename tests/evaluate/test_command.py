@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from algorithms.evaluate.__main__ import main
-from algorithms.evaluate.cli_inputs import parser
+from algorithms.evaluate import main, parser
 from algorithms.evaluation.responses import ResponseFolder
 from algorithms.models.names import resolve_model
 from algorithms.train.manifest import write_manifest

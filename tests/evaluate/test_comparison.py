@@ -5,9 +5,9 @@ import json
 import pytest
 import yaml
 
-from algorithms.evaluate.__main__ import main
-from algorithms.evaluate.console import comparison_table, comparison_tables, score_table
+from algorithms.evaluate import main
 from algorithms.evaluation.comparison import Common, changed_problems, compare, count_common, mean_changes
+from algorithms.evaluation.console import comparison_table, comparison_tables, score_table
 from algorithms.utils.statistics import Change, Score, mean_score, score
 
 

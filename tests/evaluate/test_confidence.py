@@ -9,11 +9,11 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from algorithms.evaluate.__main__ import main
-from algorithms.evaluation.confidence import Scale
+from algorithms.evaluate import main
 from algorithms.evaluation.metrics import benchmark_scores, majority_correct, weighted_majority_correct
 from algorithms.evaluation.responses import Response, ResponseFolder
 from algorithms.evaluation.sampling import Sampler
+from algorithms.evaluation.votes import Scale
 from algorithms.models.names import resolve_model
 from algorithms.models.tokenizer import load_tokenizer
 from algorithms.models.unused_token import unused_token

@@ -3,7 +3,7 @@
 import pytest
 import ray
 
-from algorithms.evaluate.__main__ import main
+from algorithms.evaluate import main
 from algorithms.evaluation.responses import ResponseFolder
 
 pytestmark = pytest.mark.slow

@@ -7,8 +7,8 @@ import gymnasium
 import pytest
 
 import r3env  # noqa: F401  registers its environments
-from algorithms.evaluate.__main__ import main
-from algorithms.evaluate.console import score_table
+from algorithms.evaluate import main
+from algorithms.evaluation.console import score_table
 from algorithms.evaluation.metrics import benchmark_scores, summarize
 from algorithms.evaluation.no_answer import FIRST_STEPS, MissingAnswersWatch, missing_answers
 from algorithms.evaluation.responses import Response

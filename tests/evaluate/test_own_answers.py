@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from algorithms.evaluation.benchmarks import sample_parts
 from algorithms.evaluation.metrics import benchmark_scores
 from algorithms.evaluation.responses import ResponseFolder
-from algorithms.evaluation.resumable import sample_parts
 from algorithms.rollout.engines.base import Completion, FinishReason
 from algorithms.rollout.episode import Episode, Turns
 from algorithms.rollout.types import Sampling

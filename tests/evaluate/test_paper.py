@@ -4,8 +4,8 @@ import pytest
 import yaml
 
 from algorithms.config.loading import load
-from algorithms.evaluate.config import EvaluateConfig
-from algorithms.evaluate.results import bearing_on_answers
+from algorithms.evaluation.results import bearing_on_answers
+from algorithms.train.evaluated_run import EvaluateConfig
 from r3env.data.sources import parse_source
 
 

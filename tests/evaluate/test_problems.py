@@ -7,10 +7,12 @@ import pytest
 import yaml
 
 from algorithms.config.errors import ConfigError
-from algorithms.evaluate.cli_inputs import parser, resolve_config, results_folder, settings_yaml
-from algorithms.evaluate.problems import make_environment, select_problems
+from algorithms.evaluate import parser
+from algorithms.evaluation.benchmarks import results_folder, settings_yaml
+from algorithms.evaluation.problems import make_environment, select_problems
 from algorithms.rollout.env_runner import environment_makers
 from algorithms.rollout.types import Split
+from algorithms.train.evaluated_run import resolve_config
 from r3env.envs.reasoning_gym import ReasoningGymEnv
 
 RG = "r3env/ReasoningGym-v0"
@@ -126,7 +128,7 @@ def test_columns_are_for_data_that_no_preset_knows(section, configured, tmp_path
     }
     sections = {section: {"columns": {"answer": "solution"}}}
     config = configured(sections, *(text for name in data for text in ("--data", f"{name}={data[name]}")))
-    monkeypatch.setattr("algorithms.evaluate.problems.MixtureEnv.queries", {})
+    monkeypatch.setattr("algorithms.evaluation.problems.MixtureEnv.queries", {})
     columns = {name: part.columns for name, part in make_environment(config).parts.items()}
     own = {"answer": "solution"}
     assert columns == {"mine": own, "preset": {}, "hub": {}, "unknown": own}
@@ -147,7 +149,7 @@ def test_a_run_s_held_out_problems_have_the_columns_of_its_training(source, colu
     config = configured({"environment": environment, "evaluation": {"data": source, "columns": columns}})
     in_training = engines_environment(config)
     in_training = in_training.parts["heldout"] if mixture else in_training
-    monkeypatch.setattr("algorithms.evaluate.problems.MixtureEnv.queries", {})
+    monkeypatch.setattr("algorithms.evaluation.problems.MixtureEnv.queries", {})
     asked = make_environment(config).parts["heldout"]
     there = engines_environment(config).parts["heldout"]
     assert asked.columns == there.columns == in_training.columns

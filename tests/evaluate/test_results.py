@@ -5,9 +5,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-import yaml
 
-from algorithms.evaluate.__main__ import main
+from algorithms.evaluate import main
 from algorithms.models.names import resolve_model
 
 PROBLEMS = [{"problem": f"{n} + 1 = ?", "answer": str(n + 1), "level": "1"} for n in range(2)]
@@ -64,46 +63,8 @@ def test_what_it_runs_on_may_change_and_the_parts_stay_as_they_were_cut(evaluate
     assert parts[0].read_bytes() == before[parts[0].name]
     assert "max_num_seqs: 7\n" in (tmp_path / "out" / "evaluation.yaml").read_text()
     parts[1].unlink()
-    # A folder of before the size of its parts was written down: what it was asked with tells it.
-    asked = json.loads((tmp_path / "out" / "asked.json").read_text())
-    assert asked.pop("part_size") == 1
-    (tmp_path / "out" / "asked.json").write_text(json.dumps(asked))
-    settings = (tmp_path / "out" / "evaluation.yaml").read_text()
-    (tmp_path / "out" / "evaluation.yaml").write_text(settings.replace("max_num_seqs: 7", "max_num_seqs: 1"))
     assert evaluate(*elsewhere)[0] == 0
     assert {part.name for part in parts} == {part.name for part in (tmp_path / "out" / "responses").iterdir()}
-    assert json.loads((tmp_path / "out" / "asked.json").read_text())["part_size"] == 1, (
-        "and is written down from now on"
-    )
-
-
-def test_a_folder_named_from_here_before_is_the_same_folder_now(evaluate, tmp_path, monkeypatch):
-    assert evaluate()[0] == 0
-    monkeypatch.chdir(tmp_path)
-    hard = ["benchmarks.hard_for=out", "--out", "hard"]
-    assert evaluate(*hard)[0] == 0
-    settings = (tmp_path / "hard" / "evaluation.yaml").read_text()
-    assert f"hard_for: {(tmp_path / 'out').resolve()}\n" in settings
-    (tmp_path / "hard" / "evaluation.yaml").write_text(settings.replace(str((tmp_path / "out").resolve()), "out"))
-    code, told = evaluate(*hard)
-    assert code == 0 and "nothing to sample" in told
-
-
-def test_options_that_were_written_beside_the_parts_are_theirs(evaluate, tmp_path):
-    option = "environment.options.limit=2"
-    assert evaluate(option)[0] == 0
-    file = tmp_path / "out" / "evaluation.yaml"
-    settings = yaml.safe_load(file.read_text())
-    assert settings["environment"]["options"].keys() == {"environments"}
-    own = settings["environment"]["options"]["environments"]["d"]["options"]
-    settings["environment"]["options"]["limit"] = own.pop("limit")  # as by the version before
-    assert own.keys() == {"data"}
-    file.write_text(yaml.safe_dump(settings))
-    code, told = evaluate(option)
-    assert code == 0 and "nothing to sample" in told
-    code, told = evaluate("environment.options.limit=1")
-    assert code == 2
-    assert "other settings: environment.options.environments.d.options.limit 2 → 1; fix" in told.splitlines()[-1]
 
 
 def test_other_problems_under_the_same_name_are_refused(evaluate, tmp_path):

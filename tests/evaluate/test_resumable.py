@@ -4,8 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from algorithms.evaluation.benchmarks import part_size, parts, sample_parts
 from algorithms.evaluation.responses import ResponseFolder
-from algorithms.evaluation.resumable import part_size, parts, sample_parts
 from algorithms.models.names import resolve_model
 from algorithms.models.tokenizer import load_tokenizer
 from algorithms.rollout.attempts import AttemptTruncator

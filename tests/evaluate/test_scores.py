@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from algorithms.evaluate.results import bearing_on_answers, differences
+from algorithms.evaluation.benchmarks import sample_parts
 from algorithms.evaluation.comparison import compare, list_uncompared
 from algorithms.evaluation.metrics import benchmark_scores
 from algorithms.evaluation.responses import Response, ResponseFolder
-from algorithms.evaluation.resumable import sample_parts
+from algorithms.evaluation.results import bearing_on_answers, differences
 from algorithms.rollout.types import Sampling
 from algorithms.utils.statistics import score
 

@@ -7,13 +7,14 @@ import pytest
 
 from algorithms.config.errors import ConfigError
 from algorithms.config.loading import load
-from algorithms.evaluate.cli_inputs import parser, resolve_config, settings_yaml
-from algorithms.evaluate.config import EvaluateConfig
-from algorithms.evaluate.problems import make_environment
+from algorithms.evaluate import parser
+from algorithms.evaluation.benchmarks import settings_yaml
+from algorithms.evaluation.problems import make_environment
 from algorithms.grpo.config import GRPOConfig
 from algorithms.preflight.environments import validate_environment
 from algorithms.rollout.env_runner import environment_makers
 from algorithms.rollout.types import Split
+from algorithms.train.evaluated_run import EvaluateConfig, resolve_config
 from r3env.data.presets import PRESETS
 from r3env.data.sources import evaluation_source, parse_source
 

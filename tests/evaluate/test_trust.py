@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from algorithms.config.errors import ConfigError
-from algorithms.evaluate.__main__ import main
+from algorithms.evaluate import main
 from algorithms.models.names import resolve_model
 from algorithms.train.manifest import write_manifest
 
@@ -61,7 +61,7 @@ def configured(monkeypatch, tmp_path):
         seen.append(config)
         raise ConfigError("engines would start here")
 
-    monkeypatch.setattr("algorithms.evaluate.command.inference_workers", workers)
+    monkeypatch.setattr("algorithms.evaluation.benchmarks.inference_workers", workers)
 
     def run(*arguments):
         shutil.rmtree(tmp_path / "out", ignore_errors=True)

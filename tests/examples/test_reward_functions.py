@@ -6,7 +6,7 @@ import logging
 import pyarrow.parquet as pq
 import pytest
 
-from algorithms.evaluate.__main__ import main as evaluate
+from algorithms.evaluate import main as evaluate
 from algorithms.train.main import main
 from examples.rewards import boxed_answer, closeness, last_number, short
 

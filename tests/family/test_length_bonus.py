@@ -8,9 +8,9 @@ import yaml
 
 from algorithms.config.files import configs_folder
 from algorithms.config.loading import load
-from algorithms.evaluate.config import EvaluateConfig
 from algorithms.grpo.config import GRPOConfig
 from algorithms.r3_grpo.config import R3GRPOConfig
+from algorithms.train.evaluated_run import EvaluateConfig
 from algorithms.train.reference import reference
 
 from .conftest import Stages, as_groups, hand_made

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from algorithms.config.errors import ConfigError
 from algorithms.config.sections import RunSettings
-from algorithms.evaluate import console as evaluate_console
+from algorithms.evaluation import console as evaluate_console
 from algorithms.evaluation.no_answer import _ending
 from algorithms.preflight.check import check
 from algorithms.r3_grpo.config import R3GRPOConfig

@@ -6,7 +6,8 @@ import pytest
 from ray.exceptions import OutOfDiskError
 from safetensors import SafetensorError
 
-from algorithms.train.exit_codes import in_one_line, is_disk_full, is_not_written
+from algorithms.train.exit_codes import in_one_line
+from algorithms.utils.errors import is_disk_full, is_not_written
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from algorithms.config.files import read_sections
-from algorithms.evaluate.__main__ import main as evaluate
+from algorithms.evaluate import main as evaluate
 from algorithms.export import main as export
 from algorithms.report import main as report
 from algorithms.train import manifest

@@ -147,7 +147,7 @@ def test_an_adapter_is_merged_into_the_result_and_kept_beside_it(data, tmp_path)
 
 @pytest.mark.slow
 def test_an_evaluation_of_the_run_measures_its_result(run, tmp_path, capsys):
-    from algorithms.evaluate.__main__ import main as evaluate
+    from algorithms.evaluate import main as evaluate
 
     assert evaluate(["--model", str(run), "--out", str(tmp_path / "out")]) == 0
     scores = json.loads((tmp_path / "out" / "scores.json").read_text())

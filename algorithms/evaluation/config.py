@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from types import MappingProxyType
 from typing import ClassVar
 
+from algorithms.config.base import BaseConfig
 from algorithms.config.consistency import check_second_tries
 from algorithms.config.errors import ConfigError
-from algorithms.config.loading import as_override, known_sections
+from algorithms.config.loading import as_override
 from algorithms.config.schema import Affects, Sections, settings_that_affect
-from algorithms.config.sections import SECTIONS, BenchmarksSettings
-from algorithms.grpo.config import GRPOConfig
+from algorithms.config.sections import SECTIONS, BenchmarksSettings, RunSettings
 from algorithms.models.names import validate_model
 from algorithms.preflight.check import validate_sequences
 from algorithms.preflight.environments import EnvironmentFacts, longest_first, user_prompts
@@ -17,8 +17,8 @@ from algorithms.preflight.memory import validate_resources
 from r3env.core import VerifiableEnv
 
 
-class EvaluateConfig(GRPOConfig):
-    """The configuration of `python -m algorithms.evaluate`: a training configuration's sections, and `benchmarks`."""
+class BenchmarksConfig(BaseConfig):
+    """A configuration that trains nothing: a training configuration's sections, and `benchmarks`."""
 
     SECTIONS: ClassVar[Sections] = MappingProxyType({**SECTIONS, "benchmarks": BenchmarksSettings})
     TRAINS: ClassVar[bool] = False
@@ -26,20 +26,24 @@ class EvaluateConfig(GRPOConfig):
     benchmarks_settings: BenchmarksSettings
 
 
+# The sections that the file of an evaluation may have.
+KNOWN_SECTIONS: Sections = MappingProxyType({"run": RunSettings, **BenchmarksConfig.SECTIONS})
+
+
 def without_learners() -> list[str]:
     """Return overrides by which no setting of learners, which a training configuration has, refuses an evaluation."""
-    learners = settings_that_affect(known_sections(EvaluateConfig()), Affects.LEARNERS)
+    learners = settings_that_affect(KNOWN_SECTIONS, Affects.LEARNERS)
     return [as_override(name, default) for name, default in learners.items()]
 
 
-def move_gpu_to_engine(config: EvaluateConfig) -> EvaluateConfig:
+def move_gpu_to_engine(config: BenchmarksConfig) -> None:
     """Give the learner's GPU to the engine where both would be in the driver."""
     runners, learners = config.env_runners_settings, config.learners_settings
     gpus = runners.num_gpus_per_env_runner or (0 if runners.num_env_runners else learners.num_gpus_per_learner)
-    return config.apply({"env_runners": {"num_gpus_per_env_runner": gpus}, "learners": {"num_gpus_per_learner": 0}})
+    config.apply({"env_runners": {"num_gpus_per_env_runner": gpus}, "learners": {"num_gpus_per_learner": 0}})
 
 
-def check_limits(config: EvaluateConfig, environment: VerifiableEnv) -> None:
+def check_limits(config: BenchmarksConfig, environment: VerifiableEnv) -> None:
     """Check that the answers can be scored at `benchmarks.limits`.
 
     Raises:
@@ -58,7 +62,7 @@ def check_limits(config: EvaluateConfig, environment: VerifiableEnv) -> None:
         )
 
 
-def check_reflection(config: EvaluateConfig, environment: VerifiableEnv) -> None:
+def check_reflection(config: BenchmarksConfig, environment: VerifiableEnv) -> None:
     """Check that a second attempt is possible: that nothing else follows the first answer.
 
     Raises:
@@ -67,7 +71,7 @@ def check_reflection(config: EvaluateConfig, environment: VerifiableEnv) -> None
     check_second_tries(config.evaluation_settings, environment.max_turns)
 
 
-def validate_engine(config: EvaluateConfig, environment: VerifiableEnv, uids: Sequence[str]) -> None:
+def validate_engine(config: BenchmarksConfig, environment: VerifiableEnv, uids: Sequence[str]) -> None:
     """Check the engine's requirements: GPUs, packages, the model, room for prompts and answers.
 
     Raises:

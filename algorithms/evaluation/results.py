@@ -1,25 +1,26 @@
-"""The folder of one evaluation: its contents, and whether it may be resumed."""
+"""The folder of one evaluation: its contents, the digests of what was asked, and whether it may be resumed."""
 
+import hashlib
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from algorithms.config.errors import ConfigError, shown
-from algorithms.config.loading import known_sections
+from algorithms.config.machine import RLModuleSettings
 from algorithms.config.plain_yaml import load_yaml
 from algorithms.config.schema import Affects, affects, replaced
-from algorithms.evaluate.config import EvaluateConfig
-from algorithms.evaluation.resumable import part_size
-from algorithms.train.exit_codes import is_disk_full
+from algorithms.evaluation.config import KNOWN_SECTIONS
+from algorithms.models.names import resolve_model
+from algorithms.utils.errors import is_disk_full
 from algorithms.utils.files import make_folder, write_json, write_text
+from r3env.core import Query
 
 CONFIG, FINGERPRINT, RESPONSES, SCORES = "evaluation.yaml", "asked.json", "responses", "scores.json"
 PART = "part_size"  # in asked.json: problems of a part, whatever engines there are when it is resumed
-_MIXTURE_OPTIONS = ("environments", "seed")  # its own arguments: all others are its parts'
 _FIX = "fix: another --out, or delete that folder"
 _LOST = "fix: restore that file from a copy of the folder, or evaluate again into another one"
 
@@ -48,14 +49,12 @@ def open_results(path: Path, settings: str, fingerprint: Mapping[str, Any], *, c
                 raise
             raise ConfigError(f"--out: {path} cannot be written ({error.strerror}); fix: another folder") from error
         return
-    stored, now = read_settings(path), _migrate(yaml.safe_load(settings))
+    stored, now = read_settings(path), yaml.safe_load(settings)
     if others := [f"{name} {values}" for name, values in bearing_on_answers(stored, now).items()]:
         raise ConfigError(f"--out: {path} holds an evaluation with other settings: {'; '.join(others)}; {_FIX}")
     before = read_fingerprint(path)
     if changed := _changes(before, fingerprint):
         raise ConfigError(f"--out: {path} holds answers from before a change: {'; '.join(changed)}; {_FIX}")
-    if PART not in before:  # settings that tell it may go with the next line
-        write_json(path / FINGERPRINT, {**before, PART: fingerprint[PART]})
     if differences(stored, now):
         write_text(path / CONFIG, settings)
     print(f"{path}: already finished; nothing to sample" if complete else f"resuming in {path}", file=sys.stderr)
@@ -69,16 +68,7 @@ def stored_part_size(path: Path) -> int | None:
     """
     if not (path / CONFIG).exists():
         return None
-    if (size := read_fingerprint(path).get(PART)) is not None:
-        return int(size)
-    settings = read_settings(path)  # of before the size was written down
-    try:
-        runners, samples = settings["env_runners"], settings["evaluation"]["samples"]
-        return part_size(samples, runners["max_num_seqs"], runners["num_env_runners"])
-    except (LookupError, TypeError) as error:
-        raise ConfigError(
-            f"{path / CONFIG}: does not hold the settings of the evaluation ({error}); {_LOST}"
-        ) from error
+    return int(read_fingerprint(path)[PART])
 
 
 def read_settings(path: Path) -> dict[str, Any]:
@@ -93,22 +83,6 @@ def read_settings(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path / CONFIG}: cannot be read ({error}); {_LOST}") from error
     if not isinstance(settings, dict):
         raise ConfigError(f"{path / CONFIG}: holds no settings; {_LOST}")
-    return _migrate(settings)
-
-
-def _migrate(settings: dict[str, Any]) -> dict[str, Any]:
-    """Return settings of any earlier version as they are written today."""
-    benchmarks, environment = settings.get("benchmarks") or {}, settings.get("environment") or {}
-    if benchmarks:  # a folder of before answers had a confidence
-        benchmarks.setdefault("confidence", False)
-        benchmarks.setdefault("confidence_token", None)
-    if benchmarks.get("hard_for"):  # a folder of before it was written down as an absolute one
-        benchmarks["hard_for"] = str(Path(benchmarks["hard_for"]).expanduser().resolve())
-    options = environment.get("options") or {}
-    if isinstance(parts := options.get("environments"), Mapping):  # what all parts have in common was beside them
-        common = {key: value for key, value in options.items() if key not in _MIXTURE_OPTIONS}
-        named = {name: {**part, "options": {**common, **(part.get("options") or {})}} for name, part in parts.items()}
-        environment["options"] = {**{key: options[key] for key in options if key not in common}, "environments": named}
     return settings
 
 
@@ -155,12 +129,11 @@ def differences(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str
 
 def bearing_on_answers(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, str]:
     """Return those of these differences that bear on which answers are sampled."""
-    sections = known_sections(EvaluateConfig())
-    without_effect = replaced(sections, first) & replaced(sections, second)
+    without_effect = replaced(KNOWN_SECTIONS, first) & replaced(KNOWN_SECTIONS, second)
     return {
         name: values
         for name, values in differences(first, second).items()
-        if name not in without_effect and Affects.ANSWERS in affects(sections, name, unknown=Affects.ANSWERS)
+        if name not in without_effect and Affects.ANSWERS in affects(KNOWN_SECTIONS, name, unknown=Affects.ANSWERS)
     }
 
 
@@ -175,3 +148,66 @@ def _flat(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any
 
 def _shown(settings: Mapping[str, Any], name: str) -> str:
     return shown(settings[name]) if name in settings else "not set"
+
+
+_MODEL_FILES = (".json", ".safetensors", ".model", ".txt", ".jinja", ".py")
+_WHOLE = 16 * 2**20  # bytes up to which a file is read from end to end
+_BLOCKS, _BLOCK = 64, 2**16
+
+
+def digest_problems(queries: Mapping[str, Query], uids: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Return how many problems a benchmark has, and a digest of their texts, answers and levels, by benchmark.
+
+    Args:
+        queries: by uid, with the benchmark's name before it.
+        uids: the problems that are sampled, in their order.
+    """
+    counts: dict[str, int] = {}
+    digests: dict[str, Any] = {}
+    for uid in uids:
+        name, query = uid.partition("/")[0], queries[uid]
+        counts[name] = counts.get(name, 0) + 1
+        turns = (query.turns,) if query.turns else ()
+        text = repr((uid, query.problem, query.answer, query.level, *turns))
+        digests.setdefault(name, hashlib.sha256()).update(text.encode("utf-8", "surrogatepass"))
+    return {name: {"problems": count, "digest": digests[name].hexdigest()[:32]} for name, count in counts.items()}
+
+
+def digest_model(settings: RLModuleSettings) -> str | None:
+    """Return a digest of the model's files, or the commit of a Hub model; None where it is not on this machine.
+
+    Of large files only some blocks are read: training moves weights everywhere.
+
+    Args:
+        settings: the `rl_module` section.
+    """
+    folder = Path(resolve_model(settings.model))
+    if not folder.is_dir():
+        return _cached_commit(str(folder), settings.revision)
+    digest = hashlib.sha256()
+    for file in sorted(folder.iterdir()):
+        if file.suffix in _MODEL_FILES and file.is_file():
+            digest.update(f"{file.name}\0{file.stat().st_size}\0".encode("utf-8", "surrogateescape"))
+            _add(digest, file)
+    return digest.hexdigest()[:32]
+
+
+def _cached_commit(repo: str, revision: str | None) -> str | None:
+    import huggingface_hub
+
+    try:
+        file = huggingface_hub.try_to_load_from_cache(repo, "config.json", revision=revision)
+    except ValueError:  # no name that the Hub could have
+        return None
+    return Path(file).parent.name if isinstance(file, str) else None
+
+
+def _add(digest: Any, path: Path) -> None:
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        if size <= _WHOLE:
+            digest.update(file.read())
+            return
+        for block in range(_BLOCKS):
+            file.seek(block * (size - _BLOCK) // (_BLOCKS - 1))
+            digest.update(file.read(_BLOCK))

@@ -9,7 +9,6 @@ from rich.table import Table
 from rich.text import Text
 
 from algorithms.config.errors import ConfigError
-from algorithms.evaluate.results import RESPONSES, SCORES, bearing_on_answers, read_fingerprint, read_settings
 from algorithms.evaluation.comparison import (
     Common,
     changed_problems,
@@ -19,6 +18,7 @@ from algorithms.evaluation.comparison import (
     mean_changes,
 )
 from algorithms.evaluation.metrics import NO_SHARES
+from algorithms.evaluation.results import RESPONSES, SCORES, bearing_on_answers, read_fingerprint, read_settings
 from algorithms.utils.statistics import Change, Score, Trend, in_points, mean_score
 from r3env.printable import printable
 

@@ -8,10 +8,10 @@ from typing import Any
 
 from algorithms.config.errors import ConfigError, shown
 from algorithms.config.sections import BenchmarksSettings, EnvironmentSettings
-from algorithms.evaluate.config import EvaluateConfig
-from algorithms.evaluate.results import RESPONSES, read_fingerprint, read_settings
+from algorithms.evaluation.config import BenchmarksConfig
 from algorithms.evaluation.metrics import by_problem
 from algorithms.evaluation.responses import Response, ResponseFolder
+from algorithms.evaluation.results import RESPONSES, read_fingerprint, read_settings
 from algorithms.evaluation.sampling import held_out_sample
 from r3env.data.sources import has_preset
 from r3env.envs.mixture import MixtureEnv
@@ -20,7 +20,7 @@ from r3env.registry import constructor_parameters
 _MIXTURE = "r3env/Mixture-v0"
 
 
-def make_environment(config: EvaluateConfig) -> MixtureEnv:
+def make_environment(config: BenchmarksConfig) -> MixtureEnv:
     """Make one environment of all benchmarks; the configuration then names it too, for the engines' processes.
 
     An environment that takes no data is a benchmark of its own, and the parts of a mixture are benchmarks.
@@ -62,14 +62,14 @@ def _part_sources(mixture: EnvironmentSettings) -> dict[str, Any]:
     return {name: own.get("data") if isinstance(own, Mapping) else None for name, own in options.items()}
 
 
-def _mixture_settings(config: EvaluateConfig) -> EnvironmentSettings:
+def _mixture_settings(config: BenchmarksConfig) -> EnvironmentSettings:
     """Return a mixture's own parts, with what `evaluation` sets for all of them, as in training."""
     arguments = config.evaluation_settings.held_out(config.environment_settings.constructor_arguments())
     given = EnvironmentSettings.from_constructor_arguments(arguments)
     return EnvironmentSettings(id=_MIXTURE).changed("environment", given)
 
 
-def _benchmark_settings(config: EvaluateConfig) -> EnvironmentSettings:
+def _benchmark_settings(config: BenchmarksConfig) -> EnvironmentSettings:
     """Return a part for each source, made like the configured environment; that alone where there is none.
 
     Its options are each part's: a mixture has arguments of its own, such as `seed`, and would keep them.
@@ -84,7 +84,7 @@ def _benchmark_settings(config: EvaluateConfig) -> EnvironmentSettings:
     return settings.changed("environment", joined)
 
 
-def _source_arguments(config: EvaluateConfig, source: str) -> dict[str, Any]:
+def _source_arguments(config: BenchmarksConfig, source: str) -> dict[str, Any]:
     """Return data and columns by training's rule: where a preset knows columns, only `evaluation.data` has others."""
     evaluation, inherited = config.evaluation_settings, config.environment_settings.columns
     columns = config.benchmarks_settings.columns or evaluation.columns
@@ -94,7 +94,7 @@ def _source_arguments(config: EvaluateConfig, source: str) -> dict[str, Any]:
     return asked.held_out({"columns": inherited} if inherited else {})
 
 
-def select_problems(environment: MixtureEnv, config: EvaluateConfig) -> list[str]:
+def select_problems(environment: MixtureEnv, config: BenchmarksConfig) -> list[str]:
     """Return the uids to sample: `evaluation.limit` of each benchmark, of these only the hard ones where configured."""
     benchmarks, limit = config.benchmarks_settings, config.evaluation_settings.limit
     uids = list(environment.uids)

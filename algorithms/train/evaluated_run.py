@@ -1,18 +1,27 @@
-"""Resolve the command line: a run's own settings < files < flags < `section.key=value`."""
+"""The configuration of an evaluation: a run's own settings < files < flags < `section.key=value`.
+
+A run's configuration comes with a model, perhaps somebody else's: what it may not decide is withheld. A file that
+`--config` names is trusted like a script. One that only lies in the folder of `--model` is not: a setting that can
+import, unpickle or run anything else than this library counts only if the user repeats it.
+"""
 
 import argparse
 import os
-import re
+import shlex
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from algorithms.config.errors import ConfigError
-from algorithms.config.files import to_yaml
-from algorithms.config.loading import load
-from algorithms.evaluate.config import EvaluateConfig, move_gpu_to_engine, without_learners
-from algorithms.evaluate.problems import is_mixture
-from algorithms.evaluate.untrusted_config import check_environments, withheld_notes, withhold_options
+from algorithms.config.errors import ConfigError, shown
+from algorithms.config.files import Layer, file_layers
+from algorithms.config.loading import as_override, load, parse_override
+from algorithms.config.rllib_names import our_name
+from algorithms.config.schema import Affects, settings_that_affect
+from algorithms.evaluation.benchmarks import check_sources, parse_data
+from algorithms.evaluation.config import KNOWN_SECTIONS, BenchmarksConfig, move_gpu_to_engine, without_learners
+from algorithms.evaluation.problems import is_mixture
+from algorithms.grpo.config import GRPOConfig
 from algorithms.train.checkpoints import Checkpoints
 from algorithms.train.manifest import damage
 from algorithms.train.record import check_record
@@ -21,8 +30,16 @@ from algorithms.utils.errors import CheckpointError
 from r3env.data.sources import evaluation_source
 from r3env.spelling import nearest
 
+# Those with a module run its code, and some that come with r3env (GEM's, SkyRL's) run what a policy writes.
+_OWN_ENVIRONMENTS = "r3env/"
+# What names code that r3env's own environments run; a mixture hands its own on to its parts.
+_FUNCTIONS = ("options.reward", "options.agent", "options.tools", "options.mcp_servers")
 # An empty file: `load` without any reads the quickstart, whose problems and texts are not wanted here.
 _NOTHING = os.devnull
+
+
+class EvaluateConfig(BenchmarksConfig, GRPOConfig):
+    """The configuration of `python -m algorithms.evaluate`."""
 
 
 def resolve_config(arguments: argparse.Namespace) -> tuple[EvaluateConfig, int]:
@@ -95,70 +112,6 @@ def _newest_checkpoint(run_folder: Path) -> Path | None:
         ) from error
 
 
-def results_folder(arguments: argparse.Namespace, config: EvaluateConfig, benchmarks: Iterable[str]) -> Path:
-    """Return the folder that results go into."""
-    model = re.sub(r"[^\w.-]+", "-", config.rl_module_settings.model).strip("-")[-80:]
-    return Path(arguments.out or Path("evaluations") / f"{model}-{'-'.join(benchmarks)}"[:200])
-
-
-def settings_yaml(config: EvaluateConfig, seed: int) -> str:
-    """Return the whole configuration as YAML that can be read back."""
-    _, run = load([_NOTHING], [f"run.seed={seed}", "run.name=evaluation"], EvaluateConfig)
-    return to_yaml(config, run, algorithm="evaluate")
-
-
-def parser() -> argparse.ArgumentParser:
-    """Make the parser of the command line."""
-    commands = argparse.ArgumentParser(
-        prog="python -m algorithms.evaluate",
-        description="Measure how well a model solves problems: pass@k, maj@k, lengths, with 95 % intervals.",
-        epilog="Any setting can be given as section.key=value; docs/guides/evaluation.md has examples.",
-    )
-    commands.add_argument("overrides", nargs="*", metavar="section.key=value", help="override a setting of the files")
-    commands.add_argument(
-        "--model",
-        help="a Hub id, a folder in Hugging Face's format, or a run directory (its newest checkpoint); default: "
-        "embedded:tiny",
-    )
-    commands.add_argument(
-        "--data",
-        action="append",
-        metavar="[NAME=]SOURCE",
-        help="problems, written like evaluation.data; may be repeated; default: the run's held-out problems",
-    )
-    commands.add_argument("--samples", type=_positive, help="answers per problem")
-    commands.add_argument(
-        "--k", type=_numbers, metavar="1,16", help="the k of pass@k and maj@k; default: 1 and --samples"
-    )
-    commands.add_argument("--greedy", action="store_true", help="decode greedily, one answer per problem")
-    commands.add_argument("--engine", choices=("transformers", "vllm"), help="inference engine")
-    commands.add_argument(
-        "--reflection", action="store_true", help="also measure pass@1 after a second attempt at incorrect answers"
-    )
-    commands.add_argument(
-        "--config", action="append", metavar="FILE", help="YAML files, such as configs/eval_paper.yaml"
-    )
-    commands.add_argument("--out", metavar="FOLDER", help="folder for the results; the same folder again resumes")
-    commands.add_argument(
-        "--compare",
-        nargs=2,
-        metavar=("A", "B"),
-        type=Path,
-        help="print the paired differences of two finished evaluations",
-    )
-    return commands
-
-
-def _positive(text: str) -> int:
-    if not re.fullmatch(r"[1-9]\d*", text):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
-    return int(text)
-
-
-def _numbers(text: str) -> list[int]:
-    return [_positive(number) for number in text.split(",")]
-
-
 def run_file(model: str | None) -> Path | None:
     """Return the configuration file of a training run; None where `--model` names something else."""
     file = Path(model or "").expanduser() / "config.yaml"
@@ -207,37 +160,102 @@ def _model_arguments(checkpoint: Path) -> str:
     return f"{arguments} --config {checkpoint.parent.parent / 'config.yaml'}" if config.is_file() else arguments
 
 
-def parse_data(texts: Sequence[str]) -> dict[str, str]:
-    """Return sources by the names of their benchmarks, from the values of `--data`.
+def withhold_options(files: Sequence[str]) -> list[str]:
+    """Return overrides that set the withheld settings to the values of the user's own files, or to the default."""
+    return [as_override(name, value) for name, value in {**_withheld(), **_stated(files)}.items()]
 
-    Raises:
-        ConfigError: two have one name; only one of them would be sampled.
-    """
-    data: dict[str, str] = {}
-    for name, source in map(_parse_source, texts):
-        if name in data:
-            raise ConfigError(
-                f"--data: {data[name]} and {source} would both have the name {name}; fix: --data NAME=SOURCE for each"
+
+def withheld_notes(run_file: Path, config: EvaluateConfig) -> list[str]:
+    """Return a line for each setting that the run's file has and `config` has not."""
+    defaults, lines = _withheld(), []
+    for name, value in _stated([str(run_file)]).items():
+        section, _, key = name.partition(".")
+        if value not in (None, defaults[name]) and value != config.to_sections()[section][key]:
+            lines.append(
+                f"note: {run_file}: {name} is not taken from a run folder, as it may run code that comes with it; "
+                f"if you trust it, repeat {shlex.quote(as_override(name, value))}"
             )
-        data[name] = source
-    return data
+    return lines
 
 
-def check_sources(data: Mapping[str, str]) -> None:
-    """Refuse benchmarks without a source, where an environment would choose its own problems.
+def check_environments(run_file: Path, config: EvaluateConfig, files: Sequence[str], overrides: Sequence[str]) -> None:
+    """Refuse a run's environments that are not r3env's own, and functions that they call; imports nothing.
+
+    Args:
+        run_file: the run's.
+        config: all that was read.
+        files: the user's own.
+        overrides: the user's own.
 
     Raises:
-        ConfigError: a source is empty.
+        ConfigError: one line that names the setting, and the override that allows it.
     """
-    for name, source in data.items():
-        if not source.strip():
-            raise ConfigError(f"benchmarks.data: {name} has no source; fix: --data {name}=FILE")
+    described = config.environment_settings.model_dump()
+    said = [one for section in _sections_of_the_user(files, overrides) for one in _environments("environment", section)]
+    repeated = {key: [values.get(key) for _, values in said] for key in ("id", *_FUNCTIONS)}
+    for place, values in _environments("environment", described):
+        name = values.get("id")
+        own = isinstance(name, str) and name.startswith(_OWN_ENVIRONMENTS) and ":" not in name
+        if name is not None and not own and name not in repeated["id"]:
+            raise ConfigError(
+                f"{run_file}: {place}.id: {shown(name)} is not one of {_OWN_ENVIRONMENTS}…, and may run code of its "
+                f"own; {_repeat(f'{place}.id', name)}"
+            )
+        for key in _FUNCTIONS if own else ():
+            function = values.get(key)
+            if function is not None and function not in repeated[key]:
+                where = f"{place}.{key}"
+                fix = _repeat(where, function)
+                raise ConfigError(f"{run_file}: {where}: {shown(function)} names code to run; {fix}")
 
 
-def _parse_source(text: str) -> tuple[str, str]:
-    """Split `NAME=SOURCE`; a source alone is named after itself."""
-    name, equals, source = text.partition("=")
-    if equals and re.fullmatch(r"[\w.-]+", name):
-        return name, source
-    stem = Path(text).stem if Path(text).suffix else text.rpartition("/")[2]
-    return re.sub(r"[^\w.-]+", "-", stem.rpartition(":")[2]) or "data", text
+def _repeat(name: str, value: Any) -> str:
+    override = f"{name}={value}" if isinstance(value, str) else as_override(name, value)
+    return f"fix: if you trust it, repeat {shlex.quote(override)} on the command line"
+
+
+def _layers(files: Sequence[str]) -> list[Layer]:
+    return file_layers(*(Path(file).expanduser() for file in files))
+
+
+def _withheld() -> dict[str, Any]:
+    """Return the defaults of the settings that a run folder may not decide."""
+    return settings_that_affect(KNOWN_SECTIONS, Affects.CODE)
+
+
+def _stated(files: Sequence[str]) -> dict[str, Any]:
+    """Return the withheld settings that files hold."""
+    pairs = [name.split(".") for name in _withheld()]
+    return {
+        f"{section}.{key}": values[key]
+        for layer in _layers(files)
+        for section, key in pairs
+        if isinstance(values := layer.sections.get(section), Mapping) and key in values
+    }
+
+
+def _sections_of_the_user(files: Sequence[str], overrides: Sequence[str]) -> Iterator[Mapping[str, Any]]:
+    """Yield what the user's files and overrides say of the environment, each by itself."""
+    for layer in _layers(files):
+        section = layer.sections.get("environment")
+        if isinstance(section, Mapping):
+            yield {our_name("environment", str(key)): value for key, value in section.items()}
+    for text in overrides:
+        override = parse_override(text, KNOWN_SECTIONS)
+        value = override.value
+        for name in reversed(override.entry):
+            value = {name: value}
+        if override.section == "environment":
+            yield {override.key: value}
+
+
+def _environments(place: str, described: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield the id and the functions of an environment and those of a mixture's parts, with its dotted name."""
+    if not isinstance(described, Mapping):
+        return
+    options = described.get("options")
+    options = options if isinstance(options, Mapping) else {}
+    yield place, {"id": described.get("id"), **{key: options.get(key.partition(".")[2]) for key in _FUNCTIONS}}
+    parts = options.get("environments")
+    for part, value in parts.items() if isinstance(parts, Mapping) else ():
+        yield from _environments(f"{place}.options.environments.{part}", value)

@@ -1,1 +1,0 @@
-"""`python -m algorithms.evaluate`: a thin command line over algorithms.evaluation. Start with command.py."""
