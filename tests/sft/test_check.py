@@ -7,12 +7,12 @@ from transformers import TrainerCallback
 
 from algorithms.config.files import to_yaml
 from algorithms.config.loading import load
+from algorithms.finetuning.config import SFTConfig
+from algorithms.finetuning.rows import make_environment, read_rows
+from algorithms.finetuning.trainer import make_trainer
 from algorithms.models.names import context_length, resolve_model
 from algorithms.models.tokenizer import load_tokenizer
-from algorithms.sft.__main__ import main
-from algorithms.sft.config import SFTConfig
-from algorithms.sft.rows import make_environment, read_rows
-from algorithms.sft.trainer import make_trainer
+from algorithms.sft import main
 from algorithms.train.run_directory import RunDirectory
 
 from .conftest import BASE, solved, write

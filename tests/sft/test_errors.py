@@ -4,11 +4,11 @@ import pytest
 
 from algorithms.config.errors import ConfigError
 from algorithms.config.loading import load
+from algorithms.finetuning import config as sft_config
+from algorithms.finetuning.config import SFTConfig
 from algorithms.grpo.config import GRPOConfig
 from algorithms.r3_grpo.config import R3GRPOConfig
-from algorithms.sft import config as sft_config
-from algorithms.sft.__main__ import main
-from algorithms.sft.config import SFTConfig
+from algorithms.sft import main
 from algorithms.train.run_directory import RunDirectory
 
 from .conftest import BASE, solved, write

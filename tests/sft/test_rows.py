@@ -7,13 +7,13 @@ import pytest
 from algorithms.config.errors import ConfigError
 from algorithms.config.loading import load
 from algorithms.evaluation.sampling import training_sampling
+from algorithms.finetuning.config import SFTConfig
+from algorithms.finetuning.rows import make_environment, read_rows
+from algorithms.finetuning.trainer import IGNORED, to_dataset
 from algorithms.models.names import context_length, resolve_model
 from algorithms.models.tokenizer import load_tokenizer
 from algorithms.rollout.types import Prompt, Request
 from algorithms.rollout.workers import inference_workers
-from algorithms.sft.config import SFTConfig
-from algorithms.sft.rows import make_environment, read_rows
-from algorithms.sft.trainer import IGNORED, to_dataset
 from r3env.data.references import worked_steps
 from r3env.reasoning import response_text
 

@@ -14,14 +14,14 @@ import yaml
 from transformers import AutoModelForCausalLM
 
 from algorithms.config.loading import load
+from algorithms.finetuning.config import SFTConfig
+from algorithms.finetuning.rows import make_environment, read_rows
 from algorithms.grpo.config import GRPOConfig
 from algorithms.models.names import resolve_model, validate_model
 from algorithms.models.tokenizer import load_tokenizer
 from algorithms.publishing.hub import model_card
 from algorithms.publishing.model_folder import export
-from algorithms.sft.__main__ import main
-from algorithms.sft.config import SFTConfig
-from algorithms.sft.rows import make_environment, read_rows
+from algorithms.sft import main
 
 from .conftest import BASE
 

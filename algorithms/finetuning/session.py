@@ -1,6 +1,7 @@
 """One run of a supervised start: evaluate, train, save, evaluate; from its beginning or resumed."""
 
 import shutil
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -8,11 +9,21 @@ from typing import Any
 import yaml
 
 from algorithms.config.sections import RunSettings
-from algorithms.sft import trainer as trainers
-from algorithms.sft.config import SFTConfig
-from algorithms.sft.held_out import measure, of_model
-from algorithms.sft.log import StepLog
-from algorithms.sft.rows import Rows
+from algorithms.evaluation.sampling import (
+    evaluate_policy,
+    held_out_sample,
+    make_truncator,
+    training_sampling,
+)
+from algorithms.finetuning import trainer as trainers
+from algorithms.finetuning.config import SFTConfig
+from algorithms.finetuning.rows import Rows
+from algorithms.models.names import context_length, resolve_model
+from algorithms.models.tokenizer import load_tokenizer
+from algorithms.preflight.ray_session import start_ray
+from algorithms.rollout.env_runner import environment_makers
+from algorithms.rollout.types import Split
+from algorithms.rollout.workers import inference_workers
 from algorithms.train.checkpoints import Checkpoints
 from algorithms.train.closing_table import print_closing_table, problems_named
 from algorithms.train.evaluations import to_tags
@@ -20,6 +31,7 @@ from algorithms.train.interrupts import InterruptBetweenSteps, interrupt_on_sigt
 from algorithms.train.recorder import Recorder
 from algorithms.train.run_directory import SIDES, RunDirectory
 from algorithms.train.trackers.tracker import Outcome
+from algorithms.utils.progress import Counter, Progress
 from algorithms.utils.provenance import code_commit, code_version
 
 TRAINER = "trainer"  # folder of TRL's checkpoints, gone when the run has ended
@@ -147,3 +159,99 @@ class Session:
             if name in before and name in after:
                 print(f"{name} of held-out solutions: {before[name]:.3f} → {after[name]:.3f} nats per token")
         print(f"to train it further: rl_module.model={link}")
+
+
+class StepLog:
+    """Records each step, and shows it with the speed and the time that is left.
+
+    Args:
+        directory: of the run; time and tokens go on from its last step.
+        recorder: writes metrics.jsonl and to trackers.
+    """
+
+    def __init__(self, directory: RunDirectory, recorder: Recorder) -> None:
+        self._directory, self._recorder = directory, recorder
+        last: dict[str, Any] = next(reversed(directory.read_metrics()), {})
+        self._tokens_before = self._tokens = float(last.get("sft/tokens", 0.0))
+        self._last = time.monotonic()
+        self._started = self._last - float(last.get("run/wall_s", 0.0))
+        self._progress: Progress | None = None
+
+    def start(self, steps: int, done: int) -> None:
+        """Show the progress of so many steps, of which some are done."""
+        self._progress = Progress(steps, done)
+        self._last = time.monotonic()
+
+    def step(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Record and show a step."""
+        now = time.monotonic()
+        tokens, seconds = self._tokens_before + metrics["sft/tokens"], now - self._last
+        speed = (tokens - self._tokens) / seconds if seconds else 0.0
+        self._last, self._tokens = now, tokens
+        times = {"sft/tokens_per_s": speed, "time/step": seconds, "run/wall_s": now - self._started}
+        row = {"step": step, **metrics, "sft/tokens": tokens, **times}
+        self._recorder.record(row)
+        if self._progress:
+            self._progress.update(row)
+
+    def held_out(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Add an evaluation between steps to the step's row."""
+        tags = to_tags(metrics)
+        self._directory.add_to_last_metrics(tags)
+        self._recorder.record_evaluation(step, tags)
+        self._last = time.monotonic()
+        self.message(f"step {step}: held-out loss {metrics['loss']:.3f}, entropy {metrics['entropy']:.3f}")
+
+    def message(self, text: str) -> None:
+        """Print a line of its own."""
+        if self._progress:
+            self._progress.message(text)
+
+    def close(self) -> None:
+        """Leave the last line on the terminal."""
+        if self._progress:
+            self._progress.close()
+
+
+def measure(config: SFTConfig, side: str, step: int, seed: int) -> dict[str, Any]:
+    """Sample answers to the held-out problems, and return what evaluation.json keeps of them.
+
+    Args:
+        config: names the model.
+        side: `before` or `after`.
+        step: of the model.
+        seed: of the run.
+    """
+    settings, module = config.evaluation_settings, config.rl_module_settings
+    with environment_makers(config)[Split.EVALUATION]() as environment:
+        queries: Any = environment.unwrapped
+        uids = list(queries.uids)
+        tokenizer = load_tokenizer(resolve_model(module.model), module.revision, module.trust_remote_code)
+        truncator = make_truncator(config, tokenizer, environment, context_length(module))
+        count = len(held_out_sample(uids, settings.limit))
+        title = (
+            f"evaluating {side} training: {count} {problems_named(settings.data)} problems × {settings.samples} answers"
+        )
+        with inference_workers(config, start_ray) as workers, Counter(title) as counter:
+            evaluation = evaluate_policy(
+                lambda requests: workers.rollout(requests, counter.update),
+                uids,
+                settings,
+                training_sampling(config.env_runners_settings),
+                seed,
+                truncator,
+            )
+        return {
+            "step": step,
+            "metrics": evaluation.metrics(),
+            "correct": evaluation.share_correct(),
+            "levels": {uid: level for uid in evaluation.uids if (level := queries.query(uid).level)},
+        }
+
+
+def of_model(config: SFTConfig, folder: str) -> SFTConfig:
+    """Return the configuration with another model, a folder of whole weights."""
+    copy: SFTConfig = config.copy(copy_frozen=False)
+    changes: dict[str, Any] = {"model": folder, "revision": None, "lora_rank": 0, "lora_targets": []}
+    copy.apply({"rl_module": changes})
+    return copy

@@ -9,12 +9,12 @@ import numpy as np
 
 from algorithms.config.errors import ConfigError
 from algorithms.evaluation.sampling import held_out_sample
+from algorithms.finetuning.config import SFTConfig
 from algorithms.methods.prefixes import encode_text
 from algorithms.models.tokenizer import chat_format
 from algorithms.preflight.environments import check_environment_id
 from algorithms.rollout.rendering import PromptRenderer
 from algorithms.rollout.types import Prompt
-from algorithms.sft.config import SFTConfig
 from r3env import chat
 from r3env.core import Query, Reason, VerifiableEnv
 from r3env.data.references import after_hashes, worked_steps

@@ -1,15 +1,23 @@
-"""`python -m algorithms.sft --check`: print what would be trained on what, and whether the machine suffices."""
+"""Check a supervised start's configuration, read its solutions, and begin or resume the run."""
 
+import argparse
 import math
 import os
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
+from algorithms.config.errors import ConfigError
+from algorithms.config.files import algorithm_of, to_yaml
+from algorithms.config.loading import load
 from algorithms.config.sections import RunSettings
+from algorithms.finetuning.config import SFTConfig, check_installed, check_layers, without_learners
+from algorithms.finetuning.rows import Row, Rows, make_environment, read_rows
 from algorithms.models.names import ModelFacts, context_length, resolve_model, validate_model
 from algorithms.models.tokenizer import load_tokenizer
 from algorithms.preflight.activations import full_loss_bytes
 from algorithms.preflight.chat_template import text_lines
-from algorithms.preflight.check import validate_sequences
+from algorithms.preflight.check import validate_sequences, validate_start
 from algorithms.preflight.description import (
     NOT_CACHED,
     NOT_ENOUGH,
@@ -23,8 +31,88 @@ from algorithms.preflight.description import (
 from algorithms.preflight.environments import validate_environment
 from algorithms.preflight.installation import found_gpus
 from algorithms.preflight.memory import LIBRARIES_BYTES, learner_bytes
-from algorithms.sft.config import SFTConfig, check_layers
-from algorithms.sft.rows import Row, Rows, make_environment, read_rows
+from algorithms.train.exit_codes import DONE, WRONG_INPUT
+from algorithms.train.places import check_place
+from algorithms.train.record import check_record
+from algorithms.train.run_directory import RunDirectory
+from algorithms.train.trackers.registry import check_trackers
+
+NAME = "sft"  # of the algorithm, in config.yaml
+SUFFIX = "-sft"  # of the run's name: a training that the same file configures has another folder
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Check, begin or resume a run, as the command line says; return the exit code."""
+    check_installed()
+    if arguments.resume:
+        return _resume(arguments)
+    config, run = load(arguments.config, arguments.overrides, SFTConfig)
+    if not str(run.name).endswith(SUFFIX):
+        run = run.changed("run", {"name": f"{run.name}{SUFFIX}"})
+    check_place(run.dir, str(run.name))
+    if arguments.check:
+        return _check(config, run)
+    return _start(config, run)
+
+
+def _check(config: SFTConfig, run: RunSettings) -> int:
+    check_trackers(run.trackers)
+    report = check(without_learners(config), run)
+    print("\n".join(report.lines))
+    return DONE if report.enough else WRONG_INPUT
+
+
+def _start(config: SFTConfig, run: RunSettings) -> int:
+    config, rows = _checked(config, run)
+    directory = RunDirectory.create(run.dir, str(run.name), to_yaml(config, run, algorithm=NAME), run.mode)
+    taken = f" ({run.name} is taken)" if directory.name != run.name else ""
+    print(f"run directory: {directory.path}{taken}", file=sys.stderr)
+    return _run_in(directory, config, run, rows)
+
+
+def _resume(arguments: argparse.Namespace) -> int:
+    if arguments.config or arguments.overrides:
+        raise ConfigError("--resume: a resumed run keeps its own configuration; fix: leave out --config and settings")
+    try:
+        directory = RunDirectory.open(Path(arguments.resume))
+    except ValueError as error:
+        raise ConfigError(f"--resume: {error}") from error
+    check_record(directory, unlisted="pass")
+    if (trained_by := algorithm_of(directory.config_file)) != NAME:
+        fix = f"python -m algorithms.{trained_by} --resume {directory.path}"
+        raise ConfigError(f"--resume: {directory.path} is a run of {trained_by}; fix: {fix}")
+    check_record(directory, unlisted="refuse")
+    config, run = load(directory.config_file, [], SFTConfig)
+    if arguments.check:
+        return _check(config, run)
+    if directory.summary_file.exists():
+        print(f"{directory.path} is finished: {directory.path / 'model'}")
+        return DONE
+    config, rows = _checked(config, run)
+    return _run_in(directory, config, run, rows)
+
+
+def _checked(config: SFTConfig, run: RunSettings) -> tuple[SFTConfig, Rows]:
+    """Check all that a run needs, and read its rows."""
+    config = without_learners(config)
+    check_trackers(run.trackers)
+    environment = make_environment(config)
+    validate_start(config)
+    check_layers(config)
+    module = config.rl_module_settings
+    tokenizer = load_tokenizer(resolve_model(module.model), module.revision, module.trust_remote_code)
+    rows = read_rows(config, environment, tokenizer, context_length(module))
+    print(rows.described(), file=sys.stderr)
+    return config, rows
+
+
+def _run_in(directory: RunDirectory, config: SFTConfig, run: RunSettings, rows: Rows) -> int:
+    from algorithms.finetuning.session import Session  # TRL takes seconds to import, and wrong input is told at once
+
+    with directory.locked():
+        Session(config, run, directory, rows).run_all()
+    return DONE
+
 
 # What training's learners may hold, and the trainer does not.
 _NOT_HELD = ("reference", "teacher")

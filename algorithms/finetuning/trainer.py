@@ -16,13 +16,13 @@ from trl import SFTConfig as TRLConfig
 from trl import SFTTrainer
 
 from algorithms.config.sections import RunSettings
+from algorithms.finetuning.config import SFTConfig
+from algorithms.finetuning.rows import Row
 from algorithms.learner.model import disable_dropout, lora_config
 from algorithms.learner.weights import buckets, full_weights
 from algorithms.models.causal_lm import load_causal_lm
 from algorithms.models.names import resolve_model
 from algorithms.models.tokenizer import ModelConfigs, load_tokenizer
-from algorithms.sft.config import SFTConfig
-from algorithms.sft.rows import Row
 from algorithms.train.checkpoint import complete_checkpoint
 from algorithms.train.run_directory import checkpoint_path
 from algorithms.train.tensor_files import write_tensors

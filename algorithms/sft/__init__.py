@@ -1,1 +1,0 @@
-"""`python -m algorithms.sft`: a supervised start on worked solutions."""
