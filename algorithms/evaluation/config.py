@@ -13,7 +13,7 @@ from algorithms.config.sections import SECTIONS, BenchmarksSettings, RunSettings
 from algorithms.models.names import validate_model
 from algorithms.preflight.check import validate_sequences
 from algorithms.preflight.environments import EnvironmentFacts, longest_first, user_prompts
-from algorithms.preflight.memory import validate_resources
+from algorithms.preflight.resources import validate_resources
 from r3env.core import VerifiableEnv
 
 

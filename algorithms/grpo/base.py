@@ -45,8 +45,7 @@ from algorithms.learner.forward import ScoringModel
 from algorithms.learner.group import find_deviations, learner_facts, score_rows, set_version
 from algorithms.models.names import fetch_model, resolve_model
 from algorithms.models.tokenizer import ModelConfigs, load_tokenizer
-from algorithms.preflight.check import measure_engine
-from algorithms.preflight.teacher import fetch_teacher
+from algorithms.preflight.check import fetch_teacher, measure_engine
 from algorithms.rollout.attempts import AttemptTruncator, context_of
 from algorithms.rollout.env_runner import environment_makers
 from algorithms.rollout.rendering import PromptRenderer

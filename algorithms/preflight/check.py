@@ -1,10 +1,12 @@
 """`--check`: print what a configuration would run where, and check it before anything is started."""
 
+import importlib.util
 import logging
 from typing import TYPE_CHECKING
 
-from algorithms.config.errors import ConfigError
-from algorithms.models.names import ModelFacts, fetch_model, validate_model
+from algorithms.config.errors import ConfigError, shown
+from algorithms.models.names import ModelFacts, check_model, errors_named, fetch_model, resolve_model, validate_model
+from algorithms.models.tokenizer import load_tokenizer
 from algorithms.preflight.context_window import (
     ContextUse,
     context_use,
@@ -13,24 +15,20 @@ from algorithms.preflight.context_window import (
     validate_engine_context,
 )
 from algorithms.preflight.description import Report, describe
-from algorithms.preflight.engine_cache import validate_cache
 from algorithms.preflight.environments import EnvironmentFacts, validate_environment
-from algorithms.preflight.installation import vllm_problem
-from algorithms.preflight.memory import (
-    LESS_GPU_MEMORY,
+from algorithms.preflight.memory import LESS_GPU_MEMORY, gpu_memory, gpu_shortage, validate_cache
+from algorithms.preflight.resources import (
     USE_A_GPU,
     available,
-    gpu_memory,
-    gpu_shortage,
     leaves_gpus_idle,
     reserved,
     validate_resources,
+    vllm_problem,
 )
-from algorithms.preflight.teacher import fetch_teacher, validate_teacher, validate_teacher_context
-from algorithms.preflight.vllm_models import validate_vllm_model
 
 if TYPE_CHECKING:
     from algorithms.config.base import BaseConfig
+    from algorithms.config.machine import RLModuleSettings
     from algorithms.config.sections import RunSettings
 
 
@@ -138,3 +136,94 @@ def check(config: "BaseConfig", run_settings: "RunSettings") -> Report:
     if model is not None and use is not None:
         validate_teacher_context(config, teacher, model, use.longest)
     return describe(config, run_settings, environment, model, use)
+
+
+def validate_teacher(
+    config: "BaseConfig", model: ModelFacts | None, *, unreachable_ok: bool = False
+) -> ModelFacts | None:
+    """Check the teacher of a configuration, and note its size in `config`; None if it has none, or it is out of reach.
+
+    Args:
+        config: the configuration.
+        model: the policy's size; None where it could not be reached: then vocabularies are not compared.
+        unreachable_ok: whether a Hub model may be neither cached nor reachable.
+
+    Raises:
+        ConfigError: one line that names the setting: it is no model, or its tokens are not the policy's.
+    """
+    settings = config.teacher_settings
+    if settings is None:
+        return None
+    with errors_named(config.teacher_setting):
+        teacher = check_model(settings, unreachable_ok=unreachable_ok)
+    if teacher is None:
+        return None
+    config.measured_teacher(teacher.parameters)
+    if model is not None:
+        _check_vocabulary(config, settings, teacher)
+    return teacher
+
+
+def validate_teacher_context(config: "BaseConfig", teacher: ModelFacts | None, model: ModelFacts, longest: int) -> None:
+    """Check that a teacher, if there is one, has a context for the longest sequences of the policy.
+
+    Raises:
+        ConfigError: it has not.
+    """
+    tokens = min(longest, model.context or longest)
+    if teacher is not None and teacher.context is not None and teacher.context < tokens:
+        raise ConfigError(
+            f"{config.teacher_setting}: {shown(teacher.name)} has a context of {teacher.context} tokens, and prompt "
+            f"and response have up to {tokens}; fix: a teacher with a longer context, or a smaller "
+            "env_runners.max_response_tokens"
+        )
+
+
+def fetch_teacher(config: "BaseConfig") -> None:
+    """Download a teacher from the Hub, if there is one; raises ConfigError where that fails."""
+    if config.teacher_settings is not None:
+        with errors_named(config.teacher_setting):
+            fetch_model(config.teacher_settings)
+
+
+def _check_vocabulary(config: "BaseConfig", settings: "RLModuleSettings", teacher: ModelFacts) -> None:
+    module = config.rl_module_settings
+    own, other = (
+        load_tokenizer(resolve_model(each.model), each.revision, each.trust_remote_code).get_vocab()
+        for each in (module, settings)
+    )
+    different = next((token for token, number in own.items() if other.get(token) != number), None)
+    too_few = teacher.vocabulary is not None and max(own.values(), default=0) >= teacher.vocabulary
+    if different is None and not too_few:
+        return
+    what = f"{shown(different)} is another token" if different is not None else "it has too few tokens"
+    raise ConfigError(
+        f"{config.teacher_setting}: {shown(settings.model)} does not use the tokens of {shown(module.model)} "
+        f"({what}); fix: name a model with the same tokenizer"
+    )
+
+
+# Their code in vLLM imports that of their towers for images, also for the text alone.
+_NEED_TORCHVISION = {"Qwen3_5ForCausalLM"}
+_BFLOAT16_ON_CPU = {"Qwen3_5ForCausalLM"}
+
+
+def validate_vllm_model(config: "BaseConfig", model: ModelFacts) -> None:
+    """Check that the vLLM of this machine can run the model; a cluster that is joined later is not checked.
+
+    Raises:
+        ConfigError: one line with the setting and the fix.
+    """
+    runners, there = config.env_runners_settings, available()
+    if runners.engine != "vllm" or there is None or there.where != "this machine":
+        return
+    if model.architecture in _NEED_TORCHVISION and importlib.util.find_spec("torchvision") is None:
+        raise ConfigError(
+            f"env_runners.engine: vLLM needs torchvision for {model.architecture}; fix: pip install torchvision, in "
+            "the build of the torch that is installed; or env_runners.engine=transformers"
+        )
+    if model.architecture in _BFLOAT16_ON_CPU and not there.gpus and runners.dtype == "float32":
+        raise ConfigError(
+            f"env_runners.dtype: on a CPU vLLM runs {model.architecture} in bfloat16 only; "
+            "fix: env_runners.dtype=bfloat16, or env_runners.engine=transformers"
+        )

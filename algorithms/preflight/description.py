@@ -10,25 +10,30 @@ from algorithms.models.names import ModelFacts
 from algorithms.preflight.activations import activation_bytes, microbatch_tokens
 from algorithms.preflight.chat_template import prompt_lines
 from algorithms.preflight.context_window import ContextUse
-from algorithms.preflight.engine_cache import engine_bytes, responses_at_once, room_lines, sequence_bytes
 from algorithms.preflight.environments import EnvironmentFacts
-from algorithms.preflight.installation import installation_lines
 from algorithms.preflight.memory import (
     LESS_GPU_MEMORY,
     LIBRARIES_BYTES,
-    USE_A_GPU,
     VLLM_BYTES,
-    Resources,
-    available,
+    engine_bytes,
     gpu_memory,
     gpu_shortage,
     learner_bytes,
     learner_peak,
+    responses_at_once,
+    room_lines,
+    sequence_bytes,
+)
+from algorithms.preflight.ray_session import too_long
+from algorithms.preflight.resources import (
+    USE_A_GPU,
+    Resources,
+    available,
+    installation_lines,
     leaves_gpus_idle,
     reserved,
     vllm_is_installed,
 )
-from algorithms.preflight.ray_folder import too_long
 from r3env.printable import printable
 
 if TYPE_CHECKING:

@@ -1,14 +1,14 @@
-"""Compare what a configuration reserves with what there is, and count the bytes of its parts."""
+"""Count the bytes of a configuration's parts: learners, engines and their cache, and what a GPU must have."""
 
-import importlib.util
 import os
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from algorithms.config.errors import ConfigError
 from algorithms.config.placement import engine_share, engine_sleeps, shares_gpu
 from algorithms.models.names import BYTES, ModelFacts
-from algorithms.preflight.installation import found_gpus, validate_driver, validate_engine_gpus
+from algorithms.preflight.context_window import ContextUse
+from algorithms.preflight.resources import available, found_gpus
 
 if TYPE_CHECKING:
     from algorithms.config.base import BaseConfig
@@ -17,97 +17,11 @@ if TYPE_CHECKING:
 _ADAM_MOMENTS = 2
 # Of a process on the CPU: Python with torch, Ray and transformers, and what vLLM adds.
 LIBRARIES_BYTES, VLLM_BYTES = int(0.65 * 2**30), int(0.6 * 2**30)
-# What a run with a GPU needs at least; the engine in the driver then has it too.
-USE_A_GPU = "learners.num_gpus_per_learner=1"
 # For a GPU that is too small.
 LESS_GPU_MEMORY = (
     "rl_module.lora_rank=16, learners.sharding=fsdp with several learners, a smaller model, or where engine and "
     "learner share the GPU a smaller env_runners.gpu_memory_utilization"
 )
-
-
-@dataclass(frozen=True)
-class Resources:
-    """CPUs and GPUs, as Ray counts them; `where` names their owner."""
-
-    cpus: float
-    gpus: float
-    where: str = ""
-
-    def __str__(self) -> str:
-        cpus, gpus = (f"{count:g}" for count in (self.cpus, self.gpus))
-        return f"{cpus} CPU{'' if cpus == '1' else 's'} and {gpus} GPU{'' if gpus == '1' else 's'}"
-
-
-def reserved(config: "BaseConfig") -> Resources:
-    """Return what the actors reserve; the driver's own engine and learner count with their GPUs only."""
-    runners, learners = config.env_runners_settings, config.learners_settings
-    return Resources(
-        cpus=(runners.num_env_runners + runners.spares) * runners.num_cpus_per_env_runner
-        + learners.num_learners * learners.num_cpus_per_learner,
-        gpus=max(1, runners.num_env_runners + runners.spares) * runners.num_gpus_per_env_runner
-        + max(1, learners.num_learners) * learners.num_gpus_per_learner,
-    )
-
-
-def available() -> Resources | None:
-    """Return what the running Ray has, or else this machine; None on a cluster that is not joined yet."""
-    import ray
-
-    if ray.is_initialized():
-        total = ray.cluster_resources()
-        return Resources(total.get("CPU", 0), total.get("GPU", 0), "the cluster")
-    if os.environ.get("RAY_ADDRESS"):
-        return None
-    import torch
-
-    return Resources(os.cpu_count() or 1, torch.cuda.device_count(), "this machine")
-
-
-def leaves_gpus_idle(config: "BaseConfig", there: Resources) -> bool:
-    """Return whether there are GPUs, and neither engines nor learners reserve any."""
-    return there.gpus > 0 and not reserved(config).gpus
-
-
-def validate_resources(config: "BaseConfig") -> None:
-    """Check that no actor would wait without end, or fail to import.
-
-    Raises:
-        ConfigError: GPUs that this machine does not have or cannot use, vLLM engines that reserve none of those that
-            are there, or vLLM where it is not installed. A cluster that is not joined yet is not asked.
-    """
-    there = available()
-    if there is None:
-        return
-    needed = reserved(config)
-    validate_engine_gpus(config, there.gpus)
-    if needed.gpus > there.gpus:
-        runners = config.env_runners_settings.num_gpus_per_env_runner > 0
-        key = "env_runners.num_gpus_per_env_runner" if runners else "learners.num_gpus_per_learner"
-        if there.where == "this machine":
-            validate_driver(key)
-        raise ConfigError(
-            f"{key}: env runners and learners need {needed.gpus:g} GPUs, {there.where} has {there.gpus:g}; "
-            "fix: fewer of them, or a fraction of a GPU each"
-        )
-    if there.where == "this machine" and not vllm_is_installed() and config.env_runners_settings.engine == "vllm":
-        raise ConfigError(
-            "env_runners.engine: 'vllm' is not installed; fix: make install, or for CUDA pip install -e '.[vllm]'; "
-            "or env_runners.engine=transformers"
-        )
-    if there.where == "this machine" and config.rl_module_settings.lora_rank and not _is_installed("peft"):
-        raise ConfigError(
-            "rl_module.lora_rank: peft is not installed; fix: pip install -e '.[lora]', or rl_module.lora_rank=0"
-        )
-
-
-def vllm_is_installed() -> bool:
-    """Return whether the vLLM package is installed; it is not imported."""
-    return _is_installed("vllm")
-
-
-def _is_installed(package: str) -> bool:
-    return importlib.util.find_spec(package) is not None
 
 
 def learner_bytes(config: "BaseConfig", model: ModelFacts, *, at_rest: bool = False) -> dict[str, int]:
@@ -221,3 +135,118 @@ def engine_is_on_gpu(config: "BaseConfig") -> bool:
 
 def _gib(count: float) -> str:
     return f"{count / 2**30:.1f} GiB"
+
+
+# On a CPU, where a cache has no memory of its own, unless a single sequence needs more.
+CPU_CACHE_BYTES = 2**30
+# vLLM deals its cache out in blocks of so many tokens on a CPU, one of which stays empty.
+_CPU_BLOCK = 128
+_OPTION, _VARIABLE = "kv_cache_memory_bytes", "VLLM_CPU_KVCACHE_SPACE"
+
+
+def sequence_bytes(config: "BaseConfig", model: ModelFacts) -> int:
+    """Return the bytes of the longest sequence's keys and values on one GPU, or on the CPU."""
+    runners = config.env_runners_settings
+    length = config.engine_length or model.context or 0
+    if not engine_is_on_gpu(config):
+        length = (-(-length // _CPU_BLOCK) + 2) * _CPU_BLOCK
+    return -(-model.cache_bytes(length, runners.dtype) // runners.tensor_parallel_size)
+
+
+def cpu_cache_bytes(config: "BaseConfig", model: ModelFacts) -> int:
+    """Return the bytes that an engine on a CPU keeps for its cache.
+
+    `env_runners.vllm.kv_cache_memory_bytes` or vLLM's own VLLM_CPU_KVCACHE_SPACE (GiB) names them. Else it is room for
+    `max_num_seqs` of the longest sequences, but a GiB at most, and for one sequence at least.
+    """
+    named = config.env_runners_settings.vllm.get(_OPTION)
+    if isinstance(named, int):
+        return named
+    if os.environ.get(_VARIABLE, "").isdigit():
+        return int(os.environ[_VARIABLE]) * 2**30
+    one = sequence_bytes(config, model)
+    return max(one, min(CPU_CACHE_BYTES, one * config.env_runners_settings.max_num_seqs))
+
+
+def gpu_cache_bytes(config: "BaseConfig", model: ModelFacts) -> int | None:
+    """Return what an engine's share of this machine's smallest GPU leaves beside its weights; None without a GPU.
+
+    What vLLM needs beside weights and cache is not in it.
+    """
+    if (gpus := found_gpus()) is None:
+        return None
+    runners = config.env_runners_settings
+    weights = -(-model.weight_bytes(runners.dtype) // runners.tensor_parallel_size)
+    return int((engine_share(config) or VLLM_SHARE) * gpus.least_bytes) - weights
+
+
+def room_lines(config: "BaseConfig", model: ModelFacts, tokens: int) -> Iterator[tuple[str, str]]:
+    """Yield the line of `--check` for a vLLM engine that could generate more of a step's responses at a time.
+
+    Args:
+        config: of the run.
+        model: that is served.
+        tokens: of a response and its prompt at full length.
+    """
+    runners, training = config.env_runners_settings, config.training_settings
+    cache = gpu_cache_bytes(config, model) if runners.engine == "vllm" and engine_is_on_gpu(config) else None
+    if cache is None:
+        return
+    room = cache * runners.tensor_parallel_size // model.cache_bytes(tokens, runners.dtype)
+    to_generate = -(-training.queries_per_step * training.group_size // max(1, runners.num_env_runners))
+    useful = min(room, to_generate)
+    if useful > runners.max_num_seqs:
+        yield "", f"the cache of a GPU here has room for {room} of them; faster: env_runners.max_num_seqs={useful}"
+
+
+def cache_bytes(config: "BaseConfig", model: ModelFacts) -> int | None:
+    """Return the bytes of a vLLM engine's cache; None where they depend on a GPU that is not here."""
+    return gpu_cache_bytes(config, model) if engine_is_on_gpu(config) else cpu_cache_bytes(config, model)
+
+
+def responses_at_once(config: "BaseConfig", held_out: int | None) -> int:
+    """Return the most responses that an engine decodes at a time, in training and in evaluations."""
+    training, evaluation = config.training_settings, config.evaluation_settings
+    trained = (training.queries_per_step + config.extra_prompts()) * training.group_size
+    evaluated = min(evaluation.limit or held_out or 0, held_out or 0) * evaluation.samples
+    return min(config.env_runners_settings.max_num_seqs, max(trained, evaluated))
+
+
+def engine_bytes(config: "BaseConfig", model: ModelFacts, use: ContextUse, at_once: int) -> dict[str, int]:
+    """Return the bytes of one engine by part; without `cache` where that depends on a GPU that is not here.
+
+    The transformers engine makes its cache for the responses that it decodes `at_once`.
+    """
+    runners = config.env_runners_settings
+    weights = {"weights": -(-model.weight_bytes(runners.dtype) // runners.tensor_parallel_size)}
+    if runners.engine != "vllm":
+        return weights | {"cache": model.cache_bytes(at_once * use.plain, runners.dtype)}
+    cache = cache_bytes(config, model)
+    return weights if cache is None else weights | {"cache": cache}
+
+
+def validate_cache(config: "BaseConfig", model: ModelFacts) -> None:
+    """Check that a vLLM engine's cache holds the longest sequence, and note the size that it is to have on a CPU.
+
+    Raises:
+        ConfigError: vLLM would refuse to start; the line names the setting and the fix.
+    """
+    if config.env_runners_settings.engine != "vllm":
+        return
+    cache, needed = cache_bytes(config, model), sequence_bytes(config, model)
+    if not engine_is_on_gpu(config):
+        config.measured_cache(cache)
+    length = config.engine_length
+    if cache is None or cache >= needed or length is None:  # None: `--check` has not read prompts on the Hub
+        return
+    fix = f"a shorter env_runners.max_response_tokens, or env_runners.max_model_len below {length}"
+    if engine_is_on_gpu(config):
+        key, more = "env_runners.gpu_memory_utilization", "a larger share, a larger GPU or tensor_parallel_size"
+    elif _OPTION in config.env_runners_settings.vllm:
+        key, more = f"env_runners.vllm.{_OPTION}", f"{needed}"
+    else:
+        key, more = _VARIABLE, f"{-(-needed // 2**30)}"
+    raise ConfigError(
+        f"{key}: leaves {max(0, cache) / 2**30:.2f} GiB for the cache, and one sequence of {length} tokens takes "
+        f"{needed / 2**30:.2f} GiB; fix: {more}, or {fix}"
+    )

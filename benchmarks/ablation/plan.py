@@ -123,7 +123,7 @@ def plan(arms: Sequence[Arm], seeds: Iterable[int], task: Task, out: Path) -> li
 
 
 def _job(arm: Arm, seed: int, config: GRPOConfig, run: RunSettings, out: Path) -> Job:
-    from algorithms.preflight.memory import reserved
+    from algorithms.preflight.resources import reserved
 
     run = run.changed("run", {"name": f"{arm.name}-{seed}", "dir": str(out), "seed": seed})
     resources = reserved(config)

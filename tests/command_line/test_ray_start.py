@@ -11,8 +11,7 @@ from algorithms.config.sections import RunSettings
 from algorithms.grpo.config import GRPOConfig
 from algorithms.preflight import ray_session
 from algorithms.preflight.check import check
-from algorithms.preflight.ray_folder import SHORT, too_long
-from algorithms.preflight.ray_session import RayDidNotStart, start_ray
+from algorithms.preflight.ray_session import SHORT, RayDidNotStart, start_ray, too_long
 
 # A store of one byte: Ray takes no less than 75 MiB.
 UNSTARTABLE = {"RAY_DEFAULT_OBJECT_STORE_MAX_MEMORY_BYTES": "1"}

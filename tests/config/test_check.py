@@ -16,7 +16,7 @@ from algorithms.grpo.config import ConfigError, GRPOConfig
 from algorithms.preflight.activations import microbatch_tokens
 from algorithms.preflight.check import check, validate_model, validate_start, warn_of_cluster
 from algorithms.preflight.context_window import ContextUse
-from algorithms.preflight.memory import Resources
+from algorithms.preflight.resources import Resources
 from algorithms.r3_grpo.config import R3GRPOConfig
 from algorithms.rollout.engines.vllm import VLLMEngine
 from algorithms.train.loop import _build
@@ -249,7 +249,7 @@ def test_no_gpu_is_missed_where_there_is_none_or_one_is_used(config, monkeypatch
 
 def test_a_missing_vllm_is_reported_by_the_check_and_refused_by_the_start(config, monkeypatch):
     monkeypatch.setattr("algorithms.preflight.description.vllm_is_installed", lambda: False)
-    monkeypatch.setattr("algorithms.preflight.memory.vllm_is_installed", lambda: False)
+    monkeypatch.setattr("algorithms.preflight.resources.vllm_is_installed", lambda: False)
     config.env_runners(engine="vllm")
     assert "vLLM is not installed here" in report(config)["env runners"]
     line = r"^env_runners\.engine: 'vllm' is not installed; fix: make install, or .*pip install -e '\.\[vllm\]'; "

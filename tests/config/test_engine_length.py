@@ -8,7 +8,7 @@ from algorithms.config.sections import RunSettings
 from algorithms.grpo.config import ConfigError, GRPOConfig
 from algorithms.models.names import ModelFacts, validate_model
 from algorithms.preflight.check import check, measure_engine, validate_start
-from algorithms.preflight.engine_cache import cpu_cache_bytes, sequence_bytes
+from algorithms.preflight.memory import cpu_cache_bytes, sequence_bytes
 from algorithms.r3_grpo.config import R3GRPOConfig
 from algorithms.rollout.env_runner import LLMEnvRunner
 

@@ -11,8 +11,8 @@ from algorithms.config.placement import Placement, placement, transfer_kind
 from algorithms.models.names import ModelFacts
 from algorithms.preflight import check, memory
 from algorithms.preflight.description import Line, _gpu_lines
-from algorithms.preflight.installation import FoundGPUs
-from algorithms.preflight.memory import Resources, gpu_memory, gpu_shortage, least_gpu_bytes, reserved
+from algorithms.preflight.memory import gpu_memory, gpu_shortage, least_gpu_bytes
+from algorithms.preflight.resources import FoundGPUs, Resources, reserved
 from algorithms.r3_grpo.config import R3GRPOConfig
 
 SMALL = ModelFacts("1.5B", "Qwen2ForCausalLM", 1_777_088_000, 28, 2, 128, 131_072)

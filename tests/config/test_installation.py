@@ -9,10 +9,9 @@ import pytest
 from algorithms.config.errors import ConfigError
 from algorithms.config.sections import RunSettings
 from algorithms.models.names import ModelFacts
-from algorithms.preflight import engine_cache, installation
+from algorithms.preflight import memory, resources
 from algorithms.preflight.check import check, validate_start
-from algorithms.preflight.installation import FoundGPUs, driver_problem, parse_gpus
-from algorithms.preflight.memory import Resources
+from algorithms.preflight.resources import FoundGPUs, Resources, driver_problem, parse_gpus
 from algorithms.r3_grpo.config import R3GRPOConfig
 
 
@@ -38,8 +37,8 @@ def machine(monkeypatch):
     def make(*, gpus, driver="580.65.06", cuda="13.0", where="this machine"):
         for module in ("check", "description", "memory"):
             monkeypatch.setattr(f"algorithms.preflight.{module}.available", lambda: Resources(16, gpus, where))
-        monkeypatch.setattr(installation, "found_gpus", lambda: FoundGPUs(driver, 80 * 2**30))
-        monkeypatch.setattr(installation, "toolkit", lambda: cuda)
+        monkeypatch.setattr(resources, "found_gpus", lambda: FoundGPUs(driver, 80 * 2**30))
+        monkeypatch.setattr(resources, "toolkit", lambda: cuda)
 
     return make
 
@@ -69,8 +68,8 @@ def test_what_nvidia_smi_lists_is_read():
 
 
 def test_a_machine_without_a_driver_has_no_gpus(monkeypatch):
-    monkeypatch.setattr(installation, "_NVIDIA_SMI", ("a-command-that-is-not-there",))
-    assert installation.found_gpus.__wrapped__() is None
+    monkeypatch.setattr(resources, "_NVIDIA_SMI", ("a-command-that-is-not-there",))
+    assert resources.found_gpus.__wrapped__() is None
 
 
 def test_the_check_compares_driver_and_cuda(config, machine):
@@ -120,20 +119,18 @@ def test_another_vllm_is_named_by_the_check_and_at_the_start(config, machine, mo
 
 def test_the_vllm_that_is_supported_is_the_one_that_is_installed():
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
-    assert any(
-        line.startswith(f"vllm=={installation.VLLM_VERSION}.") for line in project["optional-dependencies"]["vllm"]
-    )
+    assert any(line.startswith(f"vllm=={resources.VLLM_VERSION}.") for line in project["optional-dependencies"]["vllm"])
 
 
 def test_an_engine_whose_cache_has_room_for_more_responses_is_told_how_many(config, machine, monkeypatch):
     model = ModelFacts("1.5B", "Qwen2ForCausalLM", 1_777_088_000, 28, 2, 128, 131_072)
-    monkeypatch.setattr(engine_cache, "found_gpus", lambda: FoundGPUs("580.65.06", 80 * 10**9))
+    monkeypatch.setattr(memory, "found_gpus", lambda: FoundGPUs("580.65.06", 80 * 10**9))
     config.rl_module(dtype="bfloat16").training(queries_per_step=128, group_size=8)
     config.env_runners(engine="vllm", dtype="bfloat16", num_env_runners=4, num_gpus_per_env_runner=1)
 
     def hints(**changed):
         changed_config = config.copy(copy_frozen=False).env_runners(**changed)
-        return [line for _, line in engine_cache.room_lines(changed_config, model, 8700)]
+        return [line for _, line in memory.room_lines(changed_config, model, 8700)]
 
     (hint,) = hints()
     # (80e9 × 0.92 - 2 × 1.777e9) / (28 layers × 2 × 2 heads × 128 × 2 bytes × 8,700 tokens) = 280

@@ -13,7 +13,7 @@ from algorithms.config.schema import describe_default
 from algorithms.config.sections import RunSettings
 from algorithms.grpo.config import ConfigError, GRPOConfig
 from algorithms.preflight.check import check
-from algorithms.preflight.memory import reserved
+from algorithms.preflight.resources import reserved
 from algorithms.r3_grpo.config import R3GRPOConfig
 from tests.rollout.test_vllm_engine import two_vllm_actors
 from tests.transfer.conftest import configuration

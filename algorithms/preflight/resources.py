@@ -1,7 +1,9 @@
-"""Find out what is installed for GPUs without starting any of it: the driver, torch's CUDA, and vLLM's version."""
+"""Compare what a configuration reserves with what there is: CPUs, GPUs, the driver, torch's CUDA, vLLM's version."""
 
 import functools
 import importlib.metadata
+import importlib.util
+import os
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,6 +14,8 @@ from algorithms.config.errors import ConfigError
 if TYPE_CHECKING:
     from algorithms.config.base import BaseConfig
 
+# What a run with a GPU needs at least; the engine in the driver then has it too.
+USE_A_GPU = "learners.num_gpus_per_learner=1"
 # The one whose engine calls, weight updates and log-probs the tests run with.
 VLLM_VERSION = "0.32"
 # First driver of each major version of CUDA. Source: NVIDIA, CUDA Compatibility, minor version compatibility.
@@ -131,3 +135,87 @@ def installation_lines(config: "BaseConfig") -> Iterator[tuple[str, str]]:
         yield "driver of GPUs", f"NVIDIA {found.driver}; {told}"
     if config.env_runners_settings.engine == "vllm" and (problem := vllm_problem()):
         yield "vLLM", problem
+
+
+@dataclass(frozen=True)
+class Resources:
+    """CPUs and GPUs, as Ray counts them; `where` names their owner."""
+
+    cpus: float
+    gpus: float
+    where: str = ""
+
+    def __str__(self) -> str:
+        cpus, gpus = (f"{count:g}" for count in (self.cpus, self.gpus))
+        return f"{cpus} CPU{'' if cpus == '1' else 's'} and {gpus} GPU{'' if gpus == '1' else 's'}"
+
+
+def reserved(config: "BaseConfig") -> Resources:
+    """Return what the actors reserve; the driver's own engine and learner count with their GPUs only."""
+    runners, learners = config.env_runners_settings, config.learners_settings
+    return Resources(
+        cpus=(runners.num_env_runners + runners.spares) * runners.num_cpus_per_env_runner
+        + learners.num_learners * learners.num_cpus_per_learner,
+        gpus=max(1, runners.num_env_runners + runners.spares) * runners.num_gpus_per_env_runner
+        + max(1, learners.num_learners) * learners.num_gpus_per_learner,
+    )
+
+
+def available() -> Resources | None:
+    """Return what the running Ray has, or else this machine; None on a cluster that is not joined yet."""
+    import ray
+
+    if ray.is_initialized():
+        total = ray.cluster_resources()
+        return Resources(total.get("CPU", 0), total.get("GPU", 0), "the cluster")
+    if os.environ.get("RAY_ADDRESS"):
+        return None
+    import torch
+
+    return Resources(os.cpu_count() or 1, torch.cuda.device_count(), "this machine")
+
+
+def leaves_gpus_idle(config: "BaseConfig", there: Resources) -> bool:
+    """Return whether there are GPUs, and neither engines nor learners reserve any."""
+    return there.gpus > 0 and not reserved(config).gpus
+
+
+def validate_resources(config: "BaseConfig") -> None:
+    """Check that no actor would wait without end, or fail to import.
+
+    Raises:
+        ConfigError: GPUs that this machine does not have or cannot use, vLLM engines that reserve none of those that
+            are there, or vLLM where it is not installed. A cluster that is not joined yet is not asked.
+    """
+    there = available()
+    if there is None:
+        return
+    needed = reserved(config)
+    validate_engine_gpus(config, there.gpus)
+    if needed.gpus > there.gpus:
+        runners = config.env_runners_settings.num_gpus_per_env_runner > 0
+        key = "env_runners.num_gpus_per_env_runner" if runners else "learners.num_gpus_per_learner"
+        if there.where == "this machine":
+            validate_driver(key)
+        raise ConfigError(
+            f"{key}: env runners and learners need {needed.gpus:g} GPUs, {there.where} has {there.gpus:g}; "
+            "fix: fewer of them, or a fraction of a GPU each"
+        )
+    if there.where == "this machine" and not vllm_is_installed() and config.env_runners_settings.engine == "vllm":
+        raise ConfigError(
+            "env_runners.engine: 'vllm' is not installed; fix: make install, or for CUDA pip install -e '.[vllm]'; "
+            "or env_runners.engine=transformers"
+        )
+    if there.where == "this machine" and config.rl_module_settings.lora_rank and not _is_installed("peft"):
+        raise ConfigError(
+            "rl_module.lora_rank: peft is not installed; fix: pip install -e '.[lora]', or rl_module.lora_rank=0"
+        )
+
+
+def vllm_is_installed() -> bool:
+    """Return whether the vLLM package is installed; it is not imported."""
+    return _is_installed("vllm")
+
+
+def _is_installed(package: str) -> bool:
+    return importlib.util.find_spec(package) is not None
