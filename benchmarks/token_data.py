@@ -14,8 +14,7 @@ from algorithms.grpo.types import Group, Prompt, Sample
 from algorithms.models.names import resolve_model
 from algorithms.models.tokenizer import load_tokenizer
 from algorithms.rollout.types import Context, Rollout
-from algorithms.train.rollout_files import rollout_rows, write_rollouts
-from algorithms.train.token_pieces import TokenPieces
+from algorithms.train.rollout_files import TokenPieces, rollout_rows, write_rollouts
 from benchmarks.record import add_record_option, show
 
 GROUPS, SIZE, PROMPT = 16, 8, 20

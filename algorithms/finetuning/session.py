@@ -27,9 +27,9 @@ from algorithms.rollout.workers import inference_workers
 from algorithms.train.checkpoints import Checkpoints
 from algorithms.train.closing_table import print_closing_table, problems_named
 from algorithms.train.evaluations import to_tags
-from algorithms.train.interrupts import InterruptBetweenSteps, interrupt_on_sigterm
 from algorithms.train.recorder import Recorder
 from algorithms.train.run_directory import SIDES, RunDirectory
+from algorithms.train.stopping import InterruptBetweenSteps, interrupt_on_sigterm
 from algorithms.train.trackers.tracker import Outcome
 from algorithms.utils.progress import Counter, Progress
 from algorithms.utils.provenance import code_commit, code_version

@@ -21,12 +21,12 @@ from algorithms.preflight.check import validate_sequences, validate_start
 from algorithms.preflight.description import (
     NOT_CACHED,
     NOT_ENOUGH,
+    CheckResult,
     Line,
-    Report,
     bytes_text,
     evaluation_text,
     sum_text,
-    to_report,
+    to_result,
 )
 from algorithms.preflight.environments import validate_environment
 from algorithms.preflight.memory import LIBRARIES_BYTES, learner_bytes
@@ -118,7 +118,7 @@ def _run_in(directory: RunDirectory, config: SFTConfig, run: RunSettings, rows: 
 _NOT_HELD = ("reference", "teacher")
 
 
-def check(config: SFTConfig, run: RunSettings) -> Report:
+def check(config: SFTConfig, run: RunSettings) -> CheckResult:
     """Describe what a run would train, and whether this machine's memory suffices; the solutions are read.
 
     A model on the Hub that cannot be reached is no error.
@@ -133,7 +133,7 @@ def check(config: SFTConfig, run: RunSettings) -> Report:
     lines: list[Line | tuple[str, str]] = [("algorithm", "SFT")]
     if model is None:
         lines.append(("model", f"{config.rl_module_settings.model}: {NOT_CACHED}"))
-        return to_report([*lines, ("evaluation", _evaluation(config, facts.held_out))])
+        return to_result([*lines, ("evaluation", _evaluation(config, facts.held_out))])
     validate_sequences(config, model, facts)
     check_layers(config)
     module = config.rl_module_settings
@@ -143,7 +143,7 @@ def check(config: SFTConfig, run: RunSettings) -> Report:
     lines += [("environment", _data(config)), ("solutions", rows.described().partition(": ")[2])]
     lines += [_memory(config, model, rows), ("evaluation", _evaluation(config, facts.held_out))]
     lines += _example(rows.train[0], tokenizer)
-    return to_report(lines)
+    return to_result(lines)
 
 
 def _run(config: SFTConfig, run: RunSettings, rows: Rows) -> str:

@@ -23,7 +23,7 @@ from algorithms.learner.weights import buckets, full_weights
 from algorithms.models.causal_lm import load_causal_lm
 from algorithms.models.names import resolve_model
 from algorithms.models.tokenizer import ModelConfigs, load_tokenizer
-from algorithms.train.checkpoint import complete_checkpoint
+from algorithms.train.checkpoints import complete_checkpoint
 from algorithms.train.run_directory import checkpoint_path
 from algorithms.train.tensor_files import write_tensors
 from algorithms.utils.errors import RunError

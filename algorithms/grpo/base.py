@@ -318,7 +318,7 @@ class StagedAlgorithm(Algorithm):
         """No second group: the training runners evaluate, with the engines that are there already."""
         return False
 
-    # -- What a checkpoint keeps beside weights and optimizer; see algorithms.train.checkpoint. ----------------------
+    # -- What a checkpoint keeps beside weights and optimizer; see algorithms.train.checkpoints. ----------------------
 
     def get_state(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """Return the state of RLlib, for its own pickled checkpoints, and of the training loop; both resume exactly."""

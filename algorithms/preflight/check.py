@@ -14,7 +14,7 @@ from algorithms.preflight.context_window import (
     validate_context,
     validate_engine_context,
 )
-from algorithms.preflight.description import Report, describe
+from algorithms.preflight.description import CheckResult, describe
 from algorithms.preflight.environments import EnvironmentFacts, validate_environment
 from algorithms.preflight.memory import LESS_GPU_MEMORY, gpu_memory, gpu_shortage, validate_cache
 from algorithms.preflight.resources import (
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from algorithms.config.sections import RunSettings
 
 
-__all__ = ["Report", "check", "validate_environment", "validate_model", "validate_start"]
+__all__ = ["CheckResult", "check", "validate_environment", "validate_model", "validate_start"]
 
 _logger = logging.getLogger(__name__)
 
@@ -120,7 +120,7 @@ def _warn_of_small_gpus(config: "BaseConfig", model: ModelFacts) -> None:
         _logger.warning("GPU memory: %s, and %s; fix: %s", small, gpu_memory(config, model), LESS_GPU_MEMORY)
 
 
-def check(config: "BaseConfig", run_settings: "RunSettings") -> Report:
+def check(config: "BaseConfig", run_settings: "RunSettings") -> CheckResult:
     """Describe what a configuration would start, and whether the machine suffices for it.
 
     A model on the Hub that cannot be reached is no error.

@@ -54,7 +54,7 @@ _LESS_MEMORY = (
 
 
 @dataclass(frozen=True)
-class Report:
+class CheckResult:
     """The result of a check.
 
     Args:
@@ -80,7 +80,7 @@ def describe(
     environment: EnvironmentFacts,
     model: ModelFacts | None,
     use: ContextUse | None,
-) -> Report:
+) -> CheckResult:
     """Describe what a configuration would start.
 
     Args:
@@ -95,13 +95,13 @@ def describe(
     rows += _data_lines(config, environment)
     if model is not None:
         rows += prompt_lines(config, environment.first_prompt, environment.tools)
-    return to_report(rows)
+    return to_result(rows)
 
 
-def to_report(rows: Sequence[Line | tuple[str, str]]) -> Report:
+def to_result(rows: Sequence[Line | tuple[str, str]]) -> CheckResult:
     """Lay out lines, and the verdict that follows from them."""
     lines = tuple(printable(f"{row[0]:<{_WIDTH}}{row[1]}".rstrip()) for row in (*rows, ("verdict", _verdict(rows))))
-    return Report(lines, all(row.enough for row in rows if isinstance(row, Line)))
+    return CheckResult(lines, all(row.enough for row in rows if isinstance(row, Line)))
 
 
 def _verdict(rows: Sequence[Line | tuple[str, str]]) -> str:

@@ -1,14 +1,17 @@
-"""The evaluations of a run: before and after training, and one between steps that failed and is made on resume."""
+"""The evaluations of a run: before, between and after its steps, and what becomes of one that fails."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import yaml
 
 from algorithms.evaluation.sampling import Evaluation, held_out_sample
 from algorithms.grpo.base import StagedAlgorithm
+from algorithms.learner.group import LearnerDied
 from algorithms.rollout.conversation import last_text
 from algorithms.rollout.types import Split
+from algorithms.utils.errors import InputError, RunError
 from algorithms.utils.progress import Counter
 
 # Answers that evaluation.json keeps, for people.
@@ -77,3 +80,26 @@ def _examples(algo: StagedAlgorithm, evaluation: Evaluation) -> list[dict[str, A
         {"problem": queries[uid].problem, "response": last_text(firsts[uid]), "correct": firsts[uid].correct}
         for uid in held_out_sample(evaluation.uids, EXAMPLES)
     ]
+
+
+class EvaluationFailed(RunError):
+    """An evaluation of a run failed; the steps before it are kept."""
+
+
+@contextmanager
+def naming_the_evaluation(when: str, how_to_resume: str) -> Iterator[None]:
+    """Put the evaluation in front of an error's line, and behind it how to continue; a defect of ours stays as it is.
+
+    Args:
+        when: the evaluation was, as in "after step 3".
+        how_to_resume: what to do once the cause is fixed.
+
+    Raises:
+        EvaluationFailed: in place of an error that its user can fix.
+    """
+    try:
+        yield
+    except LearnerDied:  # no evaluation's fault
+        raise
+    except (InputError, RunError) as error:
+        raise EvaluationFailed(f"the evaluation {when} failed: {error}; then {how_to_resume}") from error

@@ -1,11 +1,16 @@
-"""Exit codes, and the errors that end a command in one line instead of a traceback."""
+"""Exit codes, the errors that end a command in one line instead of a traceback, and what a supervisor is told."""
 
+import contextlib
+import ctypes
+import os
+import signal
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 from algorithms.config.errors import ServiceError
-from algorithms.train.supervised import ERROR, is_restart, report
 from algorithms.utils.errors import InputError, RunError, is_disk_full, is_not_written
+from algorithms.utils.files import write_text
 
 DONE, FAILED, WRONG_INPUT, INTERRUPTED = 0, 1, 2, 130
 
@@ -30,7 +35,7 @@ def in_one_line(run: Callable[[], int], retry: str) -> int:
             raise
         code, line = ending
         print(line, file=sys.stderr)
-        report(ERROR, line)
+        report_to_supervisor(ERROR, line)
         return code
 
 
@@ -49,3 +54,47 @@ def _ending(error: Exception, retry: str) -> tuple[int, str] | None:
     if is_not_written(error):
         what, fix = "the history cannot be written", "check the free space, the quota and the health of its disk"
     return FAILED, f"error: {what} ({said}); what was written before is intact; fix: {fix}, then {retry}"
+
+
+# `PID:FOLDER` of the supervisor. Whatever else inherits the variable has another parent.
+VARIABLE = "R3_GRPO_SUPERVISOR"
+DIRECTORY, ERROR, RESTART = "directory", "error", "restart"
+_PR_SET_PDEATHSIG = 1
+
+
+def is_supervised() -> bool:
+    """Return whether a supervisor started this process."""
+    return _folder() is not None
+
+
+def is_restart() -> bool:
+    """Return whether a supervisor started this process in place of one that had died."""
+    folder = _folder()
+    return folder is not None and (folder / RESTART).exists()
+
+
+def end_with_supervisor() -> None:
+    """Let this process get a SIGTERM when its supervisor dies, in whatever way: nothing else would stop it."""
+    if not is_supervised() or not sys.platform.startswith("linux"):
+        return
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    if not is_supervised():  # it died just now
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+def report_to_supervisor(name: str, text: str) -> None:
+    """Report something to the supervisor, if there is one.
+
+    Args:
+        name: `DIRECTORY`, the run directory that can be resumed from now on, or `ERROR`, why the run fails.
+        text: one line.
+    """
+    folder = _folder()
+    if folder is not None:
+        with contextlib.suppress(OSError):  # a full disk: the run is more than what is said about it
+            write_text(folder / name, text)
+
+
+def _folder() -> Path | None:
+    supervisor, _, folder = os.environ.get(VARIABLE, "").partition(":")
+    return Path(folder) if supervisor == str(os.getppid()) else None

@@ -21,20 +21,17 @@ from algorithms.grpo.config import GRPOConfig
 from algorithms.learner.group import LearnerDied
 from algorithms.preflight.check import warn_of_cluster
 from algorithms.preflight.ray_session import start_ray
-from algorithms.train.checkpoint import load_checkpoint
-from algorithms.train.checkpoints import Checkpoints
+from algorithms.train.checkpoints import Checkpoints, load_checkpoint
 from algorithms.train.closing_table import print_closing_table, problems_named
 from algorithms.train.curves import draw_curves
-from algorithms.train.evaluations import measure, to_stored, to_tags, was_missed
-from algorithms.train.failed_evaluation import naming_the_evaluation
-from algorithms.train.interrupts import InterruptBetweenSteps, interrupt_on_sigterm
+from algorithms.train.evaluations import measure, naming_the_evaluation, to_stored, to_tags, was_missed
+from algorithms.train.exit_codes import DIRECTORY, report_to_supervisor
 from algorithms.train.ray_watch import RayWatch
-from algorithms.train.recorder import Recorder
+from algorithms.train.recorder import Recorder, record_step, step_row
 from algorithms.train.resume import StoredRun, changed_measurement, changed_training, reading_history
+from algorithms.train.rollout_files import TokenPieces
 from algorithms.train.run_directory import SIDES, RunDirectory, is_in_job_copy
-from algorithms.train.step_record import record_step, step_row
-from algorithms.train.supervised import DIRECTORY, report
-from algorithms.train.token_pieces import TokenPieces
+from algorithms.train.stopping import InterruptBetweenSteps, interrupt_on_sigterm
 from algorithms.train.trackers.tracker import Outcome
 from algorithms.utils.process import native_stderr_held_back
 from algorithms.utils.progress import Progress
@@ -65,7 +62,7 @@ def train(config: GRPOConfig, run: RunSettings, *, name: str, numbered: bool = T
         except BaseException:  # nothing was begun
             shutil.rmtree(directory.path, ignore_errors=True)
             raise
-        report(DIRECTORY, str(directory.path))
+        report_to_supervisor(DIRECTORY, str(directory.path))
         session = _Session(config, run, directory)
         with session.recorded():
             session.record_settings()
@@ -129,7 +126,7 @@ class _Session:
         if checkpoint is None:
             self.record_settings()
         self.recorder.resume_settings(self._settings(), changed=changed_training(before, config_yaml))
-        report(DIRECTORY, str(self.directory.path))
+        report_to_supervisor(DIRECTORY, str(self.directory.path))
         print(f"resumed {self.directory.path} after step {self.algo.steps_done}", file=sys.stderr)
         if "before" not in self.evaluations and not self.algo.steps_done:
             self.evaluate_before()

@@ -12,10 +12,9 @@ import ray
 from ray.experimental import internal_kv as kv
 
 from algorithms.learner.group import LearnerDied
-from algorithms.train.exit_codes import FAILED
-from algorithms.train.leaving import end_now
+from algorithms.train.exit_codes import ERROR, FAILED, report_to_supervisor
 from algorithms.train.run_directory import RunDirectory, checkpoint_path, checkpoint_steps
-from algorithms.train.supervised import ERROR, report
+from algorithms.train.stopping import end_now
 from algorithms.utils.errors import InputError, RunError
 
 LOOK_S, ANSWER_S = 2.0, 5
@@ -70,7 +69,7 @@ class RayWatch:
                 os.kill(os.getpid(), signal.SIGTERM)
             elif silent_s >= (SILENT_S + SAVING_S if self._started else STARTING_S) and not self._closed.is_set():
                 line = f"error: {self._line()}"
-                report(ERROR, line)
+                report_to_supervisor(ERROR, line)
                 print(line, file=sys.stderr, flush=True)
                 end_now(FAILED)
 

@@ -1,21 +1,24 @@
-"""Write a step's numbers to metrics.jsonl and to every tracker of the run."""
+"""Record a step: its numbers in metrics.jsonl, in Ray's gauges and with every tracker of the run, and its rollouts."""
 
 import logging
+import re
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Self
 
 from algorithms.config.schema import Sections
 from algorithms.config.secrets import without_secrets
-from algorithms.rollout.types import Rollout
+from algorithms.config.sections import RunSettings
+from algorithms.grpo.base import StagedAlgorithm
+from algorithms.rollout.types import Prompt, Rollout, Split
 from algorithms.train import metrics_file
-from algorithms.train.gauges import Gauges
+from algorithms.train.evaluations import to_tags
+from algorithms.train.rollout_files import TokenPieces, rollout_rows, sample_conversations, write_rollouts
 from algorithms.train.run_directory import RunDirectory
 from algorithms.train.trackers.conversations import conversation_rows
-from algorithms.train.trackers.delivery import Delivery
-from algorithms.train.trackers.event_files import EventFiles
 from algorithms.train.trackers.registry import TENSORBOARD, open_tracker, others
-from algorithms.train.trackers.tracker import Outcome
+from algorithms.train.trackers.tensorboard import EventFiles
+from algorithms.train.trackers.tracker import Delivery, Outcome
 from algorithms.utils.files import plain
 
 _logger = logging.getLogger(__name__)
@@ -153,3 +156,107 @@ class Recorder:
 
 def _numbers(row: Mapping[str, Any]) -> dict[str, float]:
     return {tag: value for tag, value in row.items() if tag != "step" and isinstance(value, (int, float))}
+
+
+# Tag → what the gauge says of itself.
+WATCHED: Mapping[str, str] = MappingProxyType(
+    {
+        "step": "training steps done",
+        "reward/mean": "mean reward of the fresh responses",
+        "reward/correct": "share of fresh responses that are correct",
+        "eval/pass@1": "pass@1 on held-out problems, at the last evaluation",
+        "groups/zero_advantage": "share of responses with an advantage of 0",
+        "groups/solve_all": "share of groups whose responses are all correct",
+        "groups/solve_none": "share of groups whose responses are all incorrect",
+        "response/mean_tokens": "mean length of the fresh responses, in tokens",
+        "response/truncated": "share of fresh responses that were truncated at the length limit",
+        "policy/loss": "loss",
+        "policy/entropy": "mean entropy of the next token, in nats",
+        "policy/kl": "KL from the initial model, in nats per token",
+        "policy/grad_norm": "norm of the gradient before clipping",
+        "policy/clip_fraction": "share of tokens whose gradient was clipped",
+        "policy/logp_mismatch_mean": "mean difference between engine and learner log-probs, in nats",
+        "policy/skipped_steps": "optimizer steps skipped in the last step",
+        "grading/timeouts": "responses whose grading timed out in the last step",
+        "grading/errors": "responses whose grading failed in the last step",
+        "rollout/environment_errors": "episodes ended by an exception in the last step",
+        "rollout/runner_restarts": "env runners lost and replaced in this run",
+        "rollout/policy_lag": "steps between the oldest sampling policy and the trained one",
+        "throughput/response_tokens_per_s": "fresh response tokens per second",
+        "throughput/learner_tokens_per_s": "tokens per second that the learners process",
+        "throughput/mfu": "share of the learners' peak FLOP/s that they reach",
+        "throughput/idle_share": "share of time in which engines did not generate",
+        "time/step": "seconds of the last step",
+        "time/generate": "seconds of generation in the last step",
+        "time/update": "seconds of optimizer steps in the last step",
+        "time/transfer": "seconds of weight sync in the last step",
+    }
+)
+
+
+class Gauges:
+    """Gauges of one run, labeled with its name; none without Ray.
+
+    Args:
+        run: the run's name.
+    """
+
+    def __init__(self, run: str) -> None:
+        self._labels = {"run": run}
+        self._gauges: dict[str, Any] = {}
+
+    def set(self, values: Mapping[str, float]) -> None:
+        """Set the gauges of those metrics that are watched; Ray exports them after its next report, in seconds."""
+        import ray
+
+        if ray.is_initialized():
+            for tag in WATCHED.keys() & values.keys():
+                self._gauge(tag).set(values[tag], self._labels)
+
+    def _gauge(self, tag: str) -> Any:
+        from ray.util.metrics import Gauge
+
+        if tag not in self._gauges:
+            self._gauges[tag] = Gauge(gauge_name(tag), description=WATCHED[tag], tag_keys=("run",))
+        return self._gauges[tag]
+
+
+def gauge_name(tag: str) -> str:
+    """Return a tag's gauge: `eval/pass@1` becomes `r3_grpo_eval_pass_at_1`, which Ray exports with `ray_` before it."""
+    return "r3_grpo_" + re.sub(r"\W", "_", tag.replace("@", "_at_"))
+
+
+def step_row(algo: StagedAlgorithm, evaluation: Mapping[str, Any], wall_s: float) -> dict[str, Any]:
+    """Return the row of the step that has ended: flat tag → number or text.
+
+    Args:
+        algo: that made the step.
+        evaluation: metrics of the evaluation after it; empty where there was none.
+        wall_s: seconds that the run has taken so far.
+    """
+    row = {"step": algo.steps_done, **algo.batch.record, "run/wall_s": wall_s}
+    return row | to_tags(evaluation)
+
+
+def record_step(
+    algo: StagedAlgorithm,
+    row: Mapping[str, Any],
+    run: RunSettings,
+    recorder: Recorder,
+    directory: RunDirectory,
+    pieces: TokenPieces | None,
+) -> None:
+    """Write the step that has ended: its row, its conversations and, with `run.save_rollouts`, its rollouts."""
+    step, groups = algo.steps_done, algo.batch.groups
+    if run.save_rollouts:
+        rows = rollout_rows(step, groups, algo.tokenizer, pieces, lambda prompt: reference_answer(algo, prompt))
+        write_rollouts(directory.rollout_file(step), rows)
+    recorder.record(row)
+    recorder.record_conversations(step, sample_conversations(groups, run.log_conversations, algo.tokenizer))
+
+
+def reference_answer(algo: StagedAlgorithm, prompt: Prompt) -> str:
+    """Return the reference answer to a prompt of training, in the form of the query that was posed."""
+    environment = algo.environments[Split.TRAIN].unwrapped
+    query = environment.query(prompt.uid)
+    return str((environment.variant(query, prompt.variant) if prompt.variant else query).answer)

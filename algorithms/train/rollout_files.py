@@ -1,4 +1,4 @@
-"""The rollouts of one step as a Parquet file."""
+"""The rollouts of one step as a Parquet file, with the text of each token."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -13,8 +13,61 @@ import pyarrow.parquet as pq
 from algorithms.grpo.types import Group, Sample
 from algorithms.rollout.conversation import conversation
 from algorithms.rollout.types import Prompt, Rollout
-from algorithms.train.token_pieces import TokenPieces
 from algorithms.utils.files import write_parquet
+
+# What a decoder puts where bytes are no character, or not yet one.
+_NO_CHARACTER = "\ufffd"
+# A character has four bytes at most; a run of tokens that end within one character and begin within another is longer.
+_LONGEST_RUN = 8
+
+
+class TokenPieces:
+    """Cuts a response's text at its tokens; caches the piece of every token.
+
+    Args:
+        tokenizer: Hugging Face's, of the policy.
+    """
+
+    def __init__(self, tokenizer: Any) -> None:
+        self._tokenizer = tokenizer
+        # Some decoders swallow the space in front of a text: each token is decoded behind another one.
+        self._before = list(tokenizer.encode("a", add_special_tokens=False)[-1:])
+        self._cut = 0
+        self._cut = len(self._decode([]))
+        self._known: dict[int, str] = {}
+
+    def cut(self, tokens: Sequence[int]) -> tuple[str, ...]:
+        """Return one piece per token, control tokens included.
+
+        A character whose bytes lie in several tokens is the last one's piece; the others' are empty.
+        """
+        pieces: list[str] = []
+        incomplete: list[int] = []
+        for token in tokens:
+            piece = self._piece(token)
+            if incomplete or _NO_CHARACTER in piece:
+                incomplete.append(token)
+                piece = self._decode(incomplete)
+                if piece.endswith(_NO_CHARACTER) and len(incomplete) < _LONGEST_RUN:
+                    piece = ""
+                else:
+                    incomplete = []
+            pieces.append(piece)
+        if incomplete:
+            pieces[-1] = self._decode(incomplete)
+        return tuple(pieces)
+
+    def _piece(self, token: int) -> str:
+        if token not in self._known:
+            self._known[token] = self._decode([token])
+        return self._known[token]
+
+    def _decode(self, tokens: Sequence[int]) -> str:
+        text: str = self._tokenizer.decode(
+            [*self._before, *tokens], skip_special_tokens=False, clean_up_tokenization_spaces=False
+        )
+        return text[self._cut :]
+
 
 SCHEMA = pa.schema(
     [

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from algorithms.train.interrupts import raise_interrupt
+from algorithms.train.stopping import raise_interrupt
 from algorithms.utils.files import write_text
 from benchmarks.ablation.plan import Job
 from benchmarks.ablation.stored import State, state

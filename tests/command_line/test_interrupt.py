@@ -104,7 +104,7 @@ def interruptible():
 
 
 def test_a_second_interrupt_does_not_wait_for_the_step(interruptible):
-    from algorithms.train.interrupts import InterruptBetweenSteps
+    from algorithms.train.stopping import InterruptBetweenSteps
 
     with InterruptBetweenSteps() as interrupt:
         os.kill(os.getpid(), signal.SIGINT)
@@ -116,7 +116,7 @@ def test_a_second_interrupt_does_not_wait_for_the_step(interruptible):
 
 
 def test_a_second_interrupt_waits_where_no_checkpoint_could_be_made():
-    from algorithms.train.interrupts import InterruptBetweenSteps
+    from algorithms.train.stopping import InterruptBetweenSteps
 
     with InterruptBetweenSteps(lambda: False) as interrupt:
         for _ in range(3):

@@ -26,7 +26,7 @@ MOMENTS = [
 # The script, which comes to a stand in the middle of the checkpoint of step 2.
 STANDING = """
 import runpy, time
-from algorithms.train import checkpoint as manifest  # before what takes the function from it
+from algorithms.train import checkpoints as manifest  # before what takes the function from it
 
 whole = manifest.write_manifest
 

@@ -13,7 +13,7 @@ import torch
 from algorithms.learner import calls
 from algorithms.learner.batch import TrainingSample
 from algorithms.learner.group import LearnerDied, LearnerOutOfMemory, each_learner, score_rows, update_learners
-from algorithms.train.checkpoint import load_checkpoint, save_checkpoint
+from algorithms.train.checkpoints import load_checkpoint, save_checkpoint
 
 from .conftest import two_runners
 

@@ -7,7 +7,7 @@ from algorithms.config.files import configs_folder
 from algorithms.config.loading import load
 from algorithms.grpo.config import GRPOConfig
 from algorithms.r3_grpo.config import R3GRPOConfig
-from algorithms.train.checkpoint import load_checkpoint, save_checkpoint
+from algorithms.train.checkpoints import load_checkpoint, save_checkpoint
 from tests.hand_made import small_pool
 
 from .conftest import preset

@@ -12,7 +12,7 @@ from algorithms.learner.forward import ForwardSettings, score
 from algorithms.models.causal_lm import load_causal_lm
 from algorithms.models.names import resolve_model
 from algorithms.r3_grpo.config import R3GRPOConfig
-from algorithms.train.checkpoint import load_checkpoint, save_checkpoint
+from algorithms.train.checkpoints import load_checkpoint, save_checkpoint
 from tests.hand_made import small_pool
 
 from .conftest import preset

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from algorithms.r3_grpo.config import R3GRPOConfig
-from algorithms.train.checkpoint import load_checkpoint, save_checkpoint
+from algorithms.train.checkpoints import load_checkpoint, save_checkpoint
 from tests.own_learners import policy_state
 
 from .conftest import preset

@@ -23,7 +23,7 @@ from algorithms.learner.loss import LossSettings
 from algorithms.learner.update import accumulate_gradients
 from algorithms.models.names import resolve_model
 from algorithms.rollout.types import Prompt, Split, Turn
-from algorithms.train.checkpoint import load_checkpoint, save_checkpoint
+from algorithms.train.checkpoints import load_checkpoint, save_checkpoint
 from algorithms.train.main import main
 
 from .conftest import PROMPT_TOKENS, RESPONSE_LIMIT, Stages, as_groups, hand_made, preset, token_logprobs

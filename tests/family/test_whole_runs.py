@@ -7,7 +7,7 @@ import torch
 from algorithms.grpo.config import GRPOConfig
 from algorithms.r3_grpo.algorithm import R3GRPO
 from algorithms.r3_grpo.config import R3GRPOConfig
-from algorithms.train.checkpoint import load_checkpoint, save_checkpoint
+from algorithms.train.checkpoints import load_checkpoint, save_checkpoint
 from tests.hand_made import small_pool
 from tests.own_learners import policy_state
 

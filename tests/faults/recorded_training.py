@@ -12,9 +12,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from algorithms.train.leaving import leave
 from algorithms.train.loop import _Session
 from algorithms.train.main import main
+from algorithms.train.stopping import leave
 from algorithms.utils.files import sync
 
 

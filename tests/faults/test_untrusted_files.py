@@ -20,7 +20,7 @@ from algorithms.models.names import resolve_model, validate_model
 from algorithms.models.tokenizer import load_tokenizer
 from algorithms.publishing.model_folder import export
 from algorithms.rollout.engines.factory import make_engine
-from algorithms.train.checkpoint import load_checkpoint
+from algorithms.train.checkpoints import load_checkpoint
 from algorithms.train.manifest import write_manifest
 from algorithms.utils.errors import CheckpointError
 from r3env import chat

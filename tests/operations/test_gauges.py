@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from algorithms.train.gauges import WATCHED, gauge_name
+from algorithms.train.recorder import WATCHED, gauge_name
 
 ROOT = Path(__file__).parents[2]
 DASHBOARD = json.loads((ROOT / "docs" / "grafana" / "r3-grpo.json").read_text())
@@ -73,7 +73,7 @@ def watched(parser, text):
 
 
 def test_without_ray_gauges_do_nothing():
-    command = "import sys; from algorithms.train.gauges import Gauges; Gauges('run').set({'step': 1})"
+    command = "import sys; from algorithms.train.recorder import Gauges; Gauges('run').set({'step': 1})"
     assert subprocess.run([sys.executable, "-c", command], cwd=ROOT).returncode == 0
 
 

@@ -5,7 +5,7 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
-from algorithms.train.checkpoint import save_checkpoint
+from algorithms.train.checkpoints import save_checkpoint
 from tests.own_learners import policy_state
 
 pytestmark = pytest.mark.real

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from ray.exceptions import ObjectStoreFullError, OutOfDiskError
 
-from algorithms.train import checkpoint as one
 from algorithms.train import checkpoints as module
+from algorithms.train import checkpoints as one
 from algorithms.train.checkpoints import Checkpoints
 from algorithms.train.manifest import write_manifest
 from algorithms.utils.errors import CheckpointError

@@ -7,7 +7,7 @@ from tensorboard.plugins.hparams import metadata
 from algorithms.config.schema import Settings, setting
 from algorithms.train.recorder import Recorder
 from algorithms.train.run_directory import RunDirectory
-from algorithms.train.trackers.hyperparameters import hyperparameter_names, hyperparameters
+from algorithms.train.trackers.tensorboard import hyperparameter_names, hyperparameters
 
 NAMES = hyperparameter_names()
 CONFIG = {

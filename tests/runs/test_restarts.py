@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from algorithms.config.errors import ConfigError
-from algorithms.train.first_look import begun_run, wanted_restarts
+from algorithms.train.main import begun_run, wanted_restarts
 from algorithms.train.restarts import FIRST_PAUSE_S, LONGEST_PAUSE_S, Ending, Restarts
 
 ROOT = Path(__file__).parents[2]
@@ -123,9 +123,9 @@ def test_a_run_is_continued_if_it_was_begun_and_found_by_its_name(files):
 
 WITHOUT_RAY = """
 import sys
-from algorithms.train import first_look, main
+from algorithms.train import main
 
-first_look.wanted_restarts(["configs/dapo.yaml"], [], None)
+main.wanted_restarts(["configs/dapo.yaml"], [], None)
 print([name for name in ("ray", "torch", "vllm", "pandas") if name in sys.modules])
 """
 
@@ -138,9 +138,9 @@ def test_the_supervisor_imports_neither_ray_nor_torch():
 # A run of its own: it notes how it was started, reports its directory, and does what the next word of `script` says.
 RUN = """
 import os, pathlib, signal, subprocess, sys, time
-from algorithms.train import supervised
+from algorithms.train import exit_codes
 
-supervised.end_with_supervisor()
+exit_codes.end_with_supervisor()
 here = pathlib.Path(sys.argv[1])
 with (here / "starts").open("a") as starts:
     print(*sys.argv[2:], sep=" ", file=starts)
@@ -148,13 +148,13 @@ number = len((here / "starts").read_text().splitlines())
 words = (here / "script").read_text().split()
 for word in words[number - 1].split(","):
     if word == "begin":
-        supervised.report(supervised.DIRECTORY, str(here / "run"))
+        exit_codes.report_to_supervisor(exit_codes.DIRECTORY, str(here / "run"))
     elif word.startswith("save"):
         (here / "run" / "checkpoints" / f"step_{int(word[4:]):06d}").mkdir(parents=True)
     elif word.startswith("kill"):
         os.kill(os.getpid(), int(word[4:]))
     elif word == "fail":
-        supervised.report(supervised.ERROR, "error: a learner died")
+        exit_codes.report_to_supervisor(exit_codes.ERROR, "error: a learner died")
         sys.exit(1)
     elif word == "down":
         from algorithms.config.errors import ServiceError
@@ -177,10 +177,10 @@ for word in words[number - 1].split(","):
 """
 SUPERVISOR = """
 import sys
-from algorithms.train import restarts, supervisor
+from algorithms.train import restarts
 
 restarts.FIRST_PAUSE_S = float(sys.argv[3])
-sys.exit(supervisor.supervise([sys.executable, sys.argv[1], sys.argv[2]], ["first", "arguments"], 2))
+sys.exit(restarts.supervise([sys.executable, sys.argv[1], sys.argv[2]], ["first", "arguments"], 2))
 """
 
 

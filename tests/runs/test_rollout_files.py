@@ -11,16 +11,16 @@ from algorithms.grpo.types import Group, Sample
 from algorithms.models.names import resolve_model
 from algorithms.models.tokenizer import load_tokenizer
 from algorithms.rollout.types import Prompt, Rollout, Split, Turn
+from algorithms.train.recorder import reference_answer
 from algorithms.train.rollout_files import (
     RolloutRow,
     TokenData,
+    TokenPieces,
     read_group_lengths,
     read_rollouts,
     rollout_rows,
     write_rollouts,
 )
-from algorithms.train.step_record import reference_answer
-from algorithms.train.token_pieces import TokenPieces
 from r3env.envs.math import MathEnv
 
 ROW = RolloutRow(

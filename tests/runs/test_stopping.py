@@ -12,8 +12,8 @@ from algorithms.rollout.failures import EpisodesFailed
 from algorithms.train import checkpoints
 from algorithms.train import loop as train
 from algorithms.train import main as script
-from algorithms.train.interrupts import InterruptBetweenSteps
 from algorithms.train.run_directory import RunDirectory
+from algorithms.train.stopping import InterruptBetweenSteps
 from algorithms.utils.errors import CheckpointError
 from tests.runs.stand_in import save
 

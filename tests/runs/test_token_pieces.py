@@ -8,7 +8,7 @@ from transformers import PreTrainedTokenizerFast
 
 from algorithms.models.names import resolve_model
 from algorithms.models.tokenizer import load_tokenizer
-from algorithms.train.token_pieces import TokenPieces
+from algorithms.train.rollout_files import TokenPieces
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ from algorithms.models.tokenizer import load_tokenizer, stop_token_ids
 from algorithms.rollout.engines.base import GenerationRequest
 from algorithms.rollout.engines.factory import make_engine
 from algorithms.rollout.types import Sampling
-from algorithms.train.checkpoint import save_checkpoint
+from algorithms.train.checkpoints import save_checkpoint
 from algorithms.train.manifest import write_manifest
 from algorithms.train.tensor_files import tensor_files, write_tensors
 from tests.own_learners import policy_state

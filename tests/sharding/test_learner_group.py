@@ -4,7 +4,7 @@ import pytest
 
 from algorithms.learner.batch import TrainingSample
 from algorithms.learner.group import score_rows, update_learners
-from algorithms.train.checkpoint import load_checkpoint, save_checkpoint
+from algorithms.train.checkpoints import load_checkpoint, save_checkpoint
 from tests.own_learners import policy_state
 
 from .jobs import rows

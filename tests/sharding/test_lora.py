@@ -14,7 +14,7 @@ from algorithms.learner.forward import ForwardSettings, score
 from algorithms.learner.model import WithoutAdapter, add_adapter, save_adapter_config
 from algorithms.learner.weights import adapter_weights, full_weights
 from algorithms.models.names import resolve_model
-from algorithms.train.checkpoint import load_checkpoint, save_checkpoint
+from algorithms.train.checkpoints import load_checkpoint, save_checkpoint
 from algorithms.train.tensor_files import write_tensors
 from algorithms.utils.errors import CheckpointError
 from tests.own_learners import policy_state

@@ -7,7 +7,7 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-from algorithms.train.trackers.wandb_files import _records
+from algorithms.train.trackers.wandb_run import _records
 
 
 def mlflow_points(database: Path, key: str) -> list[tuple[int, float]]:

@@ -4,8 +4,7 @@ import threading
 
 import pytest
 
-from algorithms.train.trackers.delivery import Delivery
-from algorithms.train.trackers.tracker import Outcome
+from algorithms.train.trackers.tracker import Delivery, Outcome
 
 
 class Server:

@@ -15,7 +15,7 @@ from algorithms.train.run_directory import RunDirectory
 from algorithms.train.trackers.mlflow_run import metric_name
 from algorithms.train.trackers.registry import TRACKERS, check_trackers
 from algorithms.train.trackers.tracker import Tracker
-from algorithms.train.trackers.wandb_files import is_complete
+from algorithms.train.trackers.wandb_run import is_complete
 
 from .stores import mlflow_points, mlflow_runs, wandb_points
 

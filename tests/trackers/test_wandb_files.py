@@ -3,7 +3,7 @@
 import os
 import time
 
-from algorithms.train.trackers.wandb_files import stored_points
+from algorithms.train.trackers.wandb_run import stored_points
 
 
 def test_every_point_is_read_and_of_a_file_that_was_cut_off_those_before_the_cut(offline):

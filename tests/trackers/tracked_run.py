@@ -8,7 +8,7 @@ import signal
 import sys
 from dataclasses import dataclass
 
-from algorithms.train import checkpoints, loop, step_record
+from algorithms.train import checkpoints, loop, recorder
 from algorithms.train.main import main
 from tests.runs.stand_in import StandIn, load, save
 
@@ -48,6 +48,6 @@ class GRPO(StandIn):
 if __name__ == "__main__":
     GRPO.last = int(sys.argv[1])
     loop._build = lambda config, seed: GRPO(config)
-    step_record.sample_conversations = conversations
+    recorder.sample_conversations = conversations
     loop.load_checkpoint, checkpoints.save_checkpoint = load, save
     sys.exit(main("grpo", sys.argv[2:]))

@@ -13,7 +13,7 @@ import pytest
 
 from algorithms.rollout import episodes
 from algorithms.rollout.types import NEW_CONTEXT
-from algorithms.train.checkpoint import load_checkpoint, save_checkpoint
+from algorithms.train.checkpoints import load_checkpoint, save_checkpoint
 from r3env.agents import server
 from r3env.agents.session import Session
 from r3env.agents.types import Policy

@@ -7,7 +7,7 @@ import pytest
 
 from algorithms.config.errors import ConfigError
 from algorithms.models.names import resolve_model
-from algorithms.train.checkpoint import load_checkpoint, save_checkpoint
+from algorithms.train.checkpoints import load_checkpoint, save_checkpoint
 from algorithms.train.main import main
 
 from .runs_of import largest_difference, train, weights

@@ -10,7 +10,7 @@ from transformers import AutoModelForCausalLM, GenerationConfig
 from algorithms.config.errors import ConfigError
 from algorithms.models.names import resolve_model
 from algorithms.publishing.model_folder import export
-from algorithms.train.checkpoint import load_checkpoint, save_checkpoint
+from algorithms.train.checkpoints import load_checkpoint, save_checkpoint
 
 
 @pytest.fixture

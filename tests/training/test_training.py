@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from algorithms.train.checkpoint import load_checkpoint, save_checkpoint
+from algorithms.train.checkpoints import load_checkpoint, save_checkpoint
 
 from .runs_of import largest_difference, train, weights
 

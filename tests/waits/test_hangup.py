@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from algorithms.train.interrupts import InterruptBetweenSteps, interrupt_on_sigterm
 from algorithms.train.run_directory import checkpoint_steps
+from algorithms.train.stopping import InterruptBetweenSteps, interrupt_on_sigterm
 
 LIMIT_S = 120
 
@@ -58,7 +58,7 @@ def test_a_terminal_that_is_closed_ends_a_run_with_a_checkpoint_of_its_last_step
 
 SUPERVISOR = """
 import sys
-from algorithms.train.supervisor import supervise
+from algorithms.train.restarts import supervise
 
 sys.exit(supervise([sys.executable, "-c"], [sys.argv[1]], 3))
 """
@@ -81,7 +81,7 @@ def test_a_supervisor_passes_a_hangup_on_also_to_a_run_that_is_stopped():
 
 AT_ONCE = """
 import sys
-from algorithms.train.supervisor import _send, _wait
+from algorithms.train.restarts import _send, _wait
 import signal, subprocess
 
 for _ in range(100):

@@ -16,7 +16,7 @@ from .conftest import LIMIT_S
 pytestmark = pytest.mark.slow
 
 CONTROL = "gcs_server"
-SHUTDOWN = "algorithms.train.leaving", "SHUTDOWN_S"
+SHUTDOWN = "algorithms.train.stopping", "SHUTDOWN_S"
 
 
 def test_a_sigterm_writes_a_checkpoint_and_a_second_one_ends_the_way_out(start):

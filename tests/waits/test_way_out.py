@@ -8,9 +8,9 @@ from pathlib import Path
 # A child for each line that runs between the message and Ray's shutdown; it sends itself a signal there.
 SWEEP = """
 import os, signal, sys, time, types
-from algorithms.train import interrupts, leaving, main
+from algorithms.train import main, stopping
 
-FILES = {main.__file__, leaving.__file__}
+FILES = {main.__file__, stopping.__file__}
 
 def end_of(line):
     sent = False
@@ -28,13 +28,13 @@ def end_of(line):
         os._exit(3) if not sent else time.sleep(1000)
 
     def command(*_):
-        interrupts.interrupt_on_sigterm()
+        stopping.interrupt_on_sigterm()
         sys.settrace(trace)
         return 130
 
     sys.modules["ray"] = types.SimpleNamespace(shutdown=hang)
     main.main = command
-    leaving.SHUTDOWN_S = 1000
+    stopping.SHUTDOWN_S = 1000
     main.run_and_leave("grpo", [])
 
 line = 0
