@@ -48,7 +48,7 @@ def test_a_mixture_is_asked_its_own_parts(configured, tmp_path):
     assert {uid.partition("/")[0] for uid in asked} == {"sums", "boxes"} and len(asked) == 30
     there = engines_environment(config)
     assert list(there.uids) == asked and there.prompt(there.query(asked[0])).endswith("\n\nGo.")
-    named = results_folder(parser().parse_intermixed_args([]), config, environment.parts)
+    named = results_folder(None, config, environment.parts)
     assert named == Path("evaluations/embedded-tiny-sums-boxes")
 
 
