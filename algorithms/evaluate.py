@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from algorithms.train.exit_codes import DONE, INTERRUPTED, in_one_line
+from algorithms.train.stopping import call_and_leave
 from algorithms.utils.process import prepare
-from r3env.streams import guard_streams
 
 prepare()  # before anything imports Ray, transformers or vLLM
 
@@ -28,12 +28,14 @@ def run(arguments: argparse.Namespace) -> int:
     from algorithms.evaluation.benchmarks import evaluate
     from algorithms.evaluation.console import print_comparison
     from algorithms.train.evaluated_run import resolve_config
+    from algorithms.train.ray_watch import RayWatch
 
     if arguments.compare:
         print_comparison(*arguments.compare)
         return DONE
     config, seed = resolve_config(arguments)
-    evaluate(config, seed, arguments.out)
+    with RayWatch("repeat the same command") as watch:
+        evaluate(config, seed, arguments.out, watch.start_ray)
     return DONE
 
 
@@ -90,5 +92,4 @@ def _numbers(text: str) -> list[int]:
 
 
 if __name__ == "__main__":
-    guard_streams()
-    sys.exit(main())
+    call_and_leave(main)

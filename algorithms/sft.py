@@ -5,8 +5,8 @@ import sys
 from collections.abc import Sequence
 
 from algorithms.train.exit_codes import INTERRUPTED, in_one_line
+from algorithms.train.stopping import call_and_leave
 from algorithms.utils.process import prepare
-from r3env.streams import guard_streams
 
 prepare()  # before anything imports Ray, transformers or TRL
 
@@ -43,5 +43,4 @@ def parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
-    guard_streams()
-    sys.exit(main())
+    call_and_leave(main)

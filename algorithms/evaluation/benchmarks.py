@@ -7,6 +7,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from algorithms.config.base import BaseConfig
 from algorithms.config.errors import ConfigError
 from algorithms.config.files import to_yaml
 from algorithms.config.sections import RunSettings
@@ -31,7 +32,6 @@ from algorithms.models.causal_lm import read_config
 from algorithms.models.names import context_length, fetch_model, resolve_model
 from algorithms.models.tokenizer import load_tokenizer
 from algorithms.models.unused_token import unused_token
-from algorithms.preflight.ray_session import start_ray
 from algorithms.rollout.attempts import AttemptTruncator
 from algorithms.rollout.conversation import conversation, last_text
 from algorithms.rollout.types import OnProgress, Request, Rollout, Sampling
@@ -42,13 +42,14 @@ from algorithms.utils.statistics import Score
 from r3env.core import VerifiableEnv
 
 
-def evaluate(config: BenchmarksConfig, seed: int, out: str | None = None) -> Path:
+def evaluate(config: BenchmarksConfig, seed: int, out: str | None, start_ray: Callable[[BaseConfig], object]) -> Path:
     """Evaluate a model; resume an evaluation that was interrupted; print the scores of a finished one again.
 
     Args:
         config: whose environment becomes one of all benchmarks.
         seed: of the sampling.
         out: the folder; None: one named after the model and the benchmarks.
+        start_ray: starts Ray where engines are actors.
 
     Returns:
         The folder with `evaluation.yaml`, `responses/` and `scores.json`.

@@ -2,12 +2,13 @@
 
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from algorithms.config.base import BaseConfig
 from algorithms.config.sections import RunSettings
 from algorithms.evaluation.sampling import (
     evaluate_policy,
@@ -20,13 +21,13 @@ from algorithms.finetuning.config import SFTConfig
 from algorithms.finetuning.rows import Rows
 from algorithms.models.names import context_length, resolve_model
 from algorithms.models.tokenizer import load_tokenizer
-from algorithms.preflight.ray_session import start_ray
 from algorithms.rollout.env_runner import environment_makers
 from algorithms.rollout.types import Split
 from algorithms.rollout.workers import inference_workers
 from algorithms.train.checkpoints import Checkpoints
 from algorithms.train.closing_table import print_closing_table, problems_named
 from algorithms.train.evaluations import to_tags
+from algorithms.train.ray_watch import start_interruptible_ray
 from algorithms.train.recorder import Recorder
 from algorithms.train.run_directory import SIDES, RunDirectory
 from algorithms.train.stopping import InterruptBetweenSteps, interrupt_on_sigterm
@@ -46,9 +47,18 @@ class Session:
         run: section `run`.
         directory: of the run, locked.
         rows: to train on and to measure.
+        start_ray: starts Ray where engines are actors.
     """
 
-    def __init__(self, config: SFTConfig, run: RunSettings, directory: RunDirectory, rows: Rows) -> None:
+    def __init__(
+        self,
+        config: SFTConfig,
+        run: RunSettings,
+        directory: RunDirectory,
+        rows: Rows,
+        start_ray: Callable[[BaseConfig], object] = start_interruptible_ray,
+    ) -> None:
+        self.start_ray = start_ray
         self.config, self.run, self.directory, self.rows = config, run, directory, rows
         self.folder = directory.path / TRAINER
         self.checkpoint = trainers.newest_checkpoint(self.folder)
@@ -61,7 +71,7 @@ class Session:
         if self.result is None:
             self.directory.truncate_after(self._step())
         if "before" not in self.evaluations:
-            self._store("before", measure(self.config, "before", 0, self.run.seed))
+            self._store("before", self._measure(self.config, "before", 0))
         recorder = Recorder(self.directory, self._step(), self.run.trackers)
         try:
             self._record_start(recorder)
@@ -70,7 +80,7 @@ class Session:
                 trainers.free_memory()
             if "after" not in self.evaluations:
                 trained = of_model(self.config, str(self.result / RESULT))
-                self._store("after", measure(trained, "after", self._step(), self.run.seed))
+                self._store("after", self._measure(trained, "after", self._step()))
             self._add("after", trainers.result_metrics(self.result))
             summary = self._summary()
             recorder.record_evaluation(self._step(), to_tags(self.evaluations["after"]["metrics"]))
@@ -121,6 +131,9 @@ class Session:
                 log.message(f"stopped after training; resume with --resume {self.directory.path}")
                 raise KeyboardInterrupt
         return result
+
+    def _measure(self, config: SFTConfig, side: str, step: int) -> dict[str, Any]:
+        return measure(config, side, step, self.run.seed, self.start_ray)
 
     def _store(self, side: str, evaluation: dict[str, Any]) -> None:
         self.evaluations[side] = evaluation
@@ -213,7 +226,9 @@ class StepLog:
             self._progress.close()
 
 
-def measure(config: SFTConfig, side: str, step: int, seed: int) -> dict[str, Any]:
+def measure(
+    config: SFTConfig, side: str, step: int, seed: int, start_ray: Callable[[BaseConfig], object]
+) -> dict[str, Any]:
     """Sample answers to the held-out problems, and return what evaluation.json keeps of them.
 
     Args:
@@ -221,6 +236,7 @@ def measure(config: SFTConfig, side: str, step: int, seed: int) -> dict[str, Any
         side: `before` or `after`.
         step: of the model.
         seed: of the run.
+        start_ray: starts Ray where engines are actors.
     """
     settings, module = config.evaluation_settings, config.rl_module_settings
     with environment_makers(config)[Split.EVALUATION]() as environment:

@@ -33,6 +33,7 @@ from algorithms.preflight.memory import LIBRARIES_BYTES, learner_bytes
 from algorithms.preflight.resources import found_gpus
 from algorithms.train.exit_codes import DONE, WRONG_INPUT
 from algorithms.train.places import check_place
+from algorithms.train.ray_watch import RayWatch
 from algorithms.train.record import check_record
 from algorithms.train.run_directory import RunDirectory
 from algorithms.train.trackers.registry import check_trackers
@@ -109,8 +110,8 @@ def _checked(config: SFTConfig, run: RunSettings) -> tuple[SFTConfig, Rows]:
 def _run_in(directory: RunDirectory, config: SFTConfig, run: RunSettings, rows: Rows) -> int:
     from algorithms.finetuning.session import Session  # TRL takes seconds to import, and wrong input is told at once
 
-    with directory.locked():
-        Session(config, run, directory, rows).run_all()
+    with directory.locked(), RayWatch(f"--resume {directory.path}") as watch:
+        Session(config, run, directory, rows, watch.start_ray).run_all()
     return DONE
 
 

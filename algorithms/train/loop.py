@@ -19,14 +19,12 @@ from algorithms.config.sections import RunSettings
 from algorithms.grpo.base import StagedAlgorithm
 from algorithms.grpo.config import GRPOConfig
 from algorithms.learner.group import LearnerDied
-from algorithms.preflight.check import warn_of_cluster
-from algorithms.preflight.ray_session import start_ray
 from algorithms.train.checkpoints import Checkpoints, load_checkpoint
 from algorithms.train.closing_table import print_closing_table, problems_named
 from algorithms.train.curves import draw_curves
 from algorithms.train.evaluations import measure, naming_the_evaluation, to_stored, to_tags, was_missed
 from algorithms.train.exit_codes import DIRECTORY, report_to_supervisor
-from algorithms.train.ray_watch import RayWatch
+from algorithms.train.ray_watch import RayWatch, start_interruptible_ray
 from algorithms.train.recorder import Recorder, record_step, step_row
 from algorithms.train.resume import StoredRun, changed_measurement, changed_training, reading_history
 from algorithms.train.rollout_files import TokenPieces
@@ -56,9 +54,9 @@ def train(config: GRPOConfig, run: RunSettings, *, name: str, numbered: bool = T
             "that every machine sees",
             directory.path,
         )
-    with directory.locked(), RayWatch(directory):
+    with directory.locked(), RayWatch(f"--resume {directory.path}", directory, starting=True):
         try:
-            _start_ray(config)
+            start_interruptible_ray(config)
         except BaseException:  # nothing was begun
             shutil.rmtree(directory.path, ignore_errors=True)
             raise
@@ -80,7 +78,7 @@ def resume(stored: StoredRun, config: GRPOConfig, run: RunSettings, *, name: str
     Raises:
         CheckpointError: the checkpoint does not fit the settings, or the history is damaged.
     """
-    with RayWatch(stored.directory):
+    with RayWatch(f"--resume {stored.directory.path}", stored.directory, starting=True):
         session = _Session(config, run, stored.directory)
         with session.recorded():
             session.resume_from(stored.checkpoint, to_yaml(config, run, algorithm=name))
@@ -327,14 +325,8 @@ class _Session:
         return self.wall_s_before + time.monotonic() - self.started
 
 
-def _start_ray(config: GRPOConfig) -> None:
-    if start_ray(config):
-        warn_of_cluster(config)
-    interrupt_on_sigterm()  # engines may take minutes to start
-
-
 def _build(config: GRPOConfig, seed: int) -> StagedAlgorithm:
-    _start_ray(config)
+    start_interruptible_ray(config)
     with native_stderr_held_back() as seen, ShownStart(stream=seen):
         algo = cast(StagedAlgorithm, config.debugging(seed=seed).build_checked())
     interrupt_on_sigterm()

@@ -6,7 +6,6 @@ Exit codes: 0 done, 2 wrong input (the last line names it), 1 anything else, 130
 import argparse
 import contextlib
 import sys
-import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -17,23 +16,21 @@ from algorithms.config.errors import ConfigError
 from algorithms.config.files import file_layers
 from algorithms.train.exit_codes import (
     DONE,
-    ERROR,
-    FAILED,
     INTERRUPTED,
     WRONG_INPUT,
     end_with_supervisor,
     in_one_line,
     is_supervised,
-    report_to_supervisor,
 )
 from algorithms.train.restarts import supervise
 from algorithms.train.run_directory import RunDirectory, run_of
-from algorithms.train.stopping import end_now, leave
+from algorithms.train.stopping import call_and_leave
 from algorithms.utils.process import prepare
-from r3env.streams import guard_streams
 
 if TYPE_CHECKING:
     from algorithms.grpo.config import GRPOConfig
+
+prepare()  # before anything imports Ray, transformers or vLLM
 
 _SECTION = "run"
 _PREFIX = f"{_SECTION}."
@@ -81,9 +78,6 @@ def _run_section(files: Sequence[str | Path], overrides: Sequence[str]) -> dict[
         values |= section if isinstance(section, dict) else {}
     given = (text.removeprefix(_PREFIX).partition("=") for text in overrides if text.startswith(_PREFIX))
     return values | {key: value for key, _, value in given}
-
-
-prepare()  # before anything imports Ray, transformers or vLLM
 
 
 def main(algorithm: str, argv: Sequence[str] | None = None) -> int:
@@ -168,26 +162,14 @@ def _help(algorithm: str, arguments: argparse.Namespace) -> int:
 
 
 def run_and_leave(algorithm: str, argv: Sequence[str]) -> NoReturn:
-    """Run the training command, then end the process however that went."""
-    guard_streams()
-    try:
-        leave(_code(algorithm, argv))
-    except KeyboardInterrupt:  # another one, while the first was answered
-        end_now(INTERRUPTED)
+    """Run the training command, or its supervisor, then end the process however that went."""
+    call_and_leave(lambda: _run_or_supervise(algorithm, argv))
 
 
-def _code(algorithm: str, argv: Sequence[str]) -> int:
-    """Return the exit code of the command, or of its supervisor, however that went."""
-    try:
-        restarts = _restarts(algorithm, argv)
-        command = [sys.executable, "-m", "algorithms.train", algorithm]
-        return supervise(command, argv, restarts) if restarts else main(algorithm, argv)
-    except SystemExit as end:  # argparse's, and that of Ray's own handler of SIGTERM while the algorithm is built
-        return end.code if isinstance(end.code, int) else FAILED
-    except Exception as error:
-        traceback.print_exc()
-        report_to_supervisor(ERROR, traceback.format_exception_only(error)[0].splitlines()[0])
-        return FAILED
+def _run_or_supervise(algorithm: str, argv: Sequence[str]) -> int:
+    restarts = _restarts(algorithm, argv)
+    command = [sys.executable, "-m", "algorithms.train", algorithm]
+    return supervise(command, argv, restarts) if restarts else main(algorithm, argv)
 
 
 def _restarts(algorithm: str, argv: Sequence[str]) -> int:

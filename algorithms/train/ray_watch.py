@@ -11,10 +11,13 @@ from typing import Self
 import ray
 from ray.experimental import internal_kv as kv
 
+from algorithms.config.base import BaseConfig
 from algorithms.learner.group import LearnerDied
+from algorithms.preflight.check import warn_of_cluster
+from algorithms.preflight.ray_session import start_ray
 from algorithms.train.exit_codes import ERROR, FAILED, report_to_supervisor
 from algorithms.train.run_directory import RunDirectory, checkpoint_path, checkpoint_steps
-from algorithms.train.stopping import end_now
+from algorithms.train.stopping import end_now, interrupt_on_sigterm
 from algorithms.utils.errors import InputError, RunError
 
 LOOK_S, ANSWER_S = 2.0, 5
@@ -28,16 +31,18 @@ class RayLost(RunError):
 
 
 class RayWatch:
-    """While open, ends a run whose Ray does not answer: with a checkpoint as a SIGTERM would, else without.
+    """While open, ends a process whose Ray does not answer: as a SIGTERM would, with a checkpoint, else without.
 
     It names the last checkpoint also in the line of a learner that is lost.
 
     Args:
-        directory: of the run.
+        fix: how to continue.
+        run: whose last checkpoint the line names; None: there are no checkpoints.
+        starting: whether Ray starts now; else `start_ray` says when.
     """
 
-    def __init__(self, directory: RunDirectory) -> None:
-        self._directory = directory
+    def __init__(self, fix: str, run: RunDirectory | None = None, *, starting: bool = False) -> None:
+        self._fix, self._run_directory, self._starting = fix, run, starting
         self._started = self._lost = False
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="Ray watch", daemon=True)
@@ -51,10 +56,15 @@ class RayWatch:
     ) -> None:
         self._closed.set()
         if isinstance(error, LearnerDied):
-            raise type(error)(f"{error}; {self._last_checkpoint()}") from error
+            raise type(error)("; ".join([str(error), *self._last_checkpoint()])) from error
         defect = isinstance(error, Exception) and not isinstance(error, InputError | RunError)
         if error is not None and (self._lost or (defect and ray.is_initialized() and not _answers())):
             raise RayLost(self._line()) from error
+
+    def start_ray(self, config: BaseConfig) -> None:
+        """Call `start_interruptible_ray`, whose answer is waited for from now on."""
+        self._starting = True
+        start_interruptible_ray(config)
 
     def _run(self) -> None:
         silent_s, looked_at = 0.0, time.monotonic()
@@ -63,7 +73,7 @@ class RayWatch:
             answers, now = _answers(), time.monotonic()
             # This process may have been stopped as well: its own absence is no silence.
             passed_s, looked_at = min(now - looked_at, 2 * (LOOK_S + ANSWER_S)), now
-            silent_s = 0.0 if answers else silent_s + passed_s
+            silent_s = 0.0 if answers or not (self._starting or self._started) else silent_s + passed_s
             if self._started and silent_s >= SILENT_S and not self._lost:
                 self._lost = True
                 os.kill(os.getpid(), signal.SIGTERM)
@@ -74,15 +84,24 @@ class RayWatch:
                 end_now(FAILED)
 
     def _line(self) -> str:
-        run, checkpoint = self._directory.path, self._last_checkpoint()
+        what = "Ray's control process does not answer: it died or is stopped"
         if not self._started:
-            return f"Ray did not start within {STARTING_S:g} s; fix: --resume {run}; {checkpoint}"
-        return f"Ray's control process does not answer: it died or is stopped; fix: --resume {run}; {checkpoint}"
+            what = f"Ray did not start within {STARTING_S:g} s"
+        return "; ".join([what, f"fix: {self._fix}", *self._last_checkpoint()])
 
-    def _last_checkpoint(self) -> str:
-        folder = self._directory.checkpoints_folder
+    def _last_checkpoint(self) -> list[str]:
+        if self._run_directory is None:
+            return []
+        folder = self._run_directory.checkpoints_folder
         steps = checkpoint_steps(folder)
-        return f"the last checkpoint: {checkpoint_path(folder, steps[-1])}" if steps else "no checkpoint yet"
+        return [f"the last checkpoint: {checkpoint_path(folder, steps[-1])}" if steps else "no checkpoint yet"]
+
+
+def start_interruptible_ray(config: BaseConfig) -> None:
+    """Start Ray, or join its cluster; a SIGTERM interrupts again, with Ray's own handler the process would abort."""
+    if start_ray(config):
+        warn_of_cluster(config)
+    interrupt_on_sigterm()  # engines may take minutes to start
 
 
 def _answers() -> bool:

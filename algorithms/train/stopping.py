@@ -11,13 +11,16 @@ import select
 import signal
 import sys
 import threading
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, NoReturn, Self
 
+from algorithms.train.exit_codes import ERROR, FAILED, INTERRUPTED, report_to_supervisor
 from algorithms.utils.process import stat_fields
+from r3env.streams import guard_streams
 
 _NOTICE = b"\nstopping after this step; Ctrl-C again stops as soon as a checkpoint can be made\n"
 _SAVING = b"\nstopping when the checkpoint is written; Ctrl-C again does without it\n"
@@ -109,6 +112,26 @@ def _write(text: bytes) -> None:
 
 # With its control process stopped Ray would wait for ever.
 SHUTDOWN_S = 20.0
+
+
+def call_and_leave(command: Callable[[], int]) -> NoReturn:
+    """Call a command, which returns the exit code, then end the process however that went."""
+    guard_streams()
+    try:
+        leave(_code(command))
+    except KeyboardInterrupt:  # another one, while the first was answered
+        end_now(INTERRUPTED)
+
+
+def _code(command: Callable[[], int]) -> int:
+    try:
+        return command()
+    except SystemExit as end:  # argparse's, and that of Ray's own handler of SIGTERM while the algorithm is built
+        return end.code if isinstance(end.code, int) else FAILED
+    except Exception as error:
+        traceback.print_exc()
+        report_to_supervisor(ERROR, traceback.format_exception_only(error)[0].splitlines()[0])
+        return FAILED
 
 
 def leave(code: int) -> NoReturn:
