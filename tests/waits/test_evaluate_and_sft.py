@@ -1,0 +1,102 @@
+"""`algorithms.evaluate` and `algorithms.sft` end as training does: on a signal, and when Ray's control process is lost."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.sft.conftest import BASE, solved, write
+
+from .conftest import LIMIT_S, Run, _title
+from .test_ray_lost import CONTROL, SHUTDOWN
+
+pytestmark = pytest.mark.slow
+
+COMMAND = """
+import importlib, json, os
+command = importlib.import_module(os.environ["COMMAND"])
+from algorithms.train.stopping import call_and_leave
+
+for module, name, value in json.loads(os.environ["SHORT_LIMITS"]):
+    setattr(importlib.import_module(module), name, value)
+call_and_leave(command.main)
+"""
+LONG = ["env_runners.num_env_runners=1", "env_runners.max_num_seqs=1", "evaluation.limit=50"]
+ENGINE = "EnvRunner"  # in the title of the actor that answers
+
+
+class Answering(Run):
+    """A command whose engine, an actor, is answering problems."""
+
+    def __init__(self, folder: Path, command: str, limits: Sequence[tuple[str, str, float]]) -> None:
+        self.folder = folder / "run-sft"
+        arguments = {
+            "algorithms.evaluate": ["--data", "embedded:heldout", "--samples=200", f"--out={folder / 'out'}", *LONG],
+            "algorithms.sft": [*BASE, *LONG, "evaluation.samples=200", f"run.dir={folder}", "run.name=run"],
+        }[command]
+        if command == "algorithms.sft":
+            arguments.append(f"environment.data={write(folder / 'solved.jsonl', solved())}")
+        surroundings = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+        surroundings |= {"PYTHONPATH": str(Path(__file__).parents[2]), "COMMAND": command}
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", COMMAND, *arguments],
+            env=surroundings | {"SHORT_LIMITS": json.dumps(limits)},
+            stderr=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            text=True,
+            start_new_session=True,
+        )
+        assert self.process.stderr is not None
+        while "started in" not in (line := self.process.stderr.readline()):
+            assert line, "it ended by itself"
+        time.sleep(2.0)  # the first problems
+        self.family = psutil.Process(self.process.pid).children(recursive=True)
+        assert any(ENGINE in _title(child) for child in self.family)
+
+
+@pytest.fixture(params=["algorithms.evaluate", "algorithms.sft"])
+def answering(request, tmp_path) -> Iterator[Callable[..., Answering]]:
+    begun = []
+
+    def begin(*limits: tuple[str, str, float]) -> Answering:
+        begun.append(Answering(tmp_path, request.param, limits))
+        return begun[-1]
+
+    yield begin
+    for command in begun:
+        command.clean()
+
+
+def test_another_signal_ends_the_way_out_at_once(answering):
+    """Ray's control process is stopped: without another signal each wait for it would be longer than the test."""
+    command = answering((*SHUTDOWN, 10.0 * LIMIT_S), ("algorithms.train.ray_watch", "SILENT_S", 10.0 * LIMIT_S))
+    command.child(CONTROL).send_signal(signal.SIGSTOP)
+    deadline = time.monotonic() + LIMIT_S
+    while command.process.poll() is None and time.monotonic() < deadline:
+        command.process.send_signal(signal.SIGTERM)
+        time.sleep(1.0)
+    code, errors, _ = command.end()
+    assert code == 130 and "interrupted" in errors and "Traceback" not in errors, errors
+    assert not command.left()
+
+
+def test_a_command_whose_ray_is_lost_ends_in_one_line(answering):
+    command = answering(
+        (*SHUTDOWN, 5.0),
+        ("algorithms.train.ray_watch", "SILENT_S", 8.0),
+        ("algorithms.train.ray_watch", "SAVING_S", 8.0),
+    )
+    command.child(CONTROL).kill()
+    code, errors, _ = command.end()
+    assert code == 1 and "Traceback" not in errors, errors
+    fix = f"--resume {command.folder}" if command.folder.exists() else "repeat the same command"
+    line = f"error: Ray's control process does not answer: it died or is stopped; fix: {fix}"
+    assert errors.splitlines()[-1] == line
+    assert not command.left()
