@@ -1,4 +1,4 @@
-"""`algorithms.evaluate` and `algorithms.sft` end as training does: on a signal, and when Ray's control process is lost."""
+"""`algorithms.evaluate` and `algorithms.sft` end as training: on a signal, and when Ray's control process is lost."""
 
 import json
 import os
