@@ -33,7 +33,7 @@ def shown(value: object) -> str:
     return text if len(text) <= _LONGEST_VALUE else f"{text[: _LONGEST_VALUE - 3]}..."
 
 
-def nearest(word: str, candidates: Iterable[str]) -> str | None:
+def close_match(word: str, candidates: Iterable[str]) -> str | None:
     """Return the candidate spelled most like `word`, None when none is close; upper and lower case count as equal."""
     by_folded = {candidate.casefold(): candidate for candidate in candidates}
     matches = difflib.get_close_matches(word.casefold(), by_folded, n=1, cutoff=0.6)
@@ -50,14 +50,14 @@ def no_such_section(name: str, section: str, known: Iterable[str], ending: str |
         ending: a better end of the line than the nearest spelling.
     """
     sections = list(known)
-    own = "" if ending or nearest(section, sections) else _OWN
+    own = "" if ending or close_match(section, sections) else _OWN
     return ConfigError(f"{name}: no such section; {ending or did_you_mean(section, sections)}{own}")
 
 
 def did_you_mean(word: str, candidates: Iterable[str]) -> str:
     """Return the end of an error line: the nearest spelling, or else the known names."""
     known = list(candidates)
-    match = nearest(word, known)
+    match = close_match(word, known)
     if match is not None:
         return f"did you mean {match}?"
     return f"known: {', '.join(known)}" if known else "none is known"

@@ -10,7 +10,7 @@ import yaml
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from algorithms.config.errors import ConfigError, nearest, shown
+from algorithms.config.errors import ConfigError, close_match, shown
 from algorithms.config.plain_yaml import check_aliases, check_interpolations
 from algorithms.config.secrets import References, references
 
@@ -200,8 +200,8 @@ def _nearest_file(file: Path) -> str:
         return f"did you mean {shipped[file.name]}?"
     if not file.parent.is_dir():
         return f"there is no folder {file.parent}"
-    beside = nearest(file.name, (entry.name for entry in file.parent.iterdir()))
-    match = file.parent / beside if beside else shipped.get(nearest(file.name, shipped) or "")
+    beside = close_match(file.name, (entry.name for entry in file.parent.iterdir()))
+    match = file.parent / beside if beside else shipped.get(close_match(file.name, shipped) or "")
     return f"did you mean {match}?" if match else f"the shipped files are in {configs_folder()}"
 
 

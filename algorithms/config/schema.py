@@ -11,7 +11,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.fields import FieldInfo
 
-from algorithms.config.errors import ConfigError, nearest, shown
+from algorithms.config.errors import ConfigError, close_match, shown
 from algorithms.config.other_libraries import explain_other_name
 
 _NAMES = {int: "a whole number", float: "a number", bool: "true or false", str: "text", dict: "a mapping"}
@@ -172,43 +172,20 @@ def wrong_value(section: str, key: str, value: object, model: type[Settings]) ->
             known = ", ".join(map(str, members))
             line = f"{section}.{key}: {shown(unknown[0])} is not one of {known}"
             value, choices = unknown[0], list(members)
-    if choices and isinstance(value, str) and (match := nearest(value, choices)):
+    if choices and isinstance(value, str) and (match := close_match(value, choices)):
         return ConfigError(f"{line}; did you mean {match}?")
     if takes_text(field) and isinstance(value, int | float):
         return ConfigError(f'{line}; fix: quote it, "{value}"')
     return ConfigError(f"{line}; the default is {describe_default(field)}")
 
 
-# Settings that were called otherwise, and what they are called now.
-RENAMED: Mapping[str, str] = types.MappingProxyType(
-    {
-        "training.is_cap": "training.importance_cap",
-        "training.is_level": "training.importance_level",
-        "training.is_mode": "training.importance_mode",
-        "training.is_floor": "training.importance_floor",
-        "training.loss_norm": "training.loss_aggregation",
-        "training.max_refills": "training.max_resample_rounds",
-        "training.policy_lag": "training.max_off_policy_steps",
-        "reward.w_len": "reward.length_bonus",
-        "reward.l_max": "reward.length_bonus_max_tokens",
-        "reflection.while_it_pays": "reflection.adaptive",
-        "reflection.distil": "reflection.distill",
-        "reflection.history_window": "history.window",
-        "replay.capacity": "history.capacity",
-        "replay.dedupe": "history.dedupe",
-    }
-)
-
-
 def unknown_key(section: str, key: str, sections: Sections) -> ConfigError:
     """Return the error for a key that a section does not have; it may belong to another section."""
-    if new := RENAMED.get(f"{section}.{key}"):
-        return ConfigError(f"{section}.{key}: is now called {new}; fix: write {new}")
     here = sections[section].model_fields
     elsewhere = [f"{name}.{key}" for name, model in sections.items() if key in model.model_fields]
     if not elsewhere and (theirs := explain_other_name(f"{section}.{key}")):
         return ConfigError(f"{section}.{key}: no such setting; {theirs}")
-    match = elsewhere[0] if elsewhere else nearest(key, here)
+    match = elsewhere[0] if elsewhere else close_match(key, here)
     if match is None:
         return ConfigError(f"{section}.{key}: no such setting; known: {', '.join(here)}")
     return ConfigError(

@@ -13,7 +13,7 @@ from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
 import r3env
-from algorithms.config.errors import ConfigError, ServiceError, nearest, shown
+from algorithms.config.errors import ConfigError, ServiceError, close_match, shown
 
 if TYPE_CHECKING:
     from algorithms.config.base import BaseConfig
@@ -87,7 +87,9 @@ def resolve_model(name: str) -> str:
         return os.path.expanduser(name)
     if embedded not in EMBEDDED:
         known = [f"embedded:{model}" for model in EMBEDDED]
-        raise ConfigError(f"{_WHERE}: {shown(name)} is not embedded; did you mean {nearest(name, known) or known[0]}?")
+        raise ConfigError(
+            f"{_WHERE}: {shown(name)} is not embedded; did you mean {close_match(name, known) or known[0]}?"
+        )
     return str(Path(r3env.__file__).parent / "assets" / embedded)
 
 
@@ -299,7 +301,7 @@ def _embeddings(model: Any) -> int | None:
 def _is_like_a_folder(path: Path) -> bool:
     """Return whether what may be a Hub id is rather a mistyped folder: its parent exists, or nearly its name does."""
     siblings = [entry.name for entry in path.parent.iterdir() if entry.is_dir()] if path.parent.is_dir() else []
-    return (path.parent.is_dir() and path.parent != Path()) or nearest(path.name, siblings) is not None
+    return (path.parent.is_dir() and path.parent != Path()) or close_match(path.name, siblings) is not None
 
 
 def _nearest_folder(path: str) -> str:
@@ -309,7 +311,7 @@ def _nearest_folder(path: str) -> str:
 def _spellings(path: Path) -> Iterator[str]:
     if not path.parent.is_dir():
         yield f"there is no folder {path.parent}"
-    elif match := nearest(path.name, (entry.name for entry in path.parent.iterdir() if entry.is_dir())):
+    elif match := close_match(path.name, (entry.name for entry in path.parent.iterdir() if entry.is_dir())):
         yield f"did you mean {path.parent / match}?"
-    elif match := nearest(str(path), [f"embedded:{model}" for model in EMBEDDED]):
+    elif match := close_match(str(path), [f"embedded:{model}" for model in EMBEDDED]):
         yield f"did you mean {match}?"

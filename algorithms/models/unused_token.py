@@ -12,8 +12,8 @@ _NO_TEXT = ("<0xFF>", "ÿ")  # the byte 0xFF, which UTF-8 never has, as tokenize
 def unused_token(tokenizer: Any, vocabulary: int, wanted: "int | str | None", setting: str) -> int:
     """Return the id of a token that responses never contain.
 
-    Without one that is wanted it is the first of these that there is: a reserved or unused special token (for text,
-    `<|vision_start|>` is one), a row of the output head that the tokenizer has no token for, or the byte 0xFF.
+    If `wanted` is None, take the first available: a reserved or unused special token (for text, `<|vision_start|>` is
+    one), a row of the output head that the tokenizer has no token for, or the byte 0xFF.
 
     Args:
         tokenizer: the policy's.

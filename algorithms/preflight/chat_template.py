@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from algorithms.config.errors import ConfigError, nearest, shown
+from algorithms.config.errors import ConfigError, close_match, shown
 from algorithms.models.names import resolve_model
 from algorithms.models.tokenizer import chat_format, load_tokenizer
 from r3env import chat
@@ -129,7 +129,7 @@ def _check_kwargs(config: "BaseConfig", tokenizer: Any) -> None:
     known = _variables(tokenizer) - _TAKEN
     for key in module.chat_template_kwargs:
         if key not in known:
-            match = nearest(key, sorted(known))
+            match = close_match(key, sorted(known))
             fix = f"did you mean {match}?" if match else f"it reads: {', '.join(sorted(known)) or 'none'}"
             raise ConfigError(f"{_KWARGS}: the chat template of {shown(module.model)} has no variable {key}; {fix}")
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import gymnasium
 
 import r3env  # noqa: F401  registers its environments
-from algorithms.config.errors import ConfigError, ServiceError, did_you_mean, nearest, shown
+from algorithms.config.errors import ConfigError, ServiceError, close_match, did_you_mean, shown
 from algorithms.config.sections import EnvironmentSettings
 from algorithms.preflight.trial import sum_decides, try_out
 from r3env.agents.types import Policy
@@ -157,7 +157,7 @@ def check_environment_id(name: str) -> None:
     except EnvIdError as error:
         raise ConfigError(f"{_WHERE}: {shown(name)}: {error}") from error
     except NotRegisteredError as error:
-        match = nearest(name, error.known) or nearest(name.rpartition(":")[2], error.known)
+        match = close_match(name, error.known) or close_match(name.rpartition(":")[2], error.known)
         ending = f"did you mean {match}?" if match else did_you_mean(name, error.known)
         raise ConfigError(f"{_WHERE}: {shown(name)} is not registered; {ending}") from None
 

@@ -247,26 +247,6 @@ def test_only_what_is_on_is_built():
     assert enabled(kinds, config.apply({"bonus": {"enabled": False}})) == []
 
 
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ("training.is_cap=2", "training.importance_cap"),
-        ("training.max_refills=2", "training.max_resample_rounds"),
-        ("training.policy_lag=1", "training.max_off_policy_steps"),
-        ("training.loss_norm=token", "training.loss_aggregation"),
-        ("reward.w_len=1", "reward.length_bonus"),
-        ("replay.capacity=8", "history.capacity"),
-        ("reflection.history_window=4", "history.window"),
-        ("reflection.distil=true", "reflection.distill"),
-    ],
-)
-def test_an_old_name_is_answered_with_the_new_one(old, new):
-    name = old.partition("=")[0]
-    with pytest.raises(ConfigError) as raised:
-        load(None, [old], R3GRPOConfig)
-    assert str(raised.value) == f"{name}: is now called {new}; fix: write {new}"
-
-
 def test_a_method_that_a_later_file_or_override_no_longer_names_takes_its_section_along(tmp_path):
     file, child = tmp_path / "a.yaml", tmp_path / "b.yaml"
     file.write_text(to_yaml(*load(None, [], R3GRPOConfig), algorithm="r3_grpo"))

@@ -7,13 +7,13 @@ from algorithms.config.sections import BenchmarksSettings, RunSettings
 from algorithms.config.sft import SFTSettings
 from algorithms.grpo.registry import all_sections
 from algorithms.train.evaluated_run import EvaluateConfig
-from algorithms.train.reference import reference
+from website.settings import reference
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "settings.md"
 
 
 def test_the_page_is_current():
-    again = "run python -m algorithms.train.reference > docs/reference/settings.md"
+    again = "run python -m website.settings > docs/reference/settings.md"
     assert PAGE.read_text(encoding="utf-8") == reference(), again
 
 

@@ -11,7 +11,7 @@ from algorithms.config.loading import load
 from algorithms.grpo.config import GRPOConfig
 from algorithms.r3_grpo.config import R3GRPOConfig
 from algorithms.train.evaluated_run import EvaluateConfig
-from algorithms.train.reference import reference
+from website.settings import reference
 
 from .conftest import Stages, as_groups, hand_made
 
