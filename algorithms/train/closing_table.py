@@ -1,13 +1,12 @@
 """The table at the end of a run: before, after, and whether the difference is more than noise."""
 
-import math
 import re
 import resource
 import shlex
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -15,7 +14,7 @@ from rich.text import Text
 
 from algorithms.train.run_directory import RunDirectory
 from algorithms.utils.progress import duration
-from algorithms.utils.statistics import Trend, in_points, paired_bootstrap
+from algorithms.utils.statistics import Trend, in_points, is_number, paired_bootstrap
 from r3env.printable import printable
 
 Correctness = Mapping[str, float]
@@ -68,7 +67,7 @@ def comparison_table(before: Mapping[str, Any], after: Mapping[str, Any], proble
     for key in _measures(before, after):
         share = key != "mean_tokens"
         first, last = before.get(key), after.get(key)
-        change = last - first if _known(first) and _known(last) else None
+        change = last - first if is_number(first) and is_number(last) else None
         table.add_row(_label(key), _cell(first, share), _cell(last, share), _change_cell(change, share))
     return table
 
@@ -86,7 +85,7 @@ def gain_sentence(
     problems; without them only the two numbers are named. Empty when pass@1 was not measured twice.
     """
     first, last = before.get("pass@1"), after.get("pass@1")
-    if not (_known(first) and _known(last)):
+    if not (is_number(first) and is_number(last)):
         return ""
     subject = "Held-out pass@1" if problems == HELD_OUT else f"Pass@1 on {problems} problems"
     change = paired_bootstrap(correct_before, correct_after)
@@ -107,7 +106,7 @@ def cost_text(summary: Mapping[str, Any]) -> str:
     """Say how long the run took, and the memory of this process: of one with engine and learner within, of all."""
     kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # bytes on macOS
     gib = kib / 2 ** (30 if sys.platform == "darwin" else 20)
-    took = f"Took {duration(summary['wall_s'])}; " if _known(summary.get("wall_s")) else ""
+    took = f"Took {duration(summary['wall_s'])}; " if is_number(summary.get("wall_s")) else ""
     return f"{took}this process used at most {gib:.1f} GiB of memory."
 
 
@@ -127,7 +126,7 @@ def files_text(path: Path) -> str:
 
 
 def _measures(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
-    keys = {key for key in (*before, *after) if _known(before.get(key)) or _known(after.get(key))}
+    keys = {key for key in (*before, *after) if is_number(before.get(key)) or is_number(after.get(key))}
     passes = sorted((key for key in keys if re.fullmatch(r"pass@\d+", key)), key=lambda key: int(key[5:]))
     keys -= set() if any(side.get(FAILED) for side in (before, after)) else {FAILED}
     others = ("pass@1_after_reflection", FAILED, "mean_tokens", "truncated", "no_answer", "distinct")
@@ -139,16 +138,12 @@ def _label(key: str) -> str:
 
 
 def _cell(value: float | None, share: bool) -> str:
-    if not _known(value):
+    if not is_number(value):
         return "–"
     return f"{value:.1%}" if share else f"{value:,.1f}"
 
 
 def _change_cell(value: float | None, share: bool) -> str:
-    if not _known(value):
+    if not is_number(value):
         return "–"
     return f"{in_points(value):+.1f} points" if share else f"{value:+,.1f}"
-
-
-def _known(value: Any) -> TypeGuard[float]:
-    return isinstance(value, (int, float)) and math.isfinite(value)

@@ -1,10 +1,9 @@
 """Draw curves.png: a run in six panels."""
 
-import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any
 
 import matplotlib
 from matplotlib.axes import Axes
@@ -12,6 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator, PercentFormatter
 
 from algorithms.utils.files import replaced_whole
+from algorithms.utils.statistics import is_number
 
 Rows = Sequence[Mapping[str, Any]]
 
@@ -104,7 +104,7 @@ def _accuracies(rows: Rows, summary: Mapping[str, Any]) -> dict[str, dict[int, f
     for step, prefix, source in sources:
         for key, value in source.items():
             name = re.fullmatch(rf"{prefix}pass@(\d+)", key)
-            if name and _known(value):
+            if name and is_number(value):
                 found.setdefault(int(name[1]), {})[step] = value
     return {f"pass@{k}": found[k] for k in sorted({1, max(found, default=1)} & found.keys())}
 
@@ -197,11 +197,7 @@ def _compact(value: float, _: int) -> str:
 
 
 def _series(rows: Rows, tag: str) -> list[tuple[int, float]]:
-    return [(row["step"], row[tag]) for row in rows if _known(row.get(tag))]
-
-
-def _known(value: Any) -> TypeGuard[float]:
-    return isinstance(value, (int, float)) and math.isfinite(value)
+    return [(row["step"], row[tag]) for row in rows if is_number(row.get(tag))]
 
 
 def _title(summary: Mapping[str, Any]) -> str:

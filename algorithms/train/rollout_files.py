@@ -115,7 +115,7 @@ class TokenData:
         pieces: the text that each token stands for; joined, they are what the policy wrote.
         logprobs: [L], of the policy at the step's start, or those that a replayed sample was stored with.
         entropies: [L] in nats; None where no forward pass computed them.
-        sampling_logprobs: [L], the engine's own; None in a file of an older version.
+        sampling_logprobs: [L], the engine's own; None of a replayed sample.
         advantages: [L]; None where all tokens have the response's.
     """
 
@@ -154,7 +154,7 @@ class RolloutRow:
         policy_versions: of the weights that sampled its tokens, in the tokens' order; empty for a replayed one.
         policy_tokens: how many tokens each of them sampled.
         baseline: the groups of the step with this name were normalized together; None: the group alone.
-        answer: the reference answer; empty: the query has none; None: a file of an older version.
+        answer: the reference answer; empty: the query has none; None: unknown.
         token_data: None where it was not stored.
     """
 
@@ -202,7 +202,7 @@ def write_rollouts(path: Path, rows: Iterable[RolloutRow]) -> None:
 
 
 def read_rollouts(path: Path, groups: Collection[int] | None = None) -> list[RolloutRow]:
-    """Read the rows of `write_rollouts`, in its order; columns that an older version lacks are empty.
+    """Read the rows of `write_rollouts`, in its order.
 
     Args:
         path: the file.

@@ -1,8 +1,10 @@
 """95 % intervals of means over problems, and whether a change between two evaluations is more than chance."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -83,6 +85,11 @@ def _change(strata: Sequence[np.ndarray], resamples: int, seed: int) -> Change |
     low, high = bootstrap_interval(strata, resamples, seed)
     mean = float(np.mean([values.mean() for values in strata]))
     return Change(mean=mean, low=low, high=high, problems=sum(map(len, strata)))
+
+
+def is_number(value: Any) -> TypeGuard[float]:
+    """Return whether a value, of a file or a summary, is a finite number."""
+    return isinstance(value, (int, float)) and math.isfinite(value)
 
 
 def in_points(change: float) -> float:
