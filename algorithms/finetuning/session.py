@@ -110,7 +110,7 @@ class Session:
         # Steps are short: a signal waits for the end of one, and finds it saved.
         with InterruptBetweenSteps(lambda: False) as interrupt:
             commit = self.directory.commit
-            callback = trainers.Reporter(log.start, log.step, log.held_out, commit, lambda: interrupt.requested)
+            callback = trainers.TrainerEvents(log.start, log.step, log.held_out, commit, lambda: interrupt.requested)
             parts = (self.config, self.run, self.folder, self.rows.train, self.rows.held_out, callback)
             trainer = trainers.make_trainer(*parts)
             if self.checkpoint is None:

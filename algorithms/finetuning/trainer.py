@@ -156,7 +156,7 @@ def from_eval(logs: dict[str, float]) -> Metrics:
     return {ours: logs[theirs] for theirs, ours in names.items() if theirs in logs}
 
 
-class Reporter(TrainerCallback):
+class TrainerEvents(TrainerCallback):
     """Passes on the trainer's numbers, and lets it stop after a step.
 
     Args:
