@@ -68,7 +68,10 @@ def stored_part_size(path: Path) -> int | None:
     """
     if not (path / CONFIG).exists():
         return None
-    return int(read_fingerprint(path)[PART])
+    try:
+        return int(read_fingerprint(path)[PART])
+    except (LookupError, TypeError) as error:
+        raise ConfigError(f"{path / FINGERPRINT}: does not name the size of a part; {_LOST}") from error
 
 
 def read_settings(path: Path) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from algorithms.config.sections import RunSettings
 from algorithms.grpo.base import StagedAlgorithm
 from algorithms.grpo.config import GRPOConfig
 from algorithms.learner.group import LearnerDied
+from algorithms.preflight.check import warn_of_cluster
 from algorithms.train.checkpoints import Checkpoints, load_checkpoint
 from algorithms.train.closing_table import print_closing_table, problems_named
 from algorithms.train.curves import draw_curves
@@ -56,7 +57,7 @@ def train(config: GRPOConfig, run: RunSettings, *, name: str, numbered: bool = T
         )
     with directory.locked(), RayWatch(f"--resume {directory.path}", directory, starting=True):
         try:
-            start_interruptible_ray(config)
+            _start_ray(config)
         except BaseException:  # nothing was begun
             shutil.rmtree(directory.path, ignore_errors=True)
             raise
@@ -325,8 +326,13 @@ class _Session:
         return self.wall_s_before + time.monotonic() - self.started
 
 
+def _start_ray(config: GRPOConfig) -> None:
+    if start_interruptible_ray(config):
+        warn_of_cluster(config)
+
+
 def _build(config: GRPOConfig, seed: int) -> StagedAlgorithm:
-    start_interruptible_ray(config)
+    _start_ray(config)
     with native_stderr_held_back() as seen, ShownStart(stream=seen):
         algo = cast(StagedAlgorithm, config.debugging(seed=seed).build_checked())
     interrupt_on_sigterm()

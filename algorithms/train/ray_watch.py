@@ -13,7 +13,6 @@ from ray.experimental import internal_kv as kv
 
 from algorithms.config.base import BaseConfig
 from algorithms.learner.group import LearnerDied
-from algorithms.preflight.check import warn_of_cluster
 from algorithms.preflight.ray_session import start_ray
 from algorithms.train.exit_codes import ERROR, FAILED, report_to_supervisor
 from algorithms.train.run_directory import RunDirectory, checkpoint_path, checkpoint_steps
@@ -97,11 +96,11 @@ class RayWatch:
         return [f"the last checkpoint: {checkpoint_path(folder, steps[-1])}" if steps else "no checkpoint yet"]
 
 
-def start_interruptible_ray(config: BaseConfig) -> None:
-    """Start Ray, or join its cluster; a SIGTERM interrupts again, with Ray's own handler the process would abort."""
-    if start_ray(config):
-        warn_of_cluster(config)
+def start_interruptible_ray(config: BaseConfig) -> bool:
+    """Call `start_ray`, after which a SIGTERM interrupts again: with Ray's own handler the process would abort."""
+    joined = start_ray(config)
     interrupt_on_sigterm()  # engines may take minutes to start
+    return joined
 
 
 def _answers() -> bool:

@@ -224,7 +224,7 @@ def test_a_run_is_locked_before_ray_starts_and_deleted_if_it_does_not(monkeypatc
             pass
         raise RayDidNotStart("Ray did not start")
 
-    monkeypatch.setattr(train, "start_interruptible_ray", does_not_start)
+    monkeypatch.setattr(train, "_start_ray", does_not_start)
     assert script.main("grpo", [f"run.dir={tmp_path}", "run.name=run", "run.steps=1"]) == 1
     assert not (tmp_path / "run").exists()
 
