@@ -83,10 +83,10 @@ class RayWatch:
                 end_now(FAILED)
 
     def _line(self) -> str:
-        what = "Ray's control process does not answer: it died or is stopped"
+        fix = "; ".join([self._fix, *self._last_checkpoint()])
         if not self._started:
-            what = f"Ray did not start within {STARTING_S:g} s"
-        return "; ".join([what, f"fix: {self._fix}", *self._last_checkpoint()])
+            return f"Ray did not start within {STARTING_S:g} s; fix: {fix}"
+        return f"Ray's control process does not answer: it died or is stopped; fix: {fix}"
 
     def _last_checkpoint(self) -> list[str]:
         if self._run_directory is None:
