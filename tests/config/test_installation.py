@@ -35,7 +35,7 @@ def machine(monkeypatch):
     """A machine with GPUs, as torch and the driver see it."""
 
     def make(*, gpus, driver="580.65.06", cuda="13.0", where="this machine"):
-        for module in ("check", "description", "memory"):
+        for module in ("check", "description", "memory", "resources"):
             monkeypatch.setattr(f"algorithms.preflight.{module}.available", lambda: Resources(16, gpus, where))
         monkeypatch.setattr(resources, "found_gpus", lambda: FoundGPUs(driver, 80 * 2**30))
         monkeypatch.setattr(resources, "toolkit", lambda: cuda)
