@@ -219,7 +219,7 @@ def test_missing_gpus_are_reported_by_the_check_and_refused_by_the_start(config,
 
 
 def on_a_machine_with(gpus, monkeypatch, where="this machine"):
-    for module in ("check", "description", "memory"):
+    for module in ("check", "description", "memory", "resources"):
         monkeypatch.setattr(f"algorithms.preflight.{module}.available", lambda: Resources(16, gpus, where))
 
 
@@ -299,14 +299,14 @@ def test_a_cluster_that_may_grow_is_joined_and_waited_for(config, monkeypatch, c
     """What it has is known when it has been joined; refusing the run then would rule out autoscaling."""
 
     def join(config):
-        for module in ("check", "memory"):
+        for module in ("check", "memory", "resources"):
             monkeypatch.setattr(f"algorithms.preflight.{module}.available", lambda: Resources(2, 0, "the cluster"))
         return True
 
     monkeypatch.setenv("RAY_ADDRESS", "auto")
     monkeypatch.setattr("algorithms.preflight.ray_session.start_ray", join)
     monkeypatch.setattr("algorithms.train.ray_watch.start_ray", join)
-    monkeypatch.setattr("algorithms.train.loop.interrupt_on_sigterm", lambda: None)
+    monkeypatch.setattr("algorithms.train.ray_watch.interrupt_on_sigterm", lambda: None)
     monkeypatch.setattr(R3GRPOConfig, "build_checked", lambda config, use_copy=True: "built")
     config.learners(num_learners=3, num_gpus_per_learner=1)
     if start == "python":

@@ -38,7 +38,10 @@ class Answering(Run):
     def __init__(self, folder: Path, command: str, limits: Sequence[tuple[str, str, float]]) -> None:
         self.folder = folder / "run-sft"
         arguments = {
-            "algorithms.evaluate": ["--data", "embedded:heldout", "--samples=200", f"--out={folder / 'out'}", *LONG],
+            "algorithms.evaluate": [
+                *("--model=embedded:tiny", "--config=configs/quickstart.yaml", "--data=embedded:heldout"),
+                *("--samples=200", f"--out={folder / 'out'}", *LONG),
+            ],
             "algorithms.sft": [*BASE, *LONG, "evaluation.samples=200", f"run.dir={folder}", "run.name=run"],
         }[command]
         if command == "algorithms.sft":
@@ -54,8 +57,10 @@ class Answering(Run):
             start_new_session=True,
         )
         assert self.process.stderr is not None
+        seen = []
         while "started in" not in (line := self.process.stderr.readline()):
-            assert line, "it ended by itself"
+            assert line, seen
+            seen.append(line)
         time.sleep(2.0)  # the first problems
         self.family = psutil.Process(self.process.pid).children(recursive=True)
         assert any(ENGINE in _title(child) for child in self.family)
