@@ -306,6 +306,7 @@ def test_a_cluster_that_may_grow_is_joined_and_waited_for(config, monkeypatch, c
     monkeypatch.setenv("RAY_ADDRESS", "auto")
     monkeypatch.setattr("algorithms.preflight.ray_session.start_ray", join)
     monkeypatch.setattr("algorithms.train.ray_watch.start_ray", join)
+    monkeypatch.setattr("algorithms.train.loop.interrupt_on_sigterm", lambda: None)
     monkeypatch.setattr("algorithms.train.ray_watch.interrupt_on_sigterm", lambda: None)
     monkeypatch.setattr(R3GRPOConfig, "build_checked", lambda config, use_copy=True: "built")
     config.learners(num_learners=3, num_gpus_per_learner=1)
