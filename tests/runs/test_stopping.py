@@ -9,7 +9,7 @@ from tensorboard.backend.event_processing.event_accumulator import SCALARS, Even
 from algorithms.learner.group import LearnerDied
 from algorithms.preflight.ray_session import RayDidNotStart
 from algorithms.rollout.failures import EpisodesFailed
-from algorithms.train import checkpoints
+from algorithms.train import checkpoints, stopping
 from algorithms.train import loop as train
 from algorithms.train import main as script
 from algorithms.train.run_directory import RunDirectory
@@ -209,8 +209,8 @@ def test_however_a_run_ends_the_process_ends_with_it(end, code, monkeypatch, tmp
 
     left = []
     monkeypatch.setattr(train, "_build", fails)
-    monkeypatch.setattr(script, "leave", left.append)
-    monkeypatch.setattr(script, "guard_streams", lambda: None)  # they are pytest's
+    monkeypatch.setattr(stopping, "leave", left.append)
+    monkeypatch.setattr(stopping, "guard_streams", lambda: None)  # they are pytest's
     script.run_and_leave("grpo", [f"run.dir={tmp_path}", "run.name=run", "run.steps=1"])
     assert left == [code]
     assert ("Traceback" in capsys.readouterr().err) == isinstance(end, ZeroDivisionError)
