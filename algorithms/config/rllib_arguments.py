@@ -187,7 +187,7 @@ def check_arguments(config: AlgorithmConfig, untouched: AlgorithmConfig, section
     for name, value in own.items():
         if name in before and (name in EFFECTIVE or name not in REFUSED or _same(value, before[name])):
             continue  # what is in neither table belongs to a class of the user's own
-        if name not in before and (name in _BY_RLLIB or name.startswith("__")):
+        if name not in before and (name in _BY_RLLIB or name.removesuffix("_settings") in sections):
             continue
         raise ConfigError(f"{argument_of(name)}: has no effect here; {_answer(name, sections)}")
     for kind in _classes(config.callbacks_class):
