@@ -1,6 +1,5 @@
 """AlgorithmConfig with sections: validated, immutable settings that agree with RLlib's flat attributes."""
 
-import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -11,7 +10,6 @@ from algorithms.config.machine import EnvRunnerSettings, LearnerSettings, RLModu
 from algorithms.config.rllib_names import (
     OUR_NAMES,
     RLLIB_NAMES,
-    WITHOUT_EFFECT,
     from_rllib,
     is_search_space,
     our_name,
@@ -33,7 +31,6 @@ if TYPE_CHECKING:
     from ray.rllib.algorithms.algorithm import Algorithm
 
 
-_logger = logging.getLogger(__name__)
 _SUFFIX = "_settings"
 # Of files beside the sections of a configuration.
 _TAKEN = ("run", "algorithm", "base", "benchmarks", "sft")
@@ -290,9 +287,6 @@ class BaseConfig(AlgorithmConfig):
         self._store(section, self._settings_of(section).changed(section, ours))
         kept = {key: value for key, value in self._search_space.get(section, {}).items() if key not in ours}
         self._search_space = {**self._search_space, section: kept | searched}
-        for key in passed_on:
-            if (section, key) in WITHOUT_EFFECT:
-                _logger.warning("%s.%s has no effect: %s", section, key, WITHOUT_EFFECT[section, key])
         if passed_on:
             getattr(super(), section)(**passed_on)
         return self

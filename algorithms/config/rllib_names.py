@@ -1,4 +1,4 @@
-"""Settings that RLlib also has: their names there, and which of its arguments have no effect here."""
+"""Settings that RLlib also has, and their names there."""
 
 import inspect
 from collections.abc import Mapping
@@ -28,16 +28,6 @@ OUR_NAMES: Mapping[str, tuple[str, str]] = MappingProxyType({rllib: ours for our
 
 # RLlib switches these off with None, we with 0.
 _NONE_IS_ZERO = frozenset({"evaluation_interval", "grad_clip"})
-
-_BATCH = "a batch is training.queries_per_step × training.group_size responses"
-WITHOUT_EFFECT: Mapping[tuple[str, str], str] = MappingProxyType(
-    {
-        ("training", "train_batch_size"): _BATCH,
-        ("training", "train_batch_size_per_learner"): _BATCH,
-        ("training", "minibatch_size"): "training.minibatches sets how many parts a batch is split into",
-        ("training", "gamma"): "an episode is rewarded as a whole",
-    }
-)
 
 
 def our_name(section: str, key: str) -> str:

@@ -5,6 +5,7 @@ import logging
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -12,6 +13,8 @@ import numpy as np
 import torch
 from ray.rllib.algorithms.algorithm import Algorithm
 from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
+from ray.rllib.callbacks.utils import make_callback
+from ray.rllib.core import DEFAULT_MODULE_ID
 from ray.rllib.core.learner.learner_group import LearnerGroup
 from ray.rllib.env.env_runner_group import EnvRunnerGroup
 from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
@@ -36,13 +39,16 @@ from algorithms.grpo.registry import (
     query_sampler,
     settings_of,
 )
+from algorithms.grpo.rllib_metrics import Sampled, log_rllib_metrics
 from algorithms.grpo.rollout_source import RolloutSource
 from algorithms.grpo.samples import scoring_row
 from algorithms.grpo.state import history_savepoint, open_history, pack_states, restore_states
 from algorithms.grpo.types import Sample, StepBatch
 from algorithms.history.store import FILE_NAME as HISTORY_FILE
 from algorithms.learner.forward import ScoringModel
-from algorithms.learner.group import find_deviations, learner_facts, score_rows, set_version
+from algorithms.learner.group import find_deviations, learner_facts, score_rows, set_version, tensor_buckets
+from algorithms.learner.model import CausalLMModule
+from algorithms.learner.weights import put_weights
 from algorithms.models.names import fetch_model, resolve_model
 from algorithms.models.tokenizer import ModelConfigs, load_tokenizer
 from algorithms.preflight.check import fetch_teacher, measure_engine
@@ -110,6 +116,7 @@ class StagedAlgorithm(Algorithm):
         self.stage_seconds: dict[str, float] = {}
         self.steps_done = 0
         self.generated_tokens = 0
+        self.sampled = Sampled()
         self.batch = StepBatch(0)
         self.evaluation: Evaluation | None = None
         self.evaluated_at: int | None = None
@@ -266,11 +273,14 @@ class StagedAlgorithm(Algorithm):
         for tag, value in batch.record.items():
             if not isinstance(value, str):
                 self.metrics.log_value(tuple(tag.split("/")), value, window=1)
+        self.sampled = self.sampled.after(batch)
+        log_rllib_metrics(self.metrics, batch, self.sampled, self.config.metrics_num_episodes_for_smoothing)
 
     # -- Evaluation, by RLlib's own interval. -----------------------------------------------------------------------
 
     def evaluate(self, parallel_train_future: Any = None) -> dict[str, Any]:
         """Evaluate on held-out problems with the training runners; the result is also kept in `evaluation`."""
+        self._call_back("on_evaluate_start")
         self.evaluating = True
         try:
             self.evaluation = evaluate_policy(
@@ -293,7 +303,23 @@ class StagedAlgorithm(Algorithm):
         first = [answer.first for answers in self.evaluation.answers for answer in answers]
         if warning := self.missing_answers.observe_evaluation(first):
             _logger.warning(warning)
-        return self.evaluation.metrics()
+        metrics = self.evaluation.metrics()
+        self._call_back("on_evaluate_end", evaluation_metrics=metrics)
+        return metrics
+
+    def _call_back(self, place: str, **found: Any) -> None:
+        functions = getattr(self.config, f"callbacks_{place}")
+        arguments = {"algorithm": self, "metrics_logger": self.metrics, **found}
+        make_callback(place, self.callbacks, functions, kwargs=arguments)
+
+    def get_module(self, module_id: str = DEFAULT_MODULE_ID) -> CausalLMModule | None:
+        """Return a copy of the policy as learners have it, on the CPU, an adapter merged; None for another id."""
+        if module_id != DEFAULT_MODULE_ID:
+            return None
+        module = CausalLMModule(model_config={**self.config.model_config, "lora_rank": 0})
+        for tensors in tensor_buckets(self.learner_group, "weights"):
+            put_weights(module.lm, tensors)
+        return module
 
     def restore_env_runners(self, env_runner_group: Any) -> list[int]:
         """Do nothing: RLlib would restore dead runners with their first weights; `rollout_workers` does it."""
@@ -369,6 +395,7 @@ class StagedAlgorithm(Algorithm):
             "steps_done": self.steps_done,
             **self.source.state,
             "generated_tokens": self.generated_tokens,
+            "sampled": asdict(self.sampled),
             "weights_version": self.rollout_workers.version,
             "runner_restarts": self.rollout_workers.restarts,
             "skipped_in_a_row": self.skipped_steps.in_a_row,
@@ -424,7 +451,7 @@ class StagedAlgorithm(Algorithm):
         self.source.restart(state)
         self.stage = None
         self.steps_done = self._iteration = state["steps_done"]
-        self.generated_tokens = state["generated_tokens"]
+        self.generated_tokens, self.sampled = state["generated_tokens"], Sampled(**state["sampled"])
         self.rollout_workers.restarts = state["runner_restarts"]
         self.skipped_steps.in_a_row = state["skipped_in_a_row"]
         restore_states(self.active, self.history, arrays, state.get("mechanisms", {}))

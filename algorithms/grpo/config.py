@@ -20,6 +20,7 @@ from algorithms.config.consistency import (
 from algorithms.config.errors import ConfigError, shown
 from algorithms.config.machine import RLModuleSettings
 from algorithms.config.placement import check_placement
+from algorithms.config.rllib_arguments import check_arguments
 from algorithms.config.schema import Settings
 from algorithms.config.sections import EnvironmentSettings, TrainingSettings
 from algorithms.grpo.mechanism import Mechanism
@@ -116,6 +117,8 @@ class GRPOConfig(BaseConfig):
             ConfigError: settings that contradict each other.
         """
         self.check_search_space()
+        if self.TRAINS and not self.in_evaluation:  # RLlib's copy for runners of its own, which there are none of
+            check_arguments(self, type(self)(), {name: kind.model_fields for name, kind in self.sections.items()})
         check_placement(self)
         check_temperatures(self)
         check_learners(self.learners_settings, self.rl_module_settings)
@@ -126,7 +129,7 @@ class GRPOConfig(BaseConfig):
             check_sampling(self.env_runners_settings)
             check_schedule(training, self.schedule_steps)
             check_plugins(self, (*self.MECHANISMS, *named_mechanisms(training, self.MECHANISMS)))
-        if not self.in_evaluation:  # RLlib's copy for runners of its own, which there are none of
+        if not self.in_evaluation:
             check_policy_lag(training, self.env_runners_settings)
         responses = training.queries_per_step * training.group_size
         if responses % training.minibatches:

@@ -1,7 +1,5 @@
 """The fluent methods take our names and RLlib's, and both views of a setting agree."""
 
-import logging
-
 import pytest
 from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
 
@@ -143,12 +141,6 @@ def test_the_module_gets_the_models_folder(tiny_model):
     config = GRPOConfig().rl_module(model=str(tiny_model), gradient_checkpointing=True)
     assert config.model_config["model"] == str(tiny_model)
     assert config.model_config["gradient_checkpointing"] is True
-
-
-def test_a_setting_of_rllib_without_effect_is_said_to_be_so(caplog):
-    with caplog.at_level(logging.WARNING):
-        GRPOConfig().training(train_batch_size_per_learner=4)
-    assert "training.train_batch_size_per_learner has no effect" in caplog.text
 
 
 def test_an_argument_that_nobody_knows_is_an_error():

@@ -1,0 +1,97 @@
+"""RLlib's own metrics of a step, under the names that its schedulers, stops and examples read.
+
+An environment step is a turn, an agent's step too; a row that learners train on is a module's.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ray.rllib.core import ALL_MODULES, DEFAULT_AGENT_ID, DEFAULT_MODULE_ID
+from ray.rllib.core.learner.learner import Learner
+from ray.rllib.utils import metrics as names
+from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
+
+from algorithms.grpo.types import StepBatch
+from algorithms.rollout.types import Rollout
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """What a run has sampled and trained on since its start.
+
+    Args:
+        episodes: rollouts that ended.
+        turns: of these.
+        trained_rows: rows of all updates, each pass counted once.
+    """
+
+    episodes: int = 0
+    turns: int = 0
+    trained_rows: int = 0
+
+    def after(self, batch: StepBatch) -> "Sampled":
+        """Return the counts after one more step."""
+        rollouts = [sample.rollout for sample in batch.fresh]
+        rows = sum(len(group.samples) for group in batch.groups)
+        turns = self.turns + sum(map(_turns, rollouts))
+        return Sampled(self.episodes + len(rollouts), turns, self.trained_rows + rows)
+
+
+def log_rllib_metrics(metrics: MetricsLogger, batch: StepBatch, sampled: Sampled, window: int) -> None:
+    """Log a step under RLlib's names.
+
+    Args:
+        metrics: the algorithm's.
+        batch: of the step.
+        sampled: since the run's start, this step included. Lifetime counts are set to these, so that a run that was
+            resumed from its directory has those of one that was never interrupted.
+        window: the number of the last episodes that `episode_return_mean` and the like are taken over.
+    """
+    rollouts = [sample.rollout for sample in batch.fresh]
+    rows = sum(len(group.samples) for group in batch.groups)
+    for rollout in rollouts:
+        for names_of, value in (
+            ((names.EPISODE_RETURN_MEAN, names.EPISODE_RETURN_MIN, names.EPISODE_RETURN_MAX), rollout.reward),
+            ((names.EPISODE_LEN_MEAN, names.EPISODE_LEN_MIN, names.EPISODE_LEN_MAX), _turns(rollout)),
+        ):
+            for name, reduce in zip(names_of, ("mean", "min", "max"), strict=True):
+                metrics.log_value((names.ENV_RUNNER_RESULTS, name), value, reduce=reduce, window=window)
+        for name, key in (
+            ("agent_episode_return_mean", DEFAULT_AGENT_ID),
+            ("module_episode_return_mean", DEFAULT_MODULE_ID),
+        ):
+            metrics.log_value((names.ENV_RUNNER_RESULTS, name, key), rollout.reward, window=window)
+    turns = sum(map(_turns, rollouts))
+    for key, here, ever in _counts(len(rollouts), turns, sampled):
+        metrics.log_value((names.ENV_RUNNER_RESULTS, *key), here, reduce="sum")
+        metrics.log_value((names.ENV_RUNNER_RESULTS, f"{key[0]}_lifetime", *key[1:]), ever, window=1)
+    for module, name in (
+        (ALL_MODULES, names.NUM_ENV_STEPS_TRAINED),
+        (ALL_MODULES, names.NUM_MODULE_STEPS_TRAINED),
+        (DEFAULT_MODULE_ID, names.NUM_MODULE_STEPS_TRAINED),
+    ):
+        metrics.log_value((names.LEARNER_RESULTS, module, name), rows, reduce="sum")
+        metrics.log_value((names.LEARNER_RESULTS, module, f"{name}_lifetime"), sampled.trained_rows, window=1)
+    for name, tag in _OF_LEARNER.items():
+        if tag in batch.record:
+            metrics.log_value((names.LEARNER_RESULTS, DEFAULT_MODULE_ID, name), batch.record[tag], window=1)
+
+
+_OF_LEARNER = {
+    Learner.TOTAL_LOSS_KEY: "policy/loss",
+    "entropy": "policy/entropy",
+    "mean_kl_loss": "policy/kl",
+    "gradients_default_optimizer_global_norm": "policy/grad_norm",
+    "default_optimizer_learning_rate": "policy/lr",
+}
+
+
+def _counts(episodes: int, turns: int, sampled: Sampled) -> Iterator[tuple[tuple[str, ...], int, int]]:
+    yield (names.NUM_EPISODES,), episodes, sampled.episodes
+    yield (names.NUM_ENV_STEPS_SAMPLED,), turns, sampled.turns
+    yield (names.NUM_AGENT_STEPS_SAMPLED, DEFAULT_AGENT_ID), turns, sampled.turns
+    yield (names.NUM_MODULE_STEPS_SAMPLED, DEFAULT_MODULE_ID), turns, sampled.turns
+
+
+def _turns(rollout: Rollout) -> int:
+    return max(1, len(rollout.turn_lengths))

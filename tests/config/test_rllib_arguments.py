@@ -1,0 +1,111 @@
+"""Nothing that RLlib's configuration takes is ignored: it has its effect, or is refused in one line."""
+
+import inspect
+
+import pytest
+from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
+from ray.rllib.callbacks.callbacks import RLlibCallback
+
+from algorithms.config.rllib_arguments import CALLBACKS, EFFECTIVE, REFUSED, argument_of
+from algorithms.grpo.config import ConfigError, GRPOConfig
+from algorithms.r3_grpo.config import R3GRPOConfig
+from tests.docs.pages import DOCS
+from website.rllib_arguments import page
+
+
+class Other:
+    """A value that no setting has."""
+
+
+def refusal(config):
+    with pytest.raises(ConfigError) as caught:
+        config.check_settings()
+    return str(caught.value)
+
+
+def test_each_attribute_of_the_installed_ray_stands_in_one_table():
+    assert EFFECTIVE | REFUSED.keys() == set(vars(AlgorithmConfig()))
+    assert not EFFECTIVE & REFUSED.keys()
+
+
+@pytest.mark.parametrize("name", sorted(REFUSED))
+def test_what_has_no_effect_is_refused_however_it_was_set(name):
+    by_attribute, by_item = GRPOConfig(), GRPOConfig()
+    setattr(by_attribute, name, Other())
+    by_item[name] = Other()
+    for config in (by_attribute, by_item):
+        line = refusal(config)
+        assert line.startswith(f"{argument_of(name)}: has no effect here; ") and "fix: " in line
+
+
+def fluent():
+    for method, function in inspect.getmembers(AlgorithmConfig, inspect.isfunction):
+        if method.startswith(("_", "get_")) or not inspect.getsource(function).rstrip().endswith("return self"):
+            continue
+        for name, parameter in inspect.signature(function).parameters.items():
+            # RLlib drops `enable_connectors` itself, with a warning.
+            if name not in ("self", "config_dict", "enable_connectors") and parameter.kind is not parameter.VAR_KEYWORD:
+                yield pytest.param(method, name, id=f"{method}-{name}")
+
+
+@pytest.mark.parametrize(("method", "name"), list(fluent()))
+def test_every_argument_of_a_fluent_method_is_seen(method, name):
+    """Refused by RLlib or by a section, or it changes an attribute, which the tables know."""
+    config, before = GRPOConfig(), vars(GRPOConfig())
+    try:
+        getattr(AlgorithmConfig, method)(config, **{name: Other()})
+    except (ValueError, TypeError, AttributeError, AssertionError):
+        return
+    changed = {key for key, value in vars(config).items() if value is not before[key] and value != before[key]}
+    assert changed & (EFFECTIVE | REFUSED.keys())
+
+
+@pytest.mark.parametrize(
+    ("name", "fix"),
+    [
+        ("clip_param", "training.clip_low"),
+        ("lambda_", "there is no value function"),
+        ("group_size", 'training={"group_size": …}'),
+        ("num_generations", "training.group_size"),
+        ("group_sizes", "did you mean group_size?"),
+        ("frobnicate", "neither RLlib nor a section has it"),
+    ],
+)
+def test_a_name_that_rllib_does_not_have_is_refused_with_ours(name, fix):
+    line = refusal(GRPOConfig().update_from_dict({name: 8}))
+    assert line.startswith(f"{name}: has no effect here; ") and fix in line
+
+
+def test_what_went_through_rllibs_dicts_passes():
+    config = R3GRPOConfig().training(lr=1e-5)
+    config.validate()
+    R3GRPOConfig.from_state(config.get_state()).validate()
+    R3GRPOConfig().update_from_dict(config.to_dict()).validate()
+    R3GRPOConfig.from_dict(config.serialize()).validate()
+    config.copy(copy_frozen=False).validate()
+
+
+def test_attributes_of_an_own_class_are_its_own():
+    class Own(GRPOConfig):
+        def __init__(self, algo_class=None):
+            super().__init__(algo_class)
+            self.knob = 1
+
+    config = Own()
+    config.knob = 2
+    config.check_settings()
+
+
+@pytest.mark.parametrize("place", sorted(name for name in dir(RLlibCallback) if name.startswith("on_")))
+def test_a_callback_that_is_never_called_is_refused(place):
+    kind = type("Mine", (RLlibCallback,), {place: lambda self, **_: None})
+    config = GRPOConfig().callbacks(kind)
+    if place in CALLBACKS:
+        config.check_settings()
+    else:
+        assert refusal(config).startswith(f"Mine.{place}: is never called here; known: on_algorithm_init, ")
+
+
+def test_the_page_lists_them():
+    again = "run python -m website.rllib_arguments > docs/reference/rllib-arguments.md"
+    assert (DOCS / "reference" / "rllib-arguments.md").read_text() == page(), again
