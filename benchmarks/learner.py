@@ -37,9 +37,9 @@ from algorithms.learner.attention import use_packed_attention
 from algorithms.learner.batch import TrainingSample
 from algorithms.learner.chunked_logprobs import chunked_logprobs, chunked_logprobs_and_gradient
 from algorithms.learner.forward import ForwardSettings, response_states, token_batch
-from algorithms.learner.loss import LossSettings
-from algorithms.learner.loss_inputs import flat
+from algorithms.learner.loss import flat
 from algorithms.learner.update import accumulate_gradients
+from algorithms.losses.base import LossSettings
 from benchmarks.record import add_record_option, show
 
 WAYS = {

@@ -23,8 +23,8 @@ def per_token_loss(logprobs, rows=None):
     return torch.linspace(-1.0, 1.0, N)[rows] * (0.3 * logprobs).exp()
 
 
-def slope(logprobs, rows):
-    return per_token_loss(logprobs, rows) * 0.3
+def slope(logprobs, entropies, rows):
+    return (per_token_loss(logprobs, rows) * 0.3,)
 
 
 def gradients_of(compute, tensors, **options):
@@ -169,7 +169,7 @@ def test_tokens_without_slope_get_exactly_no_gradient():
     hidden, weight, _, targets = inputs()
     hidden.requires_grad_(True)
     *_, injected = chunked_logprobs_and_gradient(
-        hidden, weight, targets, lambda own, rows: (torch.arange(N)[rows] >= 20).float(), chunk=16
+        hidden, weight, targets, lambda own, _, rows: ((torch.arange(N)[rows] >= 20).float(),), chunk=16
     )
     injected.backward()
     assert (hidden.grad[:20] == 0).all() and (hidden.grad[20:] != 0).any(dim=-1).all()
@@ -211,7 +211,7 @@ def test_refuses_a_slope_of_another_shape():
     hidden, weight, _, targets = inputs()
     weight.requires_grad_(True)
     with pytest.raises(ValueError, match="slope gave shape"):
-        chunked_logprobs_and_gradient(hidden, weight, targets, lambda own, _: own[:, None])
+        chunked_logprobs_and_gradient(hidden, weight, targets, lambda own, *_: (own[:, None],))
 
 
 def test_what_becomes_of_a_chunk_of_logits_compiles_as_one_graph():
