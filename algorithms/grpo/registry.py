@@ -17,7 +17,7 @@ from algorithms.losses.base import PACKAGE, Objective, load_objective
 # What a setting of section `training` switches on; they come before all others.
 BUILT_IN: tuple[type[Mechanism], ...] = (KLReward, TruncationMask)
 # Packages of methods, in layers above this one, and their files that are no methods.
-METHODS, OTHERS = ("algorithms.methods", "algorithms.r3_grpo"), ("algorithm", "config")
+METHODS, OTHERS = ("algorithms.r3_grpo", "algorithms.methods"), ("algorithm", "config")
 
 
 def mechanisms() -> dict[str, type[Mechanism]]:
