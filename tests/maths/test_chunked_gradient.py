@@ -83,7 +83,9 @@ def test_a_weight_gradient_is_summed_over_chunks_in_float32():
     hidden = torch.ones(512, 8).bfloat16()
     weight = torch.zeros(V, 8, requires_grad=True)
     targets = torch.zeros(512, dtype=torch.long)
-    *_, injected = chunked_logprobs_and_gradient(hidden, weight, targets, lambda own, _: torch.ones_like(own), chunk=1)
+    *_, injected = chunked_logprobs_and_gradient(
+        hidden, weight, targets, lambda own, *_: (torch.ones_like(own),), chunk=1
+    )
     injected.backward()
     assert weight.grad.dtype == torch.float32
     torch.testing.assert_close(weight.grad[0], torch.full((8,), 512 * (1 - 1 / V)), rtol=5e-3, atol=0)
@@ -191,7 +193,7 @@ def test_logits_are_computed_once_and_a_chunk_at_a_time():
     for tensor in (hidden, weight):
         tensor.requires_grad_(True)
     with Watch() as watch:
-        *_, injected = chunked_logprobs_and_gradient(hidden, weight, targets, lambda own, _: own, chunk=40)
+        *_, injected = chunked_logprobs_and_gradient(hidden, weight, targets, lambda own, *_: (own,), chunk=40)
         injected.backward()
     products = {name: n for name, n in watch.calls.items() if name in ("aten::mm", "aten::addmm_", "aten::addmm")}
     assert sum(products.values()) == 3 * 3, "three chunks: logits, gradient of hidden, gradient of weight"
@@ -236,7 +238,7 @@ def test_on_a_gpu_gradients_are_those_of_the_whole_logits():
     for chunk in (64, len(hidden)):
         leaves = [tensor.cuda().requires_grad_(True) for tensor in (hidden, weight)]
         with torch.autocast("cuda", dtype=torch.bfloat16):
-            *_, injected = chunked_logprobs_and_gradient(*leaves, targets, lambda own, _: own, chunk=chunk)
+            *_, injected = chunked_logprobs_and_gradient(*leaves, targets, lambda own, *_: (own,), chunk=chunk)
             injected.backward()
         gradients.append([leaf.grad for leaf in leaves])
     leaves = [tensor.cuda().requires_grad_(True) for tensor in (hidden, weight)]

@@ -49,7 +49,9 @@ def test_a_float32_head_is_not_rounded_in_a_bfloat16_forward():
         given = {"temperature": 0.7, "bias": bias}
         found, _ = chunked_logprobs(hidden, weight, targets, **given, float32=True)
         rounded, _ = chunked_logprobs(hidden, weight, targets, **given)
-        slope, _, _ = chunked_logprobs_and_gradient(hidden, weight, targets, lambda own, _: own, **given, float32=True)
+        slope, _, _ = chunked_logprobs_and_gradient(
+            hidden, weight, targets, lambda own, *_: (own,), **given, float32=True
+        )
     torch.testing.assert_close(found, exact, atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(slope, exact, atol=1e-5, rtol=1e-5)
     assert (rounded - exact).abs().max() > 1e-3 and len(rounded) == N
