@@ -131,9 +131,9 @@ def peak_memory(device: str) -> int:
     return next(int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmHWM"))
 
 
-def _slope(logprobs: torch.Tensor, rows: slice) -> torch.Tensor:
+def _slope(logprobs: torch.Tensor, entropies: torch.Tensor | None, rows: slice) -> tuple[torch.Tensor, ...]:
     """Return the slope of the loss `-mean(min(r, 1.28))` at the policy itself: every token has a gradient."""
-    return -torch.ones_like(logprobs)
+    return (-torch.ones_like(logprobs),)
 
 
 def _whole(hidden: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -34,7 +34,7 @@ def test_a_scale_before_the_cap_reaches_values_and_gradients(way, scale, softcap
             (-logprobs.sum()).backward()
         else:
             logprobs, _, loss = chunked_logprobs_and_gradient(
-                hidden, weight, targets, lambda own, _: -torch.ones_like(own), **given
+                hidden, weight, targets, lambda own, *_: (-torch.ones_like(own),), **given
             )
             loss.backward()
         results.append([logprobs.detach(), *(leaf.grad for leaf in leaves)])
