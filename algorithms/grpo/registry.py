@@ -1,6 +1,7 @@
 """The library's methods by name, as a configuration finds them: their packages are scanned."""
 
 from collections.abc import Sequence
+from typing import Any, cast
 
 from algorithms.config.base import BaseConfig
 from algorithms.config.errors import ConfigError, shown
@@ -36,7 +37,10 @@ def advantage_estimators() -> dict[str, type[AdvantageEstimator]]:
 
 
 def _methods(base: type[P]) -> dict[str, type[P]]:
-    return {name: kind for package in METHODS for name, kind in find_plugins(package, base, OTHERS).items()}
+    found: dict[str, Any] = {}
+    for package in METHODS:
+        found |= find_plugins(package, cast(Any, base), OTHERS)
+    return found
 
 
 def named_mechanisms(training: TrainingSettings, own: Sequence[type[Mechanism]] = ()) -> list[type[Mechanism]]:

@@ -13,6 +13,6 @@ class Anchor(LossTerm):
 
     name = "anchor"
 
-    def token_loss(self, logprobs: torch.Tensor, old_logprobs: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+    def token_loss(self, logprobs: torch.Tensor, old_logprobs: torch.Tensor) -> torch.Tensor:
         """Return the distance, float [N]."""
         return (logprobs - old_logprobs).abs()

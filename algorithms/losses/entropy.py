@@ -11,7 +11,7 @@ class Entropy(LossTerm):
 
     name = "entropy"
 
-    def token_loss(self, entropies: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+    def token_loss(self, entropies: torch.Tensor) -> torch.Tensor:
         """Return minus the entropies, float [N]."""
         return -entropies
 

@@ -29,7 +29,7 @@ class KL(LossTerm):
         """`training.beta`."""
         return self.settings.coefficient
 
-    def token_loss(self, logprobs: torch.Tensor, reference_logprobs: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+    def token_loss(self, logprobs: torch.Tensor, reference_logprobs: torch.Tensor) -> torch.Tensor:
         """Return the estimates, float [N]."""
         return kl_estimates(logprobs, reference_logprobs, self.settings.estimator)
 
