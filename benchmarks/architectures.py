@@ -25,10 +25,10 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 from algorithms.learner.attention import attention_as_loaded, is_packed, try_packed_attention, try_shared_prompts
 from algorithms.learner.batch import TrainingSample
 from algorithms.learner.forward import ForwardSettings
-from algorithms.learner.loss import LossSettings
 from algorithms.learner.model import disable_dropout
 from algorithms.learner.proof import find_deviation
 from algorithms.learner.update import accumulate_gradients
+from algorithms.losses.base import LossSettings
 from algorithms.models.logits import CAPS, DIVIDES, MULTIPLIES
 from algorithms.utils.progress import Counter
 from benchmarks.record import add_record_option, show

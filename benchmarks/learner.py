@@ -37,9 +37,9 @@ from algorithms.learner.attention import use_packed_attention
 from algorithms.learner.batch import TrainingSample
 from algorithms.learner.chunked_logprobs import chunked_logprobs, chunked_logprobs_and_gradient
 from algorithms.learner.forward import ForwardSettings, response_states, token_batch
-from algorithms.learner.loss import LossSettings
-from algorithms.learner.loss_inputs import flat
+from algorithms.learner.loss import flat
 from algorithms.learner.update import accumulate_gradients
+from algorithms.losses.base import LossSettings
 from benchmarks.record import add_record_option, show
 
 WAYS = {
@@ -131,9 +131,9 @@ def peak_memory(device: str) -> int:
     return next(int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmHWM"))
 
 
-def _slope(logprobs: torch.Tensor, rows: slice) -> torch.Tensor:
+def _slope(logprobs: torch.Tensor, entropies: torch.Tensor | None, rows: slice) -> tuple[torch.Tensor, ...]:
     """Return the slope of the loss `-mean(min(r, 1.28))` at the policy itself: every token has a gradient."""
-    return -torch.ones_like(logprobs)
+    return (-torch.ones_like(logprobs),)
 
 
 def _whole(hidden: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

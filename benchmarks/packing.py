@@ -34,8 +34,8 @@ from algorithms.learner.attention import use_packed_attention
 from algorithms.learner.batch import TrainingSample
 from algorithms.learner.flops import ModelShape, model_flops_utilization, peak_flops, update_cost
 from algorithms.learner.forward import ForwardSettings, score
-from algorithms.learner.loss import LossSettings
 from algorithms.learner.update import UpdateStatistics, accumulate_gradients
+from algorithms.losses.base import LossSettings
 from algorithms.models.names import resolve_model
 from benchmarks.random_models import QWEN2_1_5B
 from benchmarks.record import add_record_option, show

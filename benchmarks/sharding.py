@@ -24,10 +24,10 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from algorithms.learner.batch import TrainingSample
 from algorithms.learner.forward import ForwardSettings
-from algorithms.learner.loss import LossSettings
 from algorithms.learner.model import add_adapter
 from algorithms.learner.sharding import clip_gradients, reshard, shard, sum_gradients
 from algorithms.learner.update import accumulate_gradients
+from algorithms.losses.base import LossSettings
 from benchmarks.record import add_record_option, show
 
 MIB = 2**20

@@ -17,8 +17,8 @@ from transformers import AutoModelForCausalLM, Qwen3Config
 from algorithms.learner.attention import shares_prompts, use_packed_attention
 from algorithms.learner.batch import TrainingSample
 from algorithms.learner.forward import ForwardSettings, score
-from algorithms.learner.loss import LossSettings
 from algorithms.learner.update import UpdateStatistics, accumulate_gradients
+from algorithms.losses.base import LossSettings
 from benchmarks.learner import memory_in_use, peak_memory
 from benchmarks.random_models import SHAPES, random_model
 

@@ -1,7 +1,9 @@
 """Methods named in a setting: those of the library by name, a user's as `module:Class`."""
 
 import difflib
+import functools
 import importlib
+import pkgutil
 from collections.abc import Mapping
 from types import FunctionType, MappingProxyType
 from typing import Any, ClassVar, TypeVar
@@ -10,6 +12,7 @@ from algorithms.config.errors import ConfigError, did_you_mean, shown
 from algorithms.config.schema import Settings
 
 T = TypeVar("T")
+P = TypeVar("P", bound="Plugin")
 _ALMOST = 0.8
 
 
@@ -17,11 +20,13 @@ class Plugin:
     """A mechanism, query sampler, advantage estimator or objective.
 
     Attributes:
+        name: how settings name it, where that is not its section.
         section: its section of the configuration; "" for one without settings.
         settings_class: that section's settings.
         per_token: whether it gives tokens of one response different advantages.
     """
 
+    name: ClassVar[str] = ""
     section: ClassVar[str] = ""
     settings_class: ClassVar[type[Settings]] = Settings
     per_token: ClassVar[bool] = False
@@ -31,8 +36,23 @@ class Plugin:
         """Raise ConfigError where its settings contradict others (a `BaseConfig`); called also when it is off."""
 
 
+@functools.cache
+def find_plugins(package: str, base: type[P], without: tuple[str, ...] = ()) -> Mapping[str, type[P]]:
+    """Return the classes derived from `base` that the files of a package define, by name, but for some files."""
+    folder = importlib.import_module(package)
+    files = [each.name for each in pkgutil.iter_modules(folder.__path__) if each.name not in ("__main__", *without)]
+    modules = [importlib.import_module(f"{package}.{name}") for name in files]
+    own = [kind for module in modules for kind in vars(module).values() if _is_defined_in(kind, module.__name__, base)]
+    named = {vars(kind).get("name", vars(kind).get("section", "")): kind for kind in own}
+    return MappingProxyType({name: kind for name, kind in named.items() if name})
+
+
+def _is_defined_in(kind: object, module: str, base: type) -> bool:
+    return isinstance(kind, type) and issubclass(kind, base) and kind.__module__ == module
+
+
 def load_plugin(
-    setting: str, name: str, base: type[T], registered: Mapping[str, type[T] | str] = MappingProxyType({})
+    setting: str, name: str, base: type[T], registered: Mapping[str, type[T]] = MappingProxyType({})
 ) -> type[T]:
     """Return the class that a setting names: a registered one, or one of the user's own.
 
@@ -40,17 +60,16 @@ def load_plugin(
         setting: `section.key`, for errors.
         name: a key of `registered`, or "module:Class"; the module is imported.
         base: what the class has to derive from.
-        registered: the library's own: classes, or "module:Class" of those in layers above.
+        registered: the library's own.
 
     Raises:
         ConfigError: one line that names the setting and the fix: no such name, module or class, a module that fails
             when it is imported, a class that does not derive from `base`, or one with a hook spelled wrong.
     """
-    target = registered.get(name, name)
-    if not isinstance(target, str):
-        return target
+    if name in registered:
+        return registered[name]
     line = f"{setting}: {shown(name)}"
-    module_name, _, class_name = target.partition(":")
+    module_name, _, class_name = name.partition(":")
     if not module_name or not class_name:
         known = f"one of {', '.join(registered)}, or a class" if registered else "a class"
         ending = (

@@ -1,7 +1,6 @@
 """Group-relative advantages: Eq. 1 and Eq. 3 of the R³ paper, and those of Dr. GRPO and RLOO."""
 
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -130,6 +129,7 @@ class AdvantageEstimator(Plugin):
 class StdAdvantage(AdvantageEstimator):
     """GRPO's: `group_advantages`."""
 
+    name = "std"
     divides_by_std = True
 
     def advantages(self, group: Group) -> np.ndarray:
@@ -140,6 +140,8 @@ class StdAdvantage(AdvantageEstimator):
 class MeanAdvantage(AdvantageEstimator):
     """Dr. GRPO's: `mean_advantages`."""
 
+    name = "mean"
+
     def advantages(self, group: Group) -> np.ndarray:
         """Return distances from the mean."""
         return mean_advantages(self.rewards(group))
@@ -148,25 +150,14 @@ class MeanAdvantage(AdvantageEstimator):
 class LeaveOneOutAdvantage(AdvantageEstimator):
     """RLOO's: `leave_one_out_advantages`."""
 
+    name = "leave_one_out"
+
     def advantages(self, group: Group) -> np.ndarray:
         """Return distances from the mean of the others."""
         return leave_one_out_advantages(self.rewards(group))
 
 
-# By the setting `training.advantage`; those of layers above as "module:Class".
-ADVANTAGES: Mapping[str, type[AdvantageEstimator] | str] = MappingProxyType(
-    {
-        "std": StdAdvantage,
-        "mean": MeanAdvantage,
-        "leave_one_out": LeaveOneOutAdvantage,
-        "ngrpo": "algorithms.methods.ngrpo:NGRPOAdvantage",
-        "w_reinforce": "algorithms.methods.w_reinforce:WReinforceAdvantage",
-        "psr": "algorithms.methods.w_reinforce:PSRAdvantage",
-        "nsr": "algorithms.methods.w_reinforce:NSRAdvantage",
-        "rl_zvp": "algorithms.methods.rl_zvp:ZVPAdvantage",
-        "hgpo": "algorithms.methods.hgpo:HGPOAdvantage",
-    }
-)
+PLAIN: tuple[type[AdvantageEstimator], ...] = (StdAdvantage, MeanAdvantage, LeaveOneOutAdvantage)
 
 
 def _checked(rewards: np.ndarray) -> np.ndarray:

@@ -20,8 +20,8 @@ from algorithms.grpo.samples import deal_auxiliary, measuring_row, minibatches, 
 from algorithms.grpo.types import Group, Sample, StepBatch, to_entry
 from algorithms.history.store import ReplayHistory
 from algorithms.learner.group import learner_facts, update_learners
-from algorithms.learner.loss import LossSettings
 from algorithms.learner.update import UpdateStatistics
+from algorithms.losses.base import LossSettings
 from algorithms.rollout.types import Context, Rollout
 from algorithms.utils.rng import RngStream, rng_for
 

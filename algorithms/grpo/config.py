@@ -34,7 +34,7 @@ from algorithms.grpo.registry import (
     query_sampler,
     settings_of,
 )
-from algorithms.learner.loss import load_objective
+from algorithms.losses.base import load_objective
 from algorithms.models.names import resolve_model
 from algorithms.preflight.context_window import check_temperatures
 

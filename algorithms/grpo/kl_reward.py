@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from algorithms.grpo.mechanism import Mechanism, StepBatch
-from algorithms.learner.kl import kl_estimates
+from algorithms.losses.kl import kl_estimates
 
 if TYPE_CHECKING:
     from algorithms.config.base import BaseConfig

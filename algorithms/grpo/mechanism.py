@@ -16,6 +16,7 @@ from algorithms.config.plugins import Plugin
 from algorithms.config.schema import Settings, setting
 from algorithms.grpo.types import Group, Sample, StepBatch
 from algorithms.history.store import ReplayHistory
+from algorithms.losses.term import term
 from algorithms.rollout.types import Prompt
 from algorithms.utils.rng import RngStream, rng_for
 from r3env.core import Query
@@ -26,7 +27,7 @@ if TYPE_CHECKING:  # loads Ray
     from algorithms.config.base import BaseConfig
     from algorithms.rollout.attempts import AttemptTruncator
 
-__all__ = ["Group", "Mechanism", "Prompt", "Sample", "Services", "Settings", "State", "StepBatch", "setting"]
+__all__ = ["Group", "Mechanism", "Prompt", "Sample", "Services", "Settings", "State", "StepBatch", "setting", "term"]
 
 State = tuple[dict[str, np.ndarray], dict[str, Any]]  # arrays, and what fits JSON
 _STREAMS = {"reflection": RngStream.REFLECTION, "replay": RngStream.REPLAY}

@@ -7,9 +7,9 @@ import torch
 
 from algorithms.grpo.types import Group
 from algorithms.learner.flops import LearnerFacts, model_flops_utilization, peak_flops
-from algorithms.learner.loss import LossSettings
-from algorithms.learner.token_weights import bounded_tokens
 from algorithms.learner.update import UpdateStatistics
+from algorithms.losses.base import LossSettings
+from algorithms.losses.token_weights import bounded_tokens
 from r3env.core import Reason
 
 # Of a step, in the metrics over all of its tokens.

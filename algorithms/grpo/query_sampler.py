@@ -64,6 +64,8 @@ class EpochSampler(QuerySampler):
         ValueError: there are no queries.
     """
 
+    name = "epoch"
+
     def __init__(self, settings: Any, services: Services) -> None:
         super().__init__(settings, services)
         if not services.uids:

@@ -1,58 +1,46 @@
-"""The library's methods by name, and how a configuration finds them. One line per method.
+"""The library's methods by name, as a configuration finds them: their packages are scanned."""
 
-Methods live in layers above this one, so they stand here as `module:Class`, as a user's own do in a configuration.
-"""
-
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Sequence
+from typing import Any, cast
 
 from algorithms.config.base import BaseConfig
 from algorithms.config.errors import ConfigError, shown
-from algorithms.config.plugins import Plugin, hooks, load_plugin
+from algorithms.config.plugins import P, Plugin, find_plugins, hooks, load_plugin
 from algorithms.config.schema import Settings
 from algorithms.config.sections import SECTIONS, TrainingSettings
-from algorithms.grpo.advantages import ADVANTAGES, AdvantageEstimator
+from algorithms.grpo.advantages import PLAIN, AdvantageEstimator
 from algorithms.grpo.kl_reward import KLReward
 from algorithms.grpo.mechanism import Mechanism, Services
-from algorithms.grpo.query_sampler import QuerySampler
+from algorithms.grpo.query_sampler import EpochSampler, QuerySampler
 from algorithms.grpo.truncation_mask import TruncationMask
-from algorithms.learner.loss import OBJECTIVES, Objective, load_objective
+from algorithms.losses.base import PACKAGE, Objective, load_objective
 
 # What a setting of section `training` switches on; they come before all others.
 BUILT_IN: tuple[type[Mechanism], ...] = (KLReward, TruncationMask)
-MECHANISMS: Mapping[str, str] = MappingProxyType(
-    {
-        "replay": "algorithms.r3_grpo.replay:Replay",
-        "reflection": "algorithms.r3_grpo.reflection:Reflection",
-        "ranking": "algorithms.r3_grpo.ranking:Ranking",
-        "covariance": "algorithms.methods.covariance:Covariance",
-        "entropy_bonus": "algorithms.methods.entropy_bonus:EntropyBonus",
-        "self_filter": "algorithms.methods.self_filter:SelfFilter",
-        "knapsack": "algorithms.methods.knapsack:Knapsack",
-        "gdro": "algorithms.methods.gdro:Gdro",
-        "rorecomp": "algorithms.methods.rorecomp:RoRecomp",
-        "sdpo": "algorithms.methods.sdpo:SDPO",
-        "opd": "algorithms.methods.opd:OPD",
-        "ace": "algorithms.methods.ace:ACE",
-        "prefix_rl": "algorithms.methods.prefix_rl:PrefixRL",
-        "cog_drift": "algorithms.methods.cog_drift:CogDrift",
-        "fission": "algorithms.methods.fission:Fission",
-        "scaf_grpo": "algorithms.methods.scaf_grpo:ScafGrpo",
-        "laser": "algorithms.methods.laser:Laser",
-        "dph_rl": "algorithms.methods.dph_rl:DphRl",
-    }
-)
-QUERY_SAMPLERS: Mapping[str, str] = MappingProxyType(
-    {
-        "epoch": "algorithms.grpo.query_sampler:EpochSampler",
-        "posterior": "algorithms.methods.posterior:PosteriorSampler",
-        "greso": "algorithms.methods.greso:GresoSampler",
-        "vas": "algorithms.methods.vas:VasSampler",
-        "window": "algorithms.methods.window:WindowSampler",
-        "adcl": "algorithms.methods.adcl:AdclSampler",
-        "exgrpo": "algorithms.methods.exgrpo:ExGrpoSampler",
-    }
-)
+# Packages of methods, in layers above this one, and their files that are no methods.
+METHODS, OTHERS = ("algorithms.r3_grpo", "algorithms.methods"), ("algorithm", "config")
+
+
+def mechanisms() -> dict[str, type[Mechanism]]:
+    """Return the library's mechanisms by name."""
+    return {name: kind for name, kind in _methods(Mechanism).items() if not issubclass(kind, QuerySampler)}
+
+
+def query_samplers() -> dict[str, type[QuerySampler]]:
+    """Return the library's query samplers by name."""
+    return {EpochSampler.name: EpochSampler, **_methods(QuerySampler)}
+
+
+def advantage_estimators() -> dict[str, type[AdvantageEstimator]]:
+    """Return the library's advantage estimators by name."""
+    return {**{kind.name: kind for kind in PLAIN}, **_methods(AdvantageEstimator)}
+
+
+def _methods(base: type[P]) -> dict[str, type[P]]:
+    found: dict[str, Any] = {}
+    for package in METHODS:
+        found |= find_plugins(package, cast(Any, base), OTHERS)
+    return found
 
 
 def named_mechanisms(training: TrainingSettings, own: Sequence[type[Mechanism]] = ()) -> list[type[Mechanism]]:
@@ -61,7 +49,7 @@ def named_mechanisms(training: TrainingSettings, own: Sequence[type[Mechanism]] 
     Raises:
         ConfigError: one cannot be loaded, is a query sampler, or is named twice.
     """
-    found = [load_plugin("training.mechanisms", name, Mechanism, MECHANISMS) for name in training.mechanisms]
+    found = [load_plugin("training.mechanisms", name, Mechanism, mechanisms()) for name in training.mechanisms]
     for name, kind in zip(training.mechanisms, found, strict=True):
         if issubclass(kind, QuerySampler):
             raise ConfigError(
@@ -74,21 +62,18 @@ def named_mechanisms(training: TrainingSettings, own: Sequence[type[Mechanism]] 
 
 def query_sampler(training: TrainingSettings) -> type[QuerySampler]:
     """Load the class of `training.query_sampler`; raises ConfigError if it cannot be loaded."""
-    return load_plugin("training.query_sampler", training.query_sampler, QuerySampler, QUERY_SAMPLERS)
+    return load_plugin("training.query_sampler", training.query_sampler, QuerySampler, query_samplers())
 
 
 def advantage_estimator(training: TrainingSettings) -> type[AdvantageEstimator]:
     """Load the class of `training.advantage`; raises ConfigError if it cannot be loaded."""
-    return load_plugin("training.advantage", training.advantage, AdvantageEstimator, ADVANTAGES)
+    return load_plugin("training.advantage", training.advantage, AdvantageEstimator, advantage_estimators())
 
 
 def all_plugins() -> list[type[Plugin]]:
     """Load every class of the library that has a section of settings."""
-    mechanisms = [load_plugin("training.mechanisms", name, Mechanism, MECHANISMS) for name in MECHANISMS]
-    samplers = [load_plugin("training.query_sampler", name, QuerySampler, QUERY_SAMPLERS) for name in QUERY_SAMPLERS]
-    estimators = [load_plugin("training.advantage", name, AdvantageEstimator, ADVANTAGES) for name in ADVANTAGES]
-    objectives = [load_objective(name) for name in OBJECTIVES]
-    return [kind for kind in (*mechanisms, *samplers, *estimators, *objectives) if kind.section]
+    methods = [*mechanisms().values(), *query_samplers().values(), *advantage_estimators().values()]
+    return [kind for kind in (*methods, *find_plugins(PACKAGE, Objective).values()) if kind.section]
 
 
 def all_sections() -> dict[str, type[Settings]]:

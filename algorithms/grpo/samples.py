@@ -2,14 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from algorithms.config.sections import TrainingSettings
 from algorithms.grpo.types import Group, Sample
 from algorithms.learner.batch import TrainingSample
-from algorithms.learner.token_weights import loss_weights
+from algorithms.losses.term import DIRECT
+from algorithms.losses.token_weights import loss_weights
 
 
 def minibatches(groups: Sequence[Group], count: int, rng: np.random.Generator) -> list[list[tuple[int, Sample]]]:
@@ -68,13 +68,11 @@ def training_rows(
 def deal_auxiliary(samples: Sequence[Sample], minibatch: int, minibatches: int) -> list[TrainingSample]:
     """Make the rows of one optimizer step that have their own objective: the mean over all tokens of `samples`.
 
-    They carry no log-probs of a sampling policy: their gradient is that of `advantages · log-prob`, in every loss.
+    They carry no log-probs of a sampling policy: their one term is `direct`, in every loss.
     """
     weight = minibatches / max(1, sum(sample.rollout.response_length for sample in samples))
     rows = (_row(sample, weight) for sample in samples[minibatch::minibatches])
-    plain: dict[str, Any] = {"old_logprobs": None, "sampling_logprobs": None, "anchors": None}
-    plain |= {"entropy_bonus": 0.0, "shaping": 0.0, "dual_clip": 0.0}
-    return [replace(row, **plain) for row in rows]
+    return [replace(row, old_logprobs=None, sampling_logprobs=None, terms={DIRECT: 1.0}, inputs={}) for row in rows]
 
 
 def _row(sample: Sample, weight: float) -> TrainingSample:
@@ -86,10 +84,8 @@ def _row(sample: Sample, weight: float) -> TrainingSample:
         weight=weight,
         old_logprobs=sample.old_logprobs,
         sampling_logprobs=None if sample.replayed else rollout.sampling_logprobs,
-        anchors=sample.anchors,
-        entropy_bonus=sample.entropy_bonus,
-        shaping=sample.shaping,
-        dual_clip=sample.dual_clip,
+        terms=sample.terms,
+        inputs=sample.inputs,
     )
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from algorithms.history.entry import ReplayEntry
+from algorithms.losses.term import POLICY, Term
 from algorithms.rollout.conversation import last_written
 from algorithms.rollout.types import Context, Prompt, Rollout, Written
 
@@ -25,11 +26,9 @@ class Sample:
         kl: estimate of its tokens' KL to the reference, in nats together, where the reward pays for it.
         kl_cost: what it pays; no part of `reward`, and never stored.
         advantages: float32 [L], or one number for all tokens.
-        anchors: float32 [L], what a nat of distance from the old policy costs each token in the loss; None: nothing.
-        entropy_bonus: what a nat of a token's entropy is worth in the loss.
+        terms: the weights of its tokens in the terms of the loss that it takes part in, a number or float32 [L].
+        inputs: what these terms read of each token, by name: a number or float32 [L].
         replayed: retrieved from history, not sampled in this step.
-        shaping: γ of the shaped ratio of its tokens, see `algorithms.learner.batch.TrainingSample`; 0: none.
-        dual_clip: bound on the ratio of its tokens where the advantage is negative; 0: none but the loss's.
         borrowed: sampled in this step for another group, which counts it among its fresh ones.
         masked: left out of the loss, and still a member of its group.
         optional: without an advantage it is none of the responses that the loss is a mean of, see `is_counted`.
@@ -45,11 +44,9 @@ class Sample:
     kl: float = 0.0
     kl_cost: float = 0.0
     advantages: "np.ndarray | float" = 0.0
-    anchors: np.ndarray | None = None
-    entropy_bonus: float = 0.0
+    terms: "dict[Term, np.ndarray | float]" = field(default_factory=lambda: {POLICY: 1.0})
+    inputs: "dict[str, np.ndarray | float]" = field(default_factory=dict)
     replayed: bool = False
-    shaping: float = 0.0
-    dual_clip: float = 0.0
     borrowed: bool = False
     masked: bool = False
     optional: bool = False

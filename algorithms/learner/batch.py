@@ -1,7 +1,7 @@
 """Rows for the learner, and the tensors of a micro-batch: model inputs and loss inputs."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -9,6 +9,8 @@ import torch
 
 from algorithms.learner.packing import PackedSequences
 from algorithms.learner.shared_sequences import Copies, SharedSequences
+from algorithms.losses.base import Objective, load_term
+from algorithms.losses.term import POLICY, Term
 
 
 @dataclass(frozen=True)
@@ -40,10 +42,9 @@ class TrainingSample:
         sampling_logprobs: float32 [L] of an on-policy row, from the engine; None for a replayed one, which takes no
             importance weight.
         copies: how many equal responses of the step the row stands for; 0: none, it is only to be scored.
-        anchors: float32 [L], what a nat of distance from the old policy costs each token in the loss; None: nothing.
-        entropy_bonus: what a nat of a token's entropy is worth in the loss.
-        shaping: γ of the shaped ratio `r / (r + γ)` that stands in the objective's place; 0: the objective.
-        dual_clip: bound on the ratio where the advantage is negative; 0: none but the loss's.
+        terms: the row's weight in each term of the loss that it takes part in, a number or float32 [L]; those in the KL
+            penalty are the loss's.
+        inputs: what terms read beside these, by name: a number or float32 [L].
     """
 
     tokens: np.ndarray
@@ -53,10 +54,8 @@ class TrainingSample:
     old_logprobs: np.ndarray | None = None
     sampling_logprobs: np.ndarray | None = None
     copies: int = 1
-    anchors: np.ndarray | None = None
-    entropy_bonus: float = 0.0
-    shaping: float = 0.0
-    dual_clip: float = 0.0
+    terms: Mapping[Term, np.ndarray | float] = field(default_factory=lambda: {POLICY: 1.0})
+    inputs: Mapping[str, np.ndarray | float] = field(default_factory=dict)
 
     @property
     def on_policy(self) -> bool:
@@ -89,16 +88,13 @@ class TrainingSample:
         """Whether this is an on-policy row without log-probs from a scoring pass: the update computes them."""
         return self.on_policy and self.old_logprobs is None
 
-    @property
-    def is_direct(self) -> bool:
-        """Whether its objective is its advantages times its log-probs: it names no policy that sampled it."""
-        return self.old_logprobs is None and not self.on_policy and bool(np.any(self.advantages))
-
     def has_gradient(self, beta: float) -> bool:
         """Return whether the loss has a gradient on this row, with the KL term's coefficient `beta`."""
-        if np.any(self.advantages) or (self.anchors is not None and np.any(self.anchors)):
+        if np.any(self.advantages) or (beta > 0 and self.on_policy and self.copies > 0):
             return True
-        return self.copies > 0 and (self.entropy_bonus != 0 or (beta > 0 and self.on_policy))
+        return any(
+            np.any(weight) and not issubclass(load_term(each.name), Objective) for each, weight in self.terms.items()
+        )
 
 
 def dummy_row() -> TrainingSample:

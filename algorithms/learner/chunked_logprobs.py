@@ -15,8 +15,8 @@ import torch
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
-from algorithms.learner.entropy import differentiable_entropies, entropies_of, gradient_of_entropies
 from algorithms.learner.injected_grad import GradientSum, inject_grad
+from algorithms.losses.entropy import differentiable_entropies, entropies_of, gradient_of_entropies
 from algorithms.models.products import linear
 
 # Rows of a chunk that a second tensor of their logits' size is made for.
@@ -26,8 +26,9 @@ ROWS = 64
 # 1.5B parameters and 150,000 words that gradient takes 0.9 GB, the logits of 2,048 tokens 1.2 GB (computed).
 CHUNK, CHUNK_ON_GPU = 384, 2048
 
-# dLoss/dlogprob of a chunk's tokens: float32 [n], from their log-probs, float32 [n], and their place among all N.
-Slope = Callable[[torch.Tensor, slice], torch.Tensor]
+# dLoss/dlogprob of a chunk's tokens, float32 [n], and dLoss/dentropy where the loss has one, from their log-probs and
+# entropies, float32 [n], and their place among all N.
+Slope = Callable[[torch.Tensor, torch.Tensor | None, slice], tuple[torch.Tensor, ...]]
 
 
 @dataclass(frozen=True)
@@ -155,7 +156,6 @@ def chunked_logprobs_and_gradient(
     scale: float = 1.0,
     float32: bool = False,
     entropy: bool = True,
-    bonuses: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor]:
     """Return the result of `chunked_logprobs`, and the loss's gradient from the same logits.
 
@@ -166,8 +166,9 @@ def chunked_logprobs_and_gradient(
         hidden: as in `chunked_logprobs`, like all that is not named here.
         weight: float [V, D].
         targets: integer [N].
-        slope: the loss's derivative by the log-probs of the tokens `rows`, as `slope(logprobs, rows)`. Called once a
-            chunk, in order, without gradients; never when nothing needs one.
+        slope: the loss's derivatives by log-probs and, if it has one, by entropies of the tokens `rows`, as
+            `slope(logprobs, entropies, rows)`. Called once a chunk, in order, without gradients; never when nothing
+            needs one.
         temperature: as there.
         chunk: as there.
         bias: float [V].
@@ -175,7 +176,6 @@ def chunked_logprobs_and_gradient(
         scale: as there.
         float32: as there.
         entropy: whether to compute entropies.
-        bonuses: float32 [N], what each token's entropy takes from the loss, which needs entropies; None: nothing.
 
     Returns:
         float32 [N] log-probs, detached; entropies as there; and the scalar 0 whose `backward()` gives `hidden`,
@@ -201,7 +201,6 @@ def chunked_logprobs_and_gradient(
                 slope if total.needed else None,
                 total,
                 entropy,
-                None if bonuses is None else bonuses[rows],
             )
             logprobs.append(own)
             if own_entropies is not None:
@@ -275,20 +274,19 @@ def _statistics_and_gradient(
     slope: Slope | None,
     total: GradientSum,
     entropy: bool,
-    bonuses: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """A chunk's log-probs and entropies, its gradient added to `total`. All that is [n, V] is gone on return."""
     logits = head.logits(hidden)
     cap_slope = head.cap_slope(logits) if slope else None
     logprobs, entropies, probabilities = _distribution(logits, targets, entropy)
     if slope:
-        by_logprob = slope(logprobs, rows)
+        by_logprob, *by_entropy = slope(logprobs, entropies, rows)
         if by_logprob.shape != logprobs.shape:
             raise ValueError(f"slope gave shape {list(by_logprob.shape)} for log-probs {list(logprobs.shape)}")
         by_logprob = by_logprob * head.slope
         more = None
-        if bonuses is not None and entropies is not None:
-            more = gradient_of_entropies(probabilities, entropies, -bonuses * head.slope)
+        if by_entropy and entropies is not None:
+            more = gradient_of_entropies(probabilities, entropies, by_entropy[0] * head.slope)
         by_logit = _gradient_of_logits(probabilities, targets, by_logprob, more, cap_slope).to(head.weight.dtype)
         del logits, probabilities, cap_slope
         total.add(rows, by_logit, hidden, head.weight)

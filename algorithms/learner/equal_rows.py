@@ -37,7 +37,7 @@ def merge_equal_rows(rows: Sequence[TrainingSample]) -> tuple[list[TrainingSampl
 
 def _identity(row: TrainingSample) -> object:
     """What rows must share."""
-    sampled = row.sampling_logprobs
+    sampled, carried = row.sampling_logprobs, (row.terms, row.inputs)
     return (
         row.tokens.tobytes(),
         row.loss_mask.tobytes(),
@@ -46,10 +46,7 @@ def _identity(row: TrainingSample) -> object:
         # A lagging engine may have sampled the same tokens with two policies.
         None if sampled is None else np.rint(np.asarray(sampled) / SAME_POLICY).tobytes(),
         row.weight > 0,
-        None if row.anchors is None else row.anchors.tobytes(),
-        row.entropy_bonus,
-        row.shaping,
-        row.dual_clip,
+        *(frozenset((name, np.asarray(own, np.float32).tobytes()) for name, own in each.items()) for each in carried),
     )
 
 

@@ -17,13 +17,13 @@ from algorithms.learner.attention import shares_prompts, try_packed_attention, t
 from algorithms.learner.batch import TrainingSample
 from algorithms.learner.flops import LearnerFacts, ModelShape, update_costs
 from algorithms.learner.forward import ForwardSettings, ScoringModel, score
-from algorithms.learner.loss import LossSettings, load_objective
 from algorithms.learner.model import WithoutAdapter
 from algorithms.learner.optimizer import make_adamw, step_threads, threads
 from algorithms.learner.proof import find_deviation
 from algorithms.learner.sharding import clip_gradients, compute_device, reshard, shard, sum_gradients
 from algorithms.learner.update import UpdateStatistics, accumulate_gradients
 from algorithms.learner.weights import LearnerTensors
+from algorithms.losses.base import LossSettings, load_objective
 from algorithms.models.causal_lm import load_causal_lm
 from algorithms.models.names import errors_named, resolve_model
 from algorithms.utils.pulse import start_beating

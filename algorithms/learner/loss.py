@@ -1,313 +1,156 @@
-"""The policy losses of the GRPO family on flat tensors of response tokens. Sums only, so any split of rows adds up."""
+"""The loss of a micro-batch: what its rows carry, token by token, and the sum of the terms that they name."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
-from functools import cached_property
-from typing import Any, ClassVar, Literal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
+import numpy as np
 import torch
 
-from algorithms.config.errors import ConfigError
-from algorithms.config.plugins import Plugin, load_plugin
-from algorithms.config.sections import TrainingSettings
-
-Level = Literal["token", "sequence"]
-CorrectionLevel = Literal["token", "sequence", "geometric"]
-CorrectionMode = Literal["truncate", "mask"]
-
-# exp(20) is outside any clip range; without a bound float32 overflows and a zero gradient becomes 0 · inf.
-MAX_LOG_RATIO = 20.0
+from algorithms.learner.batch import TrainingSample
+from algorithms.losses.base import MAX_LOG_RATIO, LossSettings, LossTerm, Objective, build_term, check_flat
+from algorithms.losses.term import Term, term
+from algorithms.losses.token_weights import importance_weights
 
 
 @dataclass(frozen=True)
-class LossSettings:
-    """The loss of an optimizer step; the fields are those of section `training`, but for `objective_options`.
+class LossInputs:
+    """Constants of the loss over the response tokens of all rows, in order.
 
     Args:
-        clip_low: how far below 1 a ratio may fall before it is clipped.
-        clip_high: how far above 1 a ratio may rise before it is clipped.
-        importance_cap: cap of the importance weights of on-policy tokens; 0: no correction.
-        beta: coefficient of the KL penalty; 0: none, or it is in the reward.
-        objective: a name in `OBJECTIVES`, or the "module:Class" of an `Objective`.
-        ratio_level: `token`, or `sequence`: all tokens of a response share its length-normalized ratio (GSPO).
-        dual_clip: bound on the ratio where the advantage is negative; None: none.
-        importance_level: whether importance weights are a token's own, or of its response their product or its
-            geometric mean.
-        importance_mode: whether weights above the cap are set to the cap, or to 0.
-        importance_floor: with `mask`, weights below this are set to 0 too.
-        kl_estimator: of the KL penalty, see `algorithms.learner.kl`.
-        objective_options: plain settings of the objective's own section.
+        columns: float32 [N] by name: `advantages`; `old_logprobs`, NaN for the policy's own; `sampling_logprobs`, NaN
+            for replayed rows; `copies`, how many tokens of the step each stands for; and what terms read beside them.
+        weights: float32 [N] of each term: what a token weighs in it.
+        terms: the tensor code of each term, and the settings of the loss that are for it.
+        lengths: response tokens of each row.
     """
 
-    clip_low: float = 0.2
-    clip_high: float = 0.28
-    importance_cap: float = 2.0
-    beta: float = 0.0
-    objective: str = "clip"
-    ratio_level: Level = "token"
-    dual_clip: float | None = None
-    importance_level: CorrectionLevel = "token"
-    importance_mode: CorrectionMode = "truncate"
-    importance_floor: float = 0.0
-    kl_estimator: Literal["k1", "k2", "k3"] = "k3"
-    objective_options: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    columns: Mapping[str, torch.Tensor]
+    weights: Mapping[Term, torch.Tensor]
+    terms: Mapping[Term, tuple[LossTerm, LossSettings]]
+    lengths: tuple[int, ...]
 
     @classmethod
-    def of(cls, training: TrainingSettings, objective_options: Mapping[str, Any] | None = None) -> "LossSettings":
-        """Take the loss's settings from section `training`, and the objective's own from its section."""
-        names = {each.name for each in fields(cls)} - {"objective_options"}
-        values = {name: getattr(training, name) for name in names} | {"beta": training.loss_beta}
-        return cls(**values, objective_options=objective_options or {})
-
-    @cached_property
-    def objective_instance(self) -> "Objective":
-        """The objective, with its own settings.
+    def of(
+        cls,
+        rows: Sequence[TrainingSample],
+        device: torch.device,
+        settings: LossSettings,
+        reference_logprobs: torch.Tensor | None = None,
+    ) -> "LossInputs":
+        """Concatenate the rows' values; with `reference_logprobs`, [N], rows of this step take part in the KL term.
 
         Raises:
-            ConfigError: there is no such objective, or it does not take these options.
+            ValueError: a row's values are neither [L] nor one number.
         """
-        return load_objective(self.objective)(self.objective_options)
+        columns = {
+            "old_logprobs": flat([row.old_logprobs for row in rows], rows, device),
+            "sampling_logprobs": flat([row.sampling_logprobs for row in rows], rows, device),
+            "advantages": flat([row.advantages for row in rows], rows, device),
+            "copies": flat([float(row.copies) for row in rows], rows, device),
+        }
+        for name in sorted({name for row in rows for name in row.inputs}):
+            columns[name] = flat([row.inputs.get(name, 0.0) for row in rows], rows, device)
+        weights = {}
+        if reference_logprobs is not None:
+            columns["reference_logprobs"] = reference_logprobs
+            kl = term("kl", coefficient=settings.beta, estimator=settings.kl_estimator)
+            weights[kl] = flat([row.weight * row.on_policy for row in rows], rows, device)
+        for each in sorted({each for row in rows for each in row.terms}, key=repr):
+            weights[each] = flat([row.weight * row.terms.get(each, 0.0) for row in rows], rows, device)
+        terms = {each: build_term(each, settings) for each in weights}
+        return cls(columns, weights, terms, tuple(row.response_length for row in rows))
+
+    @property
+    def reads_entropies(self) -> bool:
+        """Whether a term has a gradient by entropies."""
+        return any("entropies" in kind.reads() for kind, _ in self.terms.values())
 
     @property
     def token_local(self) -> bool:
-        """Whether a token's loss depends on that token's log-prob alone, and never on its neighbors'."""
-        by_token = self.importance_cap == 0 or self.importance_level == "token"
-        return self.ratio_level == "token" and by_token and self.objective_instance.token_local
+        """Whether each token's loss depends on that token alone, and never on its neighbors."""
+        return all(kind.token_local and settings.token_local for kind, settings in self.terms.values())
+
+    def part(self, tokens: slice) -> "LossInputs":
+        """Select tokens, for losses that treat each token by itself: row boundaries are lost."""
+        columns = {name: values[tokens] for name, values in self.columns.items()}
+        weights = {name: values[tokens] for name, values in self.weights.items()}
+        return LossInputs(columns, weights, self.terms, (len(columns["copies"]),))
 
 
-class Objective(Plugin):
-    """The quantity that the loss maximizes for each token, from its ratio, log-prob and advantage.
-
-    Derive from it for an objective of your own: `training.objective` takes its "module:Class". With `section` and
-    `settings_class` it has settings of its own, in `self.settings`.
-
-    Args:
-        options: values for `settings_class`, as plain data.
-
-    Attributes:
-        takes_dual_clip: whether `training.dual_clip` is for it.
-        takes_sequence_ratio: whether `training.ratio_level: sequence` is.
-        shares_ratio: whether all tokens of a response share one ratio.
+def flat(
+    values: Sequence[np.ndarray | float | None], rows: Sequence[TrainingSample], device: torch.device
+) -> torch.Tensor:
+    """Concatenate the rows' values into float32 [N]: [L] of a row, or one number for all its tokens; None gives NaN.
 
     Raises:
-        ConfigError: an option that `settings_class` does not have, or a value that it does not take.
+        ValueError: the values of a row have another shape.
     """
-
-    takes_dual_clip: ClassVar[bool] = True
-    takes_sequence_ratio: ClassVar[bool] = True
-    shares_ratio: ClassVar[bool] = False
-
-    def __init__(self, options: Mapping[str, Any] | None = None) -> None:
-        self.settings: Any = self.settings_class().changed(self.section, options or {})
-
-    @classmethod
-    def check(cls, settings: Any, config: Any) -> None:
-        """Raise ConfigError for a setting of section `training` that it does not take."""
-        training = config.training_settings
-        line = f"has no effect with training.objective={training.objective}"
-        if training.dual_clip is not None and not cls.takes_dual_clip:
-            raise ConfigError(f"training.dual_clip: {line}, which bounds ratios itself; fix: training.dual_clip=null")
-        if training.ratio_level == "sequence" and not cls.takes_sequence_ratio:
-            raise ConfigError(f"training.ratio_level: sequence {line}; fix: training.ratio_level=token")
-
-    def token_objective(
-        self, ratio: torch.Tensor, logprobs: torch.Tensor, advantages: torch.Tensor, settings: LossSettings
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return what to maximize for each token, before weights, and which tokens were clipped.
-
-        Args:
-            ratio: float [N], of policy to old policy (`LossSettings.ratio_level`), at most exp(20); differentiable.
-            logprobs: float [N], the policy's; differentiable.
-            advantages: float [N], detached.
-            settings: of the loss.
-
-        Returns:
-            float [N], differentiable in `logprobs`, and bool [N].
-        """
-        raise NotImplementedError(f"{type(self).__name__} must define token_objective")
-
-    def response_objective(
-        self,
-        ratio: torch.Tensor,
-        logprobs: torch.Tensor,
-        advantages: torch.Tensor,
-        settings: LossSettings,
-        lengths: Sequence[int],
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the same for objectives that need the whole response: by default `token_objective`.
-
-        Args:
-            ratio: as there, response after response, like all that is not named here.
-            logprobs: as there.
-            advantages: as there.
-            settings: as there.
-            lengths: tokens of each response; they add up to N.
-        """
-        return self.token_objective(ratio, logprobs, advantages, settings)
-
-    @property
-    def token_local(self) -> bool:
-        """Whether a token's objective depends on that token alone; true unless `response_objective` is defined."""
-        return type(self).response_objective is Objective.response_objective
+    parts = []
+    for value, row in zip(values, rows, strict=True):
+        part = np.asarray(np.nan if value is None else value, np.float32)
+        if part.ndim and part.shape != (row.response_length,):
+            raise ValueError(f"expected {row.response_length} values, one per policy token, got shape {part.shape}")
+        parts.append(np.broadcast_to(part, row.response_length))
+    return torch.from_numpy(np.concatenate(parts)).to(device)
 
 
-class Clip(Objective):
-    """PPO's pessimistic objective `min(r·A, clip(r)·A)`, at least `dual_clip·A` where the advantage is negative.
-
-    Source: PPO, arXiv 1707.06347; dual clip, arXiv 1912.09729.
-    """
-
-    def token_objective(
-        self, ratio: torch.Tensor, logprobs: torch.Tensor, advantages: torch.Tensor, settings: LossSettings
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the objective, and the tokens whose gradient the clip takes away."""
-        unclipped = ratio * advantages
-        clipped = ratio.clamp(1.0 - settings.clip_low, 1.0 + settings.clip_high) * advantages
-        objective, silenced = torch.minimum(unclipped, clipped), clipped < unclipped
-        if settings.dual_clip is not None:
-            floor = settings.dual_clip * advantages
-            beyond = (advantages < 0) & (objective < floor)
-            objective, silenced = torch.where(beyond, floor, objective), silenced | beyond
-        return objective, silenced
-
-
-class Cispo(Objective):
-    """The clipped ratio as a constant weight on log-probs, `sg(clip(r))·A·logprob`.
-
-    Source: CISPO, arXiv 2506.13585.
-    """
-
-    takes_dual_clip = False
-
-    def token_objective(
-        self, ratio: torch.Tensor, logprobs: torch.Tensor, advantages: torch.Tensor, settings: LossSettings
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the objective, and the tokens whose weight the clip bounds."""
-        ratio = ratio.detach()
-        bounded = ratio.clamp(1.0 - settings.clip_low, 1.0 + settings.clip_high)
-        return bounded * advantages * logprobs, bounded != ratio
-
-
-# By the setting `training.objective`; those of layers above as "module:Class".
-OBJECTIVES: Mapping[str, type[Objective] | str] = {
-    "clip": Clip,
-    "cispo": Cispo,
-    "sapo": "algorithms.methods.sapo:Sapo",
-    "dppo": "algorithms.methods.dppo:Dppo",
-    "gmpo": "algorithms.methods.gmpo:Gmpo",
-}
-
-
-def load_objective(name: str) -> type[Objective]:
-    """Return the class of a registered objective, or of a user's "module:Class".
-
-    Raises:
-        ConfigError: one line that names `training.objective`.
-    """
-    return load_plugin("training.objective", name, Objective, OBJECTIVES)
-
-
-def policy_loss(
-    logprobs: torch.Tensor,
-    old_logprobs: torch.Tensor,
-    advantages: torch.Tensor,
-    weights: torch.Tensor,
-    *,
-    settings: LossSettings,
-    lengths: Sequence[int],
-    importance: torch.Tensor | None = None,
-    copies: torch.Tensor | None = None,
-    shaping: torch.Tensor | None = None,
-    dual_clip: torch.Tensor | None = None,
-    direct: torch.Tensor | None = None,
-    replayed: torch.Tensor | None = None,
+def token_loss(
+    logprobs: torch.Tensor, entropies: torch.Tensor | None, inputs: LossInputs, settings: LossSettings
 ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-    """Sum the loss of weighted tokens: minus the objective `settings.objective`, by default `-min(r·A, clip(r)·A)`.
+    """Return the loss of tokens, and detached sums over them for the metrics.
 
-    `r` is the token's ratio `exp(logprobs - old_logprobs)`, or with `ratio_level="sequence"` the exponential of its
-    mean over the response. Gradients flow through `logprobs` alone; a ratio above exp(20) has none.
+    Objectives are multiplied by importance weights, and summed together; each other term has a sum of its own.
 
     Args:
-        logprobs: float [N], log-probs under the policy being trained, response after response.
-        old_logprobs: float [N], under the policy at the step's start, or as stored with a replayed response.
-        advantages: float [N], of each token.
-        weights: float [N], of each token in the loss (`loss_aggregation.loss_weights`).
-        settings: which loss.
-        lengths: tokens of each response, in order; they add up to N.
-        importance: float [N], of `importance_weights`; 1 for replayed rows. None: all 1.
-        copies: float [N], how many tokens each stands for in `clipped`. None: 1.
-        shaping: float [N], γ of the tokens whose objective is `r / (r + γ) · A`, without a clip; 0 of all others.
-        dual_clip: float [N], bound on the ratio of tokens whose advantage is negative, for objectives that take
-            `training.dual_clip`; 0: none but that one.
-        direct: float [N], 1 of the tokens whose objective is their own `r · A`, whatever `settings` say; 0 of others.
-        replayed: bool [N], which tokens `replayed_clipped` counts. None: none.
+        logprobs: float32 [N], the policy's; the loss is differentiable in them.
+        entropies: float32 [N], of its next-token distributions; read, and differentiated in, by terms that ask for it.
+        inputs: of the same tokens.
+        settings: of the loss.
 
     Returns:
-        The loss, a scalar to minimize, and detached unweighted sums over the N tokens: `tokens`, `clipped` (tokens
-        that the objective clipped), `ratio`, `ratio_deviation` (|r - 1|) and `kl` (k3 of the token's own ratio: the
-        distance from the old policy).
-
-    Raises:
-        ValueError: the tensors, or what the objective returns, do not share one 1-D shape, or `lengths` do not add up
-            to it.
-
-    Source: Eq. 2, arXiv 2601.19620; PPO, arXiv 1707.06347; GSPO, arXiv 2507.18071; shaping: LUFFY, arXiv 2504.14945.
+        A scalar to minimize; and `loss`, `kl` (weighted sums), `clipped` (tokens), `replayed_tokens`,
+        `replayed_clipped`, `max_replayed_ratio` (of rows of other steps, with log-probs of their own),
+        `max_logp_mismatch` (of the log-probs of policy and engine, over rows that no scoring pass has seen) and
+        `max_ratio_deviation` (of the ratio from 1).
     """
-    check_flat(logprobs, old_logprobs, advantages, weights, *([] if importance is None else [importance]))
-    if sum(lengths) != len(logprobs):
-        raise ValueError(f"lengths add up to {sum(lengths)}, there are {len(logprobs)} tokens")
-    advantages = advantages.detach()
-    token_log_ratio = logprobs - old_logprobs.detach()
-    log_ratio = token_log_ratio if settings.ratio_level == "token" else over_rows(torch.mean, token_log_ratio, lengths)
-    ratio = log_ratio.clamp(max=MAX_LOG_RATIO).exp()
-    objective, clipped = settings.objective_instance.response_objective(ratio, logprobs, advantages, settings, lengths)
-    if dual_clip is not None and settings.objective_instance.takes_dual_clip:
-        floor = dual_clip * advantages
-        beyond = (dual_clip > 0) & (advantages < 0) & (objective < floor)
-        objective, clipped = torch.where(beyond, floor, objective), clipped | beyond
-    if shaping is not None:
-        shaped = ratio / (ratio + torch.where(shaping > 0, shaping, 1.0)) * advantages
-        objective, clipped = torch.where(shaping > 0, shaped, objective), clipped & (shaping == 0)
-    if direct is not None:
-        own = token_log_ratio.clamp(max=MAX_LOG_RATIO).exp() * advantages
-        objective, clipped = torch.where(direct > 0, own, objective), clipped & (direct == 0)
-    check_flat(logprobs, objective, clipped)
-    scale = weights.detach() if importance is None else weights.detach() * importance.detach()
-    loss = -(scale * objective).sum()
-    with torch.no_grad():
-        bounded = token_log_ratio.clamp(max=MAX_LOG_RATIO)
-        counted = clipped.float() if copies is None else clipped * copies
-        sums = {
-            "tokens": torch.tensor(float(logprobs.numel()), device=logprobs.device),
-            "clipped": counted.sum(),
-            "replayed_clipped": torch.zeros_like(loss) if replayed is None else (counted * replayed).sum(),
-            "ratio": ratio.sum(),
-            "ratio_deviation": (ratio - 1.0).abs().sum(),
-            "kl": (bounded.exp() - 1.0 - bounded).sum(),
-        }
-    return loss, {name: value.detach() for name, value in sums.items()}
-
-
-def token_log_ratio(ratio: torch.Tensor, logprobs: torch.Tensor) -> torch.Tensor:
-    """Return the log of tokens' own ratios, float [N], with gradient 1 by each token's log-prob, however far it is."""
-    tiny = torch.finfo(ratio.dtype).tiny
-    return logprobs - logprobs.detach() + ratio.detach().clamp(min=tiny).log()
-
-
-def over_rows(
-    reduce: Callable[[torch.Tensor], torch.Tensor], values: torch.Tensor, lengths: Sequence[int]
-) -> torch.Tensor:
-    """Reduce each row, repeated over its tokens: float [N] to float [N]. Deterministic, gradients included."""
-    parts = values.split(list(lengths))
-    return torch.cat([reduce(part).expand(len(part)) for part in parts if len(part)] or [values])
-
-
-def check_flat(*tensors: torch.Tensor) -> None:
-    """Check that shapes agree, which broadcasting would otherwise turn into [N, N].
-
-    Raises:
-        ValueError: the tensors do not share one 1-D shape.
-    """
-    shapes = [tuple(tensor.shape) for tensor in tensors]
-    if len(set(shapes)) != 1 or len(shapes[0]) != 1:
-        raise ValueError(f"expected flat tensors of one length, got shapes {shapes}")
+    own, columns = logprobs.detach(), dict(inputs.columns)
+    copies, advantages = columns["copies"], columns["advantages"]
+    unscored, on_policy = columns["old_logprobs"].isnan(), ~columns["sampling_logprobs"].isnan()
+    replayed = ~unscored & ~on_policy
+    old_logprobs = torch.where(unscored, own, columns["old_logprobs"])
+    sampling_logprobs = torch.where(on_policy, columns["sampling_logprobs"], old_logprobs)
+    importance = None
+    if settings.importance_cap > 0:
+        importance = importance_weights(old_logprobs, sampling_logprobs, settings=settings, lengths=inputs.lengths)
+        importance = torch.where(on_policy, importance, torch.ones_like(importance))
+    columns |= {"logprobs": logprobs, "old_logprobs": old_logprobs, "sampling_logprobs": sampling_logprobs}
+    if entropies is not None:
+        columns["entropies"] = entropies
+    losses, clipped, others = torch.zeros_like(logprobs), torch.zeros_like(unscored), []
+    kl = torch.zeros_like(own.sum())
+    objectives_first = sorted(inputs.weights, key=lambda each: not isinstance(inputs.terms[each][0], Objective))
+    for name in objectives_first:
+        weights, (kind, of_term) = inputs.weights[name], inputs.terms[name]
+        if isinstance(kind, Objective):
+            values, beyond = kind.token_losses(logprobs, old_logprobs, advantages, of_term, inputs.lengths)
+            losses = losses + (weights if importance is None else weights * importance) * values
+            clipped = clipped | (beyond & (weights != 0))
+            continue
+        values = kind.token_loss(*(columns[argument] for argument in kind.reads()))
+        check_flat(logprobs, values)
+        total = (weights * values).sum()
+        others.append(kind.coefficient * total)
+        if name.name == "kl":
+            kl = total.detach()
+    value = sum(others, losses.sum())
+    mismatch = (own - sampling_logprobs).abs() * (unscored & on_policy & (copies > 0))
+    return value, {
+        "loss": value.detach(),
+        "clipped": (clipped * copies).sum(),
+        "replayed_tokens": (replayed * copies).sum(),
+        "replayed_clipped": (clipped * copies * replayed).sum(),
+        "max_replayed_ratio": ((own - old_logprobs).clamp(max=MAX_LOG_RATIO).exp() * replayed).max(),
+        "kl": kl,
+        "max_logp_mismatch": mismatch.max(),
+        "max_ratio_deviation": (own - old_logprobs).exp().sub(1).abs().max(),
+    }

@@ -18,11 +18,9 @@ from algorithms.learner.forward import (
     response_statistics,
     token_batch,
 )
-from algorithms.learner.kl import kl_penalty
-from algorithms.learner.loss import MAX_LOG_RATIO, LossSettings, policy_loss
-from algorithms.learner.loss_inputs import LossInputs
+from algorithms.learner.loss import LossInputs, token_loss
 from algorithms.learner.sharding import agreed_passes
-from algorithms.learner.token_weights import importance_weights
+from algorithms.losses.base import LossSettings
 
 
 @dataclass
@@ -159,28 +157,27 @@ def _microbatch(
         with torch.no_grad():
             reference_logprobs, _ = response_statistics(reference, batch, forward, entropy=False)
     device = batch.tokens.device
-    inputs = LossInputs.of(chosen, device, reference_logprobs)
-    entropy = any(row.unscored for row in chosen) or inputs.bonuses is not None
-    backward = _backward_in_chunks if loss.token_local else _backward_through_all
+    inputs = LossInputs.of(chosen, device, loss, reference_logprobs)
+    entropy = any(row.unscored for row in chosen) or inputs.reads_entropies
+    backward = _backward_in_chunks if inputs.token_local else _backward_through_all
     with forward.autocast(device):
         logprobs, entropies = backward(lm, batch, inputs, forward, loss, entropy)
     with torch.no_grad():
-        _, sums = token_loss(logprobs, inputs, loss)
-        if inputs.bonuses is not None and entropies is not None:
-            sums["loss"] = sums["loss"] - (inputs.bonuses * entropies).sum()
+        _, sums = token_loss(logprobs, entropies, inputs, loss)
     return _Microbatch(indices, batch.real, batch.tokens.numel(), logprobs, entropies, sums)
 
 
 def _backward_in_chunks(
     lm: Any, batch: TokenBatch, inputs: LossInputs, forward: ForwardSettings, loss: LossSettings, entropy: bool
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Backward for token-local losses: the slope is known as soon as a chunk's logits are."""
+    """Backward for token-local losses: slopes are known as soon as a chunk's logits are."""
 
-    def slope(logprobs: torch.Tensor, tokens: slice) -> torch.Tensor:
+    def slope(logprobs: torch.Tensor, entropies: torch.Tensor | None, tokens: slice) -> tuple[torch.Tensor, ...]:
+        leaves = [logprobs] if entropies is None or not inputs.reads_entropies else [logprobs, entropies]
         with torch.enable_grad():
-            leaf = logprobs.detach().requires_grad_()
-            value, _ = token_loss(leaf, inputs.part(tokens), loss)
-            return torch.autograd.grad(value, leaf)[0]
+            leaves = [leaf.detach().requires_grad_() for leaf in leaves]
+            value, _ = token_loss(leaves[0], leaves[-1] if leaves[1:] else None, inputs.part(tokens), loss)
+            return torch.autograd.grad(value, leaves)
 
     hidden = response_states(lm, batch)
     logprobs, entropies, injected = chunked_logprobs_and_gradient(
@@ -188,7 +185,6 @@ def _backward_in_chunks(
         targets=batch.targets,
         slope=slope,
         entropy=entropy,
-        bonuses=inputs.bonuses,
         **head_arguments(lm, forward),
     )
     if injected.requires_grad:
@@ -205,15 +201,13 @@ def _backward_through_all(
         hidden,
         targets=batch.targets,
         entropy=entropy,
-        entropy_gradient=inputs.bonuses is not None,
+        entropy_gradient=inputs.reads_entropies,
         **head_arguments(lm, forward),
     )
-    value, _ = token_loss(logprobs, inputs, loss)
-    if inputs.bonuses is not None and entropies is not None:
-        value, entropies = value - (inputs.bonuses * entropies).sum(), entropies.detach()
+    value, _ = token_loss(logprobs, entropies, inputs, loss)
     if value.requires_grad:
         value.backward()
-    return logprobs.detach(), entropies
+    return logprobs.detach(), None if entropies is None else entropies.detach()
 
 
 def _merge(results: Sequence[_Microbatch]) -> UpdateStatistics:
@@ -241,62 +235,3 @@ def _by_row(
     if not all(rows[index].unscored for index in indices):  # a view would keep the values of the other rows alive
         by_row = [part.copy() for part in by_row]
     return {index: part for index, part in zip(indices, by_row, strict=True) if rows[index].unscored}
-
-
-def token_loss(
-    logprobs: torch.Tensor, inputs: LossInputs, settings: LossSettings
-) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-    """Return the loss of tokens, and detached sums over them for the metrics.
-
-    Args:
-        logprobs: float32 [N], the policy's; the loss is differentiable in them.
-        inputs: of the same tokens.
-        settings: which loss.
-
-    Returns:
-        A scalar to minimize, without what entropies are worth; and `loss`, `kl` (weighted sums), `clipped` (tokens),
-        `replayed_tokens`, `replayed_clipped`, `max_replayed_ratio` (of rows of other steps, with log-probs of their
-        own), `max_logp_mismatch` (of the log-probs of policy and engine, over rows that no scoring pass has seen) and
-        `max_ratio_deviation` (of the ratio from 1).
-    """
-    own = logprobs.detach()
-    unscored, on_policy = inputs.old_logprobs.isnan(), ~inputs.sampling_logprobs.isnan()
-    replayed = ~unscored & ~on_policy
-    old_logprobs = torch.where(unscored, own, inputs.old_logprobs)
-    sampling_logprobs = torch.where(on_policy, inputs.sampling_logprobs, old_logprobs)
-    importance = None
-    if settings.importance_cap > 0:
-        importance = importance_weights(old_logprobs, sampling_logprobs, settings=settings, lengths=inputs.lengths)
-        importance = torch.where(on_policy, importance, torch.ones_like(importance))
-    value, sums = policy_loss(
-        logprobs,
-        old_logprobs,
-        inputs.advantages,
-        inputs.weights,
-        settings=settings,
-        lengths=inputs.lengths,
-        importance=importance,
-        copies=inputs.copies,
-        shaping=inputs.shaping,
-        dual_clip=inputs.dual_clip,
-        direct=inputs.direct,
-        replayed=replayed,
-    )
-    kl = torch.zeros_like(value)
-    if inputs.reference_logprobs is not None:
-        weights = inputs.weights * on_policy
-        kl = kl_penalty(logprobs, inputs.reference_logprobs, weights, settings.kl_estimator)
-        value = value + settings.beta * kl
-    if inputs.anchors is not None:
-        value = value + (inputs.weights * inputs.anchors * (logprobs - old_logprobs).abs()).sum()
-    mismatch = (own - sampling_logprobs).abs() * (unscored & on_policy & (inputs.copies > 0))
-    return value, {
-        "loss": value.detach(),
-        "clipped": sums["clipped"],
-        "replayed_tokens": (replayed * inputs.copies).sum(),
-        "replayed_clipped": sums["replayed_clipped"],
-        "max_replayed_ratio": ((own - old_logprobs).clamp(max=MAX_LOG_RATIO).exp() * replayed).max(),
-        "kl": kl.detach(),
-        "max_logp_mismatch": mismatch.max(),
-        "max_ratio_deviation": (own - old_logprobs).exp().sub(1).abs().max(),
-    }

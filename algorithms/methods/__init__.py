@@ -1,1 +1,1 @@
-"""Further methods of the family, one file each; a line in algorithms/grpo/registry.py names them."""
+"""Further methods of the family, one file each; algorithms/grpo/registry.py finds them here."""

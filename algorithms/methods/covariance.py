@@ -4,7 +4,7 @@ from typing import Literal
 
 import numpy as np
 
-from algorithms.grpo.mechanism import Mechanism, Sample, Settings, StepBatch, setting
+from algorithms.grpo.mechanism import Mechanism, Sample, Settings, StepBatch, setting, term
 
 
 class CovarianceSettings(Settings):
@@ -70,7 +70,7 @@ class Covariance(Mechanism):
         if self.settings.mode == "clip":
             sample.advantages = np.where(chosen, 0.0, sample.advantages).astype(np.float32)
         else:
-            sample.anchors = (self.settings.coefficient * chosen).astype(np.float32)
+            sample.terms[term("anchor")] = (self.settings.coefficient * chosen).astype(np.float32)
 
 
 def _logprobs(sample: Sample) -> np.ndarray:

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from algorithms.grpo.mechanism import Mechanism, Services, Settings, State, StepBatch, setting
+from algorithms.grpo.mechanism import Mechanism, Services, Settings, State, StepBatch, setting, term
 
 
 class EntropyBonusSettings(Settings):
@@ -44,9 +44,8 @@ class EntropyBonus(Mechanism):
     def before_update(self, batch: StepBatch) -> None:
         """Give the step's fresh samples the coefficient."""
         applied = self.coefficient if self.below else 0.0
-        for group in batch.groups:
-            for sample in group.trained:
-                sample.entropy_bonus = applied
+        for sample in (sample for group in batch.groups for sample in group.trained if applied):
+            sample.terms[term("entropy")] = applied
         self.metrics["entropy_bonus/coefficient"] = applied
 
     def update_history(self, batch: StepBatch) -> None:

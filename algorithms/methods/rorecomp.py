@@ -6,7 +6,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from algorithms.config.errors import ConfigError
-from algorithms.grpo.mechanism import Group, Mechanism, Prompt, Sample, Services, Settings, State, StepBatch, setting
+from algorithms.grpo.mechanism import (
+    Group,
+    Mechanism,
+    Prompt,
+    Sample,
+    Services,
+    Settings,
+    State,
+    StepBatch,
+    setting,
+    term,
+)
 from algorithms.grpo.types import to_entry, to_sample
 from algorithms.history.arrays import joined, pack_entries, split_tokens, unpack_entries
 from algorithms.history.entry import ReplayEntry
@@ -96,7 +107,8 @@ class RoRecomp(Mechanism):
             for entry, advantages in waiting:
                 joining.samples.append(to_sample(entry, len(batch.groups)))
                 joining.samples[-1].advantages = advantages
-                joining.samples[-1].dual_clip = self.settings.dual_clip or 0.0
+                if self.settings.dual_clip:
+                    joining.samples[-1].terms = {term("policy", dual_clip=self.settings.dual_clip): 1.0}
             batch.groups.append(joining)
         self.metrics["rorecomp/compensated"] = float(len(self.due()))
 

@@ -66,10 +66,12 @@ class WReinforceAdvantage(_Weighted):
 class PSRAdvantage(_Weighted):
     """Positive sample reinforcement: `R` of a correct response, 0 of an incorrect one. Source: arXiv 2506.01347."""
 
+    name = "psr"
     weights = (1.0, 0.0)
 
 
 class NSRAdvantage(_Weighted):
     """Negative sample reinforcement: 0 of a correct response, `R - 1` of an incorrect one. Source: arXiv 2506.01347."""
 
+    name = "nsr"
     weights = (0.0, 1.0)

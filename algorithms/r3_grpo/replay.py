@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from algorithms.config.errors import ConfigError
-from algorithms.config.plugins import load_plugin
-from algorithms.grpo.advantages import ADVANTAGES, AdvantageEstimator
-from algorithms.grpo.mechanism import Group, Mechanism, Sample, Settings, StepBatch, setting
+from algorithms.grpo.mechanism import Group, Mechanism, Sample, Settings, StepBatch, setting, term
 from algorithms.grpo.types import to_sample
 from algorithms.history.entry import ReplayEntry
 from algorithms.history.store import ReplayHistory
@@ -98,8 +96,9 @@ class Replay(Mechanism):
                 "replay.outcome: opposite is not defined for a mixed group, which replay.groups=all adds to; "
                 "fix: replay.outcome=correct"
             )
-        name = config.training_settings.advantage
-        estimator = load_plugin("training.advantage", name, AdvantageEstimator, ADVANTAGES)
+        from algorithms.grpo.registry import advantage_estimator  # loads Ray, which a configuration has loaded
+
+        estimator, name = advantage_estimator(config.training_settings), config.training_settings.advantage
         if settings.enabled and settings.std_scale != 1.0 and not estimator.divides_by_std:
             raise ConfigError(
                 f"replay.std_scale: {settings.std_scale:g} scales a standard deviation that training.advantage="
@@ -124,7 +123,10 @@ class Replay(Mechanism):
         if replayed and self.settings.ratio == "recomputed":
             self.services.score(replayed)
         for sample in replayed:
-            sample.shaping, sample.dual_clip = self.settings.shaping, self.settings.dual_clip or 0.0
+            if self.settings.shaping:
+                sample.terms = {term("shaped", gamma=self.settings.shaping): 1.0}
+            elif self.settings.dual_clip:
+                sample.terms = {term("policy", dual_clip=self.settings.dual_clip): 1.0}
             if self.settings.ratio == "probability":
                 sample.old_logprobs = np.zeros(sample.rollout.response_length, np.float32)
         self.metrics["replay/added"] = float(len(replayed))

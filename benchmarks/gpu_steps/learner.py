@@ -186,9 +186,9 @@ def _one_step(job: Job, way: str, rows: int, length: int) -> dict[str, float]:
 
     from algorithms.learner.attention import use_packed_attention
     from algorithms.learner.forward import ForwardSettings
-    from algorithms.learner.loss import LossSettings
     from algorithms.learner.sharding import clip_gradients, shard
     from algorithms.learner.update import accumulate_gradients
+    from algorithms.losses.base import LossSettings
     from benchmarks.packing import rows_of
     from benchmarks.random_models import random_model
 

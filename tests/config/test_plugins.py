@@ -205,7 +205,7 @@ def test_another_setting_of_section_training_leaves_them_alone():
             "training.mechanisms: 'own_methods:Typo': advantage is not a hook, and nothing calls it; did you mean adv",
         ),
         (["own_methods:Stride"], "training.mechanisms: 'own_methods:Stride' is a query sampler; fix: training.query_s"),
-        (["replya"], "training.mechanisms: 'replya' is not one of replay, reflection, ranking, "),
+        (["replya"], "training.mechanisms: 'replya' is not one of ranking, reflection, replay, "),
     ],
 )
 def test_the_line_of_a_method_that_cannot_be_had(config_class, mechanisms, line):

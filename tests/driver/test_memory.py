@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from algorithms.grpo import metrics
-from algorithms.learner.loss import LossSettings
+from algorithms.losses.base import LossSettings
 from algorithms.r3_grpo.config import R3GRPOConfig
 from algorithms.rollout.conversation import last_text
 from algorithms.rollout.types import Request, RunnerReport

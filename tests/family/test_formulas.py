@@ -15,8 +15,8 @@ import torch
 from algorithms.grpo.samples import training_samples
 from algorithms.grpo.types import StepBatch
 from algorithms.learner.forward import ForwardSettings
-from algorithms.learner.loss import LossSettings
 from algorithms.learner.update import UpdateStatistics, accumulate_gradients
+from algorithms.losses.base import LossSettings
 
 from .conftest import RESPONSE_LIMIT, Response, Stages, as_groups, hand_made, preset, token_logprobs
 

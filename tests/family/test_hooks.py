@@ -16,8 +16,9 @@ from algorithms.grpo.rollout_source import MOST_FOLLOW_UPS, RolloutSource
 from algorithms.grpo.samples import deal_auxiliary, minibatches, training_rows, training_samples
 from algorithms.grpo.types import Group, Prompt, StepBatch
 from algorithms.learner.forward import ForwardSettings
-from algorithms.learner.loss import LossSettings
 from algorithms.learner.update import UpdateStatistics, accumulate_gradients
+from algorithms.losses.base import LossSettings
+from algorithms.losses.term import DIRECT, term
 from algorithms.rollout.types import Sampling
 from tests.hand_made import answer
 
@@ -241,14 +242,14 @@ def test_over_several_optimizer_steps_each_auxiliary_sample_is_dealt_once():
         sample.rollout = SimpleNamespace(
             tokens=np.full(4, sample.uid), loss_mask=mask, response_length=2, sampling_logprobs=np.ones(2)
         )
-        sample.advantages, sample.old_logprobs, sample.replayed, sample.shaping = 1.0, np.ones(2), False, 0.5
-        sample.anchors, sample.entropy_bonus, sample.dual_clip = np.ones(2), 0.5, 3.0
+        sample.advantages, sample.old_logprobs, sample.replayed = 1.0, np.ones(2), False
+        sample.terms, sample.inputs = {term("anchor"): np.ones(2), term("shaped"): 1.0}, {"targets": 1.0}
     dealt = [deal_auxiliary(samples, number, 3) for number in range(3)]
     assert sorted(int(row.tokens[0]) for rows in dealt for row in rows) == list(range(5))
     rows = [row for each in dealt for row in each]
     assert {row.weight for row in rows} == {3 / 10}
-    assert all(row.old_logprobs is None and row.sampling_logprobs is None and row.shaping == 0 for row in rows)
-    assert all(row.anchors is None and row.entropy_bonus == row.dual_clip == 0 for row in rows)
+    assert all(row.old_logprobs is None and row.sampling_logprobs is None for row in rows)
+    assert all(row.terms == {DIRECT: 1.0} and not row.inputs for row in rows)
 
 
 class Auxiliary(Base):

@@ -11,8 +11,8 @@ from algorithms.grpo.samples import training_rows
 from algorithms.grpo.truncation_mask import TruncationMask
 from algorithms.grpo.types import StepBatch
 from algorithms.learner.forward import ForwardSettings
-from algorithms.learner.loss import LossSettings
 from algorithms.learner.update import accumulate_gradients
+from algorithms.losses.base import LossSettings
 from algorithms.r3_grpo.config import R3GRPOConfig
 from tests.hand_made import small_pool
 

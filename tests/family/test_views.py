@@ -12,15 +12,14 @@ import numpy as np
 import pytest
 import torch
 
-from algorithms.config.plugins import load_plugin
 from algorithms.export import main as export
-from algorithms.grpo.mechanism import Mechanism, Services
-from algorithms.grpo.registry import MECHANISMS
+from algorithms.grpo.mechanism import Services
+from algorithms.grpo.registry import mechanisms
 from algorithms.grpo.samples import scoring_row, training_samples
 from algorithms.grpo.types import Group, StepBatch
 from algorithms.learner.forward import ForwardSettings, score
-from algorithms.learner.loss import LossSettings
 from algorithms.learner.update import accumulate_gradients
+from algorithms.losses.base import LossSettings
 from algorithms.models.names import resolve_model
 from algorithms.rollout.types import Prompt, Split, Turn
 from algorithms.train.checkpoints import load_checkpoint, save_checkpoint
@@ -67,7 +66,7 @@ def services(config: Any, lm: Any, other: Any) -> Services:
 
 
 def made(name: str, config: Any, lm: Any, other: Any) -> Any:
-    kind = load_plugin("training.mechanisms", name, Mechanism, MECHANISMS)
+    kind = mechanisms()[name]
     return kind(getattr(config, f"{name}_settings"), services(config, lm, other))
 
 

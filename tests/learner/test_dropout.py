@@ -7,9 +7,9 @@ from transformers import GPT2Config, GPT2LMHeadModel, OPTConfig, OPTForCausalLM
 
 from algorithms.learner.batch import TrainingSample
 from algorithms.learner.forward import ForwardSettings, score
-from algorithms.learner.loss import LossSettings
 from algorithms.learner.model import CausalLMModule
 from algorithms.learner.update import accumulate_gradients
+from algorithms.losses.base import LossSettings
 
 MODELS = {
     "layers": lambda: GPT2LMHeadModel(GPT2Config(vocab_size=60, n_positions=32, n_embd=16, n_layer=2, n_head=2)),

@@ -8,7 +8,7 @@ import pytest
 from algorithms.grpo.samples import measuring_row
 from algorithms.learner.equal_rows import merge_equal_rows
 from algorithms.learner.forward import ForwardSettings, score
-from algorithms.learner.loss import LossSettings
+from algorithms.losses.base import LossSettings
 
 from .recomputation import relative_error
 from .test_loss_and_gradient import gradient_of, rows_of

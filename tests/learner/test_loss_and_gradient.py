@@ -10,8 +10,8 @@ from algorithms.config.sections import TrainingSettings
 from algorithms.grpo.samples import training_samples
 from algorithms.learner.attention import is_packed, use_packed_attention
 from algorithms.learner.forward import ForwardSettings, score
-from algorithms.learner.loss import LossSettings
 from algorithms.learner.update import accumulate_gradients
+from algorithms.losses.base import LossSettings
 
 from .conftest import RESPONSE_LIMIT, small_model
 from .recomputation import recompute, relative_error

@@ -24,9 +24,9 @@ from algorithms.learner import kernels
 from algorithms.learner.attention import is_packed, packed_attention, use_packed_attention
 from algorithms.learner.batch import TrainingSample
 from algorithms.learner.forward import ForwardSettings, score
-from algorithms.learner.loss import LossSettings
 from algorithms.learner.packing import PackedSequences, rectangles
 from algorithms.learner.update import accumulate_gradients
+from algorithms.losses.base import LossSettings
 
 from .recomputation import relative_error
 

@@ -7,8 +7,8 @@ import torch
 from algorithms.learner.batch import TrainingSample, packed_batch, padded_batch
 from algorithms.learner.flops import AttentionShape, ModelShape, scoring_cost, update_cost
 from algorithms.learner.forward import ForwardSettings, microbatches, score
-from algorithms.learner.loss import LossSettings
 from algorithms.learner.update import accumulate_gradients
+from algorithms.losses.base import LossSettings
 from algorithms.rollout.types import NEW_CONTEXT
 
 from .conftest import VOCABULARY

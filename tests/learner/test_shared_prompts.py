@@ -10,10 +10,10 @@ import torch
 from algorithms.learner.attention import is_packed, shares_prompts, use_packed_attention
 from algorithms.learner.batch import TrainingSample
 from algorithms.learner.forward import ForwardSettings, microbatches, score, token_batch
-from algorithms.learner.loss import LossSettings
 from algorithms.learner.model import WithoutAdapter, add_adapter
 from algorithms.learner.packing import PackedSequences
 from algorithms.learner.update import accumulate_gradients
+from algorithms.losses.base import LossSettings
 from algorithms.models.causal_lm import load_causal_lm
 from algorithms.rollout.types import NEW_CONTEXT
 from tests.shapes import PADDED, SHAPES

@@ -23,8 +23,8 @@ def per_token_loss(logprobs, rows=None):
     return torch.linspace(-1.0, 1.0, N)[rows] * (0.3 * logprobs).exp()
 
 
-def slope(logprobs, rows):
-    return per_token_loss(logprobs, rows) * 0.3
+def slope(logprobs, entropies, rows):
+    return (per_token_loss(logprobs, rows) * 0.3,)
 
 
 def gradients_of(compute, tensors, **options):
@@ -83,7 +83,9 @@ def test_a_weight_gradient_is_summed_over_chunks_in_float32():
     hidden = torch.ones(512, 8).bfloat16()
     weight = torch.zeros(V, 8, requires_grad=True)
     targets = torch.zeros(512, dtype=torch.long)
-    *_, injected = chunked_logprobs_and_gradient(hidden, weight, targets, lambda own, _: torch.ones_like(own), chunk=1)
+    *_, injected = chunked_logprobs_and_gradient(
+        hidden, weight, targets, lambda own, *_: (torch.ones_like(own),), chunk=1
+    )
     injected.backward()
     assert weight.grad.dtype == torch.float32
     torch.testing.assert_close(weight.grad[0], torch.full((8,), 512 * (1 - 1 / V)), rtol=5e-3, atol=0)
@@ -169,7 +171,7 @@ def test_tokens_without_slope_get_exactly_no_gradient():
     hidden, weight, _, targets = inputs()
     hidden.requires_grad_(True)
     *_, injected = chunked_logprobs_and_gradient(
-        hidden, weight, targets, lambda own, rows: (torch.arange(N)[rows] >= 20).float(), chunk=16
+        hidden, weight, targets, lambda own, _, rows: ((torch.arange(N)[rows] >= 20).float(),), chunk=16
     )
     injected.backward()
     assert (hidden.grad[:20] == 0).all() and (hidden.grad[20:] != 0).any(dim=-1).all()
@@ -191,7 +193,7 @@ def test_logits_are_computed_once_and_a_chunk_at_a_time():
     for tensor in (hidden, weight):
         tensor.requires_grad_(True)
     with Watch() as watch:
-        *_, injected = chunked_logprobs_and_gradient(hidden, weight, targets, lambda own, _: own, chunk=40)
+        *_, injected = chunked_logprobs_and_gradient(hidden, weight, targets, lambda own, *_: (own,), chunk=40)
         injected.backward()
     products = {name: n for name, n in watch.calls.items() if name in ("aten::mm", "aten::addmm_", "aten::addmm")}
     assert sum(products.values()) == 3 * 3, "three chunks: logits, gradient of hidden, gradient of weight"
@@ -211,7 +213,7 @@ def test_refuses_a_slope_of_another_shape():
     hidden, weight, _, targets = inputs()
     weight.requires_grad_(True)
     with pytest.raises(ValueError, match="slope gave shape"):
-        chunked_logprobs_and_gradient(hidden, weight, targets, lambda own, _: own[:, None])
+        chunked_logprobs_and_gradient(hidden, weight, targets, lambda own, *_: (own[:, None],))
 
 
 def test_what_becomes_of_a_chunk_of_logits_compiles_as_one_graph():
@@ -236,7 +238,7 @@ def test_on_a_gpu_gradients_are_those_of_the_whole_logits():
     for chunk in (64, len(hidden)):
         leaves = [tensor.cuda().requires_grad_(True) for tensor in (hidden, weight)]
         with torch.autocast("cuda", dtype=torch.bfloat16):
-            *_, injected = chunked_logprobs_and_gradient(*leaves, targets, lambda own, _: own, chunk=chunk)
+            *_, injected = chunked_logprobs_and_gradient(*leaves, targets, lambda own, *_: (own,), chunk=chunk)
             injected.backward()
         gradients.append([leaf.grad for leaf in leaves])
     leaves = [tensor.cuda().requires_grad_(True) for tensor in (hidden, weight)]

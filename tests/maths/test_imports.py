@@ -10,6 +10,7 @@ NUMPY_ONLY = [
     "algorithms.grpo.mechanism",
     "algorithms.grpo.rewards",
     "algorithms.history",
+    "algorithms.losses.term",
     "algorithms.methods.covariance",
     "algorithms.methods.entropy_bonus",
     "algorithms.methods.hgpo",
@@ -41,7 +42,12 @@ NUMPY_ONLY = [
     "algorithms.r3_grpo.replay",
     "algorithms.evaluation.metrics",
 ]
-WITH_TORCH = ["algorithms.learner.batch", "algorithms.learner.loss", "algorithms.learner.chunked_logprobs"]
+WITH_TORCH = [
+    "algorithms.learner.batch",
+    "algorithms.learner.loss",
+    "algorithms.losses.base",
+    "algorithms.learner.chunked_logprobs",
+]
 
 
 @pytest.mark.parametrize(

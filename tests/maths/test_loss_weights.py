@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from algorithms.learner.token_weights import loss_weights
+from algorithms.losses.token_weights import loss_weights
 
 from .strategies import repeatable
 

@@ -7,13 +7,15 @@ import pytest
 import torch
 
 from algorithms.config.errors import ConfigError
-from algorithms.learner.loss import OBJECTIVES, LossSettings, Objective, load_objective, policy_loss
+from algorithms.config.plugins import find_plugins
+from algorithms.losses.base import PACKAGE, LossSettings, Objective, load_objective
+from tests.maths.losses import policy_loss
 
 USER_MODULE = """
     import torch
 
     from algorithms.config.schema import Settings, setting
-    from algorithms.learner.loss import Objective
+    from algorithms.losses.base import Objective
 
 
     class ReinforceSettings(Settings):
@@ -65,8 +67,9 @@ def loss_and_gradient(settings, lengths=(2, 3)):
 
 
 def test_the_registered_objectives_load_by_name():
-    assert sorted(OBJECTIVES) == ["cispo", "clip", "dppo", "gmpo", "sapo"]
-    for name in OBJECTIVES:
+    found = find_plugins(PACKAGE, Objective)
+    assert sorted(found) == ["cispo", "clip", "direct", "dppo", "gmpo", "sapo", "shaped"]
+    for name in found:
         objective = load_objective(name)
         assert issubclass(objective, Objective) and objective.section in ("", name)
         assert LossSettings(objective=name).token_local == (name != "gmpo")
@@ -115,13 +118,13 @@ def test_an_objective_must_define_its_formula():
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("clipp", r"'clipp' is not one of clip, cispo, .*, or a class; did you mean clip\? \(or write module:Class\)"),
-        ("dpo", r"'dpo' is not one of clip, cispo, .*, or a class; did you mean dppo\? \(or write module:Class\)"),
-        (":Reinforce", "':Reinforce' is not one of clip, cispo, .* or a class"),
+        ("clipp", r"'clipp' is not one of cispo, clip, .*, or a class; did you mean clip\? \(or write module:Class\)"),
+        ("dpo", r"'dpo' is not one of cispo, clip, .*, or a class; did you mean dppo\? \(or write module:Class\)"),
+        (":Reinforce", "':Reinforce' is not one of cispo, clip, .* or a class"),
         ("no_such_module:Reinforce", "no_such_module cannot be imported .*fix: install it, or add its folder"),
         ("my_broken_losses:Reinforce", r"cannot be imported \(ZeroDivisionError: division by zero\)"),
         ("my_losses:Reinforced", r"has no class Reinforced derived from .*\.Objective; fix: did you mean Reinforce\?"),
-        ("my_losses:Elsewhere", "has no class Elsewhere derived from algorithms.learner.loss.Objective"),
+        ("my_losses:Elsewhere", "has no class Elsewhere derived from algorithms.losses.base.Objective"),
     ],
 )
 def test_a_wrong_name_is_one_line(user_module, name, message):

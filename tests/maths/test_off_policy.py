@@ -6,8 +6,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from algorithms.learner.loss import LossSettings
-from algorithms.learner.token_weights import bounded_tokens, importance_weights
+from algorithms.losses.base import LossSettings
+from algorithms.losses.token_weights import bounded_tokens, importance_weights
 
 from .strategies import repeatable, seeds
 

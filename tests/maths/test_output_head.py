@@ -34,7 +34,7 @@ def test_a_scale_before_the_cap_reaches_values_and_gradients(way, scale, softcap
             (-logprobs.sum()).backward()
         else:
             logprobs, _, loss = chunked_logprobs_and_gradient(
-                hidden, weight, targets, lambda own, _: -torch.ones_like(own), **given
+                hidden, weight, targets, lambda own, *_: (-torch.ones_like(own),), **given
             )
             loss.backward()
         results.append([logprobs.detach(), *(leaf.grad for leaf in leaves)])
@@ -49,7 +49,9 @@ def test_a_float32_head_is_not_rounded_in_a_bfloat16_forward():
         given = {"temperature": 0.7, "bias": bias}
         found, _ = chunked_logprobs(hidden, weight, targets, **given, float32=True)
         rounded, _ = chunked_logprobs(hidden, weight, targets, **given)
-        slope, _, _ = chunked_logprobs_and_gradient(hidden, weight, targets, lambda own, _: own, **given, float32=True)
+        slope, _, _ = chunked_logprobs_and_gradient(
+            hidden, weight, targets, lambda own, *_: (own,), **given, float32=True
+        )
     torch.testing.assert_close(found, exact, atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(slope, exact, atol=1e-5, rtol=1e-5)
     assert (rounded - exact).abs().max() > 1e-3 and len(rounded) == N

@@ -5,11 +5,9 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from algorithms.config.plugins import load_plugin
 from algorithms.config.sections import TrainingSettings
-from algorithms.grpo.mechanism import Mechanism, Services
-from algorithms.grpo.query_sampler import QuerySampler
-from algorithms.grpo.registry import MECHANISMS, QUERY_SAMPLERS
+from algorithms.grpo.mechanism import Services
+from algorithms.grpo.registry import mechanisms, query_samplers
 from algorithms.grpo.rollout_source import RolloutSource
 from algorithms.grpo.state import pack_states, restore_states
 from algorithms.grpo.types import Group, Prompt, Sample, StepBatch
@@ -84,8 +82,7 @@ def services(uids=UIDS, seed=0, config=None, info=lambda uid: {}, **more):
 
 def made(name, given=None, **settings):
     """A sampler or mechanism of the library, by name."""
-    registered, base = (QUERY_SAMPLERS, QuerySampler) if name in QUERY_SAMPLERS else (MECHANISMS, Mechanism)
-    kind = load_plugin("training", name, base, registered)
+    kind = (query_samplers() | mechanisms())[name]
     return kind(kind.settings_class(**settings), given or services())
 
 

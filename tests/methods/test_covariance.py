@@ -7,8 +7,11 @@ import pytest
 
 from algorithms.grpo.samples import deal_auxiliary, training_samples
 from algorithms.grpo.types import Group, Prompt, Sample, StepBatch
+from algorithms.losses.term import DIRECT, POLICY, term
 from algorithms.methods.covariance import Covariance, CovarianceSettings
 from tests.family.conftest import preset
+
+ANCHOR = term("anchor")
 
 
 def mechanism(**settings):
@@ -65,7 +68,7 @@ def test_clip_takes_the_advantage_of_as_many_random_tokens_as_the_share_says():
         changed = now == 0
         np.testing.assert_allclose(now[~changed], was[~changed], rtol=1e-6)
         assert ((values > 0.2) & (values < 2.0))[changed].all()
-        assert new.anchors is None
+        assert new.terms == {POLICY: 1.0}
         tokens, candidates = tokens + len(values), candidates + int(((values > 0.2) & (values < 2.0)).sum())
         silenced += int(changed.sum())
     assert silenced == int(0.05 * tokens) == one.metrics["covariance/tokens"] < candidates
@@ -87,7 +90,9 @@ def test_kl_makes_the_largest_pay_for_distance_and_leaves_advantages_alone():
     one = mechanism(mode="kl", share=0.03, coefficient=2.5)
     one.before_update(after)
     pairs = [
-        (v, s.anchors[t] if s.anchors is not None else 0.0) for s, own in covariances(after) for t, v in enumerate(own)
+        (v, s.terms[ANCHOR][t] if ANCHOR in s.terms else 0.0)
+        for s, own in covariances(after)
+        for t, v in enumerate(own)
     ]
     count = int(0.03 * len(pairs))
     largest = sorted(pairs, key=lambda pair: -pair[0])
@@ -95,9 +100,9 @@ def test_kl_makes_the_largest_pay_for_distance_and_leaves_advantages_alone():
     for (old, _), (new, _) in zip(covariances(before), covariances(after), strict=True):
         np.testing.assert_array_equal(old.advantages, new.advantages)
     rows = training_samples([(0, s) for s in after.groups[0].samples], preset("kl_cov").training_settings, 40)
-    assert [row.anchors is s.anchors for row, s in zip(rows, after.groups[0].samples, strict=True)] == [True] * 5
-    marked = [s for g in after.groups for s in g.samples if s.anchors is not None]
-    assert all(row.anchors is None for row in deal_auxiliary(marked, 0, 1))
+    assert [row.terms is s.terms for row, s in zip(rows, after.groups[0].samples, strict=True)] == [True] * 5
+    marked = [s for g in after.groups for s in g.samples if ANCHOR in s.terms]
+    assert all(row.terms == {DIRECT: 1.0} for row in deal_auxiliary(marked, 0, 1))
 
 
 def test_at_least_one_token_is_chosen_and_a_step_without_any_passes():

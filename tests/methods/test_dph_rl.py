@@ -10,8 +10,8 @@ from algorithms.config.sections import TrainingSettings
 from algorithms.grpo.samples import deal_auxiliary, scoring_row
 from algorithms.grpo.types import Group, Prompt, Sample, StepBatch
 from algorithms.learner.forward import ForwardSettings, score
-from algorithms.learner.loss import LossSettings
 from algorithms.learner.update import accumulate_gradients
+from algorithms.losses.base import LossSettings
 from algorithms.methods.dph_rl import DphRl, DphRlSettings
 from algorithms.rollout.types import Context, Request, Sampling
 from tests.hand_made import answer

@@ -13,12 +13,14 @@ from algorithms.learner.chunked_logprobs import chunked_logprobs, chunked_logpro
 from algorithms.learner.equal_rows import merge_equal_rows
 from algorithms.learner.flops import ModelShape, update_cost
 from algorithms.learner.forward import ForwardSettings
-from algorithms.learner.loss import LossSettings
 from algorithms.learner.update import accumulate_gradients
+from algorithms.losses.base import LossSettings
+from algorithms.losses.term import POLICY, term
 from algorithms.methods.entropy_bonus import EntropyBonus, EntropyBonusSettings
 from tests.learner.conftest import VOCABULARY, small_model
 from tests.learner.recomputation import relative_error
 
+ANCHOR, ENTROPY = term("anchor"), term("entropy")
 LOSSES = {
     "by token": LossSettings(clip_low=0.2, clip_high=0.2, importance_cap=0.0),
     "by response": LossSettings(clip_low=0.2, clip_high=0.2, importance_cap=0.0, ratio_level="sequence"),
@@ -32,10 +34,14 @@ def rows(*, bonus=0.0, anchored=False, seed=0):
         tokens = rng.integers(0, VOCABULARY, len(mask)).astype(np.int32)
         length = int(mask.sum())
         old = rng.normal(-4, 0.5, length).astype(np.float32)
-        anchors = (of_anchors.random(length) < 0.4).astype(np.float32) * 0.7 if anchored and number else None
+        terms = {POLICY: 1.0}
+        anchors = (of_anchors.random(length) < 0.4).astype(np.float32) * 0.7
+        if anchored and number:
+            terms[ANCHOR] = anchors
+        if bonus and number != 2:
+            terms[ENTROPY] = bonus
         advantage = 0.0 if number == 3 else float(rng.normal())
-        own = bonus * (number != 2)
-        made.append(TrainingSample(tokens, mask, advantage, 0.03 * (number + 1), old, old, 1, anchors, own))
+        made.append(TrainingSample(tokens, mask, advantage, 0.03 * (number + 1), old, old, 1, terms))
     return made
 
 
@@ -53,10 +59,10 @@ def terms_from_whole_logits(lm, made, temperature):
         tokens = torch.tensor(row.tokens.tolist())
         table = (lm(input_ids=tokens[None]).logits[0] / temperature).log_softmax(-1)
         places = torch.tensor(np.flatnonzero(row.loss_mask))
-        anchors = torch.tensor(np.zeros(len(places), np.float32) if row.anchors is None else row.anchors)
+        anchors = torch.tensor(row.terms.get(ANCHOR, np.zeros(len(places), np.float32)))
         distance = (table[places - 1, tokens[places]] - torch.tensor(row.old_logprobs)).abs()
         entropy = -(table[places - 1].exp() * table[places - 1]).sum(-1)
-        total = total + row.weight * (anchors * distance - row.entropy_bonus * entropy).sum()
+        total = total + row.weight * (anchors * distance - row.terms.get(ENTROPY, 0.0) * entropy).sum()
     total.backward()
     return total.item(), {name: p.grad.clone() for name, p in lm.named_parameters() if p.grad is not None}
 
@@ -94,8 +100,8 @@ def test_an_entropys_gradient_passes_the_cap_and_the_temperature_in_both_functio
             _, entropies = chunked_logprobs(hidden, head, targets, entropy_gradient=True, **arguments)
             loss = -(bonuses * entropies).sum()
         else:
-            zero = lambda logprobs, rows: torch.zeros_like(logprobs)  # noqa: E731
-            _, _, loss = chunked_logprobs_and_gradient(hidden, head, targets, zero, bonuses=bonuses, **arguments)
+            slopes = lambda logprobs, _, rows: (torch.zeros_like(logprobs), -bonuses[rows])  # noqa: E731
+            _, _, loss = chunked_logprobs_and_gradient(hidden, head, targets, slopes, **arguments)
         loss.backward()
         gradients.append((hidden.grad, head.grad))
     for found in gradients[1:]:
@@ -110,14 +116,15 @@ def test_equal_rows_share_their_bonus_and_others_stay_apart():
     lm = small_model().eval()
     (twice, expected), (once, found) = (updated(lm, part, LOSSES["by token"]) for part in ([row, row], merged))
     assert once.loss == pytest.approx(twice.loss, rel=1e-5) and relative_error(found, expected) < 1e-5
-    for other in (replace(row, entropy_bonus=0.3), replace(row, anchors=row.anchors + 1), replace(row, anchors=None)):
-        assert len(merge_equal_rows([row, other])[0]) == 2
+    for own in ({ENTROPY: 0.3}, {ANCHOR: row.terms[ANCHOR] + 1}, {ANCHOR: 0.0}):
+        assert len(merge_equal_rows([row, replace(row, terms={**row.terms, **own})])[0]) == 2
+    assert len(merge_equal_rows([row, replace(row, inputs={"targets": 1.0})])[0]) == 2
 
 
 def test_a_bonus_is_a_gradient_and_costs_a_backward_pass():
     row = replace(rows()[0], advantages=0.0, old_logprobs=None)
-    paid = replace(row, entropy_bonus=0.1)
-    assert paid.has_gradient(0.0) and not row.has_gradient(0.0) and not replace(paid, copies=0).has_gradient(0.0)
+    paid = replace(row, terms={POLICY: 1.0, ENTROPY: 0.1})
+    assert paid.has_gradient(0.0) and not row.has_gradient(0.0)
     shape = ModelShape.of(small_model())
     assert update_cost(shape, paid, beta=0.0) > 2 * update_cost(shape, row, beta=0.0)
 
@@ -132,8 +139,9 @@ def step(one, entropy):
     one.before_update(batch)
     batch.record["policy/entropy"] = entropy
     one.update_history(batch)
-    assert replayed.entropy_bonus == 0 and one.metrics["entropy_bonus/coefficient"] == fresh.entropy_bonus
-    return fresh.entropy_bonus
+    applied = fresh.terms.get(ENTROPY, 0.0)
+    assert ENTROPY not in replayed.terms and one.metrics["entropy_bonus/coefficient"] == applied
+    return applied
 
 
 def test_the_coefficient_follows_the_entropy_one_step_behind():

@@ -12,8 +12,8 @@ from algorithms.config.sections import TrainingSettings
 from algorithms.grpo.samples import deal_auxiliary, scoring_row
 from algorithms.grpo.types import Group, Prompt, Sample, StepBatch
 from algorithms.learner.forward import ForwardSettings, score
-from algorithms.learner.loss import LossSettings
 from algorithms.learner.update import accumulate_gradients
+from algorithms.losses.base import LossSettings
 from algorithms.methods.laser import Laser, LaserSettings, balance
 from algorithms.models.unused_token import unused_token
 from algorithms.rollout.last_token import extended, is_finished

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from algorithms.config.errors import ConfigError
 from algorithms.config.loading import load
 from algorithms.grpo.config import GRPOConfig
-from algorithms.learner.loss import LossSettings, policy_loss
+from algorithms.losses.base import LossSettings
+from tests.maths.losses import policy_loss
 from tests.maths.strategies import repeatable
 from tests.maths.test_loss_variants import rows
 

@@ -14,9 +14,9 @@ from algorithms.grpo.types import Group, Prompt, Sample, StepBatch
 from algorithms.history.store import ReplayHistory
 from algorithms.learner.batch import TrainingSample
 from algorithms.learner.equal_rows import merge_equal_rows
-from algorithms.learner.loss import LossSettings
-from algorithms.learner.loss_inputs import LossInputs
-from algorithms.learner.update import token_loss
+from algorithms.learner.loss import LossInputs, token_loss
+from algorithms.losses.base import LossSettings
+from algorithms.losses.term import POLICY, term
 from algorithms.methods.rorecomp import COMPENSATION, priority
 from algorithms.rollout.types import Request, Sampling
 from tests.hand_made import answer
@@ -48,6 +48,7 @@ def composed(one, *groups):
     return [[(s.rollout.correct, int(s.rollout.response_tokens[0])) for s in g.samples if s.replayed] for g in groups]
 
 
+SHAPED = term("shaped", gamma=0.1)
 STORED = [entry(response=(step, 9), correct=correct, step=step) for step, correct in ((1, True), (2, True), (3, False))]
 
 
@@ -92,11 +93,11 @@ def test_exgrpos_draw_is_the_stored_response_of_the_lowest_mean_entropy():
 def test_luffys_ratio_is_the_policys_own_probability_and_shaped():
     luffy = group("q", 0, 0)
     composed(replay(*STORED, ratio="probability", shaping=0.1), luffy)
-    assert luffy.samples[-1].old_logprobs.tolist() == [0, 0] and luffy.samples[-1].shaping == 0.1
-    assert all(sample.shaping == 0 for sample in luffy.fresh)
+    assert luffy.samples[-1].old_logprobs.tolist() == [0, 0] and luffy.samples[-1].terms == {SHAPED: 1.0}
+    assert all(sample.terms == {POLICY: 1.0} for sample in luffy.fresh)
     plain = group("q", 0, 0)
     composed(replay(*STORED), plain)
-    assert plain.samples[-1].shaping == 0 and plain.samples[-1].old_logprobs.any()
+    assert plain.samples[-1].terms == {term("policy", dual_clip=3.0): 1.0} and plain.samples[-1].old_logprobs.any()
 
 
 def by_hand(logprob, old, advantage, shaping, low=0.2, high=0.2):
@@ -124,7 +125,7 @@ def rows(shaping):
                     np.float32
                 ),  # clipped but for its shape
                 sampling_logprobs=None if number else np.zeros(length, np.float32),
-                shaping=shaping if number == 1 else 0.0,
+                terms={term("shaped", gamma=shaping) if shaping and number == 1 else POLICY: 1.0},
             )
         )
     return made_rows
@@ -133,15 +134,17 @@ def rows(shaping):
 @pytest.mark.parametrize("shaping", [0.0, 0.1, 2.0])
 def test_shaped_tokens_have_the_objective_f_of_r_and_the_others_their_own(shaping):
     made_rows, settings = rows(shaping), LossSettings(clip_low=0.2, clip_high=0.2, importance_cap=0.0)
-    inputs = LossInputs.of(made_rows, torch.device("cpu"))
-    assert (inputs.shaping is None) == (shaping == 0)
+    inputs = LossInputs.of(made_rows, torch.device("cpu"), settings)
+    assert len(inputs.weights) == 1 + (shaping > 0)
     logprobs = torch.tensor(-np.random.default_rng(4).random(12), dtype=torch.float32, requires_grad=True)
-    value, sums = token_loss(logprobs, inputs, settings)
+    value, sums = token_loss(logprobs, None, inputs, settings)
     value.backward()
     expected, slopes, place, clipped = 0.0, [], 0, 0
     for row in made_rows:
         for old in row.old_logprobs:
-            objective, slope = by_hand(logprobs[place].item(), float(old), row.advantages, row.shaping)
+            objective, slope = by_hand(
+                logprobs[place].item(), float(old), row.advantages, shaping if POLICY not in row.terms else 0.0
+            )
             expected -= row.weight * objective
             slopes.append(-row.weight * slope)
             clipped += slope == 0
@@ -150,17 +153,18 @@ def test_shaped_tokens_have_the_objective_f_of_r_and_the_others_their_own(shapin
     assert logprobs.grad.numpy() == pytest.approx(np.array(slopes), rel=1e-4, abs=1e-7)
     assert int(sums["clipped"]) == clipped > 0, "no shaped token is clipped"
     parts = [
-        token_loss(logprobs.detach()[part], inputs.part(part), settings)[0] for part in (slice(0, 5), slice(5, 12))
+        token_loss(logprobs.detach()[part], None, inputs.part(part), settings)[0]
+        for part in (slice(0, 5), slice(5, 12))
     ]
     assert float(sum(parts)) == pytest.approx(expected, rel=1e-5), "a chunk of tokens at a time"
 
 
 def test_shaped_rows_reach_the_learner_and_are_not_merged_with_others():
     sample = group_of_rows(1)[0].samples[0]
-    sample.shaping, sample.replayed, sample.old_logprobs = 0.1, True, np.zeros(3, np.float32)
+    sample.terms, sample.replayed, sample.old_logprobs = {SHAPED: 1.0}, True, np.zeros(3, np.float32)
     other = Sample(sample.rollout, reward=1.0, old_logprobs=sample.old_logprobs, replayed=True)
     made_rows = training_samples([(0, sample), (0, other)], TrainingSettings(), 8)
-    assert [row.shaping for row in made_rows] == [0.1, 0.0]
+    assert [list(row.terms) for row in made_rows] == [[SHAPED], [POLICY]]
     assert all(row.sampling_logprobs is None for row in made_rows), "no importance weight"
     assert len(merge_equal_rows(made_rows)[0]) == 2
 
@@ -284,7 +288,9 @@ def test_what_waits_counts_in_the_loss_when_its_turn_comes_and_not_before():
         for sample in batch.groups[0].samples:
             sample.old_logprobs = np.zeros(sample.rollout.response_length, np.float32)
         one.update_history(batch)
-    assert [row.dual_clip for row in rows] == [0, 0, 0, 0, 3, 3], "its log-probs are stale, as those of replay"
+    assert [list(row.terms) for row in rows] == [[POLICY]] * 4 + [[term("policy", dual_clip=3.0)]] * 2, (
+        "its log-probs are stale, as those of replay"
+    )
 
 
 def test_groups_without_an_advantage_leave_nothing_for_later():

@@ -17,9 +17,9 @@ from algorithms.grpo.samples import scoring_row, training_samples
 from algorithms.grpo.types import Group, Prompt, StepBatch, to_entry, to_sample
 from algorithms.history.store import ReplayHistory
 from algorithms.learner.forward import ForwardSettings, score
-from algorithms.learner.loss import policy_loss
-from algorithms.learner.loss_inputs import LossInputs
-from algorithms.learner.update import LossSettings, accumulate_gradients
+from algorithms.learner.loss import LossInputs, token_loss
+from algorithms.learner.update import accumulate_gradients
+from algorithms.losses.base import LossSettings
 from algorithms.r3_grpo.config import R3GRPOConfig
 
 from .conftest import StubR3, reflected, sample
@@ -135,17 +135,9 @@ def slope(stored, now, advantage, **settings):
     (replayed,) = (one for one in group.samples if one.replayed)
     replayed.advantages = advantage
     row, training = training_samples([(0, replayed)], TrainingSettings(), 16)[0], TrainingSettings()
-    inputs = LossInputs.of([row], torch.device("cpu"))
+    settings = LossSettings.of(training)
     logprobs = torch.tensor([math.log(now)], requires_grad=True)
-    loss, _ = policy_loss(
-        logprobs,
-        inputs.old_logprobs,
-        inputs.advantages,
-        inputs.weights,
-        settings=LossSettings.of(training),
-        lengths=[1],
-        dual_clip=inputs.dual_clip,
-    )
+    loss, _ = token_loss(logprobs, None, LossInputs.of([row], torch.device("cpu"), settings), settings)
     loss.backward()
     return float(logprobs.grad)
 

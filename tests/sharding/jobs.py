@@ -15,12 +15,12 @@ from algorithms.learner.attention import shares_prompts, use_packed_attention
 from algorithms.learner.batch import TrainingSample
 from algorithms.learner.flops import ModelShape, update_costs
 from algorithms.learner.forward import ForwardSettings, score
-from algorithms.learner.loss import LossSettings
 from algorithms.learner.model import WithoutAdapter, add_adapter
 from algorithms.learner.prompt_groups import assign_groups, prompt_groups
 from algorithms.learner.sharding import clip_gradients, reshard, shard, sum_gradients, whole
 from algorithms.learner.update import accumulate_gradients
 from algorithms.learner.weights import optimizer_tensors, put_optimizer_tensors
+from algorithms.losses.base import LossSettings
 from algorithms.train.tensor_files import read_tensors, write_tensors
 
 VOCABULARY = 61

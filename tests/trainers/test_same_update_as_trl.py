@@ -7,8 +7,8 @@ import torch
 from algorithms.learner.attention import try_packed_attention, try_shared_prompts
 from algorithms.learner.batch import TrainingSample
 from algorithms.learner.forward import ForwardSettings, score
-from algorithms.learner.loss import LossSettings
 from algorithms.learner.update import accumulate_gradients
+from algorithms.losses.base import LossSettings
 from algorithms.models.causal_lm import load_causal_lm
 from algorithms.models.names import resolve_model
 from algorithms.models.tokenizer import load_tokenizer

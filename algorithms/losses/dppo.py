@@ -5,7 +5,7 @@ from typing import Literal
 import torch
 
 from algorithms.config.schema import Settings, setting
-from algorithms.learner.loss import LossSettings, Objective, token_log_ratio
+from algorithms.losses.base import LossSettings, Objective, token_log_ratio
 
 # By divergence, those of the authors' script.
 THRESHOLDS = {"tv": 0.15, "kl": 0.05}

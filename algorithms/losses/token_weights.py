@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 import torch
 
-from algorithms.learner.loss import LossSettings, check_flat, over_rows
+from algorithms.losses.base import LossSettings, check_flat, over_rows
 
 LossAggregation = Literal["token", "response", "constant"]
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import torch
 
-from algorithms.learner.loss import LossSettings, Objective, over_rows, token_log_ratio
+from algorithms.losses.base import LossSettings, Objective, over_rows, token_log_ratio
 
 
 class Gmpo(Objective):
@@ -20,6 +20,7 @@ class Gmpo(Objective):
     Source: GMPO, arXiv 2507.20673; the authors' code.
     """
 
+    name = "gmpo"
     takes_dual_clip = takes_sequence_ratio = False
     shares_ratio = True
 

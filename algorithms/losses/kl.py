@@ -1,12 +1,37 @@
-"""Estimates of the KL divergence from a reference, from the log-probs of sampled tokens only."""
+"""The KL penalty: estimates of the divergence from a reference, from the log-probs of sampled tokens only."""
 
 from typing import Literal
 
 import torch
 
-from algorithms.learner.loss import MAX_LOG_RATIO, check_flat
+from algorithms.config.schema import Settings, setting
+from algorithms.losses.base import MAX_LOG_RATIO, LossTerm, check_flat
 
 Estimator = Literal["k1", "k2", "k3"]
+
+
+class KLSettings(Settings):
+    """The penalty, as section `training` has it."""
+
+    coefficient: float = setting(0.0, "`training.beta`.", ge=0)
+    estimator: Estimator = setting("k3", "`training.kl_estimator`.")
+
+
+class KL(LossTerm):
+    """An estimate of KL(policy ‖ reference) at each token that the policy sampled."""
+
+    name = "kl"
+    settings_class = KLSettings
+    settings: KLSettings
+
+    @property
+    def coefficient(self) -> float:
+        """`training.beta`."""
+        return self.settings.coefficient
+
+    def token_loss(self, logprobs: torch.Tensor, reference_logprobs: torch.Tensor) -> torch.Tensor:
+        """Return the estimates, float [N]."""
+        return kl_estimates(logprobs, reference_logprobs, self.settings.estimator)
 
 
 def kl_estimates(logprobs: torch.Tensor, reference_logprobs: torch.Tensor, estimator: Estimator = "k3") -> torch.Tensor:
@@ -39,26 +64,3 @@ def kl_estimates(logprobs: torch.Tensor, reference_logprobs: torch.Tensor, estim
         difference = difference.clamp(max=MAX_LOG_RATIO)
         return difference.exp() - difference - 1.0
     raise ValueError(f"estimator must be k1, k2 or k3, got {estimator!r}")
-
-
-def kl_penalty(
-    logprobs: torch.Tensor, reference_logprobs: torch.Tensor, weights: torch.Tensor, estimator: Estimator = "k3"
-) -> torch.Tensor:
-    """Sum the estimate of KL(policy ‖ reference) over tokens, with their weights.
-
-    Give replayed tokens weight 0: they were not sampled from the policy.
-
-    Args:
-        logprobs: as of `kl_estimates`.
-        reference_logprobs: as there.
-        weights: float [N], of each token.
-        estimator: as there.
-
-    Returns:
-        A scalar; its gradient flows through `logprobs` alone.
-
-    Raises:
-        ValueError: as there.
-    """
-    check_flat(logprobs, reference_logprobs, weights)
-    return (weights.detach() * kl_estimates(logprobs, reference_logprobs, estimator)).sum()

@@ -3,7 +3,7 @@
 import torch
 
 from algorithms.config.schema import Settings, setting
-from algorithms.learner.loss import LossSettings, Objective
+from algorithms.losses.base import LossSettings, Objective
 
 
 class SapoSettings(Settings):

@@ -1,7 +1,19 @@
-"""Entropies of distributions over the vocabulary, and their gradients."""
+"""The entropy bonus; entropies of distributions over the vocabulary, and their gradients."""
 
 import torch
 from torch.nn import functional
+
+from algorithms.losses.base import LossTerm
+
+
+class Entropy(LossTerm):
+    """`-H` of the next-token distribution: a row's weight is what a nat of entropy is worth."""
+
+    name = "entropy"
+
+    def token_loss(self, entropies: torch.Tensor) -> torch.Tensor:
+        """Return minus the entropies, float [N]."""
+        return -entropies
 
 
 def entropies_of(probabilities: torch.Tensor) -> torch.Tensor:
