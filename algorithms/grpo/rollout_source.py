@@ -26,9 +26,8 @@ from algorithms.grpo.mechanism import Mechanism
 from algorithms.grpo.plugin_checks import checked_prompts
 from algorithms.grpo.query_sampler import QuerySampler
 from algorithms.grpo.types import Begun, Group, Sample, StepBatch
-from algorithms.rollout.failures import FailureLimit, FailureWatch
+from algorithms.rollout.failures import FailureLimit, FailureWatch, ToolWatch
 from algorithms.rollout.stream import Ticket
-from algorithms.rollout.tool_failures import ToolWatch
 from algorithms.rollout.types import Prompt, Request, Rollout, Sampling
 from algorithms.rollout.workers import RolloutWorkers
 from algorithms.utils.rng import RngStream, group_seeds

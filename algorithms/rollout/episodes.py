@@ -217,7 +217,7 @@ class EpisodeRunner:
         completions = self.engine.step()
         self.engine_seconds += time.perf_counter() - started
         for key, completion in completions:
-            if self._running[key].asking:
+            if self._running[key].pending:
                 self._running[key].asked_logprob = float(completion.logprobs[0])
                 self._put_back(self._running[key])
                 self._finish(self._running[key])
@@ -276,8 +276,8 @@ class EpisodeRunner:
             self._finished.append(episode.given_up(error).rollout(self.engine.weights_version))
 
     def _take_stepped(self, episode: Episode) -> None:
-        if episode.done and self._is_running(episode) and self._turns.may_ask(episode):
-            episode.asking = True
+        if episode.done and self._is_running(episode) and self._turns.has_pending_token(episode):
+            episode.pending = True
             self._ready.append(episode)
             return
         if episode.done or not self._is_running(episode):

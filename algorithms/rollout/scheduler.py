@@ -237,7 +237,7 @@ class Dispatch:
         for request in found.requests:
             self._shared[request.id] = (found.victim, receiver)
             receiver.held[request.id] = request  # so that the next receiver sees it
-            if not found.copied:
+            if not found.shared:
                 del found.victim.held[request.id]
                 found.victim.to_withdraw.append(request.id)
         self.report.stolen += len(found.requests)

@@ -14,8 +14,8 @@ from ray.rllib.env.env_runner_group import EnvRunnerGroup
 from algorithms.config.base import BaseConfig
 from algorithms.config.placement import TransferKind, engine_sleeps, transfer_kind
 from algorithms.rollout.background import Attendant
-from algorithms.rollout.comeback import Weights
 from algorithms.rollout.env_runner import LLMEnvRunner
+from algorithms.rollout.lost_runners import Weights
 from algorithms.rollout.metrics import DispatchMetrics, GradingCounts, completion_metrics
 from algorithms.rollout.scheduler import DispatchPlan, DispatchReport, ExpectedLengths, dispatch
 from algorithms.rollout.stream import RolloutStream, Ticket

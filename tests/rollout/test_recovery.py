@@ -11,7 +11,7 @@ import pytest
 import ray
 
 from algorithms.rollout.background import Attendant
-from algorithms.rollout.losses import NoEnvRunnerLeft, StaleWeights
+from algorithms.rollout.lost_runners import NoEnvRunnerLeft, StaleWeights
 from algorithms.rollout.remote_runner import RunnerState
 from algorithms.rollout.scheduler import DispatchPlan, dispatch
 from algorithms.rollout.supervisor import WorkerSupervisor
