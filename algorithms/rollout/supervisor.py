@@ -1,5 +1,6 @@
 """Supervise remote env runners that die, hang, raise and return: calls, health, weights, spares."""
 
+import contextlib
 import logging
 import threading
 import time
@@ -27,6 +28,7 @@ from algorithms.rollout.types import Request, RunnerReport
 # How long the start of a runner may take, model and engine included, if its deadline for answers is shorter.
 START_S = 600.0
 MOST_STALE = 3
+GRADING_COUNTS_TIMEOUT_S = 2.0
 # Runners without work are pinged this often, and all together no more often than fifty times a second.
 PING_EVERY_S, PINGS_A_SECOND = 1.0, 50.0
 
@@ -48,7 +50,8 @@ class WorkerSupervisor:
     is started again, gets the current weights, and is ready; the others continue meanwhile. If a spare is ready, it
     takes the place at once, and who comes back is a spare.
 
-    Whoever calls runners, through this or by himself, holds `lock` as long: in the meantime an `Attendant` does.
+    Whoever calls runners, through this or by himself, holds `lock` as long: between rollouts the thread of
+    `RolloutStream` does.
 
     Args:
         handles: a Ray actor, or what has its `advance`, `set_state` and `get_pid`, by the runner's number.
@@ -60,7 +63,12 @@ class WorkerSupervisor:
         start_s: how long a start may take.
         spares: numbers of runners that may still be starting, and only take the places of others.
         engines_sleep: whether the engine of a runner that comes back while weights cannot be had is to sleep.
+
+    Attributes:
+        longest_poll_s: how long a `poll` should wait: lost runners are looked for between two of them.
     """
+
+    longest_poll_s = 0.5
 
     def __init__(
         self,
@@ -184,6 +192,16 @@ class WorkerSupervisor:
     def progressed(self) -> None:
         """Note that rollouts arrived: the losses so far were not in vain."""
         self._lost_runners.without_progress = 0
+
+    def grading_totals(self) -> dict[int, dict[str, int]]:
+        """Return the counts of the graders of each runner's process, of this run or not; without the silent ones."""
+        sent = {runner.handle.get_grading_counts.remote(): runner.number for runner in self.ready()}
+        answered = ray.wait(list(sent), num_returns=len(sent), timeout=GRADING_COUNTS_TIMEOUT_S)[0] if sent else []
+        totals = {}
+        for reference in answered:
+            with contextlib.suppress(RayError):  # a runner that died has no counts; the next call to it shows that
+                totals[sent[reference]] = ray.get(reference)  # waits: it has answered
+        return totals
 
     def confirm(self, version: int, lost: Mapping[int, str], *, kill: bool = True) -> None:
         """Note that a push has brought all that were up to `version`, except those `lost` for the given reason."""
