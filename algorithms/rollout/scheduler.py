@@ -124,7 +124,7 @@ class Dispatch:
             self._waiting.extendleft(reversed(requests))
         else:
             self._waiting.extend(requests)
-        # Else the shares of a batch engine would shrink with what waits, to batches of one.
+        # A batch engine's shares must not shrink with what waits, to batches of one.
         shares = self.supervisor.places * self.plan.pieces
         self._least = math.ceil(len(requests) / shares) if self.plan.pieces > 1 else 1
 
