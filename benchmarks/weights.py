@@ -28,7 +28,7 @@ from rich.table import Table
 
 from algorithms.learner.weights import LearnerTensors
 from algorithms.rollout.weight_sync.object_store import _store
-from algorithms.rollout.weight_sync.wire import WireSettings
+from algorithms.rollout.weight_sync.serialization import Serialization
 from benchmarks.record import add_record_option, show
 
 WAYS = ("whole", "buckets float32", "buckets bfloat16")
@@ -90,9 +90,9 @@ class Learner(LearnerTensors):
         """Return a copy of all weights."""
         return {name: tensor.detach().cpu().clone() for name, tensor in self.policy_tensors()}
 
-    def store(self, wire: WireSettings) -> Any:
+    def store(self, serialization: Serialization) -> Any:
         """Store the weights in buckets."""
-        return _store(cast(Any, self), wire)
+        return _store(cast(Any, self), serialization)
 
     def megabytes(self) -> float:
         """Return the peak memory of this process."""
@@ -139,8 +139,8 @@ class Lane:
         if self.way == "whole":
             weights: Any = [ray.put(ray.get(self.learner.state.remote()))]
         else:
-            wire = WireSettings(self.way.split()[1], self.bucket_bytes)
-            _, weights = ray.get(self.learner.store.remote(wire))
+            serialization = Serialization(self.way.split()[1], self.bucket_bytes)
+            _, weights = ray.get(self.learner.store.remote(serialization))
         held = ray.get([engine.load.remote(weights, version) for engine in self.engines])
         if held != [version] * len(self.engines):
             raise RuntimeError(f"engines hold {held}, {version} was pushed")

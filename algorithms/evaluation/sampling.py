@@ -11,8 +11,7 @@ from algorithms.config.sections import EvaluationSettings
 from algorithms.evaluation.metrics import Metrics, summarize
 from algorithms.rollout.attempts import AttemptTruncator
 from algorithms.rollout.conversation import last_text
-from algorithms.rollout.failures import FailureWatch, refuse_if_all_failed
-from algorithms.rollout.tool_failures import ToolWatch
+from algorithms.rollout.failures import FailureWatch, ToolWatch, refuse_if_all_failed
 from algorithms.rollout.types import (
     Attempt,
     Context,

@@ -80,7 +80,9 @@ class GRPO(StagedAlgorithm):
     def shape_rewards(self, batch: StepBatch) -> None:
         """Reward correctness with a length bonus, and subtract the penalty of overlong responses."""
         for group in batch.rolled_out:
-            given = 0 if group.prompt.begun is None else len(group.prompt.begun)  # a part of the first turn
+            given = (
+                0 if group.prompt.response_prefix is None else len(group.prompt.response_prefix)
+            )  # a part of the first turn
             for sample in group.fresh:
                 first, *later = sample.rollout.turn_lengths or (0,)
                 sample.length_penalty = self.overlong_penalty(max(given + first, *later, 0))

@@ -55,8 +55,7 @@ from algorithms.preflight.check import fetch_teacher, measure_engine
 from algorithms.rollout.attempts import AttemptTruncator, context_of
 from algorithms.rollout.env_runner import environment_makers
 from algorithms.rollout.rendering import PromptRenderer
-from algorithms.rollout.scheduler import OnProgress
-from algorithms.rollout.types import Prompt, Sampling, Split
+from algorithms.rollout.types import OnProgress, Prompt, Sampling, Split
 from algorithms.rollout.workers import RolloutWorkers
 
 T = TypeVar("T")

@@ -17,7 +17,7 @@ import logging
 import math
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from algorithms.config.sections import TrainingSettings
@@ -25,10 +25,9 @@ from algorithms.grpo.advantages import AdvantageEstimator
 from algorithms.grpo.mechanism import Mechanism
 from algorithms.grpo.plugin_checks import checked_prompts
 from algorithms.grpo.query_sampler import QuerySampler
-from algorithms.grpo.types import Begun, Group, Sample, StepBatch
-from algorithms.rollout.failures import FailureLimit, FailureWatch
+from algorithms.grpo.types import Group, Sample, StepBatch
+from algorithms.rollout.failures import FailureLimit, FailureWatch, ToolWatch
 from algorithms.rollout.stream import Ticket
-from algorithms.rollout.tool_failures import ToolWatch
 from algorithms.rollout.types import Prompt, Request, Rollout, Sampling
 from algorithms.rollout.workers import RolloutWorkers
 from algorithms.utils.rng import RngStream, group_seeds
@@ -39,30 +38,40 @@ _logger = logging.getLogger(__name__)
 
 
 @dataclass
-class Plan:
-    """What to roll out for a step.
+class StepRollouts:
+    """What a step rolls out, round by round: what is sampled, and what has come back.
 
     Args:
-        ticket: of the rollouts that are under way; None: they have not begun.
-        rollouts: None until they are there.
+        queries: the step's own; `prompts` begins with theirs.
+        ticket: of the first round, where it runs ahead.
+        rollouts: of all rounds; None until the first one is there.
+        groups: of all rounds, once they are there.
     """
 
     step: int
-    begun: Begun
-    prompts: Sequence[Prompt]
-    requests: Sequence[Request]
-    ticket: Ticket | None = None
-    rollouts: list[Rollout] | None = None
-
-
-@dataclass
-class _Round:
-    """What a step has rolled out so far, round by round."""
-
+    queries: Sequence[str]
     prompts: list[Prompt]
     requests: list[Request]
-    rollouts: list[Rollout]
-    groups: list[Group]
+    ticket: Ticket | None = None
+    rollouts: list[Rollout] | None = None
+    groups: list[Group] = field(default_factory=list)
+
+    def with_groups(self) -> "StepRollouts":
+        """Return a copy that further rounds can be added to: a step that fails is repeated from its first round."""
+        rollouts = list(self.rollouts or ())
+        groups = collect_groups(self.prompts, rollouts)
+        return replace(self, prompts=list(self.prompts), requests=list(self.requests), rollouts=rollouts, groups=groups)
+
+    def saved(self) -> dict[str, Any]:
+        """Return what a checkpoint keeps: the queries, and sizes and variants of their prompts if there are any."""
+        own = self.prompts[: len(self.queries)]
+        forms: dict[str, list[Any]] = {
+            "sizes": [prompt.size for prompt in own],
+            "variants": [prompt.variant for prompt in own],
+        }
+        return {"step": self.step, "queries": list(self.queries)} | {
+            name: each for name, each in forms.items() if any(each)
+        }
 
 
 class RolloutSource:
@@ -95,8 +104,8 @@ class RolloutSource:
         self._training, self._sampling, self._seed = training, sampling, seed
         self._failure_limit = FailureLimit(max_failed_share)
         self._watches = (FailureWatch("training", "They are left out (rollout/failed_share)"), ToolWatch())
-        self._plans: deque[Plan] = deque()
-        self._repeated: dict[int, Begun] = {}
+        self._steps: deque[StepRollouts] = deque()
+        self._repeated: dict[int, Mapping[str, Any]] = {}
         self._step_of_version: dict[int, int] = {}
 
     def next_batch(self, step: int) -> StepBatch:
@@ -106,25 +115,26 @@ class RolloutSource:
             EpisodesFailed: too many episodes of the step failed.
         """
         self._step_of_version[self._workers.version] = step
-        plan = self._begin_steps(step)
+        first = self._begin_steps(step)
         batch = StepBatch(step)
-        if plan.rollouts is None:
-            plan.rollouts = self._roll_out_plan(plan)
-        done = _Round(list(plan.prompts), list(plan.requests), list(plan.rollouts or ()), [])
-        done.groups = collect_groups(plan.prompts, done.rollouts)
-        self._follow_up(done, step)
-        resampled = self._resample_uninformative(batch, done, plan)
-        self._failure_limit.check(done.rollouts)
+        if first.rollouts is None:
+            ticket = first.ticket
+            first.rollouts = self._workers.rollout(first.requests) if ticket is None else self._workers.finish(ticket)
+        done = first.with_groups()
+        self._follow_up(done)
+        resampled = self._resample_uninformative(batch, done, first.prompts)
+        rollouts = done.rollouts or []
+        self._failure_limit.check(rollouts)
         for watch in self._watches:
-            if warning := watch.observe(done.rollouts):
+            if warning := watch.observe(rollouts):
                 _logger.warning(warning)
-        batch.record |= self._workers.metrics(done.requests, done.rollouts)
+        batch.record |= self._workers.metrics(done.requests, rollouts)
         batch.record["sampling/refills"] = float(resampled)
         batch.record["sampling/dropped_groups"] = float(len(batch.dropped))
-        staleness = self._staleness(step, done.rollouts)
+        staleness = self._staleness(step, rollouts)
         batch.lag = int(staleness["rollout/policy_lag"])
         batch.record |= staleness
-        self._plans.popleft()
+        self._steps.popleft()
         self._repeated.pop(step, None)
         self._sampler.taken.pop(step, None)
         return batch
@@ -136,35 +146,29 @@ class RolloutSource:
         Of what is being rolled out it has the queries and group sizes: after a resume all of them are asked again. To
         keep the responses that have ended and to repeat the others would favor short ones.
         """
-        under_way = self._repeated | {plan.step: plan.begun for plan in self._plans}
-        return {
-            "query_position": self._sampler.drawn,
-            "under_way": [under_way[step].as_data(step) for step in sorted(under_way)],
-        }
+        under_way = self._repeated | {each.step: each.saved() for each in self._steps}
+        return {"query_position": self._sampler.drawn, "under_way": [under_way[step] for step in sorted(under_way)]}
 
     def restart(self, state: Mapping[str, Any]) -> None:
         """Drop unfinished rollouts, and continue with the queries of `state`: the policy may be another one."""
-        for plan in self._plans:
-            if plan.ticket is not None and plan.rollouts is None:
-                self._workers.abandon(plan.ticket)
-        self._plans.clear()
+        for each in self._steps:
+            if each.ticket is not None and each.rollouts is None:
+                self._workers.abandon(each.ticket)
+        self._steps.clear()
         self._sampler.drawn = state["query_position"]
-        self._repeated = {each["step"]: Begun.from_data(each) for each in state.get("under_way", ())}
-        self._sampler.taken = {step: list(begun.queries) for step, begun in self._repeated.items()}
+        self._repeated = {each["step"]: each for each in state.get("under_way", ())}
+        self._sampler.taken = {step: list(each["queries"]) for step, each in self._repeated.items()}
 
-    def _begin_steps(self, step: int) -> Plan:
-        """Begin the rollouts of all steps that these weights may sample for; returns the plan of the step itself."""
-        if self._plans and self._plans[0].step != step:
-            raise ValueError(f"step {self._plans[0].step} is in progress, not {step}; fix: restart() first")
-        while len(self._plans) <= self._training.max_off_policy_steps:
-            plan = self._plan(step + len(self._plans))
+    def _begin_steps(self, step: int) -> StepRollouts:
+        """Begin the rollouts of all steps that these weights may sample for; return the step's own."""
+        if self._steps and self._steps[0].step != step:
+            raise ValueError(f"step {self._steps[0].step} is in progress, not {step}; fix: restart() first")
+        while len(self._steps) <= self._training.max_off_policy_steps:
+            begun = self._begin(step + len(self._steps))
             if self._training.max_off_policy_steps:
-                plan.ticket = self._workers.start(plan.requests)
-            self._plans.append(plan)
-        return self._plans[0]
-
-    def _roll_out_plan(self, plan: Plan) -> list[Rollout]:
-        return self._workers.rollout(plan.requests) if plan.ticket is None else self._workers.finish(plan.ticket)
+                begun.ticket = self._workers.start(begun.requests)
+            self._steps.append(begun)
+        return self._steps[0]
 
     def _staleness(self, step: int, rollouts: Sequence[Rollout]) -> dict[str, float]:
         """Measure by how many steps the tokens' policies are behind the one that is trained."""
@@ -179,22 +183,26 @@ class RolloutSource:
             "rollout/mixed_policies": sum(len(each.versions) > 1 for each in rollouts) / max(1, len(rollouts)),
         }
 
-    def _plan(self, step: int) -> Plan:
-        repeated = self._repeated.get(step)
-        queries = repeated.queries if repeated else self._sampler.take(self._training.queries_per_step, step)
+    def _begin(self, step: int) -> StepRollouts:
+        saved = self._repeated.get(step)
+        queries = saved["queries"] if saved else self._sampler.take(self._training.queries_per_step, step)
         prompts = [Prompt(uid) for uid in queries]
         for mechanism in self._mechanisms:
             shaped = mechanism.shape_prompts(prompts, step)
             prompts = checked_prompts(mechanism, "shape_prompts", shaped, len(queries))
-        if repeated:  # what they were made of may have been learned from since
-            prompts = repeated.shape(prompts)
-        begun = Begun.of(queries, prompts)
+        if saved:  # what they were made of may have been learned from since
+            prompts = saved_forms(prompts, saved)
         for mechanism in self._mechanisms:
             prompts += checked_prompts(mechanism, "prompts", mechanism.prompts(queries, step))
-        return Plan(step, begun, prompts, self._requests(prompts, step, RngStream.ROLLOUT))
+        return StepRollouts(step, queries, prompts, self._requests(prompts, step, RngStream.ROLLOUT))
 
     def _requests(
-        self, prompts: Sequence[Prompt], step: int, stream: RngStream, occasion: int = 0, before: _Round | None = None
+        self,
+        prompts: Sequence[Prompt],
+        step: int,
+        stream: RngStream,
+        occasion: int = 0,
+        before: StepRollouts | None = None,
     ) -> list[Request]:
         """Make the requests of some prompts; their seeds are a function of step, stream, occasion and place."""
         sizes = [prompt.size or self._training.group_size for prompt in prompts]
@@ -203,17 +211,17 @@ class RolloutSource:
         first_id = len(before.requests) if before else 0
         return make_requests(prompts, sizes, seeds, self._sampling, first_id=first_id, first_group=first_group)
 
-    def _roll_out(self, done: _Round, prompts: list[Prompt], step: int, stream: RngStream, occasion: int) -> None:
+    def _roll_out(self, done: StepRollouts, prompts: list[Prompt], stream: RngStream, occasion: int) -> None:
         """Add a round."""
-        requests = self._requests(prompts, step, stream, occasion, done)
+        requests = self._requests(prompts, done.step, stream, occasion, done)
         rollouts = self._workers.rollout(requests)
         first_group = requests[0].group if requests else 0
         done.prompts += prompts
         done.requests += requests
-        done.rollouts += rollouts
+        done.rollouts = [*(done.rollouts or ()), *rollouts]
         done.groups += collect_groups(prompts, rollouts, first_group=first_group)
 
-    def _follow_up(self, done: _Round, step: int) -> None:
+    def _follow_up(self, done: StepRollouts) -> None:
         """Roll out what mechanisms ask for after they have seen the groups."""
         for number in range(1, MOST_FOLLOW_UPS + 1):
             prompts = [
@@ -223,12 +231,12 @@ class RolloutSource:
             ]
             if not prompts:
                 return
-            self._roll_out(done, prompts, step, RngStream.FOLLOW_UP, number)
+            self._roll_out(done, prompts, RngStream.FOLLOW_UP, number)
 
-    def _resample_uninformative(self, batch: StepBatch, done: _Round, plan: Plan) -> int:
+    def _resample_uninformative(self, batch: StepBatch, done: StepRollouts, first: Sequence[Prompt]) -> int:
         """Replace groups that teach nothing by those of further queries; returns in how many rounds.
 
-        As many groups as the plan has prompts are wanted, and the informative ones of follow-ups on top. A round
+        As many groups as the first round has prompts are wanted, and the informative ones of follow-ups on top. A round
         samples as many queries as the share of informative groups so far lets expect to be enough, and never more than
         are wanted. After `training.max_resample_rounds` the step makes do with what it has, be it nothing.
 
@@ -239,14 +247,14 @@ class RolloutSource:
             batch.groups = done.groups
             return 0
         useful = [self._is_informative(group) for group in done.groups]
-        own = {id(prompt) for prompt in plan.prompts}
+        own = {id(prompt) for prompt in first}
         followed = [each for group, each in zip(done.groups, useful, strict=True) if id(group.prompt) not in own]
-        wanted = len(plan.prompts) + sum(followed)
+        wanted = len(first) + sum(followed)
         while sum(useful) < wanted and rounds < most:
             rounds += 1
             count = queries_needed(wanted, sum(useful), len(useful))
             prompts = [Prompt(uid) for uid in self._sampler.take(count, batch.step, rounds)]
-            self._roll_out(done, prompts, batch.step, RngStream.REFILL, rounds)
+            self._roll_out(done, prompts, RngStream.REFILL, rounds)
             useful += [self._is_informative(group) for group in done.groups[len(useful) :]]
         batch.groups = [group for group, teaches in zip(done.groups, useful, strict=True) if teaches][:wanted]
         kept = {id(group) for group in batch.groups}
@@ -261,6 +269,15 @@ class RolloutSource:
 def queries_needed(wanted: int, useful: int, sampled: int) -> int:
     """Count the queries to sample for `wanted` informative groups, where `useful` of `sampled` were."""
     return min(wanted, math.ceil((wanted - useful) * sampled / useful)) if useful else wanted
+
+
+def saved_forms(prompts: Sequence[Prompt], saved: Mapping[str, Any]) -> list[Prompt]:
+    """Give prompts of the same queries the sizes and variants that `StepRollouts.saved` has kept."""
+    sizes = saved.get("sizes", [prompt.size for prompt in prompts])
+    variants = saved.get("variants", [""] * len(prompts))
+    sized = [replace(each, size=size) for each, size in zip(prompts, sizes, strict=True)]
+    pairs = zip(sized, variants, strict=True)
+    return [each if each.variant == variant else each.in_form(variant) for each, variant in pairs]
 
 
 def make_requests(

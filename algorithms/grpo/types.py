@@ -1,7 +1,7 @@
 """A step's data between stages: samples in groups, groups in a batch. No Ray, no torch."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -154,45 +154,6 @@ class StepBatch:
     def fresh(self) -> Iterator[Sample]:
         """The samples of this step's policy, trained on or not."""
         return (sample for group in self.rolled_out for sample in group.fresh)
-
-
-@dataclass(frozen=True)
-class Begun:
-    """The checkpointed part of a step in progress.
-
-    Args:
-        queries: the step's own.
-        sizes: of their prompts; empty: `training.group_size` for all.
-        variants: of their prompts; empty: none has one.
-    """
-
-    queries: Sequence[str]
-    sizes: Sequence[int | None] = ()
-    variants: Sequence[str] = ()
-
-    @classmethod
-    def of(cls, queries: Sequence[str], prompts: Sequence[Prompt]) -> "Begun":
-        """Note the queries, and sizes and variants of their prompts if there are any."""
-        sizes, variants = [prompt.size for prompt in prompts], [prompt.variant for prompt in prompts]
-        return cls(queries, sizes if any(sizes) else (), variants if any(variants) else ())
-
-    @classmethod
-    def from_data(cls, data: Mapping[str, Any]) -> "Begun":
-        """Restore the result of `as_data`."""
-        return cls(data["queries"], data.get("sizes", ()), data.get("variants", ()))
-
-    def shape(self, prompts: Sequence[Prompt]) -> list[Prompt]:
-        """Give prompts of the same queries their sizes and variants again."""
-        shaped = list(prompts)
-        if self.sizes:
-            shaped = [replace(each, size=size) for each, size in zip(shaped, self.sizes, strict=True)]
-        pairs = zip(shaped, self.variants or [""] * len(shaped), strict=True)
-        return [each if each.variant == variant else each.in_form(variant) for each, variant in pairs]
-
-    def as_data(self, step: int) -> dict[str, Any]:
-        """Return it as plain data."""
-        shapes = {"sizes": list(self.sizes), "variants": list(self.variants)}
-        return {"step": step, "queries": list(self.queries)} | {name: each for name, each in shapes.items() if each}
 
 
 def to_entry(sample: Sample, step: int) -> ReplayEntry:

@@ -7,7 +7,7 @@ import numpy as np
 
 from algorithms.grpo.mechanism import Group, Mechanism, Sample, Services, Settings, State, StepBatch, setting
 from algorithms.models.unused_token import unused_token
-from algorithms.rollout.last_token import extended, is_finished
+from algorithms.rollout.conversation import extended, is_finished
 from algorithms.utils.statistics import area_under_curve
 
 

@@ -128,7 +128,7 @@ class PrefixRL(Mechanism):
         wrong = flawed_prefix(tokenizer, begun, settings.flaw, settings.flaw_at == "last", rng) if flawed else None
         if wrong is not None:
             begun, context = wrong[: limit - 1], FLAWED
-        return [Prompt(uid, context, begun=begun)] if len(begun) else []
+        return [Prompt(uid, context, response_prefix=begun)] if len(begun) else []
 
     def update_history(self, batch: StepBatch) -> None:
         """Report the results of the prefixes."""

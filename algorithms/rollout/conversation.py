@@ -1,5 +1,6 @@
-"""Conversations as text. A training rollout holds the policy's own turns as tokens only."""
+"""Conversations as text, and parts of their tokens. A training rollout holds the policy's own turns as tokens only."""
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -50,6 +51,21 @@ def last_context(tokens: np.ndarray) -> int:
     """Return where the last context of a rollout's tokens starts, int32 [T]; most rollouts have one context."""
     places = np.flatnonzero(tokens == NEW_CONTEXT)
     return int(places[-1]) + 1 if len(places) else 0
+
+
+def is_finished(rollout: Rollout) -> bool:
+    """Return whether the policy ended its last turn itself, with nothing after it."""
+    return bool(len(rollout.loss_mask)) and not rollout.truncated and bool(rollout.loss_mask[-1])
+
+
+def extended(rollout: Rollout, token: int) -> Rollout:
+    """Return the last context of a rollout with one more token, which counts as the only one that the policy wrote."""
+    tokens = np.append(rollout.tokens[last_context(rollout.tokens) :], np.int32(token)).astype(np.int32)
+    mask = np.zeros(len(tokens), bool)
+    mask[-1] = True
+    return replace(
+        rollout, tokens=tokens, loss_mask=mask, sampling_logprobs=np.zeros(1, np.float32), versions=(), turns=()
+    )
 
 
 def decoded(tokens: np.ndarray, turn: Written, tokenizer: "PreTrainedTokenizerBase | None") -> str:

@@ -22,8 +22,8 @@ from algorithms.rollout.agent_turns import agents_at_once, takes_completions
 from algorithms.rollout.attempts import named_length
 from algorithms.rollout.engines.base import DROP_WEIGHTS
 from algorithms.rollout.engines.factory import make_engine
-from algorithms.rollout.episodes import EpisodeRunner, OnProgress
-from algorithms.rollout.types import Request, Rollout, RunnerReport, Split
+from algorithms.rollout.episodes import EpisodeRunner
+from algorithms.rollout.types import Request, RunnerReport, Split
 from algorithms.utils.starting import READY, failure_reported, report_stage
 from r3env import grading
 
@@ -104,12 +104,6 @@ class LLMEnvRunner(EnvRunner, Checkpointable):
         local = not self.worker_index
         return self.config.num_gpus_per_env_runner > 0 or (local and self.config.num_gpus_per_learner > 0)
 
-    def rollout(
-        self, requests: Sequence[Request], on_progress: OnProgress | None = None, chunk: int | None = None
-    ) -> list[Rollout]:
-        """Run every request, see `EpisodeRunner.rollout`; an episode's failure is its rollout's `error`."""
-        return self.episode_runner.rollout(requests, on_progress, chunk)
-
     def advance(
         self, requests: Sequence[Request] = (), withdraw: Collection[int] = (), seconds: float = 1.0
     ) -> RunnerReport:
@@ -138,7 +132,7 @@ class LLMEnvRunner(EnvRunner, Checkpointable):
 
     def sample(self, **kwargs: Any) -> Any:
         """Raise: RLlib's implicit sampling is not used, as requests name the query of each episode."""
-        raise NotImplementedError("LLMEnvRunner runs explicit requests: use rollout(requests)")
+        raise NotImplementedError("LLMEnvRunner runs explicit requests: use advance(requests)")
 
     def assert_healthy(self) -> None:
         """Answer a ping; an actor that cannot is replaced."""

@@ -22,7 +22,6 @@ from algorithms.rollout.agent_turns import (
 from algorithms.rollout.engines.base import Completion, GenerationRequest
 from algorithms.rollout.episode_record import Episode
 from algorithms.rollout.failures import describe_error
-from algorithms.rollout.turn_tokens import TurnTokens
 from algorithms.rollout.types import Prompt, Turn, Written
 from r3env import chat
 from r3env.agents.types import NextTurn
@@ -30,6 +29,40 @@ from r3env.reasoning import response_text
 
 # Verdicts that do not judge the answer: their rollouts leave the group.
 UNTRUSTED_VERDICTS = frozenset({"timeout", "error"})
+REMEMBERED_TURNS = 256
+
+_Messages = tuple[tuple[tuple[str, str], ...], ...]
+
+
+class TurnTokens:
+    """Writes turns with the tokenizer's chat template, each once: samples of a prompt begin alike.
+
+    Args:
+        tokenizer: of the policy.
+        chat_format: of the conversations; tools are those of each call.
+    """
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, chat_format: chat.ChatFormat) -> None:
+        cached = functools.lru_cache(REMEMBERED_TURNS)
+        self._first = cached(functools.partial(_first, tokenizer, chat_format))
+        self._following = cached(functools.partial(_following, tokenizer, chat_format))
+
+    def first(self, messages: Sequence[Mapping[str, str]], tools: str = "") -> tuple[int, ...]:
+        """Return the prompt of a conversation, see `r3env.chat.first_turn`.
+
+        Args:
+            messages: the turns so far.
+            tools: what the policy may call, as JSON; empty: none.
+        """
+        return self._first(tools, _hashable(messages))
+
+    def following(
+        self, response_tokens: np.ndarray, messages: Sequence[Mapping[str, str]], tools: str = ""
+    ) -> tuple[int, ...]:
+        """Return what follows a response, see `r3env.chat.next_turns` and `first`."""
+        # All that is needed of the response: the token that closes its turn, or does not.
+        last = tuple(response_tokens[-1:].tolist())
+        return self._following(tools, last, _hashable(messages))
 
 
 class Turns:
@@ -70,8 +103,8 @@ class Turns:
         if takes_completions(environment):
             options["policy"] = policy_for(request.sampling, functools.partial(self._problem, episode))
         text, info = environment.reset(seed=request.seed % 2**31, options=options)
-        episode.asked = next_turn_of(info)
-        if episode.asked is not None:
+        episode.agent_request = next_turn_of(info)
+        if episode.agent_request is not None:
             episode.counts[CHANGED_PREFIXES] = 0
         if request.prompt.attempt is not None:
             text = request.prompt.feedback or text
@@ -81,25 +114,27 @@ class Turns:
         episode.messages = [dict(message) for message in chat.with_system(messages, self.chat_format.system)]
         episode.state = _text(info, "state")
         episode.tools = json.dumps(info["tools"], ensure_ascii=False) if info.get("tools") else ""
-        if episode.asked is not None:
-            episode.tools = episode.asked.tools
+        if episode.agent_request is not None:
+            episode.tools = episode.agent_request.tools
         self._append_context(episode, self._first_prompt(request.prompt, episode))
 
     def generation_request(self, episode: Episode) -> GenerationRequest:
         """Make the request for the episode's next response."""
         context = np.array(episode.tokens[episode.context_start :], np.int32)
-        if episode.asking:
+        if episode.pending:
             return GenerationRequest(context, 0, episode.request.sampling, episode.request.sampling.asked_token)
         turn = len(episode.turns)
         seed = np.random.SeedSequence([episode.request.seed, turn]).generate_state(1, np.uint64)[0]
         sampling = episode.request.sampling
-        begun = 0 if turn else len(_begun(episode.request.prompt))  # counts as a part of the response
-        room = min(self._room(episode), max(1, sampling.max_response_tokens - begun), token_limit(episode.asked))
+        prefix = 0 if turn else len(_response_prefix(episode.request.prompt))  # counts as a part of the response
+        room = min(
+            self._room(episode), max(1, sampling.max_response_tokens - prefix), token_limit(episode.agent_request)
+        )
         if room < sampling.max_response_tokens:
             sampling = replace(sampling, max_response_tokens=int(room))
         return GenerationRequest(context, int(seed), sampling)
 
-    def may_ask(self, episode: Episode) -> bool:
+    def has_pending_token(self, episode: Episode) -> bool:
         """Return whether to measure a token after the response: the policy has ended it, and there is room."""
         finished = episode.error is None and not episode.truncated and bool(episode.mask) and episode.mask[-1]
         return episode.request.sampling.asked_token is not None and finished and self._room(episode) > 1
@@ -107,11 +142,11 @@ class Turns:
     def step(self, episode: Episode, completion: Completion) -> None:
         """Step the environment with a response; unless that ends the episode, write the next prompt."""
         start = len(episode.tokens)
-        begun = [] if episode.turns else _begun(episode.request.prompt)
+        prefix = [] if episode.turns else _response_prefix(episode.request.prompt)
         episode.append_response(completion)
-        text = response_text(self.tokenizer, [*begun, *completion.tokens.tolist()])
+        text = response_text(self.tokenizer, [*prefix, *completion.tokens.tolist()])
         episode.messages.append({"role": "assistant", "content": text})
-        if not begun:  # else the text has more than what the policy wrote
+        if not prefix:  # else the text has more than what the policy wrote
             episode.written[len(episode.messages) - 1] = Written(start, len(episode.tokens))
         try:
             observation, reward, terminated, truncated, info = self._answer(episode, start, text, completion)
@@ -124,12 +159,12 @@ class Turns:
                 return
             episode.rewards.update(info.get("rewards") or {})
             episode.done = episode.done or terminated or truncated
-            if not episode.done and episode.asked is not None:
+            if not episode.done and episode.agent_request is not None:
                 self._append_request(episode, info)
             elif not episode.done:
                 following = info.get("messages") or [{"role": "user", "content": observation}]
                 episode.messages += [dict(message) for message in following]
-                self._ask_again(episode, completion, following)
+                self._append_turns(episode, completion, following)
             feedback = _text(info, "feedback") or ("" if episode.done else observation)
             episode.turns[-1] = replace(episode.turns[-1], feedback=feedback)
             episode.state = _text(info, "state")
@@ -141,12 +176,12 @@ class Turns:
     ) -> tuple[str, Any, bool, bool, dict[str, Any]]:
         """Step the environment; one that runs an agent gets the response with all that is known of it."""
         environment: Any = episode.environment
-        if episode.asked is None:
+        if episode.agent_request is None:
             return environment.step(text)
         prompt = episode.tokens[episode.context_start : start]
         return environment.unwrapped.complete(chat_completion(self.tokenizer, text, prompt, completion))
 
-    def _ask_again(self, episode: Episode, completion: Completion, following: Sequence[Mapping[str, str]]) -> None:
+    def _append_turns(self, episode: Episode, completion: Completion, following: Sequence[Mapping[str, str]]) -> None:
         """Write the next turns and their prompt: behind what is there, or all of it anew."""
         if not self.chat_format.rerender:
             self._append_context(episode, self._tokens.following(completion.tokens, following, episode.tools))
@@ -157,35 +192,35 @@ class Turns:
 
     def _append_request(self, episode: Episode, info: Mapping[str, Any]) -> None:
         """Write an agent's request behind the turn that it follows, or into a context of its own."""
-        episode.asked = asked = next_turn_of(info)
-        if asked is None:
+        episode.agent_request = turn = next_turn_of(info)
+        if turn is None:
             raise ValueError("the environment's info has no `next_turn`, the agent's next request")
-        tokens, behind = self._request_tokens(episode, asked)
-        episode.messages += [dict(message) for message in (asked.messages if asked.follows is None else asked.new)]
-        episode.counts[CHANGED_PREFIXES] += asked.follows is None
+        tokens, behind = self._request_tokens(episode, turn)
+        episode.messages += [dict(message) for message in (turn.messages if turn.follows is None else turn.new)]
+        episode.counts[CHANGED_PREFIXES] += turn.follows is None
         if behind:
             self._append_context(episode, tokens)
             return
         self._check_room(len(tokens))
         episode.new_context(tokens)
 
-    def _request_tokens(self, episode: Episode, asked: NextTurn) -> tuple[Sequence[int], bool]:
+    def _request_tokens(self, episode: Episode, turn: NextTurn) -> tuple[Sequence[int], bool]:
         """Tokens of an agent's request, and whether they go behind what is there.
 
         What the policy sampled stays as it was sampled: behind an earlier turn a context begins with its very tokens.
         """
-        if asked.follows is None or self.chat_format.rerender:
-            return self._tokens.first(asked.messages, asked.tools), False
-        start, end = episode.spans[asked.follows]
-        following = self._tokens.following(np.array(episode.tokens[end - 1 : end], np.int32), asked.new, asked.tools)
+        if turn.follows is None or self.chat_format.rerender:
+            return self._tokens.first(turn.messages, turn.tools), False
+        start, end = episode.spans[turn.follows]
+        following = self._tokens.following(np.array(episode.tokens[end - 1 : end], np.int32), turn.new, turn.tools)
         behind = end == len(episode.tokens)
         return (following if behind else (*episode.tokens[start:end], *following)), behind
 
-    def _problem(self, episode: Episode, asked: NextTurn) -> str | None:
+    def _problem(self, episode: Episode, turn: NextTurn) -> str | None:
         """Why an agent's request cannot be answered; None: it can."""
         try:
-            tokens, behind = self._request_tokens(episode, asked)
-            if asked.tools and asked.follows is None and tokens == self._tokens.first(asked.messages):
+            tokens, behind = self._request_tokens(episode, turn)
+            if turn.tools and turn.follows is None and tokens == self._tokens.first(turn.messages):
                 return "tools: the model's chat template leaves them out; fix: describe them in a message"
             self._check_room(len(tokens) + (len(episode.tokens) - episode.context_start if behind else 0))
         except Exception as error:  # a template is a program of somebody else's, and may refuse anything
@@ -214,7 +249,7 @@ class Turns:
             tokens, response = prompt.attempt.prompt_tokens, prompt.attempt.response_tokens
             following = self._tokens.following(response, messages[-1:], episode.tools)
             before = (*tokens.tolist(), *response.tolist(), *following)
-        return (*before, *_begun(prompt))
+        return (*before, *_response_prefix(prompt))
 
 
 def _options(prompt: Prompt, takes_hint: bool) -> dict[str, Any]:
@@ -231,9 +266,9 @@ def _options(prompt: Prompt, takes_hint: bool) -> dict[str, Any]:
     return options
 
 
-def _begun(prompt: Prompt) -> list[int]:
+def _response_prefix(prompt: Prompt) -> list[int]:
     """Tokens that the first assistant turn begins with."""
-    return [] if prompt.begun is None else prompt.begun.tolist()
+    return [] if prompt.response_prefix is None else prompt.response_prefix.tolist()
 
 
 def _text(info: Mapping[str, Any], key: str) -> str:
@@ -250,7 +285,7 @@ def _judge(episode: Episode, start: int, reward: float, info: Mapping[str, Any])
         why = _text(info, "feedback")
         episode.fail(episode.verdict, f"the answer could not be graded: {episode.verdict}{why and f': {why}'}")
         return False
-    if episode.truncated and correct and episode.asked is not None:
+    if episode.truncated and correct and episode.agent_request is not None:
         episode.truncated = False  # an agent knows what it makes of an unfinished response
     elif episode.truncated and correct:
         # A box in an unfinished response does not count.
@@ -259,3 +294,27 @@ def _judge(episode: Episode, start: int, reward: float, info: Mapping[str, Any])
     episode.correct = correct
     episode.turns.append(Turn(start, len(episode.tokens), reward, correct, state=episode.state))
     return True
+
+
+def _first(
+    tokenizer: PreTrainedTokenizerBase, chat_format: chat.ChatFormat, tools: str, messages: _Messages
+) -> tuple[int, ...]:
+    return tuple(chat.first_turn(tokenizer, list(map(dict, messages)), _with_tools(chat_format, tools)))
+
+
+def _following(
+    tokenizer: PreTrainedTokenizerBase,
+    chat_format: chat.ChatFormat,
+    tools: str,
+    last: tuple[int, ...],
+    messages: _Messages,
+) -> tuple[int, ...]:
+    return tuple(chat.next_turns(tokenizer, last, list(map(dict, messages)), _with_tools(chat_format, tools)))
+
+
+def _with_tools(chat_format: chat.ChatFormat, tools: str) -> chat.ChatFormat:
+    return replace(chat_format, tools=json.loads(tools)) if tools else chat_format
+
+
+def _hashable(messages: Sequence[Mapping[str, str]]) -> _Messages:
+    return tuple(tuple(message.items()) for message in messages)

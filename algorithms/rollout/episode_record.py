@@ -33,9 +33,9 @@ class Episode:
         rewards: as in `Rollout`.
         calls: as in `Rollout`.
         spans: of each of the policy's turns, where its context starts in `tokens`, and where the turn ends.
-        asked: the request of an agent that the next turn answers; None in any other environment.
+        agent_request: the request of an agent that the next turn answers; None in any other environment.
         state: of the observation that the next turn answers, by the environment's name for it.
-        asking: it has ended, and a token behind its response is being measured.
+        pending: it has ended, and a token behind its response is being measured.
         asked_logprob: what that gave.
         answer: as in `Rollout`.
     """
@@ -56,7 +56,7 @@ class Episode:
     rewards: Counter[str] = field(default_factory=Counter)
     calls: list[tuple[str, str]] = field(default_factory=list)
     spans: list[tuple[int, int]] = field(default_factory=list)
-    asked: NextTurn | None = None
+    agent_request: NextTurn | None = None
     state: str = ""
     reward: float = 0.0
     correct: bool = False
@@ -64,7 +64,7 @@ class Episode:
     verdict: str = "no_answer"
     error: str | None = None
     done: bool = False
-    asking: bool = False
+    pending: bool = False
     asked_logprob: float | None = None
     answer: str | None = None
 
@@ -88,7 +88,7 @@ class Episode:
         self.mask += [True] * len(completion.tokens)
         self.spans.append((self.context_start, len(self.tokens)))
         at_length = completion.finish_reason is FinishReason.LENGTH
-        self.truncated = at_length and len(completion.tokens) < token_limit(self.asked)
+        self.truncated = at_length and len(completion.tokens) < token_limit(self.agent_request)
 
     def fail(self, verdict: str, error: str) -> None:
         """End the episode without an outcome."""

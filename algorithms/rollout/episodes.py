@@ -16,7 +16,7 @@ from algorithms.rollout.env_threads import SteppingThreads, Work
 from algorithms.rollout.episode import Turns
 from algorithms.rollout.episode_record import Episode
 from algorithms.rollout.failures import describe_error
-from algorithms.rollout.types import OnProgress, Request, Rollout, Split
+from algorithms.rollout.types import Request, Rollout, Split
 from r3env.chat import DEFAULT_FORMAT, ChatFormat
 
 # An answer that takes its grader long holds a thread: with 16 of them the others waited in line.
@@ -26,7 +26,6 @@ STEPPING_THREADS = 256
 PATIENCE_S = 1.0
 # An engine with free places waits this long for episodes that begin: resets are mostly quicker than its step.
 FILLING_S = 0.05
-REPORT_S = 0.5
 # How often environments are looked after that never answer.
 OVERDUE_EVERY_S = 0.5
 # How often more threads are woken while environments wait for one.
@@ -92,33 +91,19 @@ class EpisodeRunner:
         """The number of episodes that were added and not returned yet."""
         return len(self._waiting) + len(self._running)
 
-    def rollout(
-        self, requests: Sequence[Request], on_progress: OnProgress | None = None, chunk: int | None = None
-    ) -> list[Rollout]:
-        """Run every request to its end; rollouts are sorted by request id.
+    def rollout(self, requests: Sequence[Request]) -> list[Rollout]:
+        """Run every request to its end, and return the rollouts sorted by request id.
 
         What goes wrong inside one episode is that episode's `error`, never an exception.
-
-        Args:
-            requests: what to run.
-            on_progress: called now and then with how many of how many rollouts are there.
-            chunk: an engine without continuous batching runs so many at a time; None: all.
 
         Raises:
             RuntimeError: other episodes are unfinished.
         """
         if self.unfinished:
             raise RuntimeError(f"{self.unfinished} episodes are unfinished; advance() or withdraw() them first")
-        size = chunk if chunk and not self.engine.continuous_batching else max(1, len(requests))
-        rollouts: list[Rollout] = []
+        self.add(requests)
         try:
-            for start in range(0, len(requests), size):
-                self.add(requests[start : start + size])
-                while self.unfinished:
-                    rollouts += self.advance(REPORT_S if on_progress else math.inf)
-                    if on_progress:
-                        on_progress(len(rollouts), len(requests))
-            return sorted(rollouts, key=lambda rollout: rollout.request_id)
+            return sorted(self.advance(math.inf), key=lambda rollout: rollout.request_id)
         except BaseException:
             # A retry after an error or an interrupt starts afresh.
             self.withdraw([*self._waiting, *self._running])
@@ -217,7 +202,7 @@ class EpisodeRunner:
         completions = self.engine.step()
         self.engine_seconds += time.perf_counter() - started
         for key, completion in completions:
-            if self._running[key].asking:
+            if self._running[key].pending:
                 self._running[key].asked_logprob = float(completion.logprobs[0])
                 self._put_back(self._running[key])
                 self._finish(self._running[key])
@@ -276,8 +261,8 @@ class EpisodeRunner:
             self._finished.append(episode.given_up(error).rollout(self.engine.weights_version))
 
     def _take_stepped(self, episode: Episode) -> None:
-        if episode.done and self._is_running(episode) and self._turns.may_ask(episode):
-            episode.asking = True
+        if episode.done and self._is_running(episode) and self._turns.has_pending_token(episode):
+            episode.pending = True
             self._ready.append(episode)
             return
         if episode.done or not self._is_running(episode):

@@ -149,16 +149,16 @@ class StealPlan:
     Args:
         victim: who holds them.
         requests: what the receiver is given.
-        copied: whether the victim has begun and continues: the first result wins. Otherwise it drops them.
+        shared: whether the victim has begun and continues: the first result wins. Otherwise it drops them.
     """
 
     victim: RemoteRunner
     requests: tuple[Request, ...]
-    copied: bool
+    shared: bool
 
 
 def plan_steal(
-    receiver: RemoteRunner, runners: Sequence[RemoteRunner], slots: int, copies: Collection[int], now: float
+    receiver: RemoteRunner, runners: Sequence[RemoteRunner], slots: int, shared: Collection[int], now: float
 ) -> StealPlan | None:
     """Plan what a runner with free slots takes: half of the longest queue elsewhere, else copies of stragglers.
 
@@ -166,22 +166,22 @@ def plan_steal(
         receiver: has fewer than `slots` requests.
         runners: all that are ready.
         slots: sequences that an engine decodes at once.
-        copies: ids that two runners hold already; nothing is copied twice.
+        shared: ids that two runners hold already; nothing is shared twice.
         now: monotonic seconds.
     """
     room, others = slots - len(receiver.held), [runner for runner in runners if runner is not receiver]
-    waiting = [(runner, _without(runner.not_started(slots), copies, receiver)) for runner in others]
+    waiting = [(runner, _without(runner.not_started(slots), shared, receiver)) for runner in others]
     victim, ids = max(waiting, key=lambda entry: len(entry[1]) / (entry[0].speed or 1.0), default=(receiver, []))
     if ids:
         # From the end: the victim would have come to these last. Half, so that the next idle one finds some too.
         taken = ids[-min(room, -(-len(ids) // 2)) :]
-        return StealPlan(victim, tuple(victim.held[key] for key in taken), copied=False)
+        return StealPlan(victim, tuple(victim.held[key] for key in taken), shared=False)
     if receiver.held:
         return None
     for victim in others:
-        ids = _without(list(victim.held), copies, receiver)
+        ids = _without(list(victim.held), shared, receiver)
         if ids and far_behind(victim, runners, now):
-            return StealPlan(victim, tuple(victim.held[key] for key in ids[:room]), copied=True)
+            return StealPlan(victim, tuple(victim.held[key] for key in ids[:room]), shared=True)
     return None
 
 
@@ -193,5 +193,5 @@ def far_behind(runner: RemoteRunner, runners: Sequence[RemoteRunner], now: float
     return slow or now - runner.last_heard > max(SILENT_S, SILENT_CALLS * longest)
 
 
-def _without(ids: Sequence[int], copies: Collection[int], receiver: RemoteRunner) -> list[int]:
-    return [key for key in ids if key not in copies and key not in receiver.held]
+def _without(ids: Sequence[int], shared: Collection[int], receiver: RemoteRunner) -> list[int]:
+    return [key for key in ids if key not in shared and key not in receiver.held]

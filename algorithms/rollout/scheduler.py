@@ -1,4 +1,4 @@
-"""Send explicit requests to remote env runners and collect every rollout, whichever runner dies meanwhile."""
+"""Share requests out to env runners and collect every rollout, whichever runner dies meanwhile."""
 
 import math
 import time
@@ -9,9 +9,8 @@ from itertools import islice
 
 from algorithms.rollout.remote_runner import Call, RemoteRunner, plan_steal
 from algorithms.rollout.supervisor import WorkerSupervisor
-from algorithms.rollout.types import OnProgress, Request, Rollout, RunnerReport
+from algorithms.rollout.types import Request, Rollout, RunnerReport
 
-POLL_S = 0.5
 # A call should bring this share of the headroom: a runner hears from the driver four times before it runs out of work.
 CALL_SHARE = 0.25
 # When nothing waits any more, runners come back sooner: what they hold may go to another one.
@@ -60,10 +59,9 @@ class DispatchPlan:
 
 @dataclass
 class DispatchReport:
-    """The result of a dispatch.
+    """What has happened to requests, beside their rollouts.
 
     Args:
-        rollouts: that have ended.
         stale: rollouts thrown away because their weights were not the current ones.
         requeued: requests that a lost runner held and another one ran.
         stolen: requests that an idle runner took, or ran a copy of.
@@ -72,47 +70,12 @@ class DispatchReport:
         grading: what the graders of each runner's process have counted, by the runner's number.
     """
 
-    rollouts: list[Rollout] = field(default_factory=list)
     stale: int = 0
     requeued: int = 0
     stolen: int = 0
     seconds: float = 0.0
     engine_seconds: float = 0.0
     grading: dict[int, Mapping[str, int]] = field(default_factory=dict)
-
-
-def dispatch(
-    supervisor: WorkerSupervisor, requests: Sequence[Request], plan: DispatchPlan, on_progress: OnProgress | None = None
-) -> DispatchReport:
-    """Run requests on remote runners.
-
-    Args:
-        supervisor: the runners, with the weights to sample with.
-        requests: what to run, each with an id of its own, in the order in which to begin.
-        plan: how many each runner gets.
-        on_progress: called with how many of how many rollouts are there.
-
-    Returns:
-        With a rollout for each request, sorted by request id.
-
-    Raises:
-        NoEnvRunnerLeft: no runner answers, and none has come back in time.
-        StaleWeights: a runner keeps sampling with other weights.
-    """
-    started = time.perf_counter()
-    work = Dispatch(supervisor, plan)
-    work.begin()
-    work.add(requests)
-    try:
-        while work.missing:
-            if work.turn(POLL_S) and on_progress:
-                on_progress(len(work.report.rollouts), len(requests))
-    finally:
-        for runner in supervisor.ready():
-            runner.dismiss()
-    work.report.rollouts.sort(key=lambda rollout: rollout.request_id)
-    work.report.seconds = time.perf_counter() - started
-    return work.report
 
 
 class Dispatch:
@@ -123,7 +86,6 @@ class Dispatch:
     Args:
         supervisor: the runners.
         plan: how many requests each gets.
-        longest_call_s: how long a call may last while requests wait.
 
     Attributes:
         missing: of each request that has not ended, by its id, the version of the weights when it was added; nothing
@@ -131,10 +93,11 @@ class Dispatch:
         report: what has happened so far.
     """
 
-    def __init__(self, supervisor: WorkerSupervisor, plan: DispatchPlan, longest_call_s: float = math.inf) -> None:
-        self.supervisor, self.plan, self.longest_call_s = supervisor, plan, longest_call_s
+    def __init__(self, supervisor: WorkerSupervisor, plan: DispatchPlan) -> None:
+        self.supervisor, self.plan = supervisor, plan
         self.missing: dict[int, int] = {}
         self.report = DispatchReport()
+        self._ended: list[Rollout] = []
         self._waiting: deque[Request] = deque()
         self._least = 1
         self._shared: dict[int, tuple[RemoteRunner, RemoteRunner]] = {}
@@ -161,8 +124,9 @@ class Dispatch:
             self._waiting.extendleft(reversed(requests))
         else:
             self._waiting.extend(requests)
-        if self.plan.pieces > 1:  # else the shares of a batch engine would shrink with what waits, to batches of one
-            self._least = math.ceil(len(requests) / (self.supervisor.places * self.plan.pieces))
+        # A batch engine's shares must not shrink with what waits, to batches of one.
+        shares = self.supervisor.places * self.plan.pieces
+        self._least = math.ceil(len(requests) / shares) if self.plan.pieces > 1 else 1
 
     def cancel(self, ids: Collection[int]) -> None:
         """Forget requests, wherever they are."""
@@ -175,14 +139,24 @@ class Dispatch:
                 del runner.held[key]
                 runner.to_withdraw.append(key)
 
-    def turn(self, poll_s: float) -> int:
-        """Send waiting requests, and receive answers for this many seconds; returns how many episodes ended."""
-        ended = len(self.report.rollouts)
+    def dismiss(self) -> None:
+        """Let runners drop what they still hold, such as what others have finished."""
+        for runner in self.supervisor.ready():
+            runner.dismiss()
+
+    def turn(self, poll_s: float, longest_call_s: float | None = None) -> list[Rollout]:
+        """Send waiting requests, receive answers for a while, and return the rollouts that have ended.
+
+        Args:
+            poll_s: how long to wait for an answer.
+            longest_call_s: how long a call may last while requests wait; None: as long as the runner's calls do.
+        """
         self._requeue(self.supervisor.take_orphans())
-        self._assign()
+        self._assign(math.inf if longest_call_s is None else longest_call_s)
         for runner, call, report in self.supervisor.poll(poll_s):
             self._take(runner, call, report)
-        return len(self.report.rollouts) - ended
+        ended, self._ended = self._ended, []
+        return ended
 
     def _requeue(self, orphans: Sequence[Request]) -> None:
         """Put first in line what a lost runner held, unless another one runs it too."""
@@ -197,11 +171,11 @@ class Dispatch:
                 self._waiting.appendleft(request)
                 self.report.requeued += 1
 
-    def _assign(self) -> None:
+    def _assign(self, longest_call_s: float) -> None:
         """Give the runners that take calls their share of what waits, or what can be stolen for them."""
         free = [runner for runner in self.supervisor.ready() if runner.advances < self.plan.calls]
         last_calls_s = max(LAST_CALLS_S, self.supervisor.places / ANSWERS_A_SECOND)
-        longest = max(self.longest_call_s, last_calls_s) if self._waiting else last_calls_s
+        longest = max(longest_call_s, last_calls_s) if self._waiting else last_calls_s
         assigned = self._shares(free) if self._waiting else self._steals(free)
         for runner in free:
             requests = assigned.get(runner.number, [])
@@ -237,7 +211,7 @@ class Dispatch:
         for request in found.requests:
             self._shared[request.id] = (found.victim, receiver)
             receiver.held[request.id] = request  # so that the next receiver sees it
-            if not found.copied:
+            if not found.shared:
                 del found.victim.held[request.id]
                 found.victim.to_withdraw.append(request.id)
         self.report.stolen += len(found.requests)
@@ -257,7 +231,7 @@ class Dispatch:
         for rollout in report.rollouts:
             runner.held.pop(rollout.request_id, None)
             if self.missing.pop(rollout.request_id, None) is not None:
-                self.report.rollouts.append(rollout)
+                self._ended.append(rollout)
                 self._withdraw(rollout.request_id, runner)
         if report.unfinished == 0 and runner.held:
             self._requeue_vanished(runner)

@@ -1,19 +1,25 @@
-"""Accept requests and return rollouts while the learners work, and weights change meanwhile."""
+"""The road of every rollout: requests in, rollouts out, while somebody waits for them or ahead of the learners."""
 
+import atexit
 import contextlib
+import functools
 import itertools
 import threading
 import time
-from collections.abc import Iterator, Sequence
+import weakref
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+
+import ray
 
 from algorithms.rollout.scheduler import Dispatch, DispatchPlan, DispatchReport
 from algorithms.rollout.supervisor import WorkerSupervisor
 from algorithms.rollout.types import OnProgress, Request, Rollout
 
-# The driver gets to the runners between two polls, and runners to new weights between two calls.
-POLL_S = 0.05
-LONGEST_CALL_S = 1.0
+# How long a turn may wait for an answer: while somebody waits for rollouts, and ahead. There the driver gets to the
+# runners between two turns, and runners get to new weights between two calls.
+POLL_S, POLL_AHEAD_S = 0.5, 0.05
+LONGEST_CALL_AHEAD_S = 1.0
 GIVE_WAY_S = 0.002
 LOOK_EVERY_S = 0.2
 STOP_S = 5.0
@@ -31,31 +37,50 @@ class Ticket:
     ids: dict[int, int]
     rollouts: list[Rollout] = field(default_factory=list)
 
+    @property
+    def complete(self) -> bool:
+        """Whether every request has ended."""
+        return len(self.rollouts) == len(self.ids)
+
 
 class RolloutStream:
-    """An endless dispatch in its own thread, which holds the supervisor's lock while it calls runners.
+    """Runs requests on a pool of runners, in training and in evaluations.
+
+    Synchronous rollouts are a stream with nothing ahead: requests run while `collect` waits for them, in its thread.
+    Ahead, a thread runs them as soon as they are added, and holds the supervisor's lock while it calls runners. That
+    thread also replaces lost runners while nothing is rolled out. It ends with `close`, the stream, Ray or the process.
 
     Args:
         supervisor: the runners.
         plan: how many requests each gets.
+        ahead: whether requests run before they are waited for.
     """
 
-    def __init__(self, supervisor: WorkerSupervisor, plan: DispatchPlan) -> None:
+    def __init__(self, supervisor: WorkerSupervisor, plan: DispatchPlan, *, ahead: bool = False) -> None:
+        self.ahead = ahead
+        self.dispatch = Dispatch(supervisor, plan)
         self._supervisor = supervisor
-        self._dispatch = Dispatch(supervisor, plan, LONGEST_CALL_S)
         self._keys = itertools.count()
         self._owners: dict[int, Ticket] = {}
         self._changed = threading.Condition()
-        self._added = threading.Event()
+        self._added, self._closed = threading.Event(), threading.Event()
         self._wanted = 0
         self._error: BaseException | None = None
-        self._closed = False
+        self._halted, self._rested = False, True
         self._counted_from = time.perf_counter()
-        self._thread: threading.Thread | None = None
+        self._end_thread: Callable[[], None] | None = None
+
+    def start_thread(self) -> None:
+        """Start the thread that rolls out ahead and looks after remote runners."""
+        arguments = (weakref.ref(self), self._added, self._closed)
+        thread = threading.Thread(target=_run_steps, args=arguments, name="rollouts", daemon=True)
+        thread.start()
+        self._end_thread = functools.partial(_end_thread, thread, self._added, self._closed)
+        atexit.register(self._end_thread)  # before Ray's own: the thread must not call it then
 
     @contextlib.contextmanager
     def runners_to_itself(self) -> Iterator[None]:
-        """Keep the thread, and whoever looks after idle runners, from the runners."""
+        """Keep the thread from the runners."""
         self._wanted += 1  # by the driver's thread alone; a lock knows no turns
         try:
             with self._supervisor.lock:
@@ -64,7 +89,7 @@ class RolloutStream:
             self._wanted -= 1
 
     def add(self, requests: Sequence[Request], *, first: bool = False) -> Ticket:
-        """Begin to roll out.
+        """Take requests.
 
         Args:
             requests: in the order in which to begin.
@@ -75,22 +100,60 @@ class RolloutStream:
         with self.runners_to_itself():
             self._owners |= dict.fromkeys(keys, ticket)
             renamed = [replace(request, id=key) for key, request in zip(keys, requests, strict=True)]
-            self._dispatch.add(renamed, first=first)
-        self._added.set()
-        self._go_on()
+            self.dispatch.add(renamed, first=first)
+        self._resume()
         return ticket
 
     def collect(self, ticket: Ticket, on_progress: OnProgress | None = None) -> list[Rollout]:
-        """Wait for the rollouts of requests that were added together; return them sorted by request id.
+        """Return the rollouts of requests that were added together, sorted by request id, when all have ended.
 
         Raises:
             NoEnvRunnerLeft: no runner answers, and none has come back in time.
             StaleWeights: a runner keeps sampling with other weights.
         """
-        self._go_on()
+        (self._wait_for if self.ahead else self._run_to_end)(ticket, on_progress)
+        return sorted(ticket.rollouts, key=lambda rollout: rollout.request_id)
+
+    def cancel(self, ticket: Ticket) -> None:
+        """Drop requests that were added together."""
+        with self.runners_to_itself():
+            self.dispatch.cancel(ticket.ids)
+            for key in ticket.ids:
+                self._owners.pop(key, None)
+
+    def take_report(self) -> DispatchReport:
+        """Return what has happened since the last call."""
+        with self.runners_to_itself():
+            report, self.dispatch.report = self.dispatch.report, DispatchReport()
+            now = time.perf_counter()
+            if self.ahead:
+                report.seconds, self._counted_from = now - self._counted_from, now
+        return report
+
+    def close(self) -> None:
+        """End the thread."""
+        if self._end_thread is not None:
+            self._end_thread()
+            atexit.unregister(self._end_thread)
+
+    def _run_to_end(self, ticket: Ticket, on_progress: OnProgress | None) -> None:
+        poll_s = POLL_S if on_progress else self._supervisor.longest_poll_s
+        started = time.perf_counter()
+        with self.runners_to_itself():
+            self.dispatch.begin()
+            try:
+                while not ticket.complete:
+                    if self._turn(poll_s) and on_progress:
+                        on_progress(len(ticket.rollouts), len(ticket.ids))
+            finally:
+                self.dispatch.dismiss()
+                self.dispatch.report.seconds += time.perf_counter() - started
+
+    def _wait_for(self, ticket: Ticket, on_progress: OnProgress | None) -> None:
+        self._resume()
         seen = 0
         with self._changed:
-            while len(ticket.rollouts) < len(ticket.ids):
+            while not ticket.complete:
                 if self._error is not None:
                     error, self._error = self._error, None
                     raise error
@@ -98,66 +161,63 @@ class RolloutStream:
                 if on_progress and len(ticket.rollouts) > seen:
                     seen = len(ticket.rollouts)
                     on_progress(seen, len(ticket.ids))
-        return sorted(ticket.rollouts, key=lambda rollout: rollout.request_id)
 
-    def cancel(self, ticket: Ticket) -> None:
-        """Drop requests that were added together."""
-        with self.runners_to_itself():
-            self._dispatch.cancel(ticket.ids)
-            for key in ticket.ids:
-                self._owners.pop(key, None)
+    def _resume(self) -> None:
+        """Wake the thread; an error halts it until somebody adds or waits again."""
+        self._halted = False
+        self._added.set()
 
-    def take_report(self) -> DispatchReport:
-        """Return what has happened since the last call, without the rollouts."""
-        with self.runners_to_itself():
-            report, self._dispatch.report = self._dispatch.report, DispatchReport()
-            now = time.perf_counter()
-            report.seconds, self._counted_from = now - self._counted_from, now
-        return report
+    def _step(self) -> bool:
+        """Do the thread's next piece of work; return whether there was none."""
+        if self.ahead and self._wanted:
+            time.sleep(GIVE_WAY_S)
+            return False
+        if self.ahead and self.dispatch.missing and not self._halted:
+            try:
+                self._turn_ahead()
+            except BaseException as error:  # raised again by `collect`
+                with self._changed:
+                    self._error, self._halted, self._rested = error, True, True
+                    self._changed.notify_all()
+            return False
+        self._rested = True
+        if self._supervisor.lock.acquire(blocking=False):
+            with contextlib.ExitStack() as stack:
+                stack.callback(self._supervisor.lock.release)
+                self._supervisor.attend()
+        return True
 
-    def close(self) -> None:
-        """End the thread."""
-        self._closed = True
-        if self._thread is not None:
-            self._thread.join(STOP_S)
-
-    def _go_on(self) -> None:
-        """Start the thread, unless it runs: an error ends it, until somebody asks again."""
-        if self._thread is None or not self._thread.is_alive():
-            self._thread = threading.Thread(target=self._run, name="rollouts", daemon=True)
-            self._thread.start()
-
-    def _run(self) -> None:
-        resting = True
-        try:
-            while not self._closed:
-                if self._wanted:
-                    time.sleep(GIVE_WAY_S)
-                elif self._dispatch.missing:
-                    self._turn(first=resting)
-                    resting = False
-                else:
-                    resting = True
-                    self._added.wait(LOOK_EVERY_S)
-                    self._added.clear()
-        except BaseException as error:  # raised again by `collect`
-            with self._changed:
-                self._error = error
-                self._changed.notify_all()
-
-    def _turn(self, *, first: bool) -> None:
-        """Call runners and hand out what they answer; time in which nobody has called them counts for nothing."""
+    def _turn_ahead(self) -> None:
+        """Take a turn; time in which nobody has called the runners counts for nothing."""
         with self._supervisor.lock:
-            if first:
-                self._dispatch.begin()
-            self._dispatch.turn(POLL_S)
-            ended, self._dispatch.report.rollouts = self._dispatch.report.rollouts, []
-        if not ended:
-            return
+            if self._rested:
+                self.dispatch.begin()
+                self._rested = False
+            self._turn(POLL_AHEAD_S, LONGEST_CALL_AHEAD_S)
+
+    def _turn(self, poll_s: float, longest_call_s: float | None = None) -> int:
+        """Call runners, and hand out what they answer; returns how many episodes have ended."""
+        ended = self.dispatch.turn(poll_s, longest_call_s)
         with self._changed:
             for rollout in ended:
                 ticket = self._owners.pop(rollout.request_id, None)
                 if ticket is not None:
-                    own = ticket.ids[rollout.request_id]
-                    ticket.rollouts.append(replace(rollout, request_id=own))
+                    ticket.rollouts.append(replace(rollout, request_id=ticket.ids[rollout.request_id]))
             self._changed.notify_all()
+        return len(ended)
+
+
+def _run_steps(reference: "weakref.ref[RolloutStream]", added: threading.Event, closed: threading.Event) -> None:
+    """Run the thread's steps while there are a stream and Ray: a call would start a Ray of its own."""
+    while not closed.is_set() and ray.is_initialized() and (stream := reference()) is not None:
+        rests = stream._step()
+        del stream
+        if rests:
+            added.wait(LOOK_EVERY_S)
+            added.clear()
+
+
+def _end_thread(thread: threading.Thread, added: threading.Event, closed: threading.Event) -> None:
+    closed.set()
+    added.set()
+    thread.join(STOP_S)

@@ -1,5 +1,6 @@
 """Supervise remote env runners that die, hang, raise and return: calls, health, weights, spares."""
 
+import contextlib
 import logging
 import threading
 import time
@@ -10,14 +11,24 @@ from typing import Any
 import ray
 from ray.exceptions import RayError, RayTaskError
 
-from algorithms.rollout.comeback import RETRY_S, Comeback, GivenUp, Weights, kill_process
-from algorithms.rollout.losses import Losses, StaleWeights, WorkersClosed, describe
+from algorithms.rollout.lost_runners import (
+    RETRY_S,
+    GivenUp,
+    LostRunners,
+    RunnerRestart,
+    StaleWeights,
+    Weights,
+    WorkersClosed,
+    describe,
+    kill_process,
+)
 from algorithms.rollout.remote_runner import Call, RemoteRunner, RunnerState
 from algorithms.rollout.types import Request, RunnerReport
 
 # How long the start of a runner may take, model and engine included, if its deadline for answers is shorter.
 START_S = 600.0
 MOST_STALE = 3
+GRADING_COUNTS_TIMEOUT_S = 2.0
 # Runners without work are pinged this often, and all together no more often than fifty times a second.
 PING_EVERY_S, PINGS_A_SECOND = 1.0, 50.0
 
@@ -39,7 +50,8 @@ class WorkerSupervisor:
     is started again, gets the current weights, and is ready; the others continue meanwhile. If a spare is ready, it
     takes the place at once, and who comes back is a spare.
 
-    Whoever calls runners, through this or by himself, holds `lock` as long: in the meantime an `Attendant` does.
+    Whoever calls runners, through this or by himself, holds `lock` as long: between rollouts the thread of
+    `RolloutStream` does.
 
     Args:
         handles: a Ray actor, or what has its `advance`, `set_state` and `get_pid`, by the runner's number.
@@ -51,7 +63,12 @@ class WorkerSupervisor:
         start_s: how long a start may take.
         spares: numbers of runners that may still be starting, and only take the places of others.
         engines_sleep: whether the engine of a runner that comes back while weights cannot be had is to sleep.
+
+    Attributes:
+        longest_poll_s: how long a `poll` should wait: lost runners are looked for between two of them.
     """
+
+    longest_poll_s = 0.5
 
     def __init__(
         self,
@@ -74,9 +91,9 @@ class WorkerSupervisor:
         self.lock = threading.RLock()
         self._weights, self._kill, self._on_health = weights, kill, on_health
         self._engines_sleep = engines_sleep
-        self._comebacks: dict[int, Comeback] = {}
+        self._restarts: dict[int, RunnerRestart] = {}
         self._orphans: list[Request] = []
-        self._losses = Losses(self.start_s)
+        self._lost_runners = LostRunners(self.start_s)
         self._recoveries: list[float] = []
         self._failure: StaleWeights | None = None
         self._kept: list[tuple[RemoteRunner, Call, RunnerReport]] = []  # answers that came in while nobody polled
@@ -96,7 +113,7 @@ class WorkerSupervisor:
     @property
     def starting(self) -> bool:
         """Whether a runner is on its way back and will need weights."""
-        return bool(self._comebacks)
+        return bool(self._restarts)
 
     def take_orphans(self) -> list[Request]:
         """Return the requests that lost runners held, since the last call."""
@@ -112,9 +129,9 @@ class WorkerSupervisor:
         """Report only answers to calls sent from now on; time without polling does not count."""
         self.round += 1
         self._kept.clear()
-        self._losses.ready_at = time.monotonic()
+        self._lost_runners.ready_at = time.monotonic()
         for runner in self.runners.values():
-            runner.last_heard = self._losses.ready_at
+            runner.last_heard = self._lost_runners.ready_at
 
     def poll(self, seconds: float) -> list[tuple[RemoteRunner, Call, RunnerReport]]:
         """Wait until a runner answers, for `seconds` at most; returns this round's answers, and replaces the lost.
@@ -130,7 +147,7 @@ class WorkerSupervisor:
         answers, self._kept = self._kept, []
         answers += self._take_answers(0.0 if answers else seconds)
         self._watch()
-        self._losses.require_runners(self.runners.values(), len(self.ready()))
+        self._lost_runners.require_runners(self.runners.values(), len(self.ready()))
         return answers
 
     def attend(self) -> None:
@@ -157,10 +174,10 @@ class WorkerSupervisor:
         """
         held = len(runner.held)
         _logger.warning("env runner %d %s; it is replaced, its %d requests go to others", runner.number, reason, held)
-        self._losses.count(f"env runner {runner.number} {reason}")
-        comeback = self._put_out_of_service(runner, lost=True, old_pid=runner.pid, dismiss=dismiss)
+        self._lost_runners.count(f"env runner {runner.number} {reason}")
+        restart = self._put_out_of_service(runner, lost=True, old_pid=runner.pid, dismiss=dismiss)
         if kill:
-            comeback.kill_process()
+            restart.kill_process()
         self._fill_places()
 
     def give_weights_again(self, runner: RemoteRunner, found: set[int]) -> None:
@@ -174,7 +191,17 @@ class WorkerSupervisor:
 
     def progressed(self) -> None:
         """Note that rollouts arrived: the losses so far were not in vain."""
-        self._losses.without_progress = 0
+        self._lost_runners.without_progress = 0
+
+    def grading_totals(self) -> dict[int, dict[str, int]]:
+        """Return the counts of the graders of each runner's process, of this run or not; without the silent ones."""
+        sent = {runner.handle.get_grading_counts.remote(): runner.number for runner in self.ready()}
+        answered = ray.wait(list(sent), num_returns=len(sent), timeout=GRADING_COUNTS_TIMEOUT_S)[0] if sent else []
+        totals = {}
+        for reference in answered:
+            with contextlib.suppress(RayError):  # a runner that died has no counts; the next call to it shows that
+                totals[sent[reference]] = ray.get(reference)  # waits: it has answered
+        return totals
 
     def confirm(self, version: int, lost: Mapping[int, str], *, kill: bool = True) -> None:
         """Note that a push has brought all that were up to `version`, except those `lost` for the given reason."""
@@ -196,7 +223,7 @@ class WorkerSupervisor:
 
     def _put_out_of_service(
         self, runner: RemoteRunner, *, lost: bool, old_pid: int | None = None, dismiss: bool = False
-    ) -> Comeback:
+    ) -> RunnerRestart:
         self._orphans += runner.held.values()
         if dismiss:
             runner.dismiss()
@@ -204,10 +231,10 @@ class WorkerSupervisor:
         runner.to_withdraw.clear()
         runner.calls.clear()
         runner.state = RunnerState.STARTING
-        comeback = Comeback(runner, self._kill, self.start_s, lost, old_pid, self._engines_sleep)
-        self._comebacks[runner.number] = comeback
+        restart = RunnerRestart(runner, self._kill, self.start_s, lost, old_pid, self._engines_sleep)
+        self._restarts[runner.number] = restart
         self._on_health(runner.number, False)
-        return comeback
+        return restart
 
     def _fill_places(self) -> None:
         """Let spares that are ready take the places of runners that are not."""
@@ -215,8 +242,8 @@ class WorkerSupervisor:
         spares = [runner for runner in self.up() if runner.spare]
         for runner, spare in zip(absent, spares, strict=False):
             runner.spare, spare.spare = True, False
-            comeback = self._comebacks.get(runner.number)  # none if it was given up
-            seconds = time.monotonic() - comeback.began if comeback else 0.0
+            restart = self._restarts.get(runner.number)  # none if it was given up
+            seconds = time.monotonic() - restart.began if restart else 0.0
             self._recoveries.append(seconds)
             numbers = (spare.number, runner.number, seconds)
             _logger.warning("env runner %d, a spare, replaced env runner %d after %.1f s", *numbers)
@@ -242,7 +269,7 @@ class WorkerSupervisor:
 
     def _wait(self, seconds: float) -> Iterable[tuple[Any, RemoteRunner]]:
         owners = {reference: runner for runner in self.runners.values() for reference in runner.calls}
-        owners |= {each.call: each.runner for each in self._comebacks.values() if each.call is not None}
+        owners |= {each.call: each.runner for each in self._restarts.values() if each.call is not None}
         if not owners:
             time.sleep(min(seconds, RETRY_S))
             return []
@@ -267,26 +294,26 @@ class WorkerSupervisor:
         runner.pid = pid
 
     def _take_step_back(self, runner: RemoteRunner, reference: Any) -> None:
-        comeback = self._comebacks.get(runner.number)
-        if comeback is None or comeback.call is not reference:
+        restart = self._restarts.get(runner.number)
+        if restart is None or restart.call is not reference:
             return
         try:
-            version = comeback.take_answer()
+            version = restart.take_answer()
         except GivenUp as reason:
             self._give_up(runner, str(reason))
             return
         if version == self.version:
-            self._take_back(runner, comeback)
-        elif version is not None and comeback.pushed == self.version:  # else others were pushed meanwhile
+            self._take_back(runner, restart)
+        elif version is not None and restart.pushed == self.version:  # else others were pushed meanwhile
             self._note_stale(runner, {version})
 
-    def _take_back(self, runner: RemoteRunner, comeback: Comeback) -> None:
-        del self._comebacks[runner.number]
+    def _take_back(self, runner: RemoteRunner, restart: RunnerRestart) -> None:
+        del self._restarts[runner.number]
         runner.state, was_spare = RunnerState.READY, runner.spare
         self._on_health(runner.number, True)
-        if comeback.lost:
+        if restart.lost:
             self.counts.restarts += 1
-            seconds = time.monotonic() - comeback.began
+            seconds = time.monotonic() - restart.began
             as_what = ", as a spare" if was_spare else ""
             _logger.warning("env runner %d is back after %.1f s%s", runner.number, seconds, as_what)
             self._recoveries += [] if was_spare else [seconds]
@@ -303,11 +330,11 @@ class WorkerSupervisor:
             for runner in self.up():
                 if not runner.calls:
                     runner.ping()
-        for comeback in list(self._comebacks.values()):
+        for restart in list(self._restarts.values()):
             try:
-                comeback.go_on(self._weights)
+                restart.proceed(self._weights)
             except GivenUp as reason:
-                self._give_up(comeback.runner, str(reason))
+                self._give_up(restart.runner, str(reason))
 
     def _note_stale(self, runner: RemoteRunner, found: set[int]) -> None:
         runner.stale_in_a_row += 1
@@ -321,8 +348,8 @@ class WorkerSupervisor:
         )
 
     def _give_up(self, runner: RemoteRunner, reason: str) -> None:
-        self._losses.last = f"env runner {runner.number} {reason}"
-        _logger.error("%s; the run continues without it", self._losses.last)
-        del self._comebacks[runner.number]
+        self._lost_runners.last = f"env runner {runner.number} {reason}"
+        _logger.error("%s; the run continues without it", self._lost_runners.last)
+        del self._restarts[runner.number]
         runner.state = RunnerState.GONE
         self._fill_places()

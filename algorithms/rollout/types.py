@@ -55,8 +55,8 @@ class Prompt:
         context: names what a response is conditioned on; any text.
         attempt: an earlier attempt, as a turn of its own in front of the user turn.
         hint: text that joins the user turn.
-        begun: int32 [B], the beginning of the assistant turn, which the policy continues; never trained on. It counts
-            as a part of the response that `Sampling.max_response_tokens` limits.
+        response_prefix: int32 [B], the beginning of the assistant turn, which the policy continues; never trained on.
+            It counts as a part of the response that `Sampling.max_response_tokens` limits.
         size: responses to sample; None: `training.group_size`.
         baseline: groups of a step that name the same one are normalized together; None: the group alone.
         greedy: whether each token is the most likely one, in place of sampling; to measure, not to train on.
@@ -68,7 +68,7 @@ class Prompt:
     context: str = Context.PLAIN
     attempt: Attempt | None = None
     hint: str = ""
-    begun: np.ndarray | None = None
+    response_prefix: np.ndarray | None = None
     size: int | None = None
     baseline: str | None = None
     greedy: bool = False

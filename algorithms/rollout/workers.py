@@ -1,23 +1,22 @@
 """The pool of env runners: it rolls out requests, in training with weights that are verified to be the learners'."""
 
 import contextlib
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, cast
 
-import ray
 import torch
-from ray.exceptions import RayError
 from ray.rllib.core.learner.learner_group import LearnerGroup
 from ray.rllib.env.env_runner_group import EnvRunnerGroup
 
 from algorithms.config.base import BaseConfig
 from algorithms.config.placement import TransferKind, engine_sleeps, transfer_kind
-from algorithms.rollout.background import Attendant
-from algorithms.rollout.comeback import Weights
 from algorithms.rollout.env_runner import LLMEnvRunner
+from algorithms.rollout.local_pool import LocalPool
+from algorithms.rollout.lost_runners import Weights
 from algorithms.rollout.metrics import DispatchMetrics, GradingCounts, completion_metrics
-from algorithms.rollout.scheduler import DispatchPlan, DispatchReport, ExpectedLengths, dispatch
+from algorithms.rollout.scheduler import DispatchPlan, ExpectedLengths
 from algorithms.rollout.stream import RolloutStream, Ticket
 from algorithms.rollout.supervisor import WorkerSupervisor
 from algorithms.rollout.types import OnProgress, Request, Rollout
@@ -27,11 +26,9 @@ from algorithms.rollout.weight_sync.transfer import NoRunnerTookWeights, WeightT
 from algorithms.utils.process import native_stderr_held_back
 from algorithms.utils.starting import ShownStart
 
-GRADING_COUNTS_TIMEOUT_S = 2.0
-
 
 class RolloutWorkers:
-    """Env runners that hold the current policy.
+    """Env runners that hold the current policy: remote actors, or one in this process.
 
     Args:
         runner_group: with a local runner or remote ones.
@@ -50,22 +47,22 @@ class RolloutWorkers:
         self._sent: Weights | None = None
         self._learners_wait = False
         self._stores_weights = not training or transfer_kind(config) is TransferKind.OBJECT_STORE
-        self.supervisor = self._make_supervisor() if runner_group.num_remote_env_runners() else None
-        # A batch of the embedded engine cannot be added to while it decodes.
-        continuous_batching = self.settings.engine != "transformers"
-        self.plan = DispatchPlan.of(continuous_batching=continuous_batching, max_num_seqs=self.settings.max_num_seqs)
+        self.local = not runner_group.num_remote_env_runners()
+        self.supervisor = LocalPool(cast(Any, runner_group.local_env_runner)) if self.local else self._make_supervisor()
         self.lengths = ExpectedLengths()
         self._restarts_before = 0
         self._hung_reported = 0
-        self.stream = self._make_stream(cast(Any, config).training_settings.max_off_policy_steps if training else 0)
+        ahead = training and cast(Any, config).training_settings.max_off_policy_steps > 0
+        self.stream = RolloutStream(self.supervisor, self._plan(), ahead=ahead)
         self._dispatches, self._grading = DispatchMetrics(), GradingCounts()
         if training:
-            self._grading.added(self._grading_totals())
+            self._grading.added(self.supervisor.grading_totals())
         self.push_weights()
-        self._attendant = Attendant(self.supervisor) if self.supervisor is not None else None
+        if not self.local:
+            self.stream.start_thread()
 
     def rollout(self, requests: Sequence[Request], on_progress: OnProgress | None = None) -> list[Rollout]:
-        """Run every request; return the rollouts sorted by request id.
+        """Run every request, before those that run ahead; return the rollouts sorted by request id.
 
         Args:
             requests: what to run.
@@ -75,16 +72,14 @@ class RolloutWorkers:
             NoEnvRunnerLeft: no runner answers, and none has come back in time.
             StaleWeights: a runner keeps sampling with other weights than were pushed last.
         """
-        if self.stream is not None:
-            return self._rollout_first(self.stream, requests, on_progress)
-        if self.supervisor is None:
-            report = self._rollout_locally(requests, on_progress)
-        else:
-            with self.supervisor.lock, self._waiting_learners():
-                report = dispatch(self.supervisor, self.lengths.longest_first(requests), self.plan, on_progress)
-        self._count(report)
-        self.lengths.observe(report.rollouts)
-        return report.rollouts
+        if self.local:
+            self.stream.dispatch.plan = self._plan(in_parts=on_progress is not None)
+        ticket = self.stream.add(self._in_order(requests), first=True)
+        try:
+            return self._collect(ticket, on_progress)
+        except BaseException:  # an interrupt, or an error after which nobody wants them
+            self.stream.cancel(ticket)
+            raise
 
     def start(self, requests: Sequence[Request]) -> Ticket:
         """Begin to roll out, with the weights as they are and those that come; needs `training.max_off_policy_steps`.
@@ -92,47 +87,62 @@ class RolloutWorkers:
         Returns:
             What `finish` or `abandon` takes.
         """
-        return self._require_stream().add(self.lengths.longest_first(requests))
+        if not self.stream.ahead:
+            raise RuntimeError("rollouts run while the learners train only with training.max_off_policy_steps above 0")
+        return self.stream.add(self._in_order(requests))
 
     def finish(self, ticket: Ticket) -> list[Rollout]:
         """Wait for the rollouts that `start` began; raises what `rollout` raises."""
-        rollouts = self._require_stream().collect(ticket)
-        self.lengths.observe(rollouts)
-        return rollouts
+        return self._collect(ticket)
 
     def abandon(self, ticket: Ticket) -> None:
         """Abandon the rollouts that `start` began."""
-        self._require_stream().cancel(ticket)
+        self.stream.cancel(ticket)
+
+    def _collect(self, ticket: Ticket, on_progress: OnProgress | None = None) -> list[Rollout]:
+        self._learners_wait = not self.stream.ahead  # ahead they work, and their weights are at hand
+        try:
+            rollouts = self.stream.collect(ticket, on_progress)
+        finally:
+            self._learners_wait = False
+        self.lengths.observe(rollouts)
+        return rollouts
+
+    def _in_order(self, requests: Sequence[Request]) -> Sequence[Request]:
+        """Longest first; an engine in this process takes them as they are, in batches that do not depend on lengths."""
+        return requests if self.local else self.lengths.longest_first(requests)
+
+    def _plan(self, *, in_parts: bool = True) -> DispatchPlan:
+        """How to cut work for the engines; `in_parts` lets a batch engine in this process report progress."""
+        # A batch of the embedded engine cannot be added to while it decodes.
+        most, continuous_batching = self.settings.max_num_seqs, self.settings.engine != "transformers"
+        if not self.local or (self.training and in_parts and not continuous_batching):
+            return DispatchPlan.of(continuous_batching=continuous_batching, max_num_seqs=most)
+        return DispatchPlan(most, sys.maxsize if self.training or continuous_batching else most, calls=1, pieces=1)
 
     def close(self) -> None:
         """Abandon unfinished rollouts."""
-        if self.supervisor is not None:
-            self.supervisor.closed = True
-        if self._attendant is not None:
-            self._attendant.stop()
-        if self.stream is not None:
-            self.stream.close()
+        self.supervisor.closed = True
+        self.stream.close()
 
     @property
     def restarts(self) -> int:
         """The number of runners that were lost and have come back, in the whole run."""
-        return self._restarts_before + (self.supervisor.counts.restarts if self.supervisor else 0)
+        return self._restarts_before + self.supervisor.counts.restarts
 
     @restarts.setter
     def restarts(self, total: int) -> None:
-        self._restarts_before = total - (self.supervisor.counts.restarts if self.supervisor else 0)
+        self._restarts_before = total - self.supervisor.counts.restarts
 
     def metrics(self, requests: Sequence[Request], rollouts: Sequence[Rollout]) -> dict[str, float | str]:
         """Report requests, results and errors since the last call."""
-        if self.stream is not None:
-            self._count(self.stream.take_report())
-        hung = self.supervisor.counts.hung if self.supervisor else 0
+        self._count_rollouts()
+        hung = self.supervisor.counts.hung
         new_hung, self._hung_reported = hung - self._hung_reported, hung
-        recoveries = self.supervisor.take_recoveries() if self.supervisor else []
         return {
             **completion_metrics(requests, rollouts),
             "rollout/runner_restarts": float(self.restarts),
-            "rollout/runner_recovery_s": max(recoveries, default=0.0),
+            "rollout/runner_recovery_s": max(self.supervisor.take_recoveries(), default=0.0),
             "rollout/hung": float(new_hung),
             **self._dispatches.take(),
             "rollout/engine": self.settings.engine,
@@ -146,8 +156,7 @@ class RolloutWorkers:
 
     def forget_counts(self) -> None:
         """Leave rollouts since the last `metrics` out of the next: an evaluation is no part of a step."""
-        if self.stream is not None:
-            self._count(self.stream.take_report())
+        self._count_rollouts()
         self._dispatches.forget()
 
     def push_weights(self) -> None:
@@ -156,55 +165,43 @@ class RolloutWorkers:
         A runner that does not take them in time is lost, and gets them when it has been replaced. What runs meanwhile
         goes on with the new weights. Where runners can fetch these by themselves, nobody waits until they have.
         """
-        with self._runners_to_itself():
+        with self.stream.runners_to_itself():
             first = self.version < 0  # an engine that cannot take weights at all is told of at once
             self._sent = None  # the object store need not hold the old ones beside the new ones
-            if self.stream is not None and not first and (message := self.transfer.publish(self.learner_group)):
+            if self.stream.ahead and not first and (message := self.transfer.publish(self.learner_group)):
                 self._sent, self.version = message, message[0]
-                self._supervised().send_weights(*message)
+                self.supervisor.send_weights(*message)
                 return
             started = time.monotonic()
             try:
                 self.version = self.transfer.push(self.learner_group, self.group, self.settings.timeout_s)
             except NoRunnerTookWeights:  # they are replaced when there is something to roll out
                 self.version = self._current_weights()[0]
-            if self.supervisor is not None:
-                self._confirm_push(self.supervisor, silent=time.monotonic() - started >= self.settings.timeout_s)
+            self._confirm_push(silent=time.monotonic() - started >= self.settings.timeout_s)
 
-    def _confirm_push(self, supervisor: WorkerSupervisor, *, silent: bool) -> None:
+    def _confirm_push(self, *, silent: bool) -> None:
         """Replace the runners that did not take the weights, and keep these for those that start."""
+        supervisor = self.supervisor
+        if self.local:
+            supervisor.confirm(self.version, {})
+            return
         healthy = set(self.group.healthy_env_runner_ids())
         lost = [runner.number for runner in supervisor.up() if runner.number not in healthy]
         supervisor.counts.hung += len(lost) if silent else 0
         reasons = dict.fromkeys(lost, "did not take weights in time, or died")
         supervisor.confirm(self.version, reasons, kill=silent)
-        # With a stream the learners are at work when a runner that comes back wants them.
-        if supervisor.starting or self._stores_weights or self.stream is not None:
+        # Ahead of a step the learners are at work when a runner that comes back wants them.
+        if supervisor.starting or self._stores_weights or self.stream.ahead:
             self._current_weights()
 
     def sleep_engines(self) -> None:
         """Let engines that share the learners' GPUs free their memory, until the next `push_weights`."""
-        if self.stream is not None:
+        if self.stream.ahead:
             return  # they never rest
-        with self._runners_to_itself():
+        with self.stream.runners_to_itself():
             if self._engines_sleep:
                 self._sent = None  # taking weights would wake an engine
             self.engine_sleep.begin(self.group, self.settings.timeout_s)
-
-    def _runners_to_itself(self) -> contextlib.AbstractContextManager[Any]:
-        """Keep other threads from runners that are called from here."""
-        if self.stream is not None:
-            return self.stream.runners_to_itself()
-        return self.supervisor.lock if self.supervisor is not None else contextlib.nullcontext()
-
-    @contextlib.contextmanager
-    def _waiting_learners(self) -> Iterator[None]:
-        """While rollouts are waited for, learners can be asked for weights; ahead of a step they are there already."""
-        self._learners_wait = True
-        try:
-            yield
-        finally:
-            self._learners_wait = False
 
     def _make_supervisor(self) -> WorkerSupervisor:
         manager = self.group._worker_manager
@@ -229,61 +226,10 @@ class RolloutWorkers:
             self._sent = self.transfer.message(self.learner_group)
         return self._sent
 
-    def _make_stream(self, steps_ahead: int) -> RolloutStream | None:
-        """For training whose rollouts go on while the learners work."""
-        return RolloutStream(self.supervisor, self.plan) if self.supervisor is not None and steps_ahead else None
-
-    def _require_stream(self) -> RolloutStream:
-        if self.stream is None:
-            raise RuntimeError("rollouts run while the learners train only with training.max_off_policy_steps above 0")
-        return self.stream
-
-    def _supervised(self) -> WorkerSupervisor:
-        return cast(WorkerSupervisor, self.supervisor)
-
-    def _rollout_first(
-        self, stream: RolloutStream, requests: Sequence[Request], on_progress: OnProgress | None
-    ) -> list[Rollout]:
-        """Run requests before those of the stream that still wait."""
-        ticket = stream.add(self.lengths.longest_first(requests), first=True)
-        try:
-            rollouts = stream.collect(ticket, on_progress)
-        except BaseException:  # an interrupt, or an error after which nobody wants them
-            stream.cancel(ticket)
-            raise
-        self.lengths.observe(rollouts)
-        return rollouts
-
-    def _count(self, report: DispatchReport) -> None:
-        """Take a report in; an evaluation has no steps to report it in."""
-        if self.training:
-            runners = 1 if self.supervisor is None else self.supervisor.places
-            self._dispatches.add(report, runners, self._grading.added(report.grading))
-
-    def _rollout_locally(self, requests: Sequence[Request], on_progress: OnProgress | None) -> DispatchReport:
-        runner = cast(LLMEnvRunner, self.group.local_env_runner)
-        chunk = self.settings.max_num_seqs
-        if self.training:
-            chunk = max(1, min(chunk, -(-len(requests) // 2))) if on_progress else len(requests)
-        started, engine_before = time.perf_counter(), runner.episode_runner.engine_seconds
-        return DispatchReport(
-            runner.rollout(requests, on_progress, chunk),
-            seconds=time.perf_counter() - started,
-            engine_seconds=runner.episode_runner.engine_seconds - engine_before,
-            grading={0: runner.get_grading_counts()},
-        )
-
-    def _grading_totals(self) -> dict[int, dict[str, int]]:
-        """Counts of the graders of each runner's process, of this run or not; without the silent ones."""
-        if self.supervisor is None:
-            return {0: cast(LLMEnvRunner, self.group.local_env_runner).get_grading_counts()}
-        sent = {runner.handle.get_grading_counts.remote(): runner.number for runner in self.supervisor.ready()}
-        answered = ray.wait(list(sent), num_returns=len(sent), timeout=GRADING_COUNTS_TIMEOUT_S)[0] if sent else []
-        totals = {}
-        for reference in answered:
-            with contextlib.suppress(RayError):  # a runner that died has no counts; the next call to it shows that
-                totals[sent[reference]] = ray.get(reference)  # waits: it has answered
-        return totals
+    def _count_rollouts(self) -> None:
+        """Take in what has happened since the last call."""
+        report = self.stream.take_report()
+        self._dispatches.add(report, self.supervisor.places, self._grading.added(report.grading))
 
 
 @contextlib.contextmanager

@@ -30,7 +30,7 @@ def expandable_segments(job: Job) -> Outcome:
 
 def nccl_on_one_gpu(job: Job) -> Outcome:
     """Make an NCCL group of two processes on one GPU, which NCCL refuses."""
-    from algorithms.rollout.weight_sync.routes import NCCLRoute
+    from algorithms.rollout.weight_sync.nccl import NCCLRoute
     from algorithms.rollout.weight_sync.vllm_backends import backend_name
 
     options = {"weight_transfer_config": {"backend": backend_name("nccl")}}
@@ -41,7 +41,7 @@ def nccl_on_one_gpu(job: Job) -> Outcome:
 
 def ipc_without_gpu(job: Job) -> Outcome:
     """Choose CUDA IPC between actors that have no GPU."""
-    from algorithms.rollout.weight_sync.routes import IPCRoute
+    from algorithms.rollout.weight_sync.ipc import IPCRoute
 
     with algorithm(job, engine="transformers", weight_transfer="object_store") as built:
         _force(built, IPCRoute(), job)
@@ -51,11 +51,11 @@ def ipc_without_gpu(job: Job) -> Outcome:
 def _force(built: Any, route: Any, job: Job) -> None:
     """Force a transfer that `auto` would not choose for this placement, while open."""
     from algorithms.rollout.weight_sync.choice import OrObjectStore
+    from algorithms.rollout.weight_sync.serialization import Serialization
     from algorithms.rollout.weight_sync.streamed import StreamedTransfer
-    from algorithms.rollout.weight_sync.wire import WireSettings
 
-    wire = WireSettings(job.dtype)
-    built.rollout_workers.transfer = OrObjectStore(StreamedTransfer(route, wire), wire)
+    serialization = Serialization(job.dtype)
+    built.rollout_workers.transfer = OrObjectStore(StreamedTransfer(route, serialization), serialization)
 
 
 def _expand(learner: Any) -> None:

@@ -163,7 +163,7 @@ def measure_step(scenario: Scenario) -> Figures:
 def measure_steady(scenario: Scenario, *, settle_s: float, seconds: float) -> Figures:
     """Measure the middle of a step at real speed: fast until responses end at their usual rate, then in real time."""
     with _simulated(scenario) as (algorithm, group), Memory() as memory:
-        algorithm.rollout_workers.start(algorithm.source._plan(0).requests)
+        algorithm.rollout_workers.start(algorithm.source._begin(0).requests)
         time.sleep(scenario.wall_s * 0.3)
         group.set_speed(1.0)
         time.sleep(settle_s)

@@ -36,7 +36,8 @@ def real_group(scenario: Scenario) -> Iterator[tuple[MeasuredStep, int]]:
     start_ray(config)
     algorithm: Any = config.build_checked()  # unchecked: the responses only say that they are as long
     try:
-        algorithm.rollout_workers.plan = DispatchPlan.of(continuous_batching=True, max_num_seqs=scenario.slots)
+        plan = DispatchPlan.of(continuous_batching=True, max_num_seqs=scenario.slots)
+        algorithm.rollout_workers.stream.dispatch.plan = plan
         algorithm.learner_s = scenario.learner_s / scenario.speed
         grpo_algorithm.update_learners = algorithm.modeled_update
         yield algorithm, scenario.queries * GROUP_SIZE

@@ -190,8 +190,9 @@ class MeasuredStep(R3GRPO):
         """Replace the engine and the learner; weights have a version only."""
         with mock.patch.object(workers_module, "choose_transfer", lambda config: VersionOnly()):
             self.rollout_workers = SimulatedWorkers(cast(Any, group), self.learner_group, self.config)
-        self.rollout_workers.plan = DispatchPlan.of(continuous_batching=True, max_num_seqs=max_num_seqs)
-        self.rollout_workers.stream = self.rollout_workers._make_stream(lag)  # with this plan
+        stream = self.rollout_workers.stream
+        stream.dispatch.plan = DispatchPlan.of(continuous_batching=True, max_num_seqs=max_num_seqs)
+        stream.ahead = lag > 0
         if not longest_first:
             self.rollout_workers.lengths = InOrder()
         training = self.config.training_settings.model_copy(update={"max_off_policy_steps": lag})

@@ -8,7 +8,7 @@ import time
 import pytest
 import ray
 
-from algorithms.rollout.losses import NoEnvRunnerLeft, StaleWeights
+from algorithms.rollout.lost_runners import NoEnvRunnerLeft, StaleWeights
 
 from .conftest import TIMEOUT_S, requests_of, two_runners
 

@@ -104,7 +104,7 @@ def test_a_second_copy_of_what_has_ended_may_have_been_begun_by_older_weights():
     for runner in (first, second):
         runner.send([], supervisor.round, 1.0)
         dispatch._take(runner, runner.answered(next(iter(runner.calls))), ended(0, begun, unfinished=2))
-    assert sorted(dispatch.missing) == [1, 2] and len(dispatch.report.rollouts) == 1
+    assert sorted(dispatch.missing) == [1, 2] and len(dispatch._ended) == 1
     assert second.ready and list(second.held) == [1, 2]
     assert (dispatch.report.stale, dispatch.report.requeued) == (0, 0)
 
@@ -121,14 +121,13 @@ def test_what_comes_in_while_nobody_polls_is_there_at_the_next_poll(monkeypatch)
     key = next(iter(runner.held))
     answers[call] = ended(key, supervisor.version, unfinished=1)
     supervisor.attend()
-    assert dispatch.turn(0.0) == 1
-    assert [rollout.request_id for rollout in dispatch.report.rollouts] == [key] and key not in runner.held
+    assert [rollout.request_id for rollout in dispatch.turn(0.0)] == [key] and key not in runner.held
     answers.clear()
-    assert dispatch.turn(0.0) == 0
+    assert dispatch.turn(0.0) == []
     # What another round has asked for is nobody's.
     supervisor._kept = [(runner, None, None)]
     supervisor.begin_round()
-    assert dispatch.turn(0.0) == 0
+    assert dispatch.turn(0.0) == []
 
 
 def ended(key, version, *, unfinished):

@@ -11,9 +11,9 @@ def runner(number, *ids, speed=10.0, heard=0.0):
     return RemoteRunner(number, None, held=held, speed=speed, last_heard=heard)
 
 
-def stolen(receiver, runners, copies=(), now=0.0):
-    found = plan_steal(receiver, runners, SLOTS, copies, now)
-    return None if found is None else (found.victim.number, [r.id for r in found.requests], found.copied)
+def stolen(receiver, runners, shared=(), now=0.0):
+    found = plan_steal(receiver, runners, SLOTS, shared, now)
+    return None if found is None else (found.victim.number, [r.id for r in found.requests], found.shared)
 
 
 def test_half_of_what_has_not_begun_is_taken_from_the_end_of_the_longest_line():
@@ -40,8 +40,8 @@ def test_what_a_straggler_has_begun_is_copied_by_an_idle_runner_but_once():
     receiver, third, straggler = runner(0), runner(2), runner(1, 1, 2, 3, speed=2.0)
     runners = [receiver, third, straggler]
     assert stolen(receiver, runners) == (1, [1, 2, 3], True)
-    assert stolen(receiver, runners, copies={1, 2}) == (1, [3], True)
-    assert stolen(receiver, runners, copies={1, 2, 3}) is None
+    assert stolen(receiver, runners, shared={1, 2}) == (1, [3], True)
+    assert stolen(receiver, runners, shared={1, 2, 3}) is None
     receiver.held.update(third.held | {9: Request(9, Prompt("q"), 0, 0, Sampling())})
     assert stolen(receiver, runners) is None  # it has work of its own
 

@@ -34,7 +34,7 @@ def test_prefixes_are_no_part_of_what_is_trained_and_help_unless_they_are_wrong(
     answers = {query.uid: query.answer for query in map(algorithm.services.query, algorithm.services.uids)}
     for group in by_context["prefix"] + by_context["flawed_prefix"]:
         for rollout in (sample.rollout for sample in group.fresh):
-            start, begun = rollout.prompt_length, group.prompt.begun
+            start, begun = rollout.prompt_length, group.prompt.response_prefix
             assert rollout.tokens[start - len(begun) : start].tolist() == begun.tolist()
             assert not rollout.loss_mask[:start].any() and len(begun) + rollout.response_length <= 40
             (_, judged) = conversation(rollout, algorithm.tokenizer)

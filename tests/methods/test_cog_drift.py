@@ -8,7 +8,8 @@ import pytest
 
 from algorithms.config.errors import ConfigError
 from algorithms.config.sections import TrainingSettings
-from algorithms.grpo.types import Begun, Group, Prompt, Sample
+from algorithms.grpo.rollout_source import StepRollouts, saved_forms
+from algorithms.grpo.types import Group, Prompt, Sample
 from algorithms.methods.cog_drift import CogDriftSettings
 from examples.hinted_sums import HintedSums
 from r3env.adapters.foreign import ForeignEnv, Reply
@@ -154,12 +155,11 @@ def test_a_resumed_run_poses_what_an_uninterrupted_one_does(lag):
 
 def test_a_step_under_way_keeps_the_forms_that_it_was_begun_with():
     prompts = [Prompt("a", size=2), Prompt("b").in_form("fill_in"), Prompt("c", "greedy")]
-    begun = Begun.of(["a", "b", "c"], prompts)
-    data = json.loads(json.dumps(begun.as_data(4)))
+    data = json.loads(json.dumps(StepRollouts(4, ["a", "b", "c"], [*prompts, Prompt("a", "hint")], []).saved()))
     assert data == {"step": 4, "queries": ["a", "b", "c"], "sizes": [2, None, None], "variants": ["", "fill_in", ""]}
     moved = [Prompt("a").in_form("fill_in"), Prompt("b"), Prompt("c", "greedy")]
-    assert Begun.from_data(data).shape(moved) == prompts
-    assert Begun.of(["a"], [Prompt("a")]).as_data(0) == {"step": 0, "queries": ["a"]}
+    assert saved_forms(moved, data) == prompts
+    assert StepRollouts(0, ["a"], [Prompt("a")], []).saved() == {"step": 0, "queries": ["a"]}
 
 
 def test_what_cannot_work_is_one_line():

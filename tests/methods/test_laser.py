@@ -16,7 +16,7 @@ from algorithms.learner.update import accumulate_gradients
 from algorithms.losses.base import LossSettings
 from algorithms.methods.laser import Laser, LaserSettings, balance
 from algorithms.models.unused_token import unused_token
-from algorithms.rollout.last_token import extended, is_finished
+from algorithms.rollout.conversation import extended, is_finished
 from algorithms.rollout.types import NEW_CONTEXT, Request, Sampling
 from algorithms.utils.statistics import area_under_curve
 from tests.hand_made import answer

@@ -61,13 +61,18 @@ def test_a_prefix_is_a_share_of_the_work_token_for_token_and_a_group_of_its_own(
     assert len(prompts) == 200 and {(p.uid, p.context, p.baseline, p.size) for p in prompts} == {
         ("q", "prefix", None, None)
     }
-    lengths = [len(prompt.begun) for prompt in prompts]
-    assert all(prompt.begun.tolist() == stored.response_tokens[: len(prompt.begun)].tolist() for prompt in prompts)
+    lengths = [len(prompt.response_prefix) for prompt in prompts]
+    assert all(
+        prompt.response_prefix.tolist() == stored.response_tokens[: len(prompt.response_prefix)].tolist()
+        for prompt in prompts
+    )
     assert set(lengths) == set(range(int(0.4 * body), int(0.8 * body) + 1)) - {int(0.8 * body)} | {max(lengths)}
     assert min(lengths) == int(0.4 * body) and max(lengths) <= 0.8 * body
     assert one.metrics["prefix_rl/prompts"] == 200 and one.metrics["prefix_rl/flawed"] == 0
     again = prefix_rl(tokenizer, stored, per_query=200).prompts(["q", "other"], 5)
-    assert [prompt.begun.tolist() for prompt in again] == [prompt.begun.tolist() for prompt in prompts]
+    assert [prompt.response_prefix.tolist() for prompt in again] == [
+        prompt.response_prefix.tolist() for prompt in prompts
+    ]
 
 
 @pytest.mark.parametrize(
@@ -107,7 +112,7 @@ def test_a_prefix_ends_before_the_answer(tokenizer):
 
 def test_prefix_and_continuation_are_one_response_within_the_limit(tokenizer):
     one = prefix_rl(tokenizer, success(tokenizer), limit=10, per_query=20)
-    assert max(len(prompt.begun) for prompt in one.prompts(["q"], 0)) == 8
+    assert max(len(prompt.response_prefix) for prompt in one.prompts(["q"], 0)) == 8
     assert type(one).quoted_tokens(one.settings, 10) == 0 and type(one).extra_prompts(one.settings, 4) == 80
 
 
@@ -117,7 +122,7 @@ def test_prefix_and_continuation_are_one_response_within_the_limit(tokenizer):
 def test_solutions_of_the_data(tokenizer, source, stored, begins):
     entries = [success(tokenizer)] if stored else []
     one = prefix_rl(tokenizer, *entries, source=source, info={"solution": "9+9=18<|end|>-1=17-2=15"})
-    texts = [tokenizer.decode(prompt.begun) for prompt in one.prompts(["q"], 0)]
+    texts = [tokenizer.decode(prompt.response_prefix) for prompt in one.prompts(["q"], 0)]
     assert len(texts) == 3 and all(text.startswith(begins) for text in texts)
     spelled = encode_text(tokenizer, "<|end|>")
     assert tokenizer.eos_token_id not in spelled and tokenizer.decode(spelled) == "<|end|>"
@@ -196,12 +201,12 @@ def test_a_share_of_the_prefixes_is_flawed_and_has_a_name_of_its_own(tokenizer):
     flawed = [prompt for prompt in prompts if prompt.context == "flawed_prefix"]
     assert len(flawed) == one.metrics["prefix_rl/flawed"] == pytest.approx(100, abs=25)
     for prompt in flawed:
-        text = tokenizer.decode(prompt.begun)
+        text = tokenizer.decode(prompt.response_prefix)
         right = next(WORK[:n] for n in range(len(WORK)) if re.sub(r"\d+", "n", WORK[:n]) == re.sub(r"\d+", "n", text))
         assert len(differences(right, text)) in (1, 2), "a number that the cut goes through is another one too"
-    intact = {tokenizer.decode(prompt.begun) for prompt in prompts if prompt.context == "prefix"}
+    intact = {tokenizer.decode(prompt.response_prefix) for prompt in prompts if prompt.context == "prefix"}
     assert all(WORK.startswith(text) for text in intact)
-    assert not any(WORK.startswith(tokenizer.decode(prompt.begun)) for prompt in flawed)
+    assert not any(WORK.startswith(tokenizer.decode(prompt.response_prefix)) for prompt in flawed)
 
 
 def test_control_tokens_in_a_prefix_leave_it_whole(tokenizer):

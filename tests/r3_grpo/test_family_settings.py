@@ -120,7 +120,7 @@ def test_the_quoted_attempt_of_a_second_turn_is_no_part_of_its_length_and_a_begu
     short = reflected([60] * 6)
     algorithm.shape_rewards(batch_of(reflection_group(short)))
     assert short.length_penalty == 0
-    group = Group(Prompt("q", "prefix", begun=np.array([5, 5], np.int32)), [in_turns(6, 7)])
+    group = Group(Prompt("q", "prefix", response_prefix=np.array([5, 5], np.int32)), [in_turns(6, 7)])
     algorithm.shape_rewards(batch_of(group))
     assert group.samples[0].length_penalty == pytest.approx(-0.25), "2 and 6 tokens in the first turn, 7 in the second"
 

@@ -13,7 +13,7 @@ from algorithms.models.tokenizer import load_tokenizer, stop_token_ids
 from algorithms.rollout.engines.base import GenerationRequest
 from algorithms.rollout.engines.factory import make_engine
 from algorithms.rollout.types import Sampling
-from algorithms.rollout.weight_sync.wire import TensorsAtHand
+from algorithms.rollout.weight_sync.serialization import TensorsAtHand
 from tests.shapes import NOT_IN_FLOAT32, SHAPES, VOCABULARY
 
 # Shorter and longer than the windows; responses go beyond them.

@@ -164,14 +164,6 @@ def test_withdrawn_episodes_do_not_come_back_and_the_others_are_as_they_would_be
     }
 
 
-def test_progress_is_reported_and_each_chunk_runs_by_itself(math, patient):
-    requests, reported = requests_of(MathEnv("embedded:train").uids[:10]), []
-    runner = math()
-    rollouts = runner.rollout(requests, lambda *counts: reported.append(counts), chunk=4)
-    assert _bits(rollouts) == _bits(r for start in (0, 4, 8) for r in runner.rollout(requests[start : start + 4]))
-    assert {4, 8, 10} <= {done for done, _ in reported} and reported[-1] == (10, 10)
-
-
 def _bits(rollouts):
     return sorted((r.request_id, r.tokens.tobytes(), r.sampling_logprobs.tobytes(), r.turn_correct) for r in rollouts)
 

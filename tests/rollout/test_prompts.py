@@ -112,7 +112,7 @@ def test_feedback_stands_in_the_place_of_the_turn_that_follows_an_attempt(runner
 def test_a_begun_answer_is_context_and_the_environment_reads_it_with_the_rest(runner_with, tokenizer, policy):
     begun = ids(tokenizer, "7+1=")
     Judged.read.clear()
-    rollout = one(runner_with(Judged, max_turns=2), begun=begun)
+    rollout = one(runner_with(Judged, max_turns=2), response_prefix=begun)
     assert prompt_of(rollout) == first_turn(tokenizer, PROBLEM) + begun.tolist()
     first, second = rollout.turns
     written = [
@@ -129,7 +129,7 @@ def test_a_begun_answer_is_context_and_the_environment_reads_it_with_the_rest(ru
 
 @pytest.mark.parametrize(("begun", "left"), [(0, 48), (33, 15), (80, 1)])
 def test_a_begun_answer_and_what_follows_are_one_response_within_the_limit(tokenizer, begun, left):
-    prompt = Prompt("q", begun=np.full(begun, 5, np.int32))
+    prompt = Prompt("q", response_prefix=np.full(begun, 5, np.int32))
     episode, turns = Episode(Request(0, prompt, 0, 1, SAMPLING), Judged(), 0), Turns(tokenizer, None)
     turns.begin(episode)
     assert turns.generation_request(episode).sampling.max_response_tokens == left
@@ -139,7 +139,7 @@ def test_a_begun_answer_and_what_follows_are_one_response_within_the_limit(token
 
 def test_a_begun_answer_needs_room(runner_with, engine):
     long = np.full(engine.context_length, 5, np.int32)
-    (rollout,) = runner_with(Judged).rollout([Request(0, Prompt("q", begun=long), 0, 1, SAMPLING)])
+    (rollout,) = runner_with(Judged).rollout([Request(0, Prompt("q", response_prefix=long), 0, 1, SAMPLING)])
     assert "no room" in rollout.error
 
 

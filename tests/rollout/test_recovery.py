@@ -5,15 +5,16 @@ import signal
 import sys
 import threading
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import ray
 
-from algorithms.rollout.background import Attendant
-from algorithms.rollout.losses import NoEnvRunnerLeft, StaleWeights
+from algorithms.rollout.lost_runners import NoEnvRunnerLeft, StaleWeights
 from algorithms.rollout.remote_runner import RunnerState
-from algorithms.rollout.scheduler import DispatchPlan, dispatch
+from algorithms.rollout.scheduler import DispatchPlan
+from algorithms.rollout.stream import RolloutStream
 from algorithms.rollout.supervisor import WorkerSupervisor
 from algorithms.rollout.types import Prompt, Request, RunnerReport, Sampling
 from tests.own_ray import own_ray
@@ -50,15 +51,16 @@ class Toy:
         if any(request.uid == "raises" for request in requests) and not (self.folder / "raised").exists():
             (self.folder / "raised").touch()
             raise ValueError("on purpose")
-        rollouts = tuple(_rollout(request, self.version) for request in requests)
+        rollouts = tuple(_Rollout(request.id, self.version) for request in requests)
         return RunnerReport(rollouts, unfinished=0, generated_tokens=1, engine_seconds=0.0)
 
 
-class _rollout:
-    """What the dispatch reads of a rollout."""
+@dataclass
+class _Rollout:
+    """What the stream reads of a rollout."""
 
-    def __init__(self, request, version):
-        self.request_id, self.weights_version = request.id, version
+    request_id: int
+    weights_version: int
 
 
 class Pool:
@@ -79,7 +81,9 @@ class Pool:
             spares=range(runners + 1, runners + spares + 1),
         )
         self.push(1)
-        self.attendant = Attendant(self.supervisor)
+        plan = DispatchPlan.of(continuous_batching=True, max_num_seqs=4)
+        self.stream = RolloutStream(self.supervisor, plan)
+        self.stream.start_thread()
 
     def _note(self, number, healthy):
         with self.changed:
@@ -121,8 +125,7 @@ class Pool:
 
     def roll_out(self, count, uid="q"):
         requests = [Request(key, Prompt(uid), 0, key, Sampling()) for key in range(count)]
-        with self.supervisor.lock:
-            return dispatch(self.supervisor, requests, DispatchPlan.of(continuous_batching=True, max_num_seqs=4))
+        return self.stream.collect(self.stream.add(requests))
 
     def ready(self):
         return [runner.number for runner in self.supervisor.ready()]
@@ -138,7 +141,7 @@ def pool(tmp_path):
 
     yield make
     for each in pools:
-        each.attendant.stop()
+        each.stream.close()
         for runner in each.supervisor.runners.values():
             ray.kill(runner.handle)
 
@@ -151,8 +154,7 @@ def test_a_runner_that_dies_while_nothing_is_rolled_out_comes_back_with_the_weig
     toys.wait_for(1, True)
     assert toys.ready() == [1, 2] and toys.supervisor.counts.restarts == 1
     assert len(toys.supervisor.take_recoveries()) == 1 and not toys.supervisor.take_recoveries()
-    report = toys.roll_out(40)
-    assert {rollout.weights_version for rollout in report.rollouts} == {1} and report.stale == 0
+    assert {rollout.weights_version for rollout in toys.roll_out(40)} == {1} and toys.stream.take_report().stale == 0
 
 
 def test_a_process_that_is_starting_is_not_killed_once_more(pool):
@@ -175,7 +177,7 @@ def test_weights_that_were_pushed_while_a_runner_started_are_the_ones_that_it_ge
     toys.push(2)
     toys.open_gate(1)
     toys.wait_for(1, True)
-    assert {rollout.weights_version for rollout in toys.roll_out(40).rollouts} == {2}
+    assert {rollout.weights_version for rollout in toys.roll_out(40)} == {2}
 
 
 def test_a_runner_waits_for_weights_that_cannot_be_had_yet(pool):
@@ -203,7 +205,7 @@ def test_a_spare_has_the_place_before_the_lost_runner_is_back(pool, caplog):
     toys.kill(1)
     toys.wait_for(1, False)
     assert toys.ready() == [2, 3]
-    assert {rollout.weights_version for rollout in toys.roll_out(40).rollouts} == {1}
+    assert {rollout.weights_version for rollout in toys.roll_out(40)} == {1}
     toys.open_gate(1)
     toys.wait_for(1, True)
     assert toys.ready() == [2, 3] and toys.supervisor.runners[1].spare
@@ -233,7 +235,7 @@ def test_a_runner_that_raised_gets_a_new_process(pool):
     """Its old one lives, in an unknown state."""
     toys = pool(runners=1)
     before = toys.pid(1)
-    assert len(toys.roll_out(4, "raises").rollouts) == 4
+    assert len(toys.roll_out(4, "raises")) == 4
     assert toys.pid(1) != before and len(toys.starts(1)) == 2
 
 
@@ -305,4 +307,4 @@ def test_a_runner_that_died_and_is_up_again_before_anyone_looked_is_found_by_its
     toys.wait_for(1, False)
     toys.wait_for(1, True)
     assert len(toys.starts(1)) == 2 and toys.supervisor.counts.restarts == 1
-    assert toys.roll_out(40).stale == 0
+    assert len(toys.roll_out(40)) == 40 and toys.stream.take_report().stale == 0

@@ -39,7 +39,10 @@ def test_a_hint_an_attempt_and_a_begun_answer_stand_where_an_env_runner_puts_the
 
     assert written(Prompt(uid)) == f"<|user|>{problem}<|end|><|assistant|>"
     begun = np.array(tokenizer.encode("7+8", add_special_tokens=False), np.int32)
-    assert written(Prompt(uid, hint="Look.", begun=begun)) == f"<|user|>{problem}\n\nLook.<|end|><|assistant|>7+8"
+    assert (
+        written(Prompt(uid, hint="Look.", response_prefix=begun))
+        == f"<|user|>{problem}\n\nLook.<|end|><|assistant|>7+8"
+    )
     attempt = Attempt(render(Prompt(uid), 1), begun, "7+8")
     assert written(Prompt(uid, attempt=attempt)).startswith(f"<|user|>{problem}<|end|><|assistant|>7+8")
     assert "Wrong. Try again." in written(Prompt(uid, attempt=attempt))

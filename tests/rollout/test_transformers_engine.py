@@ -14,11 +14,11 @@ from .full_forward import distributions, logprobs
 LIMIT = 48
 
 
-def requests_of(prompts, *, copies=1, sampling=None):
+def requests_of(prompts, *, repeats=1, sampling=None):
     sampling = sampling or Sampling(1.0, 1.0, LIMIT)
     return [
         GenerationRequest(prompt, seed, sampling)
-        for seed, prompt in enumerate(prompt for prompt in prompts for _ in range(copies))
+        for seed, prompt in enumerate(prompt for prompt in prompts for _ in range(repeats))
     ]
 
 
@@ -34,14 +34,14 @@ def own_engine(model_folder, end_tokens):
 
 @pytest.mark.parametrize("temperature", [0.6, 1.0, 1.7])
 def test_log_probs_are_those_of_a_plain_forward_at_the_temperature(engine, policy, prompts, temperature):
-    requests = requests_of(prompts, copies=3, sampling=Sampling(temperature, 1.0, LIMIT))
+    requests = requests_of(prompts, repeats=3, sampling=Sampling(temperature, 1.0, LIMIT))
     for request, completion in zip(requests, engine.generate(requests), strict=True):
         expected = logprobs(policy, request.tokens, completion.tokens, temperature)
         assert np.abs(completion.logprobs - expected).max() < 1e-4
 
 
 def test_a_request_draws_the_same_alone_in_a_batch_and_in_another_order(engine, prompts):
-    requests = requests_of(prompts, copies=4)
+    requests = requests_of(prompts, repeats=4)
     together = tokens_of(engine.generate(requests))
     alone = [tokens_of(engine.generate([request]))[0] for request in requests]
     order = np.random.default_rng(0).permutation(len(requests))
@@ -53,7 +53,7 @@ def test_a_request_draws_the_same_alone_in_a_batch_and_in_another_order(engine, 
 
 @pytest.mark.parametrize("max_num_seqs", [1, 5, 32])
 def test_how_many_rows_decode_at_once_changes_nothing(engine, own_engine, prompts, max_num_seqs):
-    requests = requests_of(prompts, copies=3)
+    requests = requests_of(prompts, repeats=3)
     own_engine.max_num_seqs = max_num_seqs
     assert tokens_of(own_engine.generate(requests)) == tokens_of(engine.generate(requests))
 
@@ -117,14 +117,14 @@ def test_temperature_zero_and_others_share_a_batch(engine, prompts):
 
 def test_top_p_keeps_to_the_smallest_set_of_that_mass(engine, policy, prompts):
     top_p = 0.7
-    requests = requests_of(prompts, copies=3, sampling=Sampling(1.5, top_p, LIMIT))
+    requests = requests_of(prompts, repeats=3, sampling=Sampling(1.5, top_p, LIMIT))
     outside_without = 0
     for request, completion in zip(requests, engine.generate(requests), strict=True):
         probabilities = distributions(policy, request.tokens, completion.tokens, 1.5).exp()
         chosen = torch.from_numpy(completion.tokens.astype(np.int64))[:, None]
         likelier = torch.where(probabilities > probabilities.gather(-1, chosen), probabilities, 0).sum(-1)
         assert float(likelier.max()) < top_p + 1e-5
-    for request, completion in zip(requests_of(prompts, copies=3), _warm(engine, prompts), strict=True):
+    for request, completion in zip(requests_of(prompts, repeats=3), _warm(engine, prompts), strict=True):
         probabilities = distributions(policy, request.tokens, completion.tokens, 1.5).exp()
         chosen = torch.from_numpy(completion.tokens.astype(np.int64))[:, None]
         likelier = torch.where(probabilities > probabilities.gather(-1, chosen), probabilities, 0).sum(-1)
@@ -133,7 +133,7 @@ def test_top_p_keeps_to_the_smallest_set_of_that_mass(engine, policy, prompts):
 
 
 def _warm(engine, prompts):
-    return engine.generate(requests_of(prompts, copies=3, sampling=Sampling(1.5, 1.0, LIMIT)))
+    return engine.generate(requests_of(prompts, repeats=3, sampling=Sampling(1.5, 1.0, LIMIT)))
 
 
 def test_each_distinct_prompt_is_prefilled_once_and_finished_rows_leave(engine, prompts, monkeypatch):
@@ -144,7 +144,7 @@ def test_each_distinct_prompt_is_prefilled_once_and_finished_rows_leave(engine, 
         return forward(*arguments, **keywords)
 
     monkeypatch.setattr(engine.model, "forward", counted)
-    engine.generate(requests_of(prompts[:3], copies=16))
+    engine.generate(requests_of(prompts[:3], repeats=16))
     assert rows[:2] == [3, 48]
     assert rows[1:] == sorted(rows[1:], reverse=True)
     assert rows[-1] < 48

@@ -7,8 +7,7 @@ import pytest
 from scipy.stats import chisquare
 
 from algorithms.rollout.engines.base import FinishReason, GenerationRequest
-from algorithms.rollout.engines.stop_texts import StopTexts
-from algorithms.rollout.engines.transformers import TransformersEngine
+from algorithms.rollout.engines.transformers import StopTexts, TransformersEngine
 from algorithms.rollout.types import Sampling
 
 from .full_forward import distributions
@@ -49,8 +48,8 @@ def kept(logprobs, top_p=1.0, top_k=0, min_p=0.0):
     return out - np.log(np.exp(out).sum())
 
 
-def ask(prompts, sampling, copies=2):
-    return [GenerationRequest(prompt, 11 + n, sampling) for n, prompt in enumerate(prompts * copies)]
+def ask(prompts, sampling, repeats=2):
+    return [GenerationRequest(prompt, 11 + n, sampling) for n, prompt in enumerate(prompts * repeats)]
 
 
 @pytest.mark.parametrize("truncation", TRUNCATIONS, ids=str)
@@ -114,11 +113,11 @@ def first_end(tokenizer, tokens, own):
 
 
 def test_a_text_that_is_completed_at_the_very_limit_is_a_stop(either, tokenizer, prompts):
-    (whole,) = either.generate(ask(prompts[:1], HOT, copies=1))
+    (whole,) = either.generate(ask(prompts[:1], HOT, repeats=1))
     text = tokenizer.decode(whole.tokens[:5])
     sampling = replace(HOT, max_response_tokens=5, stop=(text[-2:],))
     end = first_end(tokenizer, whole.tokens.tolist(), {"stop": sampling.stop})
-    (cut,) = either.generate(ask(prompts[:1], replace(sampling, max_response_tokens=end), copies=1))
+    (cut,) = either.generate(ask(prompts[:1], replace(sampling, max_response_tokens=end), repeats=1))
     assert len(cut.tokens) == end and cut.finish_reason is FinishReason.STOP
 
 

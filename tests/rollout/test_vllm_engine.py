@@ -17,11 +17,11 @@ pytestmark = pytest.mark.vllm
 LIMIT = 48
 
 
-def requests_of(prompts, sampling=None, copies=3):
+def requests_of(prompts, sampling=None, repeats=3):
     sampling = sampling or Sampling(1.0, 1.0, LIMIT)
     return [
         GenerationRequest(prompt, 2**63 + seed, sampling)
-        for seed, prompt in enumerate(prompt for prompt in prompts for _ in range(copies))
+        for seed, prompt in enumerate(prompt for prompt in prompts for _ in range(repeats))
     ]
 
 
@@ -43,7 +43,7 @@ def test_log_probs_are_the_trainers(vllm_engine, policy, prompts, temperature):
 
 
 def test_a_seed_draws_the_same_response_again_and_another_seed_another(vllm_engine, prompts):
-    requests = requests_of(prompts, copies=4)
+    requests = requests_of(prompts, repeats=4)
     together = tokens_of(vllm_engine.generate(requests))
     assert together == tokens_of(vllm_engine.generate(requests))
     assert together[:5] == tokens_of(vllm_engine.generate(requests[:5]))
@@ -51,7 +51,7 @@ def test_a_seed_draws_the_same_response_again_and_another_seed_another(vllm_engi
 
 
 def test_a_response_ends_with_its_end_token_or_at_its_own_limit(vllm_engine, end_tokens, prompts):
-    requests = [r for limit in (1, 7, LIMIT) for r in requests_of(prompts, Sampling(1.0, 1.0, limit), copies=1)]
+    requests = [r for limit in (1, 7, LIMIT) for r in requests_of(prompts, Sampling(1.0, 1.0, limit), repeats=1)]
     completions = vllm_engine.generate(requests)
     for request, completion in zip(requests, completions, strict=True):
         *before, last = completion.tokens.tolist()
@@ -63,7 +63,7 @@ def test_a_response_ends_with_its_end_token_or_at_its_own_limit(vllm_engine, end
 
 
 def test_temperature_zero_is_what_the_transformers_engine_takes(vllm_engine, engine, prompts):
-    requests = requests_of(prompts, Sampling(0.0, 1.0, LIMIT), copies=1)
+    requests = requests_of(prompts, Sampling(0.0, 1.0, LIMIT), repeats=1)
     assert tokens_of(vllm_engine.generate(requests)) == tokens_of(engine.generate(requests))
 
 
@@ -91,7 +91,7 @@ def test_new_weights_are_in_force_at_once_the_tied_head_included(vllm_engine, po
     ],
 )
 def test_weights_of_another_model_are_refused_before_any_is_taken(vllm_engine, policy, prompts, spoil, named):
-    requests = requests_of(prompts, copies=1)
+    requests = requests_of(prompts, repeats=1)
     before, version = tokens_of(vllm_engine.generate(requests)), vllm_engine.weights_version
     weights = {name: torch.zeros_like(tensor) for name, tensor in policy.state_dict().items()}
     spoil(weights)

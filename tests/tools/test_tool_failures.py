@@ -3,7 +3,7 @@
 import pytest
 
 from algorithms.evaluation.sampling import Sampler
-from algorithms.rollout.tool_failures import ToolWatch
+from algorithms.rollout.failures import ToolWatch
 from algorithms.rollout.types import Sampling
 from r3env.envs.tools import ToolEnv
 from tests.hand_made import answer

@@ -10,15 +10,15 @@ import pytest
 import torch
 
 from algorithms.config.placement import TransferKind
-from algorithms.rollout.weight_sync import ipc_probe, rendezvous, routes
+from algorithms.rollout.weight_sync import ipc, nccl
 from algorithms.rollout.weight_sync.choice import OrObjectStore
+from algorithms.rollout.weight_sync.serialization import Serialization
 from algorithms.rollout.weight_sync.streamed import StreamedTransfer, sender_of
 from algorithms.rollout.weight_sync.transfer import RunnerCalls, TransferUnavailable
-from algorithms.rollout.weight_sync.wire import WireSettings
 
 from .conftest import BUCKET_BYTES
 
-WIRE = WireSettings("float32", BUCKET_BYTES)
+SERIALIZATION = Serialization("float32", BUCKET_BYTES)
 
 
 @pytest.fixture(scope="module")
@@ -39,14 +39,14 @@ def learner(algorithm):
 @pytest.fixture
 def one_gpu(monkeypatch):
     """Main memory as a GPU that the learner and the engine share."""
-    monkeypatch.setattr(ipc_probe, "own_gpu", lambda learner: "GPU-0")
-    monkeypatch.setattr(ipc_probe, "visible_gpus", lambda runner: {"GPU-0": torch.device("cpu")})
-    monkeypatch.setattr(routes, "_introduce", lambda runner: None)
+    monkeypatch.setattr(ipc, "own_gpu", lambda learner: "GPU-0")
+    monkeypatch.setattr(ipc, "visible_gpus", lambda runner: {"GPU-0": torch.device("cpu")})
+    monkeypatch.setattr(ipc, "_introduce", lambda runner: None)
 
 
 def pushed_by(route, algorithm, learner):
     """Push with the object store behind the route; returns the transfer. The engine has the weights."""
-    transfer = OrObjectStore(StreamedTransfer(route, WIRE), WIRE)
+    transfer = OrObjectStore(StreamedTransfer(route, SERIALIZATION), SERIALIZATION)
     version = transfer.push(algorithm.learner_group, algorithm.env_runner_group, 60)
     engine = algorithm.env_runner_group.local_env_runner.engine
     assert engine.weights_version == version == learner._weights_seq_no
@@ -60,10 +60,10 @@ def prepare(route, algorithm):
 
 
 def test_a_small_tensor_makes_the_round_trip_and_is_taken_back(algorithm, learner, one_gpu, monkeypatch):
-    route = routes.IPCRoute()
+    route = ipc.IPCRoute()
     prepare(route, algorithm)
     assert sender_of(learner).lent is None
-    monkeypatch.setattr(ipc_probe, "lend", fails)  # what was tried once is not tried again
+    monkeypatch.setattr(ipc, "lend", fails)  # what was tried once is not tried again
     prepare(route, algorithm)
 
 
@@ -82,7 +82,7 @@ def test_without_cuda_ipc_weights_go_through_the_object_store(algorithm, learner
         return (fails if end == "the engine's" else lambda *parts: rebuild(*parts) + 1), handle
 
     monkeypatch.setattr(reductions, "reduce_tensor", fails if end == "the learner's" else exported)
-    transfer = pushed_by(routes.IPCRoute(), algorithm, learner)
+    transfer = pushed_by(ipc.IPCRoute(), algorithm, learner)
     assert transfer.kind is TransferKind.OBJECT_STORE
     (warning,) = [record.getMessage() for record in caplog.records]
     assert warning.startswith("weights go through Ray's object store from now on: no CUDA IPC")
@@ -92,7 +92,7 @@ def test_without_cuda_ipc_weights_go_through_the_object_store(algorithm, learner
 
 def test_who_insists_on_cuda_ipc_gets_the_reason_and_the_fix_in_a_line(algorithm, learner, one_gpu, monkeypatch):
     monkeypatch.setattr(torch.multiprocessing.reductions, "reduce_tensor", fails)
-    transfer = StreamedTransfer(routes.IPCRoute(), WIRE)
+    transfer = StreamedTransfer(ipc.IPCRoute(), SERIALIZATION)
     with pytest.raises(TransferUnavailable, match="^env_runners.weight_transfer: no CUDA IPC.*fix: .*=auto$"):
         transfer.push(algorithm.learner_group, algorithm.env_runner_group, 60)
 
@@ -109,12 +109,12 @@ def nobody_comes(monkeypatch):
     """A rendezvous that ends when it is told to, with a communicator."""
     end, communicator = threading.Event(), Communicator()
 
-    def wait(device, meeting):
+    def wait(device, rendezvous):
         end.wait()
         return communicator
 
-    monkeypatch.setattr(rendezvous, "open_group", wait)
-    monkeypatch.setattr(routes, "_workers", lambda runner: 1)
+    monkeypatch.setattr(nccl, "open_group", wait)
+    monkeypatch.setattr(nccl, "_workers", lambda runner: 1)
     yield end, communicator
     end.set()
 
@@ -123,9 +123,9 @@ def nobody_comes(monkeypatch):
 def test_a_learner_does_not_wait_for_ever_for_an_nccl_group(
     algorithm, learner, nobody_comes, monkeypatch, caplog, engine_answers
 ):
-    monkeypatch.setattr(routes, "_join", (lambda *a, **b: None) if engine_answers else fails)
-    monkeypatch.setattr(rendezvous, "AFTERWARDS_S", 0.1)
-    transfer = pushed_by(routes.NCCLRoute(), algorithm, learner)
+    monkeypatch.setattr(nccl, "_join", (lambda *a, **b: None) if engine_answers else fails)
+    monkeypatch.setattr(nccl, "AFTERWARDS_S", 0.1)
+    transfer = pushed_by(nccl.NCCLRoute(), algorithm, learner)
     assert transfer.kind is TransferKind.OBJECT_STORE
     (warning,) = [record.getMessage() for record in caplog.records]
     assert "no NCCL group of 2 processes" in warning and "the learner still waits for the others" in warning
@@ -139,8 +139,8 @@ def test_a_learner_does_not_wait_for_ever_for_an_nccl_group(
 
 def test_a_group_that_forms_is_used(algorithm, learner, nobody_comes, monkeypatch):
     end, communicator = nobody_comes
-    monkeypatch.setattr(routes, "_join", lambda *a, **b: end.set())
-    prepare(routes.NCCLRoute(), algorithm)
+    monkeypatch.setattr(nccl, "_join", lambda *a, **b: end.set())
+    prepare(nccl.NCCLRoute(), algorithm)
     assert sender_of(learner).communicator is communicator and not communicator.destroyed
     sender_of(learner).communicator = None
 
@@ -148,6 +148,6 @@ def test_a_group_that_forms_is_used(algorithm, learner, nobody_comes, monkeypatc
 def test_a_learner_without_an_nccl_library_says_so(algorithm, learner, nobody_comes, monkeypatch):
     end, communicator = nobody_comes
     communicator.disabled = True
-    monkeypatch.setattr(routes, "_join", lambda *a, **b: end.set())
+    monkeypatch.setattr(nccl, "_join", lambda *a, **b: end.set())
     with pytest.raises(TransferUnavailable, match="the learner finds no NCCL library"):
-        prepare(routes.NCCLRoute(), algorithm)
+        prepare(nccl.NCCLRoute(), algorithm)

@@ -9,14 +9,14 @@ import ray
 import torch
 
 from algorithms.rollout.weight_sync.object_store import ObjectStoreTransfer, store_weights
+from algorithms.rollout.weight_sync.serialization import Serialization, bytes_of
 from algorithms.rollout.weight_sync.transfer import NoRunnerTookWeights
-from algorithms.rollout.weight_sync.wire import WireSettings, bytes_of
 
 from .conftest import BUCKET_BYTES
 
 pytestmark = pytest.mark.slow
 ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # actors do not know the tests' folder
-WIRE = WireSettings("float32", BUCKET_BYTES)
+SERIALIZATION = Serialization("float32", BUCKET_BYTES)
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,7 @@ def test_every_runner_holds_the_learners_weights_and_says_so(algorithm, other_po
     group = algorithm.env_runner_group
     before = algorithm.rollout_workers.version
     set_policy(algorithm, other_policy)
-    version = ObjectStoreTransfer(WIRE).push(algorithm.learner_group, group, 60)
+    version = ObjectStoreTransfer(SERIALIZATION).push(algorithm.learner_group, group, 60)
     assert version == before + 1
     assert versions(group) == [version] * 3
     for state in engine_states(group):
@@ -59,7 +59,7 @@ def test_every_runner_holds_the_learners_weights_and_says_so(algorithm, other_po
 def test_an_object_a_bucket_in_the_engines_type(algorithm):
     sizes = {}
     for dtype in ("float32", "bfloat16"):
-        _, weights = store_weights(algorithm.learner_group, WireSettings(dtype, BUCKET_BYTES))
+        _, weights = store_weights(algorithm.learner_group, Serialization(dtype, BUCKET_BYTES))
         objects = [ray.get(bucket.payload) for bucket in weights.stored]
         assert [array.nbytes for array in objects] == [bytes_of(bucket.specs) for bucket in weights.stored]
         assert all(
@@ -87,7 +87,7 @@ def test_a_runner_that_fails_or_hangs_does_not_stop_the_others(algorithm, other_
     set_policy(algorithm, other_policy)
     os.kill(pids[2], signal.SIGSTOP)
     try:
-        version = ObjectStoreTransfer(WIRE).push(algorithm.learner_group, group, 20)
+        version = ObjectStoreTransfer(SERIALIZATION).push(algorithm.learner_group, group, 20)
         assert group.healthy_env_runner_ids() == [3]
         assert versions(group, remote_worker_ids=[3]) == [version]
     finally:
@@ -102,6 +102,6 @@ def test_no_runner_left_is_an_error_in_words(algorithm):
     group = algorithm.env_runner_group
     group.foreach_env_runner(_forget_model, local_env_runner=False, remote_worker_ids=[3])
     with pytest.raises(NoRunnerTookWeights, match="'NoneType' object is not callable"):
-        ObjectStoreTransfer(WIRE).push(algorithm.learner_group, group, 20)
+        ObjectStoreTransfer(SERIALIZATION).push(algorithm.learner_group, group, 20)
     with pytest.raises(NoRunnerTookWeights, match="none is healthy"):
-        ObjectStoreTransfer(WIRE).push(algorithm.learner_group, group, 20)
+        ObjectStoreTransfer(SERIALIZATION).push(algorithm.learner_group, group, 20)

@@ -5,8 +5,8 @@ import torch
 
 from algorithms.config.placement import TransferKind
 from algorithms.rollout.weight_sync import streamed
+from algorithms.rollout.weight_sync.serialization import Serialization
 from algorithms.rollout.weight_sync.streamed import StreamedTransfer, bucket_fields
-from algorithms.rollout.weight_sync.wire import WireSettings
 
 VERSION = 7
 
@@ -73,7 +73,7 @@ class Route:
     kind, concurrent = TransferKind.IPC, False
 
     def __init__(self):
-        self.link = self
+        self.channel = self
 
     def prepare(self, learner_group, calls):
         pass
@@ -100,7 +100,7 @@ def events(monkeypatch):
 
 def test_a_learner_frees_its_buffer_between_the_end_of_the_mapping_and_the_wake_of_the_cache(events):
     learners = LearnerGroup()
-    assert StreamedTransfer(Route(), WireSettings("float32", 1000)).push(learners, RunnerGroup(events), 60) == VERSION
+    assert StreamedTransfer(Route(), Serialization("float32", 1000)).push(learners, RunnerGroup(events), 60) == VERSION
     assert events == [
         "learner frees memory",
         "engine maps the buffer",

@@ -12,13 +12,13 @@ from algorithms.rollout.engines.base import GenerationRequest
 from algorithms.rollout.types import Sampling
 from algorithms.rollout.weight_sync.choice import Sleep
 from algorithms.rollout.weight_sync.object_store import ObjectStoreTransfer
+from algorithms.rollout.weight_sync.serialization import NO_VERSION, TENSORS, Serialization, TensorSpec, unpack
 from algorithms.rollout.weight_sync.streamed import StreamedTransfer, bucket_fields
-from algorithms.rollout.weight_sync.wire import NO_VERSION, TENSORS, TensorSpec, WireSettings, unpack
 
 from .conftest import BUCKET_BYTES
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow]
-WIRE = WireSettings("float32", BUCKET_BYTES)
+SERIALIZATION = Serialization("float32", BUCKET_BYTES)
 BACKEND = "test_files"
 
 
@@ -73,7 +73,7 @@ def test_in_one_process_the_engine_copies_the_live_weights(algorithm, engine, lm
 
 def test_the_object_store_does_the_same_in_buckets(algorithm, engine, lm):
     disturb(algorithm, lm)
-    version = ObjectStoreTransfer(WIRE).push(algorithm.learner_group, algorithm.env_runner_group, 60)
+    version = ObjectStoreTransfer(SERIALIZATION).push(algorithm.learner_group, algorithm.env_runner_group, 60)
     assert gap(engine, lm) < 1e-3
     assert engine.weights_version == version
 
@@ -100,7 +100,7 @@ def test_an_engine_does_not_sleep_while_responses_run(engine):
 
 
 @dataclass(frozen=True)
-class FileLink:
+class FileChannel:
     folder: Path
     concurrent: bool
 
@@ -126,7 +126,7 @@ class FileRoute:
     kind = TransferKind.IPC
 
     def __init__(self, folder, concurrent):
-        self.link, self.concurrent = FileLink(folder, concurrent), concurrent
+        self.channel, self.concurrent = FileChannel(folder, concurrent), concurrent
 
     def prepare(self, learner_group, calls):
         calls(lambda runner: runner.engine.llm.init_weight_transfer_engine({"init_info": {"wait": self.concurrent}}))
@@ -179,7 +179,7 @@ def register_file_backend():
 
 @pytest.mark.parametrize("concurrent", [False, True], ids=["like CUDA IPC", "like NCCL"])
 def test_a_route_between_gpus_drives_a_backend_of_vllm(algorithm, engine, lm, tmp_path, concurrent):
-    transfer = StreamedTransfer(FileRoute(tmp_path, concurrent), WIRE)
+    transfer = StreamedTransfer(FileRoute(tmp_path, concurrent), SERIALIZATION)
     for _ in range(2):
         disturb(algorithm, lm)
         version = transfer.push(algorithm.learner_group, algorithm.env_runner_group, 60)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from algorithms.rollout.types import Sampling, VersionSpans
-from algorithms.rollout.weight_sync.wire import TENSORS, Weights, as_weights
+from algorithms.rollout.weight_sync.serialization import TENSORS, Weights, as_weights
 
 # The level of sleep at which the next weights are on their way, and the old ones need not be kept anywhere.
 DROP_WEIGHTS = 2

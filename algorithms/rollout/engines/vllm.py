@@ -23,7 +23,7 @@ from algorithms.rollout.engines.vllm_start import (
     start_vllm,
 )
 from algorithms.rollout.types import Sampling
-from algorithms.rollout.weight_sync.wire import NO_VERSION, TENSORS, require_complete, require_same_shapes
+from algorithms.rollout.weight_sync.serialization import NO_VERSION, TENSORS, require_complete, require_same_shapes
 
 # All episodes of a step mostly have the same; a limit of its own has each that runs out of context.
 REMEMBERED_SAMPLINGS = 256
@@ -273,7 +273,7 @@ def _model_arguments(model: str, revision: str | None, trust_remote_code: bool) 
     config = AutoConfig.from_pretrained(model, revision=revision, trust_remote_code=trust_remote_code)
     arguments: dict[str, Any] = {}
     if is_composite(config):
-        from algorithms.rollout.weight_sync.vllm_loading import TEXT_FORMAT, only_text
+        from algorithms.rollout.weight_sync.vllm_backends import TEXT_FORMAT, only_text
 
         arguments |= {"hf_overrides": only_text, "load_format": TEXT_FORMAT}
     if current_platform.is_cpu() and "linear_attention" in (

@@ -9,8 +9,8 @@ from ray.rllib.env.env_runner_group import EnvRunnerGroup
 from algorithms.config.base import BaseConfig
 from algorithms.config.placement import TransferKind, engine_sleeps, transfer_kind
 from algorithms.rollout.weight_sync.object_store import InProcessTransfer, ObjectStoreTransfer
+from algorithms.rollout.weight_sync.serialization import Serialization
 from algorithms.rollout.weight_sync.transfer import RunnerCalls, TransferUnavailable, WeightTransfer
-from algorithms.rollout.weight_sync.wire import WireSettings
 
 _logger = logging.getLogger(__name__)
 
@@ -21,27 +21,28 @@ def choose_transfer(config: BaseConfig) -> WeightTransfer:
     Raises:
         ConfigError: `env_runners.weight_transfer` cannot work where they live.
     """
-    kind, wire = transfer_kind(config), WireSettings(config.env_runners_settings.dtype)
+    kind, serialization = transfer_kind(config), Serialization(config.env_runners_settings.dtype)
     if kind is TransferKind.IN_PROCESS:
         return InProcessTransfer()
     if kind is TransferKind.OBJECT_STORE:
-        return ObjectStoreTransfer(wire)
-    streamed = _streamed(kind, wire)
-    return OrObjectStore(streamed, wire) if config.env_runners_settings.weight_transfer == "auto" else streamed
+        return ObjectStoreTransfer(serialization)
+    streamed = _streamed(kind, serialization)
+    return OrObjectStore(streamed, serialization) if config.env_runners_settings.weight_transfer == "auto" else streamed
 
 
-def _streamed(kind: TransferKind, wire: WireSettings) -> WeightTransfer:
-    from algorithms.rollout.weight_sync.routes import IPCRoute, NCCLRoute
+def _streamed(kind: TransferKind, serialization: Serialization) -> WeightTransfer:
+    from algorithms.rollout.weight_sync.ipc import IPCRoute
+    from algorithms.rollout.weight_sync.nccl import NCCLRoute
     from algorithms.rollout.weight_sync.streamed import StreamedTransfer
 
-    return StreamedTransfer(IPCRoute() if kind is TransferKind.IPC else NCCLRoute(), wire)
+    return StreamedTransfer(IPCRoute() if kind is TransferKind.IPC else NCCLRoute(), serialization)
 
 
 class OrObjectStore:
     """Uses a transfer while it is available, then the object store, which always is."""
 
-    def __init__(self, first: WeightTransfer, wire: WireSettings) -> None:
-        self._way, self._wire = first, wire
+    def __init__(self, first: WeightTransfer, serialization: Serialization) -> None:
+        self._way, self._serialization = first, serialization
 
     @property
     def kind(self) -> TransferKind:
@@ -54,7 +55,7 @@ class OrObjectStore:
             return self._way.push(learner_group, runner_group, timeout_s)
         except TransferUnavailable as error:
             _logger.warning("weights go through Ray's object store from now on: %s", error.reason)
-            self._way = ObjectStoreTransfer(self._wire)
+            self._way = ObjectStoreTransfer(self._serialization)
             return self._way.push(learner_group, runner_group, timeout_s)
 
     def publish(self, learner_group: LearnerGroup) -> tuple[int, dict[str, Any]] | None:

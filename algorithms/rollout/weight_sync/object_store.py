@@ -21,18 +21,18 @@ from ray.rllib.utils.metrics import WEIGHTS_SEQ_NO
 from algorithms.config.placement import TransferKind
 from algorithms.learner.learner import GRPOLearner
 from algorithms.learner.sharding import compute_device
-from algorithms.rollout.weight_sync.transfer import RunnerCalls, on_learners, require_version
-from algorithms.rollout.weight_sync.wire import (
+from algorithms.rollout.weight_sync.serialization import (
     Bucket,
     Named,
+    Serialization,
     TensorsAtHand,
-    WireSettings,
     bytes_of,
     pack,
     plan_buckets,
     release_memory,
     unpack,
 )
+from algorithms.rollout.weight_sync.transfer import RunnerCalls, on_learners, require_version
 
 
 @dataclass(frozen=True)
@@ -64,14 +64,14 @@ class ObjectStoreTransfer:
 
     kind = TransferKind.OBJECT_STORE
 
-    def __init__(self, wire: WireSettings) -> None:
-        self.wire = wire
+    def __init__(self, serialization: Serialization) -> None:
+        self.serialization = serialization
         self._kept: tuple[int, StoredWeights] | None = None
 
     def push(self, learner_group: LearnerGroup, runner_group: EnvRunnerGroup, timeout_s: float) -> int:
         """Store the weights and have the runners load them, see `WeightTransfer.push`."""
         self._kept = None  # before the new ones are stored: the store need not hold both
-        self._kept = version, weights = store_weights(learner_group, self.wire)
+        self._kept = version, weights = store_weights(learner_group, self.serialization)
         calls = RunnerCalls(runner_group, timeout_s)
         require_version(calls(functools.partial(_set_state, state=weights.state(version))), version)
         return version
@@ -79,16 +79,16 @@ class ObjectStoreTransfer:
     def publish(self, learner_group: LearnerGroup) -> tuple[int, dict[str, Any]]:
         """Store the weights, see `WeightTransfer.publish`."""
         self._kept = None
-        self._kept = version, weights = store_weights(learner_group, self.wire)
+        self._kept = version, weights = store_weights(learner_group, self.serialization)
         return version, weights.state(version)
 
     def message(self, learner_group: LearnerGroup) -> tuple[int, dict[str, Any]]:
         """Return the weights that were pushed last, see `WeightTransfer.message`."""
-        version, weights = self._kept or store_weights(learner_group, self.wire)
+        version, weights = self._kept or store_weights(learner_group, self.serialization)
         return version, weights.state(version)
 
 
-def store_weights(learner_group: LearnerGroup, wire: WireSettings) -> tuple[int, StoredWeights]:
+def store_weights(learner_group: LearnerGroup, serialization: Serialization) -> tuple[int, StoredWeights]:
     """Put the learners' weights into the object store, where they stay while the result is referenced.
 
     Returns:
@@ -97,7 +97,7 @@ def store_weights(learner_group: LearnerGroup, wire: WireSettings) -> tuple[int,
     Raises:
         LearnerDied: a learner did not answer.
     """
-    answers = on_learners(learner_group, functools.partial(_store, wire=wire))
+    answers = on_learners(learner_group, functools.partial(_store, serialization=serialization))
     return next(answer for answer in answers if answer is not None)
 
 
@@ -107,10 +107,10 @@ def _set_state(runner: Any, state: dict[str, Any]) -> int:
 
 
 @torch.no_grad()
-def _store(learner: GRPOLearner, wire: WireSettings) -> tuple[int, StoredWeights] | None:
+def _store(learner: GRPOLearner, serialization: Serialization) -> tuple[int, StoredWeights] | None:
     """Runs in every learner, because sharded ones gather together; the first one stores."""
     shapes, tensors = learner.policy_shapes(), learner.policy_tensors()
-    plan = plan_buckets(shapes, wire.dtype, wire.bucket_bytes)
+    plan = plan_buckets(shapes, serialization.dtype, serialization.bucket_bytes)
     if learner._learner_index:
         for _ in tensors:
             pass

@@ -17,19 +17,19 @@ from algorithms.config.placement import TransferKind
 from algorithms.learner.learner import GRPOLearner
 from algorithms.learner.sharding import compute_device
 from algorithms.rollout.weight_sync.object_store import ObjectStoreTransfer
-from algorithms.rollout.weight_sync.transfer import RunnerCalls, on_learners, require_version
-from algorithms.rollout.weight_sync.wire import (
+from algorithms.rollout.weight_sync.serialization import (
     Bucket,
+    Serialization,
     TensorSpec,
-    WireSettings,
     bytes_of,
     pack,
     plan_buckets,
     release_memory,
 )
+from algorithms.rollout.weight_sync.transfer import RunnerCalls, on_learners, require_version
 
 
-class Link(Protocol):
+class Channel(Protocol):
     """How the bytes leave a learner."""
 
     def sends(self, learner: GRPOLearner) -> bool:
@@ -54,7 +54,7 @@ class Route(Protocol):
         ...
 
     @property
-    def link(self) -> Link:
+    def channel(self) -> Channel:
         """The learners' end."""
         ...
 
@@ -82,9 +82,9 @@ class Route(Protocol):
 class StreamedTransfer:
     """Pushes over a route; a runner that comes back alone is served through the object store."""
 
-    def __init__(self, route: Route, wire: WireSettings) -> None:
-        self.route, self.wire = route, wire
-        self._store = ObjectStoreTransfer(wire)
+    def __init__(self, route: Route, serialization: Serialization) -> None:
+        self.route, self.serialization = route, serialization
+        self._store = ObjectStoreTransfer(serialization)
 
     @property
     def kind(self) -> TransferKind:
@@ -95,7 +95,9 @@ class StreamedTransfer:
         """Send to all healthy runners at once, see `WeightTransfer.push`."""
         calls = RunnerCalls(runner_group, timeout_s)
         self.route.prepare(learner_group, calls)
-        opened = on_learners(learner_group, functools.partial(open_stream, wire=self.wire, link=self.route.link))[0]
+        opened = on_learners(
+            learner_group, functools.partial(open_stream, serialization=self.serialization, channel=self.route.channel)
+        )[0]
         calls(functools.partial(_start, shapes=opened.shapes))
         self._send_all(learner_group, calls)
         # An engine that slept takes its cache when it finishes. The learners' buffers are freed before, which needs
@@ -196,13 +198,13 @@ def sender_of(learner: GRPOLearner) -> Sender:
     return sender
 
 
-def open_stream(learner: GRPOLearner, *, wire: WireSettings, link: Link) -> Opened:
+def open_stream(learner: GRPOLearner, *, serialization: Serialization, channel: Channel) -> Opened:
     """Begin to send; the GPU memory that torch merely keeps for later goes to the engines."""
     release_memory()
     shapes = learner.policy_shapes()
-    plan = plan_buckets(shapes, wire.dtype, wire.bucket_bytes)
+    plan = plan_buckets(shapes, serialization.dtype, serialization.bucket_bytes)
     sender = sender_of(learner)
-    sender.buckets, sender.exported = _buckets(learner, plan, link), None
+    sender.buckets, sender.exported = _buckets(learner, plan, channel), None
     return Opened(int(learner._weights_seq_no), shapes)
 
 
@@ -226,9 +228,9 @@ def close_stream(learner: GRPOLearner) -> None:
 
 
 @torch.no_grad()
-def _buckets(learner: GRPOLearner, plan: list[tuple[TensorSpec, ...]], link: Link) -> Iterator[Bucket | None]:
+def _buckets(learner: GRPOLearner, plan: list[tuple[TensorSpec, ...]], channel: Channel) -> Iterator[Bucket | None]:
     tensors = learner.policy_tensors()
-    if not link.sends(learner):
+    if not channel.sends(learner):
         for specs in plan:
             for _ in specs:
                 next(tensors)
@@ -239,5 +241,5 @@ def _buckets(learner: GRPOLearner, plan: list[tuple[TensorSpec, ...]], link: Lin
         pack(tensors, specs, buffer)
         if buffer.is_cuda:
             torch.cuda.current_stream(buffer.device).synchronize()  # others read it, on streams of their own
-        yield Bucket(specs, link.offer(learner, buffer))
-        link.deliver(learner, buffer[: bytes_of(specs)])
+        yield Bucket(specs, channel.offer(learner, buffer))
+        channel.deliver(learner, buffer[: bytes_of(specs)])

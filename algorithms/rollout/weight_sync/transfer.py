@@ -2,7 +2,8 @@
 
 import functools
 import logging
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -184,3 +185,13 @@ def _attempt(call: Callable[[Any], Any], runner: Any) -> tuple[int, Any]:
 def in_a_line(error: Exception) -> str:
     """Return an error's text, without the advice that CUDA adds to each of its own."""
     return f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
+
+
+def failures_of(answers: Mapping[Any, Any]) -> list[str]:
+    """Return what went wrong, in words, each once."""
+    return sorted({answer.message for answer in answers.values() if isinstance(answer, Failure)})
+
+
+def process_id(runner: Any) -> int:
+    """Return the process that a runner is in."""
+    return os.getpid()

@@ -3,14 +3,19 @@
 With that, whatever the way of the bytes, an update is vLLM's own sequence: `start_weight_update`, `update_weights` for
 each bucket, `finish_weight_update`. Tensors at hand serve the object store, an engine that shares the learner's
 process, and runners that come back while the others are at work.
+
+vLLM's workers import this module alone: it also lets them read a composite model's folder, only the text model, under
+the class and names of a plain one.
 """
 
 import functools
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Iterable
+from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
 from vllm.config import WeightTransferConfig
+from vllm.config.load import LoadConfig
 from vllm.distributed.weight_transfer import WeightTransferEngineFactory
 from vllm.distributed.weight_transfer.base import (
     WeightTransferEngine,
@@ -19,9 +24,14 @@ from vllm.distributed.weight_transfer.base import (
 )
 from vllm.distributed.weight_transfer.ipc_engine import IPCWeightTransferEngine
 from vllm.distributed.weight_transfer.nccl_engine import NCCLWeightTransferEngine, NCCLWeightTransferInitInfo
+from vllm.model_executor.model_loader import register_model_loader
+from vllm.model_executor.model_loader.default_loader import DefaultModelLoader
 
-from algorithms.rollout.weight_sync import vllm_loading  # noqa: F401  # vLLM's workers import this module alone
-from algorithms.rollout.weight_sync.wire import TENSORS
+from algorithms.models.composite import text_config, text_name
+from algorithms.rollout.weight_sync.serialization import TENSORS
+
+# vLLM's name of a composite model's folder, of which only the text is read.
+TEXT_FORMAT = "r3_text"
 
 
 @dataclass
@@ -98,6 +108,26 @@ class NCCLEngine(_TakesTensors, NCCLWeightTransferEngine):
         super().init_transfer_engine(init_info)
         if self.model_update_group is None or self.model_update_group.disabled:
             raise RuntimeError("vLLM finds no NCCL library")
+
+
+def only_text(config: Any) -> Any:
+    """Return the configuration of the text model, as vLLM's `hf_overrides`, which is called with other ones too."""
+    return text_config(config)
+
+
+@register_model_loader(TEXT_FORMAT)
+class TextLoader(DefaultModelLoader):
+    """Reads safetensors files, leaves out weights that are not of the text, and renames the rest."""
+
+    def __init__(self, load_config: LoadConfig) -> None:
+        super().__init__(replace(load_config, load_format="safetensors"))
+
+    def get_all_weights(self, model_config: Any, model: Any) -> Generator[tuple[str, torch.Tensor], None, None]:
+        """Yield the text model's weights under its own names."""
+        for name, tensor in super().get_all_weights(model_config, model):
+            own = text_name(name)
+            if own is not None:
+                yield own, tensor
 
 
 def backend_name(kind: str) -> str:

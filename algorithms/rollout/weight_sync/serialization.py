@@ -17,7 +17,7 @@ Named = tuple[str, Any]
 
 
 @dataclass(frozen=True)
-class WireSettings:
+class Serialization:
     """How weights travel.
 
     Args:
@@ -89,7 +89,7 @@ class TensorSpec:
     """One tensor of a bucket.
 
     Args:
-        dtype: torch's name of the type that it has on the wire, such as `bfloat16`.
+        dtype: torch's name of the type that it has in transit, such as `bfloat16`.
     """
 
     name: str
@@ -98,12 +98,12 @@ class TensorSpec:
 
     @property
     def nbytes(self) -> int:
-        """Bytes on the wire."""
+        """Bytes in transit."""
         return math.prod(self.shape) * self.torch_dtype.itemsize
 
     @property
     def torch_dtype(self) -> torch.dtype:
-        """The type on the wire."""
+        """The type in transit."""
         dtype: torch.dtype = getattr(torch, self.dtype)
         return dtype
 
@@ -128,7 +128,7 @@ def plan_buckets(
 
     Args:
         shapes: of all tensors by name, in the order in which they will be packed.
-        dtype: on the wire.
+        dtype: in transit.
         bucket_bytes: bound on what is held beside the weights themselves, on each side.
     """
     buckets: list[list[TensorSpec]] = []
@@ -150,7 +150,7 @@ def bytes_of(specs: Iterable[TensorSpec]) -> int:
 
 @torch.no_grad()
 def pack(tensors: Iterator[tuple[str, torch.Tensor]], specs: Sequence[TensorSpec], buffer: torch.Tensor) -> None:
-    """Copy the next tensors into a buffer, in the type of the wire.
+    """Copy the next tensors into a buffer, in the type of transit.
 
     Args:
         tensors: names and tensors, in the order of the plan.

@@ -1,11 +1,11 @@
-"""Buckets: every tensor arrives once, in order, in the type of the wire, and within the bound."""
+"""Buckets: every tensor arrives once, in order, in the type of transit, and within the bound."""
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from algorithms.rollout.weight_sync.wire import (
+from algorithms.rollout.weight_sync.serialization import (
     TensorsAtHand,
     as_weights,
     bytes_of,

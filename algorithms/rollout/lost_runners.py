@@ -1,16 +1,18 @@
-"""The return of one env runner that was lost, or is started as a spare: a process that answers, then weights."""
+"""Count lost env runners, restart one, and raise the errors that end a run for it."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import ray
 from ray.exceptions import ActorDiedError, RayError, RayTaskError
 
-from algorithms.rollout.losses import describe
-from algorithms.rollout.remote_runner import RemoteRunner
+from algorithms.rollout.remote_runner import RemoteRunner, RunnerState
+from algorithms.utils.errors import RunError
 
+# A request that kills every runner it meets must not kill them forever.
+LOSSES_WITHOUT_PROGRESS = 2
 MOST_STARTS = 3
 MOST_DEATHS = 3
 # Ray takes a second to refuse a call to an actor whose process starts.
@@ -19,12 +21,75 @@ RETRY_S = 0.25
 Weights = tuple[int, Mapping[str, Any]]
 
 
+class NoEnvRunnerLeft(RunError, TimeoutError):
+    """No env runner answers, and none has come back in time."""
+
+
+class StaleWeights(RunError):
+    """A runner keeps sampling with other weights than the learners hold, even after they were sent again."""
+
+
+class WorkersClosed(RuntimeError):
+    """The env runners were stopped during a rollout."""
+
+
+class LostRunners:
+    """Decides whether it still makes sense to wait for runners.
+
+    Args:
+        limit_s: how long there may be none that is ready.
+    """
+
+    def __init__(self, limit_s: float) -> None:
+        self.limit_s = limit_s
+        self.without_progress, self.last = 0, ""
+        self.ready_at = time.monotonic()
+
+    def count(self, last: str) -> None:
+        """Count a loss."""
+        self.without_progress, self.last = self.without_progress + 1, last
+
+    def require_runners(self, runners: Collection[RemoteRunner], ready: int) -> None:
+        """Check that there is a runner to wait for.
+
+        Args:
+            runners: all of them.
+            ready: how many can be given work.
+
+        Raises:
+            NoEnvRunnerLeft: no runner is ready, and none came back in time; or runners are lost again and again.
+        """
+        now = time.monotonic()
+        if ready:
+            self.ready_at = now
+        elif now - self.ready_at > self.limit_s or all(runner.state is RunnerState.GONE for runner in runners):
+            raise NoEnvRunnerLeft(self._describe("they were lost, and none came back in time"))
+        if self.without_progress > LOSSES_WITHOUT_PROGRESS * len(runners):
+            reason = f"{self.without_progress} were lost without a single rollout in between"
+            raise NoEnvRunnerLeft(self._describe(reason))
+
+    def _describe(self, what: str) -> str:
+        return (
+            f"no env runner is left: {what}; the last: {self.last}. Fix: look into the runners' logs (Ray's "
+            "session folder, logs/worker-*), raise env_runners.timeout_s if responses take longer than that, and "
+            "resume from the last checkpoint with --resume"
+        )
+
+
+def describe(error: RayError) -> str:
+    """Describe what happened to a runner. After an exception its process lives, but in an unknown state."""
+    if isinstance(error, RayTaskError):
+        where = str(error).strip()
+        return f"raised {error.cause!r}:\n{where}\n"
+    return f"died ({type(error).__name__}: {str(error).strip().splitlines()[0]})"
+
+
 class GivenUp(Exception):
     """A runner does not return; the message says why."""
 
 
 @dataclass
-class Comeback:
+class RunnerRestart:
     """The answers that a runner still owes before it is ready.
 
     Ray starts an actor whose process died again by itself, at once, and a kill would only begin that anew: a process is
@@ -64,7 +129,7 @@ class Comeback:
         self._killed = True
         self.kill(self.runner.handle)
 
-    def go_on(self, weights: Callable[[], Weights | None]) -> None:
+    def proceed(self, weights: Callable[[], Weights | None]) -> None:
         """Take the next step, without waiting.
 
         Args:
