@@ -13,7 +13,7 @@ from typing import Any
 from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
 from ray.rllib.callbacks.callbacks import RLlibCallback
 
-from algorithms.config.errors import ConfigError, nearest
+from algorithms.config.errors import ConfigError, close_match
 from algorithms.config.other_libraries import explain_other_name
 
 # Those that are called.
@@ -205,7 +205,7 @@ def _answer(name: str, sections: Mapping[str, Iterable[str]]) -> str:
     if owners := [f"{section}.{name}" for section, keys in sections.items() if name in keys]:
         section = owners[0].partition(".")[0]
         return f'fix: {section}={{"{name}": …}}, the setting of section {section}'
-    close = nearest(name, [key for keys in sections.values() for key in keys])
+    close = close_match(name, [key for keys in sections.values() for key in keys])
     return explain_other_name(name) or (f"did you mean {close}?" if close else "neither RLlib nor a section has it")
 
 

@@ -56,11 +56,11 @@ def log_rllib_metrics(metrics: MetricsLogger, batch: StepBatch, sampled: Sampled
         ):
             for name, reduce in zip(names_of, ("mean", "min", "max"), strict=True):
                 metrics.log_value((names.ENV_RUNNER_RESULTS, name), value, reduce=reduce, window=window)
-        for name, key in (
+        for place in (
             ("agent_episode_return_mean", DEFAULT_AGENT_ID),
             ("module_episode_return_mean", DEFAULT_MODULE_ID),
         ):
-            metrics.log_value((names.ENV_RUNNER_RESULTS, name, key), rollout.reward, window=window)
+            metrics.log_value((names.ENV_RUNNER_RESULTS, *place), rollout.reward, window=window)
     turns = sum(map(_turns, rollouts))
     for key, here, ever in _counts(len(rollouts), turns, sampled):
         metrics.log_value((names.ENV_RUNNER_RESULTS, *key), here, reduce="sum")
