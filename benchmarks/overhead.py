@@ -1,7 +1,7 @@
 """What R³ costs beside GRPO: steps of both in turn, seconds of each generated token, and where the difference goes.
 
     python -m benchmarks.overhead                                        # the quickstart, 3 minutes
-    python -m benchmarks.overhead --config benchmarks/evidence/sums.yaml --set training.minibatches=1
+    python -m benchmarks.overhead --config configs/quickstart.yaml --set training.minibatches=1
 
 Both sides train with the same configuration, model and seed, each in a process of its own, and only one of them works
 at any time. The history is a file, as in a run; nothing is evaluated or saved beside it. Every step counts from

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.looks import TITLES
-from benchmarks.suite import figure, protocol, records, repeated, table
+from benchmarks.suite import figure, records, repeated, table
 from benchmarks.suite.records import Run
 
 _DIGITS = 3
@@ -15,23 +15,17 @@ _DIGITS = 3
 
 @functools.cache
 def _runs() -> tuple[Run, ...]:
-    found = records.read(protocol.RECORDS)
-    return tuple(sorted((run for run in found if run.phase == "test"), key=lambda run: run.name))
-
-
-def _budget(axis: str) -> float | None:
-    """Return the registered budget; None: where the shortest run of a task, difficulty and skill ends."""
-    return protocol.read()[0].tokens if axis == "tokens" else None
+    return tuple(records.read_test())
 
 
 @functools.cache
 def _scores(axis: str) -> np.ndarray:
-    return records.areas(_runs(), axis, _budget(axis))
+    return records.areas(_runs(), axis, records.TOKENS if axis == "tokens" else None)
 
 
 def in_short(images: Path) -> str:
     """Return each arm's level and R³ minus it over tokens and CPU seconds, and draw the curves over tokens."""
-    figure.draw_curves(_runs(), images / "suite.png", tokens=_budget("tokens"))
+    figure.draw_curves(_runs(), images / "suite.png")
     found = {axis: table.compare_runs(_runs(), _scores(axis)) for axis in records.AXES}
     lines = ["| arm | mean held-out pass@1 | R³ minus it | R³ minus it, equal CPU seconds |", "|---|---|---|---|"]
     for arm in table.ordered_arms(_runs()):
@@ -50,11 +44,11 @@ def compared(_: Path, axis: str) -> str:
 
 def profiles(images: Path) -> str:
     """Draw the performance profiles, and return where they are."""
-    figure.draw_profiles(_runs(), images / "suite-profiles.png", tokens=_budget("tokens"))
+    figure.draw_profiles(_runs(), images / "suite-profiles.png")
     return "![Share of runs above a threshold of mean held-out pass@1, for each arm](../images/suite-profiles.png)"
 
 
-def by_part(_: Path, reference: str = protocol.REFERENCE) -> str:
+def by_part(_: Path, reference: str = records.REFERENCE) -> str:
     """Return paired differences over generated tokens, by difficulty and by skill."""
     return table.differences_by_part(_runs(), _scores("tokens"), table.ordered_arms(_runs(), reference)).strip()
 

@@ -1,47 +1,33 @@
-"""Run the suite, or recompute its results: `python -m benchmarks.suite`.
+"""Recompute the published results of the registered suite from its records: `python -m benchmarks.suite`.
 
-    python -m benchmarks.suite screen         # which tasks are in, and which base learns them
-    python -m benchmarks.suite sweep          # learning rates, on the development tasks
-    python -m benchmarks.suite                # the registered test
-    python -m benchmarks.suite --table-only   # every published number, from the committed records
+    python -m benchmarks.suite --table-only                    # every number of the test
     python -m benchmarks.suite --table-only --reference grpo   # the others against GRPO
+    python -m benchmarks.suite sweep --table-only              # learning rates, on the development tasks
 
-Each resumes where it was interrupted. Bases and runs lie under `--out`, one line a finished run in `--records`.
+docs/results/evidence.md names the commit whose code made the runs.
 """
 
 import argparse
-import sys
-from pathlib import Path
 
-from algorithms.train.exit_codes import INTERRUPTED, in_one_line
-from benchmarks.suite.protocol import RECORDS, REFERENCE
+from benchmarks.suite.records import REFERENCE, read, read_test
+from benchmarks.suite.table import rates, report
 
 
-def main() -> int:
-    """Run the command, and return the exit code."""
+def main() -> None:
+    """Print the tables."""
+    arms = sorted({run.arm for run in read_test()})
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.suite", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", nargs="?", choices=["screen", "sweep", "test"], default="test")
-    parser.add_argument("--parallel", type=int, default=2, help="bases at a time, one core each; default: 2")
-    parser.add_argument("--out", type=Path, default=Path("runs/suite"), help="folder of bases and runs")
-    parser.add_argument("--records", type=Path, default=RECORDS, help="default: docs/evidence/suite.jsonl")
-    parser.add_argument(
-        "--table-only", action="store_true", help="run nothing; write table and figures of the existing records"
-    )
-    parser.add_argument(
-        "--reference", metavar="ARM", default=REFERENCE, help="the arm that the others are compared with"
-    )
-    parser.add_argument("--base", metavar="TASK:SKILL:N", help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
-    from benchmarks.suite import command
-
-    try:
-        return in_one_line(lambda: command.run(arguments), retry="call it again")
-    except KeyboardInterrupt:
-        print("interrupted; the same command goes on where this one ended", file=sys.stderr)
-        return INTERRUPTED
+    parser.add_argument("what", nargs="?", choices=["sweep", "test"], default="test")
+    parser.add_argument("--table-only", action="store_true", help="as ever: this edition's runs are complete")
+    parser.add_argument("--reference", choices=arms, default=REFERENCE, help="the arm that others are compared with")
+    given = parser.parse_args()
+    if given.what == "sweep":
+        print(rates([run for run in read() if run.phase == "sweep"]))
+    else:
+        print(report(read_test(), reference=given.reference))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,9 @@ import numpy as np
 AXES = ("tokens", "cpu_s")
 DIFFICULTIES = ("easy", "medium", "blind")
 FINAL = ("pass@1", "pass@8", "entropy", "truncated")
-_ONE_OF = {"phase": ("test", "sweep"), "difficulty": DIFFICULTIES, "skill": ("none", "own_failures")}
+REFERENCE = "r3"  # the arm that the others are compared with
+TOKENS = 160_000  # the registered budget of a run
+RECORDS = Path(__file__).parents[2] / "docs" / "evidence" / "suite.jsonl"
 
 
 @dataclass(frozen=True)
@@ -76,132 +78,53 @@ class Run:
         return f"{self.stratum}, {self.skill}"
 
 
-def read(path: Path) -> list[Run]:
-    """Read the runs, in the file's order; a last line that a kill cut off is left out, and so is a repeated line.
+def read(file: Path = RECORDS) -> list[Run]:
+    """Return the runs, in the file's order."""
+    return [_run(json.loads(line)) for line in file.read_text(encoding="utf-8").splitlines()]
 
-    Raises:
-        ValueError: another line is no run, or two lines of one run differ.
-    """
-    found: dict[str, tuple[Run, Any]] = {}
-    lines = path.read_bytes().rstrip().split(b"\n")
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        try:
-            content = json.loads(line)
-        except ValueError as error:
-            if number == len(lines):
-                break
-            raise ValueError(f"{path}:{number}: no JSON: {error}") from error
-        try:
-            run = _run(content)
-        except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"{path}:{number}: no run: {type(error).__name__}: {error}") from error
-        if run.name in found and found[run.name][1] != content:
-            raise ValueError(f"{path}:{number}: {run.name} is there already with another result")
-        found.setdefault(run.name, (run, content))
-    return [run for run, _ in found.values()]
+
+def read_test(file: Path = RECORDS) -> list[Run]:
+    """Return the runs of the test, by name."""
+    return sorted((run for run in read(file) if run.phase == "test"), key=lambda run: run.name)
 
 
 def _run(content: Mapping[str, Any]) -> Run:
-    for field, known in _ONE_OF.items():
-        if content[field] not in known:
-            raise ValueError(f"{field} is {content[field]!r}, not one of {', '.join(known)}")
-    steps, tokens, cpu_s, pass_at_1 = (
-        np.array([point[field] for point in content["curve"]], float) for field in ("step", *AXES, "pass@1")
-    )
-    for field, values in (("step", steps), ("tokens", tokens), ("cpu_s", cpu_s)):
-        if not len(values) or not np.all(np.isfinite(values)) or values[0] < 0 or np.any(np.diff(values) < 0):
-            raise ValueError(f"curve: {field} is empty, negative, falling or no number")
-    if tokens[0] != 0:
-        raise ValueError(f"curve: begins at {tokens[0]:g} tokens, not before training")
-    if not np.all((pass_at_1 >= 0) & (pass_at_1 <= 1)):
-        raise ValueError("curve: pass@1 is not from 0 to 1")
-    return Run(
-        phase=content["phase"],
-        task=str(content["task"]),
-        difficulty=content["difficulty"],
-        skill=content["skill"],
-        base=int(content["base"]),
-        arm=str(content["arm"]),
-        seed=int(content["seed"]),
-        lr=float(content["lr"]),
-        steps=steps,
-        tokens=tokens,
-        cpu_s=cpu_s,
-        pass_at_1=pass_at_1,
-        final={field: float(content["final"][field]) for field in FINAL},
-        wall_s=float(content["wall_s"]),
-        protocol=str(content["protocol"]),
-        commit=str(content["commit"]),
-    )
+    names = {"steps": "step", "tokens": "tokens", "cpu_s": "cpu_s", "pass_at_1": "pass@1"}
+    curve = {name: np.array([point[key] for point in content["curve"]], float) for name, key in names.items()}
+    values: dict[str, Any] = {**content, **curve}
+    return Run(**{field.name: values[field.name] for field in fields(Run)})
 
 
-def at(run: Run, axis: str, x: float, *, hold: bool = False) -> float:
-    """Return held-out pass@1 at a point of the run, between two measurements on a straight line.
-
-    Args:
-        run: a run.
-        axis: `tokens` or `cpu_s`.
-        x: generated tokens or CPU seconds, from 0; before the first measurement it is the first one's.
-        hold: keep the last value behind the run's end.
-
-    Raises:
-        ValueError: an unknown axis, a negative point, or one behind the end without `hold`.
-    """
-    _check(run, axis, x, hold)
-    return float(np.interp(x, _points(run, axis), run.pass_at_1))
-
-
-def area(run: Run, axis: str, budget: float, *, hold: bool = False) -> float:
+def area(run: Run, axis: str, budget: float) -> float:
     """Return the mean held-out pass@1 over [0, budget], the curve being straight between two measurements.
 
     Args:
         run: a run.
         axis: `tokens` or `cpu_s`.
         budget: generated tokens or CPU seconds, positive.
-        hold: keep the last value behind the run's end.
 
     Raises:
-        ValueError: an unknown axis, no positive budget, or one behind the end without `hold`.
+        ValueError: the run ends before the budget.
     """
-    if not budget > 0:
-        raise ValueError(f"a budget of {budget:g} {axis} is not positive")
-    ends = [at(run, axis, x, hold=hold) for x in (0.0, budget)]
-    points = _points(run, axis)
-    inside = (points > 0) & (points < budget)
-    places = np.concatenate([[0.0], points[inside], [budget]])
-    return float(np.trapezoid(np.concatenate([ends[:1], run.pass_at_1[inside], ends[1:]]), places) / budget)
+    points = getattr(run, axis)
+    if budget > points[-1]:
+        raise ValueError(f"{run.name}: ends at {points[-1]:g} {axis}, before {budget:g}")
+    places = np.concatenate([[0.0], points[(points > 0) & (points < budget)], [budget]])
+    return float(np.trapezoid(np.interp(places, points, run.pass_at_1), places) / budget)
 
 
-def areas(runs: Sequence[Run], axis: str, budget: float | None = None, *, hold: bool = False) -> np.ndarray:
-    """Return each run's area, as `area` does.
+def areas(runs: Sequence[Run], axis: str, budget: float | None = None) -> np.ndarray:
+    """Return each run's area: [runs].
 
     Args:
         runs: at least one.
         axis: `tokens` or `cpu_s`.
         budget: the same for all runs; by default, for each task, difficulty and skill, where its shortest run ends.
-        hold: keep the last value behind a run's end.
-
-    Returns:
-        [runs].
 
     Raises:
-        ValueError: as `area`.
+        ValueError: a run ends before the budget.
     """
     ends: dict[str, float] = {}
     for run in runs:
-        ends[run.cell] = min(float(_points(run, axis)[-1]), ends.get(run.cell, np.inf))
-    return np.array([area(run, axis, ends[run.cell] if budget is None else budget, hold=hold) for run in runs])
-
-
-def _points(run: Run, axis: str) -> np.ndarray:
-    if axis not in AXES:
-        raise ValueError(f"no axis {axis!r}: {' or '.join(AXES)}")
-    return getattr(run, axis)
-
-
-def _check(run: Run, axis: str, x: float, hold: bool) -> None:
-    end = float(_points(run, axis)[-1])
-    if not 0 <= x <= (np.inf if hold else end):
-        raise ValueError(f"{run.name}: {x:g} {axis} is not within its curve, which ends at {end:g}")
+        ends[run.cell] = min(float(getattr(run, axis)[-1]), ends.get(run.cell, np.inf))
+    return np.array([area(run, axis, ends[run.cell] if budget is None else budget) for run in runs])

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.suite.protocol import RECORDS, REFERENCE
-from benchmarks.suite.records import Run, read
+from benchmarks.suite.records import RECORDS, REFERENCE, Run, read
 from benchmarks.suite.table import markdown, ordered_arms
 
 FILE = RECORDS.with_name("suite-idle.jsonl")

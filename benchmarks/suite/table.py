@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.suite.comparison import Comparison, compare
-from benchmarks.suite.protocol import REFERENCE
-from benchmarks.suite.records import DIFFICULTIES, FINAL, Run, areas
+from benchmarks.suite.records import AXES, DIFFICULTIES, FINAL, REFERENCE, TOKENS, Run, areas
 from benchmarks.suite.statistics import DRAWS, MARGIN, Estimate, paired_mean, stratified_mean
 
 _MEANING_OF_TASKS = "Final held-out pass@1, mean over runs; `before` is the base's.\n"
@@ -16,57 +15,48 @@ _MEANING_OF_ENDS = "Means, every task, difficulty and skill weighing the same; e
 _AXES = {"tokens": "generated tokens", "cpu_s": "CPU seconds"}
 
 
-def report(
-    runs: Sequence[Run],
-    planned: int,
-    *,
-    tokens: float | None = None,
-    cpu_s: float | None = None,
-    hold: bool = False,
-    reference: str = REFERENCE,
-    draws: int = DRAWS,
-    seed: int = 0,
-) -> str:
-    """Return the page; before all planned runs are in, it compares nothing.
+def report(runs: Sequence[Run], *, tokens: float = TOKENS, reference: str = REFERENCE, draws: int = DRAWS) -> str:
+    """Return the page.
 
     Args:
-        runs: of any phase; those of the test count.
-        planned: how many runs the test has.
-        tokens: budget of generated tokens for every run; by default, for each task, difficulty and skill, where
-            its shortest run ends.
-        cpu_s: budget of CPU seconds, likewise.
-        hold: keep the last value of a run that ended before a budget that is given.
+        runs: those of the test, by name.
+        tokens: budget of generated tokens for every run; of CPU seconds it is, for each task, difficulty and skill,
+            where its shortest run ends.
         reference: the arm that the others are compared with.
         draws: bootstrap draws.
-        seed: of their generator.
 
     Raises:
-        ValueError: more runs than planned; an arm with two learning rates; arms over different bases; a task and
-            difficulty with a single base; or a budget behind the end of a run without `hold`.
+        ValueError: arms over different bases; a task and difficulty with a single base; or a run that ends before the
+            budget.
     """
-    runs = sorted((run for run in runs if run.phase == "test"), key=lambda run: run.name)
-    if len(runs) > planned:
-        raise ValueError(f"{len(runs)} test runs of {planned} planned: none is added after the plan")
-    _check_rates(runs)
     arms = ordered_arms(runs, reference)
     parts = ["# Suite\n", _origin(runs)]
-    if len(runs) < planned:
-        parts.append(f"interim: {len(runs)} of {planned} runs; no conclusions before all are in\n")
-    elif runs:
-        scores = {"tokens": areas(runs, "tokens", tokens, hold=hold), "cpu_s": areas(runs, "cpu_s", cpu_s, hold=hold)}
-        for axis, budget in (("tokens", tokens), ("cpu_s", cpu_s)):
-            parts += [f"## Area over {_AXES[axis]}\n", _meaning(axis, budget, reference)]
-            parts.append(comparison(runs, scores[axis], reference, draws=draws, seed=seed))
-        parts.append(_legend(len(arms) - 1, draws))
-        for axis, values in scores.items():
-            title = f"## Parts of the test, area over {_AXES[axis]}\n"
-            parts += [title, _meaning_of_parts(reference), differences_by_part(runs, values, arms)]
-    if runs:
-        parts += ["## Every task\n", _MEANING_OF_TASKS, final_by_task(runs, arms)]
-        parts += ["## At the end of a run\n", _MEANING_OF_ENDS, ends(runs, arms)]
-    if len(runs) == planned:
-        parts += [_meaning_of_parts(reference), differences_at_the_end(runs, arms)]
+    budgets = {"tokens": tokens, "cpu_s": None}
+    scores = {axis: areas(runs, axis, budgets[axis]) for axis in AXES}
+    for axis, values in scores.items():
+        parts += [f"## Area over {_AXES[axis]}\n", _meaning(axis, budgets[axis], reference)]
+        parts.append(comparison(runs, values, reference, draws=draws))
+    parts.append(_legend(len(arms) - 1, draws))
+    for axis, values in scores.items():
+        title = f"## Parts of the test, area over {_AXES[axis]}\n"
+        parts += [title, _meaning_of_parts(reference), differences_by_part(runs, values, arms)]
+    parts += ["## Every task\n", _MEANING_OF_TASKS, final_by_task(runs, arms)]
+    parts += ["## At the end of a run\n", _MEANING_OF_ENDS, ends(runs, arms)]
+    parts += [_meaning_of_parts(reference), differences_at_the_end(runs, arms)]
     return "\n".join(parts)
+
+
+def rates(runs: Sequence[Run]) -> str:
+    """Return a line per arm of the sweep: mean last pass@1 of each learning rate, the best first."""
+    lines = []
+    for arm in dict.fromkeys(run.arm for run in runs):
+        by_rate: dict[float, list[float]] = {}
+        for run in runs:
+            if run.arm == arm:
+                by_rate.setdefault(run.lr, []).append(run.final["pass@1"])
+        best_first = sorted(by_rate.items(), key=lambda item: -float(np.mean(item[1])))
+        lines.append(f"{arm}: " + ", ".join(f"{lr} {np.mean(values):.3f} ({len(values)})" for lr, values in best_first))
+    return "\n".join(lines)
 
 
 def comparison(
@@ -110,15 +100,6 @@ def compare_runs(
         draws=draws,
         seed=seed,
     )
-
-
-def _check_rates(runs: Sequence[Run]) -> None:
-    rates: dict[str, float] = {}
-    for run in runs:
-        if rates.setdefault(run.arm, run.lr) != run.lr:
-            raise ValueError(
-                f"{run.arm} has learning rates {rates[run.arm]:g} and {run.lr:g}: in the test an arm has one"
-            )
 
 
 def _origin(runs: Sequence[Run]) -> str:

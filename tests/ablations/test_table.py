@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from benchmarks.ablation.figure import draw
-from benchmarks.ablation.learned import Curve, Learnt
+from benchmarks.ablation.learned import Curve, Learnt, cpu_until
 from benchmarks.ablation.results import as_data
 from benchmarks.ablation.table import places, table
 
@@ -107,3 +107,8 @@ def test_curves_are_drawn_with_one_seed_and_with_several(results, tmp_path):
 def test_a_gap_in_a_measurement_is_bridged():
     curve = Curve.of([(1, 10, {"x": 1.0}), (2, 20, {"x": None}), (3, 40, {"x": 3.0})])
     assert curve.at("x", 20, axis="tokens") == pytest.approx(1 + 2 / 3)
+
+
+def test_cpu_seconds_are_those_of_the_steps_up_to_an_evaluation():
+    training = Curve.of([(step, step * 10, {"time/cpu": float(step)}) for step in range(1, 6)])
+    np.testing.assert_array_equal(cpu_until(training, np.array([0, 2, 5])), [0, 3, 15])
