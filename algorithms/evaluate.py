@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from algorithms.train.exit_codes import DONE, INTERRUPTED, in_one_line
-from algorithms.train.stopping import call_and_leave
+from algorithms.train.stopping import call_and_leave, interrupt_on_sigterm
 from algorithms.utils.process import prepare
 
 prepare()  # before anything imports Ray, transformers or vLLM
@@ -33,6 +33,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.compare:
         print_comparison(*arguments.compare)
         return DONE
+    interrupt_on_sigterm()
     config, seed = resolve_config(arguments)
     with RayWatch("repeat the same command") as watch:
         evaluate(config, seed, arguments.out, watch.start_ray)

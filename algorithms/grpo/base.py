@@ -297,8 +297,8 @@ class StagedAlgorithm(Algorithm):
             )
         finally:
             self.evaluating = False
+            self.rollout_workers.forget_counts()
         self.evaluated_at = self.steps_done
-        self.rollout_workers.forget_counts()
         first = [answer.first for answers in self.evaluation.answers for answer in answers]
         if warning := self.missing_answers.observe_evaluation(first):
             _logger.warning(warning)

@@ -32,7 +32,7 @@ class LocalPool(WorkerSupervisor):
         report = self._local.advance(seconds=seconds)
         if not report.unfinished:
             runner.calls.clear()
-        return [(runner, call, report)]
+        return [(runner, call, report)] if call.round == self.round else []  # else nobody waits for it any more
 
     def give_weights_again(self, runner: RemoteRunner, found: set[int]) -> None:
         """Refuse: nothing but a push changes the weights of this engine."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 
 import ray
 
+from algorithms.rollout.lost_runners import WorkersClosed
 from algorithms.rollout.scheduler import Dispatch, DispatchPlan, DispatchReport
 from algorithms.rollout.supervisor import WorkerSupervisor
 from algorithms.rollout.types import OnProgress, Request, Rollout
@@ -68,6 +69,7 @@ class RolloutStream:
         self._error: BaseException | None = None
         self._halted, self._rested = False, True
         self._counted_from = time.perf_counter()
+        self._thread: threading.Thread | None = None
         self._end_thread: Callable[[], None] | None = None
 
     def start_thread(self) -> None:
@@ -75,6 +77,7 @@ class RolloutStream:
         arguments = (weakref.ref(self), self._added, self._closed)
         thread = threading.Thread(target=_run_steps, args=arguments, name="rollouts", daemon=True)
         thread.start()
+        self._thread = thread
         self._end_thread = functools.partial(_end_thread, thread, self._added, self._closed)
         atexit.register(self._end_thread)  # before Ray's own: the thread must not call it then
 
@@ -110,6 +113,7 @@ class RolloutStream:
         Raises:
             NoEnvRunnerLeft: no runner answers, and none has come back in time.
             StaleWeights: a runner keeps sampling with other weights.
+            WorkersClosed: ahead, the thread that rolls out has ended.
         """
         (self._wait_for if self.ahead else self._run_to_end)(ticket, on_progress)
         return sorted(ticket.rollouts, key=lambda rollout: rollout.request_id)
@@ -157,6 +161,8 @@ class RolloutStream:
                 if self._error is not None:
                     error, self._error = self._error, None
                     raise error
+                if self._thread is None or not self._thread.is_alive():
+                    raise WorkersClosed("the thread that rolls out has ended")
                 self._changed.wait(LOOK_EVERY_S)
                 if on_progress and len(ticket.rollouts) > seen:
                     seen = len(ticket.rollouts)
@@ -173,19 +179,27 @@ class RolloutStream:
             time.sleep(GIVE_WAY_S)
             return False
         if self.ahead and self.dispatch.missing and not self._halted:
-            try:
+            with self._errors_kept():
                 self._turn_ahead()
-            except BaseException as error:  # raised again by `collect`
-                with self._changed:
-                    self._error, self._halted, self._rested = error, True, True
-                    self._changed.notify_all()
             return False
         self._rested = True
         if self._supervisor.lock.acquire(blocking=False):
-            with contextlib.ExitStack() as stack:
-                stack.callback(self._supervisor.lock.release)
-                self._supervisor.attend()
+            with self._errors_kept():
+                try:
+                    self._supervisor.attend()
+                finally:
+                    self._supervisor.lock.release()
         return True
+
+    @contextlib.contextmanager
+    def _errors_kept(self) -> Iterator[None]:
+        """Keep what the thread's work raises for `collect`, which raises it again."""
+        try:
+            yield
+        except BaseException as error:
+            with self._changed:
+                self._error, self._halted, self._rested = error, True, True
+                self._changed.notify_all()
 
     def _turn_ahead(self) -> None:
         """Take a turn; time in which nobody has called the runners counts for nothing."""

@@ -100,11 +100,15 @@ class RolloutWorkers:
         self.stream.cancel(ticket)
 
     def _collect(self, ticket: Ticket, on_progress: OnProgress | None = None) -> list[Rollout]:
-        self._learners_wait = not self.stream.ahead  # ahead they work, and their weights are at hand
-        try:
+        if self.stream.ahead:  # learners work, and their weights are at hand
             rollouts = self.stream.collect(ticket, on_progress)
-        finally:
-            self._learners_wait = False
+        else:
+            with self.stream.runners_to_itself():
+                self._learners_wait = True
+                try:
+                    rollouts = self.stream.collect(ticket, on_progress)
+                finally:
+                    self._learners_wait = False
         self.lengths.observe(rollouts)
         return rollouts
 

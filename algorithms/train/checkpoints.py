@@ -35,7 +35,7 @@ from algorithms.train.tensor_files import read_tensors, tensor_names, write_tens
 from algorithms.utils.errors import CheckpointError, is_disk_full
 from algorithms.utils.files import sync
 
-FORMAT = 3
+FORMAT = 4
 
 
 def save_checkpoint(algo: StagedAlgorithm, folder: Path, metrics: Mapping[str, float] = MappingProxyType({})) -> Path:

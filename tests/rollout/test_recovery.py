@@ -1,5 +1,6 @@
 """Runners that die come back at once, also while nothing is rolled out, and spares take their places; toy actors."""
 
+import contextlib
 import os
 import signal
 import sys
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 import ray
 
-from algorithms.rollout.lost_runners import NoEnvRunnerLeft, StaleWeights
+from algorithms.rollout.lost_runners import NoEnvRunnerLeft, StaleWeights, WorkersClosed
 from algorithms.rollout.remote_runner import RunnerState
 from algorithms.rollout.scheduler import DispatchPlan
 from algorithms.rollout.stream import RolloutStream
@@ -308,3 +309,30 @@ def test_a_runner_that_died_and_is_up_again_before_anyone_looked_is_found_by_its
     toys.wait_for(1, True)
     assert len(toys.starts(1)) == 2 and toys.supervisor.counts.restarts == 1
     assert len(toys.roll_out(40)) == 40 and toys.stream.take_report().stale == 0
+
+
+def test_a_stream_whose_thread_has_ended_says_so(pool):
+    toys = pool()
+    toys.stream.ahead = True
+    assert len(toys.roll_out(4)) == 4
+    toys.stream.close()
+    with pytest.raises(WorkersClosed):
+        toys.roll_out(4)
+
+
+def test_an_error_of_the_streams_thread_reaches_who_waits_and_does_not_end_it(pool):
+    toys = pool()
+    toys.stream.ahead = True
+    original, failed = toys.supervisor.attend, threading.Event()
+
+    def attend():
+        if not failed.is_set():
+            failed.set()
+            raise ZeroDivisionError
+        original()
+
+    toys.supervisor.attend = attend
+    assert failed.wait(LONG_S)
+    with contextlib.suppress(ZeroDivisionError):
+        toys.roll_out(4)
+    assert len(toys.roll_out(4)) == 4

@@ -43,6 +43,30 @@ def test_an_engine_in_this_process_needs_no_ray_and_answers_batch_by_batch(confi
     assert not hasattr(engine, "model"), "it is freed"
 
 
+@pytest.mark.parametrize("fault", [KeyboardInterrupt, MemoryError])
+def test_an_engine_in_this_process_starts_afresh_after_an_interrupt(config, monkeypatch, fault):
+    with inference_workers(config(), start_ray=None) as workers:
+        undisturbed = workers.rollout(requests_of(8))
+        runner = workers.group.local_env_runner
+        take, taken = runner.episode_runner._take_stepped, []
+
+        def take_until_some_have_ended(episode):
+            taken.append(episode)
+            if len(taken) > 12:  # each once when it begins, and when it ends
+                raise fault
+            take(episode)
+
+        with monkeypatch.context() as patched, pytest.raises(fault):
+            patched.setattr(runner.episode_runner, "_take_stepped", take_until_some_have_ended)
+            workers.rollout(requests_of(8))
+        # As when an older checkpoint is loaded: what was left would be of later weights.
+        workers.supervisor.version = runner.engine.weights_version = -1
+        again = workers.rollout(requests_of(8))
+    for before, after in zip(undisturbed, again, strict=True):
+        assert after.sampling_logprobs.tobytes() == before.sampling_logprobs.tobytes()
+        assert after.weights_version == -1
+
+
 def test_actors_answer_and_one_that_dies_comes_back_with_its_model(config, short_run_ray):
     started = []
     with inference_workers(config(runners=2), start_ray=started.append) as workers:

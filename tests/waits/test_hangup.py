@@ -57,9 +57,10 @@ def test_a_terminal_that_is_closed_ends_a_run_with_a_checkpoint_of_its_last_step
 
 
 SUPERVISOR = """
-import sys
+import signal, sys
 from algorithms.train.restarts import supervise
 
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # also where these tests ignore it
 sys.exit(supervise([sys.executable, "-c"], [sys.argv[1]], 3))
 """
 STOPPED = """
