@@ -24,8 +24,8 @@ CALLBACKS = frozenset(
 # Read by the parts of RLlib that run here, by ours, or by a class of the user's own.
 EFFECTIVE = frozenset(
     """
-    algo_class callbacks_class count_steps_by create_local_env_runner custom_resources_for_main_process
-    custom_resources_per_env_runner custom_resources_per_learner disable_env_checking env env_config
+    algo_class callbacks_class create_local_env_runner custom_resources_for_main_process
+    custom_resources_per_env_runner custom_resources_per_learner env env_config
     env_runner_cls evaluation_interval grad_clip in_evaluation _is_frozen _is_online _learner_class
     learner_config_dict local_gpu_idx log_level log_sys_usage lr max_num_env_runner_restarts
     metrics_num_episodes_for_smoothing min_sample_timesteps_per_iteration min_time_s_per_iteration
@@ -93,7 +93,8 @@ _REFUSED: Mapping[str, str] = MappingProxyType(
             ).split()
         ),
         _TEXT: """
-            observation_space action_space normalize_actions clip_actions _is_atari render_env action_mask_key
+            disable_env_checking observation_space action_space normalize_actions clip_actions _is_atari render_env
+            action_mask_key
             create_env_on_local_worker episodes_to_numpy episode_lookback_horizon compress_observations
             _env_to_module_connector add_default_connectors_to_env_to_module_pipeline _module_to_env_connector
             add_default_connectors_to_module_to_env_pipeline env_task_fn fake_sampler
@@ -108,7 +109,8 @@ _REFUSED: Mapping[str, str] = MappingProxyType(
             torch_compile_worker torch_compile_worker_dynamo_backend torch_compile_worker_dynamo_mode torch_ddp_kwargs
             enable_tf1_exec_eagerly""",
         _ONE: """
-            policies policy_map_capacity policy_mapping_fn policies_to_train policy_states_are_swappable observation_fn
+            count_steps_by policies policy_map_capacity policy_mapping_fn policies_to_train
+            policy_states_are_swappable observation_fn
             policy_map_cache""",
         _OFFLINE: """
             input_ offline_data_class input_read_method input_read_method_kwargs input_read_schema input_read_episodes
@@ -189,6 +191,8 @@ def check_arguments(config: AlgorithmConfig, untouched: AlgorithmConfig, section
             continue  # what is in neither table belongs to a class of the user's own
         if name not in before and (name in _BY_RLLIB or name.removesuffix("_settings") in sections):
             continue
+        if name not in REFUSED and hasattr(type(config), name):  # of a class of the user's own
+            continue
         raise ConfigError(f"{argument_of(name)}: has no effect here; {_answer(name, sections)}")
     for kind in _classes(config.callbacks_class):
         for place in _places(kind):
@@ -226,5 +230,9 @@ def _classes(given: Any) -> list[type]:
 
 def _places(kind: type) -> Iterator[str]:
     for name in dir(RLlibCallback):
-        if name.startswith("on_") and name not in CALLBACKS and getattr(kind, name) is not getattr(RLlibCallback, name):
+        if (
+            name.startswith("on_")
+            and name not in CALLBACKS
+            and getattr(kind, name, None) not in (None, getattr(RLlibCallback, name))
+        ):
             yield name

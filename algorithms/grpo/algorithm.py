@@ -14,7 +14,7 @@ from algorithms.grpo.config import GRPOConfig
 from algorithms.grpo.learning_rate import learning_rate
 from algorithms.grpo.mechanism import Mechanism
 from algorithms.grpo.metrics import correction_metrics, learner_rates, update_metrics
-from algorithms.grpo.plugin_checks import check_rewards, checked_advantages
+from algorithms.grpo.plugin_checks import check_rewards, check_terms, checked_advantages
 from algorithms.grpo.rewards import length_bonus_reward, overlong_penalty
 from algorithms.grpo.samples import deal_auxiliary, measuring_row, minibatches, training_rows
 from algorithms.grpo.types import Group, Sample, StepBatch, to_entry
@@ -118,10 +118,14 @@ class GRPO(StagedAlgorithm):
 
     def update_policy(self, batch: StepBatch) -> None:
         """Take the optimizer steps of each pass over the responses, over all learners."""
+        training = self.config.training_settings
+        loss = LossSettings.of(training)
         for mechanism in self.active:
             mechanism.before_update(batch)
-        training = self.config.training_settings
+            check_terms(mechanism, "before_update", [s for group in batch.groups for s in group.samples], loss)
         auxiliary = [mechanism.auxiliary(batch) for mechanism in self.active]
+        for mechanism, own in zip(self.active, auxiliary, strict=True):
+            check_terms(mechanism, "auxiliary", own, loss)
         statistics: list[UpdateStatistics] = []
         for number in range(training.passes):
             statistics += self.pass_over(batch, auxiliary, number)

@@ -39,7 +39,7 @@ from algorithms.grpo.registry import (
     query_sampler,
     settings_of,
 )
-from algorithms.grpo.rllib_metrics import Sampled, log_rllib_metrics
+from algorithms.grpo.rllib_metrics import Sampled, log_lifetime, log_rllib_metrics
 from algorithms.grpo.rollout_source import RolloutSource
 from algorithms.grpo.samples import scoring_row
 from algorithms.grpo.state import history_savepoint, open_history, pack_states, restore_states
@@ -392,6 +392,7 @@ class StagedAlgorithm(Algorithm):
         """Return how far the run is, as plain data."""
         return {
             "steps_done": self.steps_done,
+            "iteration": self._iteration,
             **self.source.state,
             "generated_tokens": self.generated_tokens,
             "sampled": asdict(self.sampled),
@@ -449,8 +450,9 @@ class StagedAlgorithm(Algorithm):
             )
         self.source.restart(state)
         self.stage = None
-        self.steps_done = self._iteration = state["steps_done"]
+        self.steps_done, self._iteration = state["steps_done"], state["iteration"]
         self.generated_tokens, self.sampled = state["generated_tokens"], Sampled(**state["sampled"])
+        log_lifetime(self.metrics, self.sampled)
         self.rollout_workers.restarts = state["runner_restarts"]
         self.skipped_steps.in_a_row = state["skipped_in_a_row"]
         restore_states(self.active, self.history, arrays, state.get("mechanisms", {}))

@@ -2,16 +2,20 @@
 
 import math
 from collections.abc import Collection, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from algorithms.config.errors import ConfigError
 from algorithms.config.plugins import Plugin
 from algorithms.grpo.mechanism import State
-from algorithms.grpo.types import Group
+from algorithms.grpo.types import Group, Sample
 from algorithms.rollout.types import Prompt
 from algorithms.utils.errors import RunError
 from algorithms.utils.files import plain
+
+if TYPE_CHECKING:
+    from algorithms.losses.base import LossSettings
 
 _PER_RESPONSE = "return float [G], or for each response of the group float [L], a value per token"
 
@@ -64,6 +68,45 @@ def check_rewards(plugin: Plugin, group: Group) -> None:
             raise _wrong(
                 plugin, "rewards", f"{paid!r}", "set a finite shaped_reward, or None", did="set shaped_reward to"
             )
+
+
+def check_terms(plugin: Plugin, hook: str, samples: Sequence[Sample], settings: "LossSettings") -> None:
+    """Check the terms of the loss that samples name, before a learner meets them.
+
+    Args:
+        plugin: whose hook has named them.
+        hook: its name.
+        samples: that are trained on.
+        settings: of the loss.
+
+    Raises:
+        PluginError: no such term, options that it does not take, a weight that is neither a number nor one of each
+            token, or a value that the term reads and no row carries.
+    """
+    from algorithms.losses.base import OF_POLICY, OF_ROWS, build_term  # imports torch
+
+    carried = {name for sample in samples for name in sample.inputs}
+    if taken := sorted(carried & (OF_POLICY | OF_ROWS)):
+        raise _wrong(
+            plugin, hook, f"inputs[{taken[0]!r}]", "give it another name, as every row has this one", did="set"
+        )
+    known = (OF_POLICY | OF_ROWS | carried) - (set() if settings.beta else {"reference_logprobs"})
+    for each in {each for sample in samples for each in sample.terms}:
+        try:
+            kind, _ = build_term(each, settings)
+        except (ConfigError, AttributeError, TypeError) as error:
+            raise _wrong(plugin, hook, f"the term {each!r} ({error})", "name one with term(…)", did="set") from error
+        if missing := sorted(set(kind.reads()) - known):
+            given = "training.beta above 0" if missing[0] in OF_ROWS else f"sample.inputs[{missing[0]!r}]"
+            raise _wrong(plugin, hook, f"the term {each.name}, which reads {missing[0]}", f"set {given}", did="set")
+    for sample in samples:
+        for each, weight in sample.terms.items():
+            value = np.asarray(weight, np.float64)
+            if value.ndim and value.shape != (sample.rollout.response_length,):
+                what = f"weights of shape {value.shape} for a response of {sample.rollout.response_length} tokens"
+                raise _wrong(plugin, hook, what, "set a number, or one of each token of the policy", did="set")
+            if not np.isfinite(value).all() and sample.is_finite:
+                raise _wrong(plugin, hook, f"a weight of {each.name} that is not finite", "set numbers", did="set")
 
 
 def checked_prompts(plugin: Plugin, hook: str, found: Any, count: int | None = None) -> list[Prompt]:

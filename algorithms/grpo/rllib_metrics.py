@@ -22,7 +22,7 @@ class Sampled:
     Args:
         episodes: rollouts that ended.
         turns: of these.
-        trained_rows: rows of all updates, each pass counted once.
+        trained_rows: members of the groups that were trained on, however often a step passes over them.
     """
 
     episodes: int = 0
@@ -43,9 +43,8 @@ def log_rllib_metrics(metrics: MetricsLogger, batch: StepBatch, sampled: Sampled
     Args:
         metrics: the algorithm's.
         batch: of the step.
-        sampled: since the run's start, this step included. Lifetime counts are set to these, so that a run that was
-            resumed from its directory has those of one that was never interrupted.
-        window: the number of the last episodes that `episode_return_mean` and the like are taken over.
+        sampled: since the run's start, this step included.
+        window: the number of the call's last episodes that `episode_return_mean` and the like are taken over at most.
     """
     rollouts = [sample.rollout for sample in batch.fresh]
     rows = sum(len(group.samples) for group in batch.groups)
@@ -62,16 +61,9 @@ def log_rllib_metrics(metrics: MetricsLogger, batch: StepBatch, sampled: Sampled
         ):
             metrics.log_value((names.ENV_RUNNER_RESULTS, *place), rollout.reward, window=window)
     turns = sum(map(_turns, rollouts))
-    for key, here, ever in _counts(len(rollouts), turns, sampled):
-        metrics.log_value((names.ENV_RUNNER_RESULTS, *key), here, reduce="sum")
-        metrics.log_value((names.ENV_RUNNER_RESULTS, f"{key[0]}_lifetime", *key[1:]), ever, window=1)
-    for module, name in (
-        (ALL_MODULES, names.NUM_ENV_STEPS_TRAINED),
-        (ALL_MODULES, names.NUM_MODULE_STEPS_TRAINED),
-        (DEFAULT_MODULE_ID, names.NUM_MODULE_STEPS_TRAINED),
-    ):
-        metrics.log_value((names.LEARNER_RESULTS, module, name), rows, reduce="sum")
-        metrics.log_value((names.LEARNER_RESULTS, module, f"{name}_lifetime"), sampled.trained_rows, window=1)
+    for place, count in _counts(Sampled(len(rollouts), turns, rows)):
+        metrics.log_value(place, count, reduce="sum")
+    log_lifetime(metrics, sampled)
     for name, tag in _OF_LEARNER.items():
         if tag in batch.record:
             metrics.log_value((names.LEARNER_RESULTS, DEFAULT_MODULE_ID, name), batch.record[tag], window=1)
@@ -86,11 +78,22 @@ _OF_LEARNER = {
 }
 
 
-def _counts(episodes: int, turns: int, sampled: Sampled) -> Iterator[tuple[tuple[str, ...], int, int]]:
-    yield (names.NUM_EPISODES,), episodes, sampled.episodes
-    yield (names.NUM_ENV_STEPS_SAMPLED,), turns, sampled.turns
-    yield (names.NUM_AGENT_STEPS_SAMPLED, DEFAULT_AGENT_ID), turns, sampled.turns
-    yield (names.NUM_MODULE_STEPS_SAMPLED, DEFAULT_MODULE_ID), turns, sampled.turns
+def log_lifetime(metrics: MetricsLogger, sampled: Sampled) -> None:
+    """Set the counts since the run's start, whatever the logger has: it is new in a resumed run, RLlib restores it."""
+    for (*place, name), count in _counts(sampled):
+        by_id = name in (DEFAULT_AGENT_ID, DEFAULT_MODULE_ID)
+        key = (*place[:-1], f"{place[-1]}_lifetime", name) if by_id else (*place, f"{name}_lifetime")
+        metrics.log_value(key, count - metrics.peek(key, default=0), reduce="lifetime_sum")
+
+
+def _counts(sampled: Sampled) -> Iterator[tuple[tuple[str, ...], int]]:
+    yield (names.ENV_RUNNER_RESULTS, names.NUM_EPISODES), sampled.episodes
+    yield (names.ENV_RUNNER_RESULTS, names.NUM_ENV_STEPS_SAMPLED), sampled.turns
+    yield (names.ENV_RUNNER_RESULTS, names.NUM_AGENT_STEPS_SAMPLED, DEFAULT_AGENT_ID), sampled.turns
+    yield (names.ENV_RUNNER_RESULTS, names.NUM_MODULE_STEPS_SAMPLED, DEFAULT_MODULE_ID), sampled.turns
+    yield (names.LEARNER_RESULTS, ALL_MODULES, names.NUM_ENV_STEPS_TRAINED), sampled.trained_rows
+    yield (names.LEARNER_RESULTS, ALL_MODULES, names.NUM_MODULE_STEPS_TRAINED), sampled.trained_rows
+    yield (names.LEARNER_RESULTS, DEFAULT_MODULE_ID, names.NUM_MODULE_STEPS_TRAINED), sampled.trained_rows
 
 
 def _turns(rollout: Rollout) -> int:

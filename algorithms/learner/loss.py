@@ -7,7 +7,15 @@ import numpy as np
 import torch
 
 from algorithms.learner.batch import TrainingSample
-from algorithms.losses.base import MAX_LOG_RATIO, LossSettings, LossTerm, Objective, build_term, check_flat
+from algorithms.losses.base import (
+    MAX_LOG_RATIO,
+    OF_POLICY,
+    LossSettings,
+    LossTerm,
+    Objective,
+    build_term,
+    check_flat,
+)
 from algorithms.losses.term import Term, term
 from algorithms.losses.token_weights import importance_weights
 
@@ -58,6 +66,8 @@ class LossInputs:
         for each in sorted({each for row in rows for each in row.terms}, key=repr):
             weights[each] = flat([row.weight * row.terms.get(each, 0.0) for row in rows], rows, device)
         terms = {each: build_term(each, settings) for each in weights}
+        for name in {name for kind, _ in terms.values() for name in kind.reads()} - columns.keys() - OF_POLICY:
+            columns[name] = torch.zeros_like(columns["copies"])  # no row of this micro-batch carries it
         return cls(columns, weights, terms, tuple(row.response_length for row in rows))
 
     @property
@@ -141,7 +151,7 @@ def token_loss(
         total = (weights * values).sum()
         others.append(kind.coefficient * total)
         if name.name == "kl":
-            kl = total.detach()
+            kl = kl + total.detach()
     value = sum(others, losses.sum())
     mismatch = (own - sampling_logprobs).abs() * (unscored & on_policy & (copies > 0))
     return value, {

@@ -177,7 +177,9 @@ def _backward_in_chunks(
         with torch.enable_grad():
             leaves = [leaf.detach().requires_grad_() for leaf in leaves]
             value, _ = token_loss(leaves[0], leaves[-1] if leaves[1:] else None, inputs.part(tokens), loss)
-            return torch.autograd.grad(value, leaves)
+            if not value.requires_grad:  # no row takes part in a term
+                return tuple(torch.zeros_like(leaf) for leaf in leaves)
+            return torch.autograd.grad(value, leaves, allow_unused=True, materialize_grads=True)
 
     hidden = response_states(lm, batch)
     logprobs, entropies, injected = chunked_logprobs_and_gradient(

@@ -23,6 +23,13 @@ MAX_LOG_RATIO = 20.0
 
 PACKAGE = "algorithms.losses"
 
+# What a term may read of the policy that is trained, and of every row; anything else is in rows' `inputs`.
+OF_POLICY = frozenset({"logprobs", "entropies"})
+OF_ROWS = frozenset({"old_logprobs", "sampling_logprobs", "reference_logprobs", "advantages", "copies"})
+
+# Fields of `LossSettings` that a row may have of its own.
+OF_ROW = frozenset({"clip_low", "clip_high", "ratio_level", "dual_clip"})
+
 
 @dataclass(frozen=True)
 class LossSettings:
@@ -117,8 +124,9 @@ class LossTerm(Plugin):
     @classmethod
     @functools.cache
     def reads(cls) -> tuple[str, ...]:
-        """Return the arguments of `token_loss`."""
-        return tuple(inspect.signature(cls.token_loss).parameters)[1:]
+        """Return the arguments of `token_loss`; an objective's are its own."""
+        parameters = inspect.signature(cls.token_loss).parameters.values()
+        return tuple(each.name for each in parameters if each.kind is not each.VAR_POSITIONAL)[1:]
 
 
 class Objective(LossTerm):
@@ -130,11 +138,13 @@ class Objective(LossTerm):
     Attributes:
         takes_dual_clip: whether `training.dual_clip` is for it.
         takes_sequence_ratio: whether `training.ratio_level: sequence` is.
+        for_rows_alone: whether rows may name it, and `training.objective` may not.
         shares_ratio: whether all tokens of a response share one ratio.
     """
 
     takes_dual_clip: ClassVar[bool] = True
     takes_sequence_ratio: ClassVar[bool] = True
+    for_rows_alone: ClassVar[bool] = False
     shares_ratio: ClassVar[bool] = False
 
     @classmethod
@@ -236,7 +246,8 @@ def load_objective(name: str) -> type[Objective]:
     Raises:
         ConfigError: one line that names `training.objective`.
     """
-    return load_plugin("training.objective", name, Objective, find_plugins(PACKAGE, Objective))
+    known = {key: kind for key, kind in find_plugins(PACKAGE, Objective).items() if not kind.for_rows_alone}
+    return load_plugin("training.objective", name, Objective, known)
 
 
 def load_term(name: str) -> type[LossTerm]:
@@ -254,10 +265,15 @@ def build_term(term: Term, settings: LossSettings) -> tuple[LossTerm, LossSettin
     """Build what a row names, and return it with the settings of the loss that are for it.
 
     Of two bounds on the ratio, a row's own and the loss's, the tighter one holds.
+
+    Raises:
+        ConfigError: there is no such term, or it does not take these options.
     """
     options = dict(term.options)
     if term.name != POLICY.name:
         return load_term(term.name)(options), settings
+    if unknown := sorted(options.keys() - OF_ROW):
+        raise ConfigError(f"loss term policy: a row has no {unknown[0]} of its own; known: {', '.join(sorted(OF_ROW))}")
     if settings.dual_clip is not None and "dual_clip" in options:
         options["dual_clip"] = min(settings.dual_clip, options["dual_clip"])
     return settings.objective_instance, replace(settings, **options) if options else settings

@@ -10,7 +10,7 @@ class Term:
 
     Args:
         name: a file's in `algorithms.losses`, the "module:Class" of a `LossTerm`, or `policy`: `training.objective`.
-        options: values of its own settings; of `policy`, fields of `LossSettings` to replace.
+        options: values of its own settings; of `policy`, `clip_low`, `clip_high`, `ratio_level` and `dual_clip`.
     """
 
     name: str

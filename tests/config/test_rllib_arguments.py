@@ -87,12 +87,14 @@ def test_what_went_through_rllibs_dicts_passes():
 
 def test_attributes_of_an_own_class_are_its_own():
     class Own(GRPOConfig):
+        other = 1
+
         def __init__(self, algo_class=None):
             super().__init__(algo_class)
             self.knob = 1
 
     config = Own()
-    config.knob = 2
+    config.knob = config.other = 2
     config.check_settings()
 
 

@@ -11,7 +11,8 @@ from algorithms.grpo.samples import training_samples
 from algorithms.learner.attention import is_packed, use_packed_attention
 from algorithms.learner.forward import ForwardSettings, score
 from algorithms.learner.update import accumulate_gradients
-from algorithms.losses.base import LossSettings
+from algorithms.losses.base import LossSettings, LossTerm
+from algorithms.losses.term import term
 
 from .conftest import RESPONSE_LIMIT, small_model
 from .recomputation import recompute, relative_error
@@ -321,3 +322,18 @@ def test_values_that_do_not_fit_the_row_are_refused(lm, groups, name):
     for values in (np.ones(row.response_length + 1, np.float32), np.ones((row.response_length, 1), np.float32)):
         with pytest.raises(ValueError, match=f"expected {row.response_length} values"):
             gradient_of(lm, [replace(row, **{name: values})])
+
+
+class Aimed(LossTerm):
+    """A term that reads what few rows carry, and entropies without bending with them."""
+
+    def token_loss(self, logprobs: torch.Tensor, entropies: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return (logprobs - targets) ** 2 * entropies.detach()
+
+
+@pytest.mark.parametrize("named", [{term("entropy"): 0.1}, {}, {term(f"{__name__}:Aimed"): 0.5}])
+def test_rows_of_any_terms_train_however_they_are_cut(lm, groups, named):
+    rows = [replace(row, terms=named) for row in rows_of(groups)]
+    rows[0] = replace(rows[0], inputs={"targets": np.full(rows[0].response_length, -1.0, np.float32)})
+    cut, whole = (gradient_of(lm, rows, forward=ForwardSettings(token_budget=size))[1] for size in (30, 10_000))
+    assert relative_error(cut, whole) < 1e-4 if named else not any(gradient.any() for gradient in whole.values())

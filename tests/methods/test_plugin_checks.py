@@ -5,9 +5,11 @@ import pytest
 
 from algorithms.grpo.advantages import AdvantageEstimator
 from algorithms.grpo.mechanism import Mechanism, Settings
-from algorithms.grpo.plugin_checks import PluginError, check_rewards, checked_advantages, checked_state
+from algorithms.grpo.plugin_checks import PluginError, check_rewards, check_terms, checked_advantages, checked_state
 from algorithms.grpo.query_sampler import EpochSampler, QuerySampler
 from algorithms.grpo.types import Group, Prompt, Sample
+from algorithms.losses.base import LossSettings, LossTerm
+from algorithms.losses.term import term
 from algorithms.rollout.types import Context, Request, Sampling
 from tests.hand_made import answer
 
@@ -119,3 +121,41 @@ def test_a_state_that_fits_no_checkpoint_is_refused(state, line):
 def test_a_state_of_numpys_numbers_becomes_plain_data():
     arrays = {"rates": np.zeros(2)}
     assert checked_state(Mechanism(Settings(), services()), (arrays, {"n": np.int64(3)})) == (arrays, {"n": 3})
+
+
+@pytest.mark.parametrize(
+    ("terms", "inputs", "line"),
+    [
+        ({"anchor": 0.1}, {}, "set the term 'anchor' .*; fix: name one with term"),
+        ({term("anchr"): 0.1}, {}, "set the term .*did you mean anchor.*; fix: name one with term"),
+        ({term("policy", dual_clp=3.0): 1.0}, {}, "set the term .*a row has no dual_clp of its own.*"),
+        ({term("policy", importance_cap=0.0): 1.0}, {}, "set the term .*known: clip_high, clip_low, .*"),
+        (
+            {term("kl", coefficient=0.1): 1.0},
+            {},
+            "set the term kl, which reads reference_logprobs; fix: set training.beta",
+        ),
+        (
+            {term(f"{__name__}:Aimed"): 1.0},
+            {},
+            r"set the term .*, which reads targets; fix: set sample.inputs\['targets'\]",
+        ),
+        ({term("anchor"): np.zeros(7)}, {}, r"set weights of shape \(7,\) for a response of 1 tokens; fix: "),
+        ({term("anchor"): np.nan}, {}, "set a weight of anchor that is not finite; fix: "),
+        ({}, {"advantages": 0.0}, r"set inputs\['advantages'\]; fix: give it another name"),
+    ],
+)
+def test_a_term_that_the_learner_could_not_compute_is_refused_before_it_is_sent(terms, inputs, line):
+    sample, *_ = group().samples
+    sample.old_logprobs = np.zeros(1, np.float32)
+    check_terms(Mine(), "before_update", [sample], LossSettings())
+    sample.terms, sample.inputs = terms, inputs
+    with pytest.raises(PluginError, match=f"Mine.before_update {line}"):
+        check_terms(Mine(), "before_update", [sample], LossSettings())
+
+
+class Aimed(LossTerm):
+    """A term that reads what rows carry."""
+
+    def token_loss(self, logprobs, targets):
+        return logprobs - targets

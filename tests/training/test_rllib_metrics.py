@@ -43,10 +43,16 @@ def test_the_return_is_taken_over_as_many_episodes_as_rllib_is_told(grpo_config,
 def test_a_call_of_train_takes_steps_until_it_has_sampled_enough(grpo_config, build):
     training = grpo_config.training_settings
     responses = training.queries_per_step * training.group_size
-    algorithm = build(grpo_config.reporting(min_sample_timesteps_per_iteration=2 * responses))
-    found = algorithm.train()
-    assert algorithm.steps_done == 2 and found["training_iteration"] == 1
-    assert found[ENV_RUNNER_RESULTS]["num_env_steps_sampled_lifetime"] == 2 * responses
+    config = grpo_config.reporting(min_sample_timesteps_per_iteration=2 * responses)
+    algorithm = build(config)
+    for calls in (1, 2):
+        found = algorithm.train()
+        assert algorithm.steps_done == 2 * calls and found["training_iteration"] == calls
+        assert found[ENV_RUNNER_RESULTS]["num_env_steps_sampled_lifetime"] == 2 * calls * responses
+    resumed = build(config.copy(copy_frozen=False))
+    resumed.set_training_state(*algorithm.get_training_state())
+    found = resumed.train()
+    assert resumed.steps_done == 6 and found["training_iteration"] == 3
 
 
 class Notes(RLlibCallback):
