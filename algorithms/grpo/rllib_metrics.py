@@ -61,8 +61,8 @@ def log_rllib_metrics(metrics: MetricsLogger, batch: StepBatch, sampled: Sampled
         ):
             metrics.log_value((names.ENV_RUNNER_RESULTS, *place), rollout.reward, window=window)
     turns = sum(map(_turns, rollouts))
-    for place, count in _counts(Sampled(len(rollouts), turns, rows)):
-        metrics.log_value(place, count, reduce="sum")
+    for key, count in _counts(Sampled(len(rollouts), turns, rows)):
+        metrics.log_value(key, count, reduce="sum")
     log_lifetime(metrics, sampled)
     for name, tag in _OF_LEARNER.items():
         if tag in batch.record:
