@@ -189,7 +189,7 @@ def check_arguments(config: AlgorithmConfig, untouched: AlgorithmConfig, section
     for name, value in own.items():
         if name in before and (name in EFFECTIVE or name not in REFUSED or _same(value, before[name])):
             continue  # what is in neither table belongs to a class of the user's own
-        if name not in before and (name in _BY_RLLIB or name.removesuffix("_settings") in sections):
+        if name not in before and (_is_rllibs(name) or name.removesuffix("_settings") in sections):
             continue
         if name not in REFUSED and hasattr(type(config), name):  # of a class of the user's own
             continue
@@ -199,8 +199,9 @@ def check_arguments(config: AlgorithmConfig, untouched: AlgorithmConfig, section
             raise ConfigError(f"{kind.__name__}.{place}: is never called here; known: {', '.join(sorted(CALLBACKS))}")
 
 
-# Attributes that RLlib itself adds: a restored state's class.
-_BY_RLLIB = frozenset({"class"})
+def _is_rllibs(name: str) -> bool:
+    """Whether RLlib itself adds this attribute: Tune's notes of a trial, a restored state's class."""
+    return name == "class" or (name.startswith("__") and name.endswith("__"))
 
 
 def _answer(name: str, sections: Mapping[str, Iterable[str]]) -> str:

@@ -83,6 +83,7 @@ def test_what_went_through_rllibs_dicts_passes():
     R3GRPOConfig().update_from_dict(config.to_dict()).validate()
     R3GRPOConfig.from_dict(config.serialize()).validate()
     config.copy(copy_frozen=False).validate()
+    R3GRPOConfig().update_from_dict({"__stdout_file__": "out", "__trial_info__": {}}).validate()  # of Tune
 
 
 def test_attributes_of_an_own_class_are_its_own():
