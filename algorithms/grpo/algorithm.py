@@ -130,7 +130,7 @@ class GRPO(StagedAlgorithm):
         for number in range(training.passes):
             statistics += self.pass_over(batch, auxiliary, number)
         batch.record |= update_metrics(batch.groups, statistics)
-        batch.record |= correction_metrics(batch.groups, LossSettings.of(training))
+        batch.record |= correction_metrics(batch.groups, loss)
         facts, peak = learner_facts(self.learner_group), self.config.learners_settings.peak_tflops
         batch.record |= learner_rates(statistics, facts, max(1, self.config.num_learners), peak)
         if warning := self.mismatch_watch.observe(batch.record["policy/logp_mismatch_mean"], float(batch.lag)):

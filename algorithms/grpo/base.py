@@ -272,7 +272,7 @@ class StagedAlgorithm(Algorithm):
         for tag, value in batch.record.items():
             if not isinstance(value, str):
                 self.metrics.log_value(tuple(tag.split("/")), value, window=1)
-        self.sampled = self.sampled.after(batch)
+        self.sampled += Sampled.of(batch)
         log_rllib_metrics(self.metrics, batch, self.sampled, self.config.metrics_num_episodes_for_smoothing)
 
     # -- Evaluation, by RLlib's own interval. -----------------------------------------------------------------------

@@ -29,12 +29,14 @@ class Sampled:
     turns: int = 0
     trained_rows: int = 0
 
-    def after(self, batch: StepBatch) -> "Sampled":
-        """Return the counts after one more step."""
-        rollouts = [sample.rollout for sample in batch.fresh]
-        rows = sum(len(group.samples) for group in batch.groups)
-        turns = self.turns + sum(map(_turns, rollouts))
-        return Sampled(self.episodes + len(rollouts), turns, self.trained_rows + rows)
+    @classmethod
+    def of(cls, batch: StepBatch) -> "Sampled":
+        """Count a step."""
+        turns = [_turns(sample.rollout) for sample in batch.fresh]
+        return cls(len(turns), sum(turns), sum(len(group.samples) for group in batch.groups))
+
+    def __add__(self, more: "Sampled") -> "Sampled":
+        return Sampled(self.episodes + more.episodes, self.turns + more.turns, self.trained_rows + more.trained_rows)
 
 
 def log_rllib_metrics(metrics: MetricsLogger, batch: StepBatch, sampled: Sampled, window: int) -> None:
@@ -46,9 +48,7 @@ def log_rllib_metrics(metrics: MetricsLogger, batch: StepBatch, sampled: Sampled
         sampled: since the run's start, this step included.
         window: the number of the call's last episodes that `episode_return_mean` and the like are taken over at most.
     """
-    rollouts = [sample.rollout for sample in batch.fresh]
-    rows = sum(len(group.samples) for group in batch.groups)
-    for rollout in rollouts:
+    for rollout in (sample.rollout for sample in batch.fresh):
         for names_of, value in (
             ((names.EPISODE_RETURN_MEAN, names.EPISODE_RETURN_MIN, names.EPISODE_RETURN_MAX), rollout.reward),
             ((names.EPISODE_LEN_MEAN, names.EPISODE_LEN_MIN, names.EPISODE_LEN_MAX), _turns(rollout)),
@@ -60,8 +60,7 @@ def log_rllib_metrics(metrics: MetricsLogger, batch: StepBatch, sampled: Sampled
             ("module_episode_return_mean", DEFAULT_MODULE_ID),
         ):
             metrics.log_value((names.ENV_RUNNER_RESULTS, *place), rollout.reward, window=window)
-    turns = sum(map(_turns, rollouts))
-    for key, count in _counts(Sampled(len(rollouts), turns, rows)):
+    for key, count in _counts(Sampled.of(batch)):
         metrics.log_value(key, count, reduce="sum")
     log_lifetime(metrics, sampled)
     for name, tag in _OF_LEARNER.items():

@@ -101,11 +101,12 @@ def test_configs_assets_and_type_markers_are_in_the_wheel(names):
     configs = {f"algorithms/configs/{file.name}" for file in (ROOT / "configs").glob("*.yaml")}
     assets = {
         str(file.relative_to(ROOT))
-        for file in (ROOT / "r3env" / "assets").rglob("*")
+        for folder in (ROOT / "r3env" / "assets", ROOT / "algorithms" / "reporting" / "assets")
+        for file in folder.rglob("*")
         if file.is_file() and "__pycache__" not in file.parts
     }
     assert "algorithms/configs/quickstart.yaml" in configs
-    assert len(assets) > 1
+    assert len(assets) > 1 and "algorithms/reporting/assets/page.css" in assets
     assert configs | assets | {"algorithms/py.typed", "r3env/py.typed"} <= names
 
 

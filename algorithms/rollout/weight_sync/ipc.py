@@ -16,7 +16,7 @@ from algorithms.config.placement import TransferKind
 from algorithms.learner.learner import GRPOLearner
 from algorithms.learner.sharding import compute_device
 from algorithms.rollout.weight_sync.serialization import Bucket
-from algorithms.rollout.weight_sync.streamed import bucket_fields, sender_of
+from algorithms.rollout.weight_sync.streamed import GroupRoute, bucket_fields, sender_of
 from algorithms.rollout.weight_sync.transfer import (
     Failure,
     RunnerCalls,
@@ -24,7 +24,6 @@ from algorithms.rollout.weight_sync.transfer import (
     failures_of,
     in_a_line,
     on_learners,
-    process_id,
 )
 
 # A handle opens in milliseconds, or not at all.
@@ -133,22 +132,15 @@ class IPCChannel:
         """Do nothing: the engines have read the buffer in place."""
 
 
-class IPCRoute:
+class IPCRoute(GroupRoute):
     """Buckets in the learners' memory; a small tensor is tried when learners and runners first meet."""
 
     kind = TransferKind.IPC
     channel = IPCChannel()
     concurrent = False
 
-    def __init__(self) -> None:
-        self._members: dict[int, int] = {}
-
-    def prepare(self, learner_group: LearnerGroup, calls: RunnerCalls) -> None:
+    def set_up(self, learner_group: LearnerGroup, calls: RunnerCalls) -> None:
         """Check that each engine shares a GPU with a learner, and reads what the learner writes there."""
-        members = calls(process_id)
-        if members == self._members:
-            return
-        self._members = {}
         held = set(on_learners(learner_group, own_gpu))
         lonely = sorted(n for n, gpus in calls(visible_gpus).items() if not held.intersection(gpus))
         if lonely:
@@ -159,7 +151,6 @@ class IPCRoute:
                 f"no CUDA IPC between learners and engines ({'; '.join(failures)}); likely causes: expandable_segments "
                 "in PYTORCH_CUDA_ALLOC_CONF, or containers that do not share an IPC namespace"
             )
-        self._members = members
 
     def _probe(self, learner_group: LearnerGroup, calls: RunnerCalls) -> list[str]:
         """Send a few bytes from every learner to its engine; returns what went wrong, in words."""

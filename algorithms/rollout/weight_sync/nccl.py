@@ -23,14 +23,13 @@ from algorithms.config.placement import TransferKind
 from algorithms.learner.learner import GRPOLearner
 from algorithms.learner.sharding import compute_device
 from algorithms.rollout.weight_sync.serialization import Bucket
-from algorithms.rollout.weight_sync.streamed import bucket_fields, sender_of
+from algorithms.rollout.weight_sync.streamed import GroupRoute, bucket_fields, sender_of
 from algorithms.rollout.weight_sync.transfer import (
     RunnerCalls,
     TransferUnavailable,
     failures_of,
     in_a_line,
     on_learners,
-    process_id,
 )
 
 # For the engines to join, and then for the learner to see that they have.
@@ -159,22 +158,15 @@ class NCCLChannel:
         stream.synchronize()
 
 
-class NCCLRoute:
+class NCCLRoute(GroupRoute):
     """A group of the first learner and all engines' workers; opened again when a runner has been replaced."""
 
     kind = TransferKind.NCCL
     channel = NCCLChannel()
     concurrent = True
 
-    def __init__(self) -> None:
-        self._members: dict[int, int] = {}
-
-    def prepare(self, learner_group: LearnerGroup, calls: RunnerCalls) -> None:
-        """Form the group, unless its members are the same processes as last time."""
-        members = calls(process_id)
-        if members == self._members:
-            return
-        self._members = {}
+    def set_up(self, learner_group: LearnerGroup, calls: RunnerCalls) -> None:
+        """Form the group."""
         workers = calls(_workers)
         offsets, world_size = {}, 1
         for number in sorted(workers):
@@ -190,7 +182,6 @@ class NCCLRoute:
         failures += sorted({answer for answer in opened if answer})
         if failures:
             raise TransferUnavailable(f"no NCCL group of {world_size} processes: {'; '.join(failures)}")
-        self._members = members
 
     def update(self, offers: Sequence[Bucket]) -> dict[str, Any]:
         """Return what is about to be broadcast."""

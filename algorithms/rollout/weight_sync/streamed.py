@@ -26,7 +26,7 @@ from algorithms.rollout.weight_sync.serialization import (
     plan_buckets,
     release_memory,
 )
-from algorithms.rollout.weight_sync.transfer import RunnerCalls, on_learners, require_version
+from algorithms.rollout.weight_sync.transfer import RunnerCalls, on_learners, process_id, require_version
 
 
 class Channel(Protocol):
@@ -77,6 +77,26 @@ class Route(Protocol):
     def update(self, offers: Sequence[Bucket]) -> dict[str, Any]:
         """Return the engines' update for a bucket, from what the sending learners offer."""
         ...
+
+
+class GroupRoute:
+    """A route that learners and runners set up together, anew when the process of a runner is another one."""
+
+    def __init__(self) -> None:
+        self._members: dict[int, int] = {}
+
+    def prepare(self, learner_group: LearnerGroup, calls: RunnerCalls) -> None:
+        """Set up the route, unless its members are the same processes as last time; see `Route.prepare`."""
+        members = calls(process_id)
+        if members == self._members:
+            return
+        self._members = {}
+        self.set_up(learner_group, calls)
+        self._members = members
+
+    def set_up(self, learner_group: LearnerGroup, calls: RunnerCalls) -> None:
+        """Introduce learners and runners to each other, see `Route.prepare`."""
+        raise NotImplementedError
 
 
 class StreamedTransfer:
