@@ -140,7 +140,7 @@ def compare(kind: str, packed: Any, padded: Any, arguments: argparse.Namespace) 
                 seconds[name].append(took)
                 scoring[name].append(scored)
     shape = ModelShape.of(packed)
-    flops = sum(update_cost(shape, row, beta=0.0) for row in rows)
+    flops = sum(update_cost(shape, row, reference=False) for row in rows)
     device = torch.cuda.get_device_name() if arguments.device == "cuda" else None
     return Comparison(
         lengths=kind,

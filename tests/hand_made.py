@@ -2,11 +2,15 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from algorithms.config.sections import TrainingSettings
+from algorithms.grpo.samples import kl_term
+from algorithms.learner.batch import TrainingSample
 from algorithms.rollout.types import Request, Rollout
 from r3env.data.loading import load_queries
 
@@ -25,6 +29,12 @@ def answer(request: Request, *, prompt: Sequence[int], response: Sequence[int], 
         correct=correct,
         **fields | more,
     )
+
+
+def penalized(rows: Sequence[TrainingSample], beta: float) -> list[TrainingSample]:
+    """The rows of an optimizer step with the KL penalty in their loss; replayed ones take no part."""
+    penalty = kl_term(TrainingSettings(beta=beta))
+    return [replace(row, terms={**row.terms, **penalty}) if row.on_policy else row for row in rows]
 
 
 def small_pool(folder: Path, count: int) -> str:

@@ -119,13 +119,15 @@ class GRPO(StagedAlgorithm):
     def update_policy(self, batch: StepBatch) -> None:
         """Take the optimizer steps of each pass over the responses, over all learners."""
         training = self.config.training_settings
-        loss = LossSettings.of(training)
+        loss, reference = LossSettings.of(training), training.loss_beta > 0
         for mechanism in self.active:
             mechanism.before_update(batch)
-            check_terms(mechanism, "before_update", [s for group in batch.groups for s in group.samples], loss)
+            check_terms(
+                mechanism, "before_update", [s for group in batch.groups for s in group.samples], loss, reference
+            )
         auxiliary = [mechanism.auxiliary(batch) for mechanism in self.active]
         for mechanism, own in zip(self.active, auxiliary, strict=True):
-            check_terms(mechanism, "auxiliary", own, loss)
+            check_terms(mechanism, "auxiliary", own, loss, reference)
         statistics: list[UpdateStatistics] = []
         for number in range(training.passes):
             statistics += self.pass_over(batch, auxiliary, number)

@@ -70,7 +70,9 @@ def check_rewards(plugin: Plugin, group: Group) -> None:
             )
 
 
-def check_terms(plugin: Plugin, hook: str, samples: Sequence[Sample], settings: "LossSettings") -> None:
+def check_terms(
+    plugin: Plugin, hook: str, samples: Sequence[Sample], settings: "LossSettings", reference: bool
+) -> None:
     """Check the terms of the loss that samples name, before a learner meets them.
 
     Args:
@@ -78,6 +80,7 @@ def check_terms(plugin: Plugin, hook: str, samples: Sequence[Sample], settings: 
         hook: its name.
         samples: that are trained on.
         settings: of the loss.
+        reference: whether rows carry the reference's log-probs.
 
     Raises:
         PluginError: no such term, options that it does not take, a weight that is neither a number nor one of each
@@ -90,7 +93,7 @@ def check_terms(plugin: Plugin, hook: str, samples: Sequence[Sample], settings: 
         raise _wrong(
             plugin, hook, f"inputs[{taken[0]!r}]", "give it another name, as every row has this one", did="set"
         )
-    known = (OF_POLICY | OF_ROWS | carried) - (set() if settings.beta else {"reference_logprobs"})
+    known = (OF_POLICY | OF_ROWS | carried) - (set() if reference else {"reference_logprobs"})
     for each in {each for sample in samples for each in sample.terms}:
         try:
             kind, _ = build_term(each, settings)

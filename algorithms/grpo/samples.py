@@ -1,6 +1,6 @@
 """Turn groups of samples into the learner's rows."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -8,7 +8,7 @@ import numpy as np
 from algorithms.config.sections import TrainingSettings
 from algorithms.grpo.types import Group, Sample
 from algorithms.learner.batch import TrainingSample
-from algorithms.losses.term import DIRECT
+from algorithms.losses.term import DIRECT, Term, term
 from algorithms.losses.token_weights import loss_weights
 
 
@@ -56,9 +56,10 @@ def training_rows(
         weights = np.split(whole, np.cumsum([len(samples) for samples in dealt])[:-1])
     else:
         weights = [weights_of(samples) for samples in dealt]
+    penalty = kl_term(training)
     return [
         [
-            _row(sample, float(weight)) if sample.is_counted and not sample.masked else masked_row(sample)
+            _row(sample, float(weight), penalty) if sample.is_counted and not sample.masked else masked_row(sample)
             for (_, sample), weight in zip(samples, own, strict=True)
         ]
         for samples, own in zip(dealt, weights, strict=True)
@@ -75,8 +76,16 @@ def deal_auxiliary(samples: Sequence[Sample], minibatch: int, minibatches: int) 
     return [replace(row, old_logprobs=None, sampling_logprobs=None, terms={DIRECT: 1.0}, inputs={}) for row in rows]
 
 
-def _row(sample: Sample, weight: float) -> TrainingSample:
+def kl_term(training: TrainingSettings) -> dict[Term, float]:
+    """Return the KL penalty as a term with its weight in on-policy rows; nothing if none is in the loss."""
+    if not training.loss_beta:
+        return {}
+    return {term("kl", coefficient=training.loss_beta, estimator=training.kl_estimator): 1.0}
+
+
+def _row(sample: Sample, weight: float, penalty: Mapping[Term, float] | None = None) -> TrainingSample:
     rollout = sample.rollout
+    penalty = {} if sample.replayed else penalty or {}
     return TrainingSample(
         tokens=rollout.tokens,
         loss_mask=rollout.loss_mask,
@@ -84,7 +93,7 @@ def _row(sample: Sample, weight: float) -> TrainingSample:
         weight=weight,
         old_logprobs=sample.old_logprobs,
         sampling_logprobs=None if sample.replayed else rollout.sampling_logprobs,
-        terms=sample.terms,
+        terms={**sample.terms, **penalty},
         inputs=sample.inputs,
     )
 

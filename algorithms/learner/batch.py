@@ -42,8 +42,7 @@ class TrainingSample:
         sampling_logprobs: float32 [L] of an on-policy row, from the engine; None for a replayed one, which takes no
             importance weight.
         copies: how many equal responses of the step the row stands for; 0: none, it is only to be scored.
-        terms: the row's weight in each term of the loss that it takes part in, a number or float32 [L]; those in the KL
-            penalty are the loss's.
+        terms: the row's weight in each term of the loss that it takes part in, a number or float32 [L].
         inputs: what terms read beside these, by name: a number or float32 [L].
     """
 
@@ -88,11 +87,10 @@ class TrainingSample:
         """Whether this is an on-policy row without log-probs from a scoring pass: the update computes them."""
         return self.on_policy and self.old_logprobs is None
 
-    def has_gradient(self, beta: float) -> bool:
-        """Return whether the loss has a gradient on this row, with the KL term's coefficient `beta`."""
-        if np.any(self.advantages) or (beta > 0 and self.on_policy and self.copies > 0):
-            return True
-        return any(
+    @property
+    def has_gradient(self) -> bool:
+        """Whether the loss has a gradient on this row."""
+        return bool(np.any(self.advantages)) or any(
             np.any(weight) and not issubclass(load_term(each.name), Objective) for each, weight in self.terms.items()
         )
 

@@ -87,18 +87,18 @@ def scoring_cost(shape: ModelShape, row: TrainingSample) -> float:
     return _row_flops(forward_flops, shape, row)
 
 
-def update_cost(shape: ModelShape, row: TrainingSample, *, beta: float) -> float:
+def update_cost(shape: ModelShape, row: TrainingSample, *, reference: bool) -> float:
     """Count the operations of an update on a row: forward and backward, only forward, or none.
 
     Args:
         shape: of the model.
         row: to train on.
-        beta: coefficient of the KL term; above 0 the reference runs forward as well.
+        reference: whether the reference runs forward as well.
     """
     forward = scoring_cost(shape, row)
-    if row.has_gradient(beta):
+    if row.has_gradient:
         trained = _row_flops(training_flops, shape, row)
-        return trained + (forward if beta > 0 else 0.0)
+        return trained + (forward if reference else 0.0)
     return forward if row.unscored else 0.0
 
 
@@ -108,23 +108,23 @@ def scoring_costs(shape: ModelShape, rows: Sequence[TrainingSample], *, shared: 
     return total - (_repeated(forward_flops, shape, rows) if shared else 0.0)
 
 
-def update_costs(shape: ModelShape, rows: Sequence[TrainingSample], *, beta: float, shared: bool) -> float:
+def update_costs(shape: ModelShape, rows: Sequence[TrainingSample], *, reference: bool, shared: bool) -> float:
     """Count the operations of an update on rows.
 
     Args:
         shape: of the model.
         rows: to train on.
-        beta: coefficient of the KL term; above 0 the reference runs forward as well.
+        reference: whether the reference runs forward as well.
         shared: whether a prompt counts once for the rows that are trained on, and once for those that are only scored.
             Without it this is the sum of `update_cost`.
     """
-    total = sum(update_cost(shape, row, beta=beta) for row in rows)
+    total = sum(update_cost(shape, row, reference=reference) for row in rows)
     if not shared:
         return total
-    trained = [row for row in rows if row.has_gradient(beta)]
-    scored = [row for row in rows if row.unscored and not row.has_gradient(beta)]
+    trained = [row for row in rows if row.has_gradient]
+    scored = [row for row in rows if row.unscored and not row.has_gradient]
     total -= _repeated(training_flops, shape, trained) + _repeated(forward_flops, shape, scored)
-    return total - (_repeated(forward_flops, shape, trained) if beta > 0 else 0.0)
+    return total - (_repeated(forward_flops, shape, trained) if reference else 0.0)
 
 
 def _repeated(
@@ -202,7 +202,7 @@ class LearnerFacts:
         model: its matrix products.
         device: its GPU's name; None on a CPU.
         dtype: that it computes in.
-        beta: coefficient of its KL term.
+        reference: whether a reference runs forward in its updates.
         padded_because: why its micro-batches are padded although they should be packed; "" where they are not.
         shares_prompts: whether its micro-batches hold a prompt once.
         unshared_because: why they do not although they should; "" where they do.
@@ -211,7 +211,7 @@ class LearnerFacts:
     model: ModelShape
     device: str | None
     dtype: str
-    beta: float
+    reference: bool
     padded_because: str = ""
     shares_prompts: bool = False
     unshared_because: str = ""

@@ -46,7 +46,9 @@ def update_learners(
     facts = learner_facts(learner_group)
     rows, owners = merge_equal_rows(rows)
     shares = _assign(
-        learner_group, rows, lambda part, shared: update_costs(facts.model, part, beta=facts.beta, shared=shared)
+        learner_group,
+        rows,
+        lambda part, shared: update_costs(facts.model, part, reference=facts.reference, shared=shared),
     )
     batches = [[rows[i] for i in indices] for indices in shares]
     results = _each_with_its_part(

@@ -160,7 +160,8 @@ class GRPOLearner(LearnerTensors, TorchLearner):
         self.before_gradient_based_update(timesteps=timesteps or {})
         self.optimizer.zero_grad(set_to_none=True)  # of an update that failed
         self.lm.train()
-        statistics = accumulate_gradients(self.lm, rows, self.forward_settings, self.loss_settings, self.reference)
+        reference = self.reference if self.config.training_settings.loss_beta else None
+        statistics = accumulate_gradients(self.lm, rows, self.forward_settings, self.loss_settings, reference)
         statistics.sum_entropies(keep=entropies)
         self._release_gathered_weights()
         if self.config.num_learners > 1 and not self.sharded:
@@ -171,7 +172,7 @@ class GRPOLearner(LearnerTensors, TorchLearner):
         statistics.skipped_steps = float(not math.isfinite(statistics.grad_norm))
         self.after_gradient_based_update(timesteps=timesteps or {})
         facts = self.facts
-        statistics.flops = update_costs(facts.model, rows, beta=facts.beta, shared=facts.shares_prompts)
+        statistics.flops = update_costs(facts.model, rows, reference=facts.reference, shared=facts.shares_prompts)
         statistics.seconds = time.perf_counter() - started
         return statistics
 
@@ -180,10 +181,10 @@ class GRPOLearner(LearnerTensors, TorchLearner):
         """Constants of this learner, for assigning rows by cost and for its utilization."""
         device = compute_device(self.lm)
         name = torch.cuda.get_device_name(device) if device.type == "cuda" else None
-        beta = self.config.training_settings.loss_beta
+        penalized = self.config.training_settings.loss_beta > 0
         dtype, model = self.config.rl_module_settings.dtype, ModelShape.of(self.lm)
         shared = shares_prompts(self.lm)
-        return LearnerFacts(model, name, dtype, beta, self.padded_because, shared, self.unshared_because)
+        return LearnerFacts(model, name, dtype, penalized, self.padded_because, shared, self.unshared_because)
 
     def score(
         self, rows: list[TrainingSample], *, entropy: bool, under: ScoringModel = "policy"

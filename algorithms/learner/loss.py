@@ -16,7 +16,7 @@ from algorithms.losses.base import (
     build_term,
     check_flat,
 )
-from algorithms.losses.term import Term, term
+from algorithms.losses.term import Term
 from algorithms.losses.token_weights import importance_weights
 
 
@@ -45,7 +45,7 @@ class LossInputs:
         settings: LossSettings,
         reference_logprobs: torch.Tensor | None = None,
     ) -> "LossInputs":
-        """Concatenate the rows' values; with `reference_logprobs`, [N], rows of this step take part in the KL term.
+        """Concatenate the rows' values, and with `reference_logprobs`, [N], those of the frozen policy.
 
         Raises:
             ValueError: a row's values are neither [L] nor one number.
@@ -58,11 +58,9 @@ class LossInputs:
         }
         for name in sorted({name for row in rows for name in row.inputs}):
             columns[name] = flat([row.inputs.get(name, 0.0) for row in rows], rows, device)
-        weights = {}
         if reference_logprobs is not None:
             columns["reference_logprobs"] = reference_logprobs
-            kl = term("kl", coefficient=settings.beta, estimator=settings.kl_estimator)
-            weights[kl] = flat([row.weight * row.on_policy for row in rows], rows, device)
+        weights = {}
         for each in sorted({each for row in rows for each in row.terms}, key=repr):
             weights[each] = flat([row.weight * row.terms.get(each, 0.0) for row in rows], rows, device)
         terms = {each: build_term(each, settings) for each in weights}

@@ -93,7 +93,7 @@ def accumulate_gradients(
         rows: this learner's share of one optimizer step.
         forward: how the policy is evaluated.
         loss: the loss's settings.
-        reference: the frozen policy of the KL term; needed when `loss.beta` is above 0.
+        reference: the frozen policy, for terms that read `reference_logprobs`; runs forward on every micro-batch.
 
     Raises:
         ValueError: one of policy and reference takes packed batches, or shared prompts, and the other does not.
@@ -101,8 +101,8 @@ def accumulate_gradients(
     taken = [(is_packed(model), shares_prompts(model)) for model in (lm, reference) if model is not None]
     if len(set(taken)) > 1:
         raise ValueError("the reference must take the same batches as the policy: use_packed_attention on both or none")
-    active = [index for index, row in enumerate(rows) if row.has_gradient(loss.beta)]
-    forward_only = [index for index, row in enumerate(rows) if row.unscored and not row.has_gradient(loss.beta)]
+    active = [index for index, row in enumerate(rows) if row.has_gradient]
+    forward_only = [index for index, row in enumerate(rows) if row.unscored and not row.has_gradient]
     split = [_split(lm, rows, part, forward) for part in (active, forward_only)]
     passes = agreed_passes(lm, *map(len, split))
     results: list[_Microbatch] = []
@@ -153,7 +153,7 @@ def _microbatch(
     chosen = [rows[index] for index in indices]
     batch = token_batch(lm, chosen)
     reference_logprobs = None
-    if loss.beta > 0 and reference is not None:
+    if reference is not None:
         with torch.no_grad():
             reference_logprobs, _ = response_statistics(reference, batch, forward, entropy=False)
     device = batch.tokens.device

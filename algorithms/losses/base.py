@@ -39,7 +39,6 @@ class LossSettings:
         clip_low: how far below 1 a ratio may fall before it is clipped.
         clip_high: how far above 1 a ratio may rise before it is clipped.
         importance_cap: cap of the importance weights of on-policy tokens; 0: no correction.
-        beta: coefficient of the KL penalty; 0: none, or it is in the reward.
         objective: a file's name in `algorithms.losses`, or the "module:Class" of an `Objective`.
         ratio_level: `token`, or `sequence`: all tokens of a response share its length-normalized ratio (GSPO).
         dual_clip: bound on the ratio where the advantage is negative; None: none.
@@ -47,28 +46,25 @@ class LossSettings:
             geometric mean.
         importance_mode: whether weights above the cap are set to the cap, or to 0.
         importance_floor: with `mask`, weights below this are set to 0 too.
-        kl_estimator: of the KL penalty, see `algorithms.losses.kl`.
         objective_options: plain settings of the objective's own section.
     """
 
     clip_low: float = 0.2
     clip_high: float = 0.28
     importance_cap: float = 2.0
-    beta: float = 0.0
     objective: str = "clip"
     ratio_level: Level = "token"
     dual_clip: float | None = None
     importance_level: CorrectionLevel = "token"
     importance_mode: CorrectionMode = "truncate"
     importance_floor: float = 0.0
-    kl_estimator: Literal["k1", "k2", "k3"] = "k3"
     objective_options: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     @classmethod
     def of(cls, training: TrainingSettings, objective_options: Mapping[str, Any] | None = None) -> "LossSettings":
         """Take the loss's settings from section `training`, and the objective's own from its section."""
         names = {each.name for each in fields(cls)} - {"objective_options"}
-        values = {name: getattr(training, name) for name in names} | {"beta": training.loss_beta}
+        values = {name: getattr(training, name) for name in names}
         return cls(**values, objective_options=objective_options or {})
 
     @cached_property

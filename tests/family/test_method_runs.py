@@ -76,7 +76,6 @@ def test_a_penalty_in_the_reward_is_none_in_the_loss(build):
     settings = preset("grpo", "training.kl_in=reward").training_settings
     assert settings.beta > 0 and settings.loss_beta == 0
     algorithm = build(preset("grpo", *SMALL, "training.kl_in=reward"))
-    assert algorithm.learner_group._learner.loss_settings.beta == 0
     assert algorithm.learner_group._learner.reference is not None
 
 

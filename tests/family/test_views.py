@@ -394,7 +394,7 @@ def test_sdpo_shows_nothing_where_an_environment_begins_otherwise_with_each_seed
 def test_ace_keeps_a_reference_without_a_penalty(build):
     algorithm = build(preset("ace", *SMALL, "training.lr=1e-3"))
     learner = algorithm.learner_group._learner
-    assert learner.loss_settings.beta == 0 and learner.reference is not None
+    assert learner.config.training_settings.beta == 0 and learner.reference is not None
     records = steps(algorithm, 3)
     assert records[0]["ace/shift"] == pytest.approx(0, abs=1e-4)
     assert records[0]["ace/factor"] == pytest.approx(1 + np.log(2), abs=1e-4)

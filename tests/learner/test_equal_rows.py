@@ -18,14 +18,16 @@ METHODS = [
     {"objective": "dppo", "objective_options": {"threshold": 0.01}},
     {"objective": "gmpo"},
     {"importance_level": "geometric", "importance_mode": "mask"},
-    {"beta": 0.2, "kl_estimator": "k1"},
-    {"beta": 0.2, "kl_estimator": "k2"},
 ]
+PENALTIES = [{"beta": 0.2, "kl_estimator": estimator} for estimator in ("k1", "k2", "k3")]
 
 
-@pytest.mark.parametrize("loss", [{}, {"beta": 0.2}, {"ratio_level": "sequence"}, {"importance_cap": 1.2}, *METHODS])
-def test_merged_rows_have_the_loss_and_gradient_of_all(lm, reference, groups, loss):
-    rows = rows_of(groups)
+LOSSES = [{}, {"ratio_level": "sequence"}, {"importance_cap": 1.2}, *METHODS]
+
+
+@pytest.mark.parametrize(("loss", "penalty"), [*((loss, {}) for loss in LOSSES), *(({}, each) for each in PENALTIES)])
+def test_merged_rows_have_the_loss_and_gradient_of_all(lm, reference, groups, loss, penalty):
+    rows = rows_of(groups, **penalty)
     # Some twice, one three times, with other weights.
     repeated = [*rows, *(replace(row, weight=2 * row.weight) for row in rows[:5]), rows[0]]
     merged, owners = merge_equal_rows(repeated)
@@ -66,11 +68,10 @@ def test_two_policies_that_sampled_the_same_tokens_stay_apart_and_rounding_does_
 
 @pytest.mark.parametrize("beta", [0.0, 0.2])
 def test_a_measured_row_gets_log_probs_and_trains_nothing(lm, reference, groups, beta):
-    rows = rows_of(groups)
+    rows = rows_of(groups, beta=beta)
     sample = groups[0].samples[0]
-    loss = LossSettings(beta=beta)
-    expected, alone = gradient_of(lm, rows, loss=loss, reference=reference)
-    found, together = gradient_of(lm, [*rows, measuring_row(sample)], loss=loss, reference=reference)
+    expected, alone = gradient_of(lm, rows, reference=reference)
+    found, together = gradient_of(lm, [*rows, measuring_row(sample)], reference=reference)
     ((logprobs, entropies),) = score(lm, [measuring_row(sample)], ForwardSettings(), entropy=True)
     np.testing.assert_allclose(found.old_logprobs[len(rows)], logprobs, atol=1e-5)
     np.testing.assert_allclose(found.entropies[len(rows)], entropies, atol=1e-5)

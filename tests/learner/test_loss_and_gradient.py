@@ -20,9 +20,9 @@ from .recomputation import recompute, relative_error
 CLIP = {"clip_low": 0.2, "clip_high": 0.28}
 
 
-def rows_of(groups, loss_aggregation="token"):
+def rows_of(groups, loss_aggregation="token", **training):
     samples = [(index, sample) for index, group in enumerate(groups) for sample in group.samples]
-    return training_samples(samples, TrainingSettings(loss_aggregation=loss_aggregation), RESPONSE_LIMIT)
+    return training_samples(samples, TrainingSettings(loss_aggregation=loss_aggregation, **training), RESPONSE_LIMIT)
 
 
 def gradient_of(lm, rows, *, forward=None, loss=None, reference=None):
@@ -53,9 +53,9 @@ def test_loss_and_gradient_are_those_of_a_plain_recomputation(
     )
     statistics, gradients = gradient_of(
         lm,
-        rows_of(groups, loss_aggregation),
+        rows_of(groups, loss_aggregation, beta=beta),
         forward=ForwardSettings(temperature=temperature, token_budget=70),
-        loss=LossSettings(**CLIP, importance_cap=importance_cap, beta=beta),
+        loss=LossSettings(**CLIP, importance_cap=importance_cap),
         reference=reference,
     )
     assert expected.clipped > 0 and (expected.replayed_clipped > 0 or temperature < 1)
@@ -86,10 +86,9 @@ def test_an_untied_head_gets_its_gradient_too(groups):
 
 @pytest.mark.parametrize("token_budget", [1, 40, 64, 10**6])
 def test_how_rows_are_cut_into_micro_batches_does_not_matter(lm, reference, groups, token_budget):
-    loss = LossSettings(beta=0.1)
-    expected, whole = gradient_of(lm, rows_of(groups), loss=loss, reference=reference)
-    forward = ForwardSettings(token_budget=token_budget)
-    found, cut = gradient_of(lm, rows_of(groups), forward=forward, loss=loss, reference=reference)
+    rows = rows_of(groups, beta=0.1)
+    expected, whole = gradient_of(lm, rows, reference=reference)
+    found, cut = gradient_of(lm, rows, forward=ForwardSettings(token_budget=token_budget), reference=reference)
     assert relative_error(cut, whole) < 1e-5
     for name in ("loss", "tokens", "clipped", "kl", "max_logp_mismatch", "max_ratio_deviation"):
         assert getattr(found, name) == pytest.approx(getattr(expected, name), rel=1e-4, abs=1e-6)
@@ -147,7 +146,7 @@ def test_a_reference_must_take_the_policys_batches(groups):
     other = small_model(seed=1)
     use_packed_attention(other)
     with pytest.raises(ValueError, match="same batches"):
-        gradient_of(small_model(), rows_of(groups), loss=LossSettings(beta=0.1), reference=other)
+        gradient_of(small_model(), rows_of(groups), reference=other)
 
 
 def test_rows_without_advantage_change_nothing_but_the_normalizer(lm, groups):
@@ -168,8 +167,8 @@ def test_rows_without_advantage_change_nothing_but_the_normalizer(lm, groups):
 
 
 def test_a_kl_term_pulls_rows_without_advantage_as_well(lm, reference, groups):
-    silent = [row for row in rows_of(groups) if row.advantages == 0 and row.on_policy]
-    statistics, gradients = gradient_of(lm, silent, loss=LossSettings(beta=0.5), reference=reference)
+    silent = [row for row in rows_of(groups, beta=0.5) if row.advantages == 0 and row.on_policy]
+    statistics, gradients = gradient_of(lm, silent, reference=reference)
     assert statistics.kl > 0 and statistics.trained_tokens == statistics.tokens
     assert any(bool(gradient.abs().max() > 0) for gradient in gradients.values())
 
@@ -274,12 +273,10 @@ def per_token(rows, seed=4):
     return [replace(row, advantages=advantages) for row, advantages in zip(rows, values, strict=True)]
 
 
-@pytest.mark.parametrize(
-    "settings", [{}, {"objective": "cispo"}, {"objective": "gmpo"}, {"ratio_level": "sequence"}, {"beta": 0.1}]
-)
+@pytest.mark.parametrize("settings", [{}, {"objective": "cispo"}, {"objective": "gmpo"}, {"ratio_level": "sequence"}])
 @pytest.mark.parametrize("token_budget", [40, 10**6])
 def test_a_scalar_advantage_and_its_broadcast_are_exactly_the_same(lm, reference, groups, token_budget, settings):
-    scalars = rows_of(groups)
+    scalars = rows_of(groups, beta=0.1)
     arrays = [replace(row, advantages=np.full(row.response_length, row.advantages, np.float32)) for row in scalars]
     arguments = {
         "forward": ForwardSettings(token_budget=token_budget),
@@ -310,9 +307,9 @@ def test_advantages_of_tokens_give_the_sum_of_the_tokens_losses(lm, groups, toke
 def test_a_row_has_a_gradient_when_any_of_its_tokens_has_an_advantage(lm, groups):
     (row, *_) = rows_of(groups)
     one = np.zeros(row.response_length, np.float32)
-    assert not replace(row, advantages=one).has_gradient(beta=0.0)
+    assert not replace(row, advantages=one).has_gradient
     one[-1] = -0.5
-    assert replace(row, advantages=one).has_gradient(beta=0.0)
+    assert replace(row, advantages=one).has_gradient
     assert gradient_of(lm, [replace(row, advantages=one)])[0].trained_tokens == row.response_length
 
 

@@ -75,7 +75,7 @@ def test_what_a_batch_holds_and_costs_is_counted_without_the_separators(padded_l
     # Three stacked sequences of up to 13: 39 slots, of which two do not fit into 77.
     assert microbatches(padded_lm, [row, row], ForwardSettings(token_budget=77)) == [[0], [1]]
     shape = ModelShape(weights=100, head=50, layers=(AttentionShape(8),), trained=True)
-    assert update_cost(shape, row, beta=0.0) == sum(update_cost(shape, one, beta=0.0) for one in rows)
+    assert update_cost(shape, row, reference=False) == sum(update_cost(shape, one, reference=False) for one in rows)
     assert scoring_cost(shape, row) == sum(scoring_cost(shape, one) for one in rows)
 
 

@@ -16,6 +16,7 @@ from algorithms.learner.update import accumulate_gradients
 from algorithms.losses.base import LossSettings
 from algorithms.models.causal_lm import load_causal_lm
 from algorithms.rollout.types import NEW_CONTEXT
+from tests.hand_made import penalized
 from tests.shapes import PADDED, SHAPES
 
 from .recomputation import relative_error
@@ -130,15 +131,15 @@ def test_a_kl_term_measures_the_reference_on_shared_prompts_too(lora):
         for reference in references:
             for parameter, each in zip(reference.parameters(), noise, strict=True):
                 parameter.data.add_(each)
-    loss = LossSettings(beta=0.2)
-    found, _ = assert_same_update(*both, rows_of(longest=150), budget=400, loss=loss, references=references)
+    rows = penalized(rows_of(longest=150), 0.2)
+    found, _ = assert_same_update(*both, rows, budget=400, references=references)
     assert found.kl > 1e-3
 
 
 def test_policy_and_reference_must_share_alike():
     both = both_ways(model_of(ARCHITECTURES["qwen3"]))
     with pytest.raises(ValueError, match="same batches"):
-        gradient_of(both[0], rows_of(longest=20), loss=LossSettings(beta=0.1), reference=both[1])
+        gradient_of(both[0], rows_of(longest=20), reference=both[1])
 
 
 def joined(rows):

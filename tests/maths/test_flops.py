@@ -21,6 +21,7 @@ from algorithms.learner.flops import (
     update_cost,
     update_costs,
 )
+from tests.hand_made import penalized
 
 SHAPE = {
     "vocab_size": 96,
@@ -92,24 +93,24 @@ def row(advantage=0.0, *, fresh=True, scored=False):
 
 def test_a_row_costs_what_the_update_does_with_it():
     forward, both = forward_flops(FACTS, 6, 2), training_flops(FACTS, 6, 2)
-    assert update_cost(FACTS, row(1.0), beta=0.0) == update_cost(FACTS, row(1.0, fresh=False), beta=0.0) == both
-    assert update_cost(FACTS, row(), beta=0.0) == forward
-    assert update_cost(FACTS, row(scored=True), beta=0.0) == update_cost(FACTS, row(fresh=False), beta=0.0) == 0
-    assert update_cost(FACTS, row(scored=True), beta=0.1) == both + forward
+    kinds = [row(1.0), row(1.0, fresh=False), row(), row(scored=True), row(fresh=False)]
+    assert [update_cost(FACTS, one, reference=False) for one in kinds] == [both, both, forward, 0, 0]
+    assert update_cost(FACTS, *penalized([row(scored=True)], 0.1), reference=True) == both + forward
 
 
 def test_a_shared_prompt_counts_once_for_trained_rows_and_once_for_those_that_are_only_scored():
     trained, silent, done = [row(1.0)] * 3, [row()] * 2, [row(scored=True)]
     rows = [*trained, *silent, *done]
-    apart = sum(update_cost(FACTS, one, beta=0.0) for one in rows)
-    assert update_costs(FACTS, rows, beta=0.0, shared=False) == apart
+    apart = sum(update_cost(FACTS, one, reference=False) for one in rows)
+    assert update_costs(FACTS, rows, reference=False, shared=False) == apart
     # All have the same 4 tokens before their response.
     again = 2 * training_flops(FACTS, 4, 0) + forward_flops(FACTS, 4, 0)
-    assert update_costs(FACTS, rows, beta=0.0, shared=True) == apart - again
+    assert update_costs(FACTS, rows, reference=False, shared=True) == apart - again
     # With a KL term every row is trained on, and the reference passes as many prompts.
-    apart = sum(update_cost(FACTS, one, beta=0.1) for one in rows)
+    rows = penalized(rows, 0.1)
+    apart = sum(update_cost(FACTS, one, reference=True) for one in rows)
     again = 5 * (training_flops(FACTS, 4, 0) + forward_flops(FACTS, 4, 0))
-    assert update_costs(FACTS, rows, beta=0.1, shared=True) == apart - again
+    assert update_costs(FACTS, rows, reference=True, shared=True) == apart - again
     assert scoring_costs(FACTS, rows, shared=True) == 6 * forward_flops(FACTS, 6, 2) - 5 * forward_flops(FACTS, 4, 0)
     assert scoring_costs(FACTS, rows[:1], shared=True) == scoring_costs(FACTS, rows[:1], shared=False)
 
@@ -119,7 +120,7 @@ def test_what_follows_a_shared_prompt_costs_its_own_pairs_and_those_with_the_pro
     other = replace(one, tokens=np.array([0, 1, 2, 3, 9, 9], np.int32))
     # 4 + 2 + 2 tokens; pairs 10 + 2 × (5 + 6), and 9 + 2 × (3 + 3) in the window of 3.
     forward = 2 * (1000 * 8 + 500 * 4) + 4 * 8 * (32 + 21)
-    assert update_costs(FACTS, [one, other], beta=0.0, shared=True) == 3 * forward
+    assert update_costs(FACTS, [one, other], reference=False, shared=True) == 3 * forward
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ from algorithms.learner.update import UpdateStatistics
 from algorithms.rollout.metrics import rollout_times
 
 MODEL = ModelShape(weights=1.0, head=1.0, layers=())
-CPU = LearnerFacts(MODEL, None, "float32", 0.0)
-H100 = LearnerFacts(MODEL, "NVIDIA H100 80GB HBM3", "bfloat16", 0.0)
+CPU = LearnerFacts(MODEL, None, "float32", reference=False)
+H100 = LearnerFacts(MODEL, "NVIDIA H100 80GB HBM3", "bfloat16", reference=False)
 
 
 def update(**numbers):

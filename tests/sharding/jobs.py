@@ -22,6 +22,7 @@ from algorithms.learner.update import accumulate_gradients
 from algorithms.learner.weights import optimizer_tensors, put_optimizer_tensors
 from algorithms.losses.base import LossSettings
 from algorithms.train.tensor_files import read_tensors, write_tensors
+from tests.hand_made import penalized
 
 VOCABULARY = 61
 
@@ -120,8 +121,8 @@ class Learner:
 
     def accumulate(self, rows: list[TrainingSample]) -> None:
         self.optimizer.zero_grad()
-        loss = LossSettings(beta=self.setting.beta)
-        accumulate_gradients(self.lm, rows, self.forward, loss, self.reference)
+        rows = penalized(rows, self.setting.beta)
+        accumulate_gradients(self.lm, rows, self.forward, LossSettings(), self.reference)
         reshard(self.lm)
         if self.world > 1 and not self.setting.sharded:
             sum_gradients(self.trained)
@@ -166,7 +167,7 @@ def gradients_of_groups(rank: int, setting: Setting) -> tuple[list[int], dict[st
     shape = ModelShape(weights=1000.0, head=100.0, layers=())
 
     def cost(indices: Sequence[int]) -> float:
-        return update_costs(shape, [everything[i] for i in indices], beta=0.0, shared=True)
+        return update_costs(shape, [everything[i] for i in indices], reference=False, shared=True)
 
     shares = assign_groups(prompt_groups([row.parts for row in everything]), cost, learner.world)
     learner.accumulate([everything[i] for i in shares[rank]])
