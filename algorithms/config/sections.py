@@ -22,6 +22,7 @@ AccessMode = Annotated[
     Field(pattern=r"^0?7[0-7]{2}$"),
     Meaning("an octal mode of three digits in quotes, the first of them 7"),
 ]
+StopConditions = Annotated[dict[str, Any], Meaning("a mapping from conditions to limits")]
 Text = Annotated[str, Field(min_length=1)]
 Count = Annotated[int, Field(ge=1)]
 
@@ -43,6 +44,12 @@ class RunSettings(Settings):
         "End training with the step that brings the tokens generated since its start, all responses of all steps, to "
         "this number, unless `steps` ends it first; 0: no such limit.",
         ge=0,
+    )
+    stop: StopConditions = setting(
+        {},
+        "End training with the first step that satisfies a condition: a metric, or `wall_hours`, and the number that "
+        'it reaches, or a text such as `"<0.05"` (docs/operate/run-control.md). '
+        "`{eval/pass@1: 0.8, wall_hours: 11.5}`.",
     )
     seed: int = setting(
         0,

@@ -54,6 +54,9 @@ def print_closing_table(
     sentence = gain_sentence(first, last, before or {}, after or {}, problems)
     if sentence:
         console.print(Text(printable(sentence)))
+    ended_by = str(summary.get("ended_by") or "run.steps")
+    if not ended_by.startswith("run.steps"):
+        console.print(Text(printable(f"Training ended after step {summary.get('steps')}, by {ended_by}.")))
     console.print(cost_text(summary), highlight=False)
     console.print(Text(printable(files_text(path))))
 

@@ -30,6 +30,7 @@ from algorithms.train.recorder import Recorder, record_step, step_row
 from algorithms.train.resume import StoredRun, changed_measurement, changed_training, reading_history
 from algorithms.train.rollout_files import TokenPieces
 from algorithms.train.run_directory import SIDES, RunDirectory, is_in_job_copy
+from algorithms.train.stop_conditions.base import RunEnd
 from algorithms.train.stopping import InterruptBetweenSteps, interrupt_on_sigterm
 from algorithms.train.trackers.tracker import Outcome
 from algorithms.utils.process import native_stderr_held_back
@@ -105,6 +106,7 @@ class _Session:
             self.algo.keep_state_in(directory.path)
         self.wall_s_before = 0.0
         self.metrics: dict[str, float] = {}
+        self.end = RunEnd(run, config)
         self.recorded_until = 0
         self.recorded_step: int | None = None
 
@@ -163,7 +165,7 @@ class _Session:
         self._evaluate("before")
 
     def run_steps(self) -> None:
-        """Train up to `run.steps` or `run.max_generated_tokens`, whichever is first.
+        """Train up to `run.steps`, `run.max_generated_tokens` or a condition of `run.stop`, whichever is first.
 
         The end of the run, an interrupt, an error in a step that has changed nothing yet, and one in the evaluation
         after a step, leave a checkpoint. In the middle of a step it holds the state at the step's beginning.
@@ -174,7 +176,7 @@ class _Session:
             InterruptBetweenSteps(self._may_stop_now) as interrupt,
         ):
             try:
-                while not (self._is_complete() or interrupt.requested):
+                while not (self._ended_by() or interrupt.requested):
                     progress.update(self._step())
             except KeyboardInterrupt:
                 if not self._can_be_saved:
@@ -201,6 +203,7 @@ class _Session:
         summary = {
             "algorithm": type(self.algo).__name__,
             "steps": self.algo.steps_done,
+            "ended_by": self._ended_by(),
             "generated_tokens": self.algo.generated_tokens,
             "wall_s": round(self._wall_s(), 1),
             "code": {"version": code_version(), "commit": code_commit()},
@@ -214,9 +217,8 @@ class _Session:
         print_closing_table(summary, self.directory.path, *correct, problems=self.problems)
         self.algo.stop()
 
-    def _is_complete(self) -> bool:
-        budget = self.run.max_generated_tokens
-        return self.algo.steps_done >= self.run.steps or 0 < budget <= self.algo.generated_tokens
+    def _ended_by(self) -> str | None:
+        return self.end.reached(self.algo.steps_done, self.algo.generated_tokens)
 
     def _may_stop_now(self) -> bool:
         """Whether an interrupt may raise where the run is: not while a step is recorded, or changes the policy."""
@@ -252,6 +254,7 @@ class _Session:
         record_step(self.algo, row, self.run, self.recorder, self.directory, pieces)
         self.metrics = {name: value for name, value in row.items() if isinstance(value, int | float)}
         self.recorded_step = self.algo.steps_done
+        self.end.observe(self.metrics)
         return row
 
     def _save(self) -> None:
@@ -283,12 +286,13 @@ class _Session:
     def _repeat_missed_evaluation(self, config_yaml: str) -> None:
         """Make the evaluation that failed after the checkpoint's step, and add it to that step's row."""
         step, interval = self.algo.steps_done, self.algo.config.evaluation_settings.interval
-        if self._is_complete() or not interval or not was_missed(self.directory.read_metrics(), step, config_yaml):
+        if self._ended_by() or not interval or not was_missed(self.directory.read_metrics(), step, config_yaml):
             return
         with naming_the_evaluation(f"after step {step}", self._how_to_resume()):
             tags = to_tags(measure(self.algo, f"after step {step}", self.problems).metrics())
         self.directory.add_to_last_metrics(tags)
         self.recorder.record_evaluation(step, tags)
+        self.end.restart(self.directory.read_metrics())
 
     def _restore_results(self, changed: Sequence[str]) -> None:
         """Restore the evaluation before training and the time spent; delete an end that no longer holds.
@@ -298,11 +302,12 @@ class _Session:
         """
         rows = [row for row in self.directory.read_metrics() if row["step"] <= self.algo.steps_done]
         self.wall_s_before = float(rows[-1].get("run/wall_s") or 0.0) if rows else 0.0
+        self.end.restart(rows)
         stored = self.directory.read_evaluation()
         self.evaluations = {side: stored[side] for side in ("before", OTHER_SETTINGS) if side in stored}
         if changed and "before" in self.evaluations:
             self._set_aside(changed)
-        ended_here = self._is_complete() and stored.get("after", {}).get("step") == self.algo.steps_done
+        ended_here = self._ended_by() is not None and stored.get("after", {}).get("step") == self.algo.steps_done
         if ended_here and not changed:
             return
         self.directory.delete_results()

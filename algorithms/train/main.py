@@ -106,6 +106,7 @@ def _run(algorithm: str, arguments: argparse.Namespace) -> int:
     from algorithms.train.loop import resume, train
     from algorithms.train.places import check_place
     from algorithms.train.resume import StoredRun, check_kept_settings
+    from algorithms.train.stop_conditions.base import build_conditions
     from algorithms.train.trackers.registry import check_trackers
 
     if arguments.continue_run:
@@ -121,6 +122,7 @@ def _run(algorithm: str, arguments: argparse.Namespace) -> int:
         config, run = load(file, arguments.overrides, _config_class(algorithm))
         if stored:
             check_kept_settings(stored.directory.config_file, config)
+        build_conditions(run.stop, config)  # a condition that nothing measures is refused
         check_trackers(run.trackers)
         if not stored:
             check_place(run.dir, run.name or algorithm)

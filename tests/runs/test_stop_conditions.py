@@ -1,0 +1,132 @@
+"""`run.stop`: which entries there are, where they end a run, and what a resume makes of that."""
+
+import json
+import re
+import sys
+
+import pytest
+
+from algorithms.config.errors import ConfigError
+from algorithms.r3_grpo.config import R3GRPOConfig
+from algorithms.train.stop_conditions.base import build_conditions
+from algorithms.train.tags import known_tags
+from tests.docs.pages import DOCS, fenced
+
+NAN = float("nan")
+
+
+def config(**evaluation):
+    return R3GRPOConfig().evaluation(**({"interval": 5, "k": [1, 4]} | evaluation))
+
+
+@pytest.mark.parametrize(
+    ("entry", "row", "said"),
+    [
+        ({"eval/pass@4": 0.8}, {"eval/pass@4": 0.8}, "run.stop.eval/pass@4: 0.8 >= 0.8"),
+        ({"reward/mean": 1}, {"reward/mean": 0.99}, None),
+        ({"response/truncated": "<0.05"}, {"response/truncated": 0.04}, "run.stop.response/truncated: 0.04 < 0.05"),
+        ({"response/truncated": "<= 0.05"}, {"response/truncated": 0.06}, None),
+        ({"reward/mean": ">0.5"}, {"reward/mean": 0.5}, None),
+        ({"reward/function/style": 0.5}, {}, None),
+        ({"reward/mean": -1}, {"reward/mean": NAN}, None),
+        ({"reward/mean": -1}, {"reward/mean": None}, None),
+        ({"wall_hours": 11.5}, {"run/wall_s": 41400.0}, "run.stop.wall_hours: 11.5 >= 11.5"),
+    ],
+)
+def test_a_limit_is_reached_or_not(entry, row, said):
+    (condition,) = build_conditions(entry, config())
+    assert condition.observe(row) == said
+
+
+@pytest.mark.parametrize(
+    ("entry", "settings", "named"),
+    [
+        ({"reward/maen": 1}, {}, "no such metric or condition; did you mean reward/mean?"),
+        ({"wall_hour": 1}, {}, "did you mean wall_hours?"),
+        ({"ranking/rankd": 1}, {}, "did you mean ranking/ranked?"),
+        ({"eval/pass@8": 1}, {}, "fix: evaluation.k=[1,4,8]"),
+        ({"eval/pass@1": 1}, {"interval": 0}, "fix: evaluation.interval=10"),
+        ({"reward/mean": "high"}, {}, "'high' is no limit"),
+        ({"reward/mean": True}, {}, "true is no limit"),
+        ({"reward/mean": "<"}, {}, "is no limit"),
+        ({"reward/mean": NAN}, {}, "is no limit"),
+        ({"reward/mean": {"above": 1}}, {}, "is no limit"),
+        ({"no_such_module:Stop": 1}, {}, "cannot be imported"),
+    ],
+)
+def test_what_cannot_end_a_run_is_refused(entry, settings, named):
+    with pytest.raises(ConfigError) as error:
+        build_conditions(entry, config(**settings))
+    (key,) = entry
+    assert str(error.value).startswith("run.stop") and key in str(error.value) and named in str(error.value)
+
+
+def test_every_number_on_the_page_of_metrics_can_end_a_run():
+    text = (DOCS / "reference/metrics.md").read_text(encoding="utf-8")
+    text = re.sub(r"^## A supervised start$.*?(?=^## )", "", text, flags=re.M | re.S)
+    cells = re.findall(r"^\| (`[^|]*`) \|", text, re.MULTILINE)
+    documented = {tag for cell in cells for tag in re.findall(r"`([^`]+)`", cell)}
+    texts, patterns = {"rollout/weight_transfer", "rollout/engine", "step"}, {"reward/function/NAME", "eval/pass@k"}
+    known = set(known_tags(config(reflection=True).training(mask_truncated=True)))
+    assert known - {"eval/pass@1", "eval/pass@4"} == documented - texts - patterns
+
+
+# -- A run -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def stopped(command, algorithm, tmp_path):
+    """A run whose reward rises by a tenth a step, and that is to end at 0.3."""
+    algorithm.reward = property(lambda self: self.steps_done / 10)
+    small = ["run.steps=9", "run.save_rollouts=false", "run.log_conversations=0", "run.checkpoint_every=0"]
+    assert command(f"run.dir={tmp_path}", "run.name=run", *small, "run.stop.reward/mean=0.3")[0] == 0
+    return tmp_path / "run"
+
+
+def summary(run):
+    return json.loads((run / "summary.json").read_text())
+
+
+def steps(run):
+    return [path.name for path in sorted((run / "checkpoints").iterdir())]
+
+
+def test_the_run_ends_with_the_step_a_checkpoint_and_an_evaluation(stopped):
+    assert summary(stopped)["steps"] == 3
+    assert summary(stopped)["ended_by"] == "run.stop.reward/mean: 0.3 >= 0.3"
+    assert steps(stopped) == ["step_000003"]
+    assert json.loads((stopped / "evaluation.json").read_text())["after"]["step"] == 3
+
+
+def test_a_stopped_run_is_done_until_its_condition_changes(stopped, command):
+    assert command("--resume", str(stopped), "run.steps=20")[0] == 0
+    assert summary(stopped)["steps"] == 3
+    assert command("--resume", str(stopped), "run.stop.reward/mean=0.5")[0] == 0
+    assert summary(stopped)["steps"] == 5
+    assert command("--resume", str(stopped), "run.stop={}", "run.steps=6")[0] == 0
+    assert (summary(stopped)["steps"], summary(stopped)["ended_by"]) == (6, "run.steps: 6")
+
+
+def test_the_closing_lines_name_the_condition(command, algorithm, tmp_path, capsys):
+    from algorithms.train.main import main
+
+    small = ["run.steps=9", "run.save_rollouts=false", "run.log_conversations=0"]
+    assert main("grpo", [f"run.dir={tmp_path}", *small, "run.stop={wall_hours: 1, reward/mean: 0.5}"]) == 0
+    assert "Training ended after step 1, by run.stop.reward/mean: 0.5 >= 0.5." in capsys.readouterr().out
+
+
+def test_the_condition_of_the_page_ends_a_run_and_sees_stored_rows_again(command, algorithm, tmp_path, monkeypatch):
+    (code,) = fenced(DOCS / "operate/run-control.md", "python")
+    (tmp_path / "stops.py").write_text(code.replace("eval/pass@1", "reward/mean"), encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    small = ["run.name=run", "run.save_rollouts=false", "run.log_conversations=0"]
+    stop = "run.stop={stops:EvaluationsWithoutGain: 3}"
+    assert command(f"run.dir={tmp_path}", *small, "run.steps=2", stop)[0] == 0
+    assert command("--resume", str(tmp_path / "run"), "run.steps=9")[0] == 0
+    assert summary(tmp_path / "run")["steps"] == 4
+    sys.modules.pop("stops", None)
+
+
+def test_a_condition_that_nothing_measures_is_refused_before_anything_starts(command, algorithm, tmp_path):
+    code, said = command(f"run.dir={tmp_path}/none", "run.stop.reward/maen=1")
+    assert code == 2 and said.startswith("error: run.stop.reward/maen: ") and not (tmp_path / "none").exists()
