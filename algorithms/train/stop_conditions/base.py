@@ -86,7 +86,8 @@ class RunEnd:
 
     def restart(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Take the rows of a run that resumes, in place of those before: a condition that the last satisfies holds."""
-        self._conditions, self._reached = build_conditions(self._run.stop, self._config), None
+        self._conditions = build_conditions(self._run.stop, self._config)
+        self._reached: str | None = None
         for row in rows:
             self.observe(row)
 
