@@ -2,6 +2,7 @@
 
 import os
 import signal
+import statistics
 
 import pytest
 import ray
@@ -107,6 +108,31 @@ def test_a_policy_that_does_not_change_is_trained_on_the_same_rollouts_either_wa
         drawn.append([(g.prompt.uid, s.rollout.tokens.tolist()) for g in algorithm.batch.groups for s in g.samples])
         algorithm.stop()
     assert drawn[0] == drawn[1]
+
+
+def test_rewards_grow_as_without_a_lag(config):
+    """At as many samples, over two seeds; the noise is that of the seeds and of the responses."""
+    queries, steps, last, seeds = 16, 10, 5, (1, 2)
+    reached = {}
+    for lag in (0, 2):
+        for seed in seeds:
+            algorithm = (
+                config.copy(copy_frozen=False)
+                .env_runners(num_env_runners=min(1, lag))
+                .training(group_size=8, queries_per_step=queries, max_off_policy_steps=lag)
+                .debugging(seed=seed)
+                .build_algo()
+            )
+            rewards = []
+            for _ in range(steps):
+                algorithm.train()
+                rewards.append(statistics.fmean(sample.rollout.correct for sample in algorithm.batch.fresh))
+            algorithm.stop()
+            reached.setdefault(lag, []).append(statistics.fmean(rewards[-last:]))
+    share = statistics.fmean([*reached[0], *reached[2]])
+    responses = 2 * share * (1 - share) / (len(seeds) * last * queries)  # those to one query are alike: count queries
+    noise = responses + sum(statistics.variance(each) for each in reached.values()) / len(seeds)
+    assert abs(statistics.fmean(reached[2]) - statistics.fmean(reached[0])) < 2.5 * noise**0.5
 
 
 @pytest.mark.parametrize(

@@ -95,12 +95,11 @@ def test_a_call_that_never_returns_fails_its_episode_alone(runner, made, kind):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["step", "reset"])
-def test_a_streaming_engine_continues_meanwhile(tokenizer, kind):
+def test_a_streaming_engine_continues_meanwhile(tokenizer):
     """Run in pieces, as a remote runner does: none of them waits for the environment that hangs."""
     engine = SimulatedEngine(lengths=Lengths(mean=5, sigma=0.0), clock=ModelClock(speed=1000.0))
     runner = EpisodeRunner(engine, tokenizer, dict.fromkeys(Split, Endless), 4, TIMEOUT_S)
-    runner.add(requests_of(kind, *["fine"] * 9))
+    runner.add(requests_of("reset", *["fine"] * 9))
     ended, alone = {}, 0
     while runner.unfinished:
         for rollout in runner.advance(0.1):
@@ -115,8 +114,7 @@ def test_a_streaming_engine_continues_meanwhile(tokenizer, kind):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("continuous_batching", [False, True])
-def test_a_constructor_that_never_returns_fails_its_episode_alone(engine, tokenizer, continuous_batching):
+def test_a_constructor_that_never_returns_fails_its_episode_alone(tokenizer):
     release, made, numbers = threading.Event(), [], itertools.count()
 
     def make():
@@ -126,10 +124,8 @@ def test_a_constructor_that_never_returns_fails_its_episode_alone(engine, tokeni
             release.wait()
         return Endless()
 
-    streaming = SimulatedEngine(lengths=Lengths(mean=5, sigma=0.0), clock=ModelClock(speed=1000.0))
-    runner = EpisodeRunner(
-        streaming if continuous_batching else engine, tokenizer, dict.fromkeys(Split, make), 4, TIMEOUT_S
-    )
+    engine = SimulatedEngine(lengths=Lengths(mean=5, sigma=0.0), clock=ModelClock(speed=1000.0))
+    runner = EpisodeRunner(engine, tokenizer, dict.fromkeys(Split, make), 4, TIMEOUT_S)
     errors = [rollout.error for rollout in runner.rollout(requests_of("fine", "fine", "fine"))]
     late = f"the environment did not return within {TIMEOUT_S:g} s (env_runners.step_timeout_s)"
     assert list(filter(None, errors)) == [late]

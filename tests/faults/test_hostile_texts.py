@@ -85,7 +85,7 @@ PIECES = (
 
 
 def texts(length: int) -> dict[tuple[str, str], str]:
-    pairs = [*(("", piece) for piece in PIECES), *itertools.product(BEGINNINGS, ("*", " ", "\n", "1", "{", "a", "1,"))]
+    pairs = [*(("", piece) for piece in PIECES), *itertools.product(BEGINNINGS, (" ", "1", "{"))]
     return {pair: f"{pair[0]}{pair[1] * (length // len(pair[1]) + 1)}"[: length - 1] + "!" for pair in pairs}
 
 

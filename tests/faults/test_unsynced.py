@@ -30,12 +30,6 @@ def test_a_file_that_was_synced_in_a_folder_that_was_not_may_have_no_name():
     assert left(before, now, now, loss=NOTHING) == [{"file": b"abc"}]
 
 
-def test_a_name_that_was_synced_may_lead_to_an_empty_file_or_to_zeros():
-    file = Entry("1", 3, "file")
-    states = left(synced(ROOT, file), synced(ROOT, file))
-    assert {"file": b""} in states and {"file": b"\0\0\0"} in states and {"file": b"abc"} not in states
-
-
 def test_what_was_appended_since_the_last_sync_may_be_lost_or_zeros():
     short, long = Entry("1", 3, "file"), Entry("1", 5, "file")
     states = left(synced(short, short, content=b"abc"), synced(ROOT, short), synced(ROOT, long))
@@ -58,28 +52,12 @@ def test_a_file_that_was_deleted_may_be_back():
     assert left(*begun, synced(ROOT), synced(ROOT)) == [{}] * 3
 
 
-def test_of_two_folders_each_may_be_behind_the_other():
-    inside, moved = Entry("1", 1, "folder/file"), Entry("folder", None, "gone")
-    begun = (synced(inside, FOLDER, inside, content=b"x"), synced(FOLDER, FOLDER, inside), synced(ROOT, FOLDER, inside))
-    states = left(*begun, synced(ROOT, moved))  # renamed, then emptied
-    assert {"folder": None} in states, "the name is the old one, what it held is gone"
-    assert {"gone": None, "gone/file": b"x"} in states
-
-
 def test_a_sync_that_is_cut_short_may_leave_any_blocks_of_the_file():
     file = Entry("1", 3 * BLOCK, "file")
     before, after = b"a" * BLOCK, b"b" * 3 * BLOCK
     syncs = synced(file, file, content=before), synced(ROOT, file), synced(file, file, content=after)
     contents = {state["file"] for state in left(*syncs)}
     assert {b"b" * BLOCK + b"\0" * BLOCK + b"b" * BLOCK, b"a" * BLOCK + b"b" * BLOCK + b"\0" * BLOCK} <= contents
-
-
-def test_a_state_can_be_written_again_and_again(tmp_path):
-    for content in (b"abc", b"x" * (1 << 20)):
-        write_state({"folder": None, "folder/file": content}, tmp_path / "disk")
-        assert (tmp_path / "disk" / "folder" / "file").read_bytes() == content
-    write_state({}, tmp_path / "disk")
-    assert list((tmp_path / "disk").iterdir()) == []
 
 
 PREPARED = """
@@ -171,17 +149,3 @@ def attempts(file):
         return HistoryDatabase(file).attempts("q")
     except ValueError:
         return "damaged"
-
-
-def test_the_number_of_a_deleted_file_that_is_used_again_is_another_file(during_and_after):
-    _, after = during_and_after(
-        "number = os.stat(root / 'file').st_ino\n"
-        "os.unlink(root / 'file')\n"
-        "for name in range(100):\n"
-        "    (root / f'{name}').write_text('new')\n"
-        "    if os.stat(root / f'{name}').st_ino == number: os.rename(root / f'{name}', root / 'again'); break\n"
-    )
-    contents = {state["again"] for state in after if "again" in state}
-    if not contents:
-        pytest.skip("this file system did not use the number again")
-    assert b"old" not in contents

@@ -31,9 +31,8 @@ def test_tar_files_whose_reader_opens_pickles_are_refused(on_hub, monkeypatch):
             member = tarfile.TarInfo(name)
             member.size = len(content)
             archive.addfile(member, io.BytesIO(content))
-    with pytest.raises(DataError, match=r"owner/problems: .*'webdataset'.*; fix: .*Parquet, JSON or CSV") as caught:
+    with pytest.raises(DataError, match=r"owner/problems: .*'webdataset'.*; fix: .*Parquet, JSON or CSV"):
         list(hub_rows(source))
-    assert len(str(caught.value).splitlines()) == 1
     assert not opened
 
 
