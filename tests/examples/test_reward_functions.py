@@ -77,17 +77,16 @@ def test_numbers_are_the_rewards_and_those_that_reach_correct_at_are_correct(
 
 
 @pytest.mark.slow
-def test_trls_signature_several_runners_ahead_of_the_updates_resumed_and_evaluated(
+def test_trls_signature_several_runners_ahead_of_the_updates_and_evaluated(
     function_run, metrics, tmp_path, ray_session, capsys
 ):
     reward = 'environment.options.reward=["examples.rewards:last_number", "examples.rewards:short"]'
     options = [reward, "environment.options.weights=[1.0, 0.5]", "environment.options.messages=false"]
-    asynchronous = ["env_runners.num_env_runners=2", "training.max_off_policy_steps=1", "run.checkpoint_every=1"]
+    asynchronous = ["env_runners.num_env_runners=2", "training.max_off_policy_steps=1"]
     assert main("r3_grpo", [*function_run, *options, *asynchronous]) == 0
-    assert main("r3_grpo", ["--resume", str(tmp_path / "run"), "run.steps=3"]) == 0
-    assert [row["step"] for row in metrics()] == [1, 2, 3]
+    assert [row["step"] for row in metrics()] == [1, 2]
     rollouts = [one for one in rollouts_of(tmp_path) if one["context"] == "plain" and not one["truncated"]]
-    assert {one["step"] for one in rollouts} == {1, 2, 3}
+    assert {one["step"] for one in rollouts} == {1, 2}
     answers = {row["problem"]: row["answer"] for row in ROWS}
     for one in rollouts:
         answer = answers[next(problem for problem in answers if problem in one["prompt"])]

@@ -63,26 +63,19 @@ def test_two_learners_take_the_step_of_one(grpo_config, build):
     assert largest_difference(weights(one), weights(two)) < 3e-5
 
 
-@pytest.mark.slow
-def test_three_steps_through_ray_actors(r3_config, build):
-    config = r3_config.env_runners(num_env_runners=2).learners(num_learners=1)
-    algorithm = build(eager_reflection(config))
-    for record in train(algorithm, 3):
-        assert record["rollout/prompts_completed"] == record["rollout/prompts_expected"] >= 6
-        assert record["policy/logp_mismatch_max"] < 1e-4
-        assert record["groups/count"] >= 6
-    names = {type(group.samples[0].rollout).__name__ for group in algorithm.batch.groups}
-    assert names == {"Rollout"}
-    assert {s.rollout.weights_version for g in algorithm.batch.groups for s in g.samples if not s.replayed} != {0}
-
-
-def test_remote_runners_sample_the_same_responses_as_a_local_one(grpo_config, build):
-    local, remote = build(grpo_config.copy()), build(grpo_config.copy().env_runners(num_env_runners=2))
+def test_ray_actors_sample_the_same_responses_as_this_process_and_train_on(r3_config, build):
+    local = build(eager_reflection(r3_config.copy()))
+    remote = build(eager_reflection(r3_config.copy()).env_runners(num_env_runners=2).learners(num_learners=1))
     train(local, 1), train(remote, 1)
     for here, there in zip(local.batch.groups, remote.batch.groups, strict=True):
         assert here.prompt.uid == there.prompt.uid
         for a, b in zip(here.samples, there.samples, strict=True):
             assert a.rollout.tokens.tolist() == b.rollout.tokens.tolist()
+    for record in train(remote, 2):
+        assert record["rollout/prompts_completed"] == record["rollout/prompts_expected"] >= 6
+        assert record["policy/logp_mismatch_max"] < 1e-4
+        assert record["groups/count"] >= 6
+    assert {s.rollout.weights_version for g in remote.batch.groups for s in g.samples if not s.replayed} != {0}
 
 
 def test_a_resumed_run_trains_as_the_uninterrupted_one(r3_config, build, tmp_path, small_pool):
@@ -202,9 +195,8 @@ def test_evaluation_repeats_itself_and_reports_reflection(grpo_config, build):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("interval", [2])
-def test_rllibs_evaluation_interval_puts_the_result_in_its_own_step(grpo_config, build, interval):
-    algorithm = build(grpo_config.evaluation(evaluation_interval=interval))
+def test_rllibs_evaluation_interval_puts_the_result_in_its_own_step(grpo_config, build):
+    algorithm = build(grpo_config.evaluation(evaluation_interval=2))
     results = [algorithm.train() for _ in range(3)]
     assert ["evaluation" in result for result in results] == [False, True, False]
 
