@@ -193,8 +193,8 @@ SHAPES: dict[str, Shape] = {
 }
 # Architectures whose sequences cannot stand in one row: capped scores, recurrent states.
 PADDED = ("gemma2", "qwen3_5", "falcon_h1")
-# Those that go through every command with vLLM; on a CPU it has linear attention in bfloat16 only.
-EVERY_COMMAND = ("qwen3", "llama", "gemma3")
+# Those that are trained, exported and loaded by commands, with vLLM; on a CPU it has linear attention in bfloat16 only.
+BY_COMMANDS = ("qwen3", "llama", "gemma3")
 NOT_IN_FLOAT32 = ("qwen3_5", "falcon_h1")
 COMPOSITE = tuple(name for name, shape in SHAPES.items() if shape.parts)
 

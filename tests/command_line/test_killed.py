@@ -13,6 +13,8 @@ import pytest
 import yaml
 from tensorboard.backend.event_processing.event_accumulator import SCALARS, EventAccumulator
 
+from algorithms.train.main import main
+from algorithms.train.manifest import damage
 from benchmarks.soaking.checks import troubles
 
 from .conftest import SMALL, rows, untimed
@@ -87,14 +89,13 @@ def a_copy(finished_run, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_damaged_checkpoint_is_refused_by_name_and_the_one_before_goes_on(a_copy, run_command, finished_run):
+def test_a_damaged_checkpoint_is_refused_by_name_and_the_one_before_goes_on(a_copy, run_command, finished_run, capsys):
     weights = next((a_copy / "checkpoints" / "step_000003" / "model").glob("*.safetensors"))
     content = bytearray(weights.read_bytes())
     content[len(content) // 2] ^= 4
     weights.write_bytes(content)
-    refused = run_command("--resume", str(a_copy))
-    assert refused.returncode == 2
-    last = refused.stderr.splitlines()[-1]
+    assert main("r3_grpo", ["--resume", str(a_copy)]) == 2
+    last = capsys.readouterr().err.splitlines()[-1]
     before = a_copy / "checkpoints" / "step_000002"
     assert f"model/{weights.name} has changed" in last and last.endswith(f"--resume {before}")
 
@@ -138,15 +139,12 @@ def small_disk(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_full_disk_during_a_checkpoint_leaves_the_one_before_whole(small_disk, run_command, finished_run):
+def test_a_full_disk_during_a_checkpoint_leaves_the_one_before_whole(small_disk, run_command):
     """Room for the first checkpoint, and not for the second."""
     process = run_command(*SMALL, f"run.dir={small_disk}", "run.name=cut")
     run = small_disk / "cut"
     assert process.returncode == 1
     last = process.stderr.splitlines()[-1]
     assert "No space left" in last and "--resume" in last and "Traceback" not in process.stderr
-    assert sorted(path.name for path in (run / "checkpoints").iterdir()) == ["step_000001"]
-    subprocess.run(["mount", "-o", "remount,size=200m", small_disk], check=True)
-    resumed = run_command("--resume", str(run))
-    assert resumed.returncode == 0, resumed.stderr
-    assert [untimed(row) for row in rows(run)] == [untimed(row) for row in rows(finished_run[0])]
+    (checkpoint,) = (run / "checkpoints").iterdir()
+    assert checkpoint.name == "step_000001" and damage(checkpoint) is None

@@ -1,4 +1,4 @@
-"""Models with the vocabulary and the context of real ones train with vLLM on a CPU, with next to nothing set."""
+"""A model with the vocabulary and the context of real ones trains with vLLM on a CPU, with next to nothing set."""
 
 import json
 
@@ -12,18 +12,14 @@ from .conftest import rows
 pytestmark = [pytest.mark.slow, pytest.mark.vllm]
 
 # The longest real context and the largest real vocabulary; most parameters are in the vocabulary.
-SIZES = {
-    "qwen3": {"vocab_size": 151_936, "max_position_embeddings": 262_144, "head_dim": 128, "num_hidden_layers": 4},
-    "gemma2": {"vocab_size": 256_000, "max_position_embeddings": 8_192, "num_hidden_layers": 4},
-}
+SIZES = {"vocab_size": 256_000, "max_position_embeddings": 262_144, "head_dim": 128, "num_hidden_layers": 4}
+WIDTHS = {"hidden_size": 512, "intermediate_size": 1536, "num_attention_heads": 8, "num_key_value_heads": 4}
 
 
-@pytest.mark.parametrize("shape", SIZES)
 def test_a_model_of_real_size_trains_with_nothing_set_but_model_data_lengths_and_sizes(
-    shape, shaped_model, run_command, tmp_path
+    shaped_model, run_command, tmp_path
 ):
-    wide = {"hidden_size": 512, "intermediate_size": 1536, "num_attention_heads": 8, "num_key_value_heads": 4}
-    model = enlarge(shaped_model(shape), tmp_path / shape, **wide, **SIZES[shape])
+    model = enlarge(shaped_model("qwen3"), tmp_path / "model", **SIZES, **WIDTHS)
     for name, first in (("train", 10), ("heldout", 50)):
         lines = [json.dumps({"problem": f"What is {n} + {n}?", "answer": str(2 * n)}) for n in range(first, first + 8)]
         (tmp_path / f"{name}.jsonl").write_text("\n".join(lines))

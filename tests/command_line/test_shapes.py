@@ -1,4 +1,4 @@
-"""Models in the shapes of real families through every command, with vLLM: train, resume, evaluate, export, load.
+"""Models in the shapes of real families through the commands, with vLLM: train, evaluate, export, load.
 
 Runs on a CPU in float32. `make test-slow ARGS=tests/command_line/test_shapes.py` prints a line for each shape.
 """
@@ -14,12 +14,13 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
+from algorithms.export import main as export
 from algorithms.models.tokenizer import load_tokenizer, stop_token_ids
 from algorithms.rollout.engines.base import GenerationRequest
 from algorithms.rollout.engines.factory import make_engine
 from algorithms.rollout.types import Sampling
 from r3env import chat
-from tests.shapes import EVERY_COMMAND
+from tests.shapes import BY_COMMANDS
 
 from .conftest import rows
 
@@ -28,6 +29,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.vllm]
 SETTINGS = [
     "run.name=shape",
     "run.seed=4",
+    "run.steps=2",
     "run.checkpoint_every=1",
     "environment.data=embedded:train",
     "env_runners.engine=vllm",
@@ -55,52 +57,41 @@ def policy_of(run: Path, step: int) -> Path:
     return run / "checkpoints" / f"step_{step:06d}" / "model" / "model.safetensors"
 
 
-@pytest.fixture(scope="module", params=EVERY_COMMAND)
+@pytest.fixture(scope="module", params=BY_COMMANDS)
 def trained(request, shaped_model, run_command, tmp_path_factory):
-    """The shape, its folder, and a run of one step and a second one after a resume."""
-    model, folder = shaped_model(request.param), tmp_path_factory.mktemp(request.param)
-    first = run_command(*SETTINGS, f"rl_module.model={model}", f"run.dir={folder}", "run.steps=1")
-    assert first.returncode == 0, first.stderr
-    second = run_command("--resume", str(folder / "shape"), "run.steps=2")
-    assert second.returncode == 0, second.stderr
-    return request.param, model, folder / "shape"
+    """A run of two steps."""
+    folder = tmp_path_factory.mktemp(request.param)
+    done = run_command(*SETTINGS, f"rl_module.model={shaped_model(request.param)}", f"run.dir={folder}")
+    assert done.returncode == 0, done.stderr
+    return folder / "shape"
 
 
-@pytest.fixture(scope="module")
-def exported(trained, tmp_path_factory):
-    _, _, run = trained
-    out = tmp_path_factory.mktemp("exported") / "out"
-    command = [sys.executable, "-m", "algorithms.export", str(run), str(out)]
-    subprocess.run(command, check=True, capture_output=True, timeout=600)
-    return out
-
-
-def test_engine_and_learner_agree_in_both_runs_and_both_change_the_weights(trained):
-    _, _, run = trained
-    first, second = rows(run)
+def test_engine_and_learner_agree_in_both_steps_and_both_change_the_weights(trained):
+    first, second = rows(trained)
     for row in (first, second):
         assert row["rollout/engine"] == "vllm"
         assert row["policy/logp_mismatch_max"] < 1e-3
         assert row["policy/grad_norm"] > 0
     assert second["policy/kl"] > 0, "the engine samples with what the first step made of the model"
-    before, after = (load_file(policy_of(run, step)) for step in (1, 2))
+    before, after = (load_file(policy_of(trained, step)) for step in (1, 2))
     assert before.keys() == after.keys()
     assert not torch.equal(before["model.norm.weight"], after["model.norm.weight"])
 
 
+@pytest.mark.parametrize("trained", ["gemma3"], indirect=True)
 def test_the_run_is_evaluated_with_vllm(trained, surroundings, tmp_path):
-    _, _, run = trained
-    command = [sys.executable, "-m", "algorithms.evaluate", "--model", str(run), "--out", str(tmp_path / "scores")]
+    command = [sys.executable, "-m", "algorithms.evaluate", "--model", str(trained), "--out", str(tmp_path / "scores")]
     done = subprocess.run([*command, "--samples", "2"], env=surroundings, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     assert json.loads((tmp_path / "scores" / "scores.json").read_text())
 
 
-def test_transformers_and_vllm_load_the_export_and_agree(trained, exported):
-    _, _, run = trained
+def test_transformers_and_vllm_load_the_export_and_agree(trained, tmp_path):
+    exported = tmp_path / "out"
+    assert export([str(trained), str(exported)]) == 0
     lm, report = AutoModelForCausalLM.from_pretrained(exported, dtype=torch.float32, output_loading_info=True)
     assert not report["missing_keys"] and not report["unexpected_keys"]
-    stored = load_file(policy_of(run, 2))
+    stored = load_file(policy_of(trained, 2))
     assert all(torch.equal(tensor, lm.state_dict()[name]) for name, tensor in stored.items())
     tokenizer = load_tokenizer(str(exported))
     prompt = np.array(chat.first_turn(tokenizer, [{"role": "user", "content": "1+2="}]), np.int32)
