@@ -1,4 +1,4 @@
-"""A reward from a small classifier, which an actor loads once and calls with batches.
+r"""A reward from a small classifier, which an actor loads once and calls with batches.
 
     # judges.py
     from examples.classifier_judge import Classifier
@@ -6,8 +6,8 @@
     class Polite(Classifier):
         model = "my/classifier"  # a folder, or a model of the Hub
 
-    python -m algorithms.grpo environment.id=r3env/Function-v0 environment.data=problems.jsonl \\
-        environment.options.reward=judges:Polite environment.options.correct_at=0.5 \\
+    python -m algorithms.grpo environment.id=r3env/Function-v0 environment.data=problems.jsonl \
+        environment.options.reward=judges:Polite environment.options.correct_at=0.5 \
         env_runners.reward_actor.replicas=1 env_runners.reward_actor.concurrency=32
 
 On a GPU: `env_runners.reward_actor.num_gpus=0.2`, or whatever share of its memory the classifier takes.

@@ -1,11 +1,11 @@
-"""A reward from a judge behind HTTP, asked through one pool of connections that stays open.
+r"""A reward from a judge behind HTTP, asked through one pool of connections that stays open.
 
     python -m examples.http_judge 8009 &       # a judge to try it with
-    python -m algorithms.grpo environment.id=r3env/Function-v0 environment.data=embedded:train \\
+    python -m algorithms.grpo environment.id=r3env/Function-v0 environment.data=embedded:train \
         environment.options.reward=examples.http_judge:HttpJudge env_runners.reward_actor.replicas=1
 
-An actor makes the class once. Its call is `async`: all responses of a step wait for the judge at the same time, while the
-engine generates the others. A call that raises is repeated (`env_runners.reward_actor.retries`).
+An actor makes the class once. Its call is `async`: all responses of a step wait for the judge at the same time, while
+the engine generates the others. A call that raises is repeated (`env_runners.reward_actor.retries`).
 """
 
 import json

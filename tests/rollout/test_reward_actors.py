@@ -1,4 +1,4 @@
-"""Reward functions in actors: what stays in them, what becomes of one that dies or hangs, and that training uses them."""
+"""Reward functions in actors: what stays in them, what becomes of one that dies or hangs, and training with them."""
 
 import json
 from collections.abc import Iterator
