@@ -7,7 +7,7 @@ import numpy as np
 
 from algorithms.config.errors import ConfigError
 from algorithms.grpo.advantages import group_advantages
-from algorithms.grpo.mechanism import Group, Mechanism, Sample, Services, Settings, StepBatch, setting
+from algorithms.grpo.mechanism import Group, Mechanism, Services, Settings, StepBatch, setting
 from algorithms.grpo.types import baseline_groups
 from r3env.envs.function_loading import labels
 
@@ -26,8 +26,8 @@ class GDPO(Mechanism):
     `r_ik` is what reward function k returned for response i (`Rollout.rewards`), before its weight `w_k` of
     `environment.options.weights`; its mean and deviation are those of the group, over the responses on which the
     function said something. Where it said nothing, it adds 0. `std(S)` is over all responses of the step, whose mean is
-    0. A truncated correct response gets 0 from each function, as the environment pays it nothing. An environment that
-    names no parts has one, its reward.
+    0. A truncated correct response gets 0 from each function, as the environment pays it nothing. A group in which a
+    response is stored, is paid by a mechanism, or has no rewards by name has one reward: that of the whole response.
 
     Summed first, rewards of different scales drown each other, and different combinations get the same advantage. Only
     what functions return counts: a bonus or a penalty of section `reward` belongs into a function of its own.
@@ -39,10 +39,6 @@ class GDPO(Mechanism):
     section = "gdpo"
     settings_class = GDPOSettings
     tags = {"gdpo/std": 0.0}
-    conflicts = {
-        "replay": "a stored response has one reward, not one of each function",
-        "ranking": "it pays whole responses, not functions",
-    }
     settings: GDPOSettings
 
     def __init__(self, settings: GDPOSettings, services: Services) -> None:
@@ -83,22 +79,25 @@ class GDPO(Mechanism):
 
     def sums(self, group: Group) -> np.ndarray:
         """Return S of each member, float64 [G]; exact zeros where no function's rewards differ."""
-        rewards = [rewards_of(sample) for sample in group.samples]
+        rewards = rewards_of(group)
+        scale = np.broadcast_to(group.std_scale, len(rewards))
         names = dict.fromkeys(name for each in rewards for name in each)
         total = np.zeros(len(rewards))
         for name in names:
             members = [number for number, each in enumerate(rewards) if name in each]
             told = np.array([rewards[number][name] for number in members])
-            total[members] += self.weights.get(name, 1.0) * group_advantages(told, eps=EPS)
+            own = group_advantages(told, std_scale=scale[members], std_floor=group.std_floor, eps=EPS)
+            total[members] += self.weights.get(name, 1.0) * own
         return total
 
 
-def rewards_of(sample: Sample) -> Mapping[str, float]:
-    """Return a sample's rewards by the name of their function."""
-    rollout = sample.rollout
-    if not rollout.rewards:
-        return {"": sample.reward}
-    return dict.fromkeys(rollout.rewards, 0.0) if rollout.verdict == "truncated" else rollout.rewards
+def rewards_of(group: Group) -> list[Mapping[str, float]]:
+    """Return each member's rewards by the name of their function; a single one where a member has none by name."""
+    samples = group.samples
+    if any(each.replayed or each.shaped_reward is not None or not each.rollout.rewards for each in samples):
+        return [{"": each.training_reward} for each in samples]
+    rollouts = [each.rollout for each in samples]
+    return [dict.fromkeys(one.rewards, 0.0) if one.verdict == "truncated" else one.rewards for one in rollouts]
 
 
 def weights_of(options: Mapping[str, Any]) -> dict[str, float]:

@@ -66,6 +66,12 @@ def test_an_environment_without_parts_has_its_reward() -> None:
     np.testing.assert_allclose(gdpo().sums(members), [1.0, -1.0], rtol=1e-3)
 
 
+def test_a_group_with_a_stored_or_ranked_response_has_one_reward() -> None:
+    members = group(both(0, 1), both(0, 0))
+    members.samples[0].shaped_reward, members.samples[1].reward = 2.0, 0.0
+    np.testing.assert_allclose(gdpo().sums(members), [1.0, -1.0], rtol=1e-3)
+
+
 def test_weights_are_those_of_the_environment_and_of_a_mixtures_parts() -> None:
     assert weights_of(OPTIONS) == {"right": 1.0, "brief": 0.5}
     parts = {"sums": {"options": OPTIONS}, "games": {"id": "x"}}
