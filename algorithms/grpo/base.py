@@ -96,7 +96,7 @@ class StagedAlgorithm(Algorithm):
         teacher = config.teacher_settings
         self.teacher_fingerprint = None if teacher is None else digest_model(teacher)
         measure_engine(config)
-        self.reward_actors = RewardActors(config)
+        self.reward_actors = RewardActors(self.config)  # from which RLlib makes the env runners; `config` is a copy
         super().setup(config)
         self.tokenizer = load_tokenizer(resolve_model(module.model), module.revision, module.trust_remote_code)
         self.environments: dict[Split, Any] = {split: make() for split, make in environment_makers(config).items()}

@@ -23,7 +23,7 @@ class Pool:
     def __init__(self):
         made.append(os.getpid())
     async def __call__(self, response):
-        return float(len(made))
+        return float(made == [os.getpid()])  # in a fork it is another process
 
 def ends_its_process_once(response):
     mark = Path(__file__).with_suffix(".ended")
