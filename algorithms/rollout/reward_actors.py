@@ -51,19 +51,26 @@ class RewardActor:
 
     async def judge(self, *arguments: Any) -> dict[str, Any]:
         """Judge a response, see `RewardService.judge`."""
-        self._guard = self._guard or asyncio.create_task(self._end_if_still())
+        self._guard = self._guard or asyncio.create_task(self._stay_alive())
         self._limits_s.append(arguments[-1])
+        self._end_if_still()
         try:
             return await self._service.judge(*arguments)
         finally:
             self._limits_s.remove(arguments[-1])
 
-    async def _end_if_still(self) -> None:
-        """Have a thread of C end the process when nothing here runs: a call may hold Python's lock for ever."""
+    async def _stay_alive(self) -> None:
         while True:
-            limit_s = _MAKING_S if self._service.loading else max(self._limits_s, default=0.0) + _GRACE_S
-            faulthandler.dump_traceback_later(limit_s, exit=True)
             await asyncio.sleep(_ALIVE_EVERY_S)
+            self._end_if_still()
+
+    def _end_if_still(self) -> None:
+        """Have a thread of C end the process if this is not called again in time: a call may hold Python's lock."""
+        if not self._limits_s:
+            faulthandler.cancel_dump_traceback_later()
+            return
+        limit_s = _MAKING_S if self._service.loading else max(self._limits_s) + _GRACE_S
+        faulthandler.dump_traceback_later(limit_s, exit=True)
 
     def _leave(self) -> None:
         """End the process, whose threads cannot be ended, when the present answers are out."""
