@@ -87,8 +87,8 @@ class RewardActors:
     def __init__(self, config: BaseConfig) -> None:
         settings, limit_s = config.env_runners_settings.reward_actor, config.env_runners_settings.timeout_s
         names = tuple(f"reward-{secrets.token_hex(8)}" for _ in range(settings.replicas))
-        kind = ray.remote(RewardActor)
-        self._actors = [
+        kind: Any = ray.remote(RewardActor)
+        self._actors: list[Any] = [
             kind.options(
                 name=name,
                 num_cpus=settings.num_cpus,
@@ -131,7 +131,7 @@ class _InActors:
         self, made_from: MadeFrom, row: Mapping[str, Any], prompt: str, turns: Sequence[Any], timeout_s: float
     ) -> Mapping[str, Any]:
         """Judge a response, see `judge_in_fork`."""
-        reply = next(self._next).judge.remote(made_from, row, prompt, turns, timeout_s)
+        reply: Any = next(self._next).judge.remote(made_from, row, prompt, turns, timeout_s)
         try:
             found: Mapping[str, Any] = ray.get(
                 reply
