@@ -17,6 +17,7 @@ from r3env.spelling import nearest
 __all__ = [
     "REFLECTION_GUIDANCE",
     "REFLECTION_STEPS",
+    "UNTRUSTED",
     "Queries",
     "Query",
     "QueryList",
@@ -47,6 +48,11 @@ class Reason(StrEnum):
     NO_ANSWER = "no_answer"
     TIMEOUT = "timeout"
     ERROR = "error"
+    UNGRADED = "ungraded"
+
+
+# Reasons after which nothing is known of the answer: its rollout leaves the group. `ungraded` is a verifier's own word.
+UNTRUSTED = frozenset({Reason.TIMEOUT, Reason.ERROR, Reason.UNGRADED})
 
 
 @dataclass(frozen=True)
@@ -74,7 +80,7 @@ class Verdict:
     @property
     def trusted(self) -> bool:
         """Whether the verifier reached a judgment; after a timeout or an error nothing is known."""
-        return self.reason not in (Reason.TIMEOUT, Reason.ERROR)
+        return self.reason not in UNTRUSTED
 
 
 class VerifiableEnv(gymnasium.Env[str, str], abc.ABC):

@@ -51,8 +51,12 @@ def _absolute(name: str) -> str:
     return f"{Path(place).expanduser().resolve()}:{function}" if place.endswith(".py") else name
 
 
-def load_function(name: str) -> Callable[..., Any]:
+def load_function(name: str, *, classes: bool = False) -> Callable[..., Any]:
     """Import a function by its name.
+
+    Args:
+        name: as `check_names` returns it.
+        classes: whether a class with `__call__` will do.
 
     Raises:
         FunctionLoadError: it cannot be imported, or is no function.
@@ -66,8 +70,9 @@ def load_function(name: str) -> Callable[..., Any]:
         raise FunctionLoadError(
             f"{name}: {place} has no {attributes}; the nearest is {nearest(attributes, known)}"
         ) from None
-    if not callable(function) or isinstance(function, type):
-        kind = "a class" if isinstance(function, type) else f"a {type(function).__name__}"
+    is_class = isinstance(function, type)
+    if not callable(function) or (is_class and not (classes and "__call__" in dir(function))):
+        kind = "a class" if is_class else f"a {type(function).__name__}"
         raise FunctionLoadError(f"{name}: is {kind}, not a function; fix: name a function, or a callable object")
     loaded: Callable[..., Any] = function
     return loaded
@@ -88,14 +93,20 @@ def _module(name: str, place: str) -> ModuleType:
 
 
 def _from_file(path: Path) -> ModuleType:
-    """Import a file as a script finds its neighbors: its folder comes first."""
-    sys.path.insert(0, str(path.parent))
+    """Import a file once, as a script finds its neighbors: its folder comes first."""
     name = f"function_{zlib.crc32(bytes(path))}_{path.stem}"  # a file may be called like any module
+    if name in sys.modules:
+        return sys.modules[name]
+    sys.path.insert(0, str(path.parent))
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
     return module
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from inspect import cleandoc
 
-from algorithms.config.schema import Settings, describe, describe_default
+from algorithms.config.schema import Settings, describe, describe_default, nested
 from algorithms.config.sections import BenchmarksSettings, RunSettings
 from algorithms.config.sft import SFTSettings
 from algorithms.grpo.registry import all_sections
@@ -35,10 +35,17 @@ def _section(name: str, model: type[Settings]) -> Iterator[str]:
     yield ""
     yield "| setting | what it takes | default | meaning |"
     yield "|---|---|---|---|"
+    yield from _rows(name, model)
+    yield ""
+
+
+def _rows(name: str, model: type[Settings]) -> Iterator[str]:
     for key, field in model.model_fields.items():
+        if within := nested(field):
+            yield from _rows(f"{name}.{key}", within)
+            continue
         cells = [f"`{name}.{key}`", describe(field), f"`{describe_default(field)}`", field.description or ""]
         yield f"| {' | '.join(cell.replace('|', '&#124;') for cell in cells)} |"
-    yield ""
 
 
 if __name__ == "__main__":

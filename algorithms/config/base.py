@@ -60,7 +60,7 @@ class BaseConfig(AlgorithmConfig):
     def __init__(self, algo_class: "type[Algorithm] | None" = None) -> None:
         super().__init__(algo_class=algo_class)
         self._search_space: dict[str, dict[str, Any]] = {}
-        self._measured: dict[str, int | None] = {}
+        self._measured: dict[str, Any] = {}
         self._named_sections: dict[str, type[Settings]] = {}
         self._references: References = {}
         for section, model in self.class_sections().items():
@@ -75,6 +75,11 @@ class BaseConfig(AlgorithmConfig):
     def engine_cache_bytes(self) -> int | None:
         """Return the bytes of a vLLM engine's cache on a CPU, once they are known."""
         return self._measured.get("engine_cache_bytes")
+
+    @property
+    def reward_actors(self) -> tuple[str, ...]:
+        """Return the names of the actors that hold the reward functions, once they are there."""
+        return tuple(self._measured.get("reward_actors") or ())
 
     @property
     def schedule_steps(self) -> int | None:
@@ -98,6 +103,10 @@ class BaseConfig(AlgorithmConfig):
     def measured_length(self, tokens: int | None) -> None:
         """Note `engine_length`; the settings may be frozen."""
         self._measured["engine_length"] = tokens
+
+    def named_reward_actors(self, names: tuple[str, ...]) -> None:
+        """Note `reward_actors`."""
+        self._measured["reward_actors"] = names
 
     def measured_cache(self, count: int | None) -> None:
         """Note `engine_cache_bytes`."""

@@ -20,7 +20,7 @@ from algorithms.config.files import Layer, configs_folder, file_layers
 from algorithms.config.other_libraries import explain_other_name, explain_other_sections
 from algorithms.config.plain_yaml import check_aliases, check_interpolations
 from algorithms.config.rllib_names import our_name
-from algorithms.config.schema import Settings, takes_text, unknown_key
+from algorithms.config.schema import Settings, nested, takes_text, unknown_key
 from algorithms.config.secrets import References, references
 from algorithms.config.sections import RunSettings
 
@@ -269,11 +269,14 @@ def parse_override(text: str, sections: Mapping[str, type[Settings]]) -> Overrid
     field = sections[section].model_fields.get(our_name(section, key))
     if field is None:
         raise unknown_key(section, key, sections)
-    if entry and get_origin(field.annotation) is not dict:
+    within = nested(field)
+    if entry and within and entry[0] not in within.model_fields:
+        raise unknown_key(f"{section}.{key}", entry[0], {f"{section}.{key}": within})
+    if entry and not within and get_origin(field.annotation) is not dict:
         raise ConfigError(f"{name}: {section}.{key} is not a mapping; fix: write {section}.{key}=value")
     if takes_text(field):
         return Override(section, our_name(section, key), (), _text(name, raw))
-    if entry and get_args(field.annotation)[1] is str:
+    if entry and not within and get_args(field.annotation)[1] is str:
         return Override(section, key, tuple(entry), _text(name, raw) or "")
     value, found = _from_yaml(name, raw)
     key = our_name(section, key)

@@ -57,6 +57,28 @@ class RLModuleSettings(Settings):
     )
 
 
+class RewardActorSettings(Settings):
+    """Actors in which the reward functions of r3env/Function-v0 stay loaded (docs/guides/reward-functions.md)."""
+
+    AFFECTS: ClassVar[Affects] = Affects.NOTHING
+
+    replicas: int = setting(
+        0, "Actors that hold the reward functions; 0: each call has a fork of its own, which can be killed.", ge=0
+    )
+    num_cpus: float = setting(1.0, "CPUs that each reserves in Ray; may be a fraction.", ge=0)
+    num_gpus: float = setting(0.0, "GPUs that each reserves in Ray; may be a fraction.", ge=0)
+    concurrency: int = setting(
+        128,
+        "Responses that a function judges at once in an actor: in coroutines if it is `async`, else in threads. One "
+        "that takes `completions` gets at most so many in a batch.",
+        ge=1,
+    )
+    retries: int = setting(
+        2, "How often a call that raised, or whose actor died, is repeated. One that took too long is not.", ge=0
+    )
+    rate: float | None = setting(None, "Calls per second of all actors together; null: no limit.", gt=0)
+
+
 class EnvRunnerSettings(Settings):
     """The env runners: actors that hold an inference engine and run episodes with it."""
 
@@ -164,6 +186,7 @@ class EnvRunnerSettings(Settings):
         affects=Affects.NOTHING,
         gt=0,
     )
+    reward_actor: RewardActorSettings = setting(RewardActorSettings(), "Actors in which reward functions stay loaded.")
     max_failed_share: float = setting(
         0.5,
         "Share of a training step's episodes that may fail, that is, whose environment, agent or grading raises or "

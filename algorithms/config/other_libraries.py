@@ -21,6 +21,7 @@ _TRL = {
     "training.dual_clip": "delta",
     "training.loss_aggregation": "loss_type",
     "training.advantage": "scale_rewards",
+    "training.mechanisms": "multi_objective_aggregation",
     "training.ratio_level": "importance_sampling_level",
     "training.mask_truncated": "mask_truncated_completions",
     "training.lr": "learning_rate",

@@ -71,12 +71,19 @@ class Settings(BaseModel):
         for key in changes:
             if key not in type(self).model_fields:
                 raise unknown_key(section, str(key), {section: type(self)})
-        plain = {key: value.item() if isinstance(value, np.generic) else value for key, value in changes.items()}
+        plain = {key: self._value(section, key, value) for key, value in changes.items()}
         try:
             return type(self).model_validate({**self.model_dump(), **plain})
         except ValidationError as error:
             failed = str(error.errors()[0]["loc"][0])
         raise wrong_value(section, failed, plain[failed], type(self))
+
+    def _value(self, section: str, key: str, value: Any) -> Any:
+        """Return a value as its field takes it; that of settings within a setting changes those that it names."""
+        before = getattr(self, key)
+        if isinstance(before, Settings) and isinstance(value, Mapping):
+            return before.changed(f"{section}.{key}", value)
+        return value.item() if isinstance(value, np.generic) else value
 
 
 SettingsT = TypeVar("SettingsT", bound=Settings)
@@ -194,8 +201,15 @@ def unknown_key(section: str, key: str, sections: Sections) -> ConfigError:
 
 
 def default_of(field: FieldInfo) -> Any:
-    """Return a field's default value."""
-    return field.get_default(call_default_factory=True, validated_data={})
+    """Return a field's default value as plain data."""
+    default = field.get_default(call_default_factory=True, validated_data={})
+    return default.model_dump() if isinstance(default, Settings) else default
+
+
+def nested(field: FieldInfo) -> type[Settings] | None:
+    """Return the model of the settings within a setting; None where it has none."""
+    kind = field.annotation
+    return kind if isinstance(kind, type) and issubclass(kind, Settings) else None
 
 
 def describe_default(field: FieldInfo) -> str:
@@ -229,6 +243,8 @@ def _describe(annotation: Any, metadata: list[Any]) -> str:
         return f"one of {', '.join(str(choice) for choice in get_args(annotation))}"
     if get_origin(annotation) is list:
         return f"a list {limits}".rstrip() + f", each {_describe(get_args(annotation)[0], [])}"
+    if isinstance(annotation, type) and issubclass(annotation, Settings):
+        return f"a mapping with {', '.join(annotation.model_fields)}"
     if annotation == dict[str, str]:
         return "a mapping from text to text"
     return f"{_NAMES[get_origin(annotation) or annotation]} {limits}".rstrip()

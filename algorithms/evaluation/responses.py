@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from algorithms.utils.files import write_parquet
+from r3env.core import UNTRUSTED
 
 _SCHEMA = pa.schema(
     [
@@ -30,7 +31,7 @@ _SCHEMA = pa.schema(
 
 
 # Verdicts of answers that nothing is known of: their environment, agent or grading failed. They count as incorrect.
-UNGRADED = ("timeout", "error", "environment_error")
+UNGRADED = (*UNTRUSTED, "environment_error")
 
 
 @dataclass(frozen=True)

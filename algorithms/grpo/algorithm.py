@@ -17,7 +17,7 @@ from algorithms.grpo.metrics import correction_metrics, learner_rates, update_me
 from algorithms.grpo.plugin_checks import check_rewards, check_terms, checked_advantages
 from algorithms.grpo.rewards import length_bonus_reward, overlong_penalty
 from algorithms.grpo.samples import deal_auxiliary, measuring_row, minibatches, training_rows
-from algorithms.grpo.types import Group, Sample, StepBatch, to_entry
+from algorithms.grpo.types import Group, Sample, StepBatch, baseline_groups, to_entry
 from algorithms.history.store import ReplayHistory
 from algorithms.learner.group import learner_facts, update_learners
 from algorithms.learner.update import UpdateStatistics
@@ -247,15 +247,3 @@ def differs_by_length_alone(group: Group) -> bool:
     """Return whether all are correct and paid the same by the environment, so that only the length bonus differs."""
     rollouts = [sample.rollout for sample in group.samples]
     return all(rollout.correct for rollout in rollouts) and len({rollout.reward for rollout in rollouts}) == 1
-
-
-def baseline_groups(groups: Sequence[Group]) -> list[Group]:
-    """Join the groups that name the same baseline; a group without one stays alone."""
-    joined: dict[object, Group] = {}
-    for group in groups:
-        key = group.prompt.baseline or id(group)
-        if key in joined:
-            joined[key] = Group(group.prompt, [*joined[key].samples, *group.samples])
-        else:
-            joined[key] = group
-    return list(joined.values())

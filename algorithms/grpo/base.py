@@ -55,6 +55,7 @@ from algorithms.preflight.check import fetch_teacher, measure_engine
 from algorithms.rollout.attempts import AttemptTruncator, context_of
 from algorithms.rollout.env_runner import environment_makers
 from algorithms.rollout.rendering import PromptRenderer
+from algorithms.rollout.reward_actors import RewardActors
 from algorithms.rollout.types import OnProgress, Prompt, Sampling, Split
 from algorithms.rollout.workers import RolloutWorkers
 
@@ -95,6 +96,7 @@ class StagedAlgorithm(Algorithm):
         teacher = config.teacher_settings
         self.teacher_fingerprint = None if teacher is None else digest_model(teacher)
         measure_engine(config)
+        self.reward_actors = RewardActors(self.config)  # from which RLlib makes the env runners; `config` is a copy
         super().setup(config)
         self.tokenizer = load_tokenizer(resolve_model(module.model), module.revision, module.trust_remote_code)
         self.environments: dict[Split, Any] = {split: make() for split, make in environment_makers(config).items()}
@@ -335,6 +337,7 @@ class StagedAlgorithm(Algorithm):
         """Abandon unfinished rollouts, then stop the actors as RLlib does."""
         self.rollout_workers.close()
         super().cleanup()
+        self.reward_actors.close()
         if self.history is not None:
             self.history.close()
 

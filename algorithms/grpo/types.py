@@ -1,6 +1,6 @@
 """A step's data between stages: samples in groups, groups in a batch. No Ray, no torch."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -156,6 +156,18 @@ class StepBatch:
         return (sample for group in self.rolled_out for sample in group.fresh)
 
 
+def baseline_groups(groups: Sequence[Group]) -> list[Group]:
+    """Join the groups that name the same baseline; a group without one stays alone."""
+    joined: dict[object, Group] = {}
+    for group in groups:
+        key = group.prompt.baseline or id(group)
+        if key in joined:
+            joined[key] = Group(group.prompt, [*joined[key].samples, *group.samples])
+        else:
+            joined[key] = group
+    return list(joined.values())
+
+
 def to_entry(sample: Sample, step: int) -> ReplayEntry:
     """Make the history's entry of a fresh sample: its outcome reward, never one that a mechanism shaped.
 
@@ -227,5 +239,6 @@ def with_prompt_of(sample: Sample, plain: Rollout) -> Sample:
         verdict=sample.rollout.verdict,
         weights_version=sample.rollout.weights_version,
         messages=tuple(last_written(mask) if isinstance(last, Written) else last for last in messages[-1:]),
+        rewards=sample.rollout.rewards,
     )
     return Sample(rollout, reward=sample.reward)

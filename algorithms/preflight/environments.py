@@ -109,6 +109,8 @@ def _facts(config: "BaseConfig", fetch: bool, trial: bool, opened: contextlib.Ex
 
 
 def _tried(config: "BaseConfig", environment: "VerifiableEnv", uids: Sequence[str], trial: bool) -> str:
+    if config.env_runners_settings.reward_actor.replicas:
+        return "not tried: reward functions are made in their actors (env_runners.reward_actor)"
     if warning := sum_decides(environment, uids):
         _logger.warning(warning)
     runners = config.env_runners_settings

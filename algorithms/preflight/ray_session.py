@@ -50,7 +50,9 @@ def start_ray(config: Any) -> bool:
         _join(**quiet)
         return True
     runners = config.num_env_runners + config.env_runners_settings.spares
+    rewards = config.env_runners_settings.reward_actor
     wanted = runners * config.num_cpus_per_env_runner + config.num_learners * _learner_cpus(config) + 1
+    wanted += rewards.replicas * rewards.num_cpus
     # Not the Ray of another job on this machine, which `ray start` would have us join.
     _start_here(num_cpus=max(os.cpu_count() or 1, int(wanted + 0.999)), include_dashboard=False, **quiet)
     return False

@@ -153,11 +153,14 @@ class Resources:
 def reserved(config: "BaseConfig") -> Resources:
     """Return what the actors reserve; the driver's own engine and learner count with their GPUs only."""
     runners, learners = config.env_runners_settings, config.learners_settings
+    rewards = runners.reward_actor
     return Resources(
         cpus=(runners.num_env_runners + runners.spares) * runners.num_cpus_per_env_runner
-        + learners.num_learners * learners.num_cpus_per_learner,
+        + learners.num_learners * learners.num_cpus_per_learner
+        + rewards.replicas * rewards.num_cpus,
         gpus=max(1, runners.num_env_runners + runners.spares) * runners.num_gpus_per_env_runner
-        + max(1, learners.num_learners) * learners.num_gpus_per_learner,
+        + max(1, learners.num_learners) * learners.num_gpus_per_learner
+        + rewards.replicas * rewards.num_gpus,
     )
 
 
@@ -198,8 +201,8 @@ def validate_resources(config: "BaseConfig") -> None:
         if there.where == "this machine":
             validate_driver(key)
         raise ConfigError(
-            f"{key}: env runners and learners need {needed.gpus:g} GPUs, {there.where} has {there.gpus:g}; "
-            "fix: fewer of them, or a fraction of a GPU each"
+            f"{key}: env runners, learners and reward actors need {needed.gpus:g} GPUs, {there.where} has "
+            f"{there.gpus:g}; fix: fewer of them, or a fraction of a GPU each"
         )
     if there.where == "this machine" and not vllm_is_installed() and config.env_runners_settings.engine == "vllm":
         raise ConfigError(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from algorithms.config.errors import ConfigError, shown
 from algorithms.rollout.failures import describe_error, one_line
 from r3env.agents.types import Policy
-from r3env.core import Reason
+from r3env.core import UNTRUSTED, Reason
 from r3env.envs.agent import AgentEnv
 from r3env.envs.function import FunctionEnv
 from r3env.opening import finite_reward
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 PROBLEMS = 2
 LIMIT_S = 60.0
 OTHER_ANSWER = "I do not know."
-_UNTRUSTED = ("timeout", "error")
 
 
 @dataclass(frozen=True)
@@ -121,7 +120,7 @@ def _answered(environment: "VerifiableEnv", uid: str, policy: Policy) -> Iterato
 def _judged(uid: str, answer: str, result: tuple[Any, ...]) -> _Outcome:
     _, reward, _, _, info = result
     reward = finite_reward(reward)
-    if info.get("verdict") in _UNTRUSTED:
+    if info.get("verdict") in UNTRUSTED:
         return _Outcome(uid, answer, error=str(info.get("feedback") or f"the verdict is {info['verdict']}"))
     found = info.get("verdict") != Reason.NO_ANSWER
     return _Outcome(uid, answer, reward, bool(info.get("correct", reward > 0)), found=found)

@@ -9,12 +9,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from algorithms.evaluation.responses import UNGRADED
 from algorithms.reporting.run_data import ReportError, RunData
 from algorithms.train.rollout_files import RolloutRow, read_group_lengths, read_rollouts
 
 # Log-probs and entropies are whole thousandths: shorter to write, and finer than a color.
 _PARTS = 1000
-_UNGRADED = ("timeout", "error", "environment_error")
 # What a page says of a verdict beside the outcome, which has a badge of its own.
 _VERDICTS = {
     "equal": "accepted",
@@ -22,6 +22,7 @@ _VERDICTS = {
     "no_answer": "no answer was found",
     "timeout": "judging ran out of time",
     "error": "judging failed",
+    "ungraded": "declined to judge",
     "environment_error": "the environment failed",
     "replayed": "",  # has a badge as well
 }
@@ -161,7 +162,7 @@ def trajectories(runs: Sequence[RunData], limit: Limit) -> dict[str, Any]:
 
 def outcome(row: RolloutRow) -> str:
     """Name the outcome: `correct`, `truncated`, `error` (not graded) or `incorrect`."""
-    if row.verdict in _UNGRADED:
+    if row.verdict in UNGRADED:
         return "error"
     if row.correct:
         return "correct"

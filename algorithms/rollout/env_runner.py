@@ -23,16 +23,20 @@ from algorithms.rollout.attempts import named_length
 from algorithms.rollout.engines.base import DROP_WEIGHTS
 from algorithms.rollout.engines.factory import make_engine
 from algorithms.rollout.episodes import EpisodeRunner
+from algorithms.rollout.reward_actors import judge_of
 from algorithms.rollout.types import Request, RunnerReport, Split
 from algorithms.utils.starting import READY, failure_reported, report_stage
 from r3env import grading
+from r3env.envs.function import judging_with
 
 
 def environment_makers(config: BaseConfig) -> dict[Split, Callable[[], gymnasium.Env[str, str]]]:
     """Return how to make the training and the held-out environment of a configuration."""
+    judge = judge_of(config.reward_actors)
 
     def make(arguments: dict[str, Any]) -> gymnasium.Env[str, str]:
-        return gymnasium.make(cast(str, config.env), disable_env_checker=True, **arguments)
+        with judging_with(judge):
+            return gymnasium.make(cast(str, config.env), disable_env_checker=True, **arguments)
 
     held_out = config.evaluation_settings.held_out(config.env_config)
     return {

@@ -25,10 +25,9 @@ from algorithms.rollout.failures import describe_error
 from algorithms.rollout.types import Prompt, Turn, Written
 from r3env import chat
 from r3env.agents.types import NextTurn
+from r3env.core import UNTRUSTED
 from r3env.reasoning import response_text
 
-# Verdicts that do not judge the answer: their rollouts leave the group.
-UNTRUSTED_VERDICTS = frozenset({"timeout", "error"})
 REMEMBERED_TURNS = 256
 
 _Messages = tuple[tuple[tuple[str, str], ...], ...]
@@ -281,7 +280,7 @@ def _judge(episode: Episode, start: int, reward: float, info: Mapping[str, Any])
     correct = bool(info.get("correct", reward > 0))
     episode.verdict = str(info.get("verdict", "equal" if correct else "different"))
     episode.answer = _text(info, "answer") or None
-    if episode.verdict in UNTRUSTED_VERDICTS:
+    if episode.verdict in UNTRUSTED:
         why = _text(info, "feedback")
         episode.fail(episode.verdict, f"the answer could not be graded: {episode.verdict}{why and f': {why}'}")
         return False

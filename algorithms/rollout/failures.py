@@ -17,12 +17,12 @@ import r3env
 from algorithms.rollout.types import Rollout
 from algorithms.utils.errors import RunError
 from algorithms.utils.progress import percent
+from r3env.core import Reason
 from r3env.printable import printable
 
 # What differs between errors of one kind: what is quoted, addresses, and numbers that are not the line of a file.
 _VARIES = re.compile(r"'[^']*'|\"[^\"]*\"|\b0x[0-9a-fA-F]+|(?<!line )\b\d[\d.]*")
 _LONGEST_ERROR = 400
-_TIMEOUT = "timeout"
 # A handful of answers may all be hard to grade.
 FEWEST_TIMEOUTS = 16
 _OURS = (Path(__file__).parents[1], Path(r3env.__file__).parent)
@@ -52,9 +52,10 @@ class Failures:
 
     @classmethod
     def of(cls, rollouts: Sequence[Rollout]) -> "Failures":
-        """Count the failed ones among some rollouts."""
+        """Count the failed ones among some rollouts; those that were declined to be graded only if all were."""
+        rollouts = [rollout for rollout in rollouts if rollout.verdict != Reason.UNGRADED] or rollouts
         kinds = count_kinds(rollout.error for rollout in rollouts if rollout.error is not None)
-        return cls(len(rollouts), kinds, sum(rollout.verdict == _TIMEOUT for rollout in rollouts))
+        return cls(len(rollouts), kinds, sum(rollout.verdict == Reason.TIMEOUT for rollout in rollouts))
 
     @property
     def failed(self) -> int:

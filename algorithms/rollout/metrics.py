@@ -24,6 +24,7 @@ def completion_metrics(requests: Sequence[Request], rollouts: Sequence[Rollout])
         "rollout/prompts_completed": float(len(groups) - len(incomplete)),
         "grading/timeouts": float(verdicts["timeout"]),
         "grading/errors": float(verdicts["error"]),
+        "grading/ungraded": float(verdicts["ungraded"]),
         "grading/no_answer": float(verdicts["no_answer"]),
         "rollout/environment_errors": float(verdicts["environment_error"]),
         "rollout/failed_share": Failures.of(rollouts).share,

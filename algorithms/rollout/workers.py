@@ -16,6 +16,7 @@ from algorithms.rollout.env_runner import LLMEnvRunner
 from algorithms.rollout.local_pool import LocalPool
 from algorithms.rollout.lost_runners import Weights
 from algorithms.rollout.metrics import DispatchMetrics, GradingCounts, completion_metrics
+from algorithms.rollout.reward_actors import RewardActors
 from algorithms.rollout.scheduler import DispatchPlan, ExpectedLengths
 from algorithms.rollout.stream import RolloutStream, Ticket
 from algorithms.rollout.supervisor import WorkerSupervisor
@@ -249,9 +250,10 @@ def inference_workers(
     config = _with_the_gpu(config)
     config.validate()
     remote = config.env_runners_settings.num_env_runners > 0
-    if remote:
+    if remote or config.env_runners_settings.reward_actor.replicas:
         start_ray(config)
     with native_stderr_held_back() as seen, ShownStart(stream=seen):
+        rewards = RewardActors(config)
         group = EnvRunnerGroup(config=config, local_env_runner=False) if remote else cast(Any, _LocalGroup(config))
         workers = RolloutWorkers(group, None, config)
     try:
@@ -259,6 +261,7 @@ def inference_workers(
     finally:
         workers.close()
         group.stop()
+        rewards.close()
 
 
 class _LocalGroup:

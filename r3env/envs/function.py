@@ -1,9 +1,11 @@
 """`r3env/Function-v0`: problems of a data set, whose answers a function of the user judges."""
 
+import contextlib
 import functools
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from typing import Any
 
 from r3env.core import REFLECTION_STEPS, Queries, Query, Reason, Verdict
@@ -20,6 +22,10 @@ from r3env.sandbox.subprocess_scorer import ScorerRaisedError, SubprocessScorer
 
 _CHILD = "r3env.envs.function_calls"
 _DESCRIPTION_LIMIT_S = 60.0
+# Names, weights, `correct_at` and `messages`, see `FunctionEnv`.
+MadeFrom = tuple[tuple[str, ...], tuple[float, ...], float, bool | None]
+_Turns = Sequence[Mapping[str, str]]
+Judge = Callable[[MadeFrom, Mapping[str, Any], str, _Turns, float], Mapping[str, Any]]
 _OF_TRAINER = ("completion_ids", "trainer_state", "environments")
 
 
@@ -27,7 +33,8 @@ class FunctionEnv(MathEnv):
     """Problems of a data set, as `r3env/Math-v0` reads them, and a reward function.
 
     The function is imported and called in child processes that can be killed: it may hang, exit, raise or fill memory
-    without harm to anything else. Each call has a fork of its own, so nothing that it changes stays.
+    without harm to anything else. Each call has a fork of its own, so nothing that it changes stays. `judging_with` has
+    it called elsewhere.
     """
 
     def __init__(
@@ -71,7 +78,7 @@ class FunctionEnv(MathEnv):
                 "the function reads the response; fix: leave it out, or set it in a part of a mixture that reads it",
             )
         super().__init__(data, instruction=instruction, reflection_guidance=guidance, **arguments)
-        self.names = _names(reward)
+        self.names, self._judge = _names(reward), _judge.get()
         self.weights = _weights(weights, self.names)
         least = 1.0 if correct_at is None else correct_at
         if isinstance(least, bool) or not isinstance(least, int | float) or not math.isfinite(least):
@@ -124,18 +131,12 @@ class FunctionEnv(MathEnv):
             return False
 
     def _ask(self, query: Query, response: str) -> Mapping[str, Any]:
-        """Return what the functions say in a child process; raises what `SubprocessScorer.ask` raises."""
+        """Return what the functions say; raises what `SubprocessScorer.ask` raises."""
         row = {**query.info, "problem": query.problem, "answer": query.answer, "uid": query.uid, "level": query.level}
         row["response"] = response
         made_from = self.names, self.weights, self.correct_at, self.messages
-        return shared_judge().ask(
-            f"{_CHILD}:make_judge",
-            made_from,
-            row,
-            self.prompt(query),
-            [dict(turn) for turn in query.turns],
-            timeout_s=self.grading_timeout_s,
-        )
+        turns = [dict(turn) for turn in query.turns]
+        return self._judge(made_from, row, self.prompt(query), turns, self.grading_timeout_s)
 
     def _selection(self) -> Selection:
         columns, optional = dict(self.columns), dict[str, None]()
@@ -156,6 +157,26 @@ class FunctionEnv(MathEnv):
             f"(row {error.row}); fix: add the column, give the argument a default, or say in columns what the data "
             f"call it: {{{column}: …}}"
         )
+
+
+def judge_in_fork(
+    made_from: MadeFrom, row: Mapping[str, Any], prompt: str, turns: _Turns, timeout_s: float
+) -> Mapping[str, Any]:
+    """Judge a response in a fork of a child process; raises what `SubprocessScorer.ask` raises."""
+    return shared_judge().ask(f"{_CHILD}:make_judge", made_from, row, prompt, turns, timeout_s=timeout_s)
+
+
+_judge: ContextVar[Judge] = ContextVar("judge", default=judge_in_fork)
+
+
+@contextlib.contextmanager
+def judging_with(judge: Judge) -> Iterator[None]:
+    """Have environments that are made here judge by another callable, which takes what `judge_in_fork` does."""
+    token = _judge.set(judge)
+    try:
+        yield
+    finally:
+        _judge.reset(token)
 
 
 def shared_judge() -> SubprocessScorer:

@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
-from r3env.core import Reason, Verdict
-from r3env.envs.function_loading import RewardFunction, labels, load
+from r3env.core import UNTRUSTED, Reason, Verdict
+from r3env.envs.function_loading import RewardFunction, labels, load, make
 from r3env.named_functions import FunctionLoadError, describe
 
 # What every function may take; the other arguments are columns.
@@ -43,7 +43,7 @@ class Opinion:
 def make_description(names: tuple[str, ...]) -> Callable[[], dict[str, Any]]:
     """Import the functions; return what describes each one's arguments, or why the first bad one is bad."""
     try:
-        functions = load(names)
+        functions = [load(name) for name in names]
     except FunctionLoadError as error:
         said: dict[str, Any] = {"error": str(error)}
     else:
@@ -55,7 +55,7 @@ def make_judge(
     names: tuple[str, ...], weights: tuple[float, ...], correct_at: float, messages: bool | None
 ) -> Callable[..., dict[str, Any]]:
     """Import the functions; return what judges a row, its first user turn and the turns before it, see `judge`."""
-    return partial(judge, load(names), weights, correct_at, messages)
+    return partial(judge, [make(name) for name in names], weights, correct_at, messages)
 
 
 def judge(
@@ -68,23 +68,34 @@ def judge(
     turns: Sequence[Mapping[str, str]] = (),
 ) -> dict[str, Any]:
     """Judge a response by all functions; the fields of a `Verdict`, and `by_sum`: whether the numbers' sum decided."""
-    opinions: list[tuple[float, Opinion]] = []
-    rewards: dict[str, float] = {}
-    named = labels([function.name for function in functions])
-    for function, weight, label in zip(functions, weights, named, strict=True):
+    opinions: list[Opinion | None] = []
+    for function in functions:
         try:
-            opinion = read(call(function, row, prompt, messages, turns))
+            opinions.append(read(call(function, row, prompt, messages, turns)))
         except (Exception, SystemExit) as error:
-            hint = _hint(error, function, messages)
-            return _verdict(Verdict(False, Reason.ERROR, feedback=f"{function.name}: {describe(error)}{hint}"))
-        if opinion is not None:
-            opinions.append((weight, opinion))
-            rewards[label] = opinion.value
-    if not opinions:
-        text = f"{' and '.join(function.name for function in functions)} returned None: there is no reward"
-        return _verdict(Verdict(False, Reason.ERROR, feedback=text))
-    by_sum = all(opinion.correct is None for _, opinion in opinions)
-    return {**_verdict(replace(combine(opinions, correct_at), rewards=rewards)), "by_sum": by_sum}
+            return failure(function, error, messages)
+    return agree([function.name for function in functions], weights, correct_at, opinions)
+
+
+def failure(function: RewardFunction, error: BaseException, messages: bool | None) -> dict[str, Any]:
+    """Return the fields of the verdict on a response that a function raised on."""
+    text = f"{function.name}: {describe(error)}{_hint(error, function, messages)}"
+    return fields(Verdict(False, Reason.ERROR, feedback=text))
+
+
+def agree(
+    names: Sequence[str], weights: Sequence[float], correct_at: float, opinions: Sequence[Opinion | None]
+) -> dict[str, Any]:
+    """Return what functions say together of a response: see `judge`."""
+    told = zip(weights, labels(names), opinions, strict=True)
+    given = [(weight, label, opinion) for weight, label, opinion in told if opinion is not None]
+    if not given:
+        text = f"{' and '.join(names)} returned None: there is no reward"
+        return fields(Verdict(False, Reason.UNGRADED, feedback=text))
+    verdict = combine([(weight, opinion) for weight, _, opinion in given], correct_at)
+    rewards = {label: opinion.value for _, label, opinion in given}
+    by_sum = all(opinion.correct is None for _, _, opinion in given)
+    return {**fields(replace(verdict, rewards=rewards)), "by_sum": by_sum}
 
 
 def combine(opinions: Sequence[tuple[float, Opinion]], correct_at: float) -> Verdict:
@@ -92,7 +103,7 @@ def combine(opinions: Sequence[tuple[float, Opinion]], correct_at: float) -> Ver
     score = math.fsum(weight * opinion.value for weight, opinion in opinions)
     said = [opinion for _, opinion in opinions if opinion.correct is not None]
     feedback = "\n".join(opinion.feedback for opinion in said if opinion.feedback)
-    untrusted = next((one.reason for one in said if one.reason in (Reason.TIMEOUT, Reason.ERROR)), None)
+    untrusted = next((one.reason for one in said if one.reason in UNTRUSTED), None)
     if untrusted is not None:
         return Verdict(False, untrusted, feedback=feedback)
     correct = all(opinion.correct for opinion in said) if said else score >= correct_at
@@ -102,6 +113,21 @@ def combine(opinions: Sequence[tuple[float, Opinion]], correct_at: float) -> Ver
     return Verdict(correct, reason, score, feedback, answer)
 
 
+@dataclass(frozen=True)
+class Response:
+    """A response to judge.
+
+    Args:
+        row: Every name that a function may take, with its value.
+        prompt: The first user turn.
+        turns: Those before it.
+    """
+
+    row: Mapping[str, Any]
+    prompt: str
+    turns: Sequence[Mapping[str, str]] = ()
+
+
 def call(
     function: RewardFunction,
     row: Mapping[str, Any],
@@ -109,28 +135,49 @@ def call(
     messages: bool | None,
     turns: Sequence[Mapping[str, str]] = (),
 ) -> Any:
-    """Return what the function returns for a response.
-
-    Args:
-        function: The function.
-        row: Every name that it may take, with its value.
-        prompt: The first user turn.
-        messages: Whether TRL's completions are lists of messages; None: as their annotation has it.
-        turns: Those before the first user turn.
-    """
-    parameters = function.parameters
-    if parameters.trl:
-        given = _trl_arguments(row, prompt, parameters.messages if messages is None else messages, turns)
-    else:
-        given = dict(row)
-    if not parameters.everything:
-        known = (*parameters.required, *parameters.optional)
-        given = {name: value for name, value in given.items() if name in known}
-    value = function.function(**given)
+    """Return what the function returns for a response; see `Response` and `arguments_of`."""
+    value = function.function(**arguments_of(function, [Response(row, prompt, turns)], messages))
     if inspect.isawaitable(value):
         # waits: the process is killed at a deadline
         value = asyncio.run(_wait_for(value))
-    return _only_one(value) if parameters.trl else value
+    return each_of(function, value, 1)[0]
+
+
+def arguments_of(function: RewardFunction, responses: Sequence[Response], messages: bool | None) -> dict[str, Any]:
+    """Return the arguments for responses, of which only a function that is called as TRL calls takes several.
+
+    Args:
+        function: The function.
+        responses: What it judges.
+        messages: Whether TRL's completions are lists of messages; None: as their annotation has it.
+    """
+    parameters = function.parameters
+    if parameters.trl:
+        given = _trl_arguments(responses, parameters.messages if messages is None else messages)
+    else:
+        given = dict(responses[0].row)
+    if not parameters.everything:
+        known = (*parameters.required, *parameters.optional)
+        given = {name: value for name, value in given.items() if name in known}
+    return given
+
+
+def each_of(function: RewardFunction, value: Any, count: int) -> Sequence[Any]:
+    """Return what a function returned for each of `count` responses.
+
+    Raises:
+        TypeError: It is no list where it is called as TRL calls.
+        ValueError: It has another length.
+    """
+    if not function.parameters.trl:
+        return [value]
+    if hasattr(value, "tolist"):  # an array of NumPy or a tensor
+        value = value.tolist()
+    if not isinstance(value, list | tuple):
+        raise TypeError(f"returned a {type(value).__name__}; as it takes `completions`, it must return a list")
+    if len(value) != count:
+        raise ValueError(f"returned {len(value)} rewards for {count} completion{'' if count == 1 else 's'}")
+    return value
 
 
 def read(value: Any) -> Opinion | None:
@@ -155,33 +202,22 @@ def read(value: Any) -> Opinion | None:
     raise TypeError(f"returned a {type(value).__name__}; return a number, a bool, a r3env.core.Verdict or None")
 
 
-def _trl_arguments(
-    row: Mapping[str, Any], prompt: str, messages: bool, turns: Sequence[Mapping[str, str]]
-) -> dict[str, Any]:
-    """What TRL would give for a batch of one."""
-    given: dict[str, Any] = {name: [value] for name, value in row.items() if name != "response"}
-    response = row["response"]
+def _trl_arguments(responses: Sequence[Response], messages: bool) -> dict[str, Any]:
+    """What TRL would give for a batch."""
+    names = dict.fromkeys(name for each in responses for name in each.row if name != "response")
+    given: dict[str, Any] = {name: [each.row.get(name) for each in responses] for name in names}
     if messages:
-        given["prompts"] = [[*turns, {"role": "user", "content": prompt}]]
-        given["completions"] = [[{"role": "assistant", "content": response}]]
+        given["prompts"] = [[*each.turns, {"role": "user", "content": each.prompt}] for each in responses]
+        given["completions"] = [[{"role": "assistant", "content": each.row["response"]}] for each in responses]
     else:
-        given["prompts"], given["completions"] = [prompt], [response]
+        given["prompts"] = [each.prompt for each in responses]
+        given["completions"] = [each.row["response"] for each in responses]
     given["log_extra"] = given["log_metric"] = _ignore
     return given
 
 
 def _ignore(*_: Any) -> None:
     """Stand for a function of TRL that writes to its logs."""
-
-
-def _only_one(value: Any) -> Any:
-    if hasattr(value, "tolist"):  # an array of NumPy or a tensor
-        value = value.tolist()
-    if not isinstance(value, list | tuple):
-        raise TypeError(f"returned a {type(value).__name__}; as it takes `completions`, it must return a list")
-    if len(value) != 1:
-        raise ValueError(f"returned {len(value)} rewards for 1 completion")
-    return value[0]
 
 
 async def _wait_for(value: Any) -> Any:
@@ -201,5 +237,6 @@ def _hint(error: BaseException, function: RewardFunction, messages: bool | None)
     return ""
 
 
-def _verdict(verdict: Verdict) -> dict[str, Any]:
+def fields(verdict: Verdict) -> dict[str, Any]:
+    """Return a verdict as plain data."""
     return {**asdict(verdict), "reason": str(verdict.reason), "feedback": verdict.feedback[:LONGEST_FEEDBACK]}

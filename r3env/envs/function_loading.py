@@ -2,12 +2,12 @@
 
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
-from r3env.named_functions import FunctionLoadError, load_function
+from r3env.named_functions import FunctionLoadError, describe, load_function
 
 
 @dataclass(frozen=True)
@@ -52,26 +52,40 @@ def labels(names: Sequence[str]) -> tuple[str, ...]:
 
 
 @lru_cache
-def load(names: tuple[str, ...]) -> tuple[RewardFunction, ...]:
-    """Import reward functions by their names.
+def load(name: str) -> RewardFunction:
+    """Import a reward function, or a class whose instances are one.
 
     Args:
-        names: Each `module:function` or `/path/to/file.py:function`.
+        name: `module:function` or `/path/to/file.py:function`.
 
     Raises:
-        FunctionLoadError: One cannot be used.
+        FunctionLoadError: It cannot be used.
     """
-    return tuple(_load(name) for name in names)
-
-
-def _load(name: str) -> RewardFunction:
-    function = load_function(name)
+    function = load_function(name, classes=True)
     return RewardFunction(name, function, _parameters(name, function))
 
 
-def _parameters(name: str, function: Callable[..., Any]) -> Parameters:
+@lru_cache
+def make(name: str) -> RewardFunction:
+    """Import a reward function; make the instance of a class, which may load a model or open connections.
+
+    Raises:
+        FunctionLoadError: It cannot be used, or its class cannot be made without arguments.
+    """
+    found = load(name)
+    if not isinstance(found.function, type):
+        return found
     try:
-        parameters = inspect.signature(function).parameters
+        return replace(found, function=found.function())
+    except (Exception, SystemExit) as error:
+        raise FunctionLoadError(f"{name}: making it fails: {describe(error)}") from None
+
+
+def _parameters(name: str, function: Callable[..., Any]) -> Parameters:
+    # A class is not made to be described: that may take long.
+    called = partial(function.__call__, None) if isinstance(function, type) else function
+    try:
+        parameters = inspect.signature(called).parameters
     except (TypeError, ValueError):
         raise FunctionLoadError(f"{name}: has no readable signature; fix: wrap it in a function") from None
     kinds = inspect.Parameter

@@ -1,8 +1,9 @@
 """docs/reference/settings.md is generated, complete and current."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
-from algorithms.config.schema import Settings
+from algorithms.config.schema import Settings, nested
 from algorithms.config.sections import BenchmarksSettings, RunSettings
 from algorithms.config.sft import SFTSettings
 from algorithms.grpo.registry import all_sections
@@ -17,11 +18,16 @@ def test_the_page_is_current():
     assert PAGE.read_text(encoding="utf-8") == reference(), again
 
 
+def keys(name: str, model: type[Settings]) -> Iterator[str]:
+    for key, field in model.model_fields.items():
+        yield from keys(f"{name}.{key}", within) if (within := nested(field)) else [f"{name}.{key}"]
+
+
 def test_every_setting_has_a_row_with_a_sentence_and_every_section_a_heading():
     rows = [line for line in reference().splitlines() if line.startswith("| `")]
     of_commands: dict[str, type[Settings]] = {"sft": SFTSettings, "benchmarks": BenchmarksSettings}
     models: dict[str, type[Settings]] = {"run": RunSettings, **all_sections(), **of_commands}
-    names = [f"{name}.{key}" for name, model in models.items() for key in model.model_fields]
+    names = [key for name, model in models.items() for key in keys(name, model)]
     assert [row.split("`")[1] for row in rows] == names
     assert all(row.count("|") == 5 and row.rstrip(" |").endswith(".") for row in rows)
     for name, model in models.items():

@@ -61,6 +61,7 @@ PRESETS = {
     "gigpo": Bonus(0.0, "2505.10978: the environment's rewards"),
     "sdpo": Bonus(0.0, "lasgroup/SDPO, sdpo.yaml: no reward enters but whether it reaches the success threshold"),
     "opd": Bonus(0.0, "2306.13649: the teacher's log-probs, no reward"),
+    "gdpo": Bonus(0.0, "2601.05242: rewards are those of the functions; a bonus for length is one of them"),
     "ace": Bonus(0.0, OUTCOME + "2602.21420, abstract"),
     "rlep": Bonus(0.0, "recipe/rlep/rlep_training.sh: reward_manager=dapo with its overlong buffer, no bonus"),
     "luffy": Bonus(0.0, OUTCOME + "authors' code, luffy/deepscaler/rewards/math_reward.py"),

@@ -28,6 +28,7 @@ ACTS = {
     "sdpo": ("sdpo/solutions",),
     "opd": ("opd/gap_size",),
     "ace": ("ace/shift",),
+    "gdpo": ("gdpo/std",),
     "prefix_rl": ("prefix_rl/prompts", "prefix_rl.threshold=1", "prefix_rl.flawed=0.4"),
     "cog_drift": ("cog_drift/variants", "cog_drift.formats=[fill_in,open_ended]"),
     "fission": ("fission/prompts",),

@@ -25,7 +25,8 @@ ROWS: list[dict[str, Any]] = [
     {"problem": "2+2?", "answer": "4", "tolerance": 1.5, "tags": []},
 ]
 FUNCTIONS = """
-import os, sys, time
+import functools, os, sys, time
+import numpy as np
 from r3env.core import Reason, Verdict
 
 def everything(**row):
@@ -49,6 +50,24 @@ class Callable:
         return len(response)
 
 instance = Callable()
+
+part = functools.partial(lambda response, bonus, tolerance: tolerance + bonus, bonus=0.5)
+
+class Awaited:
+    def __init__(self):
+        self.pool = [0.5]
+    async def __call__(self, response):
+        return self.pool[0]
+
+class TakesNothing:
+    def __call__(self):
+        return 1.0
+
+class TakesArguments:
+    def __init__(self, path):
+        pass
+    def __call__(self, response):
+        return 1.0
 
 def value_of(response):
     return eval(response)
@@ -160,9 +179,16 @@ def test_an_argument_with_a_default_takes_the_column_if_there_is_one(judge: Any)
     assert judge("with_default").score == 3.5
 
 
-@pytest.mark.parametrize(("function", "score"), [("by_keyword_only", 1.0), ("awaited", 0.75), ("instance", 1.0)])
+@pytest.mark.parametrize(
+    ("function", "score"),
+    [("by_keyword_only", 1.0), ("awaited", 0.75), ("instance", 1.0), ("part", 1.0), ("Awaited", 0.5)],
+)
 def test_any_callable_by_its_name(judge: Any, function: str, score: float) -> None:
     assert judge(function).score == score
+
+
+def test_a_class_that_cannot_be_made_is_an_error_that_says_so(judge: Any) -> None:
+    assert "TakesArguments: making it fails: TypeError" in judge("TakesArguments").feedback
 
 
 def test_a_column_of_another_name_is_mapped(tmp_path: Path, folder: Path) -> None:
@@ -206,10 +232,12 @@ def test_columns_that_are_no_plain_data_stay_out_unless_they_are_asked_for(tmp_p
         ("False", False, 0.0),
         ("1", True, 1.0),
         ("0.99", False, 0.99),
+        ("0.0", False, 0.0),
+        ("np.array(0.5)", False, 0.5),
         ("-2.5", False, -2.5),
         ("7", True, 7.0),
-        ("__import__('numpy').float32(0.5)", False, 0.5),
-        ("__import__('numpy').bool_(True)", True, 1.0),
+        ("np.float32(0.5)", False, 0.5),
+        ("np.bool_(True)", True, 1.0),
         ("Verdict(True, Reason.EQUAL)", True, 1.0),
         ("Verdict(True, Reason.EQUAL, 0.3)", True, 0.3),
         ("Verdict(False, Reason.NO_ANSWER, 0.1, 'no box')", False, 0.1),
@@ -238,7 +266,6 @@ def test_a_number_is_correct_from_correct_at_on(judge: Any) -> None:
         ("10**400", "OverflowError"),
         ("'1'", "TypeError: returned a str; return a number"),
         ("[1.0]", "TypeError: returned a list; return a number"),
-        ("None", "returned None: there is no reward"),
         ("1/0", "ZeroDivisionError: division by zero"),
         ("{}['key']", "KeyError: 'key'"),
     ],
@@ -248,6 +275,13 @@ def test_what_is_none_of_these_or_raised_is_an_error_with_its_reason(judge: Any,
     assert not verdict.correct and verdict.reason is Reason.ERROR and not verdict.trusted
     assert said in verdict.feedback and "functions.py:value_of" in verdict.feedback
     assert "function_calls.py" not in verdict.feedback
+
+
+@pytest.mark.parametrize(("function", "returned"), [("value_of", "None"), ("trl_value_of", "[None]")])
+def test_what_no_function_grades_is_neither_correct_nor_an_error(judge: Any, function: str, returned: str) -> None:
+    verdict = judge(function, returned)
+    assert verdict.reason is Reason.UNGRADED and not verdict.trusted and not verdict.correct
+    assert verdict.feedback.endswith(f"functions.py:{function} returned None: there is no reward")
 
 
 def test_an_exception_names_the_line_of_the_users_file(judge: Any) -> None:
@@ -315,7 +349,6 @@ def test_without_an_annotation_they_are_text_and_the_error_says_what_to_set(judg
     [
         ("[1.0, 0.0]", "returned 2 rewards for 1 completion"),
         ("1.0", "as it takes `completions`, it must return a list"),
-        ("[None]", "returned None: there is no reward"),
         ("[float('nan')]", "not finite"),
     ],
 )
@@ -327,7 +360,7 @@ def test_what_trl_would_not_train_on_is_an_error(judge: Any, returned: str, said
 def test_a_list_of_one_number_bool_or_array(judge: Any) -> None:
     assert judge("trl_value_of", "[0.5]").score == 0.5
     assert judge("trl_value_of", "(True,)").correct
-    assert judge("trl_value_of", "__import__('numpy').array([0.25])").score == 0.25
+    assert judge("trl_value_of", "np.array([0.25])").score == 0.25
 
 
 # What it cannot break.
@@ -393,6 +426,7 @@ def test_the_function_runs_in_no_process_of_ours(judge: Any) -> None:
         ("textwrap:dedent", "textwrap:dedent: takes neither `response` nor TRL's `completions`"),
         ("json:dumpz", "json has no dumpz; the nearest is 'dump"),
         ("json:JSONDecoder", "is a class, not a function"),
+        ("FILE:TakesNothing", "takes neither `response` nor TRL's `completions`"),
         ("FILE:number", "is a int, not a function"),
         ("FILE:by_position", "takes arguments by position only; fix: leave out the `/`"),
         ("FILE:takes_neither", "takes neither `response` nor TRL's `completions`"),

@@ -42,6 +42,14 @@ def test_errors_that_differ_in_numbers_and_quoted_text_are_one_kind():
     assert str(failures) == f"3 of 4 episodes failed (75%), 2 of them with: {BROKEN}"
 
 
+def test_what_a_verifier_declines_to_grade_is_no_failure_unless_it_is_everything():
+    ungraded, broken = episodes("f returned None", verdict="ungraded"), episodes(BROKEN)
+    assert Failures.of([*ungraded, *broken, *episodes(None)]).kinds == ((BROKEN, 1),)
+    FailureLimit(0.5).check([*ungraded * 9, *episodes(None)])
+    with pytest.raises(EpisodesFailed, match="every one of 2 episodes failed: f returned None"):
+        FailureLimit(1.0).check(ungraded * 2)
+
+
 def test_addresses_of_objects_are_no_kinds():
     errors = [f"step: AttributeError(<Game object at {address}>)" for address in ("0x7f3a1c", "0xffee01", "0xA1")]
     assert len(Failures.of(episodes(*errors)).kinds) == 1

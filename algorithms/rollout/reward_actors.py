@@ -1,0 +1,141 @@
+"""Reward functions in Ray actors, where a connection pool or a loaded model stays: `env_runners.reward_actor`.
+
+The driver starts the actors and ends them; env runners find them by name, also after a restart. Ray restarts an actor
+that died, and repeats the calls that it had. An episode waits for its reward in a thread, as for any environment, while
+the engine generates the others.
+"""
+
+import asyncio
+import faulthandler
+import itertools
+import os
+import secrets
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import ray
+from ray.exceptions import GetTimeoutError, RayActorError
+
+from algorithms.config.base import BaseConfig
+from algorithms.config.machine import RewardActorSettings
+from algorithms.utils.errors import RunError
+from r3env.envs.function import Judge, MadeFrom, judge_in_fork
+from r3env.envs.reward_service import RewardService
+from r3env.sandbox.process import ProcessDiedError
+
+# A process whose loop stands still for so long beyond a call's time limit ends; while a function is made, for longer.
+_GRACE_S, _MAKING_S = 5.0, 120.0
+_ALIVE_EVERY_S = 1.0
+
+
+class RewardActorsDidNotStart(RunError):
+    """Ray did not start the reward actors in time."""
+
+
+class RewardActor:
+    """Serves reward functions until it is killed; it ends itself where it cannot answer, and Ray replaces it."""
+
+    def __init__(self, settings: RewardActorSettings) -> None:
+        self._service = RewardService(
+            concurrency=settings.concurrency,
+            retries=settings.retries,
+            rate=settings.rate and settings.rate / settings.replicas,
+            on_stuck=self._leave,
+        )
+        self._limits_s: list[float] = []  # of the calls in progress
+        self._guard: asyncio.Task[None] | None = None
+
+    async def ready(self) -> None:
+        """Answer once the actor has started."""
+
+    async def judge(self, *arguments: Any) -> dict[str, Any]:
+        """Judge a response, see `RewardService.judge`."""
+        self._guard = self._guard or asyncio.create_task(self._stay_alive())
+        self._limits_s.append(arguments[-1])
+        self._end_if_still()
+        try:
+            return await self._service.judge(*arguments)
+        finally:
+            self._limits_s.remove(arguments[-1])
+
+    async def _stay_alive(self) -> None:
+        while True:
+            await asyncio.sleep(_ALIVE_EVERY_S)
+            self._end_if_still()
+
+    def _end_if_still(self) -> None:
+        """Have a thread of C end the process if this is not called again in time: a call may hold Python's lock."""
+        if not self._limits_s:
+            faulthandler.cancel_dump_traceback_later()
+            return
+        limit_s = _MAKING_S if self._service.loading else max(self._limits_s) + _GRACE_S
+        faulthandler.dump_traceback_later(limit_s, exit=True)
+
+    def _leave(self) -> None:
+        """End the process, whose threads cannot be ended, when the present answers are out."""
+        threading.Timer(_ALIVE_EVERY_S, os._exit, (1,)).start()
+
+
+class RewardActors:
+    """The reward actors of a configuration, which names them to the env runners; none if it asks for none.
+
+    Raises:
+        RewardActorsDidNotStart: they were not there within `env_runners.timeout_s`.
+    """
+
+    def __init__(self, config: BaseConfig) -> None:
+        settings, limit_s = config.env_runners_settings.reward_actor, config.env_runners_settings.timeout_s
+        names = tuple(f"reward-{secrets.token_hex(8)}" for _ in range(settings.replicas))
+        kind: Any = ray.remote(RewardActor)
+        self._actors: list[Any] = [
+            kind.options(
+                name=name,
+                num_cpus=settings.num_cpus,
+                num_gpus=settings.num_gpus,
+                max_restarts=-1,
+                max_task_retries=settings.retries,
+            ).remote(settings)
+            for name in names
+        ]
+        try:
+            ray.get([actor.ready.remote() for actor in self._actors], timeout=limit_s)
+        except (GetTimeoutError, RayActorError) as error:
+            self.close()
+            raise RewardActorsDidNotStart(
+                f"env_runners.reward_actor: {settings.replicas} actors with {settings.num_cpus:g} CPUs and "
+                f"{settings.num_gpus:g} GPUs each did not start within {limit_s:g} s (env_runners.timeout_s); fix: "
+                "fewer of them, or less for each"
+            ) from error
+        config.named_reward_actors(names)
+
+    def close(self) -> None:
+        """Kill the actors."""
+        for actor in self._actors:
+            ray.kill(actor)
+        self._actors = []
+
+
+def judge_of(names: Sequence[str]) -> Judge:
+    """Return what judges in these actors in turn, or in forks where there are none."""
+    return _InActors(names) if names else judge_in_fork
+
+
+class _InActors:
+    """Sends responses to reward actors in turn, from any thread."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._next = itertools.cycle([ray.get_actor(name) for name in names])
+
+    def __call__(
+        self, made_from: MadeFrom, row: Mapping[str, Any], prompt: str, turns: Sequence[Any], timeout_s: float
+    ) -> Mapping[str, Any]:
+        """Judge a response, see `judge_in_fork`."""
+        reply: Any = next(self._next).judge.remote(made_from, row, prompt, turns, timeout_s)
+        try:
+            found: Mapping[str, Any] = ray.get(
+                reply
+            )  # waits: the actor has a limit, and so has env_runners.step_timeout_s
+        except RayActorError as error:
+            raise ProcessDiedError("the reward actor died") from error
+        return found

@@ -1,0 +1,62 @@
+r"""A reward from a judge behind HTTP, asked through one pool of connections that stays open.
+
+    python -m examples.http_judge 8009 &       # a judge to try it with
+    python -m algorithms.grpo environment.id=r3env/Function-v0 environment.data=embedded:train \
+        environment.options.reward=examples.http_judge:HttpJudge env_runners.reward_actor.replicas=1
+
+An actor makes the class once. Its call is `async`: all responses of a step wait for the judge at the same time, while
+the engine generates the others. A call that raises is repeated (`env_runners.reward_actor.retries`).
+"""
+
+import json
+import re
+import sys
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import httpx
+
+
+class HttpJudge:
+    """Asks the judge at `url`; derive one of your own with another."""
+
+    url = "http://127.0.0.1:8009"
+
+    def __init__(self) -> None:
+        self.client = httpx.AsyncClient(base_url=self.url, timeout=30.0)
+
+    async def __call__(self, problem: str, response: str, answer: str) -> float:
+        """Return the judge's score of a response."""
+        reply = await self.client.post("/judge", json={"problem": problem, "response": response, "reference": answer})
+        reply.raise_for_status()
+        return float(reply.json()["score"])
+
+
+class Judge(BaseHTTPRequestHandler):
+    """Scores a response: 1 if its last number is the reference, 0.1 if it has another number."""
+
+    protocol_version = "HTTP/1.1"  # connections stay open
+
+    def do_POST(self) -> None:  # noqa: N802  the name is http.server's
+        """Answer a request."""
+        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        numbers = re.findall(r"-?\d+", asked["response"])
+        score = 1.0 if numbers[-1:] == [asked["reference"]] else 0.1 if numbers else 0.0
+        body = json.dumps({"score": score}).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *arguments: object) -> None:
+        """Log nothing."""
+
+
+class JudgeServer(ThreadingHTTPServer):
+    """The judge; as many may wait for it as a step has responses."""
+
+    request_queue_size = 256
+    daemon_threads = True
+
+
+if __name__ == "__main__":
+    JudgeServer(("127.0.0.1", int(sys.argv[1])), Judge).serve_forever()
