@@ -246,10 +246,7 @@ def training_sampling(settings: EnvRunnerSettings) -> Sampling:
     """Return how the section `env_runners` samples."""
     return Sampling(
         settings.temperature,
-        settings.top_p,
-        settings.max_response_tokens,
-        top_k=settings.top_k,
-        min_p=settings.min_p,
+        max_response_tokens=settings.max_response_tokens,
         stop=tuple(settings.stop),
         stop_token_ids=tuple(settings.stop_token_ids),
     )

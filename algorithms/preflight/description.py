@@ -162,9 +162,9 @@ def _sampling_lines(config: "BaseConfig") -> Iterator[tuple[str, str]]:
         ends = [*map(repr, settings.stop or ()), *(f"token {token}" for token in settings.stop_token_ids or ())]
         if ends:
             yield name, f"responses end after {', '.join(ends)}"
-    kept = {key: getattr(evaluation, key) for key in ("top_p", "top_k", "min_p")}
-    if any(kept.values()):
-        yield "eval sampling", ", ".join(f"{key} {value:g}" for key, value in kept.items() if value)
+    whole = {"top_p": 1, "top_k": 0, "min_p": 0}
+    if kept := [f"{key} {value:g}" for key in whole if (value := getattr(evaluation, key)) != whole[key]]:
+        yield "eval sampling", ", ".join(kept)
 
 
 def _has(config: "BaseConfig", there: Resources | None) -> tuple[str, bool]:

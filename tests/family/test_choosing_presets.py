@@ -25,7 +25,7 @@ ACTS = {
     "adcl": (("adcl/measured", "adcl/pass_rate"), ("adcl.interval=1", "adcl.responses=2")),
     "self": (("self_filter/kept",), ()),
     "knapsack": (("knapsack/mixed",), ()),
-    "gdro": (("gdro/hardest",), ("gdro.beta=0.9",)),
+    "gdro": (("gdro/hardest",), ()),
     "rlep": (("replay/added", "replay/added_correct"), ()),
     "luffy": (("replay/added_correct",), ()),
     "exgrpo": (("replay/added_correct", "exgrpo/candidates"), ("exgrpo.start=0",)),

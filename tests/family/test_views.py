@@ -352,7 +352,7 @@ def test_the_embedded_teacher_is_far_from_the_embedded_model_on_its_problems(bui
 
 
 def test_sdpo_shows_what_an_env_runner_would_write(build, lm):
-    algorithm = build(preset("sdpo", *SMALL, "sdpo.solution_text='{solution}'", "sdpo.closing_text=''"))
+    algorithm = build(preset("sdpo", *SMALL, "sdpo.solution_text='{solution}'"))
     (record,) = steps(algorithm, 1)
     assert record["sdpo/solutions"] > 0 and record["sdpo/gap_size"] > 0
     tokenizer, checked = algorithm.tokenizer, 0

@@ -181,7 +181,7 @@ def started(**settings):
 
 
 def test_exgrpo_draws_counts_of_successes_by_a_normal_then_a_query_uniformly():
-    one = started(sigma=1.0)
+    one = started()
     Run.update(one, group("q04", 0, 0, 1, 1))
     rng, drawn = np.random.default_rng(0), Counter()
     for _ in range(4000):
