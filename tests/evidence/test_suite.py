@@ -1,4 +1,4 @@
-"""The suite's statistics against SciPy or a simulated truth; a test of the pages pins what they give for the records."""
+"""The suite's statistics against SciPy or a simulated truth; the pages' test pins what the records give."""
 
 import itertools
 
@@ -29,7 +29,7 @@ def rng(seed=0):
 
 def run(points=((0, 0.0, 0.1), (1000, 10.0, 0.3), (3000, 20.0, 0.5)), **changed):
     """A run with tokens, CPU seconds and pass@1 at these points."""
-    curve = {name: np.array(values, float) for name, values in zip(("tokens", "cpu_s", "pass@1"), zip(*points))}
+    curve = dict(zip(("tokens", "cpu_s", "pass@1"), np.transpose(points), strict=True))
     given = {"phase": "test", "task": "sorting", "difficulty": "easy", "skill": "none", "base": 0, "arm": "r3"}
     return Run(**{**given, "seed": 1, "lr": 1e-4, "curve": curve, "final": {}, **changed})
 
