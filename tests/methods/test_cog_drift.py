@@ -12,7 +12,7 @@ from algorithms.grpo.types import Group, Prompt, Sample
 from algorithms.methods.cog_drift import CogDriftSettings
 from examples.hinted_sums import HintedSums
 from r3env.adapters.foreign import ForeignEnv, Reply
-from r3env.assets.variants import fill_in, variants
+from r3env.assets.build import fill_in, variants
 from r3env.core import Query, Reason, Verdict, VerifiableEnv
 from r3env.data.loading import load_queries
 from r3env.envs.mixture import MixtureEnv
