@@ -10,10 +10,10 @@ import threading
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from r3env.agents.errors import RequestError
 from r3env.agents.http_server import Limits, Respond, Server
 from r3env.agents.protocol import MODEL, completion_body, model_body, models_body, read_request
 from r3env.agents.session import GONE, Session
+from r3env.agents.types import RequestError
 
 
 def as_events(body: Mapping[str, Any], *, usage: bool) -> bytes:

@@ -11,11 +11,10 @@ from typing import Any
 from gymnasium.error import ResetNeeded
 
 from r3env.agents.branches import Branches
-from r3env.agents.errors import RequestError
 from r3env.agents.protocol import MODEL
 from r3env.agents.server import check_files, endpoint
 from r3env.agents.session import Finished, Pending, Session
-from r3env.agents.types import Completion, NextTurn, Policy
+from r3env.agents.types import Completion, NextTurn, Policy, RequestError
 from r3env.core import Query, Reason, Verdict
 from r3env.envs.math import MathEnv
 from r3env.grading.answer_forms import BOX
