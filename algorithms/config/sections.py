@@ -411,9 +411,6 @@ class EvaluationSettings(Settings):
     stop: list[Text] | None = setting(
         None, "Texts that end a response; null: those of training.", replaces="env_runners.stop"
     )
-    stop_token_ids: list[Annotated[int, Field(ge=0)]] | None = setting(
-        None, "Ids of tokens that end a response; null: those of training.", replaces="env_runners.stop_token_ids"
-    )
     reflection: bool = setting(False, "Whether to also measure pass@1 after one live reflection turn.")
 
     def environment_arguments(self) -> dict[str, Any]:

@@ -237,7 +237,7 @@ def evaluate_policy(
 
 def evaluation_sampling(settings: EvaluationSettings, training: Sampling) -> Sampling:
     """Return how an evaluation samples: as training does, except for the settings of the `evaluation` section."""
-    own = {key: getattr(settings, key) for key in ("temperature", "top_p", "top_k", "min_p", "stop", "stop_token_ids")}
+    own = {key: getattr(settings, key) for key in ("temperature", "top_p", "top_k", "min_p", "stop")}
     own = {key: tuple(value) if isinstance(value, list) else value for key, value in own.items()}
     return replace(training, **{key: value for key, value in own.items() if value is not None})
 

@@ -9,6 +9,7 @@ from algorithms.grpo.mechanism import Services, Settings, State, StepBatch, sett
 from algorithms.grpo.query_sampler import EpochSampler
 from algorithms.methods.pass_rates import PassRates, plain_outcomes
 
+START = 0.35  # share of correct responses in a step from which queries are drawn
 SIGMA = 1.0  # of the weights around half of a group, in correct responses
 
 
@@ -18,7 +19,6 @@ class ExGrpoSettings(Settings):
     share: float = setting(
         0.5, "Share of a step's queries that are drawn this way (ρ); the rest are the epoch's.", ge=0, le=1
     )
-    start: float = setting(0.35, "Share of correct responses in a step from which this begins.", ge=0, le=1)
 
 
 class ExGrpoSampler(EpochSampler):
@@ -74,7 +74,7 @@ class ExGrpoSampler(EpochSampler):
         outcomes = plain_outcomes(batch)
         self.rates.observe(outcomes)
         correct = np.concatenate(list(outcomes.values())) if outcomes else np.zeros(1)
-        self.started = self.started or bool(correct.mean() > self.settings.start)
+        self.started = self.started or bool(correct.mean() > START)
         rates = self.rates.values
         self.metrics["exgrpo/candidates"] = float(((rates > 0) & (rates < 1)).sum())
         self.metrics["exgrpo/started"] = float(self.started)

@@ -157,9 +157,12 @@ def _place_lines(config: "BaseConfig") -> Iterator[Line | tuple[str, str]]:
 
 def _sampling_lines(config: "BaseConfig") -> Iterator[tuple[str, str]]:
     """Yield what ends a response beside the end tokens, and how an evaluation's distribution is truncated."""
-    evaluation = config.evaluation_settings
-    for name, settings in (("stops", config.env_runners_settings), ("eval stops", evaluation)):
-        ends = [*map(repr, settings.stop or ()), *(f"token {token}" for token in settings.stop_token_ids or ())]
+    runners, evaluation = config.env_runners_settings, config.evaluation_settings
+    tokens = [f"token {token}" for token in runners.stop_token_ids]
+    for name, ends in (
+        ("stops", [*map(repr, runners.stop), *tokens]),
+        ("eval stops", list(map(repr, evaluation.stop or ()))),
+    ):
         if ends:
             yield name, f"responses end after {', '.join(ends)}"
     whole = {"top_p": 1, "top_k": 0, "min_p": 0}
