@@ -159,10 +159,8 @@ def _sampling_lines(config: "BaseConfig") -> Iterator[tuple[str, str]]:
     """Yield what ends a response beside the end tokens, and how an evaluation's distribution is truncated."""
     runners, evaluation = config.env_runners_settings, config.evaluation_settings
     tokens = [f"token {token}" for token in runners.stop_token_ids]
-    for name, ends in (
-        ("stops", [*map(repr, runners.stop), *tokens]),
-        ("eval stops", list(map(repr, evaluation.stop or ()))),
-    ):
+    stops = {"stops": [*map(repr, runners.stop), *tokens], "eval stops": list(map(repr, evaluation.stop or ()))}
+    for name, ends in stops.items():
         if ends:
             yield name, f"responses end after {', '.join(ends)}"
     whole = {"top_p": 1, "top_k": 0, "min_p": 0}
