@@ -15,8 +15,7 @@ from algorithms.train import metrics_file
 from algorithms.train.stopping import raise_interrupt
 from algorithms.utils.files import write_text
 from algorithms.utils.progress import duration
-from benchmarks.ablation.plan import Job
-from benchmarks.ablation.stored import State, state
+from benchmarks.ablation.plan import Job, State, state
 
 SECONDS_BETWEEN_LINES = 60.0
 

@@ -11,8 +11,7 @@ from algorithms.utils.files import write_json, write_text
 from benchmarks.ablation.figure import draw
 from benchmarks.ablation.intervals import Interval, paired_difference, t_interval
 from benchmarks.ablation.learned import CPU, PASS_AT_1, Learnt, cpu_until, learned
-from benchmarks.ablation.plan import Job
-from benchmarks.ablation.stored import State, state
+from benchmarks.ablation.plan import Job, State, state
 
 ByArm = Mapping[str, Sequence[Learnt]]
 

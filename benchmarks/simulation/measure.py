@@ -24,7 +24,7 @@ from algorithms.rollout import scheduler as dispatch_module
 from algorithms.rollout.env_runner import LLMEnvRunner
 from algorithms.rollout.scheduler import DispatchPlan
 from benchmarks.simulation.engine import ModelClock, SimulatedEngine
-from benchmarks.simulation.scenario import GROUP_SIZE, Scenario
+from benchmarks.simulation.runner import GROUP_SIZE, Scenario
 from benchmarks.simulation.step import MeasuredStep, SimulatedGroup, build
 
 
