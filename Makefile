@@ -135,7 +135,7 @@ audit: install ## known vulnerabilities of the pinned packages, where a database
 	  $(AUDIT) constraints.txt; \
 	else echo "audit: not done, no database of advisories answers"; fi
 
-BENCHMARKS := grading data stepping history packing learner rollout scale weights vs_trl
+BENCHMARKS := grading data history packing learner rollout scale weights vs_trl
 
 bench: install ## what each part costs, as ratios to a baseline of the same run (half an hour; BENCHMARKS='…' picks)
 	@for name in $(BENCHMARKS); do echo "benchmarks.$$name"; $(RUN) benchmarks.$$name || exit 1; done

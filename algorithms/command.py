@@ -22,7 +22,7 @@ r3-grpo [train] …   python -m algorithms.r3_grpo …, R³-GRPO; without argume
 {others}
 r3-grpo --version   the installed version
 
-r3-grpo WORD --help shows what each takes, r3-grpo train --help every setting.
+r3-grpo WORD --help shows what each takes, r3-grpo train --help all every setting.
 """
 
 

@@ -1,6 +1,6 @@
 """Every causal architecture of transformers that can be built small: does the learner compute what the model does?
 
-    python -m benchmarks.architectures [NAME …] [--record docs/benchmarks/architectures.json]
+    python -m benchmarks.architectures [NAME …] [--record benchmarks/results/architectures.json]
 
 Each is built with random weights and a few layers, with scales and caps that show. The learner's log-probs and its
 gradient, as it computes them, are compared with those of the model's own `forward` in float32. Takes minutes.

@@ -31,7 +31,7 @@ import numpy as np
 from rich.table import Table
 
 from benchmarks.record import add_record_option, show
-from benchmarks.sides.process import Baton, Side, Step
+from benchmarks.sides.steps import Baton, Side, Step
 
 NAMES = ("r3_grpo", "grpo")
 WALL, CPU = "wall", "cpu"

@@ -1,4 +1,4 @@
-"""Tables that a benchmark prints, kept as docs/benchmarks/NAME.json with command, commit, machine and date.
+"""Tables that a benchmark prints, kept as benchmarks/results/NAME.json with command, commit, machine and date.
 
 The pages show them (`make figures`). A record with `transcribed` was copied by hand from an earlier run's output; the
 next run with --record replaces it.
@@ -20,7 +20,7 @@ from rich.table import Table
 from algorithms.utils.files import write_json
 from algorithms.utils.provenance import code_commit, machine
 
-RECORDS = Path(__file__).parents[1] / "docs" / "benchmarks"
+RECORDS = Path(__file__).parent / "results"
 _OPTION = "--record"
 # Before this process adds to it.
 _LOAD = os.getloadavg()[0]
@@ -77,7 +77,7 @@ def add_record_option(parser: ArgumentParser) -> None:
         _OPTION,
         type=Path,
         metavar="FILE",
-        help="keep the tables with commit, machine and date: docs/benchmarks/NAME.json",
+        help="keep the tables with commit, machine and date: benchmarks/results/NAME.json",
     )
 
 
@@ -107,7 +107,7 @@ def show(tables: Sequence[Table], record: Path | None, *, width: int = 120, kept
 
 
 def read(name: str) -> Record:
-    """Return the record of `docs/benchmarks/NAME.json`."""
+    """Return the record of `benchmarks/results/NAME.json`."""
     found = json.loads((RECORDS / f"{name}.json").read_text(encoding="utf-8"))
     sheets = tuple(
         Sheet(one["title"], tuple(one["columns"]), tuple(map(tuple, one["rows"]))) for one in found.pop("sheets")

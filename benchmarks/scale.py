@@ -22,7 +22,7 @@ from algorithms.utils.process import prepare
 from benchmarks.record import add_record_option, show
 from benchmarks.simulation.engine import Latency, Lengths
 from benchmarks.simulation.measure import Figures, measure_real_actors, measure_steady, measure_step
-from benchmarks.simulation.scenario import Scenario
+from benchmarks.simulation.runner import Scenario
 
 SLOW_SHARE, SLOWDOWN = 1 / 16, 4.0
 # Of the table that is kept. Seconds are modeled ones.

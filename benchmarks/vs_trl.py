@@ -57,10 +57,10 @@ from rich.table import Table
 
 from algorithms.models.names import resolve_model
 from benchmarks.record import add_record_option, show
-from benchmarks.sides import arithmetic, ours, trl
-from benchmarks.sides.comparison import Comparison
-from benchmarks.sides.process import Baton, Side, Step
+from benchmarks.sides import arithmetic
+from benchmarks.sides.steps import Baton, Comparison, Side, Step
 from benchmarks.sides.task import FIXED_ID, Task, endless_model, wide_model
+from benchmarks.sides.trainers import run_ours, run_trl
 
 TASKS = ("real", "fixed", "wide", "laptop", "engines")
 
@@ -84,7 +84,7 @@ def compare(
         others: the sides by name, with their tasks, instead of this project and TRL.
         limit: whether to time the step's arithmetic alone.
     """
-    kinds = others or {"ours": (ours.run, task), "trl": (trl.run, task)}
+    kinds = others or {"ours": (run_ours, task), "trl": (run_trl, task)}
     result = Comparison(warm_up, pairs, {name: [] for name in kinds})
     names = result.names
     with ExitStack() as stack:
@@ -211,7 +211,7 @@ def compare_one(name: str, arguments: argparse.Namespace, folder: Path) -> Compa
         return compare(Task(FIXED_ID, wide_model(folder / "wide"), 128, **own), **turns, limit=True)
     if name == "laptop":
         return compare(laptop_task(common), **turns, limit=True)
-    engines = {engine: (ours.run, replace(real, engine=engine)) for engine in ("vllm", "transformers")}
+    engines = {engine: (run_ours, replace(real, engine=engine)) for engine in ("vllm", "transformers")}
     return compare(real, **turns, others=engines)
 
 

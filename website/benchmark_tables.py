@@ -1,10 +1,9 @@
-"""Figures of what benchmarks measured, from the records of docs/benchmarks."""
+"""Figures of what benchmarks measured, from the records of benchmarks/results."""
 
 import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import yaml
 
@@ -50,7 +49,7 @@ TABLES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 
 @dataclass(frozen=True)
 class Claim:
-    """A row of the summary, from docs/benchmarks/claims.yaml.
+    """A row of the summary, from benchmarks/results/claims.yaml.
 
     Args:
         question: Markdown.
@@ -85,7 +84,7 @@ class Claim:
         return _percent(form.format(goal)) + ", **missed**" * missed
 
 
-def summary(_: Path) -> str:
+def summary() -> str:
     """Return the summary: every claim beside its goal and its command."""
     lines = ["| question | before | now | goal | beside | `python -m benchmarks.` |", "|---|---|---|---|---|---|"]
     for claim in (Claim(**row) for row in yaml.safe_load((RECORDS / "claims.yaml").read_text(encoding="utf-8"))):
@@ -112,7 +111,7 @@ def number(record: Record, row: str, column: str) -> float:
     raise ValueError(f"{record.command}: has no number at {row!r}, {column!r}")
 
 
-def tables(_: Path, figure: str) -> str:
+def tables(figure: str) -> str:
     """Return a figure's tables and their origin; those of several records with the same columns are one."""
     names, columns = TABLES[figure]
     parts: dict[tuple[tuple[str, ...], int], tuple[Sheet, list[tuple[int, Record]]]] = {}

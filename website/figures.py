@@ -13,7 +13,8 @@ from functools import partial
 from pathlib import Path
 
 from algorithms.utils.files import write_text
-from website import benchmark_tables, laptop_tables, printed, recorded, suite_tables, tutorial
+from benchmarks import evidence, laptop, laptop_math, suite
+from website import benchmark_tables, printed, recorded, tutorial
 from website.printed import ROOT
 
 IMAGES = ROOT / "docs" / "images"
@@ -26,20 +27,24 @@ class Figure:
     Args:
         name: in the page's marks.
         page: below the project's folder.
-        make: takes the folder of pictures; returns the Markdown.
+        make: returns the Markdown; takes the folder of its pictures, if it has any.
         pictures: names of the files that `make` writes into that folder.
         cheap: whether it is made from committed records, in seconds and always the same.
     """
 
     name: str
     page: str
-    make: Callable[[Path], str]
+    make: Callable[..., str]
     pictures: tuple[str, ...] = ()
     cheap: bool = True
 
     def marked(self) -> re.Pattern[str]:
         """Match the part of the page, its content as group 2."""
         return re.compile(rf"(<!-- figure {re.escape(self.name)} -->\n)(.*?)(<!-- end -->)", re.DOTALL)
+
+    def content(self, images: Path) -> str:
+        """Return the Markdown; the pictures go into a folder."""
+        return self.make(images) if self.pictures else self.make()
 
     def put(self) -> None:
         """Replace the part of the page.
@@ -48,7 +53,7 @@ class Figure:
             ValueError: the page does not have it exactly once.
         """
         page = ROOT / self.page
-        content = self.make(IMAGES)
+        content = self.content(IMAGES)
         text, count = self.marked().subn(lambda match: f"{match[1]}{content}\n{match[3]}", page.read_text("utf-8"))
         if count != 1:
             raise ValueError(f"{self.page}: has {count} parts <!-- figure {self.name} -->; it should have one")
@@ -56,7 +61,7 @@ class Figure:
 
 
 README, REPORT, TUTORIAL = "README.md", "docs/guides/report.md", "docs/start/tutorial.md"
-EVIDENCE, LOG = "docs/results/evidence.md", "docs/results/evidence-log.md"
+EVIDENCE = "docs/results/evidence.md"
 BENCHMARKS = "docs/results/benchmarks.md"
 EMBEDDED = "docs/start/embedded-model.md"
 LAPTOP = "docs/start/laptop.md"
@@ -68,52 +73,32 @@ ELSEWHERE = {
     "history": "docs/operate/reliability.md",
     "architectures": "docs/reference/models.md",
 }
-FOUR = ("grpo", "grpo-slow", "dapo", "r3")
-OURS_FIRST = ("r3", "grpo", "grpo-slow", "dapo")
-WITHOUT = ("r3", "r3-no-ccr", "r3-no-isr", "r3-no-serr", "r3-paper", "grpo-slow")
-THREE = ("grpo", "dapo", "r3")
 
 
-def _logged(name: str, record: str, arms: Sequence[str], *pictures: str) -> Figure:
-    """Return the figure of an ablation's levels and differences in the log."""
-    make = partial(recorded.ablation, name=record, arms=arms, picture="".join(pictures))
-    return Figure(name, LOG, make, pictures)
+def _of_laptop(table: Callable[[Sequence[laptop.Run]], str]) -> Callable[[], str]:
+    return lambda: table(laptop.read_records())
 
 
 FIGURES = (
     Figure("quickstart", README, printed.quickstart, ("quickstart.png",), cheap=False),
     Figure("report", REPORT, printed.report, ("report.png", "report-tokens.png"), cheap=False),
     *(Figure(f"tutorial-{part}", TUTORIAL, partial(tutorial.shown, part=part), cheap=False) for part in tutorial.PARTS),
-    Figure("laptop-in-short", README, laptop_tables.in_short),
-    Figure("laptop-gains", LAPTOP, laptop_tables.gains_and_curves, ("laptop.png",)),
-    Figure("laptop-runs", LAPTOP, laptop_tables.by_seed),
-    Figure("laptop-kinds", LAPTOP, laptop_tables.by_kind),
-    Figure("laptop-answers", LAPTOP, laptop_tables.answers),
-    Figure("laptop-math", "docs/start/laptop-math.md", laptop_tables.math_sweep),
-    Figure("suite-in-short", EVIDENCE, suite_tables.in_short, ("suite.png",)),
-    Figure("suite-profiles", EVIDENCE, suite_tables.profiles, ("suite-profiles.png",)),
-    *(Figure(f"suite-{axis}", EVIDENCE, partial(suite_tables.compared, axis=axis)) for axis in ("tokens", "cpu_s")),
-    Figure("suite-parts", EVIDENCE, suite_tables.by_part),
-    Figure("suite-parts-to-grpo", EVIDENCE, partial(suite_tables.by_part, reference="grpo")),
-    Figure("suite-tasks", EVIDENCE, suite_tables.by_task),
-    Figure("suite-ends", EVIDENCE, suite_tables.ends),
-    Figure("suite-idle", EVIDENCE, suite_tables.idle),
-    Figure("search", EVIDENCE, recorded.searches),
-    Figure("controls", EVIDENCE, recorded.controls_and_picture, ("controls.png",)),
-    Figure("recheck", LOG, recorded.recheck_output),
-    Figure(
-        "sums",
-        LOG,
-        partial(recorded.ablation_levels, name="sums", arms=FOUR, picture="evidence-first.png"),
-        ("evidence-first.png",),
-    ),
-    Figure("sums-to-grpo", LOG, partial(recorded.ablation_differences, name="sums", arms=FOUR)),
-    Figure("sums-to-r3", LOG, partial(recorded.ablation_differences, name="sums", arms=OURS_FIRST)),
-    _logged("sums-fresh", "sums-fresh", OURS_FIRST),
-    _logged("sums-mechanisms", "sums", WITHOUT, "evidence-sums.png"),
-    _logged("words", "words", THREE),
-    _logged("words-partial", "words-partial", ("grpo", "r3")),
-    _logged("easy", "easy", THREE),
+    Figure("laptop-in-short", README, _of_laptop(laptop.gains)),
+    Figure("laptop-gains", LAPTOP, recorded.laptop_gains, ("laptop.png",)),
+    Figure("laptop-runs", LAPTOP, _of_laptop(laptop.by_seed)),
+    Figure("laptop-kinds", LAPTOP, _of_laptop(laptop.by_kind)),
+    Figure("laptop-answers", LAPTOP, recorded.laptop_answers),
+    Figure("laptop-math", "docs/start/laptop-math.md", lambda: laptop_math.table(laptop_math.read_records())),
+    Figure("suite-in-short", EVIDENCE, recorded.suite_in_short, ("suite.png",)),
+    Figure("suite-profiles", EVIDENCE, recorded.suite_profiles, ("suite-profiles.png",)),
+    *(Figure(f"suite-{axis}", EVIDENCE, partial(suite.compared, axis)) for axis in suite.AXES),
+    Figure("suite-parts", EVIDENCE, suite.by_part),
+    Figure("suite-parts-to-grpo", EVIDENCE, partial(suite.by_part, "grpo")),
+    Figure("suite-tasks", EVIDENCE, suite.by_task),
+    Figure("suite-ends", EVIDENCE, suite.ends),
+    Figure("suite-idle", EVIDENCE, suite.idle),
+    Figure("search", EVIDENCE, evidence.searches),
+    Figure("controls", EVIDENCE, recorded.controls, ("controls.png",)),
     Figure("bench-summary", BENCHMARKS, benchmark_tables.summary),
     *(
         Figure(f"bench-{name}", ELSEWHERE.get(name, BENCHMARKS), partial(benchmark_tables.tables, figure=name))
@@ -121,9 +106,6 @@ FIGURES = (
     ),
     Figure("embedded-before", EMBEDDED, recorded.embedded_before),
     Figure("embedded-contexts", EMBEDDED, recorded.embedded_contexts),
-    Figure("learning-rates", LOG, recorded.learning_rates),
-    Figure("choices", LOG, partial(recorded.choices_of, part="choices")),
-    Figure("choices2", LOG, partial(recorded.choices_of, part="choices2")),
 )
 
 

@@ -1,72 +1,47 @@
-"""Figures from committed records: tables and pictures of docs/evidence/*.json, and the embedded model's report."""
+"""Figures from committed records that are more than a benchmark's own table."""
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import r3env.assets
+from benchmarks import evidence, laptop, suite
 from benchmarks.ablation.figure import draw, held_out_panels
-from benchmarks.ablation.table import levels, paired
-from benchmarks.evidence import choices, controls, recheck, searched
-from benchmarks.evidence.records import finished
-from benchmarks.looks import TITLES
 
 
-def controls_and_picture(images: Path) -> str:
+def suite_in_short(images: Path) -> str:
+    """Return each arm's level and R³ minus it, and draw the curves over tokens."""
+    suite.draw_curves(images / "suite.png")
+    return suite.in_short()
+
+
+def suite_profiles(images: Path) -> str:
+    """Draw the performance profiles, and return where they are."""
+    suite.draw_profiles(images / "suite-profiles.png")
+    return "![Share of runs above a threshold of mean held-out pass@1, for each arm](../images/suite-profiles.png)"
+
+
+def controls(images: Path) -> str:
     """Return the table of R³ beside its controls, and draw their panels."""
-    arms = [arm for arm in controls.ARMS if arm != "serr"]
-    draw(finished(controls.FILE, arms), images / "controls.png", held_out_panels("cpu_s"))
-    return controls.table()
+    arms = [arm for arm in evidence.ARMS if arm != "serr"]
+    draw(evidence.learned("controls", arms), images / "controls.png", held_out_panels("cpu_s"))
+    return evidence.controls()
 
 
-def searches(_: Path) -> str:
-    """Return what ranking found in long searches."""
-    return searched.table()
+def laptop_gains(images: Path) -> str:
+    """Return each arm's gain with the curves over generated tokens, which it draws."""
+    runs = laptop.read_records()
+    laptop.draw_curves(runs, images / "laptop.png")
+    return f"{laptop.gains(runs)}\n\n![Held-out pass@1 over generated tokens](../images/laptop.png)"
 
 
-def recheck_output(_: Path) -> str:
-    """Return what the recheck prints."""
-    return f"```\n{recheck.report()}\n```"
+def laptop_answers() -> str:
+    """Return answers before and after, of one run of GRPO and one of R³."""
+    runs = laptop.read_records()
+    return "\n\n".join(f"**{laptop.TITLES[arm]}**\n\n{laptop.answers(runs, arm)}" for arm in laptop.ARMS[:2])
 
 
-def ablation_levels(images: Path, name: str, arms: Sequence[str], picture: str = "") -> str:
-    """Return the levels of a record's arms, and draw them.
-
-    Args:
-        images: folder of the picture.
-        name: of the record.
-        arms: in the order of the table.
-        picture: file name; nothing is drawn without one.
-    """
-    results = finished(name, arms)
-    if picture:
-        draw(results, images / picture, held_out_panels("steps"))
-    return f"Held-out pass@1:\n\n{levels({_called(arm): runs for arm, runs in results.items()})}".strip()
-
-
-def ablation_differences(_: Path, name: str, arms: Sequence[str]) -> str:
-    """Return the differences of a record's arms to the first."""
-    table = paired({_called(arm): runs for arm, runs in finished(name, arms).items()})
-    return f"Difference to `{arms[0]}`:\n\n{table}".strip()
-
-
-def ablation(images: Path, name: str, arms: Sequence[str], picture: str = "") -> str:
-    """Return levels and differences of a record's arms; see `ablation_levels`."""
-    return f"{ablation_levels(images, name, arms, picture)}\n\n{ablation_differences(images, name, arms)}"
-
-
-def learning_rates(_: Path) -> str:
-    """Return the search for learning rates."""
-    return choices.learning_rates()
-
-
-def choices_of(_: Path, part: str) -> str:
-    """Return one of the tables of choices."""
-    return choices.table(part)
-
-
-def embedded_before(_: Path) -> str:
+def embedded_before() -> str:
     """Return what the embedded model can do before training."""
     names = {"pass@1": "pass@1", "pass@8": "pass@8", "truncated": "truncated", "never_solved": "never solved"}
     report = _embedded()
@@ -74,7 +49,7 @@ def embedded_before(_: Path) -> str:
     return f"| {' | '.join(names.values())} |\n{'|---' * len(names)}|\n| {cells} |"
 
 
-def embedded_contexts(_: Path) -> str:
+def embedded_contexts() -> str:
     """Return the embedded model's pass@1 in four contexts, on problems that it missed."""
     tries = _embedded()["second_try"]
     once, always = tries["problems missed at least once"], tries["problems missed every time"]
@@ -94,7 +69,3 @@ def embedded_contexts(_: Path) -> str:
 
 def _embedded() -> dict[str, Any]:
     return json.loads((Path(r3env.assets.__file__).parent / "report.json").read_text(encoding="utf-8"))
-
-
-def _called(arm: str) -> str:
-    return f"`{arm}`: {TITLES[arm]}"

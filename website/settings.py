@@ -1,10 +1,10 @@
 """Print the page of all settings from their models: `python -m website.settings > docs/reference/settings.md`."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from inspect import cleandoc
 
 from algorithms.config.schema import Settings, describe, describe_default, nested
-from algorithms.config.sections import BenchmarksSettings, RunSettings
+from algorithms.config.sections import COMMON, BenchmarksSettings, RunSettings
 from algorithms.config.sft import SFTSettings
 from algorithms.grpo.registry import all_sections
 from r3env.streams import guard_streams
@@ -18,14 +18,21 @@ line, and an argument of the section's method in Python, `config.training(lr=1e-
 to the training command alone. Replay, reflection and ranking are R³-GRPO's; GRPO skips them in a file. Section
 sft is a supervised start's ([supervised start](../guides/supervised-start.md)), and other commands skip it in a file.
 Section benchmarks is an evaluation's ([evaluation](../guides/evaluation.md)); in a training's file it is an error.
+
+## Common settings
+
+The settings that people set most, which `--help` shows too. All settings follow, section by section (`--help all`).
 """
+_COLUMNS = ("| setting | what it takes | default | meaning |", "|---|---|---|---|")
 
 
 def reference() -> str:
     """Generate the whole of `docs/reference/settings.md`."""
     of_commands: dict[str, type[Settings]] = {"sft": SFTSettings, "benchmarks": BenchmarksSettings}
     sections: dict[str, type[Settings]] = {"run": RunSettings, **all_sections(), **of_commands}
-    return "\n".join([_HEAD, *(line for name, model in sections.items() for line in _section(name, model))])
+    common = [row for section, keys in COMMON.items() for row in _rows(section, sections[section], keys)]
+    everything = [line for name, model in sections.items() for line in _section(name, model)]
+    return "\n".join([_HEAD, *_COLUMNS, *common, "", *everything])
 
 
 def _section(name: str, model: type[Settings]) -> Iterator[str]:
@@ -33,16 +40,16 @@ def _section(name: str, model: type[Settings]) -> Iterator[str]:
     yield ""
     yield from cleandoc(model.__doc__ or "").splitlines()
     yield ""
-    yield "| setting | what it takes | default | meaning |"
-    yield "|---|---|---|---|"
-    yield from _rows(name, model)
+    yield from _COLUMNS
+    yield from _rows(name, model, model.model_fields)
     yield ""
 
 
-def _rows(name: str, model: type[Settings]) -> Iterator[str]:
-    for key, field in model.model_fields.items():
+def _rows(name: str, model: type[Settings], keys: Iterable[str]) -> Iterator[str]:
+    for key in keys:
+        field = model.model_fields[key]
         if within := nested(field):
-            yield from _rows(f"{name}.{key}", within)
+            yield from _rows(f"{name}.{key}", within, within.model_fields)
             continue
         cells = [f"`{name}.{key}`", describe(field), f"`{describe_default(field)}`", field.description or ""]
         yield f"| {' | '.join(cell.replace('|', '&#124;') for cell in cells)} |"

@@ -13,7 +13,7 @@ PARTS = ("stamp", "train", "look", "evaluate", "compare", "error", "task")
 _HELD_OUT = "evaluations/runs-first-checkpoints-step_000020-model-heldout"
 
 
-def shown(_: Path, part: str) -> str:
+def shown(part: str) -> str:
     """Return a part of `PARTS`; the commands run once for all parts."""
     return stamp() if part == "stamp" else fenced(_outputs()[part])
 

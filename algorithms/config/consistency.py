@@ -65,23 +65,6 @@ def check_greedy(evaluation: EvaluationSettings) -> None:
         )
 
 
-def check_sampling(env_runners: EnvRunnerSettings) -> None:
-    """Check that training samples from the distribution that its learner computes log-probs of: the whole one.
-
-    Raises:
-        ConfigError: one line with the setting and the fix.
-    """
-    whole = {"top_p": 1.0, "top_k": 0, "min_p": 0.0}
-    for key, neutral in whole.items():
-        value = getattr(env_runners, key)
-        if value != neutral:
-            raise ConfigError(
-                f"env_runners.{key}: {value:g} truncates the distribution that responses are sampled from, and the "
-                f"learner trains the whole one; fix: env_runners.{key}={neutral:g}, and evaluation.{key}={value:g} to "
-                "evaluate with it"
-            )
-
-
 def check_policy_lag(training: TrainingSettings, env_runners: EnvRunnerSettings) -> None:
     """Check that rollouts can run ahead, and that the loss knows about it.
 

@@ -113,28 +113,6 @@ class EnvRunnerSettings(Settings):
         ge=1,
     )
     temperature: float = setting(1.0, "Sampling temperature.", affects=Affects.EVALUATION, hparam=True, gt=0)
-    top_p: float = setting(
-        1.0,
-        "Nucleus sampling: sample from the smallest set of tokens with this probability. Training takes only 1, as the "
-        "learner trains the whole distribution; see `evaluation.top_p`.",
-        affects=Affects.EVALUATION,
-        gt=0,
-        le=1,
-    )
-    top_k: int = setting(
-        0,
-        "Sample from this many most likely tokens; 0: all, the only value that training takes; see `evaluation.top_k`.",
-        affects=Affects.EVALUATION,
-        ge=0,
-    )
-    min_p: float = setting(
-        0.0,
-        "Sample from tokens of at least this share of the most likely one's probability; 0: all, the only value that "
-        "training takes; see `evaluation.min_p`.",
-        affects=Affects.EVALUATION,
-        ge=0,
-        le=1,
-    )
     stop: list[Annotated[str, Field(min_length=1)]] = setting(
         [],
         "Texts that end a response, beside the model's end tokens: `['</answer>']`. The token that completes one is "

@@ -3,7 +3,7 @@
 Where it runs is in `algorithms.config.machine`. Neither imports Ray.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -394,27 +394,22 @@ class EvaluationSettings(Settings):
         replaces="env_runners.temperature",
         ge=0,
     )
-    top_p: float | None = setting(
-        None, "Nucleus sampling; null: the training value.", replaces="env_runners.top_p", gt=0, le=1
+    top_p: float = setting(
+        1.0,
+        "Nucleus sampling: sample from the smallest set of tokens with this probability. Training samples the whole "
+        "distribution, as its learner computes it.",
+        gt=0,
+        le=1,
     )
-    top_k: int | None = setting(
-        None,
-        "Sample from this many most likely tokens; 0: all; null: the training value.",
-        replaces="env_runners.top_k",
-        ge=0,
-    )
-    min_p: float | None = setting(
-        None,
-        "Sample from tokens of at least this share of the most likely one's probability; null: the training value.",
-        replaces="env_runners.min_p",
+    top_k: int = setting(0, "Sample from this many most likely tokens; 0: all, as training does.", ge=0)
+    min_p: float = setting(
+        0.0,
+        "Sample from tokens of at least this share of the most likely one's probability; 0: all, as training does.",
         ge=0,
         le=1,
     )
     stop: list[Text] | None = setting(
         None, "Texts that end a response; null: those of training.", replaces="env_runners.stop"
-    )
-    stop_token_ids: list[Annotated[int, Field(ge=0)]] | None = setting(
-        None, "Ids of tokens that end a response; null: those of training.", replaces="env_runners.stop_token_ids"
     )
     reflection: bool = setting(False, "Whether to also measure pass@1 after one live reflection turn.")
 
@@ -460,9 +455,8 @@ class BenchmarksSettings(Settings):
         affects=Affects.MEASUREMENT,
     )
     hard_for: str | None = setting(
-        None, "Folder of an earlier evaluation: evaluate only problems that were never or rarely solved there."
+        None, "Folder of an earlier evaluation: evaluate only problems with at most one correct answer there."
     )
-    solved_at_most: int = setting(1, "How many correct answers a problem may have in `hard_for`.", ge=0)
     confidence: bool = setting(
         False,
         "Whether to measure the log-prob of a token after each answer, and to report how well it separates correct "
@@ -489,5 +483,35 @@ SECTIONS: Mapping[str, type[Settings]] = MappingProxyType(
         "reward": RewardSettings,
         "history": HistorySettings,
         "evaluation": EvaluationSettings,
+    }
+)
+
+# What people set most: `--help` shows these, `--help all` every setting.
+COMMON: Mapping[str, Sequence[str]] = MappingProxyType(
+    {
+        "run": ["name", "dir", "steps", "seed", "checkpoint_every", "restarts", "trackers"],
+        "environment": ["id", "data", "columns", "answer", "max_turns", "options"],
+        "rl_module": ["model", "dtype", "gradient_checkpointing", "lora_rank"],
+        "env_runners": [
+            "engine",
+            "num_env_runners",
+            "num_gpus_per_env_runner",
+            "max_response_tokens",
+            "temperature",
+            "tensor_parallel_size",
+            "gpu_memory_utilization",
+        ],
+        "learners": ["num_learners", "num_gpus_per_learner", "token_budget", "sharding"],
+        "training": [
+            "lr",
+            "group_size",
+            "queries_per_step",
+            "minibatches",
+            "mechanisms",
+            "beta",
+            "max_off_policy_steps",
+        ],
+        "reward": ["length_bonus"],
+        "evaluation": ["data", "interval", "samples", "limit"],
     }
 )

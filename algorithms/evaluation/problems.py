@@ -18,6 +18,7 @@ from r3env.envs.mixture import MixtureEnv
 from r3env.registry import constructor_parameters
 
 _MIXTURE = "r3env/Mixture-v0"
+SOLVED_AT_MOST = 1  # of the earlier answers to a hard problem
 
 
 def make_environment(config: BenchmarksConfig) -> MixtureEnv:
@@ -105,22 +106,25 @@ def select_problems(environment: MixtureEnv, config: BenchmarksConfig) -> list[s
     ]
     if benchmarks.hard_for is None:
         return asked
-    folder, most = Path(benchmarks.hard_for).expanduser(), benchmarks.solved_at_most
+    folder = Path(benchmarks.hard_for).expanduser()
     earlier, samples = _read_finished(folder)
     hard = {
         f"{name}/{uid}"
         for name in environment.parts
         for uid, problem in by_problem(earlier, name).items()
-        if sum(response.correct for response in problem) <= most
+        if sum(response.correct for response in problem) <= SOLVED_AT_MOST
     }
     if not hard.intersection(asked):
         raise ConfigError(
             f"benchmarks.hard_for: none of the {len(asked)} problems is hard for {shown(benchmarks.hard_for)}; "
-            "fix: a larger benchmarks.solved_at_most, or the same names in benchmarks.data"
+            "fix: the same names in benchmarks.data"
         )
     of = len({(response.benchmark, response.uid) for response in earlier})
     asked = [uid for uid in asked if uid in hard]
-    print(f"{folder}: {len(asked)} of {of} problems, {samples} answers each, at most {most} correct", file=sys.stderr)
+    print(
+        f"{folder}: {len(asked)} of {of} problems, {samples} answers each, at most {SOLVED_AT_MOST} correct",
+        file=sys.stderr,
+    )
     return asked
 
 

@@ -237,7 +237,7 @@ def evaluate_policy(
 
 def evaluation_sampling(settings: EvaluationSettings, training: Sampling) -> Sampling:
     """Return how an evaluation samples: as training does, except for the settings of the `evaluation` section."""
-    own = {key: getattr(settings, key) for key in ("temperature", "top_p", "top_k", "min_p", "stop", "stop_token_ids")}
+    own = {key: getattr(settings, key) for key in ("temperature", "top_p", "top_k", "min_p", "stop")}
     own = {key: tuple(value) if isinstance(value, list) else value for key, value in own.items()}
     return replace(training, **{key: value for key, value in own.items() if value is not None})
 
@@ -246,10 +246,7 @@ def training_sampling(settings: EnvRunnerSettings) -> Sampling:
     """Return how the section `env_runners` samples."""
     return Sampling(
         settings.temperature,
-        settings.top_p,
-        settings.max_response_tokens,
-        top_k=settings.top_k,
-        min_p=settings.min_p,
+        max_response_tokens=settings.max_response_tokens,
         stop=tuple(settings.stop),
         stop_token_ids=tuple(settings.stop_token_ids),
     )

@@ -13,7 +13,6 @@ from algorithms.config.consistency import (
     check_learners,
     check_loss,
     check_policy_lag,
-    check_sampling,
     check_schedule,
     check_second_tries,
 )
@@ -126,7 +125,6 @@ class GRPOConfig(BaseConfig):
         check_loss(training)
         check_greedy(evaluation)
         if self.TRAINS:  # an evaluation loads nothing that a run's file names
-            check_sampling(self.env_runners_settings)
             check_schedule(training, self.schedule_steps)
             check_plugins(self, (*self.MECHANISMS, *named_mechanisms(training, self.MECHANISMS)))
         if not self.in_evaluation:

@@ -9,6 +9,7 @@ from algorithms.losses.base import LossSettings, Objective, token_log_ratio
 
 # By divergence, those of the authors' script.
 THRESHOLDS = {"tv": 0.15, "kl": 0.05}
+MAX_RATIO = 20.0  # as a weight
 
 
 class DppoSettings(Settings):
@@ -21,11 +22,10 @@ class DppoSettings(Settings):
     threshold: float | None = setting(
         None, "How far a token may move, in probability or nats; null: 0.15 for tv, 0.05 for kl.", gt=0
     )
-    max_ratio: float = setting(20.0, "Cap of a ratio as a weight.", gt=1)
 
 
 class Dppo(Objective):
-    """`M · min(r, max_ratio) · A · log π`, ratio and mask M as constants: the gradient of `M · r · A` below the cap.
+    """`M · min(r, 20) · A · log π`, ratio and mask M as constants: the gradient of `M · r · A` below the cap.
 
     M is 0 for a token that has moved away from `π_old` in the direction of its advantage (`r > 1` with `A > 0`, `r < 1`
     with `A < 0`) by more than `threshold`, else 1. A rare token may multiply its probability, and a likely one that
@@ -50,7 +50,7 @@ class Dppo(Objective):
         ratio, log_ratio = ratio.detach(), token_log_ratio(ratio, logprobs).detach()
         ahead = ((advantages > 0) & (ratio > 1)) | ((advantages < 0) & (ratio < 1))
         silenced = ahead & (self._divergence(logprobs.detach(), log_ratio) > self._threshold)
-        weight = ratio.clamp(max=self.settings.max_ratio) * ~silenced
+        weight = ratio.clamp(max=MAX_RATIO) * ~silenced
         return weight * advantages * logprobs, silenced
 
     @property

@@ -20,11 +20,6 @@ class AdclSettings(Settings):
         8, "Steps between estimates; each estimate covers the queries of that many steps. Ours.", ge=1
     )
     responses: int = setting(4, "Responses per query for an estimate of its pass rate. Ours.", ge=1)
-    column: str | None = setting(
-        None,
-        "Column of the data (`environment.columns`) with pass rates that were measured before training, which order "
-        "the first pass; null: shuffle until there are estimates.",
-    )
 
 
 class AdclSampler(QuerySampler):
@@ -49,9 +44,6 @@ class AdclSampler(QuerySampler):
         self.per_step, self.lag = training.queries_per_step, training.max_off_policy_steps
         self.rates = PassRates(self.uids)
         self.order = np.random.default_rng([services.seed, 0]).permutation(len(self.uids))
-        if settings.column is not None:
-            self.rates.read(services, settings.column, "adcl.column")
-            self._sort(np.arange(len(self.uids)))
 
     @classmethod
     def check(cls, settings: AdclSettings, config: Any) -> None:

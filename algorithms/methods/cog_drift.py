@@ -9,6 +9,8 @@ from algorithms.grpo.mechanism import Mechanism, Prompt, Services, Settings, Sta
 from algorithms.rollout.types import Context
 from r3env.queries import VARIANTS, variants_of
 
+THRESHOLD = 0.5  # of the mean reward, the environment's own
+
 
 class CogDriftSettings(Settings):
     """Pose each query in easier forms first."""
@@ -19,25 +21,18 @@ class CogDriftSettings(Settings):
         "Forms from easy to hard, named as in the data's variants; the last one is the query itself.",
         min_length=2,
     )
-    threshold: float = setting(
-        0.5,
-        "A query moves to the next form when the mean reward of its window is above this; the reward is the "
-        "environment's own.",
-    )
-    window: int = setting(1, "Newest steps of a query in its form over which the mean is computed.", ge=1)
 
 
 class CogDrift(Mechanism):
     """A query is posed in form f of `four_choice < ten_choice < fill_in < open_ended`, at first the easiest it has.
 
-    After a step: if the mean reward of the query's window (its last `window` steps in form f) is above `threshold`, it
-    moves up to the next form that it has, for good, and the window is emptied. The last form is the query itself.
+    After a step: if the mean reward of the query in form f is above 0.5, it moves up to the next form that it has, for
+    good. The last form is the query itself.
 
     Forms are `Query.info["variants"]`. A form is a context of its own in history, replay and files: what is answered to
     it is never taken for an answer to the query, and query samplers learn from the query itself alone.
 
-    Source: Cog-DRIFT, arXiv 2604.04767, the authors' code (n = 8, clip 0.2 and 0.28, KL 0.01). With a longer window it
-    has to be full, which is ours.
+    Source: Cog-DRIFT, arXiv 2604.04767, the authors' code (n = 8, clip 0.2 and 0.28, KL 0.01).
     """
 
     section = "cog_drift"
@@ -64,7 +59,6 @@ class CogDrift(Mechanism):
                 f"environment.columns.{VARIANTS} names their column: environment.data=embedded:train has one"
             )
         self.levels = self.has.argmax(axis=1)
-        self.windows = np.full((len(self.index), settings.window), np.nan)
 
     @classmethod
     def check(cls, settings: CogDriftSettings, config: Any) -> None:
@@ -99,30 +93,21 @@ class CogDrift(Mechanism):
             # Not one that it has left since, nor what another method asked of it.
             if prompt.context == prompt.variant == self.settings.formats[self.levels[number]]:
                 rewards.setdefault(number, []).extend(sample.rollout.reward for sample in group.fresh)
-        moved = sum(self._observe(number, float(np.mean(each))) for number, each in rewards.items() if each)
+        solved = [number for number, each in rewards.items() if each and np.mean(each) > THRESHOLD]
+        for number in solved:
+            above = self.has[number, self.levels[number] + 1 :]
+            self.levels[number] += 1 + int(above.argmax())
         self.metrics["cog_drift/variants"] = float(sum(bool(group.prompt.variant) for group in batch.rolled_out))
-        self.metrics["cog_drift/moved"] = float(moved)
+        self.metrics["cog_drift/moved"] = float(len(solved))
         self.metrics["cog_drift/open"] = float(np.mean(self.levels == len(self.settings.formats) - 1))
 
-    def _observe(self, number: int, reward: float) -> bool:
-        """Put a step's mean reward into a query's window; return whether that moved it up."""
-        window = self.windows[number]
-        window[:-1], window[-1] = window[1:].copy(), reward
-        if not window.mean() > self.settings.threshold:  # NaN as long as the window is not full
-            return False
-        above = self.has[number, self.levels[number] + 1 :]
-        self.levels[number] += 1 + int(above.argmax())
-        window[:] = np.nan
-        return True
-
     def state(self) -> State:
-        """Return the form and the window of each query."""
-        return {"levels": self.levels, "windows": self.windows}, {"formats": self.settings.formats}
+        """Return the form of each query."""
+        return {"levels": self.levels}, {"formats": self.settings.formats}
 
     def restore(self, arrays: dict[str, np.ndarray], state: dict[str, Any]) -> None:
         """Restore them; without those of other data or other forms."""
-        windows = arrays.get("windows", np.zeros(0))
-        if windows.shape == self.windows.shape and state.get("formats") == self.settings.formats:
-            levels = np.array(arrays["levels"])
-            if self.has[np.arange(len(levels)), levels].all():
-                self.levels, self.windows = levels, np.array(windows, float)
+        levels = np.array(arrays.get("levels", ()), int)
+        same = len(levels) == len(self.levels) and state.get("formats") == self.settings.formats
+        if same and self.has[np.arange(len(levels)), levels].all():
+            self.levels = levels

@@ -13,6 +13,10 @@ from algorithms.history.entry import ReplayEntry
 from algorithms.rollout.types import Context
 
 Divergence = Literal["forward_kl", "js", "alpha"]
+ALPHA = 0.2  # the order of `alpha`
+KEEP = 8  # responses per solved query
+CAPACITY = 4096  # responses in total; queries that are solved after that are trained on
+MAX_RATIO = 10.0  # of a token, in the gradient of the divergence
 
 
 class DphRlSettings(Settings):
@@ -24,18 +28,12 @@ class DphRlSettings(Settings):
         "Divergence from the policy that wrote a response to the one in training: forward KL, Jensen-Shannon, or "
         "`alpha`.",
     )
-    alpha: float = setting(0.2, "With `alpha`, the divergence's order (α).", gt=0, lt=1)
     coefficient: float = setting(0.01, "Weight of the divergence in the loss; the authors try up to 0.05.", ge=0)
     solved: float = setting(
         1.0, "Share of correct responses in its first group from which a query counts as solved.", gt=0, le=1
     )
-    keep: int = setting(8, "Responses to keep per solved query.", ge=1)
-    capacity: int = setting(
-        4096, "Responses to keep in total; queries that are solved after that are trained on.", ge=1
-    )
     share: float = setting(0.25, "Responses to rehearse per step, as a share of those that the step samples.", gt=0)
     leave_out: bool = setting(True, "Whether solved queries get no policy loss.")
-    max_ratio: float = setting(10.0, "Bound on a token's ratio in the gradient of the divergence.", gt=1)
 
 
 class DphRl(Mechanism):
@@ -106,15 +104,14 @@ class DphRl(Mechanism):
 
     def divergence(self, log_ratio: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return f(u) and its slope by log π, float [L] each, from log u; beyond the bound both stay constant."""
-        u = np.exp(np.minimum(log_ratio.astype(np.float64), np.log(self.settings.max_ratio)))
+        u = np.exp(np.minimum(log_ratio.astype(np.float64), np.log(MAX_RATIO)))
         u = np.maximum(u, np.finfo(np.float64).tiny)
         if self.settings.divergence == "forward_kl":
             return u - 1 - np.log(u), u - 1
         if self.settings.divergence == "js":
             return (u - 1) / 2 - np.log((1 + u) / 2), u * (u - 1) / (2 * (1 + u))
-        alpha = self.settings.alpha
-        value = (u ** (1 - alpha) - (1 - alpha) * u - alpha) / (alpha * (alpha - 1))
-        return value, (u - u ** (1 - alpha)) / alpha
+        value = (u ** (1 - ALPHA) - (1 - ALPHA) * u - ALPHA) / (ALPHA * (ALPHA - 1))
+        return value, (u - u ** (1 - ALPHA)) / ALPHA
 
     def update_history(self, batch: StepBatch) -> None:
         """Keep the first responses of solved queries, with their log-probs."""
@@ -135,9 +132,9 @@ class DphRl(Mechanism):
             uid = group.prompt.uid
             if group.prompt.context == Context.PLAIN and uid in self.places and not self.seen[self.places[uid]]:
                 fresh.setdefault(uid, []).extend(s for s in group.fresh if s.rollout.response_length)
-        room, found = self.settings.capacity - sum(map(len, self.kept.values())), {}
+        room, found = CAPACITY - sum(map(len, self.kept.values())), {}
         for uid, samples in fresh.items():
-            own = samples[: self.settings.keep]
+            own = samples[:KEEP]
             correct = [sample.rollout.correct for sample in samples]
             if own and np.mean(correct) >= self.settings.solved and len(own) <= room:
                 found[uid], room = own, room - len(own)

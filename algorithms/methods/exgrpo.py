@@ -9,6 +9,9 @@ from algorithms.grpo.mechanism import Services, Settings, State, StepBatch, sett
 from algorithms.grpo.query_sampler import EpochSampler
 from algorithms.methods.pass_rates import PassRates, plain_outcomes
 
+START = 0.35  # share of correct responses in a step from which queries are drawn
+SIGMA = 1.0  # of the weights around half of a group, in correct responses
+
 
 class ExGrpoSettings(Settings):
     """Draw part of a step's queries from those that the policy sometimes solves."""
@@ -16,12 +19,10 @@ class ExGrpoSettings(Settings):
     share: float = setting(
         0.5, "Share of a step's queries that are drawn this way (ρ); the rest are the epoch's.", ge=0, le=1
     )
-    start: float = setting(0.35, "Share of correct responses in a step from which this begins.", ge=0, le=1)
-    sigma: float = setting(1.0, "Standard deviation of the weights around half of a group, in correct responses.", gt=0)
 
 
 class ExGrpoSampler(EpochSampler):
-    """Draws a number k of correct responses by `N(k; G/2, sigma)`, then a query whose last group had that many.
+    """Draws a number k of correct responses by `N(k; G/2, 1)`, then a query whose last group had that many.
 
     Queries that were always or never correct are not drawn. None comes twice in a step's share. With
     `replay.groups=all replay.outcome=correct replay.draw=lowest_entropy replay.shaping=0.1` groups of queries with a
@@ -60,7 +61,7 @@ class ExGrpoSampler(EpochSampler):
         chosen: list[str] = []
         while buckets and len(chosen) < count:
             numbers = np.array(list(buckets))
-            logits = -((numbers - self.group_size / 2) ** 2) / (2 * self.settings.sigma**2)
+            logits = -((numbers - self.group_size / 2) ** 2) / (2 * SIGMA**2)
             odds = np.exp(logits - logits.max())
             bucket = int(rng.choice(numbers, p=odds / odds.sum()))
             chosen.append(self.uids[int(buckets[bucket].pop(int(rng.integers(len(buckets[bucket])))))])
@@ -73,7 +74,7 @@ class ExGrpoSampler(EpochSampler):
         outcomes = plain_outcomes(batch)
         self.rates.observe(outcomes)
         correct = np.concatenate(list(outcomes.values())) if outcomes else np.zeros(1)
-        self.started = self.started or bool(correct.mean() > self.settings.start)
+        self.started = self.started or bool(correct.mean() > START)
         rates = self.rates.values
         self.metrics["exgrpo/candidates"] = float(((rates > 0) & (rates < 1)).sum())
         self.metrics["exgrpo/started"] = float(self.started)

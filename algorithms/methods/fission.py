@@ -7,6 +7,7 @@ from algorithms.grpo.prompt_share import draw_at_most, most_in_share
 from algorithms.rollout.types import Context, Rollout
 
 FISSION = "fission"
+MAX_ATTEMPT_TOKENS, MAX_FEEDBACK_TOKENS = 2048, 512  # of a quoted trajectory, head and tail kept, and of the feedback
 
 
 class FissionSettings(Settings):
@@ -14,15 +15,7 @@ class FissionSettings(Settings):
 
     enabled: bool = setting(True, "Whether to make prompts from failures.")
     failures: int = setting(1, "Maximum number of failures per group that become prompts, drawn uniformly.", ge=1)
-    size: int | None = setting(None, "Responses per such prompt (G'); null: `training.group_size`.", ge=2)
     max_share: float = setting(0.5, "Maximum share of a step's prompts that are such prompts; 1: no limit.", ge=0, le=1)
-    max_attempt_tokens: int | None = setting(
-        2048,
-        "Length in tokens to which a quoted trajectory is cut, head and tail kept; null: cut only at the context "
-        "limit.",
-        ge=2,
-    )
-    max_feedback_tokens: int = setting(512, "Length in tokens to which the environment's feedback is cut.", ge=16)
 
 
 class Fission(Mechanism):
@@ -47,7 +40,7 @@ class Fission(Mechanism):
 
     def __init__(self, settings: FissionSettings, services: Services) -> None:
         super().__init__(settings, services)
-        self.truncator = services.truncator(settings.max_attempt_tokens)
+        self.truncator = services.truncator(MAX_ATTEMPT_TOKENS)
         self.seen = self.plain = self.split = 0  # of the running step: groups, plain ones of these, prompts made
 
     @classmethod
@@ -58,7 +51,7 @@ class Fission(Mechanism):
     @classmethod
     def quoted_tokens(cls, settings: FissionSettings, response_limit: int) -> int:
         """Count the tokens of a quoted trajectory and of the feedback to it at most."""
-        return min(response_limit, settings.max_attempt_tokens or response_limit) + settings.max_feedback_tokens
+        return min(response_limit, MAX_ATTEMPT_TOKENS) + MAX_FEEDBACK_TOKENS
 
     def follow_up(self, groups: Sequence[Group], round: int) -> list[Prompt]:
         """Return a prompt for failures of the plain groups that came in since the last round."""
@@ -85,8 +78,8 @@ class Fission(Mechanism):
 
     def _prompt(self, rollout: Rollout) -> Prompt:
         said = rollout.turns[-1].feedback if rollout.turns else ""
-        feedback = self.truncator.shorten(said, self.settings.max_feedback_tokens)
+        feedback = self.truncator.shorten(said, MAX_FEEDBACK_TOKENS)
         text = self.truncator.text(rollout.tokens, rollout.loss_mask)
         attempt = self.truncator.attempt(rollout.tokens, rollout.loss_mask, text)
         attempt = self.truncator.truncate(attempt, feedback)
-        return Prompt(rollout.uid, FISSION, attempt=attempt, feedback=feedback, size=self.settings.size)
+        return Prompt(rollout.uid, FISSION, attempt=attempt, feedback=feedback)

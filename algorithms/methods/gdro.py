@@ -5,37 +5,36 @@ from typing import Any
 
 import numpy as np
 
-from algorithms.config.errors import ConfigError
 from algorithms.grpo.mechanism import Group, Mechanism, Prompt, Services, Settings, State, StepBatch, setting
 from algorithms.methods.knapsack import spread
 from algorithms.methods.pass_rates import PassRates, check_sizes, largest_group, plain_outcomes
+
+# The authors' numbers.
+EDGES = (0.4, 0.75)  # pass rates that divide the bins
+HYSTERESIS = 0.03  # how far a pass rate moves past an edge before its query changes bins
+MEMORY = 0.85  # share of the old value in a query's moving pass rate
+BETA = 0.12  # share of a bin's score that each step replaces
+ETA = 0.65  # how strongly scores act
+MAX_WEIGHT = 15.0  # of an advantage
 
 
 class GdroSettings(Settings):
     """Distribute responses, or weigh advantages, by the difficulty bin of a query."""
 
     enabled: bool = setting(True, "Whether to use the adversary's weights of the bins.")
-    edges: list[float] = setting([0.4, 0.75], "Pass rates that divide the bins, in ascending order.", min_length=1)
-    hysteresis: float = setting(0.03, "How far a pass rate must move past an edge before its query changes bins.", ge=0)
-    memory: float = setting(
-        0.85, "Share of the old value in a query's moving pass rate when a new group arrives.", ge=0, lt=1
-    )
-    beta: float = setting(0.12, "Share of a bin's score that each step replaces (β).", gt=0, le=1)
-    eta: float = setting(0.65, "How strongly scores act: the weight of a bin is exp(η · score).", ge=0)
     rollouts: bool = setting(
         True, "Whether to distribute the step's responses over bins by these weights (Rollout-GDRO)."
     )
     min_size: int = setting(2, "Minimum responses per query.", ge=1)
     max_size: int = setting(24, "Maximum responses per query.", ge=2)
     weights: bool = setting(False, "Whether to multiply advantages by these weights (Prompt-GDRO).")
-    max_weight: float = setting(15.0, "Maximum factor on an advantage.", gt=0)
 
 
 class Gdro(Mechanism):
     """`S(b) <- (1 - β) S(b) + β · (1 - pass rate of bin b)`, `ω(b) = exp(η S(b))`.
 
     A query of bin b gets a size in proportion to ω(b), and the sizes of a step sum up to that of equal groups; or its
-    advantages times `min(ω(b), max_weight)`. Bins are those of the query's moving pass rate.
+    advantages times `min(ω(b), 15)`. Bins are those of the query's moving pass rate.
 
     Source: arXiv 2601.19280 (sections 2 to 4) and the authors' code, which score a bin by its surrogate loss. At ratio
     1 that is 0 for every query, as advantages of a group sum up to 0; ours is 1 - pass rate. Ours as well: sizes in
@@ -50,17 +49,13 @@ class Gdro(Mechanism):
 
     def __init__(self, settings: GdroSettings, services: Services) -> None:
         super().__init__(settings, services)
-        self.rates = PassRates(services.uids, settings.memory)
+        self.rates = PassRates(services.uids, MEMORY)
         self.bins = np.full(len(self.rates.values), -1)  # unknown
-        self.scores = np.zeros(len(settings.edges) + 1)
+        self.scores = np.zeros(len(EDGES) + 1)
 
     @classmethod
     def check(cls, settings: GdroSettings, config: Any) -> None:
-        """Raise ConfigError for edges that are not in order, and for sizes that the usual one is not among."""
-        if settings.edges != sorted(set(settings.edges)) or not 0 < settings.edges[0] <= settings.edges[-1] < 1:
-            raise ConfigError(
-                f"gdro.edges: {settings.edges} are not ascending between 0 and 1; fix: gdro.edges=[0.4, 0.75]"
-            )
+        """Raise ConfigError for sizes that the usual one is not among."""
         size = config.training_settings.group_size
         if settings.enabled and settings.rollouts:
             check_sizes(size, settings.min_size, settings.max_size, cls.section)
@@ -75,7 +70,7 @@ class Gdro(Mechanism):
     def factors(self, uids: list[str]) -> np.ndarray:
         """Return ω of the queries' bins, float [n]; of one that was never sampled, the mean over all bins."""
         bins = self.bins[[self.rates.index[uid] for uid in uids]]
-        omega = np.exp(self.settings.eta * self.scores)
+        omega = np.exp(ETA * self.scores)
         factors: np.ndarray = np.where(bins < 0, omega.mean(), omega[bins])
         return factors
 
@@ -96,7 +91,7 @@ class Gdro(Mechanism):
         """Multiply them by the bin's factor."""
         if not self.settings.weights:
             return advantages
-        factor = min(float(self.factors([group.prompt.uid])[0]), self.settings.max_weight)
+        factor = min(float(self.factors([group.prompt.uid])[0]), MAX_WEIGHT)
         return [advantage * factor for advantage in advantages] if isinstance(advantages, list) else advantages * factor
 
     def update_history(self, batch: StepBatch) -> None:
@@ -109,26 +104,24 @@ class Gdro(Mechanism):
             self.bins[query] = self.bin(float(self.rates.values[query]), int(self.bins[query]))
             failed.setdefault(int(self.bins[query]), []).append(1.0 - float(correct.mean()))
         for number, shares in failed.items():
-            self.scores[number] += self.settings.beta * (float(np.mean(shares)) - self.scores[number])
+            self.scores[number] += BETA * (float(np.mean(shares)) - self.scores[number])
         self.metrics["gdro/hardest"], self.metrics["gdro/easiest"] = float(self.scores[0]), float(self.scores[-1])
         self.metrics["gdro/largest"] = largest_group(batch)
 
     def bin(self, rate: float, old: int) -> int:
         """Return the bin of a pass rate; near an edge the old one stays."""
-        edges, slack = self.settings.edges, self.settings.hysteresis
-        new = int(np.searchsorted(edges, rate, side="right"))
+        new = int(np.searchsorted(EDGES, rate, side="right"))
         if old < 0 or new == old:
             return new
-        edge = edges[old] if new > old else edges[old - 1]
-        return new if abs(rate - edge) > slack else old
+        edge = EDGES[old] if new > old else EDGES[old - 1]
+        return new if abs(rate - edge) > HYSTERESIS else old
 
     def state(self) -> State:
         """Return rates and bins of the queries, and the bins' scores."""
         return {"rates": self.rates.values, "bins": self.bins, "scores": self.scores}, {}
 
     def restore(self, arrays: dict[str, np.ndarray], state: dict[str, Any]) -> None:
-        """Restore them; without those of other data or other bins."""
-        same = len(arrays.get("rates", ())) == len(self.bins) and len(arrays.get("scores", ())) == len(self.scores)
-        if same:
+        """Restore them; without those of other data."""
+        if len(arrays.get("rates", ())) == len(self.bins):
             self.rates.restore(arrays["rates"])
             self.bins, self.scores = np.array(arrays["bins"], int), np.array(arrays["scores"], float)

@@ -8,31 +8,26 @@ from algorithms.grpo.mechanism import Services, Settings, State, StepBatch, sett
 from algorithms.grpo.query_sampler import EpochSampler
 from algorithms.methods.pass_rates import plain_outcomes
 
-_LEAST = 0.01  # of all probabilities to be sampled, in the authors' code
+# Of the authors' code: the least probability that a query is sampled, where p begins, its bounds, and how far it moves.
+_LEAST, START, BOUNDS, STEP_SIZE = 0.01, 0.5, (0.05, 0.95), 0.01
 
 
 class GresoSettings(Settings):
     """Skip queries whose last groups were all correct or all incorrect, with a growing probability."""
 
-    explore: float = setting(
-        0.5, "Initial probability to sample a query again whose last group was homogeneous (p).", gt=0, lt=1
-    )
     target: float = setting(
         0.25,
         "Target share of homogeneous groups, toward which p moves: a third all correct, the rest all incorrect.",
         ge=0,
         le=1,
     )
-    step_size: float = setting(0.01, "How far p moves per step.", ge=0, lt=1)
-    lowest: float = setting(0.05, "Minimum of p.", gt=0, lt=1)
-    highest: float = setting(0.95, "Maximum of p.", gt=0, lt=1)
 
 
 class GresoSampler(EpochSampler):
     """Goes through the epoch, and samples a query with probability `max(p^z, 0.01)`, else skips it.
 
     z is how many groups in a row, up to the newest, were all correct (then p is `p_easy`), or all incorrect (`p_hard`).
-    Once an epoch is over each step moves both: down by `step_size` where the share of such groups is at least its
+    Once an epoch is over each step moves both: down by 0.01 where the share of such groups is at least its
     target, else up.
 
     Source: arXiv 2506.02177, and the authors' code, whose defaults these are. There a group counts as all incorrect up
@@ -48,7 +43,7 @@ class GresoSampler(EpochSampler):
         super().__init__(settings, services)
         self.index = {uid: number for number, uid in enumerate(self.uids)}
         self.runs = np.zeros(len(self.uids), np.int64)  # z; below 0 of groups all incorrect
-        self.p = np.full(2, settings.explore)  # easy, hard
+        self.p = np.full(2, START)  # easy, hard
 
     def choose(self, count: int, step: int, occasion: int = 0) -> list[str]:
         """Return the next `count` queries that are not skipped."""
@@ -70,8 +65,8 @@ class GresoSampler(EpochSampler):
         if self.drawn > len(self.uids) and outcomes:
             shares = kinds.mean(0)
             targets = self.settings.target * np.array([1 / 3, 2 / 3])
-            moved = self.p + np.where(shares >= targets, -1, 1) * self.settings.step_size
-            self.p = np.clip(moved, self.settings.lowest, self.settings.highest)
+            moved = self.p + np.where(shares >= targets, -1, 1) * STEP_SIZE
+            self.p = np.clip(moved, *BOUNDS)
         self.metrics["greso/p_easy"], self.metrics["greso/p_hard"] = map(float, self.p)
         self.metrics["greso/skipped"] = float(1 - self.keeps().mean())
 

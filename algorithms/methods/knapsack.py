@@ -10,6 +10,8 @@ import numpy as np
 from algorithms.grpo.mechanism import Mechanism, Prompt, Services, Settings, State, StepBatch, setting
 from algorithms.methods.pass_rates import PassRates, check_sizes, largest_group, mixed_share, plain_outcomes
 
+CONFIDENCE = 0.9  # probability that a group of the size that a query needs is mixed
+
 
 class KnapsackSettings(Settings):
     """Choose group sizes by each query's last pass rate; their sum stays that of equal groups."""
@@ -21,12 +23,6 @@ class KnapsackSettings(Settings):
         True,
         "Whether responses that queries of mixed outcome are not expected to need go to queries that were never "
         "solved.",
-    )
-    confidence: float = setting(
-        0.9,
-        "A query needs as many responses as give a mixed group with this probability; `fallback` reads it.",
-        gt=0,
-        lt=1,
     )
 
 
@@ -71,7 +67,7 @@ class Knapsack(Mechanism):
         sizes = np.where(unknown, usual, chosen.min_size)
         left = usual * len(rates) - int(sizes.sum())
         if chosen.fallback or not mixed.any():
-            spare = left - sum(needed(rate, chosen.confidence, chosen.max_size) for rate in rates[mixed])
+            spare = left - sum(needed(rate, chosen.max_size) for rate in rates[mixed])
             others = unsolved if unsolved.any() else ~unknown & ~mixed
             left -= spread(sizes, others, spare, chosen.max_size)
         left -= _greedy(sizes, np.flatnonzero(mixed), rates, left, chosen.max_size)
@@ -100,9 +96,9 @@ def gain(rate: float, size: int) -> float:
     return (rate**size * (1 - rate) + (1 - rate) ** size * rate) * rate * (1 - rate) ** 2
 
 
-def needed(rate: float, confidence: float, most: int) -> int:
-    """Count the responses after which a group of this pass rate is mixed with that probability, roughly."""
-    return int(min(most, math.log(1 - confidence) / math.log(max(rate, 1 - rate))))
+def needed(rate: float, most: int) -> int:
+    """Count the responses after which a group of this pass rate is mixed with probability 0.9, roughly."""
+    return int(min(most, math.log(1 - CONFIDENCE) / math.log(max(rate, 1 - rate))))
 
 
 def spread(sizes: np.ndarray, where: np.ndarray, count: int, most: int) -> int:

@@ -27,7 +27,6 @@ class LaserSettings(Settings):
         "finished responses of the first step that has any.",
     )
     coefficient: float = setting(0.1, "Weight of the squared error in the loss.", ge=0)
-    balanced: bool = setting(True, "Whether correct and incorrect responses have the same total weight.")
     start: int = setting(0, "Steps before the squared error joins the loss.", ge=0)
     warmup: int = setting(200, "Steps before confidences join the advantages.", ge=0)
     share: float = setting(0.1, "Share of the confidences in the advantages after that.", ge=0, le=1)
@@ -104,7 +103,7 @@ class Laser(Mechanism):
             return []
         confidences = np.array([known[id(sample)] for sample in samples])
         outcomes = np.array([float(sample.rollout.correct) for sample in samples])
-        weights = balance(outcomes) if settings.balanced else np.ones(len(outcomes))
+        weights = balance(outcomes)
         errors = confidences - outcomes
         self.metrics["laser/loss"] = float((weights * errors**2).mean())
         self.metrics["laser/auc"] = area_under_curve(confidences, outcomes > 0)

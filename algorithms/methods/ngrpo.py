@@ -8,18 +8,17 @@ from algorithms.utils.errors import RunError
 
 
 class NGRPOSettings(Settings):
-    """Add virtual responses of the best reward to a group's mean and standard deviation."""
+    """Add a virtual response of the best reward to a group's mean and standard deviation."""
 
     max_reward: float | None = setting(
         None,
         "Reward of the virtual response, the most that a response can get; null: `1 + reward.length_bonus`, for "
         "environments that pay 1. A response that gets more ends the run.",
     )
-    count: int = setting(1, "Virtual responses per group.", ge=1)
 
 
 class NGRPOAdvantage(AdvantageEstimator):
-    """`A_i = (R_i - mean(R ∪ V)) / (std(R ∪ V) + eps)`, where V holds `count` rewards of `max_reward`.
+    """`A_i = (R_i - mean(R ∪ V)) / (std(R ∪ V) + eps)`, where V is `max_reward`.
 
     In a group of eight failures each gets -0.35. In a group without a failure, at `max_reward`, nothing changes: zeros.
     The paper's other half, the narrower clip of negative advantages, is `clip_low` 0.16 and `clip_high` 0.24.
@@ -39,12 +38,12 @@ class NGRPOAdvantage(AdvantageEstimator):
         return not group.any_correct
 
     def advantages(self, group: Group) -> np.ndarray:
-        """Return float64 [G]: the virtual responses' own are left out.
+        """Return float64 [G]: the virtual response's own is left out.
 
         Raises:
-            RunError: a response got more than the virtual ones, which are then not the best.
+            RunError: a response got more than the virtual one, which is then not the best.
         """
-        rewards, count, best = self.rewards(group), self.settings.count, self.settings.max_reward
+        rewards, best = self.rewards(group), self.settings.max_reward
         best = self.most_paid if best is None else best
         paid = max((sample.reward for sample in group.trained), default=best)
         if paid > best + 1e-6:  # rounding of a reward that is a sum
@@ -52,6 +51,6 @@ class NGRPOAdvantage(AdvantageEstimator):
                 f"ngrpo.max_reward: query {group.prompt.uid} was paid {paid:g}, and the virtual best response gets "
                 f"{best:g}; fix: set ngrpo.max_reward to the most that the environment pays, length bonus included"
             )
-        extended = np.append(rewards, np.full(count, best))
-        scale = np.append(np.broadcast_to(group.std_scale, rewards.shape), np.ones(count))
+        extended = np.append(rewards, best)
+        scale = np.append(np.broadcast_to(group.std_scale, rewards.shape), 1.0)
         return group_advantages(extended, std_scale=scale, std_floor=group.std_floor)[: len(rewards)]

@@ -8,12 +8,13 @@ from algorithms.grpo.mechanism import Services, Settings, State, StepBatch, sett
 from algorithms.grpo.query_sampler import QuerySampler
 from algorithms.rollout.types import Context
 
+MEMORY = 0.8  # share of its counts that a query keeps when it is sampled again
+FORGETTING = 0.02  # share of all counts that is lost per step, as the policy changes
+
 
 class PosteriorSettings(Settings):
     """Sample queries whose groups are likely to have mixed outcomes, instead of shuffling each epoch."""
 
-    memory: float = setting(0.8, "Share of its counts that a query keeps when it is sampled again.", ge=0, le=1)
-    forgetting: float = setting(0.02, "Share of all counts that is lost per step, as the policy changes.", ge=0, lt=1)
     score: Literal["variance", "target"] = setting(
         "variance", "Whether to take queries with the largest p(1-p), or those with p nearest to `target`."
     )
@@ -50,14 +51,14 @@ class PosteriorSampler(QuerySampler):
 
     def update_history(self, batch: StepBatch) -> None:
         """Count correct and incorrect plain answers, those of dropped groups included, never a replayed one."""
-        kept, mixed = 1.0 - self.settings.forgetting, []
+        kept, mixed = 1.0 - FORGETTING, []
         self.a, self.b = 1 + kept * (self.a - 1), 1 + kept * (self.b - 1)
         for group in batch.rolled_out:
             if group.prompt.context == Context.PLAIN:
-                query, memory = self.index[group.prompt.uid], self.settings.memory
+                query = self.index[group.prompt.uid]
                 correct = np.array([sample.rollout.correct for sample in group.fresh])
-                self.a[query] = 1 + memory * (self.a[query] - 1) + correct.sum()
-                self.b[query] = 1 + memory * (self.b[query] - 1) + (~correct).sum()
+                self.a[query] = 1 + MEMORY * (self.a[query] - 1) + correct.sum()
+                self.b[query] = 1 + MEMORY * (self.b[query] - 1) + (~correct).sum()
                 mixed.append(bool(0 < correct.sum() < len(correct)))
         self.metrics["posterior/mean"] = float((self.a / (self.a + self.b)).mean())
         self.metrics["posterior/mixed"] = float(np.mean(mixed)) if mixed else 0.0

@@ -11,6 +11,8 @@ from algorithms.methods.prefixes import body_length, encode_text, flawed_prefix
 from algorithms.rollout.types import Context
 
 PREFIX, FLAWED = "prefix", "flawed_prefix"
+PER_QUERY = 3  # prefixed prompts per hard query
+SOLUTION = "solution"  # the column of the data
 
 
 class PrefixSettings(Settings):
@@ -19,13 +21,11 @@ class PrefixSettings(Settings):
     enabled: bool = setting(True, "Whether to add prefixed prompts.")
     low: float = setting(0.4, "Minimum share of a success to give.", gt=0, lt=1)
     high: float = setting(0.8, "Maximum share of a success to give.", gt=0, lt=1)
-    per_query: int = setting(3, "Prefixed prompts per hard query; each is a group of its own.", ge=1)
     source: Literal["history", "data", "both"] = setting(
         "history",
-        "Where successes come from: stored plain ones of a single turn, `prefix_rl.column` of the data, or both: the "
-        "data where the history has none.",
+        "Where successes come from: stored plain ones of a single turn, the data's column `solution` "
+        "(`environment.columns`), or both: the data where the history has none.",
     )
-    column: str = setting("solution", "Column of the data (`environment.columns`) with solutions.")
     threshold: float = setting(
         0.5,
         "A query is hard when the share of correct answers among its plain attempts is below this; 1: all "
@@ -35,13 +35,10 @@ class PrefixSettings(Settings):
     flaw: Literal["digit", "step", "sign"] = setting(
         "digit", "The error: another digit, an incorrect result of a step (the number after a `=`), or a flipped sign."
     )
-    flaw_at: Literal["last", "any"] = setting(
-        "last", "Where the error goes: the last possible place, so that nothing correct follows it, or any place. Ours."
-    )
 
 
 class PrefixRL(Mechanism):
-    """A hard query also comes with the first h tokens of a success, h uniform in 40 to 80 % of it, `per_query` times.
+    """A hard query also comes with the first h tokens of a success, h uniform in 40 to 80 % of it, three times.
 
     `Σ_prefixed E[r] + Σ_plain E[r]`: each prefixed prompt is a group of its own. The environment judges prefix and
     continuation as one response, and together they are at most `env_runners.max_response_tokens` long. A prefix ends
@@ -62,8 +59,8 @@ class PrefixRL(Mechanism):
         super().__init__(settings, services)
         if settings.source != "history" and not any([self.solution(uid) for uid in services.uids]):
             raise ConfigError(
-                f"prefix_rl.column: no query has a {settings.column!r}; fix: environment.columns.{settings.column} "
-                "names the data's column of solutions, or prefix_rl.source=history"
+                f"environment.columns.{SOLUTION}: no query has a solution; fix: name the data's column of solutions, "
+                "or prefix_rl.source=history"
             )
 
     @classmethod
@@ -75,7 +72,7 @@ class PrefixRL(Mechanism):
     @classmethod
     def extra_prompts(cls, settings: PrefixSettings, queries: int) -> int:
         """Count the prefixed prompts of a step at most."""
-        return queries * settings.per_query
+        return queries * PER_QUERY
 
     @classmethod
     def quoted_tokens(cls, settings: PrefixSettings, response_limit: int) -> int:
@@ -89,7 +86,7 @@ class PrefixRL(Mechanism):
             traces = self.stored(uid, rng) if self.settings.source != "data" else []
             if not traces and self.settings.source != "history" and (solution := self.solution(uid)):
                 traces = [encode_text(self.services.tokenizer, solution)]
-            for number in range(self.settings.per_query if traces else 0):
+            for number in range(PER_QUERY if traces else 0):
                 prompts += self.prefixed(uid, traces[number % len(traces)], rng)
         self.metrics["prefix_rl/prompts"] = float(len(prompts))
         self.metrics["prefix_rl/flawed"] = float(sum(prompt.context == FLAWED for prompt in prompts))
@@ -106,15 +103,15 @@ class PrefixRL(Mechanism):
         Raises:
             ConfigError: it is no text.
         """
-        found = self.services.query(uid).info.get(self.settings.column) or ""
+        found = self.services.query(uid).info.get(SOLUTION) or ""
         if not isinstance(found, str):
-            raise ConfigError(f"prefix_rl.column: {self.settings.column} of query {uid} is not text; fix: make it text")
+            raise ConfigError(f"environment.columns.{SOLUTION}: that of query {uid} is not text; fix: make it text")
         return found
 
     def stored(self, uid: str, rng: np.random.Generator) -> list[np.ndarray]:
         """Draw stored successes, token for token. A first turn that others followed is the beginning of none."""
         drawn = self.services.history.sample_opposite_outcomes(
-            uid, correct_group=False, k=self.settings.per_query, contexts="same", context=Context.PLAIN, rng=rng
+            uid, correct_group=False, k=PER_QUERY, contexts="same", context=Context.PLAIN, rng=rng
         )
         return [entry.response_tokens for entry in drawn if entry.loss_mask[entry.prompt_length :].all()]
 
@@ -125,7 +122,7 @@ class PrefixRL(Mechanism):
         limit = self.services.config.env_runners_settings.max_response_tokens
         length = min(int(share * body_length(tokenizer, trace)), int(settings.high * limit))
         begun, context = trace[:length], PREFIX
-        wrong = flawed_prefix(tokenizer, begun, settings.flaw, settings.flaw_at == "last", rng) if flawed else None
+        wrong = flawed_prefix(tokenizer, begun, settings.flaw, rng) if flawed else None
         if wrong is not None:
             begun, context = wrong[: limit - 1], FLAWED
         return [Prompt(uid, context, response_prefix=begun)] if len(begun) else []

@@ -46,7 +46,7 @@ def body_length(tokenizer: "PreTrainedTokenizerBase", tokens: np.ndarray) -> int
 
 
 def flawed_prefix(
-    tokenizer: "PreTrainedTokenizerBase", tokens: np.ndarray, kind: Flaw, last: bool, rng: np.random.Generator
+    tokenizer: "PreTrainedTokenizerBase", tokens: np.ndarray, kind: Flaw, rng: np.random.Generator
 ) -> np.ndarray | None:
     """Put an error into a prefix, int32 [B]; None if it has no number, or control tokens, which text does not keep.
 
@@ -54,25 +54,23 @@ def flawed_prefix(
     """
     if np.isin(tokens, tokenizer.all_special_ids).any():
         return None
-    wrong = plant_error(decode(tokenizer, tokens).rstrip("\ufffd"), kind, last, rng)  # half a character has no text
+    wrong = plant_error(decode(tokenizer, tokens).rstrip("\ufffd"), kind, rng)  # half a character has no text
     return encode_text(tokenizer, wrong) if wrong else None
 
 
-def plant_error(text: str, kind: Flaw, last: bool, rng: np.random.Generator) -> str:
-    """Return the text with exactly one number or sign changed; empty where it has none.
+def plant_error(text: str, kind: Flaw, rng: np.random.Generator) -> str:
+    """Return the text with its last number or sign changed, behind which nothing is right already; empty without one.
 
     Args:
         text: the beginning of a correct response.
         kind: `digit`: a digit becomes another; `step`: a number behind a `=` is off by one or two; `sign`: a plus
             becomes a minus or the other way; where there is no such place, as `digit`.
-        last: whether it is the last place of its kind, behind which nothing is right already; else any.
-        rng: chooses which, and what it becomes.
+        rng: chooses what it becomes.
     """
     for tried in (kind, "digit"):
         places = list(_PLACES[tried].finditer(text))
         if places:
-            place = places[-1 if last else rng.integers(len(places))]
-            start, end = place.span(place.lastindex or 0)
+            start, end = places[-1].span(places[-1].lastindex or 0)
             return f"{text[:start]}{_changed(text, start, end, tried, rng)}{text[end:]}"
     return ""
 

@@ -13,16 +13,13 @@ from algorithms.rollout.types import NEW_CONTEXT, Context
 
 HINTED = "hinted"
 
+HINTS = "hints"  # the column of the data: a list of texts, the least help first, or one text
+
 
 class ScafGrpoSettings(Settings):
     """Give hints, level by level, for queries that the policy cannot solve alone."""
 
     enabled: bool = setting(True, "Whether to give hints.")
-    column: str = setting(
-        "hints",
-        "Column of the data (`environment.columns`) with a query's hints: a list of texts, least help first, or one "
-        "text.",
-    )
     warmup: int = setting(50, "Steps before the first hint.", ge=0)
     levels: Literal["all", "last"] = setting(
         "all", "Whether to try all levels in turn, or only the last, which helps the most."
@@ -71,10 +68,7 @@ class ScafGrpo(Mechanism):
         self.groups: Sequence[Group] = ()
         self.climbs: list[Climb] = []
         if not any([self.levels(uid) for uid in services.uids]):
-            raise ConfigError(
-                f"scaf_grpo.column: no query has a hint in {settings.column!r}; fix: name the data's column in "
-                f"environment.columns.{settings.column}"
-            )
+            raise ConfigError(f"environment.columns.{HINTS}: no query has a hint; fix: name the data's column of hints")
 
     def levels(self, uid: str) -> Sequence[str]:
         """Return a query's hints, the least help first.
@@ -82,12 +76,11 @@ class ScafGrpo(Mechanism):
         Raises:
             ConfigError: they are no texts.
         """
-        column = self.settings.column
-        found = self.services.query(uid).info.get(column) or ()
+        found = self.services.query(uid).info.get(HINTS) or ()
         levels = [found] if isinstance(found, str) else found
         if not isinstance(levels, list | tuple) or not all(isinstance(each, str) for each in levels):
             raise ConfigError(
-                f"scaf_grpo.column: {column} of query {uid} is {found!r}; fix: make it a text or a list of texts"
+                f"environment.columns.{HINTS}: that of query {uid} is {found!r}; fix: make it a text or a list of texts"
             )
         return levels[-1:] if self.settings.levels == "last" else levels
 

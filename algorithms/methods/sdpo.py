@@ -12,6 +12,7 @@ from algorithms.rollout.conversation import last_written
 from algorithms.rollout.types import NEW_CONTEXT
 
 GAP_TEXT = "\n[...]\n"
+MAX_SOLUTION_TOKENS = 2048  # the middle of a longer solution is cut out
 
 
 class SDPOSettings(Settings):
@@ -28,14 +29,15 @@ class SDPOSettings(Settings):
     )
     coefficient: float = setting(1.0, "Advantage per nat between teacher and policy.", gt=0)
     cap: float | None = setting(10.0, "Cap of a token's difference, in nats; null: no cap (ours).", gt=0)
-    solution_text: str = setting("Here is a correct solution:\n{solution}", "How to show a solution.", min_length=1)
-    feedback_text: str = setting("About an earlier attempt:\n{feedback}", "How to show feedback.", min_length=1)
-    closing_text: str = setting("Solve the original question correctly.", "Text after either of them.")
-    max_solution_tokens: int | None = setting(
-        2048,
-        "Length in tokens to which a shown solution is cut, head and tail kept; null: uncut. A solution that leaves "
-        "no room for the response in the model's context is not shown.",
-        ge=2,
+    solution_text: str = setting(
+        "Here is a correct solution:\n{solution}\n\nSolve the original question correctly.",
+        "How to show a solution. One that leaves no room for the response in the model's context is not shown.",
+        min_length=1,
+    )
+    feedback_text: str = setting(
+        "About an earlier attempt:\n{feedback}\n\nSolve the original question correctly.",
+        "How to show feedback.",
+        min_length=1,
     )
 
 
@@ -123,19 +125,16 @@ class SDPO(Mechanism):
     def _text(self, sample: Sample, solution: Sample | None) -> str:
         """Return what is shown for a response; empty: nothing."""
         if solution is not None:
-            text = self.settings.solution_text.replace("{solution}", self._written(solution))
-        elif feedback := self._feedback(sample):
-            text = self.settings.feedback_text.replace("{feedback}", feedback)
-        else:
-            return ""
-        return "\n\n".join(filter(None, (text, self.settings.closing_text)))
+            return self.settings.solution_text.replace("{solution}", self._written(solution))
+        feedback = self._feedback(sample)
+        return self.settings.feedback_text.replace("{feedback}", feedback) if feedback else ""
 
     def _written(self, solution: Sample) -> str:
         """Return the last turn of a solution as text, its middle cut out where it is too long."""
         tokens, last = solution.rollout.tokens, last_written(solution.rollout.loss_mask)
-        limit, places = self.settings.max_solution_tokens, np.arange(len(tokens))
+        limit, places = MAX_SOLUTION_TOKENS, np.arange(len(tokens))
         own = (places >= last.start) & (places < last.end)
-        if limit is None or last.end - last.start <= limit:
+        if last.end - last.start <= limit:
             return self.decode(tokens, own)
         tail = places >= last.end - limit // 2
         head = places < last.start + limit - limit // 2

@@ -10,6 +10,7 @@ from algorithms.methods.pass_rates import PassRates, mixed_share, plain_outcomes
 from algorithms.rollout.types import Context
 
 _LONGEST = 3  # of the n-grams
+OUTCOME, DIVERSITY = 0.8, 0.2  # α and β: weights of the variance and of the diversity
 
 
 class VasSettings(Settings):
@@ -18,13 +19,11 @@ class VasSettings(Settings):
     share: float = setting(
         0.5, "Share of a step's queries that are drawn by weight (λ); the rest are drawn uniformly.", ge=0, le=1
     )
-    outcome: float = setting(0.8, "Weight of the outcome's variance p(1-p) (α).", ge=0)
-    diversity: float = setting(0.2, "Weight of the responses' diversity (β).", ge=0)
     interval: int = setting(35, "Steps between updates of the weights.", ge=1)
 
 
 class VasSampler(QuerySampler):
-    """Weighs a query by `outcome · p(1 - p) + diversity · d`, and draws a share of the step in proportion.
+    """Weighs a query by `0.8 · p(1 - p) + 0.2 · d`, and draws a share of the step in proportion.
 
     p and d are of the query's last group; the weights take them over every `interval` steps. d is the mean of distinct
     1-, 2- and 3-grams of tokens over all of them.
@@ -49,7 +48,7 @@ class VasSampler(QuerySampler):
     def scores(self) -> np.ndarray:
         """Return the variance promotion score of each query as it is known now, float [N]."""
         p = np.nan_to_num(self.rates.values, nan=0.5)
-        scores: np.ndarray = self.settings.outcome * p * (1 - p) + self.settings.diversity * self.varied
+        scores: np.ndarray = OUTCOME * p * (1 - p) + DIVERSITY * self.varied
         return scores
 
     def choose(self, count: int, step: int, occasion: int = 0) -> list[str]:

@@ -1,8 +1,8 @@
 """Float32 products with large weights on a CPU, by oneDNN in place of MKL.
 
 MKL, which PyTorch calls for them, has slow kernels for processors that Intel did not make: with the weights of a model
-of 135M parameters it reaches 209 GFLOP/s on two cores of an AMD EPYC with AVX-512, oneDNN 458
-(`python -m benchmarks.products`). Both sum in float32.
+of 135M parameters it reaches 209 GFLOP/s on two cores of an AMD EPYC with AVX-512, oneDNN 458.
+Both sum in float32.
 """
 
 from typing import Any

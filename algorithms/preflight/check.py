@@ -83,14 +83,12 @@ def validate_sequences(config: "BaseConfig", model: ModelFacts, environment: Env
 
 
 def _validate_stop_tokens(config: "BaseConfig", model: ModelFacts) -> None:
-    runners, evaluation = config.env_runners_settings, config.evaluation_settings
-    for section, tokens in (("env_runners", runners.stop_token_ids), ("evaluation", evaluation.stop_token_ids)):
-        for token in tokens or ():
-            if model.vocabulary is not None and token >= model.vocabulary:
-                raise ConfigError(
-                    f"{section}.stop_token_ids: {token} is no token of {model.name}, whose ids end at "
-                    f"{model.vocabulary - 1}; fix: an id of its tokenizer, or {section}.stop for a text"
-                )
+    for token in config.env_runners_settings.stop_token_ids:
+        if model.vocabulary is not None and token >= model.vocabulary:
+            raise ConfigError(
+                f"env_runners.stop_token_ids: {token} is no token of {model.name}, whose ids end at "
+                f"{model.vocabulary - 1}; fix: an id of its tokenizer, or env_runners.stop for a text"
+            )
 
 
 def warn_of_cluster(config: "BaseConfig") -> None:

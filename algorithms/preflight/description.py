@@ -160,14 +160,15 @@ def _place_lines(config: "BaseConfig") -> Iterator[Line | tuple[str, str]]:
 
 def _sampling_lines(config: "BaseConfig") -> Iterator[tuple[str, str]]:
     """Yield what ends a response beside the end tokens, and how an evaluation's distribution is truncated."""
-    evaluation = config.evaluation_settings
-    for name, settings in (("stops", config.env_runners_settings), ("eval stops", evaluation)):
-        ends = [*map(repr, settings.stop or ()), *(f"token {token}" for token in settings.stop_token_ids or ())]
+    runners, evaluation = config.env_runners_settings, config.evaluation_settings
+    tokens = [f"token {token}" for token in runners.stop_token_ids]
+    stops = {"stops": [*map(repr, runners.stop), *tokens], "eval stops": list(map(repr, evaluation.stop or ()))}
+    for name, ends in stops.items():
         if ends:
             yield name, f"responses end after {', '.join(ends)}"
-    kept = {key: getattr(evaluation, key) for key in ("top_p", "top_k", "min_p")}
-    if any(kept.values()):
-        yield "eval sampling", ", ".join(f"{key} {value:g}" for key, value in kept.items() if value)
+    whole = {"top_p": 1, "top_k": 0, "min_p": 0}
+    if kept := [f"{key} {value:g}" for key in whole if (value := getattr(evaluation, key)) != whole[key]]:
+        yield "eval sampling", ", ".join(kept)
 
 
 def _has(config: "BaseConfig", there: Resources | None) -> tuple[str, bool]:

@@ -114,7 +114,7 @@ def _tried(config: "BaseConfig", environment: "VerifiableEnv", uids: Sequence[st
     if warning := sum_decides(environment, uids):
         _logger.warning(warning)
     runners = config.env_runners_settings
-    policy = Policy(runners.temperature, runners.top_p, runners.max_response_tokens)
+    policy = Policy(runners.temperature, 1.0, runners.max_response_tokens)
     return try_out(environment, uids, policy=policy) if trial else ""
 
 

@@ -148,15 +148,21 @@ def _choose_begun(arguments: argparse.Namespace) -> None:
 
 
 def _help(algorithm: str, arguments: argparse.Namespace) -> int:
-    """Print the command line and every setting, those of the methods that files and overrides name included."""
+    """Print the command line and the common settings; with `all` every one, those of the methods named included."""
     from algorithms.config.loading import known_sections, load
     from algorithms.config.schema import describe, describe_default
+    from algorithms.config.sections import COMMON
 
-    config, _ = load(arguments.config, arguments.overrides, _config_class(algorithm))
-    lines = [_parser(algorithm).format_help()]
-    for section, model in known_sections(config).items():
+    overrides = arguments.overrides + [arguments.help] * (arguments.help not in ("all", "common"))
+    config, _ = load(arguments.config, overrides, _config_class(algorithm))
+    sections, lines = known_sections(config), [_parser(algorithm).format_help()]
+    everything = {name: list(model.model_fields) for name, model in sections.items()}
+    chosen = everything if arguments.help == "all" else COMMON
+    for section, keys in chosen.items():
+        model = sections[section]
         lines.append(f"{section}: {next(iter((model.__doc__ or '').splitlines()), '')}")
-        for key, field in model.model_fields.items():
+        for key in keys:
+            field = model.model_fields[key]
             lines.append(f"  {section}.{key}  {describe(field)}; default {describe_default(field)}")
             lines.append(f"      {field.description}")
     print("\n".join(lines))
@@ -205,7 +211,14 @@ def _parser(algorithm: str) -> argparse.ArgumentParser:
         description="Train a language model with verifiable rewards. Without arguments: run the quickstart.",
         epilog="Any setting can be given as section.key=value; docs/reference/settings.md lists them.",
     )
-    parser.add_argument("-h", "--help", action="store_true", help="show this help and every setting, and exit")
+    parser.add_argument(
+        "-h",
+        "--help",
+        nargs="?",
+        const="common",
+        metavar="all",
+        help="show this help and the settings that people set most, with all every setting, and exit",
+    )
     parser.add_argument("overrides", nargs="*", metavar="section.key=value", help="override a setting of the files")
     parser.add_argument(
         "--config",

@@ -17,11 +17,9 @@ from pathlib import Path
 
 from algorithms.config.errors import ConfigError
 from benchmarks.ablation.arms import ARMS, chosen_arms
-from benchmarks.ablation.overview import Overview
-from benchmarks.ablation.plan import Job, Task, plan
-from benchmarks.ablation.processes import THREADS, run_in_parallel
+from benchmarks.ablation.plan import Job, State, Task, plan, refuse_others, state
+from benchmarks.ablation.processes import THREADS, Overview, run_in_parallel
 from benchmarks.ablation.results import write_results
-from benchmarks.ablation.stored import State, refuse_others, state
 
 DONE, FAILED, WRONG_INPUT, INTERRUPTED = 0, 1, 2, 130
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from benchmarks.sides.process import Baton, Step
+from benchmarks.sides.steps import Baton, Step
 from benchmarks.sides.task import Task
 
 # Rows of a decoding step are rounded up to a multiple of this, so that few sizes have to be timed.

@@ -15,9 +15,62 @@ import psutil
 import ray
 from ray._private.internal_api import node_stats
 
+from algorithms.grpo import algorithm as grpo_algorithm
+from algorithms.models.names import resolve_model
+from algorithms.models.tokenizer import load_tokenizer
+from algorithms.preflight.ray_session import start_ray
+from algorithms.r3_grpo.config import R3GRPOConfig
 from algorithms.rollout import scheduler as dispatch_module
-from benchmarks.simulation.scenario import GROUP_SIZE, Scenario
+from algorithms.rollout.env_runner import LLMEnvRunner
+from algorithms.rollout.scheduler import DispatchPlan
+from benchmarks.simulation.engine import ModelClock, SimulatedEngine
+from benchmarks.simulation.runner import GROUP_SIZE, Scenario
 from benchmarks.simulation.step import MeasuredStep, SimulatedGroup, build
+
+
+@contextlib.contextmanager
+def real_group(scenario: Scenario) -> Iterator[tuple[MeasuredStep, int]]:
+    """Yield an algorithm over real actors, and the responses of its step."""
+    config = (
+        R3GRPOConfig(algo_class=MeasuredStep)
+        .environment("benchmarks.simulation.step:ManyQueries-v0", env_config={"count": scenario.queries})
+        .rl_module(model="embedded:tiny")
+        .env_runners(
+            num_env_runners=scenario.engines,
+            num_cpus_per_env_runner=0.1,
+            max_response_tokens=scenario.lengths.limit,
+            max_num_seqs=scenario.slots,
+            env_runner_cls=_runner_class(scenario),
+        )
+        .training(lr=1e-6, group_size=GROUP_SIZE, queries_per_step=scenario.queries, minibatches=1)
+        .debugging(seed=1)
+    )
+    start_ray(config)
+    algorithm: Any = config.build_checked()  # unchecked: the responses only say that they are as long
+    try:
+        plan = DispatchPlan.of(continuous_batching=True, max_num_seqs=scenario.slots)
+        algorithm.rollout_workers.stream.dispatch.plan = plan
+        algorithm.learner_s = scenario.learner_s / scenario.speed
+        grpo_algorithm.update_learners = algorithm.modeled_update
+        yield algorithm, scenario.queries * GROUP_SIZE
+    finally:
+        algorithm.stop()
+
+
+def _runner_class(scenario: Scenario) -> type[LLMEnvRunner]:
+    class SimulatedEnvRunner(LLMEnvRunner):
+        """An LLMEnvRunner whose engine has no model."""
+
+        def make_module(self) -> None:
+            """Start the simulated engine and load the tokenizer."""
+            module = self.config.rl_module_settings
+            self.tokenizer = load_tokenizer(resolve_model(module.model), module.revision, module.trust_remote_code)
+            self.engine = SimulatedEngine(
+                scenario.latency, scenario.lengths, max_num_seqs=scenario.slots, clock=ModelClock(scenario.speed)
+            )
+
+    return SimulatedEnvRunner
+
 
 PER_HOST = 64
 SAMPLE_S = 0.25
@@ -189,8 +242,6 @@ def measure_steady(scenario: Scenario, *, settle_s: float, seconds: float) -> Fi
 
 def measure_real_actors(scenario: Scenario) -> list[Figures]:
     """Measure the control: simulated engines, each in a real LLMEnvRunner actor of RLlib, and hosted together."""
-    from benchmarks.simulation.real_actors import real_group
-
     hosted = measure_step(dataclasses.replace(scenario, name=f"{scenario.name}: the same, hosted"))
     with real_group(scenario) as (algorithm, responses), Memory() as memory:
         algorithm.training_step()

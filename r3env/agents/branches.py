@@ -2,9 +2,8 @@
 
 from collections.abc import Sequence
 
-from r3env.agents.errors import RequestError
 from r3env.agents.tool_calls import calls_key, split_calls
-from r3env.agents.types import ChatRequest, Message, NextTurn
+from r3env.agents.types import ChatRequest, Message, NextTurn, RequestError
 
 
 class Branches:

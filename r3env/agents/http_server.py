@@ -17,7 +17,7 @@ from http import HTTPStatus
 
 import h11
 
-from r3env.agents.errors import RequestError
+from r3env.agents.types import RequestError
 
 # A connection that has waited for less is not closed for others: a request may be on the way.
 _GRACE_S = 1.0

@@ -4,9 +4,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from r3env.agents.errors import RequestError
 from r3env.agents.tool_calls import name_results, read_calls, read_tools, split_calls
-from r3env.agents.types import ChatRequest, Completion, Message, Policy
+from r3env.agents.types import ChatRequest, Completion, Message, Policy, RequestError
 
 MODEL = "policy"
 

@@ -7,13 +7,42 @@ import resource
 import secrets
 import socket
 import threading
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from r3env.agents.errors import RequestError
 from r3env.agents.http_server import Limits, Respond, Server
 from r3env.agents.protocol import MODEL, completion_body, model_body, models_body, read_request
 from r3env.agents.session import GONE, Session
-from r3env.agents.streaming import as_events
+from r3env.agents.types import RequestError
+
+
+def as_events(body: Mapping[str, Any], *, usage: bool) -> bytes:
+    """Return the events of an answer.
+
+    Args:
+        body: what the request would be answered with at once.
+        usage: whether the counts of tokens come last, as `stream_options.include_usage` asks.
+    """
+    events = [json.dumps(chunk) for chunk in _chunks(body, usage)]
+    return "".join(f"data: {event}\n\n" for event in [*events, "[DONE]"]).encode()
+
+
+def _chunks(body: Mapping[str, Any], usage: bool) -> Iterator[dict[str, Any]]:
+    (choice,) = body["choices"]
+    delta = dict(choice["message"])
+    if "tool_calls" in delta:
+        delta["tool_calls"] = [{"index": number, **call} for number, call in enumerate(delta["tool_calls"])]
+    message = {name: value for name, value in choice.items() if name != "message"}
+    message |= {"delta": delta, "finish_reason": None}
+    end = {"index": 0, "delta": {}, "finish_reason": choice["finish_reason"], "logprobs": None}
+    common = {name: value for name, value in body.items() if name not in ("choices", "usage")}
+    common["object"] = "chat.completion.chunk"
+    yield {**common, "choices": [message]}
+    common.pop("prompt_token_ids", None)
+    yield {**common, "choices": [end]}
+    if usage:
+        yield {**common, "choices": [], "usage": body["usage"]}
+
 
 _BACKLOG = 1024  # hundreds of agents may connect at once
 # Open files of the rest of the process; and those of an agent: both ends of its connection, and a stranger's.

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import Any
 
-from r3env.agents.errors import RequestError
-from r3env.agents.types import ChatRequest, Completion, Policy
+from r3env.agents.types import ChatRequest, Completion, Policy, RequestError
 
 GONE = 410  # clients do not try again after it
 

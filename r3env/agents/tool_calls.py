@@ -8,8 +8,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from r3env.agents.errors import RequestError
-from r3env.agents.types import Message
+from r3env.agents.types import Message, RequestError
 from r3env.reasoning import answer_of
 from r3env.tools.calls import CALL, find_calls
 

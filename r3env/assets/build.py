@@ -6,6 +6,7 @@ Writes `tiny/` (a Hugging Face folder), `train.jsonl`, `heldout.jsonl` and `repo
 import argparse
 import json
 import random
+import re
 import time
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -13,14 +14,74 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from tokenizers import AddedToken, pre_tokenizers
 from transformers import AutoModelForCausalLM, GenerationConfig, Qwen2Config, Qwen2Tokenizer
 
-from r3env.assets.arithmetic import Chain, hint_levels, random_chain
+from r3env.assets.arithmetic import MAX_TOTAL, REFLECTION_GUIDANCE, Chain, hint_levels, random_chain
 from r3env.assets.lessons import RESPONSE_LIMIT, Lesson, Teacher
 from r3env.assets.report import Question, measure
-from r3env.assets.tokenizer import build_tokenizer
-from r3env.assets.variants import variants
 from r3env.grading import grade
+
+PAD, END = "<|pad|>", "<|end|>"
+ROLES = ("<|system|>", "<|user|>", "<|assistant|>")
+CHAT_TEMPLATE = (
+    "{% for message in messages %}{{ '<|' + message['role'] + '|>' + message['content'] + '<|end|>' }}{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+
+
+NUMBERS = [str(number) for number in range(10, MAX_TOTAL + 1)]
+SIGNED = [f"{sign}{digit}" for sign in "+-" for digit in range(10)]
+WORDS = [*NUMBERS, *SIGNED, "\\boxed{", REFLECTION_GUIDANCE]
+
+
+def build_tokenizer(words: Sequence[str] = WORDS) -> Qwen2Tokenizer:
+    """Build byte-level BPE without merges, and added tokens.
+
+    The class is Qwen2's own, and the extra tokens are added ones: for a Qwen2 model `AutoTokenizer` brings Qwen2's
+    pre-tokenizer whatever the saved file says, and added tokens are matched before it.
+    """
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    vocabulary = {token: index for index, token in enumerate([PAD, END, *ROLES, *alphabet])}
+    tokenizer = Qwen2Tokenizer(
+        vocab=vocabulary,
+        merges=[],
+        unk_token=PAD,
+        eos_token=END,
+        pad_token=PAD,
+        extra_special_tokens=list(ROLES),
+        model_max_length=1024,
+    )
+    tokenizer.add_tokens([AddedToken(word, normalized=False) for word in words])
+    tokenizer.chat_template = CHAT_TEMPLATE
+    return tokenizer
+
+
+CHOICES = {"four_choice": 4, "ten_choice": 10}
+LEFT = 3  # operations of a fill-in
+
+
+def variants(problem: str, answer: str) -> dict[str, dict[str, str]]:
+    """Make all forms of a sum; each has the sum's own answer."""
+    forms = {name: choice(problem, answer, count) for name, count in CHOICES.items()} | {"fill_in": fill_in(problem)}
+    return {name: {"problem": text, "answer": answer} for name, text in forms.items()}
+
+
+def choice(problem: str, answer: str, count: int) -> str:
+    """Pose a sum with `count` numbers of which one is its answer, the same ones every time."""
+    rng = random.Random(f"{problem} {count}")
+    wrong = [number for number in range(MAX_TOTAL + 1) if number != int(answer)]
+    offered = [int(answer), *rng.sample(wrong, count - 1)]
+    rng.shuffle(offered)
+    return f"{problem}\nOne of {', '.join(map(str, offered))}."
+
+
+def fill_in(problem: str) -> str:
+    """Pose the rest of a sum after all but the last operations."""
+    numbers = re.findall(r"[+-]?\d+", problem)
+    done = max(1, len(numbers) - LEFT)
+    return f"{sum(map(int, numbers[:done]))}{''.join(numbers[done:])}"
+
 
 LENGTHS = range(5, 17)
 TRAINING_PER_LENGTH, HELD_OUT_PER_LENGTH = 16, 10

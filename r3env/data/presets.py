@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from r3env.data import choices, stories
+from r3env.data import questions
 
 Cell = Any
 
@@ -163,7 +163,7 @@ PRESETS: Mapping[str, Preset] = MappingProxyType(
             {"problem": "Question", "answer": "Answer", "uid": "ID"},
             evaluation_split="test",
             answer=_whole_number,
-            pose=stories.svamp,
+            pose=questions.svamp,
             solution="solution",
         ),
         # Columns id, question, chain, result, equation, expression (the equation, solved); splits train, validation and
@@ -180,7 +180,7 @@ PRESETS: Mapping[str, Preset] = MappingProxyType(
                     "answer": ("target", "lSolutions", "ans", "answer", "Answer"),
                 }
             ),
-            pose=stories.mawps,
+            pose=questions.mawps,
             solution="solution",
         ),
         # Columns question, final_answer (a list of texts), solution (a list), is_multiple_answer, unit, answer_type,
@@ -211,7 +211,7 @@ PRESETS: Mapping[str, Preset] = MappingProxyType(
             "Idavidrein/gpqa",
             {"problem": "Question", "answer": "answer", "uid": "Record ID", "level": "High-level domain"},
             configuration="gpqa_diamond",
-            pose=choices.gpqa,
+            pose=questions.gpqa,
         ),
         # Columns question_id (a number), question, options (a list of up to ten), answer (a letter), answer_index,
         # cot_content, category, src; splits test and validation (its dataset card). For `r3env/Choice-v0`.
@@ -219,7 +219,7 @@ PRESETS: Mapping[str, Preset] = MappingProxyType(
             "TIGER-Lab/MMLU-Pro",
             {"problem": "question", "answer": "answer", "uid": "question_id", "level": "category"},
             split="test",
-            pose=choices.mmlu_pro,
+            pose=questions.mmlu_pro,
         ),
         # Columns key (a number), prompt, instruction_id_list (a list), kwargs (a list of objects with null where an
         # instruction does not take one); split train (its dataset card). For `r3env/Function-v0`, without answers.

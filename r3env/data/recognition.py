@@ -6,7 +6,7 @@ Each format is written down where its preset or its row in the tables below is.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from r3env.data import choices, stories
+from r3env.data import questions
 from r3env.data.cells import find_cell, is_conversation
 from r3env.data.json_rows import Row
 from r3env.data.presets import PRESETS, Preset
@@ -62,28 +62,28 @@ _POSED: tuple[tuple[str, frozenset[str], Preset], ...] = (
     (
         "ASDiv",
         frozenset(("body", "question", "answer")),
-        Preset("", {"problem": "question", "answer": "answer"}, pose=stories.asdiv),
+        Preset("", {"problem": "question", "answer": "answer"}, pose=questions.asdiv),
     ),
     (
         "TabMWP",
         frozenset(("question", "table", "answer")),
-        Preset("", {"problem": "question", "answer": "answer"}, pose=stories.tabmwp),
+        Preset("", {"problem": "question", "answer": "answer"}, pose=questions.tabmwp),
     ),
     ("OlympiadBench", frozenset(("question", "context", "final_answer")), PRESETS["olympiadbench-full"]),
     (
         "questions with a context",
         frozenset(("question", "context", "answer")),
-        Preset("", {"problem": "question", "answer": "answer"}, pose=stories.in_context),
+        Preset("", {"problem": "question", "answer": "answer"}, pose=questions.in_context),
     ),
     (
         "Alpaca",
         frozenset(("instruction", "input", "output")),
-        Preset("", {"problem": "instruction", "answer": "output"}, pose=stories.alpaca),
+        Preset("", {"problem": "instruction", "answer": "output"}, pose=questions.alpaca),
     ),
     (
         "BoolQ",
         frozenset(("question", "passage", "answer")),
-        Preset("", {"problem": "question", "answer": "answer"}, pose=stories.boolq),
+        Preset("", {"problem": "question", "answer": "answer"}, pose=questions.boolq),
     ),
     (
         "MGSM",
@@ -93,17 +93,17 @@ _POSED: tuple[tuple[str, frozenset[str], Preset], ...] = (
     (
         "AQuA",
         frozenset(("question", "options", "correct")),
-        Preset("", {"problem": "question", "answer": "correct"}, pose=choices.aqua),
+        Preset("", {"problem": "question", "answer": "correct"}, pose=questions.aqua),
     ),
     (
         "ARC",
         frozenset(("question", "choices", "answerKey")),
-        Preset("", {"problem": "question", "answer": "answerKey"}, pose=choices.arc),
+        Preset("", {"problem": "question", "answer": "answerKey"}, pose=questions.arc),
     ),
     (
         "MMLU",
         frozenset(("question", "choices", "answer")),
-        Preset("", {"problem": "question", "answer": "answer"}, pose=choices.mmlu),
+        Preset("", {"problem": "question", "answer": "answer"}, pose=questions.mmlu),
     ),
 )
 

@@ -150,3 +150,25 @@ def _preset(text: str, name: str) -> Preset:
     if known not in PRESETS:
         raise DataError.at(text, f"there is no preset {name!r}", f"one of {', '.join(PRESETS)}")
     return PRESETS[known]
+
+
+def parse_spec(data: str, keys: Sequence[str]) -> tuple[str, dict[str, int]]:
+    """Return the name in front of `#`, and the numbers behind it by key.
+
+    Args:
+        data: Such as `train#seed=1,size=200`.
+        keys: Those that may be set.
+
+    Raises:
+        ValueError: Another key, or a value that is no whole number.
+    """
+    name, _, settings = data.partition("#")
+    values: dict[str, int] = {}
+    for setting in filter(None, settings.split(",")):
+        key, _, value = setting.partition("=")
+        if key not in keys:
+            raise ValueError(f"data: {data!r}: unknown key {key!r}; the nearest is {nearest(key, keys)}")
+        if not value.isdecimal():
+            raise ValueError(f"data: {data!r}: {key} must be a whole number, it is {value!r}")
+        values[key] = int(value)
+    return name, values

@@ -1,25 +1,63 @@
 """`r3env/Agent-v0`: problems of a data set, solved by an agent that calls the policy over a chat endpoint."""
 
+import asyncio
 import functools
 import inspect
 import math
-from collections.abc import Callable
+import weakref
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from gymnasium.error import ResetNeeded
 
-from r3env.agents import loop
 from r3env.agents.branches import Branches
-from r3env.agents.errors import RequestError
 from r3env.agents.protocol import MODEL
 from r3env.agents.server import check_files, endpoint
 from r3env.agents.session import Finished, Pending, Session
-from r3env.agents.types import Completion, NextTurn, Policy
+from r3env.agents.types import Completion, NextTurn, Policy, RequestError
 from r3env.core import Query, Reason, Verdict
 from r3env.envs.math import MathEnv
 from r3env.grading.answer_forms import BOX
 from r3env.named_functions import FunctionLoadError, check_names, describe, load_function
 from r3env.registry import OptionError
+
+
+def run_coroutine(result: Awaitable[Any]) -> Any:
+    """Wait for what an agent's coroutine returns, in a loop of its own; close its connections after it."""
+    with asyncio.Runner(loop_factory=_AgentLoop) as runner:
+        return runner.run(_awaited(result))
+
+
+class _AgentLoop(asyncio.SelectorEventLoop):
+    """A loop whose connections end with it.
+
+    A client that outlives it, for nobody closed it, would keep sockets open. When Python frees such a client it would
+    close them through a loop that is closed itself, which raises in whatever runs then.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._opened: weakref.WeakSet[asyncio.Transport] = weakref.WeakSet()
+
+    async def create_connection(self, *arguments: Any, **options: Any) -> Any:
+        """Connect, and take note of it."""
+        transport, protocol = await super().create_connection(*arguments, **options)
+        self._opened.add(transport)
+        return transport, protocol
+
+    def close(self) -> None:
+        """Close the connections, then the loop."""
+        left = [] if self.is_closed() else [transport for transport in self._opened if not transport.is_closing()]
+        for transport in left:
+            transport.abort()
+        if left:
+            self.run_until_complete(asyncio.sleep(0))  # in which sockets are closed
+        super().close()
+
+
+async def _awaited(result: Awaitable[Any]) -> Any:
+    return await result
+
 
 _BOXES = ("boxed", "fbox")
 
@@ -214,7 +252,7 @@ class AgentEnv(MathEnv):
 
 def _run(agent: Agent, query: Query, base_url: str) -> Any:
     result = agent(query, base_url, MODEL)
-    return loop.run(result) if inspect.isawaitable(result) else result
+    return run_coroutine(result) if inspect.isawaitable(result) else result
 
 
 def _why(finished: Finished) -> str:

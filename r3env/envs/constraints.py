@@ -7,7 +7,7 @@ from r3env.constraints.kind import KINDS, SPLITS
 from r3env.constraints.requirements import Requirements
 from r3env.core import Queries, Query, QueryList, Reason, Verdict, VerifiableEnv
 from r3env.data.shared import load_shared
-from r3env.data.spec import parse_spec
+from r3env.data.sources import parse_spec
 from r3env.reasoning import visible_text
 from r3env.registry import OptionError
 from r3env.spelling import nearest

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from r3env.core import REFLECTION_STEPS, Queries, Query, Reason, Verdict, VerifiableEnv
 from r3env.data.shared import load_shared
-from r3env.data.spec import parse_spec
+from r3env.data.sources import parse_spec
 from r3env.envs.reasoning_gym_scoring import may_be_scored, runs_answers
 from r3env.envs.reasoning_gym_tasks import GeneratedQueries, Task
 from r3env.reasoning import visible_text

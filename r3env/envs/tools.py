@@ -1,5 +1,6 @@
 """`r3env/Tools-v0`: problems that the policy may call tools for, over several turns, before it answers."""
 
+import json
 import math
 import weakref
 from collections.abc import Mapping, Sequence
@@ -15,9 +16,35 @@ from r3env.named_functions import check_names
 from r3env.registry import OptionError
 from r3env.tools.calls import ToolCall, find_calls
 from r3env.tools.functions import FunctionTools
-from r3env.tools.in_prompt import describe, result_turn
 from r3env.tools.mcp_servers import McpTools
-from r3env.tools.results import ToolResult, ToolSource, failure, name_of
+from r3env.tools.results import Schema, ToolResult, ToolSource, failure, name_of
+
+_FORM = """You can call functions before you answer. There is one a line, with what it does and takes:
+{functions}
+To call one, write this and nothing else, and wait for its result:
+<tool_call>
+{call}
+</tool_call>"""
+
+
+def describe(schemas: Sequence[Schema]) -> str:
+    """Return the text that stands before the problem: the functions, and how to call them.
+
+    Args:
+        schemas: of the functions, as `tools=` of a chat template has them.
+    """
+    functions = "\n".join(json.dumps(schema["function"], ensure_ascii=False) for schema in schemas)
+    names = schemas[0]["function"].get("parameters", {}).get("properties", {})
+    arguments = ", ".join(f"{json.dumps(name, ensure_ascii=False)}: …" for name in names)
+    call = f'{{"name": {json.dumps(name_of(schemas[0]))}, "arguments": {{{arguments}}}}}'
+    return _FORM.format(functions=functions, call=call)
+
+
+def result_turn(results: Sequence[ToolResult]) -> dict[str, str]:
+    """Return the user turn that has the results of a response's calls, in their order."""
+    texts = (f"<tool_response>\n{result.text}\n</tool_response>" for result in results)
+    return {"role": "user", "content": "\n".join(texts)}
+
 
 # Results of tools come back from other processes as JSON, of which a character takes up to 12 bytes of 256 KB.
 MOST_CHARACTERS = 20_000

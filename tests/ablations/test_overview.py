@@ -4,8 +4,8 @@ import io
 import json
 
 from benchmarks.ablation.arms import ARMS
-from benchmarks.ablation.overview import Overview, part_done
 from benchmarks.ablation.plan import Task, plan
+from benchmarks.ablation.processes import Overview, part_done
 
 
 class Clock:

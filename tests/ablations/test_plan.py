@@ -9,8 +9,7 @@ from algorithms.config.errors import ConfigError
 from algorithms.config.files import configs_folder
 from algorithms.config.loading import load
 from benchmarks.ablation.arms import ARMS
-from benchmarks.ablation.plan import CONFIGS, Task, plan
-from benchmarks.ablation.stored import State, differences, refuse_others, state
+from benchmarks.ablation.plan import CONFIGS, State, Task, differences, plan, refuse_others, state
 
 OUT = Path("runs/never")
 

@@ -8,8 +8,7 @@ import pytest
 
 from benchmarks.ablation.figure import draw
 from benchmarks.ablation.learned import Curve, Learnt, cpu_until
-from benchmarks.ablation.results import as_data
-from benchmarks.ablation.table import places, table
+from benchmarks.ablation.results import as_data, places, table
 
 
 def run(arm, seed, *, steps, tokens_a_step, gain):

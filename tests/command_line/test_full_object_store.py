@@ -19,7 +19,7 @@ FULL_DISK = {"RAY_local_fs_capacity_threshold": "0.0001"}
 def large_model(tmp_path_factory) -> Path:
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
-    from r3env.assets.tokenizer import build_tokenizer
+    from r3env.assets.build import build_tokenizer
 
     tokenizer, folder = build_tokenizer(), tmp_path_factory.mktemp("models") / "large"
     model = Qwen2ForCausalLM(

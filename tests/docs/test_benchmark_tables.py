@@ -53,14 +53,14 @@ def test_without_a_file_nothing_is_kept(folder, capsys):
 def test_two_tables_of_one_record_stay_apart(folder, monkeypatch):
     monkeypatch.setattr(benchmark_tables, "TABLES", {"one": (("a",), ())})
     kept(folder, monkeypatch, "a", ("real", "2.5"), copies=2)
-    assert tables(folder, "one").count("Speed:\n\n| case | ratio |") == 2
+    assert tables("one").count("Speed:\n\n| case | ratio |") == 2
 
 
 def test_records_with_the_same_columns_are_one_table_that_names_each_rows_origin(folder, monkeypatch):
     monkeypatch.setattr(benchmark_tables, "TABLES", {"both": (("a", "b"), ())})
     kept(folder, monkeypatch, "a", ("real", "2.5"), ("fixed", "1.5"))
     kept(folder, monkeypatch, "b", ("wide", "3.5"), arguments=("--only", "wide"))
-    text = tables(folder, "both")
+    text = tables("both")
     assert text.startswith("Speed:\n\n| case | ratio |") and text.count("| case |") == 1
     assert text.index("| wide | 3.5 |") < text.index("- Rows 1 to 2: `python -m benchmarks.x`")
     assert "- Row 3: `python -m benchmarks.x --only wide`." in text and "copied" not in text

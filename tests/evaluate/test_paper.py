@@ -42,7 +42,6 @@ OF_A_RUN = {
         "num_env_runners": 2,
         "timeout_s": 9.0,
         "temperature": 0.3,
-        "top_p": 0.5,
     },
     "training": {"lr": 1e-3},
     "evaluation": {

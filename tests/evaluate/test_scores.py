@@ -124,12 +124,12 @@ def test_a_setting_of_another_version_counts_as_its_section_does():
 
 
 def test_sampling_of_training_has_no_bearing_where_both_evaluations_have_their_own():
-    names = ["env_runners.temperature", "env_runners.top_p"]
-    own = {"evaluation": {"temperature": 0.6, "top_p": None}}
+    names = ["env_runners.temperature", "env_runners.stop"]
+    own = {"evaluation": {"temperature": 0.6, "stop": None}}
     first, second = {**_settings(names, 1), **own}, {**_settings(names, 2), **own}
-    assert list(bearing_on_answers(first, second)) == ["env_runners.top_p"]
+    assert list(bearing_on_answers(first, second)) == ["env_runners.stop"]
     without = {**second, "evaluation": {"temperature": None}}
-    assert list(bearing_on_answers(first, without)) == [*names, "evaluation.temperature", "evaluation.top_p"]
+    assert list(bearing_on_answers(first, without)) == [*names, "evaluation.temperature", "evaluation.stop"]
 
 
 def _settings(names, value):

@@ -7,7 +7,7 @@ import pytest
 
 from algorithms.train.main import main
 from examples.calculator import LESSONS, Teacher, make, multiply
-from r3env.assets.tokenizer import build_tokenizer
+from r3env.assets.build import build_tokenizer
 
 
 def test_a_first_turn_calls_as_often_as_it_is_told_to():

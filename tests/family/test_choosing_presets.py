@@ -8,6 +8,7 @@ import torch
 from algorithms.config.files import configs_folder
 from algorithms.config.loading import load
 from algorithms.grpo.config import GRPOConfig
+from algorithms.methods import exgrpo
 from algorithms.r3_grpo.config import R3GRPOConfig
 from algorithms.train.checkpoints import load_checkpoint, save_checkpoint
 from tests.hand_made import small_pool
@@ -25,10 +26,10 @@ ACTS = {
     "adcl": (("adcl/measured", "adcl/pass_rate"), ("adcl.interval=1", "adcl.responses=2")),
     "self": (("self_filter/kept",), ()),
     "knapsack": (("knapsack/mixed",), ()),
-    "gdro": (("gdro/hardest",), ("gdro.beta=0.9",)),
+    "gdro": (("gdro/hardest",), ()),
     "rlep": (("replay/added", "replay/added_correct"), ()),
     "luffy": (("replay/added_correct",), ()),
-    "exgrpo": (("replay/added_correct", "exgrpo/candidates"), ("exgrpo.start=0",)),
+    "exgrpo": (("replay/added_correct", "exgrpo/candidates"), ()),
     "rorecomp": (("rorecomp/compensated", "rorecomp/buffer"), ("rorecomp.buffer=4",)),
     "prefix_rl": (
         ("prefix_rl/prompts", "prefix_rl/flawed", "prefix_rl/correct"),
@@ -55,7 +56,8 @@ def test_a_preset_goes_on_top_of_any_task_and_of_r3(name, task):
 
 
 @pytest.mark.parametrize("name", ACTS)
-def test_a_preset_acts_and_is_resumed_exactly(build, tmp_path, name):
+def test_a_preset_acts_and_is_resumed_exactly(build, tmp_path, monkeypatch, name):
+    monkeypatch.setattr(exgrpo, "START", 0.0)
     tags, settings = ACTS[name]
     pool = f"environment.data={small_pool(tmp_path, 8)}"
 

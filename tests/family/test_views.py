@@ -20,6 +20,7 @@ from algorithms.grpo.types import Group, StepBatch
 from algorithms.learner.forward import ForwardSettings, score
 from algorithms.learner.update import accumulate_gradients
 from algorithms.losses.base import LossSettings
+from algorithms.methods import sdpo
 from algorithms.models.names import resolve_model
 from algorithms.rollout.types import Prompt, Split, Turn
 from algorithms.train.checkpoints import load_checkpoint, save_checkpoint
@@ -267,13 +268,14 @@ def test_opd_without_the_reward_is_a_mean_over_the_policys_own_samples(lm, refer
     assert total(rows) == pytest.approx(1) and (total(own) == pytest.approx(1)) == of_all
 
 
-def test_sdpo_cuts_the_middle_out_of_a_long_solution(lm):
+def test_sdpo_cuts_the_middle_out_of_a_long_solution(lm, monkeypatch):
     groups = as_groups(hand_made(lm, own=0.0, shared=0.0, fresh=True))
     solution = groups[0].samples[2]
     words = [str(token) for token in solution.rollout.response_tokens]
     assert len(words) == 18
-    for limit, expected in (("18", " ".join(words)), ("5", f"{' '.join(words[:3])}\n[...]\n{' '.join(words[-2:])}")):
-        one = made("sdpo", preset("sdpo", f"sdpo.max_solution_tokens={limit}"), lm, None)
+    one = made("sdpo", preset("sdpo"), lm, None)
+    for limit, expected in ((18, " ".join(words)), (5, f"{' '.join(words[:3])}\n[...]\n{' '.join(words[-2:])}")):
+        monkeypatch.setattr(sdpo, "MAX_SOLUTION_TOKENS", limit)
         assert one._written(solution) == expected
 
 
@@ -352,7 +354,7 @@ def test_the_embedded_teacher_is_far_from_the_embedded_model_on_its_problems(bui
 
 
 def test_sdpo_shows_what_an_env_runner_would_write(build, lm):
-    algorithm = build(preset("sdpo", *SMALL, "sdpo.solution_text='{solution}'", "sdpo.closing_text=''"))
+    algorithm = build(preset("sdpo", *SMALL, "sdpo.solution_text='{solution}'"))
     (record,) = steps(algorithm, 1)
     assert record["sdpo/solutions"] > 0 and record["sdpo/gap_size"] > 0
     tokenizer, checked = algorithm.tokenizer, 0

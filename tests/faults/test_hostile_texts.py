@@ -19,7 +19,7 @@ from r3env.agents.tool_calls import split_calls
 from r3env.constraints.kind import KINDS
 from r3env.constraints.requirements import Requirements, forms
 from r3env.core import Query
-from r3env.data import choices, json_rows, other_forms, references, sources
+from r3env.data import json_rows, other_forms, questions, references, sources
 from r3env.data.cells import is_conversation
 from r3env.data.presets import PRESETS
 from r3env.envs.choice import ChoiceEnv, chosen_letter
@@ -112,7 +112,7 @@ def _presets(text: str) -> None:
     for preset in PRESETS.values():
         if preset.answer:
             preset.answer(text)
-    choices.aqua({"question": text, "options": [text]})
+    questions.aqua({"question": text, "options": [text]})
 
 
 def _scorable(text: str) -> None:

@@ -10,8 +10,8 @@ import pytest
 from algorithms.train.recorder import Recorder
 from algorithms.train.run_directory import RunDirectory
 from benchmarks.soaking import rounds
+from benchmarks.soaking.checks import event_troubles
 from benchmarks.soaking.command import Command
-from benchmarks.soaking.events import event_troubles
 from benchmarks.soaking.faults import explained, terminate
 from benchmarks.soaking.rounds import MOST_IN_VAIN, Disturbance, run_round
 

@@ -10,10 +10,10 @@ import psutil
 import pytest
 
 from benchmarks import first_gpu
+from benchmarks.first_gpu import table_of
 from benchmarks.gpu_steps.catalog import STEPS
 from benchmarks.gpu_steps.process import ROOT, run_step
 from benchmarks.gpu_steps.step import Job, Machine, Needs, Step
-from benchmarks.gpu_steps.table import table_of
 
 JOB = Job("tiny", "cpu", "")
 H200 = Machine(("NVIDIA H200",), 139.0, {"driver": "580"})

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from algorithms.grpo.types import Group, Prompt, Sample, StepBatch
+from algorithms.methods import posterior
 from algorithms.methods.posterior import PosteriorSampler, PosteriorSettings
 from algorithms.rollout.types import Context
 
@@ -33,22 +34,24 @@ def counts(one, uid):
 
 
 def test_correct_and_incorrect_answers_are_counted_those_of_dropped_groups_included():
-    one = sampler(forgetting=0.0)
+    one = sampler()
     one.update_history(StepBatch(0, groups=[group("q1", 1, 1, 0, 0)], dropped=[group("q2", 0, 0, 0, 0)]))
     assert counts(one, "q1") == (3, 3) and counts(one, "q2") == (1, 5) and counts(one, "q0") == (1, 1)
     assert one.metrics == {"posterior/mean": pytest.approx((6 * 0.5 + 0.5 + 1 / 6) / 8), "posterior/mixed": 0.5}
 
 
 def test_replayed_and_reflected_answers_are_not_counted():
-    one = sampler(forgetting=0.0)
+    one = sampler()
     groups = [group("q1", 0, 0, replayed=(1, 1)), group("q2", 1, 1, context=Context.REFLECTION)]
     one.update_history(StepBatch(0, groups=groups))
     assert counts(one, "q1") == (1, 3) and counts(one, "q2") == (1, 1)
     assert one.metrics["posterior/mixed"] == 0, "the group was homogeneous before replay"
 
 
-def test_a_querys_counts_are_scaled_when_it_is_sampled_again_and_all_counts_by_each_step():
-    one = sampler(memory=0.5, forgetting=0.25)
+def test_a_querys_counts_are_scaled_when_it_is_sampled_again_and_all_counts_by_each_step(monkeypatch):
+    monkeypatch.setattr(posterior, "MEMORY", 0.5)
+    monkeypatch.setattr(posterior, "FORGETTING", 0.25)
+    one = sampler()
     for _ in range(2):
         one.update_history(StepBatch(0, groups=[group("q1", 1, 1, 1, 0)]))
     assert counts(one, "q1") == pytest.approx((1 + 3 * 0.75 * 0.5 + 3, 1 + 1 * 0.75 * 0.5 + 1))

@@ -3,7 +3,6 @@
 import json
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 
 from algorithms.config.errors import ConfigError
@@ -13,7 +12,7 @@ from algorithms.grpo.types import Group, Prompt, Sample
 from algorithms.methods.cog_drift import CogDriftSettings
 from examples.hinted_sums import HintedSums
 from r3env.adapters.foreign import ForeignEnv, Reply
-from r3env.assets.variants import fill_in, variants
+from r3env.assets.build import fill_in, variants
 from r3env.core import Query, Reason, Verdict, VerifiableEnv
 from r3env.data.loading import load_queries
 from r3env.envs.mixture import MixtureEnv
@@ -84,20 +83,6 @@ def test_a_form_in_the_middle_that_a_query_lacks_is_passed_over():
     assert posed(one, "q") == ["x"]
 
 
-def test_a_longer_window_has_to_be_full_and_is_emptied():
-    one = drift(window=2)
-    for rewards, form in [
-        ((1, 1), "four_choice"),
-        ((0, 0), "four_choice"),
-        ((1, 1), "four_choice"),
-        ((1, 0), "ten_choice"),
-    ]:
-        Run.update(one, answered(one, ALL, *rewards))
-        assert posed(one, ALL) == [form]
-    Run.update(one, answered(one, ALL, 1, 1))
-    assert posed(one, ALL) == ["ten_choice"], "one step of the new form alone"
-
-
 def test_only_answers_to_the_form_that_it_is_in_count():
     one = drift()
     Run.update(
@@ -109,7 +94,7 @@ def test_only_answers_to_the_form_that_it_is_in_count():
     )
     assert posed(one, ALL) == ["four_choice"]
     Run.update(one, answered(one, ALL, 0, 0), dropped=[answered(one, ALL, 1, 1, 1)])
-    assert posed(one, ALL) == ["ten_choice"], "3 of the 5 answers of a step, which is one entry of the window"
+    assert posed(one, ALL) == ["ten_choice"], "3 of the 5 answers of a step"
 
 
 def test_a_prompt_that_another_method_shaped_stays_as_it_is():
@@ -120,19 +105,17 @@ def test_a_prompt_that_another_method_shaped_stays_as_it_is():
     ]
 
 
-def test_forms_and_windows_are_restored_exactly_and_those_of_other_data_are_not():
-    one = drift(window=2)
+def test_forms_are_restored_exactly_and_those_of_other_data_are_not():
+    one = drift()
     Run.update(one, answered(one, ALL, 1, 1), answered(one, ONE, 0, 1))
-    Run.update(one, answered(one, ALL, 1, 1))
     arrays, state = one.state()
     state = json.loads(json.dumps(state))
-    other = drift(window=2)
+    other = drift()
     other.restore({name: array.copy() for name, array in arrays.items()}, state)
     for each in (one, other):
         Run.update(each, answered(each, ONE, 1, 1), answered(each, ALL, 0, 1))
     assert posed(one, *UIDS) == posed(other, *UIDS) and posed(one, ALL, ONE) == ["ten_choice", ""]
-    np.testing.assert_array_equal(one.windows, other.windows)
-    for stranger in (drift(window=2, formats=FORMS[1:]), drift(), drift(UIDS[:5], window=2)):
+    for stranger in (drift(formats=FORMS[1:]), drift(UIDS[:5])):
         before = stranger.levels.copy()
         stranger.restore(arrays, state)
         assert (stranger.levels == before).all()

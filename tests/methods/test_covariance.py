@@ -100,7 +100,7 @@ def test_kl_makes_the_largest_pay_for_distance_and_leaves_advantages_alone():
     for (old, _), (new, _) in zip(covariances(before), covariances(after), strict=True):
         np.testing.assert_array_equal(old.advantages, new.advantages)
     rows = training_samples([(0, s) for s in after.groups[0].samples], preset("kl_cov").training_settings, 40)
-    assert [row.terms is s.terms for row, s in zip(rows, after.groups[0].samples, strict=True)] == [True] * 5
+    assert [row.terms == s.terms for row, s in zip(rows, after.groups[0].samples, strict=True)] == [True] * 5
     marked = [s for g in after.groups for s in g.samples if ANCHOR in s.terms]
     assert all(row.terms == {DIRECT: 1.0} for row in deal_auxiliary(marked, 0, 1))
 

@@ -12,6 +12,7 @@ from algorithms.grpo.types import Group, Prompt, Sample, StepBatch
 from algorithms.learner.forward import ForwardSettings, score
 from algorithms.learner.update import accumulate_gradients
 from algorithms.losses.base import LossSettings
+from algorithms.methods import dph_rl
 from algorithms.methods.dph_rl import DphRl, DphRlSettings
 from algorithms.rollout.types import Context, Request, Sampling
 from tests.hand_made import answer
@@ -73,9 +74,10 @@ def trained(batch):
 
 
 @pytest.mark.parametrize("divergence", DIVERGENCES)
-def test_the_gradient_is_that_of_the_divergence_from_whole_logits(divergence):
+def test_the_gradient_is_that_of_the_divergence_from_whole_logits(divergence, monkeypatch):
+    monkeypatch.setattr(dph_rl, "MAX_RATIO", 1e6)
     lm = small_model().eval()
-    one = mechanism(lm, divergence=divergence, coefficient=0.3, share=10.0, max_ratio=1e6)
+    one = mechanism(lm, divergence=divergence, coefficient=0.3, share=10.0)
     step(one, 0, sampled("a", 1, 1, 1), sampled("b", 1, 1))
     _, rows = step(one, 1, sampled("c", 0, 1))
     assert len(rows) == 5
@@ -103,17 +105,18 @@ def test_the_gradient_is_that_of_the_divergence_from_whole_logits(divergence):
 
 @pytest.mark.parametrize("divergence", DIVERGENCES)
 def test_a_divergence_is_least_where_the_policies_are_equal_and_its_slope_is_bounded(divergence):
-    one = mechanism(divergence=divergence, max_ratio=4.0)
+    one = mechanism(divergence=divergence)
     values, slopes = one.divergence(np.array([-2.0, -0.5, 0.0, 0.5, 1.0, 9.0, 90.0, -2000.0]))
     assert (values[2], slopes[2]) == pytest.approx((0, 0), abs=1e-12) and (values[[0, 1, 3, 4]] > 0).all()
     assert (slopes[:2] < 0).all() and (slopes[3:5] > 0).all()
-    bound = one.divergence(np.log([4.0]))
+    bound = one.divergence(np.log([10.0]))
     assert (values[5], slopes[5]) == (values[6], slopes[6]) == pytest.approx((bound[0][0], bound[1][0]))
     assert np.isfinite(values).all() and np.isfinite(slopes).all()
 
 
-def test_a_query_is_solved_by_its_first_group_alone():
-    one = mechanism(keep=2)
+def test_a_query_is_solved_by_its_first_group_alone(monkeypatch):
+    monkeypatch.setattr(dph_rl, "KEEP", 2)
+    one = mechanism()
     plain, other = sampled("a", 1, 1, 1), sampled("b", 1, 0)
     batch, rows = step(one, 0, plain, other, sampled("c", 1, context="hint"))
     assert rows == [] and trained(batch) == ["b", "c"] and batch.dropped == [plain]
@@ -128,8 +131,9 @@ def test_a_query_is_solved_by_its_first_group_alone():
     assert sorted(half.kept) == ["a"] and trained(batch) == ["a", "b"]
 
 
-def test_there_is_room_for_so_many_and_a_query_that_came_too_late_is_trained_on():
-    one = mechanism(capacity=5)
+def test_there_is_room_for_so_many_and_a_query_that_came_too_late_is_trained_on(monkeypatch):
+    monkeypatch.setattr(dph_rl, "CAPACITY", 5)
+    one = mechanism()
     batch, _ = step(one, 0, sampled("a", 1, 1, 1), sampled("b", 1, 1, 1), sampled("c", 1, 1))
     assert sorted(one.kept) == ["a", "c"] and trained(batch) == ["b"]
     assert one.metrics["dph_rl/kept"] == 5

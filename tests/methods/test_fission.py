@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from algorithms.grpo.types import Group, Prompt, Sample, StepBatch
+from algorithms.methods import fission
 from algorithms.methods.fission import FISSION, Fission, FissionSettings
 from algorithms.rollout.types import Context, Rollout, Turn
 
@@ -46,10 +47,10 @@ def quoted(prompts):
 
 
 def test_the_prompt_is_the_query_the_whole_failure_and_what_was_said_of_its_last_turn():
-    one = made("fission", size=6)
+    one = made("fission")
     failure = response(False, "first", "second", number=3)
     (prompt,) = one.follow_up([Group(Prompt("q00"), [response(True, ""), failure])], 1)
-    assert (prompt.uid, prompt.context, prompt.size, prompt.baseline) == ("q00", FISSION, 6, None)
+    assert (prompt.uid, prompt.context, prompt.size, prompt.baseline) == ("q00", FISSION, None, None)
     assert prompt.attempt.prompt_tokens.tolist() == [300, 301]
     assert prompt.attempt.response_tokens.tolist() == [302, 303, 304, 305, 306], "both turns, and what stood between"
     assert prompt.feedback == "second"
@@ -63,8 +64,9 @@ def test_without_feedback_the_environment_speaks_for_itself():
     assert one.metrics["fission/prompts"] == 1 and one.metrics["fission/feedback"] == 0
 
 
-def test_long_feedback_is_cut():
-    one = made("fission", max_feedback_tokens=20)
+def test_long_feedback_is_cut(monkeypatch):
+    monkeypatch.setattr(fission, "MAX_FEEDBACK_TOKENS", 20)
+    one = made("fission")
     (prompt,) = one.follow_up([Group(Prompt("q00"), [response(False, "x" * 50)])], 1)
     assert prompt.feedback == "x" * 20  # a letter is a token here
 
@@ -115,17 +117,17 @@ def test_it_reports_how_often_the_policy_recovers():
 
 def test_tokens_of_quotation_and_feedback_are_counted():
     assert Fission.quoted_tokens(FissionSettings(), 4096) == 2048 + 512
-    assert Fission.quoted_tokens(FissionSettings(max_attempt_tokens=None, max_feedback_tokens=16), 300) == 316
+    assert Fission.quoted_tokens(FissionSettings(), 300) == 300 + 512
 
 
 def test_in_a_run_each_failure_has_a_group_of_its_own_and_nothing_else_moves():
-    off, on = Run(), Run(mechanisms=["fission"], settings={"fission": {"size": 3}})
+    off, on = Run(), Run(mechanisms=["fission"])
     (without,), (with_it,) = off.train(1), on.train(1)
     plain_groups = [group for group in with_it[0] if group[1] == Context.PLAIN]
     assert json.dumps(plain_groups) == json.dumps(without[0])
     split = [group for group in on.batch.groups if group.prompt.context == FISSION]
     assert split and with_it[2]["fission/prompts"] == len(split)
-    assert {len(group.samples) for group in split} == {3}
+    assert {len(group.samples) for group in split} == {4}
     failed = {group.prompt.uid for group in on.batch.groups if not all(s.rollout.correct for s in group.samples)}
     assert {group.prompt.uid for group in split} <= failed
 

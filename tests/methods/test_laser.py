@@ -74,10 +74,9 @@ def advance(one, batch, values=1.0):
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
-@pytest.mark.parametrize("balanced", [True, False])
-def test_the_gradient_is_that_of_the_weighted_squared_error_from_whole_logits(temperature, balanced):
+def test_the_gradient_is_that_of_the_weighted_squared_error_from_whole_logits(temperature):
     lm, batch = small_model().eval(), step()
-    one = mechanism(lm, temperature, reference=-5.0, balanced=balanced, beta=0.3, coefficient=0.4)
+    one = mechanism(lm, temperature, reference=-5.0, beta=0.3, coefficient=0.4)
     rows = [row for own in [advance(one, batch)] for row in deal_auxiliary(own, 0, 1)]
     lm.zero_grad(set_to_none=True)
     loss = LossSettings.of(TrainingSettings(importance_cap=0.0))
@@ -93,7 +92,7 @@ def test_the_gradient_is_that_of_the_weighted_squared_error_from_whole_logits(te
         tokens = torch.tensor([sample.rollout.tokens.tolist()])
         table = (lm(input_ids=tokens).logits[0, -1] / temperature).log_softmax(-1)
         confidence = 0.3 * (temperature * table[Z_C] + 5.0)
-        weight = 8 / (2 * (right if sample.rollout.correct else 8 - right)) if balanced else 1.0
+        weight = 8 / (2 * (right if sample.rollout.correct else 8 - right))
         total = total + weight * (confidence - float(sample.rollout.correct)) ** 2 / 8
     (0.4 * total).backward()
     expected = {name: p.grad.clone() for name, p in lm.named_parameters() if p.grad is not None}

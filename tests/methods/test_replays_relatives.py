@@ -181,7 +181,7 @@ def started(**settings):
 
 
 def test_exgrpo_draws_counts_of_successes_by_a_normal_then_a_query_uniformly():
-    one = started(sigma=1.0)
+    one = started()
     Run.update(one, group("q04", 0, 0, 1, 1))
     rng, drawn = np.random.default_rng(0), Counter()
     for _ in range(4000):
@@ -195,7 +195,7 @@ def test_exgrpo_draws_counts_of_successes_by_a_normal_then_a_query_uniformly():
 
 
 def test_exgrpo_begins_when_the_policy_is_good_enough_and_goes_on():
-    one = made("exgrpo", start=0.35)
+    one = made("exgrpo")
     Run.update(one, group("q01", 0, 0, 0, 1))
     assert one.metrics["exgrpo/started"] == 0 and not set(one.take(4, 0)) - set(made("epoch").take(4, 0))
     Run.update(one, group("q01", 0, 0, 1, 1))

@@ -204,7 +204,7 @@ def test_before_the_warm_up_is_over_and_for_queries_without_hints_nothing_is_ask
 
 
 def test_one_text_is_one_level_and_the_last_may_be_the_only_one():
-    text = made("scaf_grpo", services(info=lambda uid: {"solution": "7+1=8"}), column="solution")
+    text = made("scaf_grpo", services(info=lambda uid: {"hints": "7+1=8"}))
     assert text.levels("q00") == ["7+1=8"]
     assert hinter(levels="last").levels("q00") == LEVELS[-1:]
 
@@ -214,11 +214,10 @@ def test_one_text_is_one_level_and_the_last_may_be_the_only_one():
     [
         (
             {},
-            "scaf_grpo.column: no query has a hint in 'hints'; fix: name the data's column in "
-            "environment.columns.hints",
+            "environment.columns.hints: no query has a hint; fix: name the data's column of hints",
         ),
-        ({"hints": 7}, "scaf_grpo.column: hints of query q00 is 7; fix: make it a text or a list of texts"),
-        ({"hints": [7]}, "scaf_grpo.column: hints of query q00 is [7]; fix: make it a text or a list of texts"),
+        ({"hints": 7}, "environment.columns.hints: that of query q00 is 7; fix: make it a text or a list of texts"),
+        ({"hints": [7]}, "environment.columns.hints: that of query q00 is [7]; fix: make it a text or a list of texts"),
     ],
 )
 def test_data_without_hints_is_one_line(row, line):

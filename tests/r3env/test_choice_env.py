@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from r3env.core import Reason
-from r3env.data.choices import gpqa
 from r3env.data.loading import load_queries
+from r3env.data.questions import gpqa
 from r3env.data.sources import DataError
 from r3env.envs.choice import ChoiceEnv, chosen_letter
 

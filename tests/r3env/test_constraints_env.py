@@ -6,8 +6,8 @@ import gymnasium
 import pytest
 from gymnasium.utils.env_checker import check_env
 
+from r3env.constraints.generation import OPENINGS, REQUIREMENTS, TOPICS
 from r3env.constraints.requirements import Requirements
-from r3env.constraints.topics import OPENINGS, REQUIREMENTS, TOPICS
 from r3env.core import Reason
 from r3env.envs.constraints import ConstraintsEnv
 from r3env.registry import CONSTRAINTS_ID

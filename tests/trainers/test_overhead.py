@@ -4,7 +4,7 @@ import pytest
 
 from benchmarks.overhead import NAMES, Run, Sides, compare, train
 from benchmarks.sides.arithmetic import Arithmetic, Shapes
-from benchmarks.sides.process import Step
+from benchmarks.sides.steps import Step
 
 
 def step(tokens, collecting, updating, trained, rest=0.0):

@@ -5,10 +5,9 @@ import json
 import pytest
 
 from algorithms.models.names import resolve_model
-from benchmarks.sides import trl
-from benchmarks.sides.comparison import Comparison
-from benchmarks.sides.process import Side, Step
+from benchmarks.sides.steps import Comparison, Side, Step
 from benchmarks.sides.task import FIXED_ID, Task, endless_model
+from benchmarks.sides.trainers import Rewards
 from benchmarks.vs_trl import compare, report
 
 REAL = Task("r3env/Math-v0", "", 48)
@@ -39,7 +38,7 @@ def test_what_is_learnt_is_compared_at_the_same_seconds_of_training():
 
 
 def test_trl_is_rewarded_for_a_right_and_finished_response_only():
-    rewards = trl.Rewards(REAL, stop_tokens=[1])
+    rewards = Rewards(REAL, stop_tokens=[1])
     query = next(iter(rewards.environment.queries.values()))
     texts = [f"\\boxed{{{query.answer}}}", f"\\boxed{{{query.answer}}}", "\\boxed{no}"]
     completions = [[{"role": "assistant", "content": text}] for text in texts]

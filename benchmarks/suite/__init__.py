@@ -1,1 +1,0 @@
-"""The registered suite: does a method help where groups are silent?"""
