@@ -252,6 +252,8 @@ def training_sampling(settings: EnvRunnerSettings) -> Sampling:
         min_p=settings.min_p,
         stop=tuple(settings.stop),
         stop_token_ids=tuple(settings.stop_token_ids),
+        chunk=settings.response_chunk,
+        chunk_head=settings.chunk_head,
     )
 
 
