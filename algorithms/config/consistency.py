@@ -52,6 +52,25 @@ def check_schedule(training: TrainingSettings, steps: int | None) -> None:
         )
 
 
+def check_chunks(runners: EnvRunnerSettings) -> None:
+    """Check that a response has more than one chunk, and that a chunk has room behind its carryover.
+
+    Raises:
+        ConfigError: one line with the setting and the fix.
+    """
+    chunk, most = runners.response_chunk, runners.max_response_tokens
+    if chunk is not None and chunk >= most:
+        raise ConfigError(
+            f"env_runners.response_chunk: {chunk} has no effect with env_runners.max_response_tokens={most}; "
+            "fix: null, or a smaller chunk"
+        )
+    if chunk is not None and runners.chunk_head >= chunk // 2:
+        raise ConfigError(
+            f"env_runners.chunk_head: {runners.chunk_head} leaves the carryover, half of env_runners.response_chunk="
+            f"{chunk}, no room for a chunk's end; fix: at most {chunk // 2 - 1}"
+        )
+
+
 def check_greedy(evaluation: EvaluationSettings) -> None:
     """Check that a greedy evaluation takes one response per problem.
 

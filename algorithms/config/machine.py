@@ -105,6 +105,21 @@ class EnvRunnerSettings(Settings):
         hparam=True,
         ge=1,
     )
+    response_chunk: int | None = setting(
+        None,
+        "Generate a response in chunks (Delethink): the first has this many tokens at most, each further one half as "
+        "many, behind the prompt and a carryover alone. The model's context holds the prompt and this; null: one chunk "
+        "that sees all of itself.",
+        affects=Affects.EVALUATION,
+        ge=4,
+    )
+    chunk_head: int = setting(
+        100,
+        "Tokens of the response's beginning in the carryover; with as many of the last chunk's end as make half of "
+        "`response_chunk`.",
+        affects=Affects.EVALUATION,
+        ge=0,
+    )
     max_model_len: int | None = setting(
         None,
         "Maximum length in tokens of a sequence in a vLLM engine; null: what prompts, responses, further turns and "
@@ -199,6 +214,11 @@ class EnvRunnerSettings(Settings):
         "Further arguments of `vllm.LLM`, which override all others: `{enforce_eager: true}`.",
         affects=Affects.ANSWERS | Affects.CODE,
     )
+
+    @property
+    def context_response(self) -> int:
+        """The most tokens of a response that stand in one context, a carryover among them."""
+        return min(self.max_response_tokens, self.response_chunk or self.max_response_tokens)
 
 
 class LearnerSettings(Settings):

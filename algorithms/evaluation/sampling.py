@@ -249,6 +249,8 @@ def training_sampling(settings: EnvRunnerSettings) -> Sampling:
         max_response_tokens=settings.max_response_tokens,
         stop=tuple(settings.stop),
         stop_token_ids=tuple(settings.stop_token_ids),
+        chunk=settings.response_chunk,
+        chunk_head=settings.chunk_head,
     )
 
 

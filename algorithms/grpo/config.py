@@ -9,6 +9,7 @@ from ray.util.debug import log_once
 
 from algorithms.config.base import BaseConfig
 from algorithms.config.consistency import (
+    check_chunks,
     check_greedy,
     check_learners,
     check_loss,
@@ -123,6 +124,7 @@ class GRPOConfig(BaseConfig):
         check_learners(self.learners_settings, self.rl_module_settings)
         training, evaluation = self.training_settings, self.evaluation_settings
         check_loss(training)
+        check_chunks(self.env_runners_settings)
         check_greedy(evaluation)
         if self.TRAINS:  # an evaluation loads nothing that a run's file names
             check_schedule(training, self.schedule_steps)
@@ -185,7 +187,7 @@ class GRPOConfig(BaseConfig):
 
     def quoted_tokens(self) -> int:
         """Count the tokens of an attempt that prompts of a mechanism quote at most."""
-        limit = self.env_runners_settings.max_response_tokens * self.environment_settings.max_turns
+        limit = self.env_runners_settings.context_response * self.environment_settings.max_turns
         return max((kind.quoted_tokens(settings_of(kind, self), limit) for kind in self._enabled()), default=0)
 
     def enabled_mechanisms(self) -> list[str]:

@@ -10,6 +10,7 @@ from algorithms.learner.flops import LearnerFacts, model_flops_utilization, peak
 from algorithms.learner.update import UpdateStatistics
 from algorithms.losses.base import LossSettings
 from algorithms.losses.token_weights import bounded_tokens
+from algorithms.rollout.types import NEW_CONTEXT
 from r3env.core import Reason
 
 # Of a step, in the metrics over all of its tokens.
@@ -34,6 +35,7 @@ def group_metrics(groups: Sequence[Group]) -> dict[str, float]:
         "groups/solve_none": _mean([not any(group) for group in solved]),
         "response/mean_tokens": _mean(lengths),
         "response/max_tokens": float(max(lengths, default=0)),
+        "response/further_contexts": _mean([np.count_nonzero(s.rollout.tokens == NEW_CONTEXT) for s in samples]),
         "response/truncated": _mean([sample.rollout.truncated for sample in samples]),
         "response/no_answer": _mean([sample.rollout.verdict == Reason.NO_ANSWER for sample in samples]),
     }

@@ -34,12 +34,12 @@ def microbatch_tokens(config: "BaseConfig", use: ContextUse) -> tuple[int, bool]
     groups = training.queries_per_step + config.extra_prompts()
     # Of several turns only the first prompt is sure to be shared.
     prompt = use.prompt if _shares(config) else 0
-    own = training.queries_per_step * (use.plain - prompt) + config.extra_prompts() * (use.longest - prompt)
+    own = training.queries_per_step * (use.row - prompt) + config.extra_prompts() * (use.longest - prompt)
     tokens = own * training.group_size // training.minibatches
     # A group's rows are shuffled over the optimizer steps, each of which computes their prompt.
     tokens += groups * prompt * min(training.group_size, training.minibatches) // training.minibatches
     tokens //= max(1, learners.num_learners)
-    most = max(learners.token_budget, use.longest if groups > training.queries_per_step else use.plain)
+    most = max(learners.token_budget, max(use.longest, use.row) if groups > training.queries_per_step else use.row)
     return min(tokens, most), tokens > most
 
 

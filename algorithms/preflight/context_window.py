@@ -9,6 +9,7 @@ from algorithms.config.errors import ConfigError, shown
 from algorithms.models.names import ModelFacts, resolve_model
 from algorithms.preflight.environments import EnvironmentFacts, Opening, opening_text
 from algorithms.rollout.attempts import engine_context, named_length
+from algorithms.rollout.chunks import longest_row
 
 if TYPE_CHECKING:
     from algorithms.config.base import BaseConfig
@@ -29,6 +30,7 @@ class ContextUse:
         prompt: the longest first prompt; 0 when there is none at hand to measure.
         plain: the longest episode of one turn.
         longest: the longest episode, with the further turns that the configuration allows.
+        row: what the learner computes of an episode of one turn at most: more, where it has several contexts.
         largest_token: the largest id that needs an embedding, of those measured and the least that ends a response;
             -1: none was.
     """
@@ -36,6 +38,7 @@ class ContextUse:
     prompt: int
     plain: int
     longest: int
+    row: int
     largest_token: int = -1
 
 
@@ -46,7 +49,8 @@ def context_use(config: "BaseConfig", environment: EnvironmentFacts) -> ContextU
         ConfigError: the tokenizer cannot be loaded, its chat template cannot continue a conversation, or nothing ends
             a response.
     """
-    response, quoted = config.env_runners_settings.max_response_tokens, config.quoted_tokens()
+    runners, quoted = config.env_runners_settings, config.quoted_tokens()
+    response = runners.context_response
     turns = environment.max_turns
     second_tries = config.evaluation_settings.reflection
     several = turns > 1 or second_tries or quoted > 0
@@ -55,7 +59,8 @@ def context_use(config: "BaseConfig", environment: EnvironmentFacts) -> ContextU
     written = turns * response + (turns - 1) * max(guidance, FEEDBACK_TOKENS)
     quoted = max(quoted, response if second_tries else 0)
     longest = prompt + written + (quoted + guidance if quoted else 0)
-    return ContextUse(prompt=prompt, plain=prompt + response, longest=longest, largest_token=largest)
+    row = longest_row(prompt, runners.max_response_tokens, runners.response_chunk)
+    return ContextUse(prompt=prompt, plain=prompt + response, longest=longest, row=row, largest_token=largest)
 
 
 def engine_length(config: "BaseConfig", context: int | None, use: ContextUse) -> int | None:
@@ -95,17 +100,18 @@ def validate_context(config: "BaseConfig", model: ModelFacts, use: ContextUse) -
     if model.context is None or use.plain <= model.context:
         _room_for_second_tries(config, model, use)
         return
-    response, room = config.env_runners_settings.max_response_tokens, model.context - use.prompt
-    fix = f"env_runners.max_response_tokens={room}" if room > 0 else "a model with a longer context"
+    runners, room = config.env_runners_settings, model.context - use.prompt
+    response, name = runners.context_response, "response_chunk" if runners.response_chunk else "max_response_tokens"
+    fix = f"env_runners.{name}={room}" if room > 0 else "a model with a longer context"
     raise ConfigError(
-        f"env_runners.max_response_tokens: {response} and prompts of up to {use.prompt} tokens are more than "
+        f"env_runners.{name}: {response} and prompts of up to {use.prompt} tokens are more than "
         f"the {model.context} tokens of {model.name}; fix: {fix}"
     )
 
 
 def _room_for_second_tries(config: "BaseConfig", model: ModelFacts, use: ContextUse) -> None:
     """Check that an evaluation's second answer is as long as it may be, if nothing of the first were quoted."""
-    context, response = engine_context(config, model.context), config.env_runners_settings.max_response_tokens
+    context, response = engine_context(config, model.context), config.env_runners_settings.context_response
     least = use.longest - response
     # Where not even a first answer fits, `validate_engine_context` says so.
     if config.evaluation_settings.reflection and context is not None and use.plain <= context < least:
@@ -191,5 +197,5 @@ def validate_engine_context(config: "BaseConfig", use: ContextUse) -> None:
         key = "env_runners.vllm.max_model_len" if "max_model_len" in runners.vllm else "env_runners.max_model_len"
         raise ConfigError(
             f"{key}: {length} tokens do not hold prompts of up to {use.prompt} tokens and "
-            f"responses of {runners.max_response_tokens}; fix: {key}=null, or {use.longest}"
+            f"responses of {runners.context_response}; fix: {key}=null, or {use.longest}"
         )

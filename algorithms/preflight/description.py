@@ -222,7 +222,7 @@ def _model_lines(
     if not reserved(config).gpus and activations is not None:
         yield Line("processes", *_process_memory(config, model, use, activations, at_once))
     yield from room_lines(config, model, use.plain)
-    response = config.env_runners_settings.max_response_tokens
+    response = config.env_runners_settings.context_response
     prompt = f"prompt {use.prompt} + " if use.prompt else ""
     yield "context", f"{prompt}response {response} = {use.plain} of {model.context or 'unknown'} tokens"
     if use.longest > use.plain:

@@ -113,7 +113,7 @@ class AttemptTruncator:
             limit=limit,
             context=engine_context(config, context),
             guidance=guidance,
-            max_response_tokens=config.env_runners_settings.max_response_tokens,
+            max_response_tokens=config.env_runners_settings.context_response,
             chat_format=chat_format(config),
         )
 

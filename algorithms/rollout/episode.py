@@ -19,7 +19,8 @@ from algorithms.rollout.agent_turns import (
     takes_completions,
     token_limit,
 )
-from algorithms.rollout.engines.base import Completion, GenerationRequest
+from algorithms.rollout.chunks import Chunks
+from algorithms.rollout.engines.base import Completion, FinishReason, GenerationRequest
 from algorithms.rollout.episode_record import Episode
 from algorithms.rollout.failures import describe_error
 from algorithms.rollout.types import Prompt, Turn, Written
@@ -122,12 +123,11 @@ class Turns:
         context = np.array(episode.tokens[episode.context_start :], np.int32)
         if episode.pending:
             return GenerationRequest(context, 0, episode.request.sampling, episode.request.sampling.asked_token)
-        turn = len(episode.turns)
-        seed = np.random.SeedSequence([episode.request.seed, turn]).generate_state(1, np.uint64)[0]
+        place = [len(episode.turns), *([len(episode.chunks.written)] if episode.chunks.written else [])]
+        seed = np.random.SeedSequence([episode.request.seed, *place]).generate_state(1, np.uint64)[0]
         sampling = episode.request.sampling
-        prefix = 0 if turn else len(_response_prefix(episode.request.prompt))  # counts as a part of the response
         room = min(
-            self._room(episode), max(1, sampling.max_response_tokens - prefix), token_limit(episode.agent_request)
+            self._room(episode), _left(episode), episode.chunks.limit(sampling), token_limit(episode.agent_request)
         )
         if room < sampling.max_response_tokens:
             sampling = replace(sampling, max_response_tokens=int(room))
@@ -140,12 +140,16 @@ class Turns:
 
     def step(self, episode: Episode, completion: Completion) -> None:
         """Step the environment with a response; unless that ends the episode, write the next prompt."""
-        start = len(episode.tokens)
-        prefix = [] if episode.turns else _response_prefix(episode.request.prompt)
+        if _goes_on(episode, completion):
+            _begin_chunk(episode, completion)
+            return
+        chunks, episode.chunks = episode.chunks, Chunks()
+        start = chunks.start if chunks.written else len(episode.tokens)
+        before = [*_response_prefix(episode), *chunks.tokens]
         episode.append_response(completion)
-        text = response_text(self.tokenizer, [*prefix, *completion.tokens.tolist()])
+        text = response_text(self.tokenizer, [*before, *completion.tokens.tolist()])
         episode.messages.append({"role": "assistant", "content": text})
-        if not prefix:  # else the text has more than what the policy wrote
+        if not before:  # else the text has more than these tokens
             episode.written[len(episode.messages) - 1] = Written(start, len(episode.tokens))
         try:
             observation, reward, terminated, truncated, info = self._answer(episode, start, text, completion)
@@ -248,7 +252,7 @@ class Turns:
             tokens, response = prompt.attempt.prompt_tokens, prompt.attempt.response_tokens
             following = self._tokens.following(response, messages[-1:], episode.tools)
             before = (*tokens.tolist(), *response.tolist(), *following)
-        return (*before, *_response_prefix(prompt))
+        return (*before, *_response_prefix(episode))
 
 
 def _options(prompt: Prompt, takes_hint: bool) -> dict[str, Any]:
@@ -265,9 +269,35 @@ def _options(prompt: Prompt, takes_hint: bool) -> dict[str, Any]:
     return options
 
 
-def _response_prefix(prompt: Prompt) -> list[int]:
-    """Tokens that the first assistant turn begins with."""
-    return [] if prompt.response_prefix is None else prompt.response_prefix.tolist()
+def _response_prefix(episode: Episode) -> list[int]:
+    """Tokens that this assistant turn begins with; only the first one may begin with any."""
+    prefix = episode.request.prompt.response_prefix
+    return [] if episode.turns or prefix is None else prefix.tolist()
+
+
+def _left(episode: Episode) -> int:
+    """Tokens that the response in progress may still have, of which a prefix is a part; at least one."""
+    written = len(_response_prefix(episode)) + len(episode.chunks.tokens)
+    return max(1, episode.request.sampling.max_response_tokens - written)
+
+
+def _goes_on(episode: Episode, completion: Completion) -> bool:
+    """Whether a completion is a full chunk, with more of the response to come."""
+    limit, length = episode.chunks.limit(episode.request.sampling), len(completion.tokens)
+    full = completion.finish_reason is FinishReason.LENGTH and length == limit
+    return episode.agent_request is None and full and length < _left(episode)
+
+
+def _begin_chunk(episode: Episode, completion: Completion) -> None:
+    """Add a full chunk, and begin the context of the next one."""
+    chunks = episode.chunks
+    if not chunks.written:
+        chunks.prompt, chunks.start = episode.tokens[episode.context_start :], len(episode.tokens)
+    episode.append_response(completion)
+    episode.truncated = False
+    episode.spans.pop()  # the turn has not ended
+    chunks.written.append(completion.tokens.tolist())
+    episode.new_context(chunks.context(episode.request.sampling))
 
 
 def _text(info: Mapping[str, Any], key: str) -> str:

@@ -9,6 +9,7 @@ import gymnasium
 import numpy as np
 
 from algorithms.rollout.agent_turns import token_limit
+from algorithms.rollout.chunks import Chunks
 from algorithms.rollout.engines.base import Completion, FinishReason
 from algorithms.rollout.types import NEW_CONTEXT, Request, Rollout, Split, Turn, Written
 from r3env.agents.types import NextTurn
@@ -36,6 +37,7 @@ class Episode:
         agent_request: the request of an agent that the next turn answers; None in any other environment.
         state: of the observation that the next turn answers, by the environment's name for it.
         pending: it has ended, and a token behind its response is being measured.
+        chunks: of the response in progress, those that are written.
         asked_logprob: what that gave.
         answer: as in `Rollout`.
     """
@@ -65,6 +67,7 @@ class Episode:
     error: str | None = None
     done: bool = False
     pending: bool = False
+    chunks: Chunks = field(default_factory=Chunks)
     asked_logprob: float | None = None
     answer: str | None = None
 

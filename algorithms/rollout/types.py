@@ -91,6 +91,8 @@ class Sampling:
         min_p: tokens of at least this share of the most likely one's probability are kept, first of the three.
         stop: a response ends with the token that completes one of these texts.
         stop_token_ids: a response ends with one of these, too.
+        chunk: tokens of a response's first chunk, see `algorithms.rollout.chunks`; None: a response is one chunk.
+        chunk_head: its first tokens, which stand before each further chunk.
     """
 
     temperature: float = 1.0
@@ -101,6 +103,8 @@ class Sampling:
     min_p: float = 0.0
     stop: tuple[str, ...] = ()
     stop_token_ids: tuple[int, ...] = ()
+    chunk: int | None = None
+    chunk_head: int = 0
 
     @property
     def truncated(self) -> bool:
@@ -179,7 +183,7 @@ class Rollout:
         context: of the prompt.
         tokens: int32 [T], prompt and all turns; with `rl_module.earlier_turns: rendered` each later turn after
             `NEW_CONTEXT` and the conversation rendered anew; likewise a turn of an agent that went back or changed what
-            stood before.
+            stood before, and each further chunk of a response, after the prompt and its carryover.
         loss_mask: bool [T], True on tokens that the policy wrote in this episode.
         sampling_logprobs: float32 [L], the engine's log-prob of each policy token at the sampling temperature.
         reward: what the environment paid in all turns, before shaping.

@@ -117,7 +117,7 @@ def test_memory_is_what_its_formulas_say(config):
 
 def test_a_micro_batch_counts_a_groups_prompt_once_where_it_is_shared(config):
     config.training(group_size=8, queries_per_step=4).learners(token_budget=10**6)
-    use = ContextUse(prompt=100, plain=164, longest=164)
+    use = ContextUse(prompt=100, plain=164, longest=164, row=164)
     groups = 4 + config.extra_prompts()
     assert microbatch_tokens(config, use) == (groups * (100 + 8 * 64), False)
     assert microbatch_tokens(config.training(minibatches=2), use) == (groups * (100 + 4 * 64), False)
