@@ -17,6 +17,7 @@ from ray.rllib.callbacks.utils import make_callback
 from ray.rllib.core import DEFAULT_MODULE_ID
 from ray.rllib.core.learner.learner_group import LearnerGroup
 from ray.rllib.env.env_runner_group import EnvRunnerGroup
+from ray.rllib.utils.metrics import ENV_RUNNER_RESULTS
 from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
 
 from algorithms.config.errors import ConfigError
@@ -39,7 +40,7 @@ from algorithms.grpo.registry import (
     query_sampler,
     settings_of,
 )
-from algorithms.grpo.rllib_metrics import Sampled, log_lifetime, log_rllib_metrics
+from algorithms.grpo.rllib_metrics import Sampled, log_lifetime, log_rllib_metrics, rllib_evaluation
 from algorithms.grpo.rollout_source import RolloutSource
 from algorithms.grpo.samples import scoring_row
 from algorithms.grpo.state import history_savepoint, open_history, pack_states, restore_states
@@ -274,6 +275,8 @@ class StagedAlgorithm(Algorithm):
                 self.metrics.log_value(tuple(tag.split("/")), value, window=1)
         self.sampled += Sampled.of(batch)
         log_rllib_metrics(self.metrics, batch, self.sampled, self.config.metrics_num_episodes_for_smoothing)
+        if logged := self.rollout_workers.take_callback_metrics():
+            self.metrics.aggregate(logged, key=ENV_RUNNER_RESULTS)
 
     # -- Evaluation, by RLlib's own interval. -----------------------------------------------------------------------
 
@@ -302,7 +305,7 @@ class StagedAlgorithm(Algorithm):
         first = [answer.first for answers in self.evaluation.answers for answer in answers]
         if warning := self.missing_answers.observe_evaluation(first):
             _logger.warning(warning)
-        metrics = self.evaluation.metrics()
+        metrics = self.evaluation.metrics() | rllib_evaluation(first, self.rollout_workers.take_callback_metrics())
         self._call_back("on_evaluate_end", evaluation_metrics=metrics)
         return metrics
 

@@ -23,7 +23,8 @@ from algorithms.rollout.attempts import named_length
 from algorithms.rollout.engines.base import DROP_WEIGHTS
 from algorithms.rollout.engines.factory import make_engine
 from algorithms.rollout.episodes import EpisodeRunner
-from algorithms.rollout.types import Request, RunnerReport, Split
+from algorithms.rollout.rllib_episodes import ObservedTurns, RunnerCallbacks
+from algorithms.rollout.types import Request, Rollout, RunnerReport, Split
 from algorithms.utils.starting import READY, failure_reported, report_stage
 from r3env import grading
 
@@ -86,7 +87,8 @@ class LLMEnvRunner(EnvRunner, Checkpointable):
 
     def make_env(self) -> None:
         """Prepare the episode runner and one environment, which gives the spaces."""
-        makers = environment_makers(self.config)
+        self.callbacks = RunnerCallbacks(self)
+        makers = {split: self.callbacks.maker(make) for split, make in environment_makers(self.config).items()}
         self.env = makers[Split.TRAIN]()
         settings = self.config.env_runners_settings
         self.episode_runner = EpisodeRunner(
@@ -97,6 +99,7 @@ class LLMEnvRunner(EnvRunner, Checkpointable):
             settings.step_timeout_s,
             chat_format(self.config),
             agents_at_once() if takes_completions(self.env) else None,
+            functools.partial(ObservedTurns, self.callbacks),
         )
 
     def _has_gpu(self) -> bool:
@@ -121,14 +124,23 @@ class LLMEnvRunner(EnvRunner, Checkpointable):
         tokens, engine_seconds = runner.generated_tokens, runner.engine_seconds
         runner.withdraw(withdraw)
         runner.add(requests)
-        rollouts = tuple(runner.advance(seconds))
+        rollouts, metrics = self._seen_by_callbacks(runner.advance(seconds))
         return RunnerReport(
-            rollouts=rollouts,
+            rollouts=tuple(rollouts),
             unfinished=runner.unfinished,
             generated_tokens=runner.generated_tokens - tokens,
             engine_seconds=runner.engine_seconds - engine_seconds,
             grading=grading.statistics(),
+            metrics=metrics,
         )
+
+    def _seen_by_callbacks(self, rollouts: list[Rollout]) -> tuple[list[Rollout], dict[str, Any]]:
+        """Return rollouts that have ended, and what callbacks have logged."""
+        if not self.callbacks.wanted:
+            return rollouts, {}
+        if episodes := cast(ObservedTurns, self.episode_runner.turns).take(rollouts):
+            rollouts = self.callbacks.sample_ended(rollouts, episodes)
+        return rollouts, self.callbacks.take_metrics()
 
     def sample(self, **kwargs: Any) -> Any:
         """Raise: RLlib's implicit sampling is not used, as requests name the query of each episode."""

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Self
+from typing import Any, Self
 
 import gymnasium
 import numpy as np
@@ -38,6 +38,7 @@ class Episode:
         pending: it has ended, and a token behind its response is being measured.
         asked_logprob: what that gave.
         answer: as in `Rollout`.
+        observed: RLlib's episode of it, see `ObservedTurns`; None: nobody looks.
     """
 
     request: Request
@@ -67,6 +68,7 @@ class Episode:
     pending: bool = False
     asked_logprob: float | None = None
     answer: str | None = None
+    observed: Any = None
 
     def append_context(self, tokens: Sequence[int]) -> None:
         """Add tokens that the policy did not write."""

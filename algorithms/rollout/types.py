@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import Any
 
 import numpy as np
 
@@ -271,6 +272,7 @@ class RunnerReport:
         generated_tokens: tokens of the responses that ended.
         engine_seconds: time spent in the engine.
         grading: what the graders of the process have done so far, see `r3env.grading.statistics`.
+        metrics: what RLlib's callbacks have logged since the last report, for `MetricsLogger.aggregate`.
     """
 
     rollouts: tuple[Rollout, ...]
@@ -278,3 +280,4 @@ class RunnerReport:
     generated_tokens: int
     engine_seconds: float
     grading: Mapping[str, int] = field(default_factory=dict)
+    metrics: dict[str, Any] = field(default_factory=dict)

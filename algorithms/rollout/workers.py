@@ -55,6 +55,7 @@ class RolloutWorkers:
         ahead = training and cast(Any, config).training_settings.max_off_policy_steps > 0
         self.stream = RolloutStream(self.supervisor, self._plan(), ahead=ahead)
         self._dispatches, self._grading = DispatchMetrics(), GradingCounts()
+        self._callback_metrics: list[dict[str, Any]] = []
         if training:
             self._grading.added(self.supervisor.grading_totals())
         self.push_weights()
@@ -158,6 +159,12 @@ class RolloutWorkers:
         """How the weights travel, after falling back from whatever could not be set up."""
         return self.transfer.kind
 
+    def take_callback_metrics(self) -> list[dict[str, Any]]:
+        """Return what callbacks in runners have logged since the last call, for `MetricsLogger.aggregate`."""
+        self._count_rollouts()
+        taken, self._callback_metrics = self._callback_metrics, []
+        return taken
+
     def forget_counts(self) -> None:
         """Leave rollouts since the last `metrics` out of the next: an evaluation is no part of a step."""
         self._count_rollouts()
@@ -234,6 +241,7 @@ class RolloutWorkers:
         """Take in what has happened since the last call."""
         report = self.stream.take_report()
         self._dispatches.add(report, self.supervisor.places, self._grading.added(report.grading))
+        self._callback_metrics += report.metrics
 
 
 @contextlib.contextmanager
