@@ -34,7 +34,7 @@ CALLBACKS = RUNNER_CALLBACKS | {
 # Read by the parts of RLlib that run here, by ours, or by a class of the user's own.
 EFFECTIVE = frozenset(
     """
-    algo_class callbacks_class create_local_env_runner custom_resources_for_main_process
+    algo_class callbacks_class create_local_env_runner custom_evaluation_function custom_resources_for_main_process
     custom_resources_per_env_runner custom_resources_per_learner env env_config
     env_runner_cls evaluation_interval grad_clip in_evaluation _is_frozen _is_online _learner_class
     learner_config_dict local_gpu_idx log_level log_sys_usage lr max_num_env_runner_restarts
@@ -84,7 +84,7 @@ _REFUSED: Mapping[str, str] = MappingProxyType(
             evaluation_num_env_runners evaluation_parallel_to_training evaluation_force_reset_envs_before_iteration
             evaluation_error_after_n_consecutive_skips always_attach_evaluation_results enable_async_evaluation""",
         "fix: override `evaluate` in a class of your own": """
-            custom_evaluation_function custom_async_evaluation_function off_policy_estimation_methods
+            custom_async_evaluation_function off_policy_estimation_methods
             ope_split_batch_by_episode""",
         "fix: learners.num_gpus_per_learner and env_runners.num_gpus_per_env_runner": "num_gpus _fake_gpus",
         "fix: the runtime environment of `ray.init` or `ray job submit`": """

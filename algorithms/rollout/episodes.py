@@ -152,7 +152,7 @@ class EpisodeRunner:
         """Close the environments and the engine."""
         self._threads.close()
         at_work = [episode.environment for episode in (*self._running.values(), *self._stepping.values())]
-        idle = [*self._idle[Split.TRAIN], *self._idle[Split.EVALUATION]]
+        idle = [environment for each in self._idle.values() for environment in each]
         for environment in {id(each): each for each in [*at_work, *idle]}.values():
             environment.close()
         self.engine.close()

@@ -3,9 +3,12 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from algorithms.config.machine import EnvRunnerSettings
 
 # In the tokens of a rollout: what follows has a context of its own, and does not see what stands before.
 NEW_CONTEXT = -1
@@ -24,10 +27,11 @@ class Context(StrEnum):
 
 
 class Split(StrEnum):
-    """Which of a runner's two environments an episode runs in."""
+    """Which of a runner's environments an episode runs in; a question is answered in none that judges it."""
 
     TRAIN = "train"
     EVALUATION = "evaluation"
+    QUESTION = "question"
 
 
 @dataclass(frozen=True)
@@ -102,6 +106,19 @@ class Sampling:
     min_p: float = 0.0
     stop: tuple[str, ...] = ()
     stop_token_ids: tuple[int, ...] = ()
+
+    @classmethod
+    def of(cls, settings: "EnvRunnerSettings") -> "Sampling":
+        """Return how the section `env_runners` samples."""
+        return cls(
+            settings.temperature,
+            settings.top_p,
+            settings.max_response_tokens,
+            top_k=settings.top_k,
+            min_p=settings.min_p,
+            stop=tuple(settings.stop),
+            stop_token_ids=tuple(settings.stop_token_ids),
+        )
 
     @property
     def truncated(self) -> bool:

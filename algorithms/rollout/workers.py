@@ -6,7 +6,9 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, cast
 
+import ray
 import torch
+from ray.exceptions import RayError
 from ray.rllib.core.learner.learner_group import LearnerGroup
 from ray.rllib.env.env_runner_group import EnvRunnerGroup
 
@@ -177,6 +179,7 @@ class RolloutWorkers:
         goes on with the new weights. Where runners can fetch these by themselves, nobody waits until they have.
         """
         with self.stream.runners_to_itself():
+            self._keep_those_that_answer()
             first = self.version < 0  # an engine that cannot take weights at all is told of at once
             self._sent = None  # the object store need not hold the old ones beside the new ones
             if self.stream.ahead and not first and (message := self.transfer.publish(self.learner_group)):
@@ -189,6 +192,17 @@ class RolloutWorkers:
             except NoRunnerTookWeights:  # they are replaced when there is something to roll out
                 self.version = self._current_weights()[0]
             self._confirm_push(silent=time.monotonic() - started >= self.settings.timeout_s)
+
+    def _keep_those_that_answer(self) -> None:
+        """Ping the runners that RLlib takes for dead after a failed call of a user's; who answers takes weights."""
+        healthy = set(self.group.healthy_env_runner_ids())
+        doubtful = [] if self.local else [one for one in self.supervisor.up() if one.number not in healthy]
+        pings = {runner.handle.get_pid.remote(): runner for runner in doubtful}
+        answered = ray.wait(list(pings), num_returns=len(pings), timeout=self.settings.timeout_s)[0] if pings else []
+        for ping in answered:
+            with contextlib.suppress(RayError):  # it is dead indeed, and replaced after the push
+                if pings[ping].pid in (None, ray.get(ping)):  # waits: it has answered
+                    self.group._worker_manager.set_actor_state(pings[ping].number, healthy=True)
 
     def _confirm_push(self, *, silent: bool) -> None:
         """Replace the runners that did not take the weights, and keep these for those that start."""

@@ -4,7 +4,7 @@ import pytest
 
 from algorithms.config.errors import ConfigError
 from algorithms.config.loading import load
-from algorithms.evaluation.sampling import evaluation_sampling, training_sampling
+from algorithms.evaluation.sampling import evaluation_sampling
 from algorithms.grpo.config import GRPOConfig
 from algorithms.preflight.check import check
 from algorithms.r3_grpo.config import R3GRPOConfig
@@ -31,21 +31,21 @@ def test_training_refuses_a_truncated_distribution_in_one_line(kind, key, value,
 def test_evaluations_take_it_in_training_and_as_a_command(key, value, whole):
     training = GRPOConfig().environment("r3env/Math-v0").evaluation(**{key: value})
     training.check_settings()
-    sampled = training_sampling(training.env_runners_settings)
+    sampled = Sampling.of(training.env_runners_settings)
     assert getattr(sampled, key) == whole and not sampled.truncated
     held_out = evaluation_sampling(training.evaluation_settings, sampled)
     assert getattr(held_out, key) == value and held_out.truncated
     for section in ("env_runners", "evaluation"):
         command, _ = load([], [f"{section}.{key}={value}"], EvaluateConfig)
         command.check_settings()
-        own = evaluation_sampling(command.evaluation_settings, training_sampling(command.env_runners_settings))
+        own = evaluation_sampling(command.evaluation_settings, Sampling.of(command.env_runners_settings))
         assert getattr(own, key) == value
 
 
 def test_texts_and_tokens_that_end_a_response_are_taken_in_both():
     config, _ = load([], ['env_runners.stop=["</answer>", "\\n\\n"]', "env_runners.stop_token_ids=[7]"], GRPOConfig)
     config.check_settings()
-    sampled = training_sampling(config.env_runners_settings)
+    sampled = Sampling.of(config.env_runners_settings)
     assert (sampled.stop, sampled.stop_token_ids) == (("</answer>", "\n\n"), (7,))
     assert evaluation_sampling(config.evaluation_settings, sampled) == sampled
     config.evaluation(stop=[])

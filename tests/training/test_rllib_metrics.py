@@ -8,6 +8,7 @@ from ray.rllib.utils.metrics import ENV_RUNNER_RESULTS, LEARNER_RESULTS
 
 from algorithms.rollout.conversation import conversation
 from algorithms.rollout.failures import EpisodesFailed
+from algorithms.rollout.types import Split
 from r3env.core import VerifiableEnv
 
 COUNTS = ("num_episodes", "num_env_steps_sampled")
@@ -178,8 +179,32 @@ def test_the_module_is_the_learners_policy(grpo_config, build, rank):
     assert algorithm.get_module("another") is None
 
 
-def test_the_module_is_there_with_a_remote_runner_and_costs_no_engine(grpo_config, build):
+def test_the_policy_answers_a_problem_and_a_conversation(grpo_config, build):
+    algorithm = build(grpo_config)
+    environment = algorithm.environments[Split.TRAIN].unwrapped
+    query = environment.query(environment.uids[0])
+    answers = algorithm.sample(query.problem, n=3)
+    assert answers == algorithm.sample([{"role": "user", "content": environment.prompt(query)}], 3)
+    assert len(set(answers)) > 1 == len(set(algorithm.sample(query.problem, 3, temperature=0.0)))
+    assert len(algorithm.tokenizer.encode(*algorithm.sample(query.problem, max_response_tokens=2))) <= 2
+    with pytest.raises(ValueError, match="sample: no conversation; fix: a text, or turns with `role` and `content`"):
+        algorithm.sample([{"content": "?"}])
+    with pytest.raises(ValueError, match="sample: environment_error|sample: reset: .* tokens leave no room"):
+        algorithm.sample("1 + 1 " * 5000)
+
+
+def test_a_remote_runner_answers_and_no_call_costs_its_engine(grpo_config, build):
     algorithm = build(grpo_config.env_runners(num_env_runners=1).callbacks(Episodes))
     assert algorithm.get_module() is not None
     assert algorithm.train()[ENV_RUNNER_RESULTS]["longest_turn"] > 0  # callbacks log there too
+    runners = algorithm.env_runner_group
+    (episodes,) = runners.foreach_env_runner(lambda runner: runner.sample(num_episodes=3, explore=False))
+    assert len({episode.get_infos()[0]["uid"] for episode in episodes}) == 3
+    for episode in episodes:
+        asked = episode.get_infos()[0]["messages"]
+        assert algorithm.sample(asked, temperature=0.0) == episode.get_actions()
+    pid = runners.foreach_env_runner("get_pid")
+    assert runners.foreach_env_runner(lambda runner: runner.sample(num_timesteps=8)) == []  # RLlib logs the error
+    algorithm.train()
+    assert runners.foreach_env_runner("get_pid") == pid
     assert algorithm.batch.record["rollout/runner_restarts"] == 0
