@@ -53,7 +53,7 @@ from algorithms.learner.model import CausalLMModule
 from algorithms.learner.weights import put_weights
 from algorithms.models.names import fetch_model, resolve_model
 from algorithms.models.tokenizer import ModelConfigs, load_tokenizer
-from algorithms.preflight.check import fetch_teacher, measure_engine
+from algorithms.preflight.check import fetch_teacher, measure_engine, validate_inputs
 from algorithms.rollout.attempts import AttemptTruncator, context_of
 from algorithms.rollout.conversation import last_text
 from algorithms.rollout.env_runner import environment_makers
@@ -94,8 +94,11 @@ class StagedAlgorithm(Algorithm):
         if config.env_runners_settings.num_threads and config.num_env_runners == 0:
             torch.set_num_threads(config.env_runners_settings.num_threads)
         module = config.rl_module_settings
-        fetch_model(module)  # not everybody comes through the command, which has done it
-        fetch_teacher(config)
+        if config.is_checked:  # maybe on another machine
+            fetch_model(module)
+            fetch_teacher(config)
+        else:  # Ray Tune makes an algorithm without `build_algo`
+            validate_inputs(config)
         self.model_configs, self.model_fingerprint = ModelConfigs.read(module), digest_model(module)
         teacher = config.teacher_settings
         self.teacher_fingerprint = None if teacher is None else digest_model(teacher)

@@ -8,6 +8,7 @@ from ray.rllib.utils.metrics import ENV_RUNNER_RESULTS, EPISODE_RETURN_MEAN, EVA
 from ray.tune.schedulers import ASHAScheduler
 
 from algorithms.grpo.algorithm import GRPO
+from algorithms.grpo.config import ConfigError
 
 RETURN = f"{ENV_RUNNER_RESULTS}/{EPISODE_RETURN_MEAN}"
 
@@ -60,6 +61,13 @@ def test_a_script_of_an_rllib_user_runs(grpo_config, build, tmp_path):
             assert found.equal(expected), name
     finally:
         restored.stop()
+
+
+def test_a_trial_that_cannot_begin_ends_in_one_line(grpo_config, tmp_path):
+    """Tune makes the algorithm of a trial from its class and a dict."""
+    config = grpo_config.environment(data=f"{tmp_path}/nowhere.jsonl")
+    with pytest.raises(ConfigError, match="^environment.data: .*nowhere.jsonl"):
+        GRPO(config=config.to_dict())
 
 
 @pytest.mark.slow
