@@ -185,11 +185,13 @@ def test_the_policy_answers_a_problem_and_a_conversation(grpo_config, build):
     query = environment.query(environment.uids[0])
     answers = algorithm.sample(query.problem, n=3)
     assert answers == algorithm.sample([{"role": "user", "content": environment.prompt(query)}], 3)
-    assert len(set(answers)) > 1 == len(set(algorithm.sample(query.problem, 3, temperature=0.0)))
-    assert len(algorithm.tokenizer.encode(*algorithm.sample(query.problem, max_response_tokens=2))) <= 2
+    greedy = set(algorithm.sample(query.problem, 3, temperature=0.0))
+    assert len(set(answers)) > 1 == len(greedy)
+    (begun,) = algorithm.sample(query.problem, temperature=0.0, max_response_tokens=2)
+    assert greedy.pop().startswith(begun)
     with pytest.raises(ValueError, match="sample: no conversation; fix: a text, or turns with `role` and `content`"):
         algorithm.sample([{"content": "?"}])
-    with pytest.raises(ValueError, match="sample: environment_error|sample: reset: .* tokens leave no room"):
+    with pytest.raises(ValueError, match=r"sample: reset: .* tokens leave no room"):
         algorithm.sample("1 + 1 " * 5000)
 
 
