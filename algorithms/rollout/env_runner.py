@@ -164,7 +164,7 @@ class LLMEnvRunner(EnvRunner, Checkpointable):
             rollouts = self.callbacks.sample_ended(rollouts, episodes)
         return rollouts, self.callbacks.take_metrics()
 
-    def sample(
+    def sample(  # type: ignore[override]  # RLlib's annotation takes anything
         self,
         *,
         num_timesteps: int | None = None,

@@ -1,7 +1,10 @@
 """RLlib's metrics, callbacks and parts, as its schedulers, stops and examples expect them."""
 
+import sys
+
 import numpy as np
 import pytest
+import ray
 import torch
 from ray.rllib.callbacks.callbacks import RLlibCallback
 from ray.rllib.utils.metrics import ENV_RUNNER_RESULTS, LEARNER_RESULTS
@@ -11,6 +14,7 @@ from algorithms.rollout.failures import EpisodesFailed
 from algorithms.rollout.types import Split
 from r3env.core import VerifiableEnv
 
+ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # callbacks go to runners
 COUNTS = ("num_episodes", "num_env_steps_sampled")
 
 

@@ -1,6 +1,9 @@
 """Scripts as RLlib's users write them: those of its documentation for PPO, with the names of the classes changed."""
 
+import sys
+
 import pytest
+import ray
 from ray import tune
 from ray.rllib.algorithms.algorithm import Algorithm
 from ray.rllib.callbacks.callbacks import RLlibCallback
@@ -10,6 +13,7 @@ from ray.tune.schedulers import ASHAScheduler
 from algorithms.grpo.algorithm import GRPO
 from algorithms.grpo.config import ConfigError
 
+ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # callbacks go to trials
 RETURN = f"{ENV_RUNNER_RESULTS}/{EPISODE_RETURN_MEAN}"
 
 
