@@ -2,6 +2,7 @@
 
 import abc
 import contextlib
+import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -61,7 +62,7 @@ class Verdict:
 
     Args:
         correct: Whether the answer is correct.
-        reason: Why.
+        reason: Why: a `Reason`, or other words.
         score: Partial credit; None where there is only correct and incorrect.
         feedback: Text about this turn, for per-turn credit; it is in the turn's info.
         answer: The final answer that was read from the response, which maj@k counts; None where it has none, or where
@@ -71,7 +72,7 @@ class Verdict:
     """
 
     correct: bool
-    reason: Reason
+    reason: str
     score: float | None = None
     feedback: str = ""
     answer: str | None = field(default=None, compare=False)
@@ -294,7 +295,7 @@ class VerifiableEnv(gymnasium.Env[str, str], abc.ABC):
         if not isinstance(action, str):
             raise TypeError(f"a response must be text, it is of type {type(action).__name__}")
         query = self._current
-        verdict = self.verify(query, action)
+        verdict = _as_verdict(self.verify(query, action))
         self._turns_left = 0 if verdict.correct else self._turns_left - 1
         terminated = self._turns_left == 0
         observation = "" if terminated else self.feedback(query, action, verdict)
@@ -318,3 +319,14 @@ class VerifiableEnv(gymnasium.Env[str, str], abc.ABC):
     def _sample(self) -> Query:
         queries = self.queries
         return queries[queries.uid_at(int(self.np_random.integers(len(queries))))]
+
+
+def _as_verdict(given: Any) -> Verdict:
+    """Return what `verify` gave, if it is a verdict."""
+    if isinstance(given, Verdict):
+        return given
+    what = f"a {type(given).__name__}, {given!r:.80}"
+    if inspect.iscoroutine(given):
+        given.close()
+        what = "a coroutine; fix: call what is asynchronous with asyncio.run, without async def"
+    raise TypeError(f"verify must return a Verdict, such as Verdict(correct, Reason.EQUAL), it returned {what}")

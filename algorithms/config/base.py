@@ -100,6 +100,15 @@ class BaseConfig(AlgorithmConfig):
         """Note `run.steps`."""
         self._measured["run_steps"] = steps
 
+    def note_checked(self) -> None:
+        """Note `is_checked`."""
+        self._measured["is_checked"] = 1
+
+    @property
+    def is_checked(self) -> bool:
+        """Whether model, environment and data were checked, or are not to be."""
+        return bool(self._measured.get("is_checked"))
+
     def measured_length(self, tokens: int | None) -> None:
         """Note `engine_length`; the settings may be frozen."""
         self._measured["engine_length"] = tokens

@@ -5,6 +5,7 @@ attributes are compared with those of an untouched configuration, and what diffe
 name every attribute that Ray's `AlgorithmConfig` has; a test notices one that a new Ray adds.
 """
 
+import functools
 import inspect
 from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
@@ -16,15 +17,24 @@ from ray.rllib.callbacks.callbacks import RLlibCallback
 from algorithms.config.errors import ConfigError, close_match
 from algorithms.config.other_libraries import explain_other_name
 
-# Those that are called.
-CALLBACKS = frozenset(
-    {"on_algorithm_init", "on_checkpoint_loaded", "on_evaluate_end", "on_evaluate_start", "on_train_result"}
+# Those that are called, in env runners and in the driver.
+RUNNER_CALLBACKS = frozenset(
+    """
+    on_environment_created on_episode_created on_episode_start on_episode_step on_episode_end on_sample_end
+    """.split()
 )
+CALLBACKS = RUNNER_CALLBACKS | {
+    "on_algorithm_init",
+    "on_checkpoint_loaded",
+    "on_evaluate_end",
+    "on_evaluate_start",
+    "on_train_result",
+}
 
 # Read by the parts of RLlib that run here, by ours, or by a class of the user's own.
 EFFECTIVE = frozenset(
     """
-    algo_class callbacks_class create_local_env_runner custom_resources_for_main_process
+    algo_class callbacks_class create_local_env_runner custom_evaluation_function custom_resources_for_main_process
     custom_resources_per_env_runner custom_resources_per_learner env env_config
     env_runner_cls evaluation_interval grad_clip in_evaluation _is_frozen _is_online _learner_class
     learner_config_dict local_gpu_idx log_level log_sys_usage lr max_num_env_runner_restarts
@@ -74,7 +84,7 @@ _REFUSED: Mapping[str, str] = MappingProxyType(
             evaluation_num_env_runners evaluation_parallel_to_training evaluation_force_reset_envs_before_iteration
             evaluation_error_after_n_consecutive_skips always_attach_evaluation_results enable_async_evaluation""",
         "fix: override `evaluate` in a class of your own": """
-            custom_evaluation_function custom_async_evaluation_function off_policy_estimation_methods
+            custom_async_evaluation_function off_policy_estimation_methods
             ope_split_batch_by_episode""",
         "fix: learners.num_gpus_per_learner and env_runners.num_gpus_per_env_runner": "num_gpus _fake_gpus",
         "fix: the runtime environment of `ray.init` or `ray job submit`": """
@@ -84,14 +94,6 @@ _REFUSED: Mapping[str, str] = MappingProxyType(
         "learners get the driver's rows directly": """
             num_aggregator_actors_per_learner max_requests_in_flight_per_aggregator_actor
             max_requests_in_flight_per_learner _learner_connector add_default_connectors_to_learner_pipeline""",
-        "the engine rolls out many episodes at once and does not call it": " ".join(
-            f"callbacks_{name}"
-            for name in (
-                "on_env_runners_recreated on_offline_eval_runners_recreated on_environment_created on_episode_created "
-                "on_episode_start on_episode_step on_episode_end on_evaluate_offline_start on_evaluate_offline_end "
-                "on_sample_end"
-            ).split()
-        ),
         _TEXT: """
             disable_env_checking observation_space action_space normalize_actions clip_actions _is_atari render_env
             action_mask_key
@@ -102,7 +104,8 @@ _REFUSED: Mapping[str, str] = MappingProxyType(
         _ACTORS: """
             merge_env_runner_states broadcast_env_runner_states use_env_runner_state_server
             env_runner_state_server_max_concurrency max_requests_in_flight_per_env_runner ignore_env_runner_failures
-            delay_between_env_runner_restarts_s _dont_auto_sync_env_runner_states""",
+            delay_between_env_runner_restarts_s _dont_auto_sync_env_runner_states
+            callbacks_on_env_runners_recreated""",
         _TORCH: """
             framework_str eager_tracing eager_max_retraces tf_session_args local_tf_session_args torch_compile_learner
             torch_compile_learner_what_to_compile torch_compile_learner_dynamo_backend torch_compile_learner_dynamo_mode
@@ -130,7 +133,9 @@ _REFUSED: Mapping[str, str] = MappingProxyType(
             offline_eval_runner_restore_timeout_s max_requests_in_flight_per_offline_eval_runner
             validate_offline_eval_runners_after_construction offline_eval_runner_health_probe_timeout_s
             offline_eval_rl_module_inference_only broadcast_offline_eval_runner_states
-            offline_eval_batch_size_per_runner dataset_num_iters_per_eval_runner""",
+            offline_eval_batch_size_per_runner dataset_num_iters_per_eval_runner
+            callbacks_on_offline_eval_runners_recreated callbacks_on_evaluate_offline_start
+            callbacks_on_evaluate_offline_end""",
         "fix: metrics.jsonl, which has a row per step": """
             keep_per_episode_custom_metrics metrics_episode_collection_timeout_s""",
         _FORMER: """
@@ -196,7 +201,15 @@ def check_arguments(config: AlgorithmConfig, untouched: AlgorithmConfig, section
         raise ConfigError(f"{argument_of(name)}: has no effect here; {_answer(name, sections)}")
     for kind in _classes(config.callbacks_class):
         for place in _places(kind):
-            raise ConfigError(f"{kind.__name__}.{place}: is never called here; known: {', '.join(sorted(CALLBACKS))}")
+            if place not in CALLBACKS:
+                known = ", ".join(sorted(CALLBACKS))
+                raise ConfigError(f"{kind.__name__}.{place}: is never called here; known: {known}")
+
+
+def given_callbacks(config: AlgorithmConfig) -> set[str]:
+    """Return the places of a configuration's callbacks, as methods and as functions."""
+    methods = {place for kind in _classes(config.callbacks_class) for place in _places(kind)}
+    return methods | {place for place in CALLBACKS if getattr(config, f"callbacks_{place}")}
 
 
 def _is_rllibs(name: str) -> bool:
@@ -226,14 +239,11 @@ def _same(one: Any, other: Any) -> bool:
 
 def _classes(given: Any) -> list[type]:
     each = given if isinstance(given, list | tuple) else [given]
-    return [kind for kind in each if isinstance(kind, type)]
+    classes = [kind.func if isinstance(kind, functools.partial) else kind for kind in each]
+    return [kind for kind in classes if isinstance(kind, type)]
 
 
 def _places(kind: type) -> Iterator[str]:
     for name in dir(RLlibCallback):
-        if (
-            name.startswith("on_")
-            and name not in CALLBACKS
-            and getattr(kind, name, None) not in (None, getattr(RLlibCallback, name))
-        ):
+        if name.startswith("on_") and getattr(kind, name, None) not in (None, getattr(RLlibCallback, name)):
             yield name

@@ -26,7 +26,7 @@ from algorithms.evaluation.results import (
     open_results,
     stored_part_size,
 )
-from algorithms.evaluation.sampling import Answer, Draw, Sampler, evaluation_sampling, make_truncator, training_sampling
+from algorithms.evaluation.sampling import Answer, Draw, Sampler, evaluation_sampling, make_truncator
 from algorithms.evaluation.votes import Scale
 from algorithms.models.causal_lm import read_config
 from algorithms.models.names import context_length, fetch_model, resolve_model
@@ -67,7 +67,7 @@ def evaluate(config: BenchmarksConfig, seed: int, out: str | None, start_ray: Ca
     evaluation, runners = config.evaluation_settings, config.env_runners_settings
     size = stored_part_size(path) or part_size(evaluation.samples, runners.max_num_seqs, runners.num_env_runners)
     cut = parts(uids, size)
-    training = training_sampling(runners)
+    training = Sampling.of(runners)
     complete = all(folder.has(number) for number in range(len(cut)))
     if not complete:
         validate_engine(config, environment, uids)

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from algorithms.config.base import BaseConfig
-from algorithms.config.machine import EnvRunnerSettings
 from algorithms.config.sections import EvaluationSettings
 from algorithms.evaluation.metrics import Metrics, summarize
 from algorithms.rollout.attempts import AttemptTruncator
@@ -240,18 +239,6 @@ def evaluation_sampling(settings: EvaluationSettings, training: Sampling) -> Sam
     own = {key: getattr(settings, key) for key in ("temperature", "top_p", "top_k", "min_p", "stop")}
     own = {key: tuple(value) if isinstance(value, list) else value for key, value in own.items()}
     return replace(training, **{key: value for key, value in own.items() if value is not None})
-
-
-def training_sampling(settings: EnvRunnerSettings) -> Sampling:
-    """Return how the section `env_runners` samples."""
-    return Sampling(
-        settings.temperature,
-        max_response_tokens=settings.max_response_tokens,
-        stop=tuple(settings.stop),
-        stop_token_ids=tuple(settings.stop_token_ids),
-        chunk=settings.response_chunk,
-        chunk_head=settings.chunk_head,
-    )
 
 
 def held_out_sample(uids: Sequence[str], limit: int | None) -> list[str]:

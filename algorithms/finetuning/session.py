@@ -14,7 +14,6 @@ from algorithms.evaluation.sampling import (
     evaluate_policy,
     held_out_sample,
     make_truncator,
-    training_sampling,
 )
 from algorithms.finetuning import trainer as trainers
 from algorithms.finetuning.config import SFTConfig
@@ -22,7 +21,7 @@ from algorithms.finetuning.rows import Rows
 from algorithms.models.names import context_length, resolve_model
 from algorithms.models.tokenizer import load_tokenizer
 from algorithms.rollout.env_runner import environment_makers
-from algorithms.rollout.types import Split
+from algorithms.rollout.types import Sampling, Split
 from algorithms.rollout.workers import inference_workers
 from algorithms.train.checkpoints import Checkpoints
 from algorithms.train.closing_table import print_closing_table, problems_named
@@ -253,7 +252,7 @@ def measure(
                 lambda requests: workers.rollout(requests, counter.update),
                 uids,
                 settings,
-                training_sampling(config.env_runners_settings),
+                Sampling.of(config.env_runners_settings),
                 seed,
                 truncator,
             )

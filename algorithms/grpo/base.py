@@ -1,11 +1,12 @@
 """The parts of a staged algorithm that no method changes: set-up, bookkeeping, evaluation, state."""
 
 import functools
+import json
 import logging
 import tempfile
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -17,12 +18,13 @@ from ray.rllib.callbacks.utils import make_callback
 from ray.rllib.core import DEFAULT_MODULE_ID
 from ray.rllib.core.learner.learner_group import LearnerGroup
 from ray.rllib.env.env_runner_group import EnvRunnerGroup
+from ray.rllib.utils.metrics import ENV_RUNNER_RESULTS
 from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
 
 from algorithms.config.errors import ConfigError
 from algorithms.evaluation.no_answer import MissingAnswersWatch
 from algorithms.evaluation.results import digest_model
-from algorithms.evaluation.sampling import Evaluation, evaluate_policy, make_truncator, training_sampling
+from algorithms.evaluation.sampling import Evaluation, evaluate_policy, make_truncator
 from algorithms.grpo.advantages import AdvantageEstimator
 from algorithms.grpo.config import GRPOConfig
 from algorithms.grpo.first_checks import check_engine, comparable, proof_prompts, proof_rows
@@ -39,7 +41,7 @@ from algorithms.grpo.registry import (
     query_sampler,
     settings_of,
 )
-from algorithms.grpo.rllib_metrics import Sampled, log_lifetime, log_rllib_metrics
+from algorithms.grpo.rllib_metrics import Sampled, log_lifetime, log_rllib_metrics, rllib_evaluation
 from algorithms.grpo.rollout_source import RolloutSource
 from algorithms.grpo.samples import scoring_row
 from algorithms.grpo.state import history_savepoint, open_history, pack_states, restore_states
@@ -51,13 +53,16 @@ from algorithms.learner.model import CausalLMModule
 from algorithms.learner.weights import put_weights
 from algorithms.models.names import fetch_model, resolve_model
 from algorithms.models.tokenizer import ModelConfigs, load_tokenizer
-from algorithms.preflight.check import fetch_teacher, measure_engine
+from algorithms.preflight.check import fetch_teacher, measure_engine, validate_inputs
 from algorithms.rollout.attempts import AttemptTruncator, context_of
+from algorithms.rollout.conversation import last_text
 from algorithms.rollout.env_runner import environment_makers
 from algorithms.rollout.rendering import PromptRenderer
 from algorithms.rollout.reward_actors import RewardActors
-from algorithms.rollout.types import OnProgress, Prompt, Sampling, Split
+from algorithms.rollout.types import OnProgress, Prompt, Request, Sampling, Split
 from algorithms.rollout.workers import RolloutWorkers
+from algorithms.utils.rng import RngStream, request_seeds
+from r3env.queries import Query
 
 T = TypeVar("T")
 
@@ -90,8 +95,11 @@ class StagedAlgorithm(Algorithm):
         if config.env_runners_settings.num_threads and config.num_env_runners == 0:
             torch.set_num_threads(config.env_runners_settings.num_threads)
         module = config.rl_module_settings
-        fetch_model(module)  # not everybody comes through the command, which has done it
-        fetch_teacher(config)
+        if config.is_checked:  # maybe on another machine
+            fetch_model(module)
+            fetch_teacher(config)
+        else:  # Ray Tune makes an algorithm without `build_algo`
+            validate_inputs(config)
         self.model_configs, self.model_fingerprint = ModelConfigs.read(module), digest_model(module)
         teacher = config.teacher_settings
         self.teacher_fingerprint = None if teacher is None else digest_model(teacher)
@@ -171,7 +179,7 @@ class StagedAlgorithm(Algorithm):
 
     def sampling(self) -> Sampling:
         """Return how training rollouts are sampled."""
-        return training_sampling(self.config.env_runners_settings)
+        return Sampling.of(self.config.env_runners_settings)
 
     def uids(self, split: Split) -> list[str]:
         """Return the ids of an environment's queries."""
@@ -276,12 +284,18 @@ class StagedAlgorithm(Algorithm):
                 self.metrics.log_value(tuple(tag.split("/")), value, window=1)
         self.sampled += Sampled.of(batch)
         log_rllib_metrics(self.metrics, batch, self.sampled, self.config.metrics_num_episodes_for_smoothing)
+        if logged := self.rollout_workers.take_callback_metrics():
+            self.metrics.aggregate(logged, key=ENV_RUNNER_RESULTS)
 
     # -- Evaluation, by RLlib's own interval. -----------------------------------------------------------------------
 
     def evaluate(self, parallel_train_future: Any = None) -> dict[str, Any]:
         """Evaluate on held-out problems with the training runners; the result is also kept in `evaluation`."""
         self._call_back("on_evaluate_start")
+        if own := self.config.custom_evaluation_function:
+            metrics: dict[str, Any] = own(self, self.env_runner_group)[0]
+            self._call_back("on_evaluate_end", evaluation_metrics=metrics)
+            return metrics
         self.evaluating = True
         try:
             self.evaluation = evaluate_policy(
@@ -304,9 +318,41 @@ class StagedAlgorithm(Algorithm):
         first = [answer.first for answers in self.evaluation.answers for answer in answers]
         if warning := self.missing_answers.observe_evaluation(first):
             _logger.warning(warning)
-        metrics = self.evaluation.metrics()
+        metrics = self.evaluation.metrics() | rllib_evaluation(first, self.rollout_workers.take_callback_metrics())
         self._call_back("on_evaluate_end", evaluation_metrics=metrics)
         return metrics
+
+    def sample(
+        self, asked: str | Sequence[Mapping[str, str]], n: int = 1, *, seed: int = 0, **sampling: Any
+    ) -> list[str]:
+        """Return `n` responses of the current policy, which nobody judges.
+
+        Args:
+            asked: a problem, which is written as in training, or a conversation: `{"role": …, "content": …}` each.
+            n: how many.
+            seed: of the sampling: the same one gives the same responses.
+            sampling: in place of training's: `temperature`, `max_response_tokens` and other fields of `Sampling`.
+
+        Raises:
+            ValueError: the conversation is none, or does not fit the model; one line.
+        """
+        if isinstance(asked, str):
+            environment = self.environments[Split.TRAIN].unwrapped
+            asked = [{"role": "user", "content": environment.prompt(Query("", asked, ""))}]
+        if not asked or any({"role", "content"} - turn.keys() for turn in asked):
+            raise ValueError("sample: no conversation; fix: a text, or turns with `role` and `content`")
+        prompt, settings = Prompt(json.dumps([dict(turn) for turn in asked])), replace(self.sampling(), **sampling)
+        requests = [
+            Request(place, prompt, 0, own, settings, Split.QUESTION)
+            for place, own in enumerate(request_seeds(seed, 0, RngStream.SAMPLE, n))
+        ]
+        try:
+            rollouts = self.rollout_workers.rollout(requests)
+        finally:
+            self.rollout_workers.forget_counts()
+        for error in (rollout.error for rollout in rollouts if rollout.error):
+            raise ValueError(f"sample: {error}")
+        return [last_text(rollout) for rollout in rollouts]
 
     def _call_back(self, place: str, **found: Any) -> None:
         functions = getattr(self.config, f"callbacks_{place}")

@@ -273,6 +273,7 @@ class GRPOConfig(BaseConfig):
         """Do RLlib's part of `build_algo`, after the settings were checked and Ray was started."""
         if self.algo_class is None:
             self.algo_class = self.default_algo_class()
+        self.note_checked()
         return super().build_algo(use_copy=use_copy)
 
     def get_default_learner_class(self) -> "type[Learner]":

@@ -35,7 +35,7 @@ def group_metrics(groups: Sequence[Group]) -> dict[str, float]:
         "groups/solve_none": _mean([not any(group) for group in solved]),
         "response/mean_tokens": _mean(lengths),
         "response/max_tokens": float(max(lengths, default=0)),
-        "response/further_contexts": _mean([np.count_nonzero(s.rollout.tokens == NEW_CONTEXT) for s in samples]),
+        "response/further_contexts": _mean([float((s.rollout.tokens == NEW_CONTEXT).sum()) for s in samples]),
         "response/truncated": _mean([sample.rollout.truncated for sample in samples]),
         "response/no_answer": _mean([sample.rollout.verdict == Reason.NO_ANSWER for sample in samples]),
     }

@@ -3,8 +3,9 @@
 An environment step is a turn, an agent's step too; a row that learners train on is a module's.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from ray.rllib.core import ALL_MODULES, DEFAULT_AGENT_ID, DEFAULT_MODULE_ID
 from ray.rllib.core.learner.learner import Learner
@@ -48,13 +49,8 @@ def log_rllib_metrics(metrics: MetricsLogger, batch: StepBatch, sampled: Sampled
         sampled: since the run's start, this step included.
         window: the number of the call's last episodes that `episode_return_mean` and the like are taken over at most.
     """
+    _log_episodes(metrics, [sample.rollout for sample in batch.fresh], window)
     for rollout in (sample.rollout for sample in batch.fresh):
-        for names_of, value in (
-            ((names.EPISODE_RETURN_MEAN, names.EPISODE_RETURN_MIN, names.EPISODE_RETURN_MAX), rollout.reward),
-            ((names.EPISODE_LEN_MEAN, names.EPISODE_LEN_MIN, names.EPISODE_LEN_MAX), _turns(rollout)),
-        ):
-            for name, reduce in zip(names_of, ("mean", "min", "max"), strict=True):
-                metrics.log_value((names.ENV_RUNNER_RESULTS, name), value, reduce=reduce, window=window)
         for place in (
             ("agent_episode_return_mean", DEFAULT_AGENT_ID),
             ("module_episode_return_mean", DEFAULT_MODULE_ID),
@@ -75,6 +71,32 @@ _OF_LEARNER = {
     "gradients_default_optimizer_global_norm": "policy/grad_norm",
     "default_optimizer_learning_rate": "policy/lr",
 }
+
+
+def rllib_evaluation(rollouts: Sequence[Rollout], logged: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return RLlib's metrics of an evaluation.
+
+    Args:
+        rollouts: each an episode.
+        logged: by callbacks in env runners.
+    """
+    metrics = MetricsLogger(root=True)
+    _log_episodes(metrics, rollouts, window=len(rollouts))
+    metrics.log_value((names.ENV_RUNNER_RESULTS, names.NUM_EPISODES), len(rollouts), reduce="sum")
+    if logged:
+        metrics.aggregate(list(logged), key=names.ENV_RUNNER_RESULTS)
+    found: dict[str, Any] = metrics.reduce(compile=True)
+    return found
+
+
+def _log_episodes(metrics: MetricsLogger, rollouts: Sequence[Rollout], window: int) -> None:
+    for rollout in rollouts:
+        for names_of, value in (
+            ((names.EPISODE_RETURN_MEAN, names.EPISODE_RETURN_MIN, names.EPISODE_RETURN_MAX), rollout.reward),
+            ((names.EPISODE_LEN_MEAN, names.EPISODE_LEN_MIN, names.EPISODE_LEN_MAX), _turns(rollout)),
+        ):
+            for name, reduce in zip(names_of, ("mean", "min", "max"), strict=True):
+                metrics.log_value((names.ENV_RUNNER_RESULTS, name), value, reduce=reduce, window=window)
 
 
 def log_lifetime(metrics: MetricsLogger, sampled: Sampled) -> None:

@@ -48,18 +48,29 @@ def validate_start(config: "BaseConfig") -> None:
     _warn_of_idle_gpus(config)
     if config.env_runners_settings.engine == "vllm" and (problem := vllm_problem()):
         _logger.warning(problem)
+    model = validate_inputs(config)
+    if model is not None:
+        _warn_of_small_gpus(config, model)
+
+
+def validate_inputs(config: "BaseConfig") -> ModelFacts | None:
+    """Check model, teacher, environment and data, and fetch what is not there; return what is known of the model.
+
+    Raises:
+        ConfigError: as `validate_start`.
+    """
     model = validate_model(config)
     environment = validate_environment(config)
     teacher = validate_teacher(config, model)
     if model is not None:
-        _warn_of_small_gpus(config, model)
         validate_teacher_context(config, teacher, model, validate_sequences(config, model, environment).longest)
     fetch_model(config.rl_module_settings)
     fetch_teacher(config)
+    return model
 
 
 def measure_engine(config: "BaseConfig") -> None:
-    """Measure a vLLM engine's start arguments, if no check has: Ray Tune builds an algorithm without one."""
+    """Measure a vLLM engine's start arguments, if no check has."""
     if config.env_runners_settings.engine == "vllm" and config.engine_length is None:
         model = validate_model(config)
         if model is not None:

@@ -34,6 +34,7 @@ from algorithms.preflight.resources import (
     reserved,
     vllm_is_installed,
 )
+from algorithms.preflight.trial import DOUBTFUL
 from r3env.printable import printable
 
 if TYPE_CHECKING:
@@ -108,7 +109,9 @@ def _verdict(rows: Sequence[Line | tuple[str, str]]) -> str:
     """Name the lines that say what is missing, and those of what was not checked."""
     missing = [row.name for row in rows if isinstance(row, Line) and not row.enough]
     unchecked = [row[0] for row in rows if _NOT_CHECKED in row[1]]
+    doubtful = [row[0] for row in rows if DOUBTFUL in row[1]]
     text = f"NOT ENOUGH here: {', '.join(missing)}" if missing else "nothing is missing here"
+    text += f"; doubtful: {', '.join(doubtful)}" if doubtful else ""
     return f"{text}; not checked: {', '.join(unchecked)}" if unchecked else text
 
 

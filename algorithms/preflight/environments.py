@@ -115,7 +115,8 @@ def _tried(config: "BaseConfig", environment: "VerifiableEnv", uids: Sequence[st
         _logger.warning(warning)
     runners = config.env_runners_settings
     policy = Policy(runners.temperature, 1.0, runners.max_response_tokens)
-    return try_out(environment, uids, policy=policy) if trial else ""
+    reflects = config.quoted_tokens() > 0 or config.evaluation_settings.reflection
+    return try_out(environment, uids, policy=policy, reflects=reflects) if trial else ""
 
 
 def user_prompts(environment: "VerifiableEnv", uids: Sequence[str]) -> list[Opening]:

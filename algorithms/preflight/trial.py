@@ -19,11 +19,15 @@ if TYPE_CHECKING:
 PROBLEMS = 2
 LIMIT_S = 60.0
 OTHER_ANSWER = "I do not know."
+DOUBTFUL = "LOOK AT verify: "
 
 
 @dataclass(frozen=True)
 class _Outcome:
-    """What an environment made of an answer: the reward, whether one was found, or an error; empty: there was none."""
+    """What an environment made of an answer: the reward, whether one was found, or an error; empty: there was none.
+
+    A rejected answer is given again for as long as the episode lasts.
+    """
 
     uid: str
     answer: str
@@ -34,7 +38,12 @@ class _Outcome:
 
 
 def try_out(
-    environment: "VerifiableEnv", uids: Sequence[str], limit_s: float = LIMIT_S, policy: Policy | None = None
+    environment: "VerifiableEnv",
+    uids: Sequence[str],
+    limit_s: float = LIMIT_S,
+    policy: Policy | None = None,
+    *,
+    reflects: bool = False,
 ) -> str:
     """Answer a few problems, each with its reference answer and with another text; return a line on the outcome.
 
@@ -46,13 +55,16 @@ def try_out(
         uids: of its queries.
         limit_s: seconds after which to give up waiting, which is no error.
         policy: how the run lets an agent sample; None: without limits.
+        reflects: whether the run begins episodes behind a failed attempt.
 
     Raises:
-        ConfigError: every answer failed; the line names the setting, the function or environment, and its error.
+        ConfigError: every answer failed, or no episode begins behind a failed attempt; the line names the setting, the
+            function or environment, and its error.
     """
     if not uids:
         return ""
     outcomes: list[_Outcome] = []
+    no_second: list[str] = []
     chosen = uids[:1] if environment.takes_completions else uids[:: -(-len(uids) // PROBLEMS)]
 
     given_up = threading.Event()
@@ -63,6 +75,8 @@ def try_out(
                 outcomes.append(outcome)
                 if given_up.is_set():
                     return
+        if reflects and not environment.takes_completions:
+            no_second.extend(_second_attempt_fails(environment, chosen[0]))
 
     thread = threading.Thread(target=work, name="trial", daemon=True)  # which may never return
     thread.start()
@@ -75,7 +89,10 @@ def try_out(
     failed = [one for one in done if one.error]
     if len(failed) == len(done):
         raise ConfigError(_all_failed(environment, failed[0]))
-    return _line(done, failed) + _not_found(environment, done[::2])
+    for error in no_second:
+        fix = "take the options failed_attempt and attempt_feedback in reset, as VerifiableEnv does"
+        raise ConfigError(f"environment.id: a second attempt, as in reflection, fails: {one_line(error)}; fix: {fix}")
+    return _line(done, failed) + _not_found(environment, done[::2]) + _doubts(environment, done)
 
 
 def sum_decides(environment: "VerifiableEnv", uids: Sequence[str]) -> str:
@@ -105,21 +122,38 @@ def _answered(environment: "VerifiableEnv", uid: str, policy: Policy) -> Iterato
         try:
             text = environment.reference_response(environment.query(uid)) if answer is None else answer
             where = "reset"
-            environment.reset(seed=0, options=options)
+            environment.reset(seed=0, options=dict(options))
             where = "step"
-            result = environment.step(text)
-            while "next_turn" in result[-1]:  # an agent's next request
-                result = environment.step(text)
-            yield _judged(uid, text, result)
+            results = [environment.step(text)]
+            while _continues(environment, results):
+                results.append(environment.step(text))
+            yield _judged(uid, text, results)
             if environment.takes_completions:
                 return
         except BaseException as error:  # the environment is the user's: it can raise anything, and may call exit()
             yield _Outcome(uid, text, error=describe_error(where, error))
 
 
-def _judged(uid: str, answer: str, result: tuple[Any, ...]) -> _Outcome:
-    _, reward, _, _, info = result
-    reward = finite_reward(reward)
+def _continues(environment: "VerifiableEnv", results: Sequence[tuple[Any, ...]]) -> bool:
+    """Return whether another turn follows: an agent's next request, or another try."""
+    _, _, terminated, truncated, info = results[-1]
+    return "next_turn" in info or not (terminated or truncated or len(results) >= environment.max_turns)
+
+
+def _second_attempt_fails(environment: "VerifiableEnv", uid: str) -> Iterator[str]:
+    """Return the error of an episode that begins behind a failed attempt, as in reflection; nothing: it begins."""
+    try:
+        options = {"uid": uid, "failed_attempt": OTHER_ANSWER, "attempt_feedback": "No answer."}
+        text: Any = environment.reset(seed=0, options=options)[0]
+        if not isinstance(text, str):
+            yield f"reset: the user turn must be text, it is of type {type(text).__name__}"
+    except BaseException as error:  # as above
+        yield describe_error("reset", error)
+
+
+def _judged(uid: str, answer: str, results: Sequence[tuple[Any, ...]]) -> _Outcome:
+    info = results[-1][-1]
+    reward = sum(finite_reward(each[1]) for each in results)
     if info.get("verdict") in UNTRUSTED:
         return _Outcome(uid, answer, error=str(info.get("feedback") or f"the verdict is {info['verdict']}"))
     found = info.get("verdict") != Reason.NO_ANSWER
@@ -147,6 +181,20 @@ def _not_found(environment: "VerifiableEnv", references: Sequence[_Outcome]) -> 
         return ""
     form = environment.answer_form(environment.query(without[0].uid))
     return f"; NO ANSWER FOUND in {len(without)} of the reference answers, looked for {form}"
+
+
+def _doubts(environment: "VerifiableEnv", done: Sequence[_Outcome]) -> str:
+    """Say which judgments can hardly be meant; an environment without reference answers has none to go wrong."""
+    wrong = [one for one in done[::2] if not (one.error or one.correct) and one.found]
+    wrong = [one for one in wrong if environment.query(one.uid).answer]
+    paid = [one for one in done[1::2] if one.correct]
+    doubts = []
+    if wrong:
+        what = f"{len(wrong)} of {len(done[::2])} reference answers are graded incorrect"
+        doubts.append(f"{what} ({shown(wrong[0].answer)} on problem {shown(wrong[0].uid)})")
+    if paid:
+        doubts.append(f"{OTHER_ANSWER!r} is graded correct (on problem {shown(paid[0].uid)})")
+    return f"; {DOUBTFUL}{', and '.join(doubts)}" if doubts else ""
 
 
 def _all_failed(environment: "VerifiableEnv", first: _Outcome) -> str:

@@ -1,8 +1,10 @@
 """The RLlib EnvRunner that rolls out explicit requests with a generation engine."""
 
 import functools
+import json
 import os
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 import gymnasium
@@ -11,6 +13,7 @@ import torch
 from ray.rllib.core import COMPONENT_RL_MODULE, DEFAULT_MODULE_ID
 from ray.rllib.env import INPUT_ENV_SPACES
 from ray.rllib.env.env_runner import EnvRunner
+from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 from ray.rllib.utils.checkpoints import Checkpointable
 from ray.rllib.utils.metrics import WEIGHTS_SEQ_NO
 
@@ -24,7 +27,9 @@ from algorithms.rollout.engines.base import DROP_WEIGHTS
 from algorithms.rollout.engines.factory import make_engine
 from algorithms.rollout.episodes import EpisodeRunner
 from algorithms.rollout.reward_actors import judge_of
-from algorithms.rollout.types import Request, RunnerReport, Split
+from algorithms.rollout.rllib_episodes import ObservedTurns, RunnerCallbacks
+from algorithms.rollout.types import Prompt, Request, Rollout, RunnerReport, Sampling, Split
+from algorithms.utils.rng import RngStream, rng_for
 from algorithms.utils.starting import READY, failure_reported, report_stage
 from r3env import grading
 from r3env.envs.function import judging_with
@@ -43,6 +48,20 @@ def environment_makers(config: BaseConfig) -> dict[Split, Callable[[], gymnasium
         Split.TRAIN: functools.partial(make, dict(config.env_config)),
         Split.EVALUATION: functools.partial(make, held_out),
     }
+
+
+class Question(gymnasium.Env[str, str]):
+    """A conversation that the policy continues by one turn, which nobody judges; as JSON it is the query's uid."""
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
+        """Return the last turn, and those before it."""
+        super().reset(seed=seed)
+        *before, last = json.loads((options or {})["uid"])
+        return last["content"], {"conversation": before}
+
+    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        """End the episode."""
+        return "", 0.0, True, False, {"correct": False, "verdict": "not_judged"}
 
 
 class LLMEnvRunner(EnvRunner, Checkpointable):
@@ -90,8 +109,12 @@ class LLMEnvRunner(EnvRunner, Checkpointable):
 
     def make_env(self) -> None:
         """Prepare the episode runner and one environment, which gives the spaces."""
-        makers = environment_makers(self.config)
+        self.callbacks = RunnerCallbacks(self)
+        makers: dict[Split, Callable[[], gymnasium.Env[str, str]]] = {Split.QUESTION: Question}
+        makers |= {split: self.callbacks.maker(make) for split, make in environment_makers(self.config).items()}
         self.env = makers[Split.TRAIN]()
+        self._kept: list[Rollout] = []  # that have ended while `sample` ran
+        self._sampled = 0
         settings = self.config.env_runners_settings
         self.episode_runner = EpisodeRunner(
             self.engine,
@@ -101,6 +124,7 @@ class LLMEnvRunner(EnvRunner, Checkpointable):
             settings.step_timeout_s,
             chat_format(self.config),
             agents_at_once() if takes_completions(self.env) else None,
+            functools.partial(ObservedTurns, self.callbacks),
         )
 
     def _has_gpu(self) -> bool:
@@ -125,18 +149,70 @@ class LLMEnvRunner(EnvRunner, Checkpointable):
         tokens, engine_seconds = runner.generated_tokens, runner.engine_seconds
         runner.withdraw(withdraw)
         runner.add(requests)
-        rollouts = tuple(runner.advance(seconds))
+        kept, self._kept = self._kept, []
+        rollouts, metrics = self._seen_by_callbacks(kept + runner.advance(0.0 if kept else seconds))
         return RunnerReport(
-            rollouts=rollouts,
+            rollouts=tuple(rollouts),
             unfinished=runner.unfinished,
             generated_tokens=runner.generated_tokens - tokens,
             engine_seconds=runner.engine_seconds - engine_seconds,
             grading=grading.statistics(),
+            metrics=metrics,
         )
 
-    def sample(self, **kwargs: Any) -> Any:
-        """Raise: RLlib's implicit sampling is not used, as requests name the query of each episode."""
-        raise NotImplementedError("LLMEnvRunner runs explicit requests: use advance(requests)")
+    def _seen_by_callbacks(self, rollouts: list[Rollout]) -> tuple[list[Rollout], dict[str, Any]]:
+        """Return rollouts that have ended, and what callbacks have logged."""
+        if not self.callbacks.wanted:
+            return rollouts, {}
+        if episodes := self._turns.take(rollouts):
+            rollouts = self.callbacks.sample_ended(rollouts, episodes)
+        return rollouts, self.callbacks.take_metrics()
+
+    def sample(  # type: ignore[override]  # RLlib's annotation takes anything
+        self,
+        *,
+        num_timesteps: int | None = None,
+        num_episodes: int | None = None,
+        explore: bool | None = None,
+        random_actions: bool = False,
+        force_reset: bool = False,
+    ) -> list[SingleAgentEpisode]:
+        """Return episodes of queries drawn at random, with the current weights; see `ObservedTurns`.
+
+        Args:
+            num_timesteps: not taken: an episode is a whole conversation.
+            num_episodes: how many; None: one.
+            explore: False: each token is the most likely one.
+            random_actions: not taken: a random text answers nothing.
+            force_reset: each episode begins with a reset anyway.
+        """
+        if num_timesteps is not None or random_actions:
+            name = "random_actions" if random_actions else "num_timesteps"
+            raise ValueError(f"EnvRunner.sample: {name} is not taken; fix: num_episodes")
+        sampling = Sampling.of(self.config.env_runners_settings)
+        sampling = replace(sampling, temperature=0.0) if explore is False else sampling
+        requests, queries = [], self.env.unwrapped.queries
+        for _ in range(1 if num_episodes is None else num_episodes):
+            self._sampled += 1
+            rng = rng_for(self.config.seed or 0, self.worker_index or 0, RngStream.SAMPLE, self._sampled)
+            prompt = Prompt(queries.uid_at(int(rng.integers(len(queries)))))
+            requests.append(Request(-self._sampled, prompt, 0, int(rng.integers(2**63)), sampling))
+        self.episode_runner.add(requests)
+        rollouts: list[Rollout] = []
+        while len(rollouts) < len(requests):
+            for rollout in self.episode_runner.advance(1.0):
+                (self._kept if rollout.request_id >= 0 else rollouts).append(rollout)
+        episodes = self._turns.take(sorted(rollouts, key=lambda rollout: -rollout.request_id))
+        self.callbacks.call("on_sample_end", samples=episodes)
+        return episodes
+
+    def apply(self, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Call a function with this runner; what it raises is the caller's, where RLlib's runner ends its process."""
+        return func(self, *args, **kwargs)
+
+    @property
+    def _turns(self) -> ObservedTurns:
+        return cast(ObservedTurns, self.episode_runner.turns)
 
     def assert_healthy(self) -> None:
         """Answer a ping; an actor that cannot is replaced."""

@@ -174,6 +174,9 @@ class Turns:
         except BaseException as error:  # see begin
             episode.fail("environment_error", describe_error("step", error))
 
+    def ended(self, episode: Episode) -> None:
+        """Take note that an episode has ended; nothing is noted here."""
+
     def _answer(
         self, episode: Episode, start: int, text: str, completion: Completion
     ) -> tuple[str, Any, bool, bool, dict[str, Any]]:

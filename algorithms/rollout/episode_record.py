@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Self
+from typing import Any, Self
 
 import gymnasium
 import numpy as np
@@ -40,6 +40,7 @@ class Episode:
         chunks: of the response in progress, those that are written.
         asked_logprob: what that gave.
         answer: as in `Rollout`.
+        observed: RLlib's episode of it, see `ObservedTurns`; None: nobody looks.
     """
 
     request: Request
@@ -70,6 +71,7 @@ class Episode:
     chunks: Chunks = field(default_factory=Chunks)
     asked_logprob: float | None = None
     answer: str | None = None
+    observed: Any = None
 
     def append_context(self, tokens: Sequence[int]) -> None:
         """Add tokens that the policy did not write."""

@@ -49,8 +49,10 @@ class EpisodeRunner:
         step_timeout_s: an environment that is made, at a reset or at a step for longer fails its episode, and is not
             used again; its thread is left to itself.
         chat_format: of the conversations.
+        make_turns: makes what advances episodes, see `Turns`.
 
     Attributes:
+        turns: what it has made.
         generated_tokens: of all responses that have ended so far.
         engine_seconds: spent in the engine so far.
     """
@@ -64,11 +66,12 @@ class EpisodeRunner:
         step_timeout_s: float = math.inf,
         chat_format: ChatFormat = DEFAULT_FORMAT,
         most_begun: int | None = None,
+        make_turns: Callable[..., Turns] = Turns,
     ) -> None:
         self.engine = engine
         self.generated_tokens = 0
         self.engine_seconds = 0.0
-        self._turns = Turns(tokenizer, engine.context_length, chat_format)
+        self.turns = make_turns(tokenizer, engine.context_length, chat_format)
         self._make_environment = make_environment
         self._idle: dict[Split, list[gymnasium.Env[str, str]]] = {split: [] for split in Split}
         self._concurrency = math.inf if concurrency is None else concurrency
@@ -124,8 +127,10 @@ class EpisodeRunner:
         for key in dropped:
             self._waiting.pop(key, None)
             episode = self._running.pop(key, None)
-            if episode is not None and id(episode) not in under_way:
-                self._put_back(episode)
+            if episode is not None:
+                episode.observed = None
+                if id(episode) not in under_way:
+                    self._put_back(episode)
         self._ready = [episode for episode in self._ready if self._is_running(episode)]
         return dropped
 
@@ -147,7 +152,7 @@ class EpisodeRunner:
         """Close the environments and the engine."""
         self._threads.close()
         at_work = [episode.environment for episode in (*self._running.values(), *self._stepping.values())]
-        idle = [*self._idle[Split.TRAIN], *self._idle[Split.EVALUATION]]
+        idle = [environment for each in self._idle.values() for environment in each]
         for environment in {id(each): each for each in [*at_work, *idle]}.values():
             environment.close()
         self.engine.close()
@@ -210,11 +215,11 @@ class EpisodeRunner:
             if not completion.versions:
                 completion = replace(completion, versions=((self.engine.weights_version, len(completion.tokens)),))
             self.generated_tokens += len(completion.tokens)
-            self._launch(self._turns.step, self._running[key], completion)
+            self._launch(self.turns.step, self._running[key], completion)
 
     def _submit_ready(self) -> None:
         for episode in self._ready:
-            self.engine.submit(episode.request.id, self._turns.generation_request(episode))
+            self.engine.submit(episode.request.id, self.turns.generation_request(episode))
         self._ready = []
 
     def _launch(self, call: Callable[..., None], episode: Episode, *arguments: Any) -> Work:
@@ -256,12 +261,12 @@ class EpisodeRunner:
                 give_up(episode.environment)
             if episode is None or not self._is_running(episode):
                 continue
-            del self._running[episode.request.id]
             error = f"the environment did not return within {self._step_timeout_s:g} s (env_runners.step_timeout_s)"
-            self._finished.append(episode.given_up(error).rollout(self.engine.weights_version))
+            given_up, episode.observed = episode.given_up(error), None
+            self._finish(given_up)
 
     def _take_stepped(self, episode: Episode) -> None:
-        if episode.done and self._is_running(episode) and self._turns.has_pending_token(episode):
+        if episode.done and self._is_running(episode) and self.turns.has_pending_token(episode):
             episode.pending = True
             self._ready.append(episode)
             return
@@ -276,6 +281,7 @@ class EpisodeRunner:
 
     def _finish(self, episode: Episode) -> None:
         del self._running[episode.request.id]
+        self.turns.ended(episode)
         self._finished.append(episode.rollout(self.engine.weights_version))
 
     def _next_waiting(self) -> Episode:
@@ -296,7 +302,7 @@ class EpisodeRunner:
             except BaseException as error:  # as in Turns.begin
                 episode.fail("environment_error", describe_error("make", error))
                 return
-        self._turns.begin(episode)
+        self.turns.begin(episode)
 
     def _put_back(self, episode: Episode) -> None:
         if episode.environment is not _NOT_MADE:

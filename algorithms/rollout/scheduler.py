@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import Any
 
 from algorithms.rollout.remote_runner import Call, RemoteRunner, plan_steal
 from algorithms.rollout.supervisor import WorkerSupervisor
@@ -68,6 +69,7 @@ class DispatchReport:
         seconds: wall time.
         engine_seconds: what all engines spent generating.
         grading: what the graders of each runner's process have counted, by the runner's number.
+        metrics: what callbacks in runners have logged, a report each.
     """
 
     stale: int = 0
@@ -76,6 +78,7 @@ class DispatchReport:
     seconds: float = 0.0
     engine_seconds: float = 0.0
     grading: dict[int, Mapping[str, int]] = field(default_factory=dict)
+    metrics: list[dict[str, Any]] = field(default_factory=list)
 
 
 class Dispatch:
@@ -221,6 +224,7 @@ class Dispatch:
         """Keep what a runner has finished, and withdraw it from a runner that has it too."""
         self.report.engine_seconds += report.engine_seconds
         self.report.grading[runner.number] = report.grading
+        self.report.metrics += [report.metrics] if report.metrics else []
         if found := {rollout.weights_version for rollout in report.rollouts if self._is_stale(rollout)}:
             self.report.stale += len(report.rollouts)
             if runner.ready:  # not lost or found out already

@@ -3,8 +3,12 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from algorithms.config.machine import EnvRunnerSettings
 
 # In the tokens of a rollout: what follows has a context of its own, and does not see what stands before.
 NEW_CONTEXT = -1
@@ -23,10 +27,11 @@ class Context(StrEnum):
 
 
 class Split(StrEnum):
-    """Which of a runner's two environments an episode runs in."""
+    """Which of a runner's environments an episode runs in; a question is answered in none that judges it."""
 
     TRAIN = "train"
     EVALUATION = "evaluation"
+    QUESTION = "question"
 
 
 @dataclass(frozen=True)
@@ -105,6 +110,18 @@ class Sampling:
     stop_token_ids: tuple[int, ...] = ()
     chunk: int | None = None
     chunk_head: int = 0
+
+    @classmethod
+    def of(cls, settings: "EnvRunnerSettings") -> "Sampling":
+        """Return how the section `env_runners` samples."""
+        return cls(
+            settings.temperature,
+            max_response_tokens=settings.max_response_tokens,
+            stop=tuple(settings.stop),
+            stop_token_ids=tuple(settings.stop_token_ids),
+            chunk=settings.response_chunk,
+            chunk_head=settings.chunk_head,
+        )
 
     @property
     def truncated(self) -> bool:
@@ -275,6 +292,7 @@ class RunnerReport:
         generated_tokens: tokens of the responses that ended.
         engine_seconds: time spent in the engine.
         grading: what the graders of the process have done so far, see `r3env.grading.statistics`.
+        metrics: what RLlib's callbacks have logged since the last report, for `MetricsLogger.aggregate`.
     """
 
     rollouts: tuple[Rollout, ...]
@@ -282,3 +300,4 @@ class RunnerReport:
     generated_tokens: int
     engine_seconds: float
     grading: Mapping[str, int] = field(default_factory=dict)
+    metrics: dict[str, Any] = field(default_factory=dict)

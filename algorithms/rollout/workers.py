@@ -6,7 +6,9 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, cast
 
+import ray
 import torch
+from ray.exceptions import RayError
 from ray.rllib.core.learner.learner_group import LearnerGroup
 from ray.rllib.env.env_runner_group import EnvRunnerGroup
 
@@ -56,6 +58,7 @@ class RolloutWorkers:
         ahead = training and cast(Any, config).training_settings.max_off_policy_steps > 0
         self.stream = RolloutStream(self.supervisor, self._plan(), ahead=ahead)
         self._dispatches, self._grading = DispatchMetrics(), GradingCounts()
+        self._callback_metrics: list[dict[str, Any]] = []
         if training:
             self._grading.added(self.supervisor.grading_totals())
         self.push_weights()
@@ -159,6 +162,12 @@ class RolloutWorkers:
         """How the weights travel, after falling back from whatever could not be set up."""
         return self.transfer.kind
 
+    def take_callback_metrics(self) -> list[dict[str, Any]]:
+        """Return what callbacks in runners have logged since the last call, for `MetricsLogger.aggregate`."""
+        self._count_rollouts()
+        taken, self._callback_metrics = self._callback_metrics, []
+        return taken
+
     def forget_counts(self) -> None:
         """Leave rollouts since the last `metrics` out of the next: an evaluation is no part of a step."""
         self._count_rollouts()
@@ -171,6 +180,7 @@ class RolloutWorkers:
         goes on with the new weights. Where runners can fetch these by themselves, nobody waits until they have.
         """
         with self.stream.runners_to_itself():
+            self._keep_those_that_answer()
             first = self.version < 0  # an engine that cannot take weights at all is told of at once
             self._sent = None  # the object store need not hold the old ones beside the new ones
             if self.stream.ahead and not first and (message := self.transfer.publish(self.learner_group)):
@@ -183,6 +193,17 @@ class RolloutWorkers:
             except NoRunnerTookWeights:  # they are replaced when there is something to roll out
                 self.version = self._current_weights()[0]
             self._confirm_push(silent=time.monotonic() - started >= self.settings.timeout_s)
+
+    def _keep_those_that_answer(self) -> None:
+        """Ping the runners that RLlib takes for dead after a failed call of a user's; who answers takes weights."""
+        healthy = set(self.group.healthy_env_runner_ids())
+        doubtful = [] if self.local else [one for one in self.supervisor.up() if one.number not in healthy]
+        pings = {runner.handle.get_pid.remote(): runner for runner in doubtful}
+        answered = ray.wait(list(pings), num_returns=len(pings), timeout=self.settings.timeout_s)[0] if pings else []
+        for ping in answered:
+            with contextlib.suppress(RayError):  # it is dead indeed, and replaced after the push
+                if pings[ping].pid in (None, ray.get(ping)):  # waits: it has answered
+                    self.group._worker_manager.set_actor_state(pings[ping].number, healthy=True)
 
     def _confirm_push(self, *, silent: bool) -> None:
         """Replace the runners that did not take the weights, and keep these for those that start."""
@@ -235,6 +256,7 @@ class RolloutWorkers:
         """Take in what has happened since the last call."""
         report = self.stream.take_report()
         self._dispatches.add(report, self.supervisor.places, self._grading.added(report.grading))
+        self._callback_metrics += report.metrics
 
 
 @contextlib.contextmanager

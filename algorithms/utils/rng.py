@@ -16,6 +16,7 @@ class RngStream(IntEnum):
     REPLAY = 5
     REFILL = 6
     FOLLOW_UP = 7
+    SAMPLE = 8
 
 
 def rng_for(seed: int, step: int, stream: int, occasion: int = 0) -> np.random.Generator:

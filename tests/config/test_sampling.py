@@ -4,7 +4,7 @@ import pytest
 
 from algorithms.config.errors import ConfigError
 from algorithms.config.loading import load
-from algorithms.evaluation.sampling import evaluation_sampling, training_sampling
+from algorithms.evaluation.sampling import evaluation_sampling
 from algorithms.grpo.config import GRPOConfig
 from algorithms.preflight.check import check
 from algorithms.rollout.types import Sampling
@@ -19,7 +19,7 @@ def test_training_samples_the_whole_distribution_and_evaluations_what_they_ask_f
         GRPOConfig().env_runners(**{key: value})
     training = GRPOConfig().environment("r3env/Math-v0").evaluation(**{key: value})
     training.check_settings()
-    sampled = training_sampling(training.env_runners_settings)
+    sampled = Sampling.of(training.env_runners_settings)
     assert getattr(sampled, key) == whole and not sampled.truncated
     command, _ = load([], [f"evaluation.{key}={value}"], EvaluateConfig)
     for config in (training, command):
@@ -30,7 +30,7 @@ def test_training_samples_the_whole_distribution_and_evaluations_what_they_ask_f
 def test_texts_and_tokens_that_end_a_response_are_taken_in_both():
     config, _ = load([], ['env_runners.stop=["</answer>", "\\n\\n"]', "env_runners.stop_token_ids=[7]"], GRPOConfig)
     config.check_settings()
-    sampled = training_sampling(config.env_runners_settings)
+    sampled = Sampling.of(config.env_runners_settings)
     assert (sampled.stop, sampled.stop_token_ids) == (("</answer>", "\n\n"), (7,))
     assert evaluation_sampling(config.evaluation_settings, sampled) == sampled
     config.evaluation(stop=[])

@@ -8,6 +8,7 @@ import pytest
 from algorithms.config.errors import ConfigError
 from algorithms.grpo.config import GRPOConfig
 from algorithms.preflight.check import validate_environment
+from algorithms.preflight.description import to_result
 from algorithms.preflight.trial import try_out
 from r3env.core import Query, Reason, Verdict, VerifiableEnv
 from r3env.envs.agent import AgentEnv
@@ -52,6 +53,28 @@ class Boxed(Env):
 
     def answer_form(self, query):
         return "a number behind '####'"
+
+
+class Number(Env):
+    def verify(self, query, response):
+        return 0.5
+
+
+class Coroutine(Env):
+    async def verify(self, query, response):
+        return Verdict(True, Reason.EQUAL)
+
+
+class NoSecond(Env):
+    def reset(self, *, seed=None, options=None):
+        return super().reset(seed=seed, options={"uid": options.pop("uid"), **{key: 1 for key in options}})
+
+
+class Reversed(Env):
+    """Judges the other way round."""
+
+    def verify(self, query, response):
+        return Verdict(query.answer not in response, "in words")
 
 
 class Exits(Env):
@@ -136,6 +159,8 @@ def test_the_part_of_a_mixture_is_named(configured):
         (Exits, "step: SystemExit('no license') (test_trial.py, line "),
         (NoReset, "reset: OSError('the server is gone') (test_trial.py, line "),
         (Nothing, "step: ValueError('reward nan is not a finite number')"),
+        (Number, "step: TypeError('verify must return a Verdict, such as Verdict(correct, Reason.EQUAL), it returned"),
+        (Coroutine, "step: TypeError('verify must return a Verdict, such as Verdict(correct, Reason.EQUAL), it re"),
     ],
 )
 def test_an_environment_that_fails_is_named_with_its_error(kind, error):
@@ -143,6 +168,30 @@ def test_an_environment_that_fails_is_named_with_its_error(kind, error):
     with pytest.raises(ConfigError) as raised:
         try_out(environment, environment.uids)
     assert str(raised.value).startswith(f"environment.id: every answer that was tried failed: {error}")
+
+
+def test_judgments_that_can_hardly_be_meant_are_said():
+    said = try_out(Reversed(), ["a", "b"])
+    assert said.endswith(
+        "; LOOK AT verify: 2 of 2 reference answers are graded incorrect ('\\\\boxed{2}' on problem 'a'), and "
+        "'I do not know.' is graded correct (on problem 'a')"
+    )
+    assert to_result([("trial", said)]).lines[-1].endswith("nothing is missing here; doubtful: trial")
+
+
+def test_a_second_attempt_is_begun_where_the_run_begins_some():
+    assert try_out(NoSecond(), ["a"]) == try_out(Env(), ["a"], reflects=True)
+    with pytest.raises(ConfigError, match=r"environment.id: a second attempt, as in reflection, fails: reset: .*; fix"):
+        try_out(NoSecond(), ["a"], reflects=True)
+
+
+def test_all_turns_are_counted():
+    class EachTurnPays(Env):
+        def reward(self, query, verdict):
+            return 0.25
+
+    said = try_out(EachTurnPays(max_turns=3), ["a"])
+    assert said == "reference answers: 1 of 1 correct, reward 0.25; 'I do not know.': 0 of 1 correct, reward 0.75"
 
 
 def test_one_that_never_returns_is_waited_for_no_longer_than_the_limit():

@@ -284,6 +284,6 @@ def test_without_room_for_the_token_it_is_not_asked(runner_with, monkeypatch):
     (rollout,) = runner.rollout(request)
     assert rollout.asked_logprob is not None
     for spare, there in ((2, True), (1, False)):
-        monkeypatch.setattr(runner._turns, "context_length", len(rollout.tokens) + spare)
+        monkeypatch.setattr(runner.turns, "context_length", len(rollout.tokens) + spare)
         (again,) = runner.rollout(request)
         assert (again.asked_logprob is not None) == there and again.tokens.tolist() == rollout.tokens.tolist()

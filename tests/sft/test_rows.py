@@ -6,13 +6,12 @@ import pytest
 
 from algorithms.config.errors import ConfigError
 from algorithms.config.loading import load
-from algorithms.evaluation.sampling import training_sampling
 from algorithms.finetuning.config import SFTConfig
 from algorithms.finetuning.rows import make_environment, read_rows
 from algorithms.finetuning.trainer import IGNORED, to_dataset
 from algorithms.models.names import context_length, resolve_model
 from algorithms.models.tokenizer import load_tokenizer
-from algorithms.rollout.types import Prompt, Request
+from algorithms.rollout.types import Prompt, Request, Sampling
 from algorithms.rollout.workers import inference_workers
 from r3env.data.references import worked_steps
 from r3env.reasoning import response_text
@@ -67,7 +66,7 @@ def test_a_prompt_has_the_tokens_of_a_rollouts(data, settings, tmp_path):
     assert len(rows.train) == len(solved())
     some = rows.train[::40]
     with inference_workers(config) as workers:
-        sampling = dataclasses.replace(training_sampling(config.env_runners_settings), max_response_tokens=1)
+        sampling = dataclasses.replace(Sampling.of(config.env_runners_settings), max_response_tokens=1)
         rollouts = workers.rollout([Request(n, Prompt(row.uid), n, n, sampling) for n, row in enumerate(some)])
     for row, rollout in zip(some, rollouts, strict=True):
         assert rollout.error is None and row.uid == rollout.uid

@@ -1,11 +1,20 @@
 """RLlib's metrics, callbacks and parts, as its schedulers, stops and examples expect them."""
 
+import sys
+
 import numpy as np
 import pytest
+import ray
 import torch
 from ray.rllib.callbacks.callbacks import RLlibCallback
 from ray.rllib.utils.metrics import ENV_RUNNER_RESULTS, LEARNER_RESULTS
 
+from algorithms.rollout.conversation import conversation
+from algorithms.rollout.failures import EpisodesFailed
+from algorithms.rollout.types import Split
+from r3env.core import VerifiableEnv
+
+ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # callbacks go to runners
 COUNTS = ("num_episodes", "num_env_steps_sampled")
 
 
@@ -73,8 +82,11 @@ class Notes(RLlibCallback):
     def on_train_result(self, *, algorithm, metrics_logger, result, **kwargs):
         self.calls.append(("result", result["training_iteration"]))
 
+    def on_checkpoint_loaded(self, *, algorithm, **kwargs):
+        self.calls.append(("loaded", algorithm.steps_done))
 
-def test_callbacks_fire_where_their_names_say(grpo_config, build):
+
+def test_callbacks_fire_where_their_names_say(grpo_config, build, tmp_path):
     seen = []
     config = grpo_config.evaluation(interval=1, samples=1, k=[1], limit=2)
     algorithm = build(config.callbacks(Notes, on_evaluate_end=lambda **found: seen.append(found["evaluation_metrics"])))
@@ -82,7 +94,78 @@ def test_callbacks_fire_where_their_names_say(grpo_config, build):
     (notes,) = algorithm.callbacks
     init, start, (end, metrics), result = notes.calls
     assert (init, start, end, result) == ("init", "start", "end", ("result", 1))
-    assert seen == [metrics] and metrics == algorithm.evaluation.metrics()
+    rewards = [answer.first.reward for answers in algorithm.evaluation.answers for answer in answers]
+    assert seen == [metrics] and algorithm.evaluation.metrics().items() <= metrics.items()
+    assert metrics[ENV_RUNNER_RESULTS]["episode_return_mean"] == pytest.approx(sum(rewards) / len(rewards))
+    assert metrics[ENV_RUNNER_RESULTS]["num_episodes"] == len(rewards) == 2
+    algorithm.restore(algorithm.save(str(tmp_path)))
+    assert notes.calls[-1] == ("loaded", 1)
+
+
+class Episodes(RLlibCallback):
+    """Notes what is called in an env runner; logs a metric."""
+
+    def __init__(self):
+        self.calls, self.samples = {}, []
+
+    def note(self, place, episode, env):
+        assert isinstance(env, VerifiableEnv)
+        self.calls.setdefault(episode.id_, []).append((place, len(episode)))
+
+    def on_environment_created(self, *, env_runner, metrics_logger, env, env_context, **kwargs):
+        assert isinstance(env, VerifiableEnv) and env_context["data"] == "embedded:train"
+        metrics_logger.log_value("environments", 1, reduce="lifetime_sum")
+
+    def on_episode_created(self, *, episode, env, **kwargs):
+        self.note("created", episode, env)
+
+    def on_episode_start(self, *, episode, env, **kwargs):
+        self.note("start", episode, env)
+
+    def on_episode_step(self, *, episode, env, **kwargs):
+        self.note("step", episode, env)
+
+    def on_episode_end(self, *, episode, env, env_runner, metrics_logger, **kwargs):
+        self.note("end", episode, env)
+        metrics_logger.log_value("longest_turn", len(max(episode.get_actions(), key=len)), reduce="max")
+
+    def on_sample_end(self, *, env_runner, metrics_logger, samples, **kwargs):
+        self.samples += samples
+
+
+def test_callbacks_of_runners_see_the_conversations(grpo_config, build):
+    algorithm = build(grpo_config.environment(max_turns=2).callbacks(Episodes))
+    result = algorithm.train()
+    calls = algorithm.env_runner_group.local_env_runner.callbacks.objects[0]
+    rollouts = [sample.rollout for sample in algorithm.batch.fresh]
+    assert len(calls.samples) == len(calls.calls) == len(rollouts)
+    by_tokens = {tuple(np.concatenate([i["tokens"] for i in e.get_infos()[1:]])): e for e in calls.samples}
+    for rollout in rollouts:
+        episode = by_tokens[tuple(rollout.response_tokens)]
+        reset, *steps = episode.get_infos()
+        turns = conversation(rollout, algorithm.tokenizer)
+        assert [*reset["messages"], *(turn for info in steps for turn in info["messages"])] == [
+            turn for turn in turns if turn["role"] != "assistant"
+        ]
+        assert episode.get_actions() == [turn["content"] for turn in turns if turn["role"] == "assistant"]
+        assert episode.get_observations()[0] == reset["messages"][-1]["content"]
+        assert episode.get_return() == rollout.reward and len(episode) == len(rollout.turns)
+        assert [info["correct"] for info in steps] == list(rollout.turn_correct)
+        assert (reset["uid"], steps[-1]["verdict"]) == (rollout.uid, rollout.verdict)
+        assert episode.is_done and episode.is_truncated == rollout.truncated
+        length, events = len(episode), calls.calls[episode.id_]
+        steps = [("step", n + 1) for n in range(length)]
+        assert events == [("created", 0), ("start", 0), *steps, ("end", length)]
+    assert max(map(len, calls.samples)) == 2
+    logged = result[ENV_RUNNER_RESULTS]
+    assert logged["longest_turn"] == max(len(action) for e in calls.samples for action in e.get_actions())
+    assert logged["environments"] > len(rollouts) / 2
+
+
+def test_what_a_callback_raises_in_a_runner_ends_training_in_one_line(grpo_config, build):
+    algorithm = build(grpo_config.callbacks(on_episode_step=lambda **found: 1 / 0))
+    with pytest.raises(EpisodesFailed, match=r"on_episode_step: ZeroDivisionError\('division by zero'\)"):
+        algorithm.train()
 
 
 @pytest.mark.parametrize("rank", [0, 2])
@@ -100,8 +183,34 @@ def test_the_module_is_the_learners_policy(grpo_config, build, rank):
     assert algorithm.get_module("another") is None
 
 
-def test_the_module_is_there_with_a_remote_runner_and_costs_no_engine(grpo_config, build):
-    algorithm = build(grpo_config.env_runners(num_env_runners=1))
+def test_the_policy_answers_a_problem_and_a_conversation(grpo_config, build):
+    algorithm = build(grpo_config)
+    environment = algorithm.environments[Split.TRAIN].unwrapped
+    query = environment.query(environment.uids[0])
+    answers = algorithm.sample(query.problem, n=3)
+    assert answers == algorithm.sample([{"role": "user", "content": environment.prompt(query)}], 3)
+    greedy = set(algorithm.sample(query.problem, 3, temperature=0.0))
+    assert len(set(answers)) > 1 == len(greedy)
+    (begun,) = algorithm.sample(query.problem, temperature=0.0, max_response_tokens=2)
+    assert greedy.pop().startswith(begun)
+    with pytest.raises(ValueError, match="sample: no conversation; fix: a text, or turns with `role` and `content`"):
+        algorithm.sample([{"content": "?"}])
+    with pytest.raises(ValueError, match=r"sample: reset: .* tokens leave no room"):
+        algorithm.sample("1 + 1 " * 5000)
+
+
+def test_a_remote_runner_answers_and_no_call_costs_its_engine(grpo_config, build):
+    algorithm = build(grpo_config.env_runners(num_env_runners=1).callbacks(Episodes))
     assert algorithm.get_module() is not None
+    assert algorithm.train()[ENV_RUNNER_RESULTS]["longest_turn"] > 0  # callbacks log there too
+    runners = algorithm.env_runner_group
+    (episodes,) = runners.foreach_env_runner(lambda runner: runner.sample(num_episodes=3, explore=False))
+    assert len({episode.get_infos()[0]["uid"] for episode in episodes}) == 3
+    for episode in episodes:
+        asked = episode.get_infos()[0]["messages"]
+        assert algorithm.sample(asked, temperature=0.0) == episode.get_actions()
+    pid = runners.foreach_env_runner("get_pid")
+    assert runners.foreach_env_runner(lambda runner: runner.sample(num_timesteps=8)) == []  # RLlib logs the error
     algorithm.train()
+    assert runners.foreach_env_runner("get_pid") == pid
     assert algorithm.batch.record["rollout/runner_restarts"] == 0
