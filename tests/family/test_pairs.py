@@ -20,6 +20,7 @@ ACTS = {
     "reflection": ("reflection/prompts", "reflection.min_attempts=1", "reflection.threshold=0.6"),
     "ranking": ("ranking/ranked",),
     "covariance": ("covariance/tokens", "covariance.share=0.1", "covariance.low=0.0001", "covariance.high=50"),
+    "mdpo": ("mdpo/step_size",),
     "entropy_bonus": ("entropy_bonus/coefficient", "entropy_bonus.target=50", "entropy_bonus.step=0.01"),
     "self_filter": ("self_filter/kept",),
     "knapsack": ("knapsack/largest",),
