@@ -85,6 +85,7 @@ PRESETS = {
     "vade": Bonus(None, TASK + "2511.18902, abstract"),
     "vas": Bonus(None, TASK + "2509.21268, section 3"),
     "window": Bonus(None, TASK + "no paper"),
+    "prerl": Bonus(None, TASK + "2604.14142, authors' code: GRPO"),
     # Evaluations have no reward.
     **{f"eval_{name}": Bonus(None, "an evaluation") for name in ("paper", "gsm8k", "choice", "ifeval", "ifbench")},
 }

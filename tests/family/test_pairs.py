@@ -36,6 +36,7 @@ ACTS = {
     "laser": ("laser/loss", "laser.warmup=1", "laser.min_std=0.001"),
     "dph_rl": ("dph_rl/rehearsed", "dph_rl.solved=0.25"),
     "bcpg_nsa": ("bcpg_nsa/distance", "bcpg_nsa.tau=0.1"),
+    "prerl": ("prerl/responses", "prerl.steps=2"),
     "mask_truncated": ("response/masked",),
 }
 # Those that a setting of section `training` switches on.
