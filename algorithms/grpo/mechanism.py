@@ -40,10 +40,17 @@ class Scorer(Protocol):
 
 
 class OtherScorer(Protocol):
-    """Returns samples' log-probs under a model, float32 [L] each; does not change the samples."""
+    """Returns samples' log-probs under a model, float32 [L] each; does not change the samples.
+
+    Other statistics: `vocabulary_logprobs`, the mean over the vocabulary of the log-probs at each token, float32 [L];
+    `mean_states`, the mean of the last hidden states that predict the tokens, float32 [D].
+    """
 
     def __call__(
-        self, samples: Sequence[Sample], under: Literal["policy", "reference", "teacher"]
+        self,
+        samples: Sequence[Sample],
+        under: Literal["policy", "reference", "teacher"],
+        statistic: Literal["logprobs", "vocabulary_logprobs", "mean_states"] = "logprobs",
     ) -> list[np.ndarray]: ...
 
 

@@ -187,13 +187,21 @@ class GRPOLearner(LearnerTensors, TorchLearner):
         return LearnerFacts(model, name, dtype, penalized, self.padded_because, shared, self.unshared_because)
 
     def score(
-        self, rows: list[TrainingSample], *, entropy: bool, under: ScoringModel = "policy"
+        self,
+        rows: list[TrainingSample],
+        *,
+        entropy: bool,
+        under: ScoringModel = "policy",
+        statistic: Statistic = "logprobs",
     ) -> list[tuple[Any, Any]]:
-        """Return log-probs and entropies of each row's response tokens under the current policy, or a frozen model."""
+        """Return log-probs and entropies of each row's response tokens under the current policy, or a frozen model.
+
+        Another `statistic` is in the place of log-probs.
+        """
         self.lm.eval()
         batches_of = self.teacher if under == "teacher" else self.lm
         model = self.reference if under == "reference" else None
-        scored = score(batches_of, rows, self.forward_settings, entropy=entropy, model=model)
+        scored = score(batches_of, rows, self.forward_settings, entropy=entropy, model=model, statistic=statistic)
         self._release_gathered_weights()
         return scored
 
