@@ -57,6 +57,7 @@ PRESETS = {
     "ma_rlhf": Bonus(0.0, "2410.02743: a reward model's score and a KL"),
     "mdpo": Bonus(0.0, "2005.09814: the environment's rewards"),
     "bcpg_nsa": Bonus(0.0, "2505.14403, notes: 1 if correct, else 0"),
+    "rover": Bonus(0.0, OUTCOME + "2509.24981, authors' code"),
     "clip_cov": Bonus(0.0, OUTCOME + "2505.22617, authors' code: recipe/entropy/reward.py"),
     "kl_cov": Bonus(0.0, "clip_cov.yaml"),
     "entropy_bonus": Bonus(0.0, OUTCOME + "2505.22312: 1 if verified, else 0"),

@@ -37,6 +37,7 @@ ACTS = {
     "dph_rl": ("dph_rl/rehearsed", "dph_rl.solved=0.25"),
     "bcpg_nsa": ("bcpg_nsa/distance", "bcpg_nsa.tau=0.1"),
     "prerl": ("prerl/responses", "prerl.steps=2"),
+    "rover": ("rover/tokens",),
     "mask_truncated": ("response/masked",),
 }
 # Those that a setting of section `training` switches on.
