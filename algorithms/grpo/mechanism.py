@@ -182,6 +182,9 @@ class Mechanism(Plugin):
         """Return the samples whose log-probs and entropies have to be there when rewards are shaped."""
         return []
 
+    def before_rewards(self, batch: StepBatch) -> None:
+        """Measure, for all groups at once, what `rewards` reads; the environment's rewards are there."""
+
     def rewards(self, group: Group) -> None:
         """Set `shaped_reward` of the group's samples."""
 
