@@ -87,6 +87,7 @@ PRESETS = {
     "vas": Bonus(None, TASK + "2509.21268, section 3"),
     "window": Bonus(None, TASK + "no paper"),
     "prerl": Bonus(None, TASK + "2604.14142, authors' code: GRPO"),
+    "arena_rl": Bonus(None, TASK + "2601.06487, authors' code: ranks alone"),
     # Evaluations have no reward.
     **{f"eval_{name}": Bonus(None, "an evaluation") for name in ("paper", "gsm8k", "choice", "ifeval", "ifbench")},
 }

@@ -38,6 +38,7 @@ ACTS = {
     "bcpg_nsa": ("bcpg_nsa/distance", "bcpg_nsa.tau=0.1"),
     "prerl": ("prerl/responses", "prerl.steps=2"),
     "rover": ("rover/tokens",),
+    "arena_rl": ("arena_rl/comparisons",),
     "mask_truncated": ("response/masked",),
 }
 # Those that a setting of section `training` switches on.
