@@ -39,6 +39,7 @@ ACTS = {
     "prerl": ("prerl/responses", "prerl.steps=2"),
     "rover": ("rover/tokens",),
     "arena_rl": ("arena_rl/comparisons",),
+    "med_grpo": ("med_grpo/parts",),
     "mask_truncated": ("response/masked",),
 }
 # Those that a setting of section `training` switches on.
