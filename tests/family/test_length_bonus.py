@@ -89,6 +89,7 @@ PRESETS = {
     "prerl": Bonus(None, TASK + "2604.14142, authors' code: GRPO"),
     "arena_rl": Bonus(None, TASK + "2601.06487, authors' code: ranks alone"),
     "med_grpo": Bonus(None, TASK + "2512.06581, abstract and notes: the reward of each data set"),
+    "rep_exp": Bonus(None, TASK + "2510.11686, authors' code: GRPO"),
     # Evaluations have no reward.
     **{f"eval_{name}": Bonus(None, "an evaluation") for name in ("paper", "gsm8k", "choice", "ifeval", "ifbench")},
 }

@@ -40,6 +40,7 @@ ACTS = {
     "rover": ("rover/tokens",),
     "arena_rl": ("arena_rl/comparisons",),
     "med_grpo": ("med_grpo/parts",),
+    "rep_exp": ("rep_exp/bonus",),
     "mask_truncated": ("response/masked",),
 }
 # Those that a setting of section `training` switches on.

@@ -33,6 +33,7 @@ NUMPY_ONLY = [
     "algorithms.methods.scaf_grpo",
     "algorithms.methods.self_filter",
     "algorithms.methods.ace",
+    "algorithms.methods.rep_exp",
     "algorithms.methods.med_grpo",
     "algorithms.methods.arena_rl",
     "algorithms.methods.rover",
