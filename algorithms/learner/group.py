@@ -97,7 +97,9 @@ def score_rows(
     shares = _assign(learner_group, rows, lambda part, shared: scoring_costs(model, part, shared=shared))
     parts = [[rows[i] for i in indices] for indices in shares]
     scored = _each_with_its_part(
-        learner_group, parts, lambda learner, part: learner.score(part, entropy=entropy, under=under, statistic=statistic)
+        learner_group,
+        parts,
+        lambda learner, part: learner.score(part, entropy=entropy, under=under, statistic=statistic),
     )
     results: dict[int, tuple[np.ndarray, np.ndarray | None]] = {}
     for indices, part in zip(shares, scored, strict=True):

@@ -16,7 +16,7 @@ from algorithms.config.base import BaseConfig
 from algorithms.learner.attention import shares_prompts, try_packed_attention, try_shared_prompts
 from algorithms.learner.batch import TrainingSample
 from algorithms.learner.flops import LearnerFacts, ModelShape, update_costs
-from algorithms.learner.forward import ForwardSettings, ScoringModel, score
+from algorithms.learner.forward import ForwardSettings, ScoringModel, Statistic, score
 from algorithms.learner.model import WithoutAdapter
 from algorithms.learner.optimizer import make_adamw, step_threads, threads
 from algorithms.learner.proof import find_deviation

@@ -1,4 +1,4 @@
-"""What scoring measures of a response beside its log-probs, and what terms of the loss read of it: from whole logits."""
+"""What scoring measures of a response beside its log-probs, and what terms of the loss read: from whole logits."""
 
 from dataclasses import replace
 
