@@ -1,4 +1,4 @@
-"""The outcome reward: correctness, a bonus for short responses, a penalty near the length limit; and rewards of ranks."""
+"""The outcome reward: correctness, a bonus for brevity, a penalty near the length limit; and rewards of ranks."""
 
 import numpy as np
 
