@@ -7,10 +7,10 @@ class MdpoSettings(Settings):
     """Penalize the divergence from the policy at the step's start."""
 
     enabled: bool = setting(True, "Whether to penalize it.")
-    step_size: float = setting(1.0, "Step size of mirror descent (t) in the first step: a nat of divergence costs 1/t.", gt=0)
-    anneal: bool = setting(
-        True, "Whether the step size falls linearly, to its last K-th part in step K of the run."
+    step_size: float = setting(
+        1.0, "Step size of mirror descent (t) in the first step: a nat of divergence costs 1/t.", gt=0
     )
+    anneal: bool = setting(True, "Whether the step size falls linearly, to its last K-th part in step K of the run.")
 
 
 class Mdpo(Mechanism):
