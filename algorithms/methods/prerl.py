@@ -61,7 +61,7 @@ class PreRL(Mechanism):
 
 
 def without_prompt(rollout: Rollout) -> Rollout:
-    """Return a rollout each of whose contexts holds its first token, and what follows from the policy's first one on."""
+    """Return a rollout whose contexts hold their first token, and what follows from the policy's first one on."""
     parts = np.flatnonzero(np.append(rollout.tokens, NEW_CONTEXT) == NEW_CONTEXT)
     kept = rollout.tokens == NEW_CONTEXT
     for start, end in zip([0, *(parts[:-1] + 1)], parts, strict=True):
