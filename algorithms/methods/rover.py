@@ -15,8 +15,8 @@ class RoverSettings(Settings):
 class Rover(Mechanism):
     """Replaces the objective of fresh responses by the mean over tokens of `(q - target)²`, see `losses/rover.py`.
 
-    `q = log π - log π_old`; `target = A + V`, `V` the mean over the vocabulary of `log π - log π_old` at the next token.
-    The preset's A is `r - mean`. Replayed responses keep the objective. Importance weights do not act on the regression.
+    `q = log π - log π_old`; `target = A + V`, V the mean over the vocabulary of `log π - log π_old` at the next token.
+    The preset's A is `r - mean`. Replayed responses keep the objective; importance weights do not act on the others.
 
     Source: arXiv 2509.24981; the authors' code, whose script for mathematics also divides A by the deviation
     (`training.advantage: std`), and samples 8 responses at temperature 0.6.
