@@ -30,7 +30,7 @@ def test_a_tournament_of_four_is_what_one_plays_by_hand():
 
 
 def test_whoever_has_no_partner_is_first_in_the_next_round_and_a_draw_goes_to_the_first():
-    """Means of 4, 6 and 2 points make the seeds 1, 0, 2: player 1 beats 0, 2 waits, is first in the final, and draws."""
+    """Means of 4, 6 and 2 points make the seeds 1, 0, 2: player 1 beats 0; 2 waits, is first in the final, draws."""
     points = {(1, 0): (6, 5), (2, 0): (2, 3)}
     assert tournament(3, lambda first, second: points.get((first, second), (4, 4))) == [2, 1, 0]
     assert tournament(1, print) == [0]
