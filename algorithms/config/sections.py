@@ -230,8 +230,8 @@ class TrainingSettings(Settings):
     objective: Text = setting(
         "clip",
         "The objective: PPO's, where the clip removes a token's gradient (`clip`), CISPO's, where the clip bounds a "
-        "token's weight (`cispo`), one of `sapo`, `dppo` and `gmpo` (docs/method/family.md), or `module:Class` of "
-        "your own.",
+        "token's weight (`cispo`), one of `sapo`, `dppo`, `gmpo` and `ma_rlhf` (docs/method/family.md), or "
+        "`module:Class` of your own.",
         hparam=True,
     )
     ratio_level: Literal["token", "sequence"] = setting(

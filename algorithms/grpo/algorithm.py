@@ -89,6 +89,7 @@ class GRPO(StagedAlgorithm):
                 length = given + sample.rollout.response_length
                 sample.reward = self.outcome_reward(sample.rollout, length) + sample.length_penalty
         for mechanism in self.active:
+            mechanism.before_rewards(batch)
             for group in batch.groups:
                 mechanism.rewards(group)
                 check_rewards(mechanism, group)

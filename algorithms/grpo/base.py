@@ -47,7 +47,7 @@ from algorithms.grpo.samples import scoring_row
 from algorithms.grpo.state import history_savepoint, open_history, pack_states, restore_states
 from algorithms.grpo.types import Sample, StepBatch
 from algorithms.history.store import FILE_NAME as HISTORY_FILE
-from algorithms.learner.forward import ScoringModel
+from algorithms.learner.forward import ScoringModel, Statistic
 from algorithms.learner.group import find_deviations, learner_facts, score_rows, set_version, tensor_buckets
 from algorithms.learner.model import CausalLMModule
 from algorithms.learner.weights import put_weights
@@ -199,10 +199,13 @@ class StagedAlgorithm(Algorithm):
         for sample in unscored:
             sample.shed_entropies(keep=self.keeps_entropies)
 
-    def score_under(self, samples: Sequence[Sample], under: ScoringModel) -> list[np.ndarray]:
-        """Return the log-probs of samples under a model, float32 [L] each, and leave the samples as they are."""
+    def score_under(
+        self, samples: Sequence[Sample], under: ScoringModel, statistic: Statistic = "logprobs"
+    ) -> list[np.ndarray]:
+        """Return the log-probs of samples under a model, float32 [L] each, or another statistic; change no sample."""
         rows = [scoring_row(sample) for sample in samples]
-        return [found for found, _ in score_rows(self.learner_group, rows, entropy=False, under=under)]
+        scored = score_rows(self.learner_group, rows, entropy=False, under=under, statistic=statistic)
+        return [found for found, _ in scored]
 
     def prove_learner(self) -> None:
         """Compare the learners' log-probs with those of the model's own forward, once.

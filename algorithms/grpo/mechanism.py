@@ -40,10 +40,17 @@ class Scorer(Protocol):
 
 
 class OtherScorer(Protocol):
-    """Returns samples' log-probs under a model, float32 [L] each; does not change the samples."""
+    """Returns samples' log-probs under a model, float32 [L] each; does not change the samples.
+
+    Other statistics: `vocabulary_logprobs`, the mean over the vocabulary of the log-probs at each token, float32 [L];
+    `mean_states`, the mean of the last hidden states that predict the tokens, float32 [D].
+    """
 
     def __call__(
-        self, samples: Sequence[Sample], under: Literal["policy", "reference", "teacher"]
+        self,
+        samples: Sequence[Sample],
+        under: Literal["policy", "reference", "teacher"],
+        statistic: Literal["logprobs", "vocabulary_logprobs", "mean_states"] = "logprobs",
     ) -> list[np.ndarray]: ...
 
 
@@ -174,6 +181,9 @@ class Mechanism(Plugin):
     def needs(self, group: Group) -> Sequence[Sample]:
         """Return the samples whose log-probs and entropies have to be there when rewards are shaped."""
         return []
+
+    def before_rewards(self, batch: StepBatch) -> None:
+        """Measure, for all groups at once, what `rewards` reads; the environment's rewards are there."""
 
     def rewards(self, group: Group) -> None:
         """Set `shaped_reward` of the group's samples."""

@@ -1,4 +1,6 @@
-"""The outcome reward: correctness, a bonus for short responses, a penalty near the length limit."""
+"""The outcome reward: correctness, a bonus for brevity, a penalty near the length limit; and rewards of ranks."""
+
+import numpy as np
 
 
 def length_bonus_reward(correct: bool, length: int, *, length_bonus: float, length_bonus_max_tokens: int) -> float:
@@ -54,3 +56,20 @@ def overlong_penalty(length: int, *, limit: int, share: float, penalty: float) -
     buffer = share * limit
     over = (length - (limit - buffer)) / buffer
     return -penalty * min(1.0, max(0.0, over))
+
+
+def rank_rewards(ranks: np.ndarray, max_reward: float = 1.0) -> np.ndarray:
+    """Pay ranks evenly: `max_reward · (1 - k / (N - 1))` for rank k of N, from 0; a response that is alone gets 0.
+
+    Args:
+        ranks: [N], ties as the mean of their ranks.
+        max_reward: the best rank's reward.
+
+    Returns:
+        float64 [N].
+
+    Source: SERR, arXiv 2601.19620; ArenaRL, arXiv 2601.06487.
+    """
+    count = len(ranks)
+    rewards: np.ndarray = max_reward * (1.0 - np.asarray(ranks) / (count - 1)) if count > 1 else np.zeros(count)
+    return rewards

@@ -10,6 +10,7 @@ log-probs without the entropies that ranking and the log read from the same logi
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch.nn import functional
@@ -207,6 +208,26 @@ def chunked_logprobs_and_gradient(
                 entropies.append(own_entropies)
     injected = inject_grad(hidden, weight, bias, total)
     return torch.cat(logprobs), torch.cat(entropies) if entropy else None, injected
+
+
+@torch.no_grad()
+def chunked_vocabulary_logprobs(
+    hidden: torch.Tensor, weight: torch.Tensor, *, bias: torch.Tensor | None = None, **head_settings: Any
+) -> torch.Tensor:
+    """Return the mean over the vocabulary of the log-probs at each position, float32 [N], from chunks of logits.
+
+    Args:
+        hidden: float [N, D], last hidden states.
+        weight: float [V, D], the output embedding.
+        bias: float [V], its bias.
+        head_settings: further arguments of `output_head`.
+    """
+    states, head = output_head(hidden, weight, bias, **head_settings)
+    parts = []
+    for rows in _chunks(len(hidden), default_chunk(hidden.device)):
+        logits = head.logits(states[rows])
+        parts.append(logits.mean(dim=-1) - logits.logsumexp(dim=-1))
+    return torch.cat(parts)
 
 
 def _check(

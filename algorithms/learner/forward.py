@@ -17,7 +17,7 @@ from algorithms.learner.batch import (
     padded_batch,
     shared_batch,
 )
-from algorithms.learner.chunked_logprobs import chunked_logprobs
+from algorithms.learner.chunked_logprobs import chunked_logprobs, chunked_vocabulary_logprobs
 from algorithms.learner.packing import packed_microbatches, padded_microbatches
 from algorithms.learner.prompt_groups import shared_microbatches
 from algorithms.learner.sharding import agreed_passes, compute_device
@@ -25,6 +25,10 @@ from algorithms.models.logits import logit_transform
 
 # The policy, the model that it began as, or another one that is frozen.
 ScoringModel = Literal["policy", "reference", "teacher"]
+
+# Of a response: the log-probs of its tokens; the means over the vocabulary of the log-probs at each of them, float32
+# [L]; or the mean of the last hidden states that predict them, float32 [D].
+Statistic = Literal["logprobs", "vocabulary_logprobs", "mean_states"]
 
 
 @dataclass(frozen=True)
@@ -111,13 +115,36 @@ def response_statistics(
         return chunked_logprobs(hidden, targets=batch.targets, entropy=entropy, **head_arguments(lm, settings))
 
 
+def vocabulary_logprobs(lm: Any, hidden: torch.Tensor, settings: ForwardSettings) -> torch.Tensor:
+    """Return the means over the vocabulary of the log-probs at hidden states, float [N, D]: float32 [N]."""
+    return chunked_vocabulary_logprobs(hidden, **head_arguments(lm, settings))
+
+
+def _other_statistic(lm: Any, batch: TokenBatch, settings: ForwardSettings, statistic: Statistic) -> list[np.ndarray]:
+    """Return a statistic that is not log-probs of each row of a batch."""
+    with settings.autocast(batch.tokens.device):
+        hidden = response_states(lm, batch)
+        if statistic == "mean_states":
+            values = [part.float().mean(dim=0) for part in hidden.split(batch.lengths)]
+        else:
+            values = list(vocabulary_logprobs(lm, hidden, settings).split(batch.lengths))
+    return [value.cpu().numpy() for value in values]
+
+
 @torch.no_grad()
 def score(
-    lm: Any, rows: Sequence[TrainingSample], settings: ForwardSettings, *, entropy: bool, model: Any = None
+    lm: Any,
+    rows: Sequence[TrainingSample],
+    settings: ForwardSettings,
+    *,
+    entropy: bool,
+    model: Any = None,
+    statistic: Statistic = "logprobs",
 ) -> list[tuple[np.ndarray, np.ndarray | None]]:
-    """Return log-probs (and entropies) of each row's response tokens, float32 [L] per row.
+    """Return log-probs (and entropies) of each row's response tokens, float32 [L] per row; or another `statistic`.
 
-    `model` is one to compute in the place of `lm`, which says how batches are made: the reference of a KL term.
+    `model` is one to compute in the place of `lm`, which says how batches are made: the reference of a KL term. A row
+    without a response token has an empty statistic.
     """
     nothing = np.zeros(0, np.float32)
     results: list[tuple[np.ndarray, np.ndarray | None]] = [(nothing, nothing if entropy else None)] * len(rows)
@@ -125,6 +152,11 @@ def score(
     (passes,) = agreed_passes(lm, len(batches))
     for indices in batches + [[]] * (passes - len(batches)):
         batch = token_batch(lm, [rows[index] for index in indices] or [dummy_row()])
+        if statistic != "logprobs":
+            values = _other_statistic(lm if model is None else model, batch, settings, statistic)
+            for place, index in enumerate(indices):  # none of the row that a learner without rows computes
+                results[index] = (values[place], None)
+            continue
         logprobs, entropies = response_statistics(lm if model is None else model, batch, settings, entropy=entropy)
         ends = np.cumsum(batch.lengths)[:-1]
         split_logprobs = np.split(logprobs.float().cpu().numpy(), ends)

@@ -16,7 +16,7 @@ from algorithms.learner.batch import TrainingSample
 from algorithms.learner.calls import Answers, call_learners
 from algorithms.learner.equal_rows import merge_equal_rows
 from algorithms.learner.flops import LearnerFacts, scoring_costs, update_costs
-from algorithms.learner.forward import ScoringModel
+from algorithms.learner.forward import ScoringModel, Statistic
 from algorithms.learner.learner import GRPOLearner
 from algorithms.learner.prompt_groups import assign_groups, prompt_groups
 from algorithms.learner.update import UpdateStatistics
@@ -74,12 +74,18 @@ def _of_all(values: dict[int, np.ndarray], owners: Sequence[int]) -> dict[int, n
 
 
 def score_rows(
-    learner_group: LearnerGroup, rows: Sequence[TrainingSample], *, entropy: bool, under: ScoringModel = "policy"
+    learner_group: LearnerGroup,
+    rows: Sequence[TrainingSample],
+    *,
+    entropy: bool,
+    under: ScoringModel = "policy",
+    statistic: Statistic = "logprobs",
 ) -> list[tuple[np.ndarray, np.ndarray | None]]:
     """Return log-probs (and entropies) of each row's response tokens under the current policy, float32 [L].
 
     `under` names another model: `reference`, which learners have where `BaseConfig.needs_reference` says so, or
-    `teacher`, which they have where there are `BaseConfig.teacher_settings`.
+    `teacher`, which they have where there are `BaseConfig.teacher_settings`. Another `statistic` is in the place of
+    log-probs.
 
     Raises:
         LearnerDied: a learner is gone, or out of memory; any other error of a learner is raised as it is.
@@ -91,7 +97,9 @@ def score_rows(
     shares = _assign(learner_group, rows, lambda part, shared: scoring_costs(model, part, shared=shared))
     parts = [[rows[i] for i in indices] for indices in shares]
     scored = _each_with_its_part(
-        learner_group, parts, lambda learner, part: learner.score(part, entropy=entropy, under=under)
+        learner_group,
+        parts,
+        lambda learner, part: learner.score(part, entropy=entropy, under=under, statistic=statistic),
     )
     results: dict[int, tuple[np.ndarray, np.ndarray | None]] = {}
     for indices, part in zip(shares, scored, strict=True):

@@ -16,7 +16,7 @@ from algorithms.config.base import BaseConfig
 from algorithms.learner.attention import shares_prompts, try_packed_attention, try_shared_prompts
 from algorithms.learner.batch import TrainingSample
 from algorithms.learner.flops import LearnerFacts, ModelShape, update_costs
-from algorithms.learner.forward import ForwardSettings, ScoringModel, score
+from algorithms.learner.forward import ForwardSettings, ScoringModel, Statistic, score
 from algorithms.learner.model import WithoutAdapter
 from algorithms.learner.optimizer import make_adamw, step_threads, threads
 from algorithms.learner.proof import find_deviation
@@ -187,13 +187,21 @@ class GRPOLearner(LearnerTensors, TorchLearner):
         return LearnerFacts(model, name, dtype, penalized, self.padded_because, shared, self.unshared_because)
 
     def score(
-        self, rows: list[TrainingSample], *, entropy: bool, under: ScoringModel = "policy"
+        self,
+        rows: list[TrainingSample],
+        *,
+        entropy: bool,
+        under: ScoringModel = "policy",
+        statistic: Statistic = "logprobs",
     ) -> list[tuple[Any, Any]]:
-        """Return log-probs and entropies of each row's response tokens under the current policy, or a frozen model."""
+        """Return log-probs and entropies of each row's response tokens under the current policy, or a frozen model.
+
+        Another `statistic` is in the place of log-probs.
+        """
         self.lm.eval()
         batches_of = self.teacher if under == "teacher" else self.lm
         model = self.reference if under == "reference" else None
-        scored = score(batches_of, rows, self.forward_settings, entropy=entropy, model=model)
+        scored = score(batches_of, rows, self.forward_settings, entropy=entropy, model=model, statistic=statistic)
         self._release_gathered_weights()
         return scored
 

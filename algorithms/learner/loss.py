@@ -1,10 +1,11 @@
 """The loss of a micro-batch: what its rows carry, token by token, and the sum of the terms that they name."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
+from torch.nn import functional
 
 from algorithms.learner.batch import TrainingSample
 from algorithms.losses.base import (
@@ -71,7 +72,20 @@ class LossInputs:
     @property
     def reads_entropies(self) -> bool:
         """Whether a term has a gradient by entropies."""
-        return any("entropies" in kind.reads() for kind, _ in self.terms.values())
+        return self._reads("entropies")
+
+    @property
+    def reads_vocabulary(self) -> bool:
+        """Whether a term reads the vocabulary's mean log-probs, see `with_vocabulary`."""
+        return self._reads("next_vocabulary_logprobs")
+
+    def _reads(self, name: str) -> bool:
+        return any(name in kind.reads() for kind, _ in self.terms.values())
+
+    def with_vocabulary(self, values: torch.Tensor) -> "LossInputs":
+        """Add the means over the vocabulary of the policy's log-probs, float32 [N], each at the token before it."""
+        following = torch.cat([functional.pad(part[1:], (0, 1)) for part in values.split(self.lengths) if len(part)])
+        return replace(self, columns={**self.columns, "next_vocabulary_logprobs": following})
 
     @property
     def token_local(self) -> bool:

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from algorithms.learner.attention import is_packed, shares_prompts
-from algorithms.learner.batch import TokenBatch, TrainingSample, dummy_row
+from algorithms.learner.batch import TrainingSample, dummy_row
 from algorithms.learner.chunked_logprobs import chunked_logprobs, chunked_logprobs_and_gradient
 from algorithms.learner.forward import (
     ForwardSettings,
@@ -17,6 +17,7 @@ from algorithms.learner.forward import (
     response_states,
     response_statistics,
     token_batch,
+    vocabulary_logprobs,
 )
 from algorithms.learner.loss import LossInputs, token_loss
 from algorithms.learner.sharding import agreed_passes
@@ -161,14 +162,23 @@ def _microbatch(
     entropy = any(row.unscored for row in chosen) or inputs.reads_entropies
     backward = _backward_in_chunks if inputs.token_local else _backward_through_all
     with forward.autocast(device):
-        logprobs, entropies = backward(lm, batch, inputs, forward, loss, entropy)
+        hidden = response_states(lm, batch)
+        if inputs.reads_vocabulary:
+            inputs = inputs.with_vocabulary(vocabulary_logprobs(lm, hidden, forward))
+        logprobs, entropies = backward(lm, hidden, batch.targets, inputs, forward, loss, entropy)
     with torch.no_grad():
         _, sums = token_loss(logprobs, entropies, inputs, loss)
     return _Microbatch(indices, batch.real, batch.tokens.numel(), logprobs, entropies, sums)
 
 
 def _backward_in_chunks(
-    lm: Any, batch: TokenBatch, inputs: LossInputs, forward: ForwardSettings, loss: LossSettings, entropy: bool
+    lm: Any,
+    hidden: torch.Tensor,
+    targets: torch.Tensor,
+    inputs: LossInputs,
+    forward: ForwardSettings,
+    loss: LossSettings,
+    entropy: bool,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Backward for token-local losses: slopes are known as soon as a chunk's logits are."""
 
@@ -181,10 +191,9 @@ def _backward_in_chunks(
                 return tuple(torch.zeros_like(leaf) for leaf in leaves)
             return torch.autograd.grad(value, leaves, allow_unused=True, materialize_grads=True)
 
-    hidden = response_states(lm, batch)
     logprobs, entropies, injected = chunked_logprobs_and_gradient(
         hidden,
-        targets=batch.targets,
+        targets=targets,
         slope=slope,
         entropy=entropy,
         **head_arguments(lm, forward),
@@ -195,13 +204,18 @@ def _backward_in_chunks(
 
 
 def _backward_through_all(
-    lm: Any, batch: TokenBatch, inputs: LossInputs, forward: ForwardSettings, loss: LossSettings, entropy: bool
+    lm: Any,
+    hidden: torch.Tensor,
+    targets: torch.Tensor,
+    inputs: LossInputs,
+    forward: ForwardSettings,
+    loss: LossSettings,
+    entropy: bool,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Backward for losses in which tokens of a response depend on each other: slopes need all of its log-probs."""
-    hidden = response_states(lm, batch)
     logprobs, entropies = chunked_logprobs(
         hidden,
-        targets=batch.targets,
+        targets=targets,
         entropy=entropy,
         entropy_gradient=inputs.reads_entropies,
         **head_arguments(lm, forward),

@@ -24,7 +24,7 @@ MAX_LOG_RATIO = 20.0
 PACKAGE = "algorithms.losses"
 
 # What a term may read of the policy that is trained, and of every row; anything else is in rows' `inputs`.
-OF_POLICY = frozenset({"logprobs", "entropies"})
+OF_POLICY = frozenset({"logprobs", "entropies", "next_vocabulary_logprobs"})
 OF_ROWS = frozenset({"old_logprobs", "sampling_logprobs", "reference_logprobs", "advantages", "copies"})
 
 # Fields of `LossSettings` that a row may have of its own.
@@ -103,7 +103,8 @@ class LossTerm(Plugin):
 
         Its arguments are named float tensors [N] over response tokens: `logprobs` and `entropies` of the policy that is
         trained, `old_logprobs`, `sampling_logprobs`, `reference_logprobs`, `advantages`, and those that rows carry in
-        `inputs`, 0 for rows without them.
+        `inputs`, 0 for rows without them. `next_vocabulary_logprobs` is a constant: the mean over the vocabulary of the
+        policy's log-probs at the response's next token, and 0 behind its last.
         """
         raise NotImplementedError(f"{type(self).__name__} must define token_loss")
 

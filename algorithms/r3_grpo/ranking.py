@@ -14,6 +14,7 @@ from pydantic import field_validator
 
 from algorithms.config.errors import ConfigError
 from algorithms.grpo.mechanism import Group, Mechanism, Sample, Services, Settings, StepBatch, setting
+from algorithms.grpo.rewards import rank_rewards
 from algorithms.r3_grpo.truncation_watch import TruncationWatch
 
 if TYPE_CHECKING:  # loads Ray
@@ -217,16 +218,11 @@ def structural_entropy_rewards(
     if not (math.isfinite(max_reward) and max_reward >= 0):
         raise ValueError(f"max_reward must be finite and not negative, got {max_reward}")
     peaks, means = _peaks_and_means(token_entropies, top_fraction)
-    count = len(peaks)
-    if count < 2:
-        return np.zeros(count)
     dominates = (peaks[:, None] > peaks[None, :]) & (means[:, None] < means[None, :])
     scores = dominates.sum(axis=1)
     better = (scores[None, :] > scores[:, None]).sum(axis=1)
     tied = (scores[None, :] == scores[:, None]).sum(axis=1) - 1
-    ranks = better + tied / 2
-    rewards: np.ndarray = max_reward * (1.0 - ranks / (count - 1))
-    return rewards
+    return rank_rewards(better + tied / 2, max_reward)
 
 
 def ranked_rewards(

@@ -18,7 +18,7 @@ from tests.own_ray import own_ray
 
 MEMBERS = ("grpo", "dapo", "dr_grpo", "gspo", "cispo", "rloo", "ngrpo", "w_reinforce", "rl_zvp", "sapo", "dppo", "gmpo")
 MEMBERS += ("clip_cov", "kl_cov", "entropy_bonus", "hgpo", "gigpo")
-MEMBERS += ("sdpo", "opd", "ace")
+MEMBERS += ("sdpo", "opd", "ace", "rover", "bcpg_nsa", "ma_rlhf", "mdpo")
 RESPONSE_LIMIT = 20
 PROMPT_TOKENS = 5
 

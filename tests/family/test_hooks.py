@@ -312,3 +312,21 @@ def test_auxiliary_samples_have_the_gradient_of_their_own_objective_in_every_los
     found = gradients_of(lm)
     (logprobs(lm, sample) * torch.tensor(sample.advantages)).mean().neg().backward()
     assert relative_error(found, gradients_of(lm)) < 1e-3
+
+
+def test_before_rewards_sees_what_the_environment_pays_and_comes_before_each_groups_rewards(lm):
+    class Watch(Base):
+        def __init__(self):
+            super().__init__()
+            self.calls = []
+
+        def before_rewards(self, batch):
+            self.calls.append([[sample.reward for sample in group.samples] for group in batch.groups])
+
+        def rewards(self, group):
+            self.calls.append(group.prompt.uid)
+
+    stages, groups = Stages(GRPOConfig()), as_groups(hand_made(lm, own=0.0, shared=0.0, fresh=True))
+    stages.active = [watch := Watch()]
+    stages.shape_rewards(StepBatch(0, groups=groups))
+    assert watch.calls == [[[0.0, 1.0, 1.0, 0.0]] * 2, "0", "1"]

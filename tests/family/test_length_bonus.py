@@ -54,6 +54,10 @@ PRESETS = {
     "sapo": Bonus(0.0, OUTCOME + "2511.20347"),
     "dppo": Bonus(0.0, OUTCOME + "2602.04879, authors' script"),
     "gmpo": Bonus(0.0, OUTCOME + "2507.20673, rewards of Dr. GRPO's code"),
+    "ma_rlhf": Bonus(0.0, "2410.02743: a reward model's score and a KL"),
+    "mdpo": Bonus(0.0, "2005.09814: the environment's rewards"),
+    "bcpg_nsa": Bonus(0.0, "2505.14403, notes: 1 if correct, else 0"),
+    "rover": Bonus(0.0, OUTCOME + "2509.24981, authors' code"),
     "clip_cov": Bonus(0.0, OUTCOME + "2505.22617, authors' code: recipe/entropy/reward.py"),
     "kl_cov": Bonus(0.0, "clip_cov.yaml"),
     "entropy_bonus": Bonus(0.0, OUTCOME + "2505.22312: 1 if verified, else 0"),
@@ -83,6 +87,10 @@ PRESETS = {
     "vade": Bonus(None, TASK + "2511.18902, abstract"),
     "vas": Bonus(None, TASK + "2509.21268, section 3"),
     "window": Bonus(None, TASK + "no paper"),
+    "prerl": Bonus(None, TASK + "2604.14142, authors' code: GRPO"),
+    "arena_rl": Bonus(None, TASK + "2601.06487, authors' code: ranks alone"),
+    "med_grpo": Bonus(None, TASK + "2512.06581, abstract and notes: the reward of each data set"),
+    "rep_exp": Bonus(None, TASK + "2510.11686, authors' code: GRPO"),
     # Evaluations have no reward.
     **{f"eval_{name}": Bonus(None, "an evaluation") for name in ("paper", "gsm8k", "choice", "ifeval", "ifbench")},
 }

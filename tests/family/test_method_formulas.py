@@ -86,7 +86,20 @@ def gmpo(lm: Any, groups: Groups) -> torch.Tensor:
     return total / len(groups)
 
 
+def ma_rlhf(lm: Any, groups: Groups) -> torch.Tensor:
+    """Macro actions of arXiv 2410.02743: the clipped product of five tokens' ratios, over all tokens."""
+    total, count = torch.zeros(()), 0
+    for group in groups:
+        for response, advantage in zip(group, standardized(rewards_of(group)), strict=True):
+            own = ratios(lm, response)
+            for start in range(0, len(own), 5):
+                total = total + clipped(own[start : start + 5].prod(), float(advantage), 0.2, 0.2)
+            count += len(own)
+    return total / count
+
+
 FORMULAS = {
+    "ma_rlhf": (ma_rlhf, 0.15),
     "ngrpo": (ngrpo, 0.3),
     "w_reinforce": (w_reinforce, 0.3),
     "sapo": (sapo, 0.6),

@@ -20,6 +20,7 @@ ACTS = {
     "reflection": ("reflection/prompts", "reflection.min_attempts=1", "reflection.threshold=0.6"),
     "ranking": ("ranking/ranked",),
     "covariance": ("covariance/tokens", "covariance.share=0.1", "covariance.low=0.0001", "covariance.high=50"),
+    "mdpo": ("mdpo/step_size",),
     "entropy_bonus": ("entropy_bonus/coefficient", "entropy_bonus.target=50", "entropy_bonus.step=0.01"),
     "self_filter": ("self_filter/kept",),
     "knapsack": ("knapsack/largest",),
@@ -35,6 +36,12 @@ ACTS = {
     "scaf_grpo": ("scaf_grpo/replaced", "scaf_grpo.warmup=0"),
     "laser": ("laser/loss", "laser.warmup=1", "laser.min_std=0.001"),
     "dph_rl": ("dph_rl/rehearsed", "dph_rl.solved=0.25"),
+    "bcpg_nsa": ("bcpg_nsa/distance", "bcpg_nsa.tau=0.1"),
+    "prerl": ("prerl/responses", "prerl.steps=2"),
+    "rover": ("rover/tokens",),
+    "arena_rl": ("arena_rl/comparisons",),
+    "med_grpo": ("med_grpo/parts",),
+    "rep_exp": ("rep_exp/bonus",),
     "mask_truncated": ("response/masked",),
 }
 # Those that a setting of section `training` switches on.

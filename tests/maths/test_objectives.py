@@ -69,16 +69,17 @@ def loss_and_gradient(settings, lengths=(2, 3)):
 def test_the_registered_objectives_load_by_name():
     found = find_plugins(PACKAGE, Objective)
     for_rows = {name for name, kind in found.items() if kind.for_rows_alone}
-    assert for_rows == {"direct", "shaped"} and found.keys() - for_rows == {"cispo", "clip", "dppo", "gmpo", "sapo"}
+    assert for_rows == {"direct", "shaped"}
+    assert found.keys() - for_rows == {"cispo", "clip", "dppo", "gmpo", "ma_rlhf", "sapo"}
     for name in for_rows:
         with pytest.raises(
-            ConfigError, match=f"training.objective: '{name}' is not one of cispo, clip, dppo, gmpo, sapo"
+            ConfigError, match=f"training.objective: '{name}' is not one of cispo, clip, dppo, gmpo, ma_rlhf, sapo"
         ):
             load_objective(name)
     for name in found.keys() - for_rows:
         objective = load_objective(name)
         assert issubclass(objective, Objective) and objective.section in ("", name)
-        assert LossSettings(objective=name).token_local == (name != "gmpo")
+        assert LossSettings(objective=name).token_local == (name not in ("gmpo", "ma_rlhf"))
 
 
 def test_a_user_objective_is_its_formula_and_takes_its_own_settings(user_module):

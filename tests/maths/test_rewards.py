@@ -1,8 +1,9 @@
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from algorithms.grpo.rewards import length_bonus_reward, overlong_penalty
+from algorithms.grpo.rewards import length_bonus_reward, overlong_penalty, rank_rewards
 
 from .strategies import repeatable
 
@@ -65,3 +66,9 @@ def test_a_penalty_refuses_what_is_out_of_range(change):
         overlong_penalty(5, **{"limit": 10, "share": 0.2, "penalty": 0.5, **change})
     with pytest.raises(ValueError, match="must"):
         overlong_penalty(-1, limit=10, share=0.2, penalty=0.5)
+
+
+def test_ranks_are_paid_evenly_from_the_first_to_the_last():
+    assert rank_rewards(np.array([2, 0, 1])).tolist() == [0.0, 1.0, 0.5]
+    assert rank_rewards(np.array([0, 1.5, 3, 1.5]), 0.2).tolist() == pytest.approx([0.2, 0.1, 0.0, 0.1])
+    assert rank_rewards(np.array([0])).tolist() == [0.0] and rank_rewards(np.array([])).tolist() == []

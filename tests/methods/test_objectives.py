@@ -111,6 +111,19 @@ def test_gmpos_gradient_reaches_a_token_that_has_all_but_vanished():
     assert logprobs.grad[0] == logprobs.grad[1] < 0
 
 
+def test_ma_rlhf_keeps_or_silences_an_n_gram_by_the_product_of_its_ratios():
+    """Two responses in n-grams of two: products of e^0.15, e^-0.3, and e^0.3, which is beyond 1.2."""
+    logprobs = torch.tensor([0.1, 0.05, -0.3, 0.1, 0.2], dtype=torch.float64, requires_grad=True)
+    settings = LossSettings(objective="ma_rlhf", clip_low=0.2, clip_high=0.2, objective_options={"tokens": 2})
+    advantages = torch.tensor([2.0, 2.0, 2.0, 1.0, 1.0], dtype=torch.float64)
+    zeros, ones = torch.zeros(5, dtype=torch.float64), torch.ones(5, dtype=torch.float64)
+    loss, sums = policy_loss(logprobs, zeros, advantages, ones, settings=settings, lengths=[3, 2])
+    loss.backward()
+    first, last = 2 * math.exp(0.15), 2 * math.exp(-0.3)
+    assert loss.item() == pytest.approx(-(first + last + 1.2)) and sums["clipped"] == 2
+    assert logprobs.grad.tolist() == pytest.approx([-first, -first, -last, 0, 0])
+
+
 def test_dppo_lets_rare_tokens_grow_that_a_ratio_would_stop_and_stops_likely_ones_that_it_lets_through():
     rare, likely = (0.001, 0.01), (0.8, 0.64)  # tenfold; and by a fifth, which is at the edge of PPO's range
     for (before, after), advantage, silenced in ((rare, 1.0, False), (likely, -1.0, True), (likely, 1.0, False)):
@@ -132,7 +145,7 @@ def test_a_threshold_of_ones_own_replaces_the_divergences():
     assert [silenced(divergence="kl"), silenced(divergence="kl", threshold=0.01)] == [0, 1]
 
 
-@pytest.mark.parametrize("objective", ["sapo", "dppo", "gmpo"])
+@pytest.mark.parametrize("objective", ["sapo", "dppo", "gmpo", "ma_rlhf"])
 def test_what_an_objective_does_not_take_is_one_line(objective):
     with pytest.raises(
         ConfigError, match=rf"^training.dual_clip: has no effect with training.objective={objective}, which bounds"
