@@ -4,6 +4,9 @@ from algorithms.config.errors import ConfigError
 from algorithms.config.machine import EnvRunnerSettings, LearnerSettings, RLModuleSettings
 from algorithms.config.sections import EvaluationSettings, TrainingSettings
 
+# Half of it is a carryover, of a beginning and an end.
+SHORTEST_CHUNK = 8
+
 
 def check_loss(training: TrainingSettings) -> None:
     """Check the settings of section `training` that have a meaning only together.
@@ -53,21 +56,15 @@ def check_schedule(training: TrainingSettings, steps: int | None) -> None:
 
 
 def check_chunks(runners: EnvRunnerSettings) -> None:
-    """Check that a response has more than one chunk, and that a chunk has room behind its carryover.
+    """Check that a chunk has room behind its carryover.
 
     Raises:
         ConfigError: one line with the setting and the fix.
     """
-    chunk, most = runners.response_chunk, runners.max_response_tokens
-    if chunk is not None and chunk >= most:
+    if runners.response_chunks > 1 and runners.context_response < SHORTEST_CHUNK:
         raise ConfigError(
-            f"env_runners.response_chunk: {chunk} has no effect with env_runners.max_response_tokens={most}; "
-            "fix: null, or a smaller chunk"
-        )
-    if chunk is not None and runners.chunk_head >= chunk // 2:
-        raise ConfigError(
-            f"env_runners.chunk_head: {runners.chunk_head} leaves the carryover, half of env_runners.response_chunk="
-            f"{chunk}, no room for a chunk's end; fix: at most {chunk // 2 - 1}"
+            f"env_runners.response_chunks: {runners.response_chunks} cut {runners.max_response_tokens} tokens "
+            f"(env_runners.max_response_tokens) into chunks of fewer than {SHORTEST_CHUNK}; fix: fewer chunks"
         )
 
 

@@ -105,20 +105,13 @@ class EnvRunnerSettings(Settings):
         hparam=True,
         ge=1,
     )
-    response_chunk: int | None = setting(
-        None,
-        "Generate a response in chunks (Delethink): the first has this many tokens at most, each further one half as "
-        "many, behind the prompt and a carryover alone. The model's context holds the prompt and this; null: one chunk "
-        "that sees all of itself.",
+    response_chunks: int = setting(
+        1,
+        "Chunks that the longest response is generated in (Delethink): each further one is half as long as the first, "
+        "and sees the prompt and a short carryover alone. The model's context holds the prompt and one chunk. 1: a "
+        "response sees all of itself.",
         affects=Affects.EVALUATION,
-        ge=4,
-    )
-    chunk_head: int = setting(
-        100,
-        "Tokens of the response's beginning in the carryover; with as many of the last chunk's end as make half of "
-        "`response_chunk`.",
-        affects=Affects.EVALUATION,
-        ge=0,
+        ge=1,
     )
     max_model_len: int | None = setting(
         None,
@@ -218,7 +211,7 @@ class EnvRunnerSettings(Settings):
     @property
     def context_response(self) -> int:
         """The most tokens of a response that stand in one context, a carryover among them."""
-        return min(self.max_response_tokens, self.response_chunk or self.max_response_tokens)
+        return -(-2 * self.max_response_tokens // (self.response_chunks + 1))
 
 
 class LearnerSettings(Settings):

@@ -59,7 +59,7 @@ def context_use(config: "BaseConfig", environment: EnvironmentFacts) -> ContextU
     written = turns * response + (turns - 1) * max(guidance, FEEDBACK_TOKENS)
     quoted = max(quoted, response if second_tries else 0)
     longest = prompt + written + (quoted + guidance if quoted else 0)
-    row = longest_row(prompt, runners.max_response_tokens, runners.response_chunk)
+    row = longest_row(prompt, runners.max_response_tokens, response)
     return ContextUse(prompt=prompt, plain=prompt + response, longest=longest, row=row, largest_token=largest)
 
 
@@ -101,10 +101,11 @@ def validate_context(config: "BaseConfig", model: ModelFacts, use: ContextUse) -
         _room_for_second_tries(config, model, use)
         return
     runners, room = config.env_runners_settings, model.context - use.prompt
-    response, name = runners.context_response, "response_chunk" if runners.response_chunk else "max_response_tokens"
-    fix = f"env_runners.{name}={room}" if room > 0 else "a model with a longer context"
+    response, chunks = runners.context_response, runners.response_chunks
+    most, of_what = room * (chunks + 1) // 2, "" if chunks == 1 else " in a chunk"
+    fix = f"env_runners.max_response_tokens={most}" if room > 0 else "a model with a longer context"
     raise ConfigError(
-        f"env_runners.{name}: {response} and prompts of up to {use.prompt} tokens are more than "
+        f"env_runners.max_response_tokens: {response}{of_what} and prompts of up to {use.prompt} tokens are more than "
         f"the {model.context} tokens of {model.name}; fix: {fix}"
     )
 

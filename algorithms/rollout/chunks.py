@@ -1,8 +1,8 @@
 """Generate a response in chunks, each behind a context that does not grow (Delethink).
 
 Its first chunk has `Sampling.chunk` tokens at most, C. Where it is full, the next one follows the prompt, the first
-`Sampling.chunk_head` tokens of the response and the last ones of the chunk before, C // 2 together, and has C // 2
-itself; and so on up to `Sampling.max_response_tokens` in all. A policy learns to end a chunk with what it needs later.
+`HEAD` tokens of the response and the last ones of the chunk before, C // 2 together, and has C // 2 itself; and so on
+up to `Sampling.max_response_tokens` in all. A policy learns to end a chunk with what it needs later.
 
 Source: M. Aghajohari et al., "The Markovian Thinker", arXiv 2510.06557.
 """
@@ -10,6 +10,9 @@ Source: M. Aghajohari et al., "The Markovian Thinker", arXiv 2510.06557.
 from dataclasses import dataclass, field
 
 from algorithms.rollout.types import Sampling
+
+# The paper's for chunks of 8,192 tokens; of short ones an eighth.
+HEAD = 100
 
 
 @dataclass
@@ -38,12 +41,13 @@ class Chunks:
 
     def context(self, sampling: Sampling) -> list[int]:
         """Return what the next chunk follows: prompt and carryover."""
-        head = self.written[0][: sampling.chunk_head]
-        tail = (sampling.chunk or 0) // 2 - len(head)
+        chunk = sampling.chunk or 0
+        head = self.written[0][: min(HEAD, chunk // 8)]
+        tail = chunk // 2 - len(head)
         return [*self.prompt, *head, *self.written[-1][-tail:]]
 
 
-def longest_row(prompt: int, response: int, chunk: int | None) -> int:
+def longest_row(prompt: int, response: int, chunk: int) -> int:
     """Return the tokens of a response's contexts together, of a prompt and a response of these lengths."""
-    further = 0 if chunk is None or response <= chunk else -(-(response - chunk) // (chunk // 2))
-    return prompt + response + further * (prompt + (chunk or 0) // 2)
+    further = max(0, -(-(response - chunk) // max(1, chunk // 2)))
+    return prompt + response + further * (prompt + chunk // 2)

@@ -97,7 +97,6 @@ class Sampling:
         stop: a response ends with the token that completes one of these texts.
         stop_token_ids: a response ends with one of these, too.
         chunk: tokens of a response's first chunk, see `algorithms.rollout.chunks`; None: a response is one chunk.
-        chunk_head: its first tokens, which stand before each further chunk.
     """
 
     temperature: float = 1.0
@@ -109,7 +108,6 @@ class Sampling:
     stop: tuple[str, ...] = ()
     stop_token_ids: tuple[int, ...] = ()
     chunk: int | None = None
-    chunk_head: int = 0
 
     @classmethod
     def of(cls, settings: "EnvRunnerSettings") -> "Sampling":
@@ -119,8 +117,7 @@ class Sampling:
             max_response_tokens=settings.max_response_tokens,
             stop=tuple(settings.stop),
             stop_token_ids=tuple(settings.stop_token_ids),
-            chunk=settings.response_chunk,
-            chunk_head=settings.chunk_head,
+            chunk=settings.context_response if settings.response_chunks > 1 else None,
         )
 
     @property

@@ -38,7 +38,7 @@ ACTS = {
     "cog_drift": (("cog_drift/variants", "cog_drift/moved", "cog_drift/open"), ()),
     "delethink": (
         ("response/further_contexts",),
-        ("env_runners.max_response_tokens=40", "env_runners.response_chunk=12", "env_runners.chunk_head=2"),
+        ("env_runners.max_response_tokens=40",),
     ),
     "fission": (("fission/prompts", "fission/correct"), LONG),
     "scaf_grpo": (("scaf_grpo/solved", "scaf_grpo/replaced"), ("scaf_grpo.warmup=0", *LONG)),

@@ -21,8 +21,8 @@ from r3env.core import Query, Reason, Verdict, VerifiableEnv
 
 from .requests import requests_of
 
-CHUNK, HEAD, LIMIT = 12, 2, 40
-SAMPLING = Sampling(1.5, 1.0, LIMIT, chunk=CHUNK, chunk_head=HEAD)  # a high temperature: long answers
+CHUNK, HEAD, LIMIT = 16, 2, 40
+SAMPLING = Sampling(2.0, 1.0, LIMIT, chunk=CHUNK)  # a high temperature: long answers
 
 
 class Echo(VerifiableEnv):
@@ -51,7 +51,7 @@ def rollouts(request, tokenizer):
 
 
 def test_each_chunk_follows_the_prompt_the_beginning_and_the_end_of_the_chunk_before(rollouts):
-    assert max(len(contexts(rollout)) for rollout in rollouts) == 1 + 5  # 12 and at most 28 more, six at a time
+    assert max(len(contexts(rollout)) for rollout in rollouts) == 1 + 3  # 16 and at most 24 more, eight at a time
     for rollout in rollouts:
         (prompt, first), *further = contexts(rollout)
         assert all(len(response) == CHUNK // 2 for _, response in further[:-1]) and len(first) <= CHUNK
@@ -90,27 +90,25 @@ def test_a_response_shorter_than_a_chunk_is_what_it_was(engine, tokenizer):
 
 def test_what_stands_before_a_chunk_by_hand():
     chunks = Chunks([1, 2], 2, [[10, 11, 12, 13, 14, 15, 16, 17], [20, 21, 22, 23]])
-    sampling = Sampling(chunk=8, chunk_head=1)
+    sampling = Sampling(chunk=8)
     assert chunks.context(sampling) == [1, 2, 10, 21, 22, 23] and chunks.limit(sampling) == 4
     # 3 + 8, then 3 + 4 + 4 twice and 3 + 4 + 2.
-    assert longest_row(3, 18, 8) == 11 + 11 + 11 + 9 and longest_row(3, 8, 8) == longest_row(3, 8, None) == 11
+    assert longest_row(3, 18, 8) == 11 + 11 + 11 + 9 and longest_row(3, 8, 8) == 11
 
 
-@pytest.mark.parametrize(
-    ("overrides", "line"),
-    [
-        (("response_chunk=48",), "response_chunk: 48 has no effect with env_runners.max_response_tokens=48"),
-        (("response_chunk=16", "chunk_head=8"), "chunk_head: 8 leaves the carryover.*; fix: at most 7"),
-    ],
-)
-def test_a_chunk_that_cannot_be_is_one_line(overrides, line):
-    given = [f"env_runners.{each}" for each in ("max_response_tokens=48", *overrides)]
-    with pytest.raises(ConfigError, match=line):
-        load(None, given, GRPOConfig)
+def test_chunks_that_are_too_short_are_one_line():
+    with pytest.raises(ConfigError, match="env_runners.response_chunks: 40 cut 48 tokens .* fix: fewer chunks"):
+        load(None, ["env_runners.max_response_tokens=48", "env_runners.response_chunks=40"], GRPOConfig)
+
+
+def test_the_papers_numbers():
+    given = ["env_runners.max_response_tokens=24576", "env_runners.response_chunks=5"]
+    assert Sampling.of(load(None, given, GRPOConfig)[0].env_runners_settings).chunk == 8192
+    assert Sampling.of(load(None, given[:1], GRPOConfig)[0].env_runners_settings).chunk is None
 
 
 def test_a_response_may_be_longer_than_the_models_context():
-    given = ["env_runners.max_response_tokens=5000", "env_runners.response_chunk=100", "env_runners.chunk_head=8"]
+    given = ["env_runners.max_response_tokens=5000", "env_runners.response_chunks=99"]
     config, _ = load("configs/quickstart.yaml", given, GRPOConfig)
     use, model = context_use(config, validate_environment(config)), check_model(config.rl_module_settings)
     assert model.context < 5000 < use.row and use.plain == use.prompt + 100
