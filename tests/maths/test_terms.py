@@ -64,6 +64,14 @@ def test_every_file_of_the_library_is_found_and_says_what_it_reads():
         "anchor": ("logprobs", "old_logprobs"),
         "entropy": ("entropies",),
         "kl": ("logprobs", "reference_logprobs"),
+        "proximity": ("logprobs", "old_logprobs"),
+        "rover": (
+            "logprobs",
+            "old_logprobs",
+            "advantages",
+            "next_vocabulary_logprobs",
+            "old_next_vocabulary_logprobs",
+        ),
     }
     assert issubclass(load_term("policy"), Objective)
     with pytest.raises(ConfigError, match=r"loss term: 'anchr' is not one of .*; did you mean anchor\?"):
