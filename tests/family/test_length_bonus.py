@@ -91,6 +91,7 @@ PRESETS = {
     "arena_rl": Bonus(None, TASK + "2601.06487, authors' code: ranks alone"),
     "med_grpo": Bonus(None, TASK + "2512.06581, abstract and notes: the reward of each data set"),
     "rep_exp": Bonus(None, TASK + "2510.11686, authors' code: GRPO"),
+    "delethink": Bonus(0.0, OUTCOME + "2510.06557, authors' code"),
     # Evaluations have no reward.
     **{f"eval_{name}": Bonus(None, "an evaluation") for name in ("paper", "gsm8k", "choice", "ifeval", "ifbench")},
 }
@@ -124,5 +125,5 @@ def test_grpo_trains_on_correctness_and_r3_pays_for_brevity_unless_a_file_says_o
 
 
 def test_the_reference_says_both_defaults():
-    (row,) = (line for line in reference().splitlines() if line.startswith("| `reward.length_bonus` "))
+    (row,) = {line for line in reference().splitlines() if line.startswith("| `reward.length_bonus` ")}
     assert "`0.0`" in row and "1 with algorithms.r3_grpo" in row
