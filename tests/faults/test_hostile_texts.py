@@ -130,7 +130,7 @@ def _errors(text: str) -> None:
 
 def _flaws(text: str) -> None:
     for kind in ("digit", "step", "sign"):
-        plant_error(text, kind, False, np.random.default_rng(0))
+        plant_error(text, kind, np.random.default_rng(0))
 
 
 READERS: dict[str, Callable[[str], object]] = {
