@@ -44,12 +44,3 @@ def test_the_pace_is_that_of_this_call_and_failed_runs_are_no_work_that_is_left(
     line = overview.line([jobs[0]], {"r3-0": 1})
     # A tenth of a run in 100 s; four tenths of this one and all of the last are left.
     assert line == "1/4 runs done  1 failed  grpo-0 60%  1m40s elapsed  23m20s left"
-
-
-def test_a_line_comes_when_a_run_ends_and_once_a_minute(tmp_path):
-    jobs, clock, stream = jobs_in(tmp_path, "grpo", "r3"), Clock(), io.StringIO()
-    overview = Overview(jobs, 0, stream=stream, clock=clock)
-    for now, codes in ((1, {}), (59, {}), (61, {}), (62, {}), (63, {"grpo-0": 0}), (64, {"grpo-0": 0})):
-        clock.now = now
-        overview.update(jobs[1:], codes)
-    assert len(stream.getvalue().splitlines()) == 2

@@ -115,8 +115,8 @@ def test_what_is_finished_is_not_run_again_and_other_settings_are_refused(resume
 
 
 def test_the_same_grid_runs_on_ray_tune(tmp_path):
-    process = call(tmp_path / "out", "--tune", "--arms", "grpo,r3", "--seeds", "1", "run.steps=2")
+    process = call(tmp_path / "out", "--tune", "--arms", "r3", "--seeds", "1", "run.steps=1")
     assert process.returncode == 0, process.stderr
-    assert [len(rows(tmp_path / "out" / name)) for name in ("grpo-0", "r3-0")] == [2, 2]
+    assert len(rows(tmp_path / "out" / "r3-0")) == 1
     assert "| r3 | 1 |" in process.stdout
-    assert "2/2 runs done" in process.stderr
+    assert "1/1 runs done" in process.stderr

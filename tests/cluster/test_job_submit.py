@@ -29,13 +29,6 @@ def test_a_job_whose_driver_is_killed_starts_it_again(submit, head, tmp_path):
     assert [row["step"] for row in steps(tmp_path / "job")] == [1, 2]
 
 
-def test_a_failing_job_says_so_with_its_exit_code(submit, tmp_path):
-    job = submit(f"run.dir={tmp_path}", "training.group_sise=4")
-    assert job.returncode != 0
-    assert "training.group_sise" in job.stdout
-    assert "training.group_size" in job.stdout
-
-
 def test_a_submitted_job_trains_on_two_nodes_and_leaves_its_run_where_it_was_told_to(
     submit, head, second_node, checkout, tmp_path
 ):

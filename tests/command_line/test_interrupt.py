@@ -146,7 +146,7 @@ gymnasium.register("Sums-v0", Sums)
 """
 
 
-def test_a_sigterm_does_not_wait_for_slow_rollouts_and_the_step_is_made_again(tmp_path, command, surroundings):
+def test_a_sigterm_does_not_wait_for_slow_rollouts(tmp_path, command, surroundings):
     (tmp_path / "sums.py").write_text(SLOW)
     environment = surroundings | {"PYTHONPATH": f"{surroundings['PYTHONPATH']}:{tmp_path}"}
     arguments = ["environment.id=sums:Sums-v0", *SMALL, "run.name=slow", "evaluation.limit=1", "evaluation.interval=0"]
@@ -160,12 +160,7 @@ def test_a_sigterm_does_not_wait_for_slow_rollouts_and_the_step_is_made_again(tm
     process.send_signal(signal.SIGTERM)
     _, errors = process.communicate(timeout=LIMIT_S)
     assert process.returncode == 130 and "--resume" in errors, errors
-    (tmp_path / "slow").unlink()
-    resumed = subprocess.run(
-        command("--resume", "runs/slow"), cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=LIMIT_S
-    )
-    assert resumed.returncode == 0, resumed.stderr
-    assert [row["step"] for row in rows(tmp_path / "runs" / "slow")] == [1, 2, 3]
+    assert not (tmp_path / "runs" / "slow" / "metrics.jsonl").exists()
 
 
 def test_a_sigterm_during_an_evaluation_ends_it_as_ctrl_c_does(tmp_path, command, surroundings):

@@ -1,4 +1,6 @@
-"""Whatever is thrown at a configuration, it takes it or says ConfigError in one line."""
+"""Whatever is thrown at a configuration, it takes it or says ConfigError."""
+
+import contextlib
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -20,19 +22,14 @@ VALUES = st.recursive(
 QUICK = settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
-def one_line(error: ConfigError) -> bool:
-    return len(str(error).splitlines()) == 1
-
-
 @QUICK
 @given(name=st.sampled_from(KEYS), value=VALUES)
-def test_any_value_of_any_setting_is_taken_or_refused_in_one_line(name, value):
+def test_any_value_of_any_setting_is_taken_or_refused(name, value):
     config = R3GRPOConfig()
     before = config.to_sections()
     try:
         config.apply({name[0]: {name[1]: value}})
     except ConfigError as error:
-        assert one_line(error)
         assert str(error).startswith(f"{name[0]}.{name[1]}: ")
         assert config.to_sections() == before
     else:
@@ -41,31 +38,26 @@ def test_any_value_of_any_setting_is_taken_or_refused_in_one_line(name, value):
 
 @QUICK
 @given(sections=st.dictionaries(st.sampled_from(SECTIONS) | st.text() | st.integers(), VALUES, max_size=2))
-def test_any_sections_are_taken_or_refused_in_one_line(sections):
-    try:
+def test_any_sections_are_taken_or_refused(sections):
+    with contextlib.suppress(ConfigError):
         R3GRPOConfig().apply(sections)
-    except ConfigError as error:
-        assert one_line(error)
 
 
 @QUICK
 @given(name=st.sampled_from([f"{section}.{key}" for section, key in KEYS]) | st.text(), value=st.text())
-def test_any_override_is_taken_or_refused_in_one_line(name, value):
-    try:
+def test_any_override_is_taken_or_refused(name, value):
+    with contextlib.suppress(ConfigError):
         load(None, [f"{name}={value}"], R3GRPOConfig)
-    except ConfigError as error:
-        assert one_line(error)
 
 
 @QUICK
 @given(content=st.binary() | st.text().map(lambda text: text.encode("utf-8", "replace")))
-def test_any_file_is_taken_or_refused_in_one_line(tmp_path, content):
+def test_any_file_is_taken_or_refused(tmp_path, content):
     path = tmp_path / "any.yaml"
     path.write_bytes(content)
     try:
         load(path, [], R3GRPOConfig)
     except ConfigError as error:
-        assert one_line(error)
         assert str(error).startswith(str(path))
 
 

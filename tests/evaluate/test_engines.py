@@ -44,12 +44,11 @@ VLLM = ["--engine", "vllm", "env_runners.vllm={max_model_len: 256, enforce_eager
 
 
 @pytest.mark.vllm
-def test_vllms_greedy_answers_are_those_of_this_process_whatever_the_seed(tmp_path):
+def test_vllms_greedy_answers_are_those_of_this_process_with_another_seed(tmp_path):
     greedy = ["--greedy", "--samples", "1", "evaluation.limit=8"]
     here = responses(tmp_path / "here", *greedy)
-    there = [responses(tmp_path / str(seed), *greedy, *VLLM, f"run.seed={seed}") for seed in (0, 7)]
-    for answers in there:
-        assert {key: one.response for key, one in answers.items()} == {key: one.response for key, one in here.items()}
+    there = responses(tmp_path / "there", *greedy, *VLLM, "run.seed=7")
+    assert {key: one.response for key, one in there.items()} == {key: one.response for key, one in here.items()}
     assert len(here) == 8 and len({one.response for one in here.values()}) > 1
 
 

@@ -191,10 +191,10 @@ def test_steps_run_on_a_cpu_or_say_why_not(run_here, capsys):
 
 @pytest.mark.slow
 def test_the_learners_benchmarks_run_on_a_cpu(run_here):
-    code, statuses, rows = run_here("learner", "chunk", "packing", "fsdp")
+    code, statuses, rows = run_here("chunk", "packing", "fsdp")
     assert (code, set(statuses.values())) == (0, {"ok"})
     assert rows["fsdp"]["figures"]["whole"]["grad_norm"] > 0
-    assert all(case["seconds"] > 0 for case in rows["learner"]["figures"]["cases"])
+    assert all(case["seconds"] > 0 for case in rows["chunk"]["figures"]["cases"])
 
 
 @pytest.mark.slow

@@ -34,18 +34,11 @@ def test_without_a_gpu_it_says_so(monkeypatch, capsys):
     assert "needs a GPU" in capsys.readouterr().err
 
 
-def test_a_step_of_a_random_model_has_a_gradient(tmp_path):
-    gpu.save_random_model(str(tmp_path), "tiny", "cpu")
-    sizes = {"steps": 2, "sequences": 8, "queries": 2, "response_tokens": 8}
-    found = gpu.measure(gpu.Setting("one process", str(tmp_path), **sizes, on_gpu=False, engine="transformers"))
-    assert found["void"] == ""
-    assert all(step["grad_norm"] > 0 and step["generated_tokens_per_s"] > 0 for step in found["steps"])
-
-
 @pytest.mark.slow
 def test_the_command_runs_on_a_cpu(tmp_path):
     path = tmp_path / "out.json"
     sizes = ["--steps", "1", "--sequences", "8", "--queries", "2", "--response-tokens", "16"]
     assert gpu.main(["--cpu", "--layouts", "one process", "ipc", *sizes, "--json", str(path)]) == 0
     (result,) = json.loads(path.read_text())["results"]
-    assert result["layout"] == "one process" and result["steps"][0]["grad_norm"] > 0
+    assert result["layout"] == "one process" and result["void"] == ""
+    assert all(step["grad_norm"] > 0 and step["generated_tokens_per_s"] > 0 for step in result["steps"])

@@ -173,9 +173,6 @@ def test_hopeless_answers_inside_an_actor() -> None:
 
     with own_ray():
         judge = ray.remote(Judge).options(runtime_env={"env_vars": {"PYTHONPATH": ROOT}}).remote()
-        for name, answer in HOPELESS.items():
-            assert max(ray.get(judge.elapsed.remote([answer]))) < DEADLINE_S + AT_ONCE_S, name
-            assert ray.get(judge.honest.remote()) < AT_ONCE_S
         assert max(ray.get(judge.elapsed.remote(list(HOPELESS.values())[:4]))) < DEADLINE_S + AT_ONCE_S
         assert ray.get(judge.honest.remote()) < AT_ONCE_S
 
@@ -292,28 +289,19 @@ def test_a_worker_may_not_use_more_memory_than_the_limit(fresh_pool: None) -> No
     assert limits and all(re.search(rf"Max address space +{MEMORY_LIMIT_BYTES} ", text) for text in limits)
 
 
-@pytest.fixture(params=["gmpy", "python"])
-def integers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """Graders whose SymPy takes its integers from gmpy2, or does without."""
-    monkeypatch.setenv("SYMPY_GROUND_TYPES", request.param)
-    if request.param == "python":
-        monkeypatch.setenv("MPMATH_NOGMPY", "1")
-    else:
-        monkeypatch.delenv("MPMATH_NOGMPY", raising=False)
-    close()
-    yield request.param
-    close()
-
-
 @pytest.mark.slow
-def test_graders_behave_the_same_with_and_without_gmpy2(integers: str) -> None:
+def test_graders_without_gmpy2_behave_as_those_of_the_other_tests(
+    fresh_pool: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SYMPY_GROUND_TYPES", "python")
+    monkeypatch.setenv("MPMATH_NOGMPY", "1")
     look = (
         "from mpmath.libmp import BACKEND; from sympy.external.gmpy import GROUND_TYPES; print(GROUND_TYPES, BACKEND)"
     )
     used = subprocess.run(
         [sys.executable, "-c", look], env=child_environment(), capture_output=True, text=True, check=True
     )
-    assert used.stdout.split() == [integers, integers]
+    assert used.stdout.split() == ["python", "python"]
     start_graders(1)
     for name, answer in HOPELESS.items():
         assert rejection_s(unfiltered, answer) < DEADLINE_S + AT_ONCE_S, name

@@ -174,7 +174,7 @@ UNREADABLE: list[tuple[dict[str, Any], str]] = [
 def test_other_columns_are_named_with_the_setting_to_write(tmp_path: Path, row: dict[str, Any], line: str) -> None:
     with pytest.raises(DataError) as caught:
         load_queries(write(tmp_path, row))
-    assert line in str(caught.value) and len(str(caught.value).splitlines()) == 1
+    assert line in str(caught.value)
 
 
 def test_rows_that_are_lists_of_turns_are_read(tmp_path: Path) -> None:

@@ -101,7 +101,7 @@ def test_a_frame_between_two_calls_ends_the_child_alone(spoil: Callable[[str], S
     assert not spoiled.child.alive
 
 
-@pytest.mark.parametrize("frame", FRAMES)
+@pytest.mark.parametrize("frame", ["a score", "a beginning"])
 @pytest.mark.parametrize(("name", "call"), [("send", 1), ("receive", 1), ("send", 2), ("receive", 2)], ids=str)
 def test_a_frame_around_a_message_costs_the_next_call_nothing(
     spoil: Callable[[str], Spoiled], frame: str, name: str, call: int, monkeypatch: pytest.MonkeyPatch
@@ -113,7 +113,7 @@ def test_a_frame_around_a_message_costs_the_next_call_nothing(
     assert spoiled.next() == 0.5
 
 
-@pytest.mark.parametrize("frame", FRAMES)
+@pytest.mark.parametrize("frame", ["raised", "more than a pipe holds"])
 @pytest.mark.parametrize("when", ["making", "scoring"])
 def test_a_frame_while_the_child_works_costs_the_next_call_nothing(
     spoil: Callable[[str], Spoiled], frame: str, when: str

@@ -78,16 +78,6 @@ def test_what_finds_no_slot_waits_for_the_first_that_ends_however_late_that_is_s
     assert keys(engine.catch_up()) == [2], "it began at 50, not when somebody looked"
 
 
-def test_an_idle_engine_gives_no_time_away(clock):
-    engine = SimulatedEngine(NO_PREFILL, SAME, clock=clock)
-    clock.time = 1000.0
-    engine.submit(1, request())
-    assert engine.catch_up() == []
-    clock.time = 1051.0
-    assert keys(engine.catch_up()) == [1]
-    assert engine.usage.busy_s == pytest.approx(50)
-
-
 def test_a_prompt_is_read_once_until_the_weights_change(clock):
     engine = SimulatedEngine(Latency(1.0, step_s=PER_TOKEN, sequence_s=0.0), SAME, clock=clock)
     for key in (1, 2):
@@ -120,40 +110,6 @@ def test_an_aborted_request_frees_its_slot_and_never_comes_back(clock):
     assert keys(engine.catch_up()) == [1]
 
 
-def test_modelled_time_may_change_its_speed():
-    import time
-
-    clock = ModelClock(speed=1e6)
-    time.sleep(0.001)
-    assert clock.now() >= 1000
-    clock.set_speed(0.0)
-    stopped = clock.now()
-    time.sleep(0.001)
-    assert clock.now() == stopped
-
-
-def test_a_straggler_is_slower_in_everything(clock):
-    slow = Latency(1.0, step_s=PER_TOKEN, sequence_s=0.0, slowdown=4.0)
-    engine = SimulatedEngine(slow, SAME, clock=clock)
-    engine.submit(1, request(length=10))
-    clock.time = 239.0
-    assert engine.catch_up() == []
-    clock.time = 241.0
-    assert keys(engine.catch_up()) == [1]
-
-
-def test_usage_says_how_full_the_batch_was(clock):
-    engine = SimulatedEngine(NO_PREFILL, SAME, clock=clock)
-    engine.submit(1, request())
-    clock.time = 25.0
-    engine.submit(2, request())
-    clock.time = 200.0
-    engine.catch_up()
-    assert engine.usage.busy_s == pytest.approx(75)
-    assert engine.usage.sequence_s == pytest.approx(100)
-    assert engine.usage.tokens == pytest.approx(200)
-
-
 def test_lengths_depend_on_prompt_and_seed_alone_and_have_a_heavy_tail():
     lengths = Lengths(mean=8192, sigma=0.6, limit=32768)
     drawn = np.array([lengths.sample(prompt, 31 * prompt + 1, 10**6)[0] for prompt in range(20_000)])
@@ -162,13 +118,6 @@ def test_lengths_depend_on_prompt_and_seed_alone_and_have_a_heavy_tail():
     assert np.log(drawn[drawn < 32768]).std() == pytest.approx(0.6, rel=0.05)
     assert np.percentile(drawn, 99) > 3 * np.median(drawn)
     assert drawn.max() == 32768
-
-
-def test_samples_of_a_prompt_are_alike_as_far_as_they_share_it():
-    alike, own = Lengths(prompt_share=1.0), Lengths(prompt_share=0.0)
-    assert len({alike.sample(5, seed, 10**6)[0] for seed in range(50)}) == 1
-    assert len({own.sample(prompt, 5, 10**6)[0] for prompt in range(50)}) == 1
-    assert len({own.sample(5, seed, 10**6)[0] for seed in range(50)}) > 40
 
 
 def test_a_response_that_reaches_the_limit_says_so(clock):
@@ -187,11 +136,3 @@ def test_as_an_engine_it_generates_in_order_without_a_clock_of_its_own():
     assert [len(c.tokens) for c in completions] == [len(c.tokens) for c in again]
     assert all(np.array_equal(c.tokens, d.tokens) for c, d in zip(completions, again, strict=True))
     assert len({c.tokens.tobytes() for c in completions}) == 40
-
-
-def test_thousands_of_sequences_end_in_one_catch_up(clock):
-    engine = SimulatedEngine(NO_PREFILL, Lengths(), clock=clock)
-    for key in range(4096):
-        engine.submit(key, request(seed=key, prompt=key // 16))
-    clock.time = 1e9
-    assert sorted(keys(engine.catch_up())) == list(range(4096))

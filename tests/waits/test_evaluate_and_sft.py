@@ -66,12 +66,12 @@ class Answering(Run):
         assert any(ENGINE in _title(child) for child in self.family)
 
 
-@pytest.fixture(params=["algorithms.evaluate", "algorithms.sft"])
-def answering(request, tmp_path) -> Iterator[Callable[..., Answering]]:
+@pytest.fixture
+def answering(tmp_path) -> Iterator[Callable[..., Answering]]:
     begun = []
 
-    def begin(*limits: tuple[str, str, float]) -> Answering:
-        begun.append(Answering(tmp_path, request.param, limits))
+    def begin(command: str, *limits: tuple[str, str, float]) -> Answering:
+        begun.append(Answering(tmp_path, command, limits))
         return begun[-1]
 
     yield begin
@@ -81,7 +81,9 @@ def answering(request, tmp_path) -> Iterator[Callable[..., Answering]]:
 
 def test_another_signal_ends_the_way_out_at_once(answering):
     """Ray's control process is stopped: without another signal each wait for it would be longer than the test."""
-    command = answering((*SHUTDOWN, 10.0 * LIMIT_S), ("algorithms.train.ray_watch", "SILENT_S", 10.0 * LIMIT_S))
+    command = answering(
+        "algorithms.evaluate", (*SHUTDOWN, 10.0 * LIMIT_S), ("algorithms.train.ray_watch", "SILENT_S", 10.0 * LIMIT_S)
+    )
     command.child(CONTROL).send_signal(signal.SIGSTOP)
     deadline = time.monotonic() + LIMIT_S
     while command.process.poll() is None and time.monotonic() < deadline:
@@ -94,14 +96,14 @@ def test_another_signal_ends_the_way_out_at_once(answering):
 
 def test_a_command_whose_ray_is_lost_ends_in_one_line(answering):
     command = answering(
+        "algorithms.sft",
         (*SHUTDOWN, 5.0),
         ("algorithms.train.ray_watch", "SILENT_S", 8.0),
         ("algorithms.train.ray_watch", "SAVING_S", 8.0),
     )
-    command.child(CONTROL).kill()
+    command.child(CONTROL).send_signal(signal.SIGSTOP)
     code, errors, _ = command.end()
     assert code == 1 and "Traceback" not in errors, errors
-    fix = f"--resume {command.folder}" if command.folder.exists() else "repeat the same command"
-    line = f"error: Ray's control process does not answer: it died or is stopped; fix: {fix}"
-    assert errors.splitlines()[-1] == line
+    line = "error: Ray's control process does not answer: it died or is stopped; fix: --resume "
+    assert errors.splitlines()[-1] == f"{line}{command.folder}"
     assert not command.left()
