@@ -44,7 +44,7 @@ def _r3(name: str, *settings: str) -> Arm:
 # Presets that are arms as they are.
 _PRESETS = """
 dapo dr_grpo gspo cispo rloo ngrpo w_reinforce rl_zvp sapo dppo gmpo clip_cov kl_cov entropy_bonus hgpo gigpo
-ma_rlhf mdpo bcpg_nsa prerl rover arena_rl med_grpo rep_exp
+ma_rlhf mdpo bcpg_nsa prerl rover arena_rl med_grpo rep_exp gdpo
 delethink vade greso vas window adcl self knapsack gdro rlep luffy exgrpo rorecomp
 sdpo opd ace laser dph_rl
 prefix_rl cog_drift fission scaf_grpo egsr
