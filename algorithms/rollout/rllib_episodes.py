@@ -18,7 +18,7 @@ from algorithms.rollout.engines.base import Completion
 from algorithms.rollout.episode import Turns
 from algorithms.rollout.episode_record import Episode
 from algorithms.rollout.failures import describe_error
-from algorithms.rollout.types import Request, Rollout
+from algorithms.rollout.types import Request, Rollout, Split
 
 
 class RunnerCallbacks:
@@ -85,7 +85,8 @@ class ObservedTurns(Turns):
     stands for), and what follows: at the reset `uid`, `context`, `split` and `prompt_tokens`; behind an action its
     `tokens` and `logprobs`, and `verdict`, `correct`, `feedback`, `answer`, `error`.
 
-    They are written where a callback is called in env runners, and for `EnvRunner.sample`.
+    They are written where a callback is called in env runners, and for `EnvRunner.sample`; not of a question, which is
+    neither training nor evaluation.
 
     Args:
         callbacks: are called for each episode.
@@ -99,7 +100,8 @@ class ObservedTurns(Turns):
 
     def begin(self, episode: Episode) -> None:
         """Reset the environment and write the first prompt; `on_episode_created`, then `on_episode_start`."""
-        if not (self._callbacks.wanted or is_sampled(episode.request)):
+        called_for = self._callbacks.wanted and episode.request.split is not Split.QUESTION
+        if not (called_for or is_sampled(episode.request)):
             super().begin(episode)
             return
         episode.observed = written = SingleAgentEpisode()
