@@ -45,6 +45,14 @@ class RunSettings(Settings):
         "this number, unless `steps` ends it first; 0: no such limit.",
         ge=0,
     )
+    start_from: Text | None = setting(
+        None,
+        "Start a new run from the weights of this run, checkpoint or adapter (docs/operate/run-control.md); null: from "
+        "`rl_module.model`.",
+    )
+    start_with: list[Literal["optimizer", "history", "queries"]] = setting(
+        [], "Further parts of that checkpoint to start with: `queries` is the position in the data."
+    )
     stop: StopConditions = setting(
         {},
         "End training with the first step that satisfies a condition: a metric, or `wall_hours`, and the number that "

@@ -30,6 +30,7 @@ from algorithms.train.recorder import Recorder, record_step, step_row
 from algorithms.train.resume import StoredRun, changed_measurement, changed_training, reading_history
 from algorithms.train.rollout_files import TokenPieces
 from algorithms.train.run_directory import SIDES, RunDirectory, is_in_job_copy
+from algorithms.train.start_from import start_from
 from algorithms.train.stop_conditions.base import RunEnd
 from algorithms.train.stopping import InterruptBetweenSteps, interrupt_on_sigterm
 from algorithms.train.trackers.tracker import Outcome
@@ -66,6 +67,7 @@ def train(config: GRPOConfig, run: RunSettings, *, name: str, numbered: bool = T
         session = _Session(config, run, directory)
         with session.recorded():
             session.record_settings()
+            start_from(session.algo, run, directory)
             session.evaluate_before()
             session.run_steps()
             session.close()
@@ -118,6 +120,7 @@ class _Session:
                     load_checkpoint(self.algo, checkpoint)
             else:
                 self.algo.start_again()
+                start_from(self.algo, self.run, self.directory)
         self.recorded_until = self.algo.steps_done
         before = self.directory.config_file.read_text(encoding="utf-8")
         self._restore_results(changed_measurement(before, config_yaml))

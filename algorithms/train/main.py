@@ -106,6 +106,7 @@ def _run(algorithm: str, arguments: argparse.Namespace) -> int:
     from algorithms.train.loop import resume, train
     from algorithms.train.places import check_place
     from algorithms.train.resume import StoredRun, check_kept_settings
+    from algorithms.train.start_from import find_start
     from algorithms.train.stop_conditions.base import build_conditions
     from algorithms.train.trackers.registry import check_trackers
 
@@ -125,6 +126,7 @@ def _run(algorithm: str, arguments: argparse.Namespace) -> int:
         build_conditions(run.stop, config)  # a condition that nothing measures is refused
         check_trackers(run.trackers)
         if not stored:
+            run = find_start(run, config)
             check_place(run.dir, run.name or algorithm)
         if arguments.check:
             report = check(config, run)
