@@ -33,7 +33,12 @@ class RunSettings(Settings):
     name: FolderName | None = setting(
         None, "Name of the run directory; null: the configuration file's name and the start time."
     )
-    dir: Text = setting("runs", "Folder that holds the run directories.")
+    dir: Text = setting(
+        "runs",
+        "Folder that holds the run directories, or a URI such as `s3://bucket/runs` that they are copied to "
+        "(docs/operate/run-control.md).",
+    )
+    local_dir: Text = setting("runs", "Folder that holds the run directories where `dir` is a URI.")
     mode: AccessMode = setting(
         "0700",
         "Who may enter a new run directory, as `chmod` takes it; write it in quotes. `0750` lets the group read it.",
@@ -44,6 +49,14 @@ class RunSettings(Settings):
         "End training with the step that brings the tokens generated since its start, all responses of all steps, to "
         "this number, unless `steps` ends it first; 0: no such limit.",
         ge=0,
+    )
+    start_from: Text | None = setting(
+        None,
+        "Start a new run from the weights of this run, checkpoint or adapter (docs/operate/run-control.md); null: from "
+        "`rl_module.model`.",
+    )
+    start_with: list[Literal["optimizer", "history", "queries"]] = setting(
+        [], "Further parts of that checkpoint to start with: `queries` is the position in the data."
     )
     stop: StopConditions = setting(
         {},
@@ -84,6 +97,11 @@ class RunSettings(Settings):
         "Whether these files also hold the text, log-prob and entropy of each token, which `algorithms.report` "
         "shows: about 4 bytes per token.",
     )
+
+    @property
+    def folder(self) -> str:
+        """The folder of this machine that holds the run directory."""
+        return self.local_dir if "://" in self.dir else self.dir
 
 
 class EnvironmentSettings(Settings):

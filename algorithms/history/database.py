@@ -280,6 +280,22 @@ class HistoryDatabase:
         return int(self._connection.execute(sql, arguments).fetchone()[0])
 
 
+def copy_database(source: Path, target: Path) -> None:
+    """Copy a history as it was last committed, also while a process writes it; in place of one that is there.
+
+    Raises:
+        sqlite3.OperationalError: there is no such file.
+    """
+    target.unlink(missing_ok=True)
+    with (
+        contextlib.closing(
+            sqlite3.connect(f"{source.absolute().as_uri()}?mode=ro", timeout=BUSY_S, uri=True)
+        ) as stored,
+        contextlib.closing(sqlite3.connect(target)) as copy,
+    ):
+        stored.backup(copy)
+
+
 def _encoded(text: str) -> bytes:
     return text.encode("utf-8", "surrogatepass")
 

@@ -129,7 +129,12 @@ def check_model(settings: "RLModuleSettings", *, unreachable_ok: bool = False) -
 
 def _check_folder(folder: Path, name: str) -> None:
     if not (folder / "config.json").is_file():
-        raise ConfigError(f"{_WHERE}: {shown(name)} has no config.json; fix: name a folder in Hugging Face's format")
+        fix = "name a folder in Hugging Face's format"
+        if models := sorted([*folder.glob("checkpoints/step_*/model"), *folder.glob("model")]):
+            fix = f"name the model of its checkpoint, {models[-1]}"
+        elif (folder / _ADAPTER).is_file():
+            fix = f"run.start_from={folder}, and the model that the adapter goes beside here"
+        raise ConfigError(f"{_WHERE}: {shown(name)} has no config.json; fix: {fix}")
     _refuse_adapter(folder, name)
     weights = list(folder.glob("*.safetensors"))
     if not weights and (pickled := sorted(file for kind in _PICKLED for file in folder.glob(kind))):

@@ -85,8 +85,8 @@ def _write(algo: StagedAlgorithm, partial: Path, metrics: Mapping[str, float]) -
     (partial / "state.json").write_text(json.dumps(state, indent=1), encoding="utf-8")
 
 
-def load_checkpoint(algo: StagedAlgorithm, path: Path) -> None:
-    """Restore a checkpoint into a built algorithm.
+def read_state(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """Read what a checkpoint keeps of the training loop.
 
     Raises:
         CheckpointError: a file is missing or unreadable, or of another format.
@@ -97,15 +97,25 @@ def load_checkpoint(algo: StagedAlgorithm, path: Path) -> None:
             arrays = dict(stored)
     if state.get("format") != FORMAT:
         raise CheckpointError(f"{path}: checkpoint format {state.get('format')}, this version reads {FORMAT}")
+    return arrays, state
+
+
+def load_checkpoint(algo: StagedAlgorithm, path: Path) -> None:
+    """Restore a checkpoint into a built algorithm.
+
+    Raises:
+        CheckpointError: a file is missing or unreadable, or of another format.
+    """
+    arrays, state = read_state(path)
     if algo.config.rl_module_settings.lora_rank:
         if not (path / "adapter").is_dir():
             raise CheckpointError(f"{path}: was trained without an adapter; fix: rl_module.lora_rank=0")
-        _restore(algo, path / "adapter", "adapter_model", "adapter")
+        restore_tensors(algo, path / "adapter", "adapter_model", "adapter")
     elif (path / "adapter").is_dir():
         raise CheckpointError(f"{path}: holds an adapter; fix: set rl_module.lora_rank as in training")
     else:
-        _restore(algo, path / "model", "model", "weights")
-    _restore(algo, path, "optimizer", "optimizer")
+        restore_tensors(algo, path / "model", "model", "weights")
+    restore_tensors(algo, path, "optimizer", "optimizer")
     set_version(algo.learner_group, state["weights_version"])
     try:
         algo.set_training_state(arrays, state)
@@ -113,8 +123,12 @@ def load_checkpoint(algo: StagedAlgorithm, path: Path) -> None:
         raise CheckpointError(f"{path}: {error}") from error
 
 
-def _restore(algo: StagedAlgorithm, folder: Path, stem: str, kind: Kind) -> None:
-    """Load the files into the learners; all of the weights, or of the adapter, must be there."""
+def restore_tensors(algo: StagedAlgorithm, folder: Path, stem: str, kind: Kind) -> None:
+    """Load the files into the learners; all of the weights, or of the adapter, must be there.
+
+    Raises:
+        CheckpointError: they are not, or have other shapes.
+    """
     with _reading(folder):
         if kind != "optimizer":
             (expected, *_) = each_learner(algo.learner_group, lambda learner: learner.weight_names(kind))

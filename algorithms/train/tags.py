@@ -10,7 +10,7 @@ reward/mean reward/correct reward/training_mean
 groups/count groups/solve_all groups/solve_none groups/zero_advantage
 sampling/refills sampling/dropped_groups
 response/mean_tokens response/max_tokens response/further_contexts response/truncated response/no_answer
-grading/no_answer grading/timeouts grading/errors grading/screened grading/unread grading/restarts
+grading/no_answer grading/ungraded grading/timeouts grading/errors grading/screened grading/unread grading/restarts
 tools/calls tools/used tools/failed
 policy/loss policy/entropy policy/kl policy/grad_norm policy/clip_fraction policy/is_bounded policy/logp_mismatch_mean
 policy/logp_mismatch_max policy/lr policy/skipped_steps policy/trained_tokens

@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import http.server
+import re
 import shutil
 import threading
 from collections.abc import Iterator
@@ -91,6 +92,22 @@ def test_an_incomplete_folder_is_an_error(copy, pattern):
     with pytest.raises(ConfigError) as raised:
         validate_model(config(copy))
     assert str(raised.value) == f"rl_module.model: '{copy}' {MISSING[pattern]}"
+
+
+def test_a_run_or_an_adapter_named_as_the_model_is_told_from_one(tmp_path):
+    run, adapter = tmp_path / "run", tmp_path / "adapter"
+    checkpoint = run / "checkpoints/step_000002"
+    (checkpoint / "model").mkdir(parents=True)
+    adapter.mkdir()
+    (adapter / "adapter_config.json").write_text("{}")
+    fixes = {
+        run: f"fix: name the model of its checkpoint, {checkpoint / 'model'}",
+        checkpoint: f"fix: name the model of its checkpoint, {checkpoint / 'model'}",
+        adapter: f"fix: run.start_from={adapter}, and",
+    }
+    for folder, fix in fixes.items():
+        with pytest.raises(ConfigError, match=re.escape(fix)):
+            validate_model(config(folder))
 
 
 @pytest.mark.parametrize("weights", ["adapter_model.bin", "adapter_model.safetensors"])

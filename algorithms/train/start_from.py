@@ -1,0 +1,132 @@
+"""Start a new run from another one's weights or an adapter, and from named parts of its state: `run.start_from`."""
+
+import json
+import sys
+from pathlib import Path
+
+from algorithms.config.errors import ConfigError
+from algorithms.config.machine import RLModuleSettings
+from algorithms.config.sections import RunSettings
+from algorithms.grpo.base import StagedAlgorithm
+from algorithms.grpo.config import GRPOConfig
+from algorithms.grpo.state import HISTORY, restore_states
+from algorithms.history.database import copy_database
+from algorithms.train.checkpoints import Checkpoints, read_state, restore_tensors
+from algorithms.train.run_directory import CHECKPOINTS, RunDirectory, run_of, step_of
+from algorithms.utils.errors import CheckpointError
+
+_FROM, _WITH = "run.start_from", "run.start_with"
+_ADAPTER = "adapter_config.json"
+
+
+def find_start(run: RunSettings, config: GRPOConfig) -> RunSettings:
+    """Return the settings with the checkpoint, or the folder of an adapter, that `run.start_from` stands for now.
+
+    Raises:
+        ConfigError: there is none that is whole, or it does not go with the settings.
+    """
+    if run.start_from is None:
+        if run.start_with:
+            raise ConfigError(f"{_WITH}: names parts of a checkpoint; fix: name the checkpoint in {_FROM}")
+        return run
+    folder = Path(run.start_from).expanduser().absolute()
+    module = config.rl_module_settings
+    if (folder / _ADAPTER).is_file():
+        if run.start_with:
+            raise ConfigError(f"{_WITH}: {folder} is an adapter, which has no other parts; fix: {_WITH}=[]")
+        _check_adapter(folder, module)
+        return run.changed("run", {"start_from": str(folder)})
+    checkpoint = _checkpoint(folder)
+    if (checkpoint / "adapter").is_dir():
+        if module.lora_rank:  # without, training starts from the two merged
+            _check_adapter(checkpoint / "adapter", module)
+    elif module.lora_rank:
+        raise ConfigError(
+            f"{_FROM}: {checkpoint} has no adapter; fix: rl_module.model={checkpoint / 'model'}, whose weights a new "
+            "adapter goes beside, or rl_module.lora_rank=0"
+        )
+    _check_parts(checkpoint, run, module)
+    return run.changed("run", {"start_from": str(checkpoint)})
+
+
+def _checkpoint(folder: Path) -> Path:
+    if (folder / "config.json").is_file():
+        raise ConfigError(f"{_FROM}: {folder} is a model; fix: rl_module.model={folder}")
+    of_run = (folder / CHECKPOINTS).is_dir()
+    if not of_run and not (step_of(folder) is not None and folder.is_dir()):
+        raise ConfigError(f"{_FROM}: {folder} is no run, checkpoint or adapter; fix: name one, such as runs/NAME")
+    try:
+        found = Checkpoints(folder / CHECKPOINTS).newest() if of_run else Checkpoints(folder.parent).checked(folder)
+    except CheckpointError as error:
+        what = str(error).partition("; fix:")[0]
+        raise ConfigError(f"{_FROM}: {what}; fix: name an earlier checkpoint, or a whole copy of this one") from error
+    if found is None:
+        raise ConfigError(f"{_FROM}: {folder} has no checkpoint yet; fix: wait for one, see run.checkpoint_every")
+    return found
+
+
+def _check_adapter(folder: Path, module: RLModuleSettings) -> None:
+    try:
+        stored = json.loads((folder / _ADAPTER).read_bytes())
+        rank, alpha = int(stored["r"]), float(stored["lora_alpha"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ConfigError(f"{_FROM}: {folder / _ADAPTER} cannot be read ({error}); fix: a whole copy of it") from error
+    if (rank, alpha) != (module.lora_rank, module.lora_alpha):
+        fix = f"rl_module.lora_rank={rank} rl_module.lora_alpha={alpha:g}"
+        raise ConfigError(f"{_FROM}: the adapter in {folder} has rank {rank} and alpha {alpha:g}; fix: {fix}")
+
+
+def _check_parts(checkpoint: Path, run: RunSettings, module: RLModuleSettings) -> None:
+    for part in run.start_with:
+        if part == "optimizer":
+            of_adapter = (checkpoint / "adapter").is_dir() and not module.lora_rank
+            lacks = of_adapter or not list(checkpoint.glob("optimizer*.safetensors"))
+        else:
+            _, state = read_state(checkpoint)
+            lacks = part == "history" and HISTORY not in state["mechanisms"]
+        if lacks:
+            raise ConfigError(f"{_WITH}: {checkpoint} has no {part} for these weights; fix: leave {part} out")
+
+
+def start_from(algo: StagedAlgorithm, run: RunSettings, directory: RunDirectory) -> None:
+    """Load what a new run starts from, if `run.start_from` names it; steps and tokens count from 0.
+
+    Args:
+        algo: built, with its state in the run directory.
+        run: its settings, as `find_start` returns them.
+        directory: of the new run.
+
+    Raises:
+        CheckpointError: a part does not fit.
+    """
+    if run.start_from is None:
+        return
+    source = Path(run.start_from)
+    if (source / _ADAPTER).is_file():
+        restore_tensors(algo, source, "adapter_model", "adapter")
+    elif algo.config.rl_module_settings.lora_rank:
+        restore_tensors(algo, source / "adapter", "adapter_model", "adapter")
+    else:
+        restore_tensors(algo, source / "model", "model", "weights")
+    if "optimizer" in run.start_with:
+        restore_tensors(algo, source, "optimizer", "optimizer")
+    if set(run.start_with) & {"history", "queries"}:
+        arrays, state = read_state(source)
+        try:
+            if "queries" in run.start_with:
+                if state["queries"] != algo.query_fingerprint:
+                    raise ValueError(f"its queries are others; fix: leave queries out of {_WITH}")
+                restore_states([algo.sampler], None, arrays, state["mechanisms"])
+                algo.source.restart({"query_position": state["query_position"]})
+            if "history" in run.start_with:
+                if algo.history is None:
+                    raise ValueError(f"no method of this run reads a history; fix: leave history out of {_WITH}")
+                if "savepoint" in state["mechanisms"][HISTORY]:
+                    algo.history.close()
+                    copy_database(RunDirectory(run_of(source)).history_file, directory.history_file)
+                    algo.keep_state_in(directory.path)
+                restore_states([], algo.history, arrays, state["mechanisms"])
+        except ValueError as error:
+            raise CheckpointError(f"{source}: {error}") from error
+    algo.rollout_workers.push_weights()
+    print(f"started from {' and '.join(['the weights', *run.start_with])} of {source}", file=sys.stderr)

@@ -1,0 +1,105 @@
+"""`run.start_from` and `run.start_with`: a new run from the weights, an adapter or parts of another one."""
+
+import json
+import shutil
+
+import pytest
+import torch
+
+from algorithms.config.errors import ConfigError
+from algorithms.config.sections import RunSettings
+from algorithms.grpo.config import GRPOConfig
+from algorithms.learner.group import tensor_buckets
+from algorithms.train.checkpoints import save_checkpoint
+from algorithms.train.run_directory import RunDirectory
+from algorithms.train.start_from import find_start, start_from
+
+from .runs_of import largest_difference, train, weights
+
+ALL = ["optimizer", "history", "queries"]
+
+
+def started(algorithm, folder, settings):
+    """The algorithm as a new run of the command starts it."""
+    directory = RunDirectory.create(folder, "new", "{}")
+    algorithm.keep_state_in(directory.path)
+    start_from(algorithm, settings, directory)
+    return directory
+
+
+def optimizer(algorithm):
+    return {
+        name: tensor
+        for bucket in tensor_buckets(algorithm.learner_group, "optimizer")
+        for name, tensor in bucket.items()
+    }
+
+
+def test_parts_are_those_of_the_checkpoint_and_the_steps_begin_anew(r3_config, build, tmp_path, small_pool):
+    config = r3_config.environment(data=small_pool)
+    run = RunDirectory.create(tmp_path, "first", "{}")
+    first = build(config.copy())
+    first.keep_state_in(run.path)
+    train(first, 2)
+    save_checkpoint(first, run.checkpoints_folder)
+    stored, then, drawn = len(first.history), optimizer(first), first.sampler.drawn
+    before = weights(first)
+    train(first, 1)  # the source goes on: its history grows past the checkpoint
+    settings = find_start(RunSettings(start_from=str(run.path), start_with=ALL), config)
+    assert settings.start_from == str(run.checkpoints_folder / "step_000002")
+    second = build(config.copy())
+    directory = started(second, tmp_path, settings)
+    assert largest_difference(weights(second), before) == 0
+    now = optimizer(second)
+    assert now.keys() == then.keys() and all(torch.equal(now[name], then[name]) for name in then)
+    assert (len(second.history), second.sampler.drawn, second.steps_done) == (stored, drawn, 0)
+    assert second.history.path == directory.history_file
+    (record,) = train(second, 1)
+    assert second.steps_done == 1 and record["policy/logp_mismatch_max"] < 1e-4
+
+
+def test_an_adapter_goes_on_beside_its_base(grpo_config, build, tmp_path):
+    config = grpo_config.rl_module(lora_rank=2, lora_alpha=4.0)
+    first = build(config.copy())
+    train(first, 1)
+    saved = save_checkpoint(first, tmp_path / "checkpoints")
+    adapter = shutil.copytree(saved / "adapter", tmp_path / "adapter")
+    second = build(config.copy())
+    started(second, tmp_path, find_start(RunSettings(start_from=str(adapter)), config))
+    assert largest_difference(weights(second), weights(first)) == 0
+    (record,) = train(second, 1)
+    assert record["policy/logp_mismatch_max"] < 1e-4
+
+
+# -- Refused before anything starts ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def places(tmp_path):
+    """Folders that are mistaken for one to start from, and an adapter of rank 8."""
+    for name in ("model", "nothing", "adapter", "young/checkpoints", "damaged/checkpoints/step_000002"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "model/config.json").write_text("{}")
+    (tmp_path / "adapter/adapter_config.json").write_text(json.dumps({"r": 8, "lora_alpha": 16}))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"start_from": "nothing"}, "no run, checkpoint or adapter"),
+        ({"start_from": "missing"}, "no run, checkpoint or adapter"),
+        ({"start_from": "model"}, "is a model; fix: rl_module.model="),
+        ({"start_from": "young"}, "has no checkpoint yet"),
+        ({"start_from": "damaged"}, "is damaged, manifest.json is missing; fix: name an earlier checkpoint"),
+        ({"start_from": "adapter"}, "fix: rl_module.lora_rank=8 rl_module.lora_alpha=16"),
+        ({"start_from": "adapter", "start_with": ["optimizer"]}, "fix: run.start_with=[]"),
+        ({"start_with": ["history"]}, "fix: name the checkpoint in run.start_from"),
+    ],
+)
+def test_what_a_run_cannot_start_from_is_named(places, settings, said):
+    if "start_from" in settings:
+        settings["start_from"] = str(places / settings["start_from"])
+    with pytest.raises(ConfigError, match="^run.start_") as error:
+        find_start(RunSettings(**settings), GRPOConfig())
+    assert said in str(error.value)
