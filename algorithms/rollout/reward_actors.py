@@ -98,6 +98,8 @@ class RewardActors:
             ).remote(settings)
             for name in names
         ]
+        if not self._actors:  # nor a Ray, which its calls would start
+            return
         try:
             ray.get([actor.ready.remote() for actor in self._actors], timeout=limit_s)
         except (GetTimeoutError, RayActorError) as error:

@@ -196,7 +196,7 @@ class RolloutWorkers:
 
     def _keep_those_that_answer(self) -> None:
         """Ping the runners that RLlib takes for dead after a failed call of a user's; who answers takes weights."""
-        healthy = set(self.group.healthy_env_runner_ids())
+        healthy = set() if self.local else set(self.group.healthy_env_runner_ids())
         doubtful = [] if self.local else [one for one in self.supervisor.up() if one.number not in healthy]
         pings = {runner.handle.get_pid.remote(): runner for runner in doubtful}
         answered = ray.wait(list(pings), num_returns=len(pings), timeout=self.settings.timeout_s)[0] if pings else []

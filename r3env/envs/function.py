@@ -78,7 +78,7 @@ class FunctionEnv(MathEnv):
                 "the function reads the response; fix: leave it out, or set it in a part of a mixture that reads it",
             )
         super().__init__(data, instruction=instruction, reflection_guidance=guidance, **arguments)
-        self.names, self._judge = _names(reward), _judge.get()
+        self.names, self._judge = _names(reward), _judge.get()  # waits: not at all, a context variable
         self.weights = _weights(weights, self.names)
         least = 1.0 if correct_at is None else correct_at
         if isinstance(least, bool) or not isinstance(least, int | float) or not math.isfinite(least):
