@@ -17,7 +17,7 @@ from r3env import chat
 from r3env.envs.math import MathEnv
 from tests.hand_made import answer
 
-TRAINING = Sampling(temperature=0.8, top_p=0.95, max_response_tokens=30)
+TRAINING = Sampling(temperature=0.8, max_response_tokens=30)
 
 # problem: correct and length of each of four samples; a length of 30 is the limit.
 TABLE = {
