@@ -1,4 +1,7 @@
-"""Responses in chunks: what each chunk saw is what the engine was given, the row has, and the learner computes."""
+"""Responses in chunks: what each chunk saw is what the engine was given, the row has, and the learner computes.
+
+Its name puts it behind the tests that start and close a vLLM of their own: that ends the one of the session.
+"""
 
 from dataclasses import replace
 
