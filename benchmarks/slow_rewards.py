@@ -17,7 +17,6 @@ import time
 from typing import Any
 
 import ray
-from rich.console import Console
 from rich.table import Table
 
 from algorithms.config.loading import load
@@ -79,7 +78,7 @@ def main() -> None:
     for column in ("seconds without judge", "seconds with judge", "ratio"):
         table.add_column(column, justify="right")
     table.add_row(f"{plain:.2f}", f"{slow:.2f}", f"{ratio:.2f}")
-    show(parser, arguments, table) if False else Console().print(table)
+    show([table], arguments.record)
     if arguments.json:
         with open(arguments.json, "w", encoding="utf-8") as file:
             json.dump({"plain_s": plain, "judged_s": slow, "ratio": ratio}, file)

@@ -52,6 +52,11 @@ class Reason(StrEnum):
     UNGRADED = "ungraded"
 
 
+def reason_of(text: str) -> str:
+    """Return the `Reason` of this text, or the text, a verifier's own words."""
+    return Reason(text) if text in [*Reason] else str(text)
+
+
 # Reasons after which nothing is known of the answer: its rollout leaves the group. `ungraded` is a verifier's own word.
 UNTRUSTED = frozenset({Reason.TIMEOUT, Reason.ERROR, Reason.UNGRADED})
 

@@ -101,14 +101,15 @@ class GRPO(StagedAlgorithm):
 
     def compute_advantages(self, batch: StepBatch) -> None:
         """Normalize rewards within each baseline group: Eq. 1 and Eq. 3, or as `training.advantage` names."""
-        for mechanism in self.active:
-            mechanism.before_advantages(batch)
-        rewards = self.config.reward_settings
-        for group in baseline_groups(batch.groups):
+        rewards, groups = self.config.reward_settings, baseline_groups(batch.groups)
+        for group in groups:
             if rewards.length_bonus and differs_by_length_alone(group):
                 group.std_floor = rewards.length_bonus_std_floor
             for mechanism in self.active:
                 mechanism.normalize(group)
+        for mechanism in self.active:
+            mechanism.before_advantages(batch)
+        for group in groups:
             advantages: Any = checked_advantages(self.estimator, group, self.estimator.advantages(group))
             for mechanism in self.active:
                 changed = mechanism.advantages(group, advantages)

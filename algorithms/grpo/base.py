@@ -107,7 +107,7 @@ class StagedAlgorithm(Algorithm):
         self.reward_actors = RewardActors(self.config)  # from which RLlib makes the env runners; `config` is a copy
         super().setup(config)
         self.tokenizer = load_tokenizer(resolve_model(module.model), module.revision, module.trust_remote_code)
-        self.environments: dict[Split, Any] = {split: make() for split, make in environment_makers(config).items()}
+        self.environments: dict[Split, Any] = {split: make() for split, make in environment_makers(self.config).items()}
         self.seed: int = config.seed or 0
         facts = learner_facts(self.learner_group)  # a learner's own log is not seen here
         if facts.padded_because:

@@ -191,11 +191,11 @@ class Mechanism(Plugin):
     def compose(self, batch: StepBatch) -> None:
         """Change which samples the groups hold."""
 
-    def before_advantages(self, batch: StepBatch) -> None:
-        """Score, for all groups at once, what `advantages` reads; members and rewards are final, but for `kl_cost`."""
-
     def normalize(self, group: Group) -> None:
         """Set the group's `std_scale` and `std_floor`; its members are final."""
+
+    def before_advantages(self, batch: StepBatch) -> None:
+        """Score, for all groups at once, what `advantages` reads; members and rewards are final, but for `kl_cost`."""
 
     def advantages(self, group: Group, advantages: np.ndarray) -> "np.ndarray | list[np.ndarray]":
         """Change the estimator's advantages: float [G], or for each member float [L], one value per token."""

@@ -121,7 +121,10 @@ def tournament(count: int, play: Callable[[int, int], Points]) -> list[int]:
 
 
 def bracket(count: int) -> list[int]:
-    """Return seeds in the order in which neighbors meet, so that the first two could meet in the last round alone."""
+    """Return seeds in the order in which neighbors meet: of a power of two, the best two could meet last.
+
+    Of other counts the places of further seeds are left out, as in the authors' code.
+    """
     places = [0]
     while len(places) < count:
         places = [place for seed in places for place in (seed, 2 * len(places) - 1 - seed)]

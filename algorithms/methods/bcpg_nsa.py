@@ -1,7 +1,9 @@
 """BCPG-NSA: push less on the correct steps of incorrect responses, and stay close to the model of the start."""
 
+import functools
 import re
 from bisect import bisect_left, bisect_right
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,8 +21,9 @@ if TYPE_CHECKING:  # loads Ray, and slow to import
     from algorithms.config.base import BaseConfig
 
 Span = tuple[int, int]
-_SUM = r"(?<![\d*/.])\d{1,40}(?:\s*[+-]\s*\d{1,40})*"
-_EQUATION = re.compile(rf"({_SUM})\s*=\s*(?=((\d{{1,40}})(?:\s*[+-]\s*\d{{1,40}})*)(?![\d*/.]))")
+_TOKEN = re.compile(r"\d+|[^\s\d]")
+_LONGEST_NUMBER = 40  # digits
+_FACTORS = ("*", "/", ".")
 
 
 class BcpgNsaSettings(Settings):
@@ -109,22 +112,54 @@ def correct_equations(query: Query, response: str) -> list[Span]:
 
     So a chain of running totals, `7+8=15-9=6`, is read equation by equation, and so are sums that are rewritten.
     """
-    found = []
-    for match in _EQUATION.finditer(response):
-        left, right, first = (_sum(match[place]) for place in (1, 2, 3))
-        if left in (right, first):
-            found.append((match.start(1), match.end(2) if left == right else match.end(3)))
+    found, parts = [], ["", *_sums(response), ""]
+    for place, sign in enumerate(parts):
+        if sign != "=":
+            continue
+        before, left, right, after = (
+            parts[place + step] if 0 <= place + step < len(parts) else "" for step in (-2, -1, 1, 2)
+        )
+        if isinstance(left, str) or isinstance(right, str) or before in _FACTORS:
+            continue
+        value = left.value()
+        if after not in _FACTORS and value == right.value():
+            found.append((left.start, right.ends[-1]))
+        elif (after not in _FACTORS or len(right.terms) > 1) and value == right.terms[0]:
+            found.append((left.start, right.ends[0]))
     return found
 
 
-def _sum(text: str) -> int:
-    return sum(int("".join(term.split())) for term in re.findall(r"[+-]?\s*\d+", text))
+@dataclass
+class _Sum:
+    """A sum of whole numbers in a text: where it starts, its signed terms, and where each ends."""
+
+    start: int
+    terms: list[int]
+    ends: list[int]
+
+    def value(self) -> int:
+        return sum(self.terms)
+
+
+def _sums(text: str) -> list[_Sum | str]:
+    """Read a text as sums, and single characters between them."""
+    parts: list[_Sum | str] = []
+    for match in _TOKEN.finditer(text):
+        if not match[0].isdecimal() or len(match[0]) > _LONGEST_NUMBER:
+            parts.append(match[0][:1])
+        elif parts[-1:] in (["+"], ["-"]) and isinstance(last := parts[-2:][0], _Sum):
+            last.terms.append(int(f"{parts.pop()}{match[0]}"))
+            last.ends.append(match.end())
+        else:
+            parts.append(_Sum(match.start(), [int(match[0])], [match.end()]))
+    return parts
 
 
 def tokens_within(tokenizer: "PreTrainedTokenizerBase", tokens: np.ndarray, spans: list[Span]) -> np.ndarray:
     """Return which tokens, int [L], reach into a span [start, end) of their text's characters: bool [L]."""
     mask, places = np.zeros(len(tokens), bool), range(len(tokens) + 1)
+    length = functools.cache(lambda count: len(decode(tokenizer, tokens[:count])))
     for start, end in spans:
-        first = bisect_right(places, start, key=lambda n: len(decode(tokenizer, tokens[:n]))) - 1
-        mask[first : bisect_left(places, end, key=lambda n: len(decode(tokenizer, tokens[:n])))] = True
+        first = bisect_right(places, start, key=length) - 1
+        mask[first : bisect_left(places, end, lo=first, key=length)] = True
     return mask

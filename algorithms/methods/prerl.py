@@ -40,6 +40,7 @@ class PreRL(Mechanism):
 
     def before_update(self, batch: StepBatch) -> None:
         """Take the step's failures without their prompts, and leave all responses out of the policy loss."""
+        self.rows = []
         if batch.step >= self.settings.steps:
             return
         for group in batch.groups:

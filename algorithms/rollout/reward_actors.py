@@ -86,6 +86,7 @@ class RewardActors:
 
     def __init__(self, config: BaseConfig) -> None:
         settings, limit_s = config.env_runners_settings.reward_actor, config.env_runners_settings.timeout_s
+        self._config = config
         names = tuple(f"reward-{secrets.token_hex(8)}" for _ in range(settings.replicas))
         kind: Any = ray.remote(RewardActor)
         self._actors: list[Any] = [
@@ -98,10 +99,9 @@ class RewardActors:
             ).remote(settings)
             for name in names
         ]
-        if not self._actors:  # nor a Ray, which its calls would start
-            return
         try:
-            ray.get([actor.ready.remote() for actor in self._actors], timeout=limit_s)
+            if self._actors:  # else there may be no Ray, which `ray.get` would start
+                ray.get([actor.ready.remote() for actor in self._actors], timeout=limit_s)
         except (GetTimeoutError, RayActorError) as error:
             self.close()
             raise RewardActorsDidNotStart(
@@ -112,10 +112,11 @@ class RewardActors:
         config.named_reward_actors(names)
 
     def close(self) -> None:
-        """Kill the actors."""
+        """Kill the actors, and take their names back: the configuration may be used again."""
         for actor in self._actors:
             ray.kill(actor)
         self._actors = []
+        self._config.named_reward_actors(())
 
 
 def judge_of(names: Sequence[str]) -> Judge:

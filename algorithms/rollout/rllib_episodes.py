@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import gymnasium
+import numpy as np
 from ray.rllib.callbacks.utils import make_callback
 from ray.rllib.core.columns import Columns
 from ray.rllib.env.env_context import EnvContext
@@ -118,14 +119,16 @@ class ObservedTurns(Turns):
 
     def step(self, episode: Episode, completion: Completion) -> None:
         """Step the environment; `on_episode_step`, and at the end `on_episode_end`."""
-        place, turns = len(episode.messages), len(episode.turns)
+        place, turns, chunks = len(episode.messages), len(episode.turns), episode.chunks
         super().step(episode, completion)
         written = episode.observed
-        if written is None:  # nobody looks, or it was withdrawn or given up
+        if written is None or len(episode.messages) == place:  # nobody looks, it is given up, or its turn goes on
             return
         own, *following = episode.messages[place:]
+        tokens = np.array([*chunks.tokens, *completion.tokens.tolist()], np.int32)
+        logprobs = np.array(episode.logprobs[len(episode.logprobs) - len(tokens) :], np.float32)
         judged = episode.turns[turns:]
-        infos: dict[str, Any] = {"messages": following, "tokens": completion.tokens, "logprobs": completion.logprobs}
+        infos: dict[str, Any] = {"messages": following, "tokens": tokens, "logprobs": logprobs}
         infos |= {"verdict": episode.verdict, "correct": episode.correct, "answer": episode.answer}
         infos |= {"feedback": judged[0].feedback if judged else "", "error": episode.error}
         cut_off = episode.done and (episode.truncated or episode.error is not None)
@@ -136,7 +139,7 @@ class ObservedTurns(Turns):
             infos,
             terminated=episode.done and not cut_off,
             truncated=cut_off,
-            extra_model_outputs={Columns.ACTION_LOGP: float(completion.logprobs.sum())},
+            extra_model_outputs={Columns.ACTION_LOGP: float(logprobs.sum())},
         )
         self._call(episode, "on_episode_step", written)
         if written.is_done:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any
 
-from r3env.core import REFLECTION_STEPS, Queries, Query, Reason, Verdict
+from r3env.core import REFLECTION_STEPS, Queries, Query, Reason, Verdict, reason_of
 from r3env.data.loading import Selection
 from r3env.data.sources import MissingColumnError
 from r3env.envs.function_calls import ARGUMENTS, TRL_ARGUMENTS
@@ -106,7 +106,7 @@ class FunctionEnv(MathEnv):
         """Judge the response with the functions."""
         try:
             said = self._ask(query, response)
-            reason, answer = Reason(said["reason"]), said["answer"]
+            reason, answer = reason_of(said["reason"]), said["answer"]
             return Verdict(bool(said["correct"]), reason, said["score"], said["feedback"], answer, said["rewards"])
         except ProcessTimeoutError:
             late = f"took longer than {self.grading_timeout_s:g} s (environment.grading_timeout_s)"

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
-from r3env.core import UNTRUSTED, Reason, Verdict
+from r3env.core import UNTRUSTED, Reason, Verdict, reason_of
 from r3env.envs.function_loading import RewardFunction, labels, load, make
 from r3env.named_functions import FunctionLoadError, describe
 
@@ -35,7 +35,7 @@ class Opinion:
 
     value: float
     correct: bool | None = None
-    reason: Reason | None = None
+    reason: str | None = None
     feedback: str = ""
     answer: str | None = None
 
@@ -192,7 +192,7 @@ def read(value: Any) -> Opinion | None:
     if isinstance(value, Verdict):
         value_of = value.score if value.score is not None else float(value.correct)
         answer = None if value.answer is None else str(value.answer)[:LONGEST_FEEDBACK]
-        return Opinion(_finite(value_of), bool(value.correct), Reason(value.reason), str(value.feedback), answer)
+        return Opinion(_finite(value_of), bool(value.correct), reason_of(value.reason), str(value.feedback), answer)
     if hasattr(value, "item"):  # a scalar of NumPy or torch
         value = value.item()
     if isinstance(value, bool):

@@ -139,7 +139,7 @@ class _Served:
                 async with limit:
                     value = await self._call(responses)
                 return [self._read(each) for each in each_of(self._function, value, len(responses))]
-            except (Exception, SystemExit) as error:
+            except (Exception, SystemExit, asyncio.CancelledError) as error:  # the last one a function's own
                 if limit.expired():
                     late = f"{name} took longer than {timeout_s:g} s (environment.grading_timeout_s)"
                     outcome = fields(Verdict(False, Reason.TIMEOUT, feedback=late))

@@ -159,7 +159,7 @@ def test_callbacks_of_runners_see_the_conversations(grpo_config, build):
     assert max(map(len, calls.samples)) == 2
     logged = result[ENV_RUNNER_RESULTS]
     assert logged["longest_turn"] == max(len(action) for e in calls.samples for action in e.get_actions())
-    assert logged["environments"] > len(rollouts) / 2
+    assert len(rollouts) / 2 < logged["environments"] <= len(rollouts) + 1
 
 
 def test_what_a_callback_raises_in_a_runner_ends_training_in_one_line(grpo_config, build):

@@ -32,7 +32,7 @@ class StopCondition(Plugin):
 
     def __init__(self, key: str, limit: object) -> None:
         self.key = key
-        found = re.fullmatch(r"\s*([<>]=?)?\s*(\S+)\s*", str(limit)) if isinstance(limit, int | float | str) else None
+        found = re.fullmatch(r"([<>]=?)?\s*(\S+)", str(limit).strip()) if isinstance(limit, int | float | str) else None
         try:
             if found is None or isinstance(limit, bool) or not math.isfinite(number := float(found[2])):
                 raise ValueError
