@@ -33,12 +33,7 @@ class RunSettings(Settings):
     name: FolderName | None = setting(
         None, "Name of the run directory; null: the configuration file's name and the start time."
     )
-    dir: Text = setting(
-        "runs",
-        "Folder that holds the run directories, or a URI such as `s3://bucket/runs` that they are copied to "
-        "(docs/operate/run-control.md).",
-    )
-    local_dir: Text = setting("runs", "Folder that holds the run directories where `dir` is a URI.")
+    dir: Text = setting("runs", "Folder that holds the run directories.")
     mode: AccessMode = setting(
         "0700",
         "Who may enter a new run directory, as `chmod` takes it; write it in quotes. `0750` lets the group read it.",
@@ -97,11 +92,6 @@ class RunSettings(Settings):
         "Whether these files also hold the text, log-prob and entropy of each token, which `algorithms.report` "
         "shows: about 4 bytes per token.",
     )
-
-    @property
-    def folder(self) -> str:
-        """The folder of this machine that holds the run directory."""
-        return self.local_dir if "://" in self.dir else self.dir
 
 
 class EnvironmentSettings(Settings):

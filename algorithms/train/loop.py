@@ -25,7 +25,6 @@ from algorithms.train.closing_table import print_closing_table, problems_named
 from algorithms.train.curves import draw_curves
 from algorithms.train.evaluations import measure, naming_the_evaluation, to_stored, to_tags, was_missed
 from algorithms.train.exit_codes import DIRECTORY, report_to_supervisor
-from algorithms.train.mirror import Mirror
 from algorithms.train.ray_watch import RayWatch, start_interruptible_ray
 from algorithms.train.recorder import Recorder, record_step, step_row
 from algorithms.train.resume import StoredRun, changed_measurement, changed_training, reading_history
@@ -34,7 +33,6 @@ from algorithms.train.run_directory import SIDES, RunDirectory, is_in_job_copy
 from algorithms.train.start_from import start_from
 from algorithms.train.stop_conditions.base import RunEnd
 from algorithms.train.stopping import InterruptBetweenSteps, interrupt_on_sigterm
-from algorithms.train.storage import Storage, is_uri
 from algorithms.train.trackers.tracker import Outcome
 from algorithms.utils.process import native_stderr_held_back
 from algorithms.utils.progress import Progress
@@ -50,11 +48,10 @@ _logger = logging.getLogger(__name__)
 def train(config: GRPOConfig, run: RunSettings, *, name: str, numbered: bool = True) -> RunDirectory:
     """Train from the start in a new run directory, under another name if `numbered` and its is taken; returns it."""
     settings = to_yaml(config, run, algorithm=name)
-    directory = RunDirectory.create(run.folder, run.name or name, settings, run.mode, numbered=numbered)
+    directory = RunDirectory.create(run.dir, run.name or name, settings, run.mode, numbered=numbered)
     taken = f" ({run.name} is taken)" if run.name and directory.path.name != run.name else ""
-    copied = f", copied to {Storage(run.dir).run(directory.name)}" if is_uri(run.dir) else ""
-    print(f"run directory: {directory.path}{taken}{copied}", file=sys.stderr)
-    if not copied and is_in_job_copy(directory.path):
+    print(f"run directory: {directory.path}{taken}", file=sys.stderr)
+    if is_in_job_copy(directory.path):
         _logger.warning(
             "run.dir: %s is in the job's copy of the working directory, which Ray deletes; fix: an absolute run.dir "
             "that every machine sees",
@@ -138,22 +135,11 @@ class _Session:
         if "before" not in self.evaluations and not self.algo.steps_done:
             self.evaluate_before()
         self._repeat_missed_evaluation(before)
-        self.copy_run()
 
     @functools.cached_property
     def recorder(self) -> Recorder:
         """Where metrics go; opened for the first one, after a resume has truncated the files."""
         return Recorder(self.directory, self.recorded_until, self.run.trackers)
-
-    @functools.cached_property
-    def mirror(self) -> Mirror | None:
-        """The copy in object storage, if `run.dir` is there; opened after a resume has truncated the files."""
-        return Mirror(self.directory, Storage(self.run.dir), self.recorded_until) if is_uri(self.run.dir) else None
-
-    def copy_run(self) -> None:
-        """Have the run's files copied to object storage as they are now."""
-        if self.mirror is not None:
-            self.mirror.take()
 
     @functools.cached_property
     def pieces(self) -> TokenPieces:
@@ -169,9 +155,6 @@ class _Session:
             if "recorder" in vars(self):
                 self.recorder.close(Outcome.of(error))
             raise
-        finally:
-            if (mirror := vars(self).get("mirror")) is not None:
-                mirror.close()
 
     def record_settings(self) -> None:
         """Record the settings of a run that starts."""
@@ -183,7 +166,6 @@ class _Session:
     def evaluate_before(self) -> None:
         """Measure the held-out accuracy of the untrained model."""
         self._evaluate("before")
-        self.copy_run()
 
     def run_steps(self) -> None:
         """Train up to `run.steps`, `run.max_generated_tokens` or a condition of `run.stop`, whichever is first.
@@ -235,7 +217,6 @@ class _Session:
         self.recorder.close()
         draw_curves(self.directory.read_metrics(), summary, self.directory.curves_file, self.problems)
         correct = [evaluation.get("correct", {}) for evaluation in sides.values()]
-        self.copy_run()
         print_closing_table(summary, self.directory.path, *correct, problems=self.problems)
         self.algo.stop()
 
@@ -282,7 +263,6 @@ class _Session:
     def _save(self) -> None:
         self.directory.commit(self.algo.steps_done)
         self.checkpoints.save(self.algo, self.metrics)
-        self.copy_run()
 
     def _save_beside_an_error(self) -> None:
         """Write a checkpoint if that is possible: the error that ends the run is what matters."""

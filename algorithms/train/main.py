@@ -6,7 +6,7 @@ Exit codes: 0 done, 2 wrong input (the last line names it), 1 anything else, 130
 import argparse
 import contextlib
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -25,8 +25,6 @@ from algorithms.train.exit_codes import (
 from algorithms.train.restarts import supervise
 from algorithms.train.run_directory import RunDirectory, run_of
 from algorithms.train.stopping import call_and_leave
-from algorithms.train.storage import Storage, fetch_run, is_uri
-from algorithms.utils.errors import InputError
 from algorithms.utils.process import prepare
 
 if TYPE_CHECKING:
@@ -56,29 +54,20 @@ def wanted_restarts(files: Sequence[str], overrides: Sequence[str], resumed: str
 
 
 def begun_run(files: Sequence[str], overrides: Sequence[str]) -> Path | None:
-    """Return the run directory that `run.dir` and `run.name` name, if a run was begun there; fetch it where that is.
+    """Return the run directory that `run.dir` and `run.name` name, if a run was begun there.
 
     Raises:
-        ConfigError: a file cannot be read, or no name is set: without one each start is a run of its own; or object
-            storage cannot be reached.
+        ConfigError: a file cannot be read, or no name is set: without one each start is a run of its own.
     """
     section = _run_section(files, overrides)
     name = section.get("name")
     if not name or not isinstance(name, str):
         raise ConfigError("run.name: --continue finds the run by it; fix: set run.name, and run.dir if it is not runs")
-    parent = str(section.get("dir") or "runs")
-    if is_uri(parent):
-        storage, parent = Storage(parent), str(_local_folder(section))
-        if storage.has_run(name):
-            return storage.fetch(name, Path(parent))
+    parent = section.get("dir") or "runs"
     try:
-        return RunDirectory.open(Path(parent).expanduser() / name).path
+        return RunDirectory.open(Path(str(parent)).expanduser() / name).path
     except ValueError:
         return None
-
-
-def _local_folder(section: Mapping[str, Any]) -> Path:
-    return Path(str(section.get("local_dir") or "runs")).expanduser()
 
 
 def _run_section(files: Sequence[str | Path], overrides: Sequence[str]) -> dict[str, Any]:
@@ -121,7 +110,8 @@ def _run(algorithm: str, arguments: argparse.Namespace) -> int:
     from algorithms.train.stop_conditions.base import build_conditions
     from algorithms.train.trackers.registry import check_trackers
 
-    _choose_run(arguments)
+    if arguments.continue_run:
+        _choose_begun(arguments)
     with contextlib.ExitStack() as held:
         stored = None
         if arguments.resume:
@@ -137,9 +127,7 @@ def _run(algorithm: str, arguments: argparse.Namespace) -> int:
         check_trackers(run.trackers)
         if not stored:
             run = find_start(run, config)
-            check_place(run.folder, run.name or algorithm)
-            if is_uri(run.dir):
-                run = run.changed("run", {"name": Storage(run.dir).free_name(run.name or algorithm)})
+            check_place(run.dir, run.name or algorithm)
         if arguments.check:
             report = check(config, run)
             print("\n".join(report.lines))
@@ -152,12 +140,8 @@ def _run(algorithm: str, arguments: argparse.Namespace) -> int:
     return DONE
 
 
-def _choose_run(arguments: argparse.Namespace) -> None:
-    """Have `--resume` name a folder: of a URI a copy, of `--continue` the run that was begun, as it was configured."""
-    if arguments.resume and is_uri(arguments.resume):
-        arguments.resume = str(fetch_run(arguments.resume, _local_folder(_run_section([], arguments.overrides))))
-    if not arguments.continue_run:
-        return
+def _choose_begun(arguments: argparse.Namespace) -> None:
+    """Have `--continue` be `--resume` where the run was begun: its own configuration holds, as given then."""
     if arguments.resume:
         raise ConfigError("--continue: finds the run to resume by run.name; fix: leave out --resume")
     if begun := begun_run(arguments.config or (), arguments.overrides):
@@ -206,8 +190,9 @@ def _restarts(algorithm: str, argv: Sequence[str]) -> int:
     arguments = _parser(algorithm).parse_intermixed_args(argv)
     if arguments.help or arguments.check:
         return 0
-    with contextlib.suppress(InputError):  # the run itself refuses it
-        _choose_run(arguments)
+    if arguments.continue_run:
+        with contextlib.suppress(ConfigError):  # the run itself refuses it
+            _choose_begun(arguments)
     return wanted_restarts(arguments.config or (), arguments.overrides, arguments.resume)
 
 
@@ -244,9 +229,7 @@ def _parser(algorithm: str) -> argparse.ArgumentParser:
         help="YAML file of settings; may be repeated, later files win; default: quickstart.yaml, or none for your own "
         "model",
     )
-    parser.add_argument(
-        "--resume", metavar="RUN", help="resume the run in this directory, or at this URI, from its last checkpoint"
-    )
+    parser.add_argument("--resume", metavar="RUN", help="resume the run in this directory from its last checkpoint")
     parser.add_argument(
         "--continue",
         dest="continue_run",

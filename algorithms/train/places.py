@@ -20,9 +20,6 @@ def check_place(parent: str | Path, name: str) -> None:
     Raises:
         ConfigError: the name is no single path component, or the parent is too long, or cannot be written.
     """
-    if "://" in str(parent):
-        fix = "a folder; training copies its runs to object storage (docs/operate/run-control.md)"
-        raise ConfigError(f"run.dir: {str(parent)!r} is a URI, to which this command writes no runs; fix: {fix}")
     if not name or name in {".", ".."} or re.search(r"[/\\\0\n\t]", name) or printable(name) != name:
         raise ConfigError(f"run.name: {shown(name)} can't name a folder; fix: letters, digits, '-', '_' and '.'")
     try:
