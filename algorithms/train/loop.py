@@ -257,7 +257,7 @@ class _Session:
         record_step(self.algo, row, self.run, self.recorder, self.directory, pieces)
         self.metrics = {name: value for name, value in row.items() if isinstance(value, int | float)}
         self.recorded_step = self.algo.steps_done
-        self.end.observe(self.metrics)
+        self.end.observe(row)
         return row
 
     def _save(self) -> None:

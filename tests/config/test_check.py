@@ -54,9 +54,10 @@ def with_a_task(file: Path) -> list[Path]:
 
 
 @pytest.mark.parametrize("file", training_files(), ids=lambda file: file.stem)
-def test_every_shipped_configuration_can_be_checked_offline(file, monkeypatch):
+@pytest.mark.parametrize("config_class", [GRPOConfig, R3GRPOConfig])
+def test_every_shipped_configuration_can_be_checked_offline(file, config_class, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    lines = check(*load(with_a_task(file), [], GRPOConfig)).lines
+    lines = check(*load(with_a_task(file), [], config_class)).lines
     assert any(line.startswith("model") for line in lines)
     assert not ray.is_initialized()
 

@@ -92,7 +92,11 @@ class RunEnd:
             self.observe(row)
 
     def observe(self, row: Mapping[str, Any]) -> None:
-        """Take the row of the next step."""
+        """Take the row of the next step, as metrics.jsonl has it: NaN is None there."""
+        row = {
+            name: None if isinstance(value, float) and not math.isfinite(value) else value
+            for name, value in row.items()
+        }
         self._reached = next(filter(None, [condition.observe(row) for condition in self._conditions]), None)
 
     def reached(self, steps: int, generated_tokens: int) -> str | None:
