@@ -47,9 +47,9 @@ def to_stored(algo: StagedAlgorithm, evaluation: Evaluation) -> dict[str, Any]:
     }
 
 
-def to_tags(metrics: Mapping[str, float]) -> dict[str, float]:
-    """Return an evaluation's metrics as a step's row has them."""
-    return {f"eval/{name}": value for name, value in metrics.items()}
+def to_tags(metrics: Mapping[str, Any]) -> dict[str, float]:
+    """Return an evaluation's metrics as a step's row has them, without RLlib's, which stand in a mapping beside them."""
+    return {f"eval/{name}": value for name, value in metrics.items() if not isinstance(value, Mapping)}
 
 
 def was_missed(rows: Sequence[Mapping[str, Any]], step: int, config_yaml: str) -> bool:
