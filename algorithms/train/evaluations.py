@@ -48,7 +48,7 @@ def to_stored(algo: StagedAlgorithm, evaluation: Evaluation) -> dict[str, Any]:
 
 
 def to_tags(metrics: Mapping[str, Any]) -> dict[str, float]:
-    """Return an evaluation's metrics as a step's row has them, without RLlib's, which stand in a mapping beside them."""
+    """Return an evaluation's metrics as a step's row has them; RLlib's, a mapping beside them, are left out."""
     return {f"eval/{name}": value for name, value in metrics.items() if not isinstance(value, Mapping)}
 
 

@@ -107,7 +107,7 @@ def combine(opinions: Sequence[tuple[float, Opinion]], correct_at: float) -> Ver
     if untrusted is not None:
         return Verdict(False, untrusted, feedback=feedback)
     correct = all(opinion.correct for opinion in said) if said else score >= correct_at
-    reason = Reason.EQUAL if correct else Reason.DIFFERENT
+    reason: str = Reason.EQUAL if correct else Reason.DIFFERENT
     reason = next((one.reason for one in said if one.reason and one.correct == correct), reason)
     answer = next((one.answer for one in said if one.answer is not None), None)
     return Verdict(correct, reason, score, feedback, answer)
