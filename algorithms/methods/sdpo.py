@@ -10,7 +10,6 @@ from algorithms.grpo.mechanism import Group, Mechanism, Prompt, Sample, Services
 from algorithms.methods.views import bounded, gap_metrics, per_token
 from algorithms.rollout.conversation import last_written
 from algorithms.rollout.types import NEW_CONTEXT
-from r3env.reasoning import response_text
 
 GAP_TEXT = "\n[...]\n"
 MAX_SOLUTION_TOKENS = 2048  # the middle of a longer solution is cut out
@@ -70,6 +69,7 @@ class SDPO(Mechanism):
 
     def __init__(self, settings: SDPOSettings, services: Services) -> None:
         super().__init__(settings, services)
+        self.decode = services.truncator(None).text
         self.gaps: dict[int, np.ndarray] = {}  # of the samples that were shown something, by their id
 
     @classmethod
@@ -131,11 +131,14 @@ class SDPO(Mechanism):
 
     def _written(self, solution: Sample) -> str:
         """Return the last turn of a solution as text, its middle cut out where it is too long."""
-        rollout, limit = solution.rollout, MAX_SOLUTION_TOKENS
-        start = rollout.turns[-1].start if rollout.turns else last_written(rollout.loss_mask).start
-        places = start + np.flatnonzero(rollout.loss_mask[start:])  # of all chunks of the turn
-        parts = [places] if len(places) <= limit else [places[: limit - limit // 2], places[len(places) - limit // 2 :]]
-        return GAP_TEXT.join(response_text(self.services.tokenizer, rollout.tokens[part].tolist()) for part in parts)
+        tokens, last = solution.rollout.tokens, last_written(solution.rollout.loss_mask)
+        limit, places = MAX_SOLUTION_TOKENS, np.arange(len(tokens))
+        own = (places >= last.start) & (places < last.end)
+        if last.end - last.start <= limit:
+            return self.decode(tokens, own)
+        tail = places >= last.end - limit // 2
+        head = places < last.start + limit - limit // 2
+        return GAP_TEXT.join(self.decode(tokens, own & part) for part in (head, tail))
 
     def _feedback(self, sample: Sample) -> str:
         turns = sample.rollout.turns
