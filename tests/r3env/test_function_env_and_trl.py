@@ -116,7 +116,7 @@ def test_where_trl_leaves_a_completion_out_so_does_the_environment(folder: Path)
     env = FunctionEnv(str(folder / "rows.jsonl"), reward=f"{folder}/functions.py:only_of_sums", grading_timeout_s=60.0)
     verdicts = [env.verify(env.query(uid), "") for uid in env.uids]
     assert theirs[0] == verdicts[0].score == 1.0
-    assert theirs[1] != theirs[1] and verdicts[1].reason is Reason.ERROR
+    assert theirs[1] != theirs[1] and verdicts[1].reason is Reason.UNGRADED
 
 
 @pytest.mark.parametrize(

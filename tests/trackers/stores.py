@@ -27,7 +27,7 @@ def mlflow_artifacts(database: Path) -> Path:
 
 
 def mlflow_tables(database: Path) -> dict[str, list[dict[str, str]]]:
-    files = sorted((mlflow_artifacts(database) / "conversations").iterdir())
+    files = sorted((mlflow_artifacts(database) / "conversations").glob("[!.]*"))  # a kill leaves a hidden half upload
     return {file.name: list(csv.DictReader(io.StringIO(file.read_text(), newline=""))) for file in files}
 
 
