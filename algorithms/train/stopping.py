@@ -5,6 +5,7 @@ of a terminal that is closed, counts as a SIGTERM unless it was ignored from the
 """
 
 import contextlib
+import functools
 import logging
 import os
 import select
@@ -41,6 +42,16 @@ def interrupt_on_sigterm() -> None:
         for number in orders():
             if number != signal.SIGINT:
                 signal.signal(number, raise_interrupt)
+        if getattr(sys.unraisablehook, "func", None) is not _interrupt_again:
+            sys.unraisablehook = functools.partial(_interrupt_again, sys.unraisablehook)
+
+
+def _interrupt_again(otherwise: Callable[[Any], Any], lost: Any) -> None:
+    """Send another SIGTERM for a KeyboardInterrupt that a destructor or a callback of C code could not pass on."""
+    if issubclass(lost.exc_type, KeyboardInterrupt):
+        threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGTERM)).start()
+    else:
+        otherwise(lost)
 
 
 def raise_interrupt(number: int, frame: FrameType | None) -> None:

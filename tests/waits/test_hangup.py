@@ -44,6 +44,28 @@ def test_a_hangup_between_steps_interrupts_and_is_forgotten_afterwards(at_the_st
     assert signal.getsignal(signal.SIGHUP) is at_the_start
 
 
+LOST = """
+import os, signal, time
+from algorithms.train.stopping import interrupt_on_sigterm
+
+class Freed:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGTERM)
+
+interrupt_on_sigterm()
+try:
+    Freed()
+    time.sleep(1000)
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+def test_a_signal_that_meets_a_destructor_is_not_lost():
+    command = [sys.executable, "-c", LOST]
+    assert subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S).stdout == "interrupted\n"
+
+
 @pytest.mark.slow
 def test_a_terminal_that_is_closed_ends_a_run_with_a_checkpoint_of_its_last_step(start):
     """Ray's processes get the signal as well, and the checkpoint needs them."""
