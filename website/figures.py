@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from algorithms.utils.files import write_text
-from benchmarks import evidence, laptop, laptop_math, suite
+from benchmarks import laptop, laptop_math
 from website import benchmark_tables, printed, recorded, tutorial
 from website.printed import ROOT
 
@@ -89,16 +89,7 @@ FIGURES = (
     Figure("laptop-kinds", LAPTOP, _of_laptop(laptop.by_kind)),
     Figure("laptop-answers", LAPTOP, recorded.laptop_answers),
     Figure("laptop-math", "docs/start/laptop-math.md", lambda: laptop_math.table(laptop_math.read_records())),
-    Figure("suite-in-short", EVIDENCE, recorded.suite_in_short, ("suite.png",)),
-    Figure("suite-profiles", EVIDENCE, recorded.suite_profiles, ("suite-profiles.png",)),
-    *(Figure(f"suite-{axis}", EVIDENCE, partial(suite.compared, axis)) for axis in suite.AXES),
-    Figure("suite-parts", EVIDENCE, suite.by_part),
-    Figure("suite-parts-to-grpo", EVIDENCE, partial(suite.by_part, "grpo")),
-    Figure("suite-tasks", EVIDENCE, suite.by_task),
-    Figure("suite-ends", EVIDENCE, suite.ends),
-    Figure("suite-idle", EVIDENCE, suite.idle),
-    Figure("search", EVIDENCE, evidence.searches),
-    Figure("controls", EVIDENCE, recorded.controls, ("controls.png",)),
+    Figure("laptop-evidence", EVIDENCE, _of_laptop(laptop.gains)),
     Figure("bench-summary", BENCHMARKS, benchmark_tables.summary),
     *(
         Figure(f"bench-{name}", ELSEWHERE.get(name, BENCHMARKS), partial(benchmark_tables.tables, figure=name))

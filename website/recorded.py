@@ -5,27 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import r3env.assets
-from benchmarks import evidence, laptop, suite
-from benchmarks.ablation.figure import draw, held_out_panels
-
-
-def suite_in_short(images: Path) -> str:
-    """Return each arm's level and R³ minus it, and draw the curves over tokens."""
-    suite.draw_curves(images / "suite.png")
-    return suite.in_short()
-
-
-def suite_profiles(images: Path) -> str:
-    """Draw the performance profiles, and return where they are."""
-    suite.draw_profiles(images / "suite-profiles.png")
-    return "![Share of runs above a threshold of mean held-out pass@1, for each arm](../images/suite-profiles.png)"
-
-
-def controls(images: Path) -> str:
-    """Return the table of R³ beside its controls, and draw their panels."""
-    arms = [arm for arm in evidence.ARMS if arm != "serr"]
-    draw(evidence.learned("controls", arms), images / "controls.png", held_out_panels("cpu_s"))
-    return evidence.controls()
+from benchmarks import laptop
 
 
 def laptop_gains(images: Path) -> str:

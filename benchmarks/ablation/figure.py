@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import matplotlib
 import numpy as np
@@ -18,7 +17,7 @@ from benchmarks.ablation.learned import PASS_AT_1, Curve, Learnt
 from benchmarks.looks import TITLES, looks
 
 _POINTS = 60
-_AXES = {"tokens": "generated tokens", "steps": "training step", "cpu_s": "CPU seconds of training steps"}
+_AXES = {"tokens": "generated tokens", "steps": "training step"}
 
 
 @dataclass(frozen=True)
@@ -56,42 +55,23 @@ PANELS = (
 )
 
 
-def held_out_panels(axis: str) -> tuple[Panel, ...]:
-    """Return the panels of runs that are recorded by their evaluations alone.
-
-    Args:
-        axis: of the second panel; the others are along generated tokens.
-    """
-    return (
-        Panel("Held-out pass@1", PASS_AT_1, "tokens", _held_out, smooth=False),
-        Panel("Held-out pass@1", PASS_AT_1, axis, _held_out, smooth=False),
-        Panel("Truncated held-out responses", "truncated", "tokens", _held_out, smooth=False),
-        Panel("Mean tokens of held-out responses", "mean_tokens", "tokens", _held_out, percent=False, smooth=False),
-    )
-
-
-def draw(results: Mapping[str, Sequence[Learnt]], path: Path, panels: Sequence[Panel] = PANELS) -> Path:
-    """Draw all arms, replace the PNG, and return its path.
+def draw(results: Mapping[str, Sequence[Learnt]], path: Path) -> Path:
+    """Draw all arms in two rows of panels, replace the PNG, and return its path.
 
     Args:
         results: arm → its finished runs, at least one each.
         path: the PNG to write.
-        panels: in two rows.
     """
-    columns = -(-len(panels) // 2)
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(13, 7))
         figure.set_layout_engine("constrained", w_pad=0.1, h_pad=0.1, wspace=0.04, hspace=0.04)
-        axes = figure.subplots(2, columns).ravel()
-        for place, panel in zip(axes, panels, strict=False):
+        axes = figure.subplots(2, 3).ravel()
+        for place, panel in zip(axes, PANELS, strict=False):
             _draw_panel(place, panel, results)
-        title = "arm (seeds)\nbands: 95 %"
-        legend: dict[str, Any] = {"handles": axes[0].lines, "title": title, "alignment": "left", "fontsize": 10}
-        if len(panels) < len(axes):
-            axes[-1].axis("off")
-            axes[-1].legend(loc="upper left", **legend)
-        else:
-            figure.legend(loc="outside right upper", **legend)
+        axes[-1].axis("off")
+        axes[-1].legend(
+            handles=axes[0].lines, title="arm (seeds)\nbands: 95 %", alignment="left", fontsize=10, loc="upper left"
+        )
         with replaced_whole(path) as temporary:
             figure.savefig(temporary, format="png")
     return path
