@@ -5,6 +5,7 @@ Importing may do anything: all but agents are imported in child processes alone.
 
 import importlib
 import importlib.util
+import inspect
 import sys
 import traceback
 import zlib
@@ -29,14 +30,14 @@ def check_names(names: Any, example: str) -> tuple[str, ...]:
     """Return names of functions, those of files with their folders: a child may be in another folder.
 
     Args:
-        names: one, or several.
+        names: one, or several; a function of a module or script stands for its name.
         example: what to write, for the error of an empty list.
 
     Raises:
         ValueError: there is none, or one has another form; the message names no setting.
     """
     listed = [names] if isinstance(names, str) else [] if names is None else names
-    found = tuple(listed) if isinstance(listed, Sequence) else (listed,)
+    found = tuple(map(_name_of, listed if isinstance(listed, Sequence) else (listed,)))
     if not found:
         raise ValueError(f"names no function; fix: {example}")
     for name in found:
@@ -44,6 +45,15 @@ def check_names(names: Any, example: str) -> tuple[str, ...]:
         if not (colon and place.strip() and all(part.isidentifier() for part in function.split("."))):
             raise ValueError(f"{name!r} is not of the form module:function or path/to/file.py:function")
     return tuple(_absolute(name) for name in found)
+
+
+def _name_of(function: Any) -> Any:
+    """Return the name of a function, by which other processes import it; what is none stays as it is."""
+    if not inspect.isfunction(function):
+        return function
+    script = getattr(sys.modules["__main__"], "__file__", None)
+    place = script if function.__module__ == "__main__" and script else function.__module__
+    return f"{place}:{function.__qualname__}"
 
 
 def _absolute(name: str) -> str:

@@ -8,8 +8,10 @@ from ray.rllib.algorithms.algorithm_config import AlgorithmConfig, NotProvided
 from algorithms.config.errors import ConfigError, no_such_section, shown
 from algorithms.config.machine import EnvRunnerSettings, LearnerSettings, RLModuleSettings
 from algorithms.config.rllib_names import (
+    OF_EVALUATION,
     OUR_NAMES,
     RLLIB_NAMES,
+    as_evaluation,
     from_rllib,
     is_search_space,
     our_name,
@@ -226,6 +228,8 @@ class BaseConfig(AlgorithmConfig):
         """
         flat = super().to_dict()
         search_space = flat.pop("_search_space")
+        for argument in OF_EVALUATION:  # their settings are there
+            del flat[argument]
         del flat["_measured"]
         del flat["_named_sections"]
         del flat["_references"]
@@ -244,22 +248,43 @@ class BaseConfig(AlgorithmConfig):
         return flat
 
     def update_from_dict(self, config_dict: Mapping[str, Any]) -> Self:
-        """Set values from RLlib's flat dict, which may also hold sections: `{"training": {...}}`."""
-        sections, flat = {}, {}
+        """Set values from RLlib's flat dict, which may also hold sections, `{"training": {...}}`, and single settings.
+
+        A single setting is written `training.group_size`, or `group_size` where one section has it; it comes last.
+        """
+        sections: dict[str, dict[str, Any]] = {}
+        flat, single = {}, []
         for key in (f"training{_SUFFIX}", "training"):
             named = config_dict.get(key)
             named = named.model_dump() if isinstance(named, Settings) else named
             if isinstance(named, Mapping):
                 # First, as it names further sections; what else it holds comes with the others.
                 self.apply({"training": {name: named[name] for name in PLUGIN_SETTINGS if name in named}})
-        for key, value in config_dict.items():
+        # What `to_dict` gives comes before what was added to it.
+        for key, value in sorted(config_dict.items(), key=lambda item: not item[0].endswith(_SUFFIX)):
             section = key.removesuffix(_SUFFIX)
             if section in self.sections and isinstance(value, Mapping | Settings):
-                sections[section] = value.model_dump() if isinstance(value, Settings) else value
+                sections.setdefault(section, {}).update(value.model_dump() if isinstance(value, Settings) else value)
+            elif place := self._place_of(key):
+                single.append((*place, value))
             else:
                 flat[key] = value
+        of_evaluation = {key: flat.pop(key) for key in OF_EVALUATION if key in flat}
         super().update_from_dict(flat)
-        return self.apply(sections)
+        self.apply(sections)
+        for key, value in of_evaluation.items():
+            setattr(self, key, value)
+        for section, name, value in single:
+            self._set(section, {name: value}, rllib=False)
+        return self
+
+    def _place_of(self, key: str) -> tuple[str, str] | None:
+        """Return section and name of a single setting; None for what is RLlib's, and where several sections have it."""
+        section, dot, name = key.partition(".")
+        if dot and section in self.sections:
+            return section, name
+        owners = [section for section, kind in self.sections.items() if key in kind.model_fields]
+        return (owners[0], key) if len(owners) == 1 and key not in self.__dict__ else None
 
     def __setattr__(self, key: str, value: Any) -> None:
         section = key.removesuffix(_SUFFIX)
@@ -269,6 +294,10 @@ class BaseConfig(AlgorithmConfig):
             self._store(section, value)
         elif key in OUR_NAMES and f"{OUR_NAMES[key][0]}{_SUFFIX}" in self.__dict__:
             self._set(OUR_NAMES[key][0], {key: value})
+        elif key in OF_EVALUATION and f"evaluation{_SUFFIX}" in self.__dict__:
+            self._set("evaluation", as_evaluation(key, value))
+            if key == "evaluation_duration":  # the other one would set RLlib's copy for evaluations too
+                super().__setattr__(key, value)
         elif key == "env_config" and f"environment{_SUFFIX}" in self.__dict__:
             before = self.__dict__[f"environment{_SUFFIX}"]
             blank = EnvironmentSettings(id=before.id, system=before.system)

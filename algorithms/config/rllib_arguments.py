@@ -36,7 +36,8 @@ EFFECTIVE = frozenset(
     """
     algo_class callbacks_class create_local_env_runner custom_evaluation_function custom_resources_for_main_process
     custom_resources_per_env_runner custom_resources_per_learner env env_config
-    env_runner_cls evaluation_interval grad_clip in_evaluation _is_frozen _is_online _learner_class
+    env_runner_cls evaluation_config evaluation_duration evaluation_interval
+    grad_clip in_evaluation _is_frozen _is_online _learner_class
     learner_config_dict local_gpu_idx log_level log_sys_usage lr max_num_env_runner_restarts
     metrics_num_episodes_for_smoothing min_sample_timesteps_per_iteration min_time_s_per_iteration
     min_train_timesteps_per_iteration _model_config num_consecutive_env_runner_failures_tolerance
@@ -76,10 +77,9 @@ _REFUSED: Mapping[str, str] = MappingProxyType(
         "fix: env_runners.timeout_s": """
             env_runner_health_probe_timeout_s env_runner_restore_timeout_s evaluation_sample_timeout_s
             evaluation_unhealthy_workers_timeout_s""",
-        "fix: evaluation.limit and evaluation.samples": """
-            evaluation_duration evaluation_duration_unit evaluation_auto_duration_min_env_steps_per_sample
+        "fix: evaluation_duration, in episodes, or evaluation.limit and evaluation.samples": """
+            evaluation_duration_unit evaluation_auto_duration_min_env_steps_per_sample
             evaluation_auto_duration_max_env_steps_per_sample evaluation_num_episodes""",
-        "fix: section evaluation, which has the settings of evaluations": "evaluation_config",
         "the training runners evaluate, between two steps": """
             evaluation_num_env_runners evaluation_parallel_to_training evaluation_force_reset_envs_before_iteration
             evaluation_error_after_n_consecutive_skips always_attach_evaluation_results enable_async_evaluation""",
@@ -221,8 +221,7 @@ def _answer(name: str, sections: Mapping[str, Iterable[str]]) -> str:
     if known := REFUSED.get(name) or _OTHER_ALGORITHMS.get(name):
         return known if known.startswith("fix: ") else f"{known}; fix: leave it out"
     if owners := [f"{section}.{name}" for section, keys in sections.items() if name in keys]:
-        section = owners[0].partition(".")[0]
-        return f'fix: {section}={{"{name}": …}}, the setting of section {section}'
+        return f"fix: {' or '.join(owners[:3])}"
     close = close_match(name, [key for keys in sections.values() for key in keys])
     return explain_other_name(name) or (f"did you mean {close}?" if close else "neither RLlib nor a section has it")
 

@@ -8,6 +8,9 @@ from typing import Any
 from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
 from ray.tune.search.sample import Domain
 
+from algorithms.config.errors import ConfigError, shown
+from algorithms.config.registered import environment_id
+
 RLLIB_NAMES: Mapping[tuple[str, str], str] = MappingProxyType(
     {
         ("environment", "id"): "env",
@@ -26,6 +29,10 @@ RLLIB_NAMES: Mapping[tuple[str, str], str] = MappingProxyType(
 )
 OUR_NAMES: Mapping[str, tuple[str, str]] = MappingProxyType({rllib: ours for ours, rllib in RLLIB_NAMES.items()})
 
+# Arguments of RLlib's that stand for several settings of section `evaluation`.
+OF_EVALUATION = ("evaluation_duration", "evaluation_config")
+_GREEDY: Mapping[str, Any] = MappingProxyType({"temperature": 0.0, "samples": 1, "k": [1]})
+
 # RLlib switches these off with None, we with 0.
 _NONE_IS_ZERO = frozenset({"evaluation_interval", "grad_clip"})
 
@@ -43,7 +50,31 @@ def to_rllib(rllib_name: str, value: Any) -> Any:
 
 def from_rllib(rllib_name: str | None, value: Any) -> Any:
     """Return RLlib's value as our setting holds it."""
+    if rllib_name == "env":
+        return environment_id(value)
     return 0 if rllib_name in _NONE_IS_ZERO and value is None else value
+
+
+def as_evaluation(argument: str, value: Any) -> dict[str, Any]:
+    """Return the settings of section `evaluation` that a value of one of `OF_EVALUATION` stands for.
+
+    Raises:
+        ConfigError: it stands for none.
+    """
+    if argument == "evaluation_duration":
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise ConfigError(f"evaluation_duration: {shown(value)} is no number of episodes; fix: evaluation.limit")
+        return {"limit": value, "samples": 1, "k": [1]}
+    if not isinstance(value, Mapping | None):
+        raise ConfigError(f"evaluation_config: {shown(value)} is not a mapping; fix: section evaluation")
+    given = dict(value or {})
+    settings = {} if given.pop("explore", None) in (None, True) else dict(_GREEDY)
+    held_out = dict(given.pop("env_config", {}))
+    settings |= {key: held_out.pop(key) for key in ("data", "columns") if key in held_out}
+    if unknown := [*given, *(f"env_config.{key}" for key in held_out)]:
+        fix = "section evaluation; known: explore, env_config.data, env_config.columns"
+        raise ConfigError(f"evaluation_config: {unknown[0]} has no effect here; fix: {fix}")
+    return settings
 
 
 def rllib_arguments(section: str) -> frozenset[str]:

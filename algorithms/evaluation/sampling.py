@@ -191,9 +191,14 @@ class Evaluation:
     ks: tuple[int, ...]
 
     def metrics(self) -> Metrics:
-        """Return numbers by name, see `summarize`; `distinct` is the share of different ones among all answers."""
+        """Return numbers by name, see `summarize`, and `reward`, the environment's, with partial credit.
+
+        `distinct` is the share of different ones among all answers.
+        """
         written = [answer.first.tokens[answer.first.loss_mask].tobytes() for own in self.answers for answer in own]
-        return summarize(self.answers, self.ks) | {"distinct": len(set(written)) / len(written)}
+        rewards = [answer.first.reward for own in self.answers for answer in own]
+        extra = {"reward": sum(rewards) / len(rewards), "distinct": len(set(written)) / len(written)}
+        return summarize(self.answers, self.ks) | extra
 
     def share_correct(self) -> dict[str, float]:
         """Return the share of a problem's samples that are correct, by problem."""

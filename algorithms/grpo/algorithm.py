@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from ray.tune import register_trainable
 
 from algorithms.grpo.advantages import AdvantageEstimator
 from algorithms.grpo.base import StagedAlgorithm
@@ -232,6 +233,9 @@ class GRPO(StagedAlgorithm):
         dropped = [sample for group in batch.dropped for sample in group.samples]
         left_out = [sample for group in batch.rolled_out for sample in group.left_out]
         return [sample for sample in (*batch.for_history, *dropped, *left_out) if sample.old_logprobs is None]
+
+
+register_trainable("GRPO", GRPO)  # for `tune.run("GRPO")`
 
 
 def write_history(history: ReplayHistory, batch: StepBatch) -> None:

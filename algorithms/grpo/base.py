@@ -30,7 +30,7 @@ from algorithms.grpo.config import GRPOConfig
 from algorithms.grpo.first_checks import check_engine, comparable, proof_prompts, proof_rows
 from algorithms.grpo.mechanism import Mechanism, Services
 from algorithms.grpo.metrics import advantage_metrics, group_metrics, time_split
-from algorithms.grpo.monitors import MismatchWatch, SkippedSteps
+from algorithms.grpo.monitors import GradingWatch, MismatchWatch, SkippedSteps
 from algorithms.grpo.query_sampler import fingerprint
 from algorithms.grpo.registry import (
     BUILT_IN,
@@ -118,6 +118,7 @@ class StagedAlgorithm(Algorithm):
         self._set_up_mechanisms(config)
         settings = config.env_runners_settings
         self.mismatch_watch = MismatchWatch(settings.logp_mismatch_warning, (settings.dtype, module.dtype))
+        self.grading_watch = GradingWatch()
         self.missing_answers = MissingAnswersWatch(self.environments, self.tokenizer)
         self.skipped_steps = SkippedSteps(config.training_settings.max_skipped_steps)
         self.is_learner_proved = self.is_engine_checked = False
@@ -280,14 +281,19 @@ class StagedAlgorithm(Algorithm):
             "time/cpu": time.process_time() - self.cpu_started,
             "run/epoch": self.sampler.drawn / len(self.services.uids),
         }
-        if warning := self.missing_answers.observe_step(self.steps_done, [one.rollout for one in batch.fresh]):
-            _logger.warning(warning)
+        rollouts = [one.rollout for one in batch.fresh]
+        for warning in (
+            self.missing_answers.observe_step(self.steps_done, rollouts),
+            self.grading_watch.observe(batch.record),
+        ):
+            if warning:
+                _logger.warning(warning)
         for tag, value in batch.record.items():
             if not isinstance(value, str):
                 self.metrics.log_value(tuple(tag.split("/")), value, window=1)
         self.sampled += Sampled.of(batch)
         log_rllib_metrics(self.metrics, batch, self.sampled, self.config.metrics_num_episodes_for_smoothing)
-        if logged := self.rollout_workers.take_callback_metrics():
+        if logged := self.rollout_workers.take_callback_metrics(Split.TRAIN):
             self.metrics.aggregate(logged, key=ENV_RUNNER_RESULTS)
 
     # -- Evaluation, by RLlib's own interval. -----------------------------------------------------------------------
@@ -321,7 +327,8 @@ class StagedAlgorithm(Algorithm):
         first = [answer.first for answers in self.evaluation.answers for answer in answers]
         if warning := self.missing_answers.observe_evaluation(first):
             _logger.warning(warning)
-        metrics = self.evaluation.metrics() | rllib_evaluation(first, self.rollout_workers.take_callback_metrics())
+        logged = self.rollout_workers.take_callback_metrics(Split.EVALUATION)
+        metrics = self.evaluation.metrics() | rllib_evaluation(first, logged)
         self._call_back("on_evaluate_end", evaluation_metrics=metrics)
         return metrics
 

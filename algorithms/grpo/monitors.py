@@ -1,6 +1,6 @@
-"""Warn when the log-probs of engines and learners differ. Pure."""
+"""Warn when the log-probs of engines and learners differ, and when steps wait for graders. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -42,6 +42,28 @@ class MismatchWatch:
             "policy than the learners train. Likely causes: env_runners.dtype differs from rl_module.dtype, "
             "weights that did not reach the engine (a tied head, a stale cache), or kernels that round differently "
             "(see env_runners.logp_mismatch_warning)"
+        )
+
+
+class GradingWatch:
+    """Warns once of a step most of which went by waiting for environments and graders."""
+
+    SHARE, LEAST_S = 0.5, 10.0
+
+    def __init__(self) -> None:
+        self._told = False
+
+    def observe(self, record: Mapping[str, float | str]) -> str | None:
+        """Look at a step's metrics; return the warning when it is due."""
+        waited, step = float(record.get("time/grade", 0.0)), float(record["time/step"])
+        if self._told or waited < max(self.LEAST_S, self.SHARE * step):
+            return None
+        self._told = True
+        return (
+            f"time/grade: environments, graders and the last runner kept a step waiting for {waited:.0f} of its "
+            f"{step:.0f} s. What helps: env_runners.reward_actor.replicas for reward functions that wait for a server "
+            "or hold a model; more graders (R3ENV_GRADERS) for those that compute; training.max_off_policy_steps=1, "
+            "which grades while learners work"
         )
 
 

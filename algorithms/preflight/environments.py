@@ -14,6 +14,7 @@ import gymnasium
 
 import r3env  # noqa: F401  registers its environments
 from algorithms.config.errors import ConfigError, ServiceError, close_match, did_you_mean, shown
+from algorithms.config.registered import find_registered
 from algorithms.config.sections import EnvironmentSettings
 from algorithms.preflight.trial import sum_decides, try_out
 from r3env.agents.types import Policy
@@ -156,6 +157,7 @@ def is_on_hub(data: str | None) -> bool:
 def check_environment_id(name: str) -> None:
     """Check that an id names an environment; raises ConfigError."""
     try:
+        find_registered(name)
         check_id(name)
     except EnvIdError as error:
         raise ConfigError(f"{_WHERE}: {shown(name)}: {error}") from error

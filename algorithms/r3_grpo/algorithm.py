@@ -1,5 +1,7 @@
 """R³-GRPO (arXiv 2601.19620): GRPO with three mechanisms."""
 
+from ray.tune import register_trainable
+
 from algorithms.grpo.algorithm import GRPO
 from algorithms.r3_grpo.config import R3GRPOConfig
 from algorithms.r3_grpo.ranking import Ranking
@@ -43,3 +45,6 @@ class R3GRPO(GRPO):
     def get_default_config(cls) -> R3GRPOConfig:
         """Return R³-GRPO's configuration with its defaults."""
         return R3GRPOConfig()
+
+
+register_trainable("R3GRPO", R3GRPO)  # for `tune.run("R3GRPO")`

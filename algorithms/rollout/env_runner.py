@@ -19,6 +19,7 @@ from ray.rllib.utils.metrics import WEIGHTS_SEQ_NO
 
 from algorithms.config.base import BaseConfig
 from algorithms.config.placement import engine_share, engine_sleeps, transfer_kind
+from algorithms.config.registered import find_registered
 from algorithms.models.names import resolve_model
 from algorithms.models.tokenizer import chat_format, load_tokenizer, stop_token_ids
 from algorithms.rollout.agent_turns import agents_at_once, takes_completions
@@ -38,6 +39,7 @@ from r3env.envs.function import judging_with
 def environment_makers(config: BaseConfig) -> dict[Split, Callable[[], gymnasium.Env[str, str]]]:
     """Return how to make the training and the held-out environment of a configuration."""
     judge = judge_of(config.reward_actors)
+    find_registered(cast(str, config.env))
 
     def make(arguments: dict[str, Any]) -> gymnasium.Env[str, str]:
         with judging_with(judge):
@@ -111,7 +113,7 @@ class LLMEnvRunner(EnvRunner, Checkpointable):
         """Prepare the episode runner and one environment, which gives the spaces."""
         self.callbacks = RunnerCallbacks(self)
         makers: dict[Split, Callable[[], gymnasium.Env[str, str]]] = {Split.QUESTION: Question}
-        makers |= {split: self.callbacks.maker(make) for split, make in environment_makers(self.config).items()}
+        makers |= {split: self.callbacks.maker(split, make) for split, make in environment_makers(self.config).items()}
         self.env = makers[Split.TRAIN]()
         self._kept: list[Rollout] = []  # that have ended while `sample` ran
         self._sampled = 0
@@ -160,7 +162,7 @@ class LLMEnvRunner(EnvRunner, Checkpointable):
             metrics=metrics,
         )
 
-    def _seen_by_callbacks(self, rollouts: list[Rollout]) -> tuple[list[Rollout], dict[str, Any]]:
+    def _seen_by_callbacks(self, rollouts: list[Rollout]) -> tuple[list[Rollout], dict[Split, Any]]:
         """Return rollouts that have ended, and what callbacks have logged."""
         if not self.callbacks.wanted:
             return rollouts, {}
@@ -203,7 +205,7 @@ class LLMEnvRunner(EnvRunner, Checkpointable):
             for rollout in self.episode_runner.advance(1.0):
                 (self._kept if rollout.request_id >= 0 else rollouts).append(rollout)
         episodes = self._turns.take(sorted(rollouts, key=lambda rollout: -rollout.request_id))
-        self.callbacks.call("on_sample_end", samples=episodes)
+        self.callbacks.call("on_sample_end", Split.TRAIN, samples=episodes)
         return episodes
 
     def apply(self, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

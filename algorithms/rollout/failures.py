@@ -19,6 +19,7 @@ from algorithms.utils.errors import RunError
 from algorithms.utils.progress import percent
 from r3env.core import Reason
 from r3env.printable import printable
+from r3env.sandbox.subprocess_scorer import WAITED
 
 # What differs between errors of one kind: what is quoted, addresses, and numbers that are not the line of a file.
 _VARIES = re.compile(r"'[^']*'|\"[^\"]*\"|\b0x[0-9a-fA-F]+|(?<!line )\b\d[\d.]*")
@@ -81,6 +82,8 @@ class Failures:
     @property
     def fix(self) -> str:
         """What to do against the most frequent error."""
+        if WAITED in self.kinds[0][0]:
+            return "start threads, clients and models in the function, or hold them in env_runners.reward_actor"
         if 2 * self.timeouts > self.failed:
             return "make the verifier quicker, or raise environment.grading_timeout_s"
         return (

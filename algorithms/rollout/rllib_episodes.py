@@ -13,6 +13,7 @@ from ray.rllib.env.env_context import EnvContext
 from ray.rllib.env.env_runner import EnvRunner
 from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 from ray.rllib.utils import force_list
+from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
 
 from algorithms.config.rllib_arguments import RUNNER_CALLBACKS, given_callbacks
 from algorithms.rollout.engines.base import Completion
@@ -26,7 +27,7 @@ class RunnerCallbacks:
     """Calls a configuration's callbacks, one at a time: environments step in many threads.
 
     Args:
-        runner: whose configuration has them, and whose metrics they log to.
+        runner: whose configuration has them.
 
     Attributes:
         wanted: whether any callback is called in env runners.
@@ -36,11 +37,14 @@ class RunnerCallbacks:
         self._runner = runner
         self.objects = [kind() for kind in force_list(runner.config.callbacks_class)]
         self._lock = threading.RLock()
+        # An evaluation may run beside rollouts for training.
+        evaluated = MetricsLogger(stats_cls_lookup=runner.config.stats_cls_lookup, root=False)
+        self._logs = {Split.TRAIN: runner.metrics, Split.EVALUATION: evaluated}
         self.wanted = not RUNNER_CALLBACKS.isdisjoint(given_callbacks(runner.config))
 
-    def call(self, place: str, **found: Any) -> None:
-        """Call the callbacks of a place."""
-        arguments = {"env_runner": self._runner, "metrics_logger": self._runner.metrics, **found}
+    def call(self, place: str, split: Split, **found: Any) -> None:
+        """Call the callbacks of a place; they log to the metrics of the split."""
+        arguments = {"env_runner": self._runner, "metrics_logger": self._logs[split], **found}
         with self._lock:
             make_callback(place, self.objects, getattr(self._runner.config, f"callbacks_{place}"), kwargs=arguments)
 
@@ -48,18 +52,18 @@ class RunnerCallbacks:
         """Call those of an episode; what they raise is the episode's error."""
         found = {"env": episode.environment.unwrapped, "env_index": 0, "rl_module": None, **more}
         try:
-            self.call(place, episode=of_rllib, **found)
+            self.call(place, episode.request.split, episode=of_rllib, **found)
         except Exception as error:
             episode.fail("environment_error", describe_error(place, error))
 
-    def maker(self, make: Callable[[], gymnasium.Env[str, str]]) -> Callable[[], gymnasium.Env[str, str]]:
+    def maker(self, split: Split, make: Callable[[], gymnasium.Env[str, str]]) -> Callable[[], gymnasium.Env[str, str]]:
         """Return how to make an environment and call `on_environment_created`."""
         config = self._runner.config
 
         def make_and_call() -> gymnasium.Env[str, str]:
             environment = make()
             context = EnvContext(config.env_config, self._runner.worker_index or 0, num_workers=config.num_env_runners)
-            self.call("on_environment_created", env=environment.unwrapped, env_context=context)
+            self.call("on_environment_created", split, env=environment.unwrapped, env_context=context)
             return environment
 
         return make_and_call if self.wanted else make
@@ -67,16 +71,18 @@ class RunnerCallbacks:
     def sample_ended(self, rollouts: Iterable[Rollout], episodes: list[SingleAgentEpisode]) -> list[Rollout]:
         """Call `on_sample_end`; what it raises is the error of the rollouts that are returned."""
         try:
-            self.call("on_sample_end", samples=episodes)
+            for split in self._logs:
+                if own := [episode for episode in episodes if episode.get_infos(0)["split"] == split]:
+                    self.call("on_sample_end", split, samples=own)
         except Exception as error:
             text = describe_error("on_sample_end", error)
             return [replace(rollout, correct=False, verdict="environment_error", error=text) for rollout in rollouts]
         return list(rollouts)
 
-    def take_metrics(self) -> Any:
+    def take_metrics(self) -> dict[Split, Any]:
         """Return what callbacks have logged since the last call, for `MetricsLogger.aggregate`."""
         with self._lock:
-            return self._runner.metrics.reduce()
+            return {split: logged for split, log in self._logs.items() if (logged := log.reduce())}
 
 
 class ObservedTurns(Turns):

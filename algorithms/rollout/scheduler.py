@@ -10,7 +10,7 @@ from typing import Any
 
 from algorithms.rollout.remote_runner import Call, RemoteRunner, plan_steal
 from algorithms.rollout.supervisor import WorkerSupervisor
-from algorithms.rollout.types import Request, Rollout, RunnerReport
+from algorithms.rollout.types import Request, Rollout, RunnerReport, Split
 
 # A call should bring this share of the headroom: a runner hears from the driver four times before it runs out of work.
 CALL_SHARE = 0.25
@@ -78,7 +78,7 @@ class DispatchReport:
     seconds: float = 0.0
     engine_seconds: float = 0.0
     grading: dict[int, Mapping[str, int]] = field(default_factory=dict)
-    metrics: list[dict[str, Any]] = field(default_factory=list)
+    metrics: list[dict[Split, Any]] = field(default_factory=list)
 
 
 class Dispatch:

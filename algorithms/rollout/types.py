@@ -289,7 +289,7 @@ class RunnerReport:
         generated_tokens: tokens of the responses that ended.
         engine_seconds: time spent in the engine.
         grading: what the graders of the process have done so far, see `r3env.grading.statistics`.
-        metrics: what RLlib's callbacks have logged since the last report, for `MetricsLogger.aggregate`.
+        metrics: what RLlib's callbacks have logged since the last report, by split, for `MetricsLogger.aggregate`.
     """
 
     rollouts: tuple[Rollout, ...]
@@ -297,4 +297,4 @@ class RunnerReport:
     generated_tokens: int
     engine_seconds: float
     grading: Mapping[str, int] = field(default_factory=dict)
-    metrics: dict[str, Any] = field(default_factory=dict)
+    metrics: dict[Split, Any] = field(default_factory=dict)

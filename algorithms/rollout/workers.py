@@ -22,7 +22,7 @@ from algorithms.rollout.reward_actors import RewardActors
 from algorithms.rollout.scheduler import DispatchPlan, ExpectedLengths
 from algorithms.rollout.stream import RolloutStream, Ticket
 from algorithms.rollout.supervisor import WorkerSupervisor
-from algorithms.rollout.types import OnProgress, Request, Rollout
+from algorithms.rollout.types import OnProgress, Request, Rollout, Split
 from algorithms.rollout.weight_sync.choice import EngineSleep, NoSleep, choose_engine_sleep, choose_transfer
 from algorithms.rollout.weight_sync.object_store import AsLoaded
 from algorithms.rollout.weight_sync.transfer import NoRunnerTookWeights, WeightTransfer
@@ -58,7 +58,7 @@ class RolloutWorkers:
         ahead = training and cast(Any, config).training_settings.max_off_policy_steps > 0
         self.stream = RolloutStream(self.supervisor, self._plan(), ahead=ahead)
         self._dispatches, self._grading = DispatchMetrics(), GradingCounts()
-        self._callback_metrics: list[dict[str, Any]] = []
+        self._callback_metrics: dict[Split, list[dict[str, Any]]] = {split: [] for split in Split}
         if training:
             self._grading.added(self.supervisor.grading_totals())
         self.push_weights()
@@ -162,10 +162,10 @@ class RolloutWorkers:
         """How the weights travel, after falling back from whatever could not be set up."""
         return self.transfer.kind
 
-    def take_callback_metrics(self) -> list[dict[str, Any]]:
+    def take_callback_metrics(self, split: Split) -> list[dict[str, Any]]:
         """Return what callbacks in runners have logged since the last call, for `MetricsLogger.aggregate`."""
         self._count_rollouts()
-        taken, self._callback_metrics = self._callback_metrics, []
+        taken, self._callback_metrics[split] = self._callback_metrics[split], []
         return taken
 
     def forget_counts(self) -> None:
@@ -256,7 +256,9 @@ class RolloutWorkers:
         """Take in what has happened since the last call."""
         report = self.stream.take_report()
         self._dispatches.add(report, self.supervisor.places, self._grading.added(report.grading))
-        self._callback_metrics += report.metrics
+        for by_split in report.metrics:
+            for split, logged in by_split.items():
+                self._callback_metrics[split].append(logged)
 
 
 @contextlib.contextmanager

@@ -24,7 +24,7 @@ time/step time/cpu time/generate time/grade time/statistics time/update time/tra
 time/sleep_engines time/score_tokens time/shape_rewards time/compose_groups time/compute_advantages time/update_policy
 time/update_history time/sync_weights
 run/wall_s run/epoch
-eval/mean_tokens eval/truncated eval/no_answer eval/distinct eval/failed_share eval/problems eval/samples
+eval/mean_tokens eval/truncated eval/no_answer eval/reward eval/distinct eval/failed_share eval/problems eval/samples
 """.split()
 
 

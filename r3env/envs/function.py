@@ -108,8 +108,9 @@ class FunctionEnv(MathEnv):
             said = self._ask(query, response)
             reason, answer = reason_of(said["reason"]), said["answer"]
             return Verdict(bool(said["correct"]), reason, said["score"], said["feedback"], answer, said["rewards"])
-        except ProcessTimeoutError:
-            late = f"took longer than {self.grading_timeout_s:g} s (environment.grading_timeout_s)"
+        except ProcessTimeoutError as error:
+            waited = f"; {error}" if str(error) else ""
+            late = f"took longer than {self.grading_timeout_s:g} s (environment.grading_timeout_s){waited}"
             return Verdict(False, Reason.TIMEOUT, feedback=f"{' and '.join(self.names)} {late}")
         except ProcessDiedError:
             text = "the process died: os._exit, a signal or lack of memory ended it"

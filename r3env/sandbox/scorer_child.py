@@ -24,6 +24,8 @@ from r3env.sandbox.process import ProcessDiedError, ProcessTamperedError, Proces
 
 # What a call may add to the address space that its imports take up.
 MEMORY_LIMIT_BYTES = 2 << 30
+# A call that has computed for less was waiting.
+_IDLE_S = 0.1
 
 
 def main() -> None:
@@ -95,11 +97,18 @@ def _outcome(worker: Worker, arguments: bytes, due: float, parent: Connection) -
     try:
         return _checked(worker.exchange(call, due - time.monotonic(), parent), nonce)
     except ProcessTimeoutError:
-        return {"timeout": True}
+        return {"timeout": True, "idle": _has_threads() and worker.cpu_seconds() < _IDLE_S}
     except ProcessDiedError:
         return {"died": True}
     except ProcessTamperedError:
         return {"tampered": True}
+
+
+def _has_threads() -> bool:
+    """Whether an import has started threads, which forks do not have; False where the system does not say."""
+    with contextlib.suppress(OSError):
+        return len(os.listdir("/proc/self/task")) > 1
+    return False
 
 
 def _score(scorer: Callable[..., Any], call: Message) -> Message:

@@ -36,6 +36,7 @@ from r3env.sandbox.process import (
 _FIRST_MAKING_LIMIT_S = 120.0  # with its imports
 _GRACE_S = 5.0
 # What a call came to, in the words of a child, where the child itself is at fault.
+WAITED = "it waited: for a server, or for a thread that importing it had started and that the fork of a call lacks"
 _ENDINGS = {ProcessTimeoutError: "timeout", ProcessDiedError: "died", ProcessTamperedError: "tampered"}
 
 
@@ -116,7 +117,7 @@ class SubprocessScorer:
         except ProcessStartError as error:
             raise ProcessDiedError(str(error)) from error
         if "timeout" in reply:
-            raise ProcessTimeoutError
+            raise ProcessTimeoutError(WAITED if reply.get("idle") else "")
         if "died" in reply:
             raise ProcessDiedError("the process died")
         if "tampered" in reply:
@@ -175,7 +176,9 @@ def _run(child: Child, timeout_s: float) -> dict[str, Any]:
             return reply
         case {"plain": dict(), **rest} | {"raised": str(), **rest} if not rest:
             return reply
-        case {"timeout": True, **rest} | {"died": True, **rest} | {"tampered": True, **rest} if not rest:
+        case {"timeout": True, "idle": bool(), **rest} | {"died": True, **rest} | {"tampered": True, **rest} if (
+            not rest
+        ):
             return reply
     raise ProcessTamperedError
 

@@ -1,13 +1,19 @@
 """An environment is made and its problems are read before anything starts."""
 
+import functools
 import socket
 import sys
 
 import pytest
+from ray.tune.registry import register_env
 
 from algorithms.config.errors import ServiceError
 from algorithms.grpo.config import ConfigError, GRPOConfig
 from algorithms.preflight.environments import is_on_hub, validate_environment
+from algorithms.rollout.env_runner import environment_makers
+from algorithms.rollout.types import Split
+from examples.rewards import short
+from r3env.core import Query, Verdict, VerifiableEnv
 
 
 def test_queries_of_both_data_files_are_counted(problems):
@@ -174,3 +180,41 @@ def closed_port():
     with socket.socket() as reserved:
         reserved.bind(("127.0.0.1", 0))
         yield reserved.getsockname()[1]
+
+
+class Doubles(VerifiableEnv):
+    """Its constructor takes what no file can hold."""
+
+    def __init__(self, data=None, problems=lambda: range(4), **arguments):
+        self.problems = problems
+        super().__init__(**arguments)
+
+    def load_queries(self):
+        return [Query(str(n), f"Double {n}.", str(2 * n)) for n in self.problems()]
+
+    def verify(self, query, response):
+        return Verdict(response == query.answer, "in words")
+
+
+def test_an_environment_is_a_class_or_registered_with_ray_and_takes_functions():
+    register_env("doubles", lambda env_config: Doubles(**env_config))
+    for environment in (Doubles, "doubles"):
+        config = GRPOConfig().environment(environment, env_config={"problems": functools.partial(range, 6)})
+        assert config.env == config.environment_settings.id
+        assert validate_environment(config).queries == 6
+        flat = GRPOConfig().update_from_dict(config.to_dict()).copy(copy_frozen=False)
+        assert len(environment_makers(flat)[Split.TRAIN]().unwrapped.queries) == 6
+    register_env("doubles", lambda env_config: Doubles(problems=lambda: range(3)))
+    assert validate_environment(GRPOConfig().environment("doubles")).queries == 3
+    assert validate_environment(GRPOConfig().update_from_dict({"env": Doubles})).queries == 4
+
+
+def test_a_reward_function_of_a_module_may_be_given_itself():
+    options = {"data": "embedded:train", "reward": [short]}
+    config = GRPOConfig().environment("r3env/Function-v0", env_config=options)
+    assert validate_environment(config, trial=True).trial.startswith("reference answers: ")
+    options["reward"] = lambda response: 1.0
+    with pytest.raises(
+        ConfigError, match=r"^environment.options.reward: .*<lambda>' is not of the form module:function"
+    ):
+        validate_environment(GRPOConfig().environment("r3env/Function-v0", env_config=options))

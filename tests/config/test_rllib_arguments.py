@@ -65,7 +65,7 @@ def test_every_argument_of_a_fluent_method_is_seen(method, name):
     [
         ("clip_param", "training.clip_low"),
         ("lambda_", "there is no value function"),
-        ("group_size", 'training={"group_size": …}'),
+        ("temperature", "env_runners.temperature or evaluation.temperature"),
         ("num_generations", "training.group_size"),
         ("group_sizes", "did you mean group_size?"),
         ("frobnicate", "neither RLlib nor a section has it"),
@@ -74,6 +74,38 @@ def test_every_argument_of_a_fluent_method_is_seen(method, name):
 def test_a_name_that_rllib_does_not_have_is_refused_with_ours(name, fix):
     line = refusal(GRPOConfig().update_from_dict({name: 8}))
     assert line.startswith(f"{name}: has no effect here; ") and fix in line
+
+
+@pytest.mark.parametrize(
+    ("given", "line"),
+    [
+        ({"evaluation_duration": "auto"}, "evaluation_duration: 'auto' is no number of episodes"),
+        ({"evaluation_duration": {"grid_search": [1]}}, "evaluation_duration: "),
+        ({"evaluation_config": {"lr": 1}}, "evaluation_config: lr has no effect here; fix: section evaluation"),
+        ({"evaluation_config": {"env_config": {"zoom": 1}}}, "evaluation_config: env_config.zoom has no effect here"),
+    ],
+)
+def test_what_is_said_of_evaluations_has_its_effect_or_is_refused_at_once(given, line):
+    for change in (lambda config: config.evaluation(**given), lambda config: config.update_from_dict(given)):
+        with pytest.raises(ConfigError, match=f"^{line}"):
+            change(GRPOConfig())
+
+
+def test_evaluations_are_as_long_and_as_greedy_as_rllib_is_told():
+    config = GRPOConfig().evaluation(
+        evaluation_interval=1,
+        evaluation_duration=10,
+        evaluation_duration_unit="episodes",
+        evaluation_config=GRPOConfig.overrides(explore=False, env_config={"data": "b.jsonl"}),
+    )
+    config.validate()
+    for each in (config, config.copy(copy_frozen=False), GRPOConfig().update_from_dict(config.to_dict())):
+        own = each.evaluation_settings
+        assert (own.interval, own.limit, own.samples, own.k, own.temperature) == (1, 10, 1, [1], 0.0)
+        assert own.environment_arguments() == {"data": "b.jsonl"} and each.env_config == {}
+    assert GRPOConfig().update_from_dict(config.to_dict() | {"evaluation_duration": 4}).evaluation_settings.limit == 4
+    plain = GRPOConfig().evaluation(samples=4, evaluation_config={"explore": True})
+    assert plain.evaluation_settings == GRPOConfig().evaluation(samples=4).evaluation_settings
 
 
 def test_what_went_through_rllibs_dicts_passes():

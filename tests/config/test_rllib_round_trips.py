@@ -116,6 +116,17 @@ def test_a_system_turn_may_be_searched_and_outlives_a_change_of_the_constructors
     assert "system" not in chosen.env_config
 
 
+@pytest.mark.parametrize("added", [{"group_size": 8}, {"training.group_size": 8}, {"training": {"group_size": 8}}])
+def test_a_trials_choice_comes_after_the_configuration_it_was_added_to(config, added):
+    chosen = R3GRPOConfig.from_dict({**added, **config.to_dict()})
+    assert chosen.to_sections() == config.training(group_size=8).to_sections()
+
+
+def test_a_single_setting_that_is_none_is_refused(config):
+    with pytest.raises(ConfigError, match=r"^training\.group_sizes: no such setting; did you mean"):
+        config.update_from_dict({"training.group_sizes": 8})
+
+
 def test_sections_may_be_given_to_tune_by_name():
     config = GRPOConfig.from_dict({"training": {"lr": 0.5, "group_size": 4}})
     assert (config.lr, config.training_settings.group_size) == (0.5, 4)

@@ -7,7 +7,7 @@ import pytest
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from algorithms.grpo.monitors import EXACT, ROUNDED, MismatchWatch
+from algorithms.grpo.monitors import EXACT, ROUNDED, GradingWatch, MismatchWatch
 
 FLOAT, MIXED = ("float32", "float32"), ("bfloat16", "float32")
 TOKENS = (12, 64)
@@ -22,6 +22,15 @@ def test_it_warns_above_what_the_types_explain_and_once(threshold, dtypes, limit
     warning = watch.observe(1.01 * limit, lag=0)
     assert warning is not None and "tied head" in warning and "env_runners.logp_mismatch_warning" in warning
     assert watch.observe(2 * limit, lag=0) is None
+
+
+def test_a_step_that_waits_for_graders_names_what_helps_once():
+    watch = GradingWatch()
+    assert watch.observe({"time/grade": 9.0, "time/step": 9.0}) is None
+    assert watch.observe({"time/grade": 12.0, "time/step": 25.0}) is None
+    warning = watch.observe({"time/grade": 13.0, "time/step": 25.0})
+    assert warning.startswith("time/grade: ") and "env_runners.reward_actor.replicas" in warning
+    assert watch.observe({"time/grade": 13.0, "time/step": 25.0}) is None
 
 
 def test_a_policy_that_lags_differs_on_purpose_and_nothing_measured_is_no_mismatch():

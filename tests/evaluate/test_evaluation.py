@@ -72,6 +72,7 @@ def test_the_numbers_are_those_of_the_table():
         "pass@1": pytest.approx((1 + 1 / 4 + 0) / 3),
         "pass@2": pytest.approx((1 + 1 / 2 + 0) / 3),
         "pass@4": pytest.approx(2 / 3),
+        "reward": pytest.approx((4 + 1) / 12),
         "mean_tokens": pytest.approx((28 + 71 + 101) / 12),
         "truncated": pytest.approx(4 / 12),
         "failed_share": 0.0,

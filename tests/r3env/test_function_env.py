@@ -19,6 +19,7 @@ from r3env.envs.function_calls import Opinion, combine, read
 from r3env.envs.function_loading import labels
 from r3env.inspect import main as inspect
 from r3env.registry import OptionError, make_env
+from r3env.sandbox.subprocess_scorer import WAITED
 
 ROWS: list[dict[str, Any]] = [
     {"problem": "1+1?", "answer": "2", "tolerance": 0.5, "tags": ["sum", "easy"]},
@@ -382,6 +383,29 @@ def test_a_function_that_exits_or_fills_memory_is_an_error(judge: Any, function:
     verdict = judge(function)
     assert verdict.reason is Reason.ERROR and said in verdict.feedback
     assert judge("value_of", "0.5").score == 0.5
+
+
+WORKS_IN_A_THREAD = """
+import queue, threading
+asked, answered = queue.Queue(), queue.Queue()
+
+def work():
+    while True:
+        answered.put(asked.get())
+
+threading.Thread(target=work, daemon=True).start()
+
+def reward(response):
+    asked.put(1.0)
+    return answered.get()
+"""
+
+
+def test_a_call_that_waits_for_a_thread_that_its_fork_lacks_says_so(tmp_path: Path, folder: Path) -> None:
+    (tmp_path / "threaded.py").write_text(WORKS_IN_A_THREAD)
+    env = FunctionEnv(str(folder / "rows.jsonl"), reward=f"{tmp_path}/threaded.py:reward", grading_timeout_s=1.0)
+    verdict = env.verify(env.query(env.uids[0]), "1")
+    assert verdict.reason is Reason.TIMEOUT and verdict.feedback.endswith(WAITED)
 
 
 def test_what_a_function_prints_goes_nowhere(judge: Any, capfd: Any) -> None:

@@ -13,6 +13,7 @@ from algorithms.rollout.failures import (
     describe_error,
     refuse_if_all_failed,
 )
+from r3env.sandbox.subprocess_scorer import WAITED
 from tests.hand_made import answer
 
 from .requests import requests_of
@@ -105,6 +106,11 @@ def test_the_fix_of_timeouts_is_the_time_limit():
     late = episodes(*["the answer could not be graded: timeout"] * 8, *[None] * 8, verdict="timeout")
     with pytest.raises(EpisodesFailed, match="fix: make the verifier quicker, or raise environment.grading_timeout_s"):
         FailureLimit(0.25).check(late)
+
+
+def test_the_fix_of_calls_that_waited_for_a_thread_is_no_longer_limit():
+    with pytest.raises(EpisodesFailed, match="fix: start threads, clients and models in the function, or hold them"):
+        FailureLimit(0.25).check(episodes(*[f"late; {WAITED}"] * 8, *[None] * 8, verdict="timeout"))
 
 
 @pytest.mark.parametrize("most", [0.0, 0.5, 1.0])

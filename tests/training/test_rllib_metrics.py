@@ -127,6 +127,7 @@ class Episodes(RLlibCallback):
 
     def on_episode_end(self, *, episode, env, env_runner, metrics_logger, **kwargs):
         self.note("end", episode, env)
+        metrics_logger.log_value("trained", episode.get_infos(0)["split"] == "train", reduce="mean", window=100)
         metrics_logger.log_value("longest_turn", len(max(episode.get_actions(), key=len)), reduce="max")
 
     def on_sample_end(self, *, env_runner, metrics_logger, samples, **kwargs):
@@ -200,9 +201,14 @@ def test_the_policy_answers_a_problem_and_a_conversation(grpo_config, build):
 
 
 def test_a_remote_runner_answers_and_no_call_costs_its_engine(grpo_config, build):
-    algorithm = build(grpo_config.env_runners(num_env_runners=1).callbacks(Episodes))
+    config = grpo_config.env_runners(num_env_runners=1).training(max_off_policy_steps=1).callbacks(Episodes)
+    algorithm = build(config.evaluation(evaluation_interval=1, evaluation_duration=4))
     assert algorithm.get_module() is not None
-    assert algorithm.train()[ENV_RUNNER_RESULTS]["longest_turn"] > 0  # callbacks log there too
+    result = algorithm.train()
+    assert result[ENV_RUNNER_RESULTS]["longest_turn"] > 0  # callbacks log there too
+    evaluated = result["evaluation"][ENV_RUNNER_RESULTS]
+    assert evaluated["num_episodes"] == 4 and evaluated["trained"] == 0.0  # beside rollouts for the next step
+    assert algorithm.train()[ENV_RUNNER_RESULTS]["trained"] == 1.0
     runners = algorithm.env_runner_group
     (episodes,) = runners.foreach_env_runner(lambda runner: runner.sample(num_episodes=3, explore=False))
     assert len({episode.get_infos()[0]["uid"] for episode in episodes}) == 3

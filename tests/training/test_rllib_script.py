@@ -8,13 +8,18 @@ from ray import tune
 from ray.rllib.algorithms.algorithm import Algorithm
 from ray.rllib.callbacks.callbacks import RLlibCallback
 from ray.rllib.utils.metrics import ENV_RUNNER_RESULTS, EPISODE_RETURN_MEAN, EVALUATION_RESULTS
-from ray.tune.schedulers import ASHAScheduler
+from ray.rllib.utils.test_utils import check_train_results_new_api_stack
+from ray.tune.registry import get_trainable_cls
 
 from algorithms.grpo.algorithm import GRPO
 from algorithms.grpo.config import ConfigError
+from algorithms.r3_grpo.algorithm import R3GRPO
+from algorithms.rollout.env_runner import environment_makers
+from algorithms.rollout.types import Split
+from r3env.envs.math import MathEnv
+from tests.docs.pages import DOCS, fenced
 
 ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # callbacks go to trials
-RETURN = f"{ENV_RUNNER_RESULTS}/{EPISODE_RETURN_MEAN}"
 
 
 class LongestResponse(RLlibCallback):
@@ -29,6 +34,10 @@ class LongestResponse(RLlibCallback):
         metrics_logger.log_value("episode_rewards", sum(episode.get_rewards()), reduce="mean", window=10)
 
 
+class OwnProblems(MathEnv):
+    """Given as a class, which the processes of trials know by Ray."""
+
+
 def custom_eval_function(algorithm, eval_workers):
     """As in RLlib's example `custom_evaluation`."""
     parts = eval_workers.foreach_env_runner(func=lambda runner: runner.sample(num_episodes=2, explore=False))
@@ -38,16 +47,16 @@ def custom_eval_function(algorithm, eval_workers):
     return {ENV_RUNNER_RESULTS: {EPISODE_RETURN_MEAN: mean}}, steps, steps
 
 
-def configured(config):
-    return config.callbacks(LongestResponse).evaluation(evaluation_interval=1)
-
-
 def test_a_script_of_an_rllib_user_runs(grpo_config, build, tmp_path):
-    algo = build(configured(grpo_config).evaluation(custom_evaluation_function=custom_eval_function))
+    config = grpo_config.callbacks(LongestResponse).evaluation(
+        evaluation_interval=1, evaluation_duration=4, evaluation_duration_unit="episodes"
+    )
+    algo = build(config.evaluation(custom_evaluation_function=custom_eval_function))
     for _ in range(3):
         result = algo.train()
         if result[ENV_RUNNER_RESULTS][EPISODE_RETURN_MEAN] > 0.0:
             break
+    check_train_results_new_api_stack(result)
     found = result[ENV_RUNNER_RESULTS]
     assert found["longest_response"] > 0
     assert 0.0 <= found["episode_rewards"] <= 1.0 and found[EPISODE_RETURN_MEAN] <= found["episode_return_max"]
@@ -74,26 +83,54 @@ def test_a_trial_that_cannot_begin_ends_in_one_line(grpo_config, tmp_path):
         GRPO(config=config.to_dict())
 
 
+def test_the_algorithms_are_known_to_tune_by_name():
+    assert (get_trainable_cls("GRPO"), get_trainable_cls("R3GRPO")) == (GRPO, R3GRPO)
+
+
 @pytest.mark.slow
-def test_a_tuner_stops_trials_on_the_return_of_episodes(grpo_config, tmp_path):
-    config = configured(grpo_config).training(lr=tune.grid_search([1e-5, 1e-4]))
-    results = tune.Tuner(
-        GRPO,
-        param_space=config,
-        tune_config=tune.TuneConfig(
-            metric=RETURN, mode="max", scheduler=ASHAScheduler(max_t=2, grace_period=1), max_concurrent_trials=1
-        ),
-        run_config=tune.RunConfig(
-            storage_path=str(tmp_path),
-            stop={RETURN: 1.0, "training_iteration": 2},
-            checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=True),
-            verbose=0,
-        ),
-    ).fit()
-    assert not results.errors
+def test_the_page_for_rllib_users_runs_as_it_stands(ray_session, tmp_path, monkeypatch):
+    """With a search of Tune, whose folder is continued here: a trial that fails resumes from its checkpoint."""
+    monkeypatch.chdir(tmp_path)
+    scope = {"__name__": __name__}
+    for block in fenced(DOCS / "guides" / "rllib.md", "python"):
+        exec(compile(block, "rllib.md", "exec"), scope)
+    check_train_results_new_api_stack(scope["result"])
+    assert scope["result"][EVALUATION_RESULTS][ENV_RUNNER_RESULTS]["num_episodes"] == 8
+    assert [len(part) for part in scope["parts"]] == [2] and len(scope["answers"]) == 4
+    for config in (scope["by_name"], scope["by_class"]):
+        assert len(environment_makers(config)[Split.TRAIN]().unwrapped.queries) == 10
+    results, best = scope["results"], scope["best"]
+    assert not results.errors and best.checkpoint is not None
     assert {result.metrics["training_iteration"] for result in results} <= {1, 2}
-    best = results.get_best_result()
-    assert best.checkpoint is not None
     assert 0.0 <= best.metrics[ENV_RUNNER_RESULTS][EPISODE_RETURN_MEAN] <= 1.0
-    assert best.metrics[EVALUATION_RESULTS][ENV_RUNNER_RESULTS]["num_episodes"] == 16
-    assert best.metrics[ENV_RUNNER_RESULTS]["longest_response"] > 0
+    restored = tune.Tuner.restore(str(tmp_path / "runs/tune/rates"), trainable=GRPO)
+    assert len(restored.get_results()) == 2
+
+
+@pytest.mark.slow
+def test_a_flat_search_by_name_is_trained_as_it_is_labeled_and_restored_where_it_failed(grpo_config, tmp_path):
+    flag = tmp_path / "mended"
+
+    def fail(*, algorithm, **found):
+        if algorithm.iteration == 2 and not flag.exists():
+            raise RuntimeError("not yet")
+
+    config = grpo_config.environment(OwnProblems).callbacks(on_train_result=fail)
+    space = config.to_dict() | {"group_size": tune.grid_search([2])}
+    run_config = tune.RunConfig(
+        name="flat",
+        storage_path=str(tmp_path),
+        stop={"training_iteration": 2},
+        checkpoint_config=tune.CheckpointConfig(checkpoint_frequency=1),
+        verbose=0,
+    )
+    failed = tune.Tuner("GRPO", param_space=space, run_config=run_config).fit()
+    assert len(failed.errors) == 1
+    flag.touch()
+    restored = tune.Tuner.restore(str(tmp_path / "flat"), trainable="GRPO", resume_errored=True)
+    (result,) = restored.fit()
+    assert result.error is None and result.metrics["training_iteration"] == 2
+    found = result.metrics[ENV_RUNNER_RESULTS]
+    queries = grpo_config.training_settings.queries_per_step
+    assert result.config["group_size"] * queries == found["num_episodes"]
+    assert found["num_episodes_lifetime"] == 2 * found["num_episodes"]
