@@ -30,7 +30,7 @@ def check_names(names: Any, example: str) -> tuple[str, ...]:
     """Return names of functions, those of files with their folders: a child may be in another folder.
 
     Args:
-        names: one, or several; a function of a module or script stands for its name.
+        names: one, or several; a function of a module stands for its name.
         example: what to write, for the error of an empty list.
 
     Raises:
@@ -48,12 +48,10 @@ def check_names(names: Any, example: str) -> tuple[str, ...]:
 
 
 def _name_of(function: Any) -> Any:
-    """Return the name of a function, by which other processes import it; what is none stays as it is."""
-    if not inspect.isfunction(function):
+    """Return the name of a function by which other processes import it; of others, and of a script's, itself."""
+    if not inspect.isfunction(function) or function.__module__ == "__main__":
         return function
-    script = getattr(sys.modules["__main__"], "__file__", None)
-    place = script if function.__module__ == "__main__" and script else function.__module__
-    return f"{place}:{function.__qualname__}"
+    return f"{function.__module__}:{function.__qualname__}"
 
 
 def _absolute(name: str) -> str:

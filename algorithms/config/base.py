@@ -284,7 +284,7 @@ class BaseConfig(AlgorithmConfig):
         if dot and section in self.sections:
             return section, name
         owners = [section for section, kind in self.sections.items() if key in kind.model_fields]
-        return (owners[0], key) if len(owners) == 1 and key not in self.__dict__ else None
+        return (owners[0], key) if len(owners) == 1 and not hasattr(self, key) else None
 
     def __setattr__(self, key: str, value: Any) -> None:
         section = key.removesuffix(_SUFFIX)

@@ -55,7 +55,9 @@ class GradingWatch:
 
     def observe(self, record: Mapping[str, float | str]) -> str | None:
         """Look at a step's metrics; return the warning when it is due."""
-        waited, step = float(record.get("time/grade", 0.0)), float(record["time/step"])
+        # Rollouts that run ahead keep nobody waiting.
+        waited = min(float(record[tag]) for tag in ("time/grade", "time/collect_rollouts"))
+        step = float(record["time/step"])
         if self._told or waited < max(self.LEAST_S, self.SHARE * step):
             return None
         self._told = True

@@ -83,7 +83,10 @@ class Failures:
     def fix(self) -> str:
         """What to do against the most frequent error."""
         if WAITED in self.kinds[0][0]:
-            return "start threads, clients and models in the function, or hold them in env_runners.reward_actor"
+            return (
+                "start threads, clients and models in the function, or hold them in env_runners.reward_actor; for a "
+                "slow server raise environment.grading_timeout_s"
+            )
         if 2 * self.timeouts > self.failed:
             return "make the verifier quicker, or raise environment.grading_timeout_s"
         return (

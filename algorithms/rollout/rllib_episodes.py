@@ -38,7 +38,8 @@ class RunnerCallbacks:
         self.objects = [kind() for kind in force_list(runner.config.callbacks_class)]
         self._lock = threading.RLock()
         # An evaluation may run beside rollouts for training.
-        evaluated = MetricsLogger(stats_cls_lookup=runner.config.stats_cls_lookup, root=False)
+        lookup: Any = runner.config.stats_cls_lookup
+        evaluated = MetricsLogger(stats_cls_lookup=lookup, root=False)
         self._logs = {Split.TRAIN: runner.metrics, Split.EVALUATION: evaluated}
         self.wanted = not RUNNER_CALLBACKS.isdisjoint(given_callbacks(runner.config))
 

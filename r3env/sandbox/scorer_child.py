@@ -24,8 +24,8 @@ from r3env.sandbox.process import ProcessDiedError, ProcessTamperedError, Proces
 
 # What a call may add to the address space that its imports take up.
 MEMORY_LIMIT_BYTES = 2 << 30
-# A call that has computed for less was waiting.
-_IDLE_S = 0.1
+# A call that has computed for a smaller share of its time was waiting.
+_IDLE_SHARE = 0.05
 
 
 def main() -> None:
@@ -94,10 +94,11 @@ def _outcome(worker: Worker, arguments: bytes, due: float, parent: Connection) -
     """What a call in the worker comes to: `score`, `plain`, `raised`, `timeout`, `died` or `tampered`."""
     nonce = secrets.token_hex(16)
     call = {"nonce": nonce, "arguments": base64.b64encode(arguments).decode()}
+    limit_s = due - time.monotonic()
     try:
-        return _checked(worker.exchange(call, due - time.monotonic(), parent), nonce)
+        return _checked(worker.exchange(call, limit_s, parent), nonce)
     except ProcessTimeoutError:
-        return {"timeout": True, "idle": _has_threads() and worker.cpu_seconds() < _IDLE_S}
+        return {"timeout": True, "idle": _has_threads() and worker.cpu_seconds() < _IDLE_SHARE * limit_s}
     except ProcessDiedError:
         return {"died": True}
     except ProcessTamperedError:

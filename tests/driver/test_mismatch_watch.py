@@ -26,11 +26,14 @@ def test_it_warns_above_what_the_types_explain_and_once(threshold, dtypes, limit
 
 def test_a_step_that_waits_for_graders_names_what_helps_once():
     watch = GradingWatch()
-    assert watch.observe({"time/grade": 9.0, "time/step": 9.0}) is None
-    assert watch.observe({"time/grade": 12.0, "time/step": 25.0}) is None
-    warning = watch.observe({"time/grade": 13.0, "time/step": 25.0})
+
+    def observe(grade, step, collect=60.0):
+        return watch.observe({"time/grade": grade, "time/step": step, "time/collect_rollouts": collect})
+
+    assert observe(9.0, 9.0) is observe(12.0, 25.0) is observe(13.0, 25.0, collect=1.0) is None
+    warning = observe(13.0, 25.0)
     assert warning.startswith("time/grade: ") and "env_runners.reward_actor.replicas" in warning
-    assert watch.observe({"time/grade": 13.0, "time/step": 25.0}) is None
+    assert observe(13.0, 25.0) is None
 
 
 def test_a_policy_that_lags_differs_on_purpose_and_nothing_measured_is_no_mismatch():

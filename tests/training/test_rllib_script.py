@@ -132,5 +132,5 @@ def test_a_flat_search_by_name_is_trained_as_it_is_labeled_and_restored_where_it
     assert result.error is None and result.metrics["training_iteration"] == 2
     found = result.metrics[ENV_RUNNER_RESULTS]
     queries = grpo_config.training_settings.queries_per_step
-    assert result.config["group_size"] * queries == found["num_episodes"]
+    assert found["num_episodes"] == 2 * queries
     assert found["num_episodes_lifetime"] == 2 * found["num_episodes"]
