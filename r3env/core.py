@@ -4,7 +4,7 @@ import abc
 import contextlib
 import inspect
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -27,7 +27,7 @@ __all__ = [
     "VerifiableEnv",
 ]
 
-_OPTIONS = ("uid", "failed_attempt", "attempt_feedback", "variant")
+_OPTIONS = ("uid", "failed_attempt", "attempt_feedback", "variant", "problem")
 
 REFLECTION_STEPS = """\
 The answer above is not correct. Before you answer again, work through these steps:
@@ -246,7 +246,8 @@ class VerifiableEnv(gymnasium.Env[str, str], abc.ABC):
             options: `uid` names the query (without it one is sampled). `failed_attempt` is an earlier response
                 to it: the episode then begins with the turn after that response. `attempt_feedback` is the
                 `feedback` of that response's info, which the verdict that `feedback` gets has again. `variant` names
-                another form of the query, see `variant`.
+                another form of the query, see `variant`. `problem` is a text in the place of the query's, for this
+                episode alone: the answer stays the query's.
 
         Returns:
             The user turn, and an info with `uid`. `conversation` holds the turns before it, if any: those of the query,
@@ -271,6 +272,8 @@ class VerifiableEnv(gymnasium.Env[str, str], abc.ABC):
         query = named or self._sample()
         if options.get("variant"):
             query = self.variant(query, str(options["variant"]))
+        if options.get("problem"):
+            query = replace(query, problem=str(options["problem"]))
         self._current, self._turns_left = query, self.max_turns
         info: dict[str, Any] = {"uid": query.uid}
         prompt = self.prompt(query)

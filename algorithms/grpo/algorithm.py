@@ -230,8 +230,8 @@ class GRPO(StagedAlgorithm):
         """Return the samples that are stored but not trained on, where they have no log-probs yet."""
         if self.history is None:
             return []
-        dropped = [sample for group in batch.dropped for sample in group.samples]
-        left_out = [sample for group in batch.rolled_out for sample in group.left_out]
+        dropped = [sample for group in batch.dropped if group.is_of_data for sample in group.samples]
+        left_out = [sample for group in batch.stored for sample in group.left_out]
         return [sample for sample in (*batch.for_history, *dropped, *left_out) if sample.old_logprobs is None]
 
 
@@ -240,7 +240,8 @@ register_trainable("GRPO", GRPO)  # for `tune.run("GRPO")`
 
 def write_history(history: ReplayHistory, batch: StepBatch) -> None:
     """Add a step's rollouts and outcomes, and commit them together."""
-    for sample in (sample for sample in (*batch.for_history, *batch.fresh) if sample.is_finite):
+    fresh = (sample for group in batch.stored for sample in group.fresh)
+    for sample in (sample for sample in (*batch.for_history, *fresh) if sample.is_finite):
         history.add(to_entry(sample, batch.step))
     for group in batch.rolled_out:
         if group.prompt.context == Context.PLAIN:

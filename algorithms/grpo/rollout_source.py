@@ -28,7 +28,7 @@ from algorithms.grpo.query_sampler import QuerySampler
 from algorithms.grpo.types import Group, Sample, StepBatch
 from algorithms.rollout.failures import FailureLimit, FailureWatch, ToolWatch
 from algorithms.rollout.stream import Ticket
-from algorithms.rollout.types import Prompt, Request, Rollout, Sampling
+from algorithms.rollout.types import Prompt, Request, Rollout, Sampling, Split
 from algorithms.rollout.workers import RolloutWorkers
 from algorithms.utils.rng import RngStream, group_seeds
 
@@ -300,9 +300,14 @@ def make_requests(
         first_group: groups count from here.
     """
     greedy = replace(sampling, temperature=0.0)
+
+    def request(place: int, prompt: Prompt, group: int, seed: int) -> Request:
+        split = Split.TRAIN if prompt.judged else Split.QUESTION
+        return Request(place, prompt, group, seed, greedy if prompt.greedy else sampling, split)
+
     owners = [index for index, size in enumerate(sizes) for _ in range(size)]
     return [
-        Request(first_id + i, prompts[owner], first_group + owner, seed, greedy if prompts[owner].greedy else sampling)
+        request(first_id + i, prompts[owner], first_group + owner, seed)
         for i, (owner, seed) in enumerate(zip(owners, seeds, strict=True))
     ]
 

@@ -115,6 +115,11 @@ class Group:
         return len({sample.rollout.correct for sample in self.samples}) == 1
 
     @property
+    def is_of_data(self) -> bool:
+        """Whether its prompt poses a query of the data; what was written for a step is neither stored nor replayed."""
+        return not self.prompt.problem
+
+    @property
     def any_correct(self) -> bool:
         """Whether the group holds a correct response."""
         return any(sample.rollout.correct for sample in self.samples)
@@ -149,6 +154,11 @@ class StepBatch:
     def rolled_out(self) -> list[Group]:
         """All groups of the step, trained on or not."""
         return [*self.groups, *self.dropped]
+
+    @property
+    def stored(self) -> list[Group]:
+        """The groups whose fresh samples the history takes."""
+        return [group for group in self.rolled_out if group.is_of_data]
 
     @property
     def fresh(self) -> Iterator[Sample]:

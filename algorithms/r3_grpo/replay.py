@@ -143,7 +143,7 @@ class Replay(Mechanism):
         """Draw what the history has for a group; for `lowest_entropy` all that it has."""
         only_correct, uniform = self.settings.outcome == "correct", self.settings.draw == "uniform"
         lacks = group.homogeneous and not (only_correct and group.any_correct)
-        if self.settings.groups == "homogeneous" and not lacks:
+        if not group.is_of_data or (self.settings.groups == "homogeneous" and not lacks):
             return []
         return self.services.history.sample_opposite_outcomes(
             group.prompt.uid,

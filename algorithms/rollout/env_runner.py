@@ -53,12 +53,15 @@ def environment_makers(config: BaseConfig) -> dict[Split, Callable[[], gymnasium
 
 
 class Question(gymnasium.Env[str, str]):
-    """A conversation that the policy continues by one turn, which nobody judges; as JSON it is the query's uid."""
+    """A conversation that the policy continues by one turn, which nobody judges: as JSON the uid, or a `problem`."""
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
         """Return the last turn, and those before it."""
         super().reset(seed=seed)
-        *before, last = json.loads((options or {})["uid"])
+        options = options or {}
+        if "problem" in options:
+            return options["problem"], {}
+        *before, last = json.loads(options["uid"])
         return last["content"], {"conversation": before}
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:

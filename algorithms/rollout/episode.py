@@ -267,6 +267,8 @@ def _options(prompt: Prompt, takes_hint: bool) -> dict[str, Any]:
             options["attempt_feedback"] = prompt.attempt.feedback
     if prompt.variant:
         options["variant"] = prompt.variant
+    if prompt.problem:
+        options["problem"] = prompt.problem
     if prompt.hint and takes_hint:
         options["hint"] = prompt.hint
     return options

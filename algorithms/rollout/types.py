@@ -67,6 +67,9 @@ class Prompt:
         greedy: whether each token is the most likely one, in place of sampling; to measure, not to train on.
         variant: another form of the query, by the environment's name for it; empty: the query itself.
         feedback: what the user turn after the attempt says; empty: the environment says it.
+        problem: a text for this prompt alone in place of the query's problem, with the same answer; such responses are
+            never stored.
+        judged: whether the environment poses the problem and judges the response; else the policy is asked `problem`.
     """
 
     uid: str
@@ -79,6 +82,8 @@ class Prompt:
     greedy: bool = False
     variant: str = ""
     feedback: str = ""
+    problem: str = ""
+    judged: bool = True
 
     def in_form(self, variant: str) -> "Prompt":
         """Return the plain prompt of a variant, or of the query itself; a variant is a context of its name."""

@@ -47,7 +47,7 @@ dapo dr_grpo gspo cispo rloo ngrpo w_reinforce rl_zvp sapo dppo gmpo clip_cov kl
 ma_rlhf mdpo bcpg_nsa prerl rover arena_rl med_grpo rep_exp gdpo
 delethink vade greso vas window adcl self knapsack gdro rlep luffy exgrpo rorecomp
 sdpo opd ace laser dph_rl
-prefix_rl cog_drift fission scaf_grpo egsr
+prefix_rl cog_drift fission scaf_grpo egsr svs
 """.split()
 
 ARMS: Mapping[str, Arm] = {

@@ -83,6 +83,7 @@ PRESETS = {
     "prefix_rl": Bonus(None, TASK + "2601.18795, notes"),
     "rorecomp": Bonus(None, TASK + "2509.25958, abstract: brevity by what is trained on, not by the reward"),
     "scaf_grpo": Bonus(None, TASK + "authors' code: GRPO"),
+    "svs": Bonus(None, TASK + "2508.14029, authors' code: accuracies alone"),
     "self": Bonus(None, TASK + "2510.02230, authors' code"),
     "vade": Bonus(None, TASK + "2511.18902, abstract"),
     "vas": Bonus(None, TASK + "2509.21268, section 3"),

@@ -33,6 +33,7 @@ ACTS = {
     "prefix_rl": ("prefix_rl/prompts", "prefix_rl.threshold=1", "prefix_rl.flawed=0.4"),
     "cog_drift": ("cog_drift/variants", "cog_drift.formats=[fill_in,open_ended]"),
     "fission": ("fission/prompts",),
+    "svs": ("svs/written",),
     "scaf_grpo": ("scaf_grpo/replaced", "scaf_grpo.warmup=0"),
     "laser": ("laser/loss", "laser.warmup=1", "laser.min_std=0.001"),
     "dph_rl": ("dph_rl/rehearsed", "dph_rl.solved=0.25"),

@@ -31,6 +31,7 @@ NUMPY_ONLY = [
     "algorithms.methods.laser",
     "algorithms.methods.rorecomp",
     "algorithms.methods.scaf_grpo",
+    "algorithms.methods.svs",
     "algorithms.methods.self_filter",
     "algorithms.methods.ace",
     "algorithms.methods.gdpo",
