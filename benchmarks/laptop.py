@@ -26,7 +26,7 @@ from algorithms.utils.files import write_text
 from algorithms.utils.provenance import machine
 from algorithms.utils.statistics import in_points, paired_bootstrap
 from benchmarks.ablation.intervals import half_width, t_interval
-from benchmarks.ablation.learned import PASS_AT_1, held_out
+from benchmarks.ablation.learned import CPU, PASS_AT_1, held_out
 from benchmarks.looks import TITLES, Line, draw_lines
 
 RECORDS = Path(__file__).parents[1] / "docs" / "evidence" / "laptop.jsonl"
@@ -39,7 +39,7 @@ class Run:
     """A finished run.
 
     Args:
-        arm: one of `ARMS`.
+        arm: a name of `TITLES`.
         seed: of the run.
         commit: of the code.
         machine: cores and processor.
@@ -49,6 +49,7 @@ class Run:
         curve: [generated tokens, held-out pass@1] of each evaluation.
         before: `metrics`, `correct` by problem, `levels` and `examples` as in evaluation.json.
         after: likewise.
+        cpu_s: processor seconds of the training steps; 0: not recorded.
     """
 
     arm: str
@@ -61,6 +62,7 @@ class Run:
     curve: list[list[float]]
     before: Mapping[str, Any]
     after: Mapping[str, Any]
+    cpu_s: float = 0.0
 
     @property
     def gain(self) -> float:
@@ -71,7 +73,7 @@ class Run:
 def read_records(file: Path = RECORDS) -> list[Run]:
     """Return the recorded runs, those of an arm together, by seed; none without a file."""
     lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
-    return sorted((Run(**json.loads(line)) for line in lines), key=lambda run: (ARMS.index(run.arm), run.seed))
+    return sorted((Run(**json.loads(line)) for line in lines), key=lambda run: (list(TITLES).index(run.arm), run.seed))
 
 
 def read_run(folder: Path) -> Run | None:
@@ -81,7 +83,8 @@ def read_run(folder: Path) -> Run | None:
         return None
     summary, evaluation = json.loads(run.summary_file.read_text("utf-8")), run.read_evaluation()
     arm, _, seed = folder.name.rpartition("-")
-    curve = held_out(summary, run.read_metrics())
+    steps = run.read_metrics()
+    curve = held_out(summary, steps)
     return Run(
         arm=arm,
         seed=int(seed),
@@ -91,6 +94,7 @@ def read_run(folder: Path) -> Run | None:
         generated_tokens=summary["generated_tokens"],
         wall_s=summary["wall_s"],
         curve=np.transpose([curve.tokens, curve.values[PASS_AT_1]]).tolist(),
+        cpu_s=sum(step.get(CPU, 0.0) for step in steps),
         **{
             side: {key: evaluation[side][key] for key in ("metrics", "correct", "levels", "examples")} for side in SIDES
         },

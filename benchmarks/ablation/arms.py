@@ -37,8 +37,8 @@ _WITHOUT_CCR, _WITHOUT_ISR, _WITHOUT_SERR = (
 
 
 def _r3(name: str, *settings: str) -> Arm:
-    """Return an arm of R³ as all published ones are: it ranks by entropy, and replay has no dual clip of its own."""
-    return Arm(name, "r3_grpo", settings=("ranking.order=entropy", "replay.dual_clip=null", *settings))
+    """Return an arm of R³ that ranks by entropy, as the paper does."""
+    return Arm(name, "r3_grpo", settings=("ranking.order=entropy", *settings))
 
 
 # Presets that are arms as they are.

@@ -39,9 +39,9 @@ def test_all_arms_have_the_tasks_rewards(tmp_path):
     assert bonus("evaluation: {k: [1]}\nreward: {length_bonus: 0.5}") == [0.5, 0.5, 0.5, 0, 1]
 
 
-def test_published_arms_of_r3_replay_without_a_bound_of_their_own():
+def test_arms_of_r3_bound_replayed_ratios_as_by_default_and_the_letter_does_not():
     r3, paper, rlep = jobs("r3", "r3-paper", "rlep")
-    assert r3.sections["replay"]["dual_clip"] is paper.sections["replay"]["dual_clip"] is None
+    assert r3.sections["replay"]["dual_clip"] == 3 and paper.sections["replay"]["dual_clip"] is None
     assert rlep.sections["replay"]["dual_clip"] == 10
 
 

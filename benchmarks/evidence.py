@@ -1,0 +1,116 @@
+"""Whether R³ helps a real language model: arms beside GRPO in two regimes, from the records of their runs.
+
+    python -m benchmarks.evidence                               # print every table of docs/evidence/third-*.jsonl
+    python -m benchmarks.evidence truncated runs/truncated      # first add the finished runs of an ablation's folder
+
+docs/evidence/third.yaml is the protocol: regimes, arms, budget, predictions. Arms are paired by seed and held-out
+problem.
+"""
+
+import argparse
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+from scipy import stats
+
+from algorithms.utils.statistics import in_points
+from benchmarks import laptop
+from benchmarks.ablation.intervals import Interval
+from benchmarks.laptop import Run
+from benchmarks.looks import TITLES
+
+REGIMES = ("incorrect", "truncated")
+REFERENCE = "grpo"
+
+
+def records(regime: str) -> Path:
+    """Return the file of a regime's records."""
+    return laptop.RECORDS.with_name(f"third-{regime}.jsonl")
+
+
+def crossed_interval(values: np.ndarray) -> Interval:
+    """Return the mean with its 95 % interval over seeds and problems, both drawn at random.
+
+    The variance of the mean is that of a two-way layout with random effects and one value a cell; degrees of freedom by
+    Satterthwaite (Searle, Casella and McCulloch, Variance Components, 1992). Where the sum of mean squares is not
+    above one of its parts, that part alone counts.
+
+    Args:
+        values: [seeds, problems], at least two of each.
+    """
+    seeds, problems = values.shape
+    mean, rows, columns = values.mean(), values.mean(axis=1), values.mean(axis=0)
+    rest = values - rows[:, None] - columns + mean
+    freedom = np.array([seeds - 1, problems - 1, (seeds - 1) * (problems - 1)])
+    squares = np.array([problems * rows.var() * seeds, seeds * columns.var() * problems, (rest**2).sum()]) / freedom
+    combined, parts = squares @ [1, 1, -1], squares * [1, 1, 0]
+    if combined <= parts.max():
+        combined, used = parts.max(), freedom[parts.argmax()]
+    else:
+        used = combined**2 / (squares**2 / freedom).sum()
+    half = stats.t.ppf(0.975, used) * np.sqrt(combined / values.size)
+    return Interval(float(mean), float(mean - half), float(mean + half), seeds)
+
+
+def ahead(runs: Sequence[Run], arm: str, reference: str = REFERENCE) -> Interval | None:
+    """Return an arm's final held-out pass@1 minus the reference's over common seeds; None with fewer than two."""
+    own, other = ({run.seed: run for run in runs if run.arm == name} for name in (arm, reference))
+    seeds = sorted(own.keys() & other.keys())
+    if len(seeds) < 2:
+        return None
+    uids = sorted(own[seeds[0]].after["correct"])
+    return crossed_interval(
+        np.array([[run[seed].after["correct"][uid] for uid in uids] for run in (own, other) for seed in seeds])
+        .reshape(2, len(seeds), len(uids))
+        .transpose(1, 2, 0)
+        @ np.array([1.0, -1.0])
+    )
+
+
+def compared(runs: Sequence[Run]) -> str:
+    """Tabulate each arm's gain by seed, its mean over the run, the difference to the reference, and its cost."""
+    heads = ("arm", "seeds", "before", "after", "over the run", "minus GRPO [95 %]", "tokens", "CPU s a 1,000 tokens")
+    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    for arm in dict.fromkeys(run.arm for run in runs):
+        own = [run for run in runs if run.arm == arm]
+        gap = None if arm == REFERENCE else ahead(runs, arm)
+        cells = [
+            TITLES.get(arm, arm),
+            str(len(own)),
+            _percent(own, lambda run: run.before["metrics"]["pass@1"]),
+            _percent(own, lambda run: run.after["metrics"]["pass@1"]),
+            _percent(own, area),
+            f"{in_points(gap.mean):+.1f} [{in_points(gap.low):+.1f}, {in_points(gap.high):+.1f}]" if gap else "",
+            f"{np.mean([run.generated_tokens for run in own]):,.0f}",
+            f"{np.mean([1000 * run.cpu_s / run.generated_tokens for run in own]):.1f}",
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def area(run: Run) -> float:
+    """Return the mean held-out pass@1 over generated tokens."""
+    tokens, values = np.transpose(run.curve)
+    return float(np.trapezoid(values, tokens) / (tokens[-1] - tokens[0]))
+
+
+def _percent(runs: Sequence[Run], value: Callable[[Run], float]) -> str:
+    return f"{in_points(float(np.mean([value(run) for run in runs]))):.1f} %"
+
+
+def main() -> None:
+    """Add runs, print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("regime", nargs="?", choices=REGIMES, help="default: all")
+    parser.add_argument("folder", type=Path, nargs="?", help="of an ablation, whose finished runs are added")
+    arguments = parser.parse_args()
+    for regime in [arguments.regime] if arguments.regime else REGIMES:
+        if arguments.folder:
+            laptop.add(arguments.folder, records(regime))
+        if runs := laptop.read_records(records(regime)):
+            print(f"{regime}\n\n{compared(runs)}\n\n{laptop.by_seed(runs)}\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,46 @@
+"""The intervals and the table of the third edition's arms."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from benchmarks import evidence
+
+
+def test_the_interval_covers_seeds_and_problems_both_drawn_at_random():
+    rng = np.random.default_rng(0)
+    covered = 0
+    for _ in range(400):
+        seeds, problems, rest = (
+            rng.normal(0, scale, shape) for scale, shape in ((1, (4, 1)), (5, (1, 40)), (4, (4, 40)))
+        )
+        found = evidence.crossed_interval(2.0 + seeds + problems + rest)
+        covered += found.low <= 2.0 <= found.high
+    assert 0.92 < covered / 400 < 0.99
+
+
+def test_the_interval_by_hand():
+    # Seeds differ, problems do not: Student's t over two seeds, 12.706 standard errors of 1.
+    only_seeds = evidence.crossed_interval(np.array([[1.0, 1.0, 1.0], [3.0, 3.0, 3.0]]))
+    assert (only_seeds.low, only_seeds.high) == pytest.approx((2 - 12.7062, 2 + 12.7062), abs=1e-3)
+    same = evidence.crossed_interval(np.full((2, 3), 0.5))
+    assert (same.mean, same.low, same.high) == (0.5, 0.5, 0.5)
+
+
+def run(arm, seed, shares, cpu_s=50.0):
+    sides = {
+        "before": {"metrics": {"pass@1": 0.0}},
+        "after": {"metrics": {"pass@1": float(np.mean(shares))}, "correct": {f"p{i}": v for i, v in enumerate(shares)}},
+    }
+    curve = [[0.0, 0.0], [1000.0, float(np.mean(shares))]]
+    return SimpleNamespace(arm=arm, seed=seed, generated_tokens=1000, cpu_s=cpu_s, curve=curve, **sides)
+
+
+def test_arms_are_compared_over_common_seeds():
+    runs = [run("grpo", 0, [0.0, 0.5]), run("grpo", 1, [0.0, 0.5]), run("r3", 0, [0.5, 1.0]), run("r3", 1, [0.5, 1.0])]
+    grpo, r3, flat = evidence.compared([*runs, run("r3-flat", 0, [1.0, 1.0], cpu_s=100.0)]).splitlines()[2:]
+    assert grpo == "| GRPO | 2 | 0.0 % | 25.0 % | 12.5 % |  | 1,000 | 50.0 |"
+    assert "| 2 | 0.0 % | 75.0 % | 37.5 % | +50.0 [+50.0, +50.0] | 1,000 | 50.0 |" in r3
+    assert "| 1 | 0.0 % | 100.0 % | 50.0 % |  | 1,000 | 100.0 |" in flat
+    assert evidence.ahead(runs, "r3-flat") is None
