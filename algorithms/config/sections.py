@@ -17,6 +17,12 @@ FolderName = Annotated[
     Field(pattern=r"^\w[\w.+=,@ -]*$", max_length=200),
     Meaning("a folder name (letters, digits and _ . + = , @ -)"),
 ]
+Folder = Annotated[
+    str,
+    Field(min_length=1, pattern=r"^(?:[^:]|:[^/]|:/[^/])+$"),
+    Meaning("a folder of this machine (run.copy_to copies runs to object storage)"),
+]
+Uri = Annotated[str, Field(pattern=r"^\w[\w.+-]*://"), Meaning("a URI, such as s3://bucket/runs")]
 AccessMode = Annotated[
     str,
     Field(pattern=r"^0?7[0-7]{2}$"),
@@ -33,7 +39,12 @@ class RunSettings(Settings):
     name: FolderName | None = setting(
         None, "Name of the run directory; null: the configuration file's name and the start time."
     )
-    dir: Text = setting("runs", "Folder that holds the run directories.")
+    dir: Folder = setting("runs", "Folder that holds the run directories.")
+    copy_to: Uri | None = setting(
+        None,
+        "Object storage that each checkpoint is copied to, as Ray's `storage_path` takes it: `s3://bucket/runs` "
+        "(docs/operate/run-control.md); null: none.",
+    )
     mode: AccessMode = setting(
         "0700",
         "Who may enter a new run directory, as `chmod` takes it; write it in quotes. `0750` lets the group read it.",

@@ -22,6 +22,7 @@ from algorithms.learner.group import LearnerDied
 from algorithms.preflight.check import warn_of_cluster
 from algorithms.train.checkpoints import Checkpoints, load_checkpoint
 from algorithms.train.closing_table import print_closing_table, problems_named
+from algorithms.train.copies import Copies, check_copy
 from algorithms.train.curves import draw_curves
 from algorithms.train.evaluations import measure, naming_the_evaluation, to_stored, to_tags, was_missed
 from algorithms.train.exit_codes import DIRECTORY, report_to_supervisor
@@ -59,6 +60,7 @@ def train(config: GRPOConfig, run: RunSettings, *, name: str, numbered: bool = T
         )
     with directory.locked(), RayWatch(f"--resume {directory.path}", directory, starting=True):
         try:
+            check_copy(run, directory, begun=False)
             _start_ray(config)
         except BaseException:  # nothing was begun
             shutil.rmtree(directory.path, ignore_errors=True)
@@ -69,6 +71,7 @@ def train(config: GRPOConfig, run: RunSettings, *, name: str, numbered: bool = T
             session.record_settings()
             start_from(session.algo, run, directory)
             session.evaluate_before()
+            session.copies.take()
             session.run_steps()
             session.close()
     return directory
@@ -82,10 +85,12 @@ def resume(stored: StoredRun, config: GRPOConfig, run: RunSettings, *, name: str
     Raises:
         CheckpointError: the checkpoint does not fit the settings, or the history is damaged.
     """
+    check_copy(run, stored.directory, begun=True)
     with RayWatch(f"--resume {stored.directory.path}", stored.directory, starting=True):
         session = _Session(config, run, stored.directory)
         with session.recorded():
             session.resume_from(stored.checkpoint, to_yaml(config, run, algorithm=name))
+            session.copies.take()  # another machine's process that still copies this run there stops
             session.run_steps()
             session.close()
     return stored.directory
@@ -97,6 +102,7 @@ class _Session:
     def __init__(self, config: GRPOConfig, run: RunSettings, directory: RunDirectory) -> None:
         self.run, self.directory = run, directory
         self.checkpoints = Checkpoints(directory.checkpoints_folder, keep=run.keep_checkpoints, best_by=run.best_metric)
+        self.copies = Copies(directory, run.copy_to)
         self.problems = problems_named(config.evaluation_settings.data)
         self.started = time.monotonic()
         self.algo = _build(config, run.seed)
@@ -148,13 +154,15 @@ class _Session:
 
     @contextlib.contextmanager
     def recorded(self) -> Iterator[None]:
-        """Finish what trackers are sent, however the block ends."""
+        """Finish what trackers are sent, and the run's copy, however the block ends."""
         try:
             yield
         except BaseException as error:
             if "recorder" in vars(self):
                 self.recorder.close(Outcome.of(error))
             raise
+        finally:
+            self.copies.finish()
 
     def record_settings(self) -> None:
         """Record the settings of a run that starts."""
@@ -216,6 +224,7 @@ class _Session:
         self.recorder.record_summary(summary)
         self.recorder.close()
         draw_curves(self.directory.read_metrics(), summary, self.directory.curves_file, self.problems)
+        self.copies.take()
         correct = [evaluation.get("correct", {}) for evaluation in sides.values()]
         print_closing_table(summary, self.directory.path, *correct, problems=self.problems)
         self.algo.stop()
@@ -263,6 +272,7 @@ class _Session:
     def _save(self) -> None:
         self.directory.commit(self.algo.steps_done)
         self.checkpoints.save(self.algo, self.metrics)
+        self.copies.take()
 
     def _save_beside_an_error(self) -> None:
         """Write a checkpoint if that is possible: the error that ends the run is what matters."""

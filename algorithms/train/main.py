@@ -25,6 +25,7 @@ from algorithms.train.exit_codes import (
 from algorithms.train.restarts import supervise
 from algorithms.train.run_directory import RunDirectory, run_of
 from algorithms.train.stopping import call_and_leave
+from algorithms.utils.errors import InputError
 from algorithms.utils.process import prepare
 
 if TYPE_CHECKING:
@@ -54,20 +55,25 @@ def wanted_restarts(files: Sequence[str], overrides: Sequence[str], resumed: str
 
 
 def begun_run(files: Sequence[str], overrides: Sequence[str]) -> Path | None:
-    """Return the run directory that `run.dir` and `run.name` name, if a run was begun there.
+    """Return the run directory that `run.dir` and `run.name` name, if a run was begun there, or fetch its copy.
 
     Raises:
-        ConfigError: a file cannot be read, or no name is set: without one each start is a run of its own.
+        ConfigError: a file cannot be read, or no name is set: without one each start is a run of its own; or
+            `run.copy_to` cannot be used.
     """
     section = _run_section(files, overrides)
     name = section.get("name")
     if not name or not isinstance(name, str):
         raise ConfigError("run.name: --continue finds the run by it; fix: set run.name, and run.dir if it is not runs")
-    parent = section.get("dir") or "runs"
-    try:
-        return RunDirectory.open(Path(str(parent)).expanduser() / name).path
-    except ValueError:
-        return None
+    parent = Path(str(section.get("dir") or "runs")).expanduser()
+    with contextlib.suppress(ValueError):
+        return RunDirectory.open(parent / name).path
+    if section.get("copy_to") and not (parent / name).exists():
+        from algorithms.train.copies import Place, fetch
+
+        place = Place(str(section["copy_to"]), name)
+        return fetch(place.uri, parent) if place.standing() else None
+    return None
 
 
 def _run_section(files: Sequence[str | Path], overrides: Sequence[str]) -> dict[str, Any]:
@@ -103,6 +109,7 @@ def main(algorithm: str, argv: Sequence[str] | None = None) -> int:
 def _run(algorithm: str, arguments: argparse.Namespace) -> int:
     from algorithms.config.loading import load
     from algorithms.preflight.check import check, validate_start
+    from algorithms.train.copies import Place
     from algorithms.train.loop import resume, train
     from algorithms.train.places import check_place
     from algorithms.train.resume import StoredRun, check_kept_settings
@@ -110,8 +117,7 @@ def _run(algorithm: str, arguments: argparse.Namespace) -> int:
     from algorithms.train.stop_conditions.base import build_conditions
     from algorithms.train.trackers.registry import check_trackers
 
-    if arguments.continue_run:
-        _choose_begun(arguments)
+    _choose_begun(arguments)
     with contextlib.ExitStack() as held:
         stored = None
         if arguments.resume:
@@ -128,6 +134,8 @@ def _run(algorithm: str, arguments: argparse.Namespace) -> int:
         if not stored:
             run = find_start(run, config)
             check_place(run.dir, run.name or algorithm)
+            if run.copy_to is not None:
+                Place(run.copy_to, run.name or algorithm).standing()  # whether it can be read
         if arguments.check:
             report = check(config, run)
             print("\n".join(report.lines))
@@ -141,7 +149,17 @@ def _run(algorithm: str, arguments: argparse.Namespace) -> int:
 
 
 def _choose_begun(arguments: argparse.Namespace) -> None:
-    """Have `--continue` be `--resume` where the run was begun: its own configuration holds, as given then."""
+    """Have `--resume` name a folder: of a URI the run fetched, of `--continue` the run that was begun, if any was.
+
+    Its own configuration holds, as given then.
+    """
+    if not arguments.continue_run:
+        if arguments.resume and "://" in arguments.resume:
+            from algorithms.train.copies import fetch
+
+            parent = _run_section((), arguments.overrides).get("dir") or "runs"
+            arguments.resume = str(fetch(arguments.resume, Path(parent).expanduser()))
+        return
     if arguments.resume:
         raise ConfigError("--continue: finds the run to resume by run.name; fix: leave out --resume")
     if begun := begun_run(arguments.config or (), arguments.overrides):
@@ -190,9 +208,8 @@ def _restarts(algorithm: str, argv: Sequence[str]) -> int:
     arguments = _parser(algorithm).parse_intermixed_args(argv)
     if arguments.help or arguments.check:
         return 0
-    if arguments.continue_run:
-        with contextlib.suppress(ConfigError):  # the run itself refuses it
-            _choose_begun(arguments)
+    with contextlib.suppress(InputError, OSError):  # the run itself refuses it
+        _choose_begun(arguments)
     return wanted_restarts(arguments.config or (), arguments.overrides, arguments.resume)
 
 
@@ -229,7 +246,12 @@ def _parser(algorithm: str) -> argparse.ArgumentParser:
         help="YAML file of settings; may be repeated, later files win; default: quickstart.yaml, or none for your own "
         "model",
     )
-    parser.add_argument("--resume", metavar="RUN", help="resume the run in this directory from its last checkpoint")
+    parser.add_argument(
+        "--resume",
+        metavar="RUN",
+        help="resume the run in this directory from its last checkpoint; of a URI in run.copy_to: fetch it to run.dir "
+        "first",
+    )
     parser.add_argument(
         "--continue",
         dest="continue_run",

@@ -34,7 +34,7 @@ Hashed = dict[str, tuple[int, "hashlib._Hash"]]
 
 def write_manifest(folder: Path) -> None:
     """List every file below `folder` with its size and SHA-256."""
-    files = {str(path.relative_to(folder)): _of_file(path) for path in sorted(folder.rglob("*")) if path.is_file()}
+    files = {str(path.relative_to(folder)): fingerprint(path) for path in sorted(folder.rglob("*")) if path.is_file()}
     (folder / MANIFEST).write_text(json.dumps(files, indent=1), encoding="utf-8")
 
 
@@ -79,7 +79,7 @@ def damage(folder: Path, below: str = "") -> str | None:
 def replacing(run: Path, name: str, content: bytes | None) -> Iterator[None]:
     """List what a small file becomes while the block writes it; None: the block deletes it."""
     now = None if content is None else _of_stream(io.BytesIO(content))
-    before = _of_file(run / name) if (run / name).exists() else None
+    before = fingerprint(run / name) if (run / name).exists() else None
     _change(run, lambda files, commits: files.update({name: [now, before]}))
     yield
     _change(run, lambda files, commits: files.pop(name) if now is None else files.update({name: [now]}))
@@ -88,7 +88,7 @@ def replacing(run: Path, name: str, content: bytes | None) -> Iterator[None]:
 @contextmanager
 def rewriting_end(run: Path, name: str, content: bytes) -> Iterator[None]:
     """List what a growing file becomes while the block changes its last row, where a commit covers that row."""
-    now, before = _of_stream(io.BytesIO(content)), _of_file(run / name)
+    now, before = _of_stream(io.BytesIO(content)), fingerprint(run / name)
 
     def both(_: Any, commits: list[dict[str, Any]]) -> None:
         for commit in commits:
@@ -133,9 +133,9 @@ def take_as_they_are(run: Path, steps: Sequence[int], growing: Mapping[str, Sequ
         steps: of its checkpoints.
         growing: of a file of rows, how many bytes belong to each of these steps and those before it.
     """
-    files = {name: [_of_file(run / name)] for name in WHOLE if (run / name).exists()}
+    files = {name: [fingerprint(run / name)] for name in WHOLE if (run / name).exists()}
     commits = [
-        {"step": step, **{name: [_of_file(run / name, lengths[place])] for name, lengths in growing.items()}}
+        {"step": step, **{name: [fingerprint(run / name, lengths[place])] for name, lengths in growing.items()}}
         for place, step in enumerate(steps)
     ]
     write_json(run / MANIFEST, {"files": files, "commits": commits})
@@ -207,7 +207,7 @@ def _trouble(path: Path, fits: Sequence[Mapping[str, Any] | None], *, prefix: bo
         if not any(size == each or (prefix and size > each) for each in sizes):
             least = "at least " if prefix else ""
             return f"has {size} bytes instead of {least}{' or '.join(map(str, sizes)) or 'none'}"
-        if not any(_of_file(path, int(one["bytes"]) if prefix else None) == one for one in known):
+        if not any(fingerprint(path, int(one["bytes"]) if prefix else None) == one for one in known):
             return "has changed since it was written"
     except OSError as error:
         return f"cannot be read ({error.strerror})"
@@ -216,7 +216,8 @@ def _trouble(path: Path, fits: Sequence[Mapping[str, Any] | None], *, prefix: bo
     return None
 
 
-def _of_file(path: Path, length: int | None = None) -> Fingerprint:
+def fingerprint(path: Path, length: int | None = None) -> Fingerprint:
+    """Return the size and SHA-256 of a file, or of its first `length` bytes."""
     with path.open("rb") as file:
         return _of_stream(file, length)
 

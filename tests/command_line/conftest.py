@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from tests.runs.s3_server import server  # noqa: F401  a fixture
+
 SMALL = [
     "run.steps=3",
     "run.seed=4",

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -16,6 +17,7 @@ from tensorboard.backend.event_processing.event_accumulator import SCALARS, Even
 from algorithms.train.main import main
 from algorithms.train.manifest import damage
 from benchmarks.soaking.checks import troubles
+from tests.runs.s3_server import AWS
 
 from .conftest import SMALL, rows, untimed
 
@@ -81,6 +83,29 @@ def test_killed_at_any_moment_and_again_it_becomes_the_run_that_was_never_killed
         "TensorBoard, rollout files and history too"
     )
     assert not list((run / "checkpoints").glob(".*"))
+
+
+def test_a_run_whose_machine_is_gone_is_resumed_from_its_copy(
+    surroundings, run_command, finished_run, server, tmp_path
+):
+    def stands():
+        return json.loads(server.objects.get("runs/cut/copy.json", '{"step": 0}'))["step"] == 1
+
+    arguments = [*SMALL, f"run.dir={tmp_path}", "run.name=cut", f"run.copy_to={server.uri}"]
+    killed_when(SimpleNamespace(exists=stands), arguments, surroundings | AWS)
+    shutil.rmtree(tmp_path / "cut")
+    run = tmp_path / "elsewhere/cut"
+    resumed = subprocess.run(
+        [sys.executable, "-m", "algorithms.r3_grpo", "--resume", server.of_run("cut"), f"run.dir={run.parent}"],
+        env=surroundings | AWS,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+    )
+    assert resumed.returncode == 0, resumed.stderr
+    assert [untimed(row) for row in rows(run)] == [untimed(row) for row in rows(finished_run[0])]
+    assert json.loads(server.objects["runs/cut/copy.json"])["step"] == 3
+    assert damage(run / "checkpoints/step_000001") is None
 
 
 @pytest.fixture

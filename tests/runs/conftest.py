@@ -6,6 +6,7 @@ from algorithms.train import checkpoints
 from algorithms.train import loop as train
 from algorithms.train.main import main
 from algorithms.train.run_directory import RunDirectory
+from tests.runs.s3_server import server  # noqa: F401  a fixture
 from tests.runs.stand_in import StandIn, load, save
 
 
