@@ -48,6 +48,9 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.resume:
         return _resume(arguments)
     config, run = load(arguments.config, arguments.overrides, SFTConfig)
+    for key, none in {"stop": "{}", "start_from": "null", "start_with": "[]", "copy_to": "null"}.items():
+        if getattr(run, key):
+            raise ConfigError(f"run.{key}: has no effect on a supervised start; fix: run.{key}={none}")
     if not str(run.name).endswith(SUFFIX):
         run = run.changed("run", {"name": f"{run.name}{SUFFIX}"})
     check_place(run.dir, str(run.name))

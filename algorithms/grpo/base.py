@@ -99,12 +99,12 @@ class StagedAlgorithm(Algorithm):
             fetch_model(module)
             fetch_teacher(config)
         else:  # Ray Tune makes an algorithm without `build_algo`
-            validate_inputs(config)
+            validate_inputs(self.config)  # from which RLlib makes the env runners; `config` is a copy
         self.model_configs, self.model_fingerprint = ModelConfigs.read(module), digest_model(module)
         teacher = config.teacher_settings
         self.teacher_fingerprint = None if teacher is None else digest_model(teacher)
-        measure_engine(config)
-        self.reward_actors = RewardActors(self.config)  # from which RLlib makes the env runners; `config` is a copy
+        measure_engine(self.config)
+        self.reward_actors = RewardActors(self.config)
         super().setup(config)
         self.tokenizer = load_tokenizer(resolve_model(module.model), module.revision, module.trust_remote_code)
         self.environments: dict[Split, Any] = {split: make() for split, make in environment_makers(self.config).items()}

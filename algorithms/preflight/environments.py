@@ -16,7 +16,7 @@ import r3env  # noqa: F401  registers its environments
 from algorithms.config.errors import ConfigError, ServiceError, close_match, did_you_mean, shown
 from algorithms.config.registered import find_registered
 from algorithms.config.sections import EnvironmentSettings
-from algorithms.preflight.trial import sum_decides, try_out
+from algorithms.preflight.trial import has_functions, sum_decides, try_out
 from r3env.agents.types import Policy
 from r3env.data.sources import DataError, parse_source
 from r3env.data.templates import template
@@ -86,6 +86,7 @@ def _facts(config: "BaseConfig", fetch: bool, trial: bool, opened: contextlib.Ex
     arguments = settings.constructor_arguments()
     environment = _make(settings.id, arguments, "environment")
     opened.callback(environment.close)
+    _check_reward_actors(config, environment)
     uids = _queries(environment, "environment", settings.data, fetch)
     _check_concurrency(config, environment)
     prompts, held_out_uids = user_prompts(environment, uids or ()), uids
@@ -109,15 +110,23 @@ def _facts(config: "BaseConfig", fetch: bool, trial: bool, opened: contextlib.Ex
     )
 
 
+def _check_reward_actors(config: "BaseConfig", environment: "VerifiableEnv") -> None:
+    ours = type(environment).__module__.partition(".")[0] == "r3env"  # another's may make one of ours within itself
+    if config.env_runners_settings.reward_actor.replicas and ours and not has_functions(environment):
+        raise ConfigError(
+            f"env_runners.reward_actor.replicas: {config.environment_settings.id} has no reward functions that actors "
+            "could hold; fix: env_runners.reward_actor.replicas=0, or environment.id=r3env/Function-v0"
+        )
+
+
 def _tried(config: "BaseConfig", environment: "VerifiableEnv", uids: Sequence[str], trial: bool) -> str:
-    if config.env_runners_settings.reward_actor.replicas:
-        return "not tried: reward functions are made in their actors (env_runners.reward_actor)"
-    if warning := sum_decides(environment, uids):
-        _logger.warning(warning)
     runners = config.env_runners_settings
+    judges = not runners.reward_actor.replicas
+    if judges and (warning := sum_decides(environment, uids)):
+        _logger.warning(warning)
     policy = Policy(runners.temperature, 1.0, runners.max_response_tokens)
     reflects = config.quoted_tokens() > 0 or config.evaluation_settings.reflection
-    return try_out(environment, uids, policy=policy, reflects=reflects) if trial else ""
+    return try_out(environment, uids, policy=policy, reflects=reflects, judges=judges) if trial else ""
 
 
 def user_prompts(environment: "VerifiableEnv", uids: Sequence[str]) -> list[Opening]:

@@ -44,6 +44,7 @@ def try_out(
     policy: Policy | None = None,
     *,
     reflects: bool = False,
+    judges: bool = True,
 ) -> str:
     """Answer a few problems, each with its reference answer and with another text; return a line on the outcome.
 
@@ -56,6 +57,7 @@ def try_out(
         limit_s: seconds after which to give up waiting, which is no error.
         policy: how the run lets an agent sample; None: without limits.
         reflects: whether the run begins episodes behind a failed attempt.
+        judges: whether to judge answers: reward functions that actors hold are not made here.
 
     Raises:
         ConfigError: every answer failed, or no episode begins behind a failed attempt; the line names the setting, the
@@ -70,7 +72,7 @@ def try_out(
     given_up = threading.Event()
 
     def work() -> None:
-        for uid in chosen:
+        for uid in chosen if judges else ():
             for outcome in _answered(environment, uid, policy or Policy()):
                 outcomes.append(outcome)
                 if given_up.is_set():
@@ -87,11 +89,13 @@ def try_out(
         planned = 1 if environment.takes_completions else 2 * len(chosen)
         return f"{len(done)} of {planned} answers judged within {limit_s:g} s"
     failed = [one for one in done if one.error]
-    if len(failed) == len(done):
+    if failed and len(failed) == len(done):
         raise ConfigError(_all_failed(environment, failed[0]))
     for error in no_second:
         fix = "take the options failed_attempt and attempt_feedback in reset, as VerifiableEnv does"
         raise ConfigError(f"environment.id: a second attempt, as in reflection, fails: {one_line(error)}; fix: {fix}")
+    if not judges:
+        return "not tried: reward functions are made in their actors (env_runners.reward_actor)"
     return _line(done, failed) + _not_found(environment, done[::2]) + _doubts(environment, done)
 
 
@@ -217,6 +221,12 @@ def _functions(environment: "VerifiableEnv", uid: str) -> "tuple[FunctionEnv, st
     """Return the environment of reward functions that judges a query, where its settings are, and the query."""
     judging, place, query = _part(environment, uid)
     return (judging, place, query) if isinstance(judging, FunctionEnv) else None
+
+
+def has_functions(environment: "VerifiableEnv") -> bool:
+    """Return whether reward functions judge an environment, or a part of it."""
+    parts = [environment, *getattr(environment, "parts", {}).values()]
+    return any(isinstance(getattr(part, "task", part), FunctionEnv) for part in parts)
 
 
 def _part(environment: "VerifiableEnv", uid: str) -> "tuple[VerifiableEnv, str, Query]":

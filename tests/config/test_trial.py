@@ -184,6 +184,19 @@ def test_a_second_attempt_is_begun_where_the_run_begins_some():
         try_out(NoSecond(), ["a"], reflects=True)
 
 
+def test_functions_in_actors_are_not_made_and_a_second_attempt_is_begun():
+    assert try_out(Hangs(), ["a"], judges=False, limit_s=20).startswith("not tried: reward functions")
+    with pytest.raises(ConfigError, match="a second attempt, as in reflection, fails"):
+        try_out(NoSecond(), ["a"], reflects=True, judges=False)
+
+
+def test_reward_actors_without_reward_functions_are_refused(configured):
+    actors = {"reward_actor": {"replicas": 1}}
+    validate_environment(configured("said").env_runners(**actors))
+    with pytest.raises(ConfigError, match=r"^env_runners.reward_actor.replicas: r3env/Math-v0 has no reward functions"):
+        validate_environment(GRPOConfig().environment("r3env/Math-v0").env_runners(**actors))
+
+
 def test_all_turns_are_counted():
     class EachTurnPays(Env):
         def reward(self, query, verdict):

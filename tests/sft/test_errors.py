@@ -30,6 +30,8 @@ from .conftest import BASE, solved, write
             ["environment.data=DATA", "rl_module.lora_rank=2", "rl_module.lora_targets=[q_prj]"],
             "error: rl_module.lora_targets: 'q_prj' is not a linear layer of the model",
         ),
+        (["run.stop.wall_hours=1"], "error: run.stop: has no effect on a supervised start; fix: run.stop={}"),
+        (["run.start_from=runs/mine"], "fix: run.start_from=null"),
         (["--resume", "nowhere"], "error: --resume: nowhere: no such run folder"),
         (["--resume", "nowhere", "sft.lr=1"], "error: --resume: a resumed run keeps its own configuration"),
     ],
