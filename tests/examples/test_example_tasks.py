@@ -4,11 +4,13 @@ from pathlib import Path
 
 import gymnasium
 import pytest
+import yaml
 from gymnasium.utils.env_checker import check_env
 
 from examples.counter_game import CounterGame
 from examples.guess_number import GuessNumber
 from examples.hinted_sums import HintedSums
+from examples.judge_sums import JudgeSums
 from examples.retrieve_answer import RetrieveAnswer
 from examples.sort_digits import SortDigits
 from examples.write_function import WriteFunction
@@ -17,8 +19,8 @@ from r3env.inspect import main as inspect
 EXAMPLES = Path(__file__).parents[2] / "examples"
 IDS = ["sort_digits:SortDigits-v0", "guess_number:GuessNumber-v0", "write_function:WriteFunction-v0"]
 IDS += ["retrieve_answer:RetrieveAnswer-v0"]
-IDS += ["counter_game:CounterGame-v0", "hinted_sums:HintedSums-v0"]
-TASKS = [SortDigits, GuessNumber, WriteFunction, CounterGame, HintedSums, RetrieveAnswer]
+IDS += ["counter_game:CounterGame-v0", "hinted_sums:HintedSums-v0", "judge_sums:JudgeSums-v0"]
+TASKS = [SortDigits, GuessNumber, WriteFunction, CounterGame, HintedSums, RetrieveAnswer, JudgeSums]
 
 
 @pytest.mark.parametrize("name", IDS)
@@ -164,3 +166,35 @@ def test_hints_of_a_sum_tell_ever_more_and_keep_its_answer():
         left = query.info["hints"][2:]
         assert all(eval(each) == int(query.answer) for each in left)
         assert sorted(left, key=len, reverse=True) == left
+
+
+@pytest.mark.parametrize(
+    ("response", "reward", "verdict"),
+    [
+        ("\\boxed{incorrect}", 1.0, "equal"),
+        ("\\boxed{\\text{Incorrect}}", 1.0, "equal"),
+        ("\\boxed{correct}", 0.0, "different"),
+        ("incorrect", 0.0, "no_answer"),
+    ],
+)
+def test_a_judgment_is_paid_if_it_is_right(response, reward, verdict):
+    env = JudgeSums()
+    wrong = [query.uid for query in env.queries.values() if query.answer == "incorrect"]
+    assert 180 <= len(wrong) <= 200 and len(env.uids) == 400
+    text, _ = env.reset(options={"uid": wrong[0]})
+    assert "\n\nSolution: " in text and text.endswith("or \\boxed{incorrect}.")
+    _, paid, over, _, info = env.step(response)
+    assert (paid, over, info["verdict"]) == (reward, True, verdict)
+
+
+def test_a_fifth_of_the_mixture_are_judgments():
+    """The mixture of docs/guides/judgments.md."""
+    page = (EXAMPLES.parent / "docs" / "guides" / "judgments.md").read_text()
+    environment = yaml.safe_load(page.split("```yaml\n")[1].split("```")[0])["environment"]
+    env = gymnasium.make(environment["id"], data=environment["data"], **environment["options"]).unwrapped
+    parts = [uid.partition("/")[0] for uid in env.uids]
+    assert parts.count("judgments") / len(parts) == pytest.approx(0.2, abs=0.01) and len(parts) > 200
+    uid = next(uid for uid in env.uids if uid.startswith("judgments/"))
+    assert (
+        "Solution: " in env.reset(options={"uid": uid})[0] and env.step(f"\\boxed{{{env.query(uid).answer}}}")[1] == 1
+    )
